@@ -157,7 +157,7 @@ def test_interrupted_tests_report_progress(
     hardware_run.tests(run, "conformance", ["tests/conformance"], 2)
     facts = report_of(run)["stages"][0]["facts"]
     assert facts == {
-        "passed": 1, "failed": 1, "not passed": ["tests/a.py::two"], "stood at": ["tests/a.py::three "],
+        "passed": 1, "failed": 1, "not passed": ["tests/a.py::two"], "last line": ["tests/a.py::three "],
     }  # fmt: skip
 
 
@@ -197,7 +197,7 @@ def test_the_fault_has_its_time_and_comes_before_the_last_check_alone(
 
     monkeypatch.setattr(run, "run", note)
     monkeypatch.setattr(run, "skip", lambda name, _: seen.append((name, run.reserve_s)))
-    hardware_run.climb(run)
+    hardware_run.run_stages(run)
     names = [name for name, _ in seen]
     assert names == [name for name in hardware_run.NAMES if name != "wheels"]
     assert {reserve for name, reserve in seen if name not in {"fault", "after"}} == {80}
@@ -282,7 +282,7 @@ def test_a_failing_ladder_reports_the_rung_and_a_hint(
     (stage,) = report_of(run)["stages"]
     assert stage["reason"] == (
         "rung 1, nodes open: DriverError: open /dev/nvidiactl failed; hint: load the modules\n"
-        "left out: rungs 2"
+        "skipped: rungs 2"
     )
     assert "failed   ladder" in (said := capsys.readouterr().err)
     assert "load the modules" in said
@@ -376,7 +376,7 @@ def test_stages_of_an_amd_run_name_its_device(made: Callable[..., Run], monkeypa
         return stage
 
     monkeypatch.setattr(run, "run", note)
-    hardware_run.climb(run)
+    hardware_run.run_stages(run)
     assert "--device amd:1" in commands["ladder"]
     assert "tools.bench amd " in commands["benchmarks"]
     assert "nv" not in commands["ladder"].split()

@@ -118,16 +118,16 @@ def test_arguments_around_structures_are_mutated_too(found: list[Mutant]) -> Non
 
 @pytest.mark.slow
 def test_stores_and_fences_around_every_doorbell_are_mutated(found: list[Mutant]) -> None:
-    bells = {one.index for one in found if one.space == "bell"}
+    doorbells = {one.index for one in found if one.space == "doorbell"}
     for what in ("token", "offset", "GPPut"):
-        assert {one.index for one in found if one.label == f"doorbell {what}"} == bells
-    assert sum(one.space == "fence" for one in found) >= len(bells)
+        assert {one.index for one in found if one.label == f"doorbell {what}"} == doorbells
+    assert sum(one.space == "fence" for one in found) >= len(doorbells)
 
 
 @pytest.mark.slow
 def test_clock_read_through_the_doorbell_mapping_is_reported(found: list[Mutant]) -> None:
     flags = [one for one in found if one.label.endswith("NV_HOPPER_USERMODE_A_PARAMS.bBar1Mapping")]
-    last = max(one.index for one in flags)  # the page of the bells is made first, with the flag set
+    last = max(one.index for one in flags)  # the page of the doorbells is made first, with the flag set
     clock = next(one for one in flags if (one.index, one.operation) == (last, "plus"))
     (verdict,) = judge_all(Target(), [clock], jobs=1, seeds=(1,))
     assert verdict.outcome is Outcome.REPORTED

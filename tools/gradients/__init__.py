@@ -1,8 +1,7 @@
-"""Gradients at kinks, edges, ties and special values: what PyTorch gives, as recorded data.
+"""Recorded values and gradients of PyTorch, at special numbers and ties, for comparison with `Tensor`.
 
-Each case declares how a method is called here and in PyTorch. `tools.gradients.oracle` records PyTorch's
-answers; `tests/frontend/test_gradients_of_pytorch.py` compares. The cases import neither PyTorch nor the
-frontend: their functions receive the tensors that they call methods on.
+A case declares how a method is called, in this project and in PyTorch. `oracle` records the results;
+`tests/frontend/test_gradients_of_pytorch.py` compares. Cases do not import PyTorch.
 
-Next: `case`, one case; `cases`, all of them; `probes`, random ones.
+Next: `case`, one case; `cases`, all cases; `probes`, random ones.
 """

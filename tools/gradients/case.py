@@ -15,7 +15,7 @@ HALF: Final = ("float32", "float64", "float16", "bfloat16")
 MOST: Final = {"float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308, "float16": 65504.0,
                "bfloat16": 3.3895313892515355e38}  # fmt: skip
 LEAST: Final = {"float32": 2.0**-126, "float64": 2.0**-1022, "float16": 2.0**-14, "bfloat16": 2.0**-126}
-"""The least normal number."""
+"""The smallest positive normal number."""
 DENORMAL: Final = {"float32": 1000 * 2.0**-149, "float64": 1000 * 2.0**-1074, "float16": 2.0**-21,
                    "bfloat16": 2.0**-130}  # fmt: skip
 _COMMON: Final = [
@@ -34,12 +34,12 @@ def special(dtype: str) -> list[float]:
 
 
 def few(dtype: str) -> list[float]:
-    """Return the points of which every pair is evaluated."""
+    """Return the points whose pairs are evaluated."""
     return [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.0, -2.5, LEAST[dtype], 1e30, INF, -INF, NAN]
 
 
 Inputs = Callable[[str], list[Any]]
-"""From a dtype's name to the inputs: nested lists; of integers or bools where there is no gradient."""
+"""From a dtype's name to the inputs as nested lists; inputs of integers or bools have no gradient."""
 
 
 def points(dtype: str) -> list[Any]:
@@ -48,7 +48,7 @@ def points(dtype: str) -> list[Any]:
 
 
 def pairs(dtype: str) -> list[Any]:
-    """Return two vectors that hold every pair of special points."""
+    """Return two vectors with every pair of special points."""
     values = few(dtype)
     return [[a for a in values for _ in values], [b for _ in values for b in values]]
 
@@ -60,7 +60,7 @@ def given(*inputs: Any) -> Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One use of a method: here, and in PyTorch, whose function gets the module `torch` first."""
+    """One use of a method, in this project and in PyTorch (`theirs` also receives the module `torch`)."""
 
     method: str
     use: str
@@ -68,18 +68,18 @@ class Case:
     ours: Callable[..., Any]
     theirs: Callable[..., Any]
     tiled: bool = False
-    """Elementwise: PyTorch gets the inputs repeated, so that its vectorized code runs."""
+    """Whether it is elementwise; then PyTorch's inputs are repeated, so that its vectorized code runs."""
     dtypes: tuple[str, ...] = ("float32", "float64")
     tolerance: dict[str, float] = field(default_factory=dict)
-    """The relative tolerance of a dtype, where it is not the usual one."""
+    """Relative tolerances by dtype that replace the default ones."""
     beside_one: bool = False
-    """Errors are measured beside 1 where a result is smaller: PyTorch, or both, lose its digits."""
+    """Whether errors are relative to max(1, |result|), because small results lose digits to cancellation."""
     differs: str = ""
-    """Why we differ from PyTorch on purpose, at `places`: the reference shows it beside the method."""
+    """Why results differ from PyTorch's at `places`, for the reference page; "" if they do not."""
     places: tuple[str, ...] = ()
-    """What differs: beginnings of names such as "value 0[3]" or "float32 gradient 1"."""
+    """Prefixes of the results that differ, such as "value 0[3]" or "float32 gradient 1"."""
 
     @property
     def name(self) -> str:
-        """The key of its record."""
+        """The key of the case's record."""
         return f"{self.method} {self.use}".strip()

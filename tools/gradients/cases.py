@@ -1,4 +1,4 @@
-"""All uses of differentiable methods that are recorded, and the methods that have no gradient.
+"""All recorded cases of differentiable methods, and the methods without a gradient.
 
 Not here: recording (`oracle`), comparing (`compare`).
 """
@@ -40,9 +40,9 @@ _INTEGERS: Final = """
 _REFUSED: Final = "masked_select nonzero"
 NO_GRADIENT: Final[dict[str, str]] = {
     **dict.fromkeys(_ABOUT.split(), "describes a tensor, its contents or its gradients"),
-    **dict.fromkeys(_MADE.split(), "makes a tensor of nothing that has a gradient"),
-    **dict.fromkeys([row.method.__name__ for row in functions.ROWS if row.predicate], "gives bools"),
-    **dict.fromkeys(_INTEGERS.split(), "gives or takes bools or integers or bits"),
-    **dict.fromkeys(_REFUSED.split(), "is refused for all"),
+    **dict.fromkeys(_MADE.split(), "creates a tensor without differentiable inputs"),
+    **dict.fromkeys([row.method.__name__ for row in functions.ROWS if row.predicate], "returns bools"),
+    **dict.fromkeys(_INTEGERS.split(), "takes or returns integers, bools or bits"),
+    **dict.fromkeys(_REFUSED.split(), "is always refused"),
 }
 """The methods that are not recorded, each with the reason."""

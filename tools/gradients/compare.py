@@ -1,8 +1,10 @@
-"""Comparison of a case's values, gradients and dtypes here with those recorded from PyTorch.
+"""Comparison of a case's values, gradients and dtypes with those recorded from PyTorch.
 
-The tolerance depends on the dtype; where PyTorch's own float64 is closer, that value counts. Not here:
-recording (`oracle`, `probes`). Next: `tests/frontend/test_gradients_of_pytorch.py`, which calls this for each
-recorded line.
+The tolerance depends on the dtype. A result may also agree with PyTorch's float64 result, where that was
+recorded.
+
+Not here: recording (`oracle`, `probes`). Next: `tests/frontend/test_gradients_of_pytorch.py`, which compares
+each recorded line.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ TOLERANCE: Final = {"float64": 1e-13, "float32": 2e-6, "float16": 1e-3, "bfloat1
 
 
 def compared(case: Case, inputs: list[Tensor], want: dict[str, Any]) -> list[str]:
-    """Return what differs, a line each: results and gradients of a case for some inputs."""
+    """Return a line for each value, gradient or dtype of a case that differs from the record `want`."""
     result = case.ours(*inputs)
     outs = result if isinstance(result, list) else [result]
     if [o.dtype.name for o in outs] != want["results"]:
@@ -48,7 +50,7 @@ def _read(numbers: list[str], dtype: str) -> Any:
 
 
 def inputs_of(case: Case, dtype: str) -> list[Tensor]:
-    """Return the inputs of a case as tensors of a dtype, those that are not floats as they are."""
+    """Return the inputs of a case as tensors, floats in a dtype and others unchanged."""
     found = []
     for data in case.inputs(dtype):
         array = np.array(data)
@@ -98,7 +100,7 @@ def _differences(what: str, case: Case, got: Tensor, want: list[str], closer: di
 
 
 def _near(case: Case, got: Any, want: Any, tolerance: float) -> Any:
-    """Return whether numbers are near: by their size, by their row's, some beside 1."""
+    """Return whether numbers agree relative to their size, their row's size, or 1, by case."""
     with np.errstate(invalid="ignore", over="ignore"):
         size = np.abs(np.where(np.isfinite(want), want, 0.0))
         if case.beside_one:

@@ -1,4 +1,4 @@
-"""Movement, parts, casts, elements along an axis and products: what only carries gradients.
+"""Cases of movement, indexing, casts, gather, scatter and matrix products.
 
 Next: `case`, what a case is; `cases`, the list of all groups.
 """

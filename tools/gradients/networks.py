@@ -1,4 +1,4 @@
-"""What networks are made of: convolutions, pools, losses, attention.
+"""Cases of convolutions, pooling, losses and attention.
 
 Next: `case`, what a case is; `cases`, the list of all groups.
 """

@@ -1,4 +1,4 @@
-"""Functions of one number: exponentials, roots, activations, and operators beside a number.
+"""Cases of elementwise functions of one tensor: exponentials, roots, activations, operators with a number.
 
 Next: `case`, what a case is; `cases`, the list of all groups.
 """
@@ -19,7 +19,7 @@ CASES: Final[list[Case]] = []
 
 
 def _one(method: str, theirs: Callable[..., Any] | None = None, use: str = "", **more: Any) -> None:
-    """Add a method of one number, which PyTorch has under its name by default."""
+    """Add a method of one tensor; by default PyTorch has it under the same name."""
     ours = more.pop("ours", None) or (lambda x: getattr(x, method)())
     asked = theirs or (lambda t, x: getattr(t, method)(x))
     inputs = more.pop("inputs", points)
@@ -33,7 +33,7 @@ _MORE: Final[dict[str, dict[str, Any]]] = {
         "differs": "NaN stays NaN, as in NumPy; PyTorch gives 0.",
     },
 }
-"""What the cases of some functions need beside their names."""
+"""Further fields of the cases of some functions."""
 for _row in functions.ROWS:
     _name = _row.method.__name__
     if _row.operands == 1 and not _row.predicate:
@@ -148,7 +148,7 @@ def _powers() -> None:
             f"to {e!r}",
             ours=lambda x, e=e: x**e,
             places=places,
-            differs="As C's pow also to 0.5 and -0.5, for which PyTorch takes a square root."
+            differs="As C's pow also for 0.5 and -0.5, where PyTorch takes a square root."
             if places
             else "",
             tolerance={"float32": 1e-5},

@@ -1,13 +1,12 @@
-"""Record what PyTorch gives for the cases of `tools.gradients`: values and gradients.
+"""Record PyTorch's values and gradients of the cases of `tools.gradients`, as test data.
 
     python -m tools.gradients.oracle
 
-Run by hand, in an environment with PyTorch. Of this repository it reads which methods there are. Writes
-`tests/frontend/data/gradients.jsonl`, one line a case and dtype. The gradient of the result, by which the
-gradients of the inputs are computed, is 1 everywhere for elementwise cases, else 1, 1.5, 2, 2.5, 3 and again.
+Run it by hand in an environment with PyTorch. It writes `tests/frontend/data/gradients.jsonl`, one line for
+each case and dtype. The gradient of the result is 1 for elementwise cases, else 1, 1.5, 2, 2.5, 3, repeated.
 
-PyTorch's narrow dtypes lose digits in some places. Where its float64, given the same numbers,
-gives another result once rounded, that one stands under "closer", and is as right.
+PyTorch loses digits in narrow dtypes. Where its float64 result, rounded, differs, that result is recorded
+under "closer", and either of the two is accepted.
 
 Not here: random cases (`probes`), the comparison (`compare`).
 """
@@ -26,18 +25,18 @@ if TYPE_CHECKING:
 
 OUT = Path(__file__).parents[2] / "tests" / "frontend" / "data" / "gradients.jsonl"
 TILES = 64
-"""How often elementwise inputs are repeated: longer than a vector."""
+"""Number of repetitions of elementwise inputs, more than a SIMD vector has."""
 
 
 def _text(torch: Any, x: Any) -> list[str]:
-    """Return the numbers of a tensor, as short as they read back the same."""
+    """Return the numbers of a tensor as their shortest exact texts."""
     if x.dtype == torch.float64:
         return [repr(v) for v in x.reshape(-1).tolist()]
     return [str(v) for v in x.to(torch.float32).reshape(-1).numpy()]
 
 
 def _tensors(torch: Any, case: Case, dtype: str, wide: str) -> list[Any]:
-    """Return the inputs, rounded to a dtype, in another that holds them."""
+    """Return the inputs, rounded to `dtype`, in the dtype `wide`."""
     found = []
     for data in case.inputs(dtype):
         x = torch.tensor(data)
@@ -55,8 +54,8 @@ def _seed(torch: Any, out: Any, case: Case) -> Any:
     return (1 + torch.arange(out.numel()).reshape(out.shape) % 5 / 2).to(out.dtype)
 
 
-def _asked(torch: Any, case: Case, dtype: str, wide: str) -> tuple[list[Any], list[Any]]:
-    """Return the results, and the gradients of the float inputs (None: the result does not depend on it)."""
+def _results(torch: Any, case: Case, dtype: str, wide: str) -> tuple[list[Any], list[Any]]:
+    """Return the results, and the gradients of the float inputs (None for an unused input)."""
     inputs = _tensors(torch, case, dtype, wide)
     wanted = [x for x in inputs if x.requires_grad]
     result = case.theirs(torch, *inputs)
@@ -70,7 +69,7 @@ def _first(x: Any, case: Case) -> Any:
 
 
 def _closer(torch: Any, near: Any, wide: Any) -> dict[str, str]:
-    """Return by place what float64 gives where the dtype itself gives another number."""
+    """Return, by index, the rounded float64 results that differ from those of the dtype."""
     if near is None:
         return {}
     a, b = _text(torch, near), _text(torch, wide.to(near.dtype))
@@ -79,7 +78,7 @@ def _closer(torch: Any, near: Any, wide: Any) -> dict[str, str]:
 
 def record(torch: Any, case: Case, dtype: str) -> dict[str, Any]:
     """Return the record of one case."""
-    outs, grads = _asked(torch, case, dtype, dtype)
+    outs, grads = _results(torch, case, dtype, dtype)
     found: dict[str, Any] = {
         "case": case.name,
         "dtype": dtype,
@@ -88,7 +87,7 @@ def record(torch: Any, case: Case, dtype: str) -> dict[str, Any]:
         "gradients": [None if g is None else _text(torch, g) for g in grads],
     }
     if dtype != "float64":
-        wide_outs, wide_grads = _asked(torch, case, dtype, "float64")
+        wide_outs, wide_grads = _results(torch, case, dtype, "float64")
         found["closer values"] = [_closer(torch, a, b) for a, b in zip(outs, wide_outs, strict=True)]
         found["closer gradients"] = [_closer(torch, a, b) for a, b in zip(grads, wide_grads, strict=True)]
     return found
@@ -96,7 +95,7 @@ def record(torch: Any, case: Case, dtype: str) -> dict[str, Any]:
 
 def main() -> None:
     """Write the records."""
-    torch = importlib.import_module("torch")  # of the environment that the oracle is run in
+    torch = importlib.import_module("torch")  # needs an environment with PyTorch
     lines = []
     for case in CASES:
         for dtype in case.dtypes:

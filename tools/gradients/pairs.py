@@ -1,4 +1,4 @@
-"""Elementwise methods of two and three tensors.
+"""Cases of elementwise methods of two and three tensors.
 
 Next: `case`, what a case is; `cases`, the list of all groups.
 """
@@ -19,7 +19,7 @@ CASES: Final[list[Case]] = []
 
 
 def _add(method: str, theirs: Callable[..., Any] | None = None, use: str = "", **more: Any) -> None:
-    """Add a method of two tensors, which PyTorch has under its name by default."""
+    """Add a method of two tensors; by default PyTorch has it under the same name."""
     ours = more.pop("ours", None) or (lambda x, y: getattr(x, method)(y))
     asked = theirs or (lambda t, x, y: getattr(t, method)(x, y))
     CASES.append(Case(method, use, more.pop("inputs", pairs), ours, asked, tiled=True, **more))

@@ -3,12 +3,11 @@
     python -m tools.gradients.probes ask --cases 5000 --out probes.jsonl     (an environment with PyTorch)
     python -m tools.gradients.probes compare probes.jsonl                    (the project's)
 
-A seed is one probe as long as the cases stay the same; a record holds its numbers. `ask` records what PyTorch
-gives, `compare` prints what differs here, and exits non-zero when something does. Probes that PyTorch refuses
-are not recorded. Cases that differ from PyTorch on purpose at special numbers (`Case.differs`) use
-ordinary ones alone.
+A seed gives the same probe as long as the cases do not change; a record holds its numbers. `ask` records
+PyTorch's results. `compare` prints the differences and exits with 1 if there is one. Probes that PyTorch
+refuses are not recorded. Cases with documented differences (`Case.differs`) use ordinary numbers only.
 
-Not here: chosen cases (`cases`), the record of those (`oracle`).
+Not here: the cases (`cases`), the record of these (`oracle`).
 """
 
 from __future__ import annotations
@@ -29,30 +28,30 @@ from tools.gradients.oracle import record
 from tools.gradients.reductions import CASES as REDUCTIONS
 
 _SHARES: Final = {"binary_crossentropy": (0, 1), "binary_crossentropy_logits": (1,)}
-"""The inputs that are numbers of 0 to 1."""
+"""Method -> the inputs that must be between 0 and 1."""
 _PLAIN: Final = {case.method for case in CASES if case.differs} | {"topk", "scaled_dot_product_attention"}
-"""Evaluated at ordinary numbers only: PyTorch's topk takes any of equal ones, its attention makes NaN of what
-is masked."""
+"""Methods with ordinary numbers only: they differ by design, or PyTorch's result is not unique (topk of equal
+numbers) or NaN (masked attention)."""
 _NAMED: Final = {case.name: case for case in CASES}
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A case at some numbers."""
+    """A case with random inputs."""
 
     seed: int
     case: Case
     dtype: str
     kind: str
     shapes: list[list[int]]
-    """Of the inputs."""
+    """Shapes of the inputs."""
     numbers: list[list[Any]]
-    """Of the inputs, flat: floats where gradients are computed, else integers or bools."""
+    """Flat data of the inputs: floats where gradients are computed, else integers or bools."""
 
-    def asked(self) -> Case:
-        """Return the case with the probe's inputs, to be compared everywhere."""
+    def as_case(self) -> Case:
+        """Return the case with the probe's inputs and without excluded places."""
         inputs = [_nested(n, s) for n, s in zip(self.numbers, self.shapes, strict=True)]
-        loose = self.case.beside_one or not self.case.tiled  # what sums cancel is no relative error
+        loose = self.case.beside_one or not self.case.tiled  # because sums cancel
         return replace(self.case, inputs=lambda _: inputs, places=(), beside_one=loose)
 
 
@@ -112,7 +111,7 @@ def probe(seed: int) -> Probe:
     kind = r.choice(("ordinary", "ordinary", "ties", "special"))
     if case.method in _PLAIN or case.places:
         kind = "ordinary"
-    elif kind == "special" and case.tiled:  # elsewhere what overflows depends on the order of additions
+    elif kind == "special" and case.tiled:  # in sums overflow depends on the order of additions
         kind = "edges"
     shares = _SHARES.get(case.method, ())
     numbers = [
@@ -123,15 +122,15 @@ def probe(seed: int) -> Probe:
 
 
 def ask(first: int, count: int) -> list[str]:
-    """Return what PyTorch gives for so many probes from a seed on, a line of JSON each."""
-    torch = importlib.import_module("torch")  # of the environment that this is run in
+    """Return PyTorch's results of `count` probes from seed `first` on, as lines of JSON."""
+    torch = importlib.import_module("torch")  # needs an environment with PyTorch
     lines: list[str] = []
     seed = first - 1
     while len(lines) < count:
         seed += 1
         one = probe(seed)
         try:
-            found = record(torch, one.asked(), one.dtype)
+            found = record(torch, one.as_case(), one.dtype)
         except (RuntimeError, IndexError, ValueError):  # PyTorch refuses: out of a method's domain
             continue
         about = {"seed": seed, "kind": one.kind, "shapes": one.shapes, "numbers": one.numbers}
@@ -140,24 +139,24 @@ def ask(first: int, count: int) -> list[str]:
 
 
 def differing(lines: list[str]) -> dict[int, str]:
-    """Return what differs from recorded answers, by seed."""
-    from tools.gradients.compare import compared, inputs_of  # noqa: PLC0415 - PyTorch's side has no frontend
+    """Return the probes that differ from the records, as text by seed."""
+    from tools.gradients.compare import compared, inputs_of  # noqa: PLC0415 - `ask` needs no frontend
 
     found = {}
     for line in lines:
         want = json.loads(line)
         about = [want[name] for name in ("dtype", "kind", "shapes", "numbers")]
         one = Probe(want["seed"], _NAMED[want["case"]], *about)
-        case = one.asked()
+        case = one.as_case()
         wrong = compared(case, inputs_of(case, one.dtype), want)
         if wrong:
-            told = "\n    ".join([f"{one.case.name} {one.dtype} {one.shapes} {one.numbers}", *wrong])
-            found[one.seed] = f"seed {one.seed}: {told}"
+            text = "\n    ".join([f"{one.case.name} {one.dtype} {one.shapes} {one.numbers}", *wrong])
+            found[one.seed] = f"seed {one.seed}: {text}"
     return found
 
 
 def main() -> int:
-    """Parse the command line; ask or compare."""
+    """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.gradients.probes", description=__doc__)
     acts = parser.add_subparsers(dest="act", required=True)
     asking = acts.add_parser("ask")

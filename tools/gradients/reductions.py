@@ -1,4 +1,4 @@
-"""Reductions, running sums, sorting and what is made of them: at ties, equal numbers, infinities.
+"""Cases of reductions, cumulative sums, sorting and normalization, at ties, equal numbers and infinities.
 
 Next: `case`, what a case is; `cases`, the list of all groups.
 """
@@ -72,7 +72,7 @@ _UNLIKE: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ("gradient 0[14]", "gradient 0[17]"),
     ),
 }
-"""Where reductions differ on purpose: the reason, once for each method, and the places."""
+"""Case -> the reason why it differs from PyTorch (stated once per method), and the places."""
 
 
 def _reductions(

@@ -1,4 +1,4 @@
-"""Storing into a tensor that gradients flow through: in-place operators, assignment, written parts.
+"""Cases of writes to a tensor with a gradient: in-place operators, assignment, index assignment.
 
 Next: `case`, what a case is; `cases`, the list of all groups.
 """
@@ -21,7 +21,7 @@ _MATRICES: Final = given([[1.0, INF], [0.0, -2.0]], [[2.0, 0.5], [-1.0, NAN]])
 
 
 def _stored(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return what a copy of x holds after the operation on it and y."""
+    """Return a function that applies an in-place operation with y to a copy of x, and returns the copy."""
 
     def result(x: Any, y: Any) -> Any:
         copy = x * 2

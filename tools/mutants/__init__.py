@@ -1,10 +1,10 @@
-"""Mutants of a driver's words and calls, and whether the emulated machine detects each.
+"""Mutation tests of the emulated machines: changes of a driver's packets and calls that they must detect.
 
-`scenario` is the program that the driver runs, `interpose` stands between it and the emulated kernel; `sites`
-and `calls` say what can be changed. `judge` runs the scenario with one mutant, `branches` forks a child for
-each, `walk` runs seed after seed, `verdicts` classifies the outcomes, `__main__` prints them. `corpus` leaves
-barriers out of kernels, `planted` edits the driver's source.
+`scenario` is the program that the driver runs. `interpose` is between the driver and the emulated kernel;
+`sites` and `calls` generate the mutants. `judge` runs the scenario with one mutant, `branches` forks a child
+for each, `walk` repeats it for each seed, `verdicts` classifies the outcomes, `__main__` prints them.
+`corpus` removes barriers from kernels, `planted` edits the driver's source.
 
-A vendor is a folder (`tools.mutants.nv`): its packets, launch descriptors, ioctls, kernels and planted bugs
+A vendor's packets, launch descriptors, ioctls, kernels and planted bugs are in a folder (`tools.mutants.nv`),
 behind the interfaces of `emulated`; `devices` lists them. Results: docs/reliability.md.
 """

@@ -1,9 +1,10 @@
 """`python -m tools.mutants --sample 200 --seed 1 [--kind stream] [--device nv-emu] [--json FILE]`.
 
-Prints the score and the survivors, one a line; exits non-zero below `--minimum`. Mutants run in child
-processes with a time limit each: one that hangs or kills its process is a survivor, and the run continues.
+It prints the score and a line for each surviving mutant; the exit status is 1 if the score is below
+`--minimum`. Each mutant runs in a child process with a time limit. One that hangs or kills its process is a
+survivor, and the run continues.
 
-Next: `walk`, the run; `verdicts`, what counts as noticed.
+Next: `walk`, the run; `verdicts`, the outcomes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Row:
 
 
 def sample(mutants: Sequence[Mutant], count: int, seed: int, kind: Kind | None) -> list[Mutant]:
-    """Return a sample; without a kind, a quarter of it is of each."""
+    """Return a random sample of one kind, or without a kind a quarter of `count` of each."""
     chosen = random.Random(seed)  # noqa: S311 - a sample, not a secret
     out: list[Mutant] = []
     kinds = (kind,) if kind is not None else KINDS
@@ -52,7 +53,7 @@ def sample(mutants: Sequence[Mutant], count: int, seed: int, kind: Kind | None) 
 
 
 def rows_of(mutants: Sequence[Mutant], verdicts: Sequence[Verdict]) -> list[Row]:
-    """Return mutants with the verdicts on them."""
+    """Return the mutants with their verdicts."""
     return [
         Row(str(mutant), mutant.kind, verdict.outcome, verdict.detail)
         for mutant, verdict in zip(mutants, verdicts, strict=True)
@@ -60,12 +61,12 @@ def rows_of(mutants: Sequence[Mutant], verdicts: Sequence[Verdict]) -> list[Row]
 
 
 def score(rows: Sequence[Row]) -> float:
-    """Return the share that was refused, reported or equivalent."""
+    """Return the share of caught mutants: refused, reported, timed out or equivalent."""
     return sum(row.outcome in CAUGHT for row in rows) / len(rows) if rows else 1.0
 
 
 def text(rows: Sequence[Row], total: int) -> str:
-    """Return the report."""
+    """Return the report as text."""
     lines = []
     for kind in KINDS:
         part = [row for row in rows if row.kind == kind]
@@ -85,10 +86,10 @@ def text(rows: Sequence[Row], total: int) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a sample."""
+    """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="tools.mutants", description=__doc__)
-    parser.add_argument("--sample", type=int, default=200, help="mutants; 0 runs all")
-    parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    parser.add_argument("--sample", type=int, default=200, help="number of mutants; 0 runs all")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the sample")
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--device", choices=tuple(DEVICES), default=next(iter(DEVICES)))
     parser.add_argument("--profile", default="", help="emulated GPU; default: the first")

@@ -1,10 +1,9 @@
-"""One walk through the scenario; where mutants can be made, a forked child continues with each.
+"""One run of the scenario that forks a child for each mutant at the mutant's place.
 
-What comes before a mutant's place is thus run once for all mutants of that place. A child has its own copy of
-everything, the emulated GPU and its memory included, and runs the rest of the scenario to the end; meanwhile
-the parent continues to the next place.
+The part before a place runs once for all its mutants. A child has a copy of the process, of the emulated GPU
+and of its memory, and runs the scenario to its end, while the parent continues to the next place.
 
-Not here: one run in a fresh process (`judge`). Next: `walk`, the caller; `ownmemory`, a child's own memory.
+Not here: a run in a new process (`judge`). Next: `walk`, the caller; `ownmemory`, the memory of a child.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
     from tools.mutants.sites import Mutant, Place
 
 LIMIT_S: Final = 120.0
-"""For one mutant under one seed."""
+"""Time limit, in seconds, of one mutant under one seed."""
 _READ: Final = 1 << 16
 
 
 @dataclass(slots=True)
 class _Running:
-    """A child at work."""
+    """A running child; `ends` is its deadline on the monotonic clock."""
 
     pid: int
     number: int
@@ -43,7 +42,10 @@ class _Running:
 
 
 class Branches:
-    """Starts a child for each mutant, `jobs` at a time. `done` is called with each verdict."""
+    """Starts a child for each mutant, at most `jobs` at a time.
+
+    `done` is called with each number and verdict.
+    """
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class Branches:
         todo = self._wanted.get(place) if not self.child else None
         if not todo:
             return None
-        self._machine.stand_still()  # a child has no other threads
+        self._machine.pause()  # a child has no other threads
         memory = Snapshot()
         for number, mutant in todo:
             while len(self._running) >= self._jobs:
@@ -83,12 +85,12 @@ class Branches:
         return None
 
     def wait(self) -> None:
-        """Wait until all children are done."""
+        """Wait for all children."""
         while self._running:
             self._reap()
 
     def _fork(self, number: int) -> bool:
-        """Start a child; returns whether this is it."""
+        """Fork a child; return True in the child."""
         inward, outward = os.pipe()
         sys.stdout.flush()
         pid = os.fork()
@@ -101,12 +103,12 @@ class Branches:
         return True
 
     def finish(self, verdict: Verdict) -> None:
-        """End a child."""
+        """Report the verdict of this child and exit."""
         os.write(self._pipe, json.dumps(asdict(verdict)).encode())
         os._exit(0)
 
     def _reap(self) -> None:
-        """Wait until a child is done or out of time."""
+        """Wait until a child reports or exceeds its limit; then call `done`."""
         left = min(one.ends for one in self._running.values()) - time.monotonic()
         ready, _, _ = select.select(tuple(self._running), [], [], max(0.0, left))
         now = time.monotonic()
@@ -124,15 +126,15 @@ class Branches:
                 verdict = Verdict(Outcome.HUNG, f"more than {LIMIT_S:.0f} s")
             else:
                 verdict = Verdict(
-                    Outcome.HUNG, f"the process ended itself: {os.waitstatus_to_exitcode(status)}"
+                    Outcome.HUNG, f"the process exited with status {os.waitstatus_to_exitcode(status)}"
                 )
             self._done(one.number, verdict)
 
 
 def keep_devices_over_forks() -> None:
-    """Allow children to use open devices: call it before the first is opened.
+    """Allow forked children to use open devices; call it before the first device is opened.
 
-    `hcq` orphans the devices of forked children, because two processes cannot drive one. A child of
-    `Branches` is no second driver: it has a GPU of its own.
+    `hcq` refuses devices in forked children, because two processes cannot drive one GPU. A child of
+    `Branches` has a copy of the emulated GPU.
     """
     process.keep_over_forks()

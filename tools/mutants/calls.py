@@ -1,7 +1,9 @@
-"""Mutants of ioctls and mappings: every member of every structure, and the arguments around them.
+"""Mutants of ioctls and mappings: changes of every structure member and of every argument.
 
-What an ioctl's structures are, the vendor says (`tools.mutants.emulated.Call`). Not here: what is submitted
-through mappings (`tools.mutants.emulated.Submission`), the changes of a number (`sites`).
+The vendor describes the structures of an ioctl (`tools.mutants.emulated.Call`).
+
+Not here: submissions through mappings (`tools.mutants.emulated.Submission`), the changes of a number
+(`sites`).
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ _LONG: Final[Runs] = ((0, 64),)
 _REQUEST: Final[Mapping[str, Runs]] = {
     "number": ((0, 8),), "type": ((8, 8),), "size": ((16, 14),), "direction": ((30, 2),)
 }  # fmt: skip
-"""The parts of a request that Linux's _IOC made."""
+"""The parts of a request number that Linux's _IOC encodes."""
 _OUTER: Final = ("request", "fd", "pointer")
 _MAPPING: Final[Mapping[str, Runs]] = {
     "size": _LONG, "fd": _WORD, "offset": _LONG, "va": _LONG, "prot": ((0, 3),), "flags": _WORD
 }  # fmt: skip
 _MARGIN: Final = 64
-"""Bytes around a structure whose pointer is off by one."""
+"""Bytes around a structure, for mutants of its pointer."""
 
 
 class Calls:
-    """What the ioctls and mappings of one machine can be changed in, and the changes."""
+    """Generates and makes the mutants of the ioctls and mappings of one machine."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -59,7 +61,7 @@ class Calls:
                 yield from sites.structure(block.layout, "params", data, index, f"{name} ", part=part)
 
     def ioctl(self, mutant: Mutant, fd: int, request: int, argument: bytearray) -> int:
-        """Make a mutant of an ioctl."""
+        """Call an ioctl with a mutant made; return its result."""
         if mutant.space == "call":
             return 0
         if mutant.space == "outer":
@@ -93,14 +95,14 @@ class Calls:
 
     @staticmethod
     def mapping(mutant: Mutant, arguments: Arguments) -> Arguments:
-        """Return the arguments with a mutant made."""
+        """Return the arguments of a mapping with a mutant made."""
         what = tuple(_MAPPING)[mutant.at]
         new = _changed(mutant, arguments[what])
         return arguments | {what: new - (1 << 32) if what == "fd" and new >> 31 else new}
 
 
 def shared(flags: int | None) -> int:
-    """Return the flags of a file's mapping as a number."""
+    """Return the flags of a file mapping as a number: MAP_SHARED for None."""
     return MAP_SHARED if flags is None else flags
 
 

@@ -1,7 +1,8 @@
 """`python -m tools.mutants.corpus [--device nv-emu] [--json FILE]`: kernels without one of their barriers.
 
-Every barrier, fence and wait for copies in a vendor's corpus of kernels is left out, one at a time, and the
-kernel is run by the emulator under eight orders with the sanitizers on.
+It removes each barrier, fence and wait for copies of a vendor's kernels, one at a time, and runs the kernel
+in the emulator under eight orders with all sanitizers. The exit status is 1 if the score is below
+`--minimum`.
 
 Not here: mutants of the driver (`judge`), the kernels (`tools.mutants.nv.kernels`).
 """
@@ -30,7 +31,7 @@ CORPORA: Final[Mapping[str, Callable[[], Iterator[Kernel]]]] = MappingProxyType(
 
 
 def judge(kernel: Kernel, expected: bytes) -> Verdict:
-    """Return what becomes of a kernel that lacks a barrier; `expected` is what the whole one leaves."""
+    """Run a kernel that lacks a barrier; `expected` are the buffers of the complete kernel."""
     seen: dict[int, Verdict] = {}
     for seed in SEEDS:
         try:
@@ -46,7 +47,7 @@ def judge(kernel: Kernel, expected: bytes) -> Verdict:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check the corpus; print a line a kernel and the survivors."""
+    """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="tools.mutants.corpus", description=__doc__)
     parser.add_argument("--device", choices=tuple(CORPORA), default=next(iter(CORPORA)))
     parser.add_argument("--json", type=Path)
@@ -65,8 +66,8 @@ def main(arguments: Sequence[str]) -> int:
             if verdict.outcome is not Outcome.REPORTED:
                 sys.stdout.write(f"{verdict.outcome}: {kernel.name}: {label}\n")
     caught = sum(row["outcome"] in CAUGHT for row in rows)
-    told = sum(row["outcome"] == Outcome.REPORTED for row in rows)
-    sys.stdout.write(f"score {caught / len(rows):.3f}: {caught} of {len(rows)} ({told} reported)\n")
+    reported = sum(row["outcome"] == Outcome.REPORTED for row in rows)
+    sys.stdout.write(f"score {caught / len(rows):.3f}: {caught} of {len(rows)} ({reported} reported)\n")
     if given.json is not None:
         given.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0 if caught / len(rows) >= given.minimum else 1

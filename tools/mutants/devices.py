@@ -1,8 +1,8 @@
-"""The emulated devices whose drivers are mutated, by name, and which of them a run is of.
+"""The emulated devices whose drivers are mutated, and the target of a run.
 
-Beside this module, `corpus` and `planted.catalogs` alone name a vendor's folder.
+Only this module, `corpus` and `planted.catalogs` import a vendor's folder.
 
-Next: `emulated`, what an entry is.
+Next: `emulated`, the interface of an entry.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ DEVICES: Final[Mapping[str, Emulated]] = MappingProxyType({"nv-emu": NvEmulated(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What is driven."""
+    """The emulated device, GPU and driver version of a run."""
 
     device: str = next(iter(DEVICES))
     profile: str = ""
-    """The emulated GPU; empty: the device's first."""
+    """The emulated GPU; "" for the device's first."""
     driver: str = ""
-    """The version of the kernel's driver; empty: the device's first."""
+    """The version of the kernel driver; "" for the device's first."""

@@ -1,8 +1,8 @@
-"""What a vendor gives so that its driver's words and calls can be changed.
+"""The interface of a vendor for mutants of its driver's packets and calls.
 
-`Emulated` is an entry of `tools.mutants.devices`; it opens a `Machine` for every run. A machine finds and
-makes the changes of what its driver submits (`Submission`); ioctls are described by `Call`, and changed by
-`tools.mutants.calls`.
+`Emulated` is an entry of `tools.mutants.devices`; it opens a `Machine` for every run. A machine generates and
+makes the mutants of submissions (`Submission`). It describes ioctls by `Call`; `tools.mutants.calls`
+generates their mutants.
 
 Not here: the changes of a number (`sites`). Next: `tools.mutants.nv.emulated`, an implementation.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tools.mutants.sites import Mutant
 
 Store: TypeAlias = "tuple[int, int] | None"
-"""Offset and value that go to a mapping of registers; None omits the store."""
+"""Offset and value of a store to a register mapping; None omits the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,37 +31,37 @@ class Block:
     """A structure that an ioctl's argument points to."""
 
     layout: type[Struct] | None
-    """None: its members are unknown, and none is changed."""
+    """None for unknown members, which are not changed."""
     view: memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An ioctl in terms of the layouts."""
+    """An ioctl and the layouts of its structures."""
 
     name: str
-    """Of the request, and of what its argument selects; begins the labels of all its mutants."""
+    """The name of the request and of what its argument selects; the prefix of its mutants' labels."""
     layout: type[Struct] | None
-    """Of the argument; None: its members are unknown, and none is changed."""
+    """The layout of the argument; None for unknown members, which are not changed."""
     blocks: Sequence[Block] = ()
     encoded: bool = True
-    """Whether the request has the parts of Linux's _IOC; else it is one number."""
+    """Whether the request is encoded by Linux's _IOC; else it is a plain number."""
 
 
 class Submission(Protocol):
-    """What a store to a mapping of registers makes the device execute."""
+    """The work that a store to a doorbell submits."""
 
     @property
     def store(self) -> Store:
-        """The store as the driver makes it."""
+        """The store of the unchanged driver."""
         ...
 
     def mutants(self, index: int) -> Iterator[Mutant]:
-        """Yield the mutants of the store and of all that it submits, as the doorbell with this number."""
+        """Yield the mutants of the store and of the submitted work; `index` is the number of the doorbell."""
         ...
 
     def make(self, mutant: Mutant) -> Store:
-        """Make one of `mutants` in memory; return the store that is then to be made."""
+        """Make one of `mutants` in memory; return the store to execute."""
         ...
 
 
@@ -75,36 +75,36 @@ class Machine(Protocol):
 
     @property
     def fatal(self) -> Sequence[Report]:
-        """The reports that a driver must see as faults, the oldest first."""
+        """The reports that the driver must receive as faults, the oldest first."""
         ...
 
     def driver(self, kernel: system.Kernel) -> Driver:
-        """Return the driver, on `kernel` instead of the machine's own."""
+        """Return the driver on `kernel`, which replaces the machine's own."""
         ...
 
     def call(self, request: int, argument: bytearray) -> Call:
-        """Return what an ioctl is. The blocks are views of the driver's memory."""
+        """Describe an ioctl. The blocks are views of the driver's memory."""
         ...
 
-    def rung(self, page: int, offset: int, value: int, bits: int) -> Submission | None:
-        """Return what a store submits, before the machine sees it; None when it is no doorbell.
+    def submission(self, page: int, offset: int, value: int, bits: int) -> Submission | None:
+        """Return the work that a store submits, before the machine receives it; None if it is not a doorbell.
 
-        `page` is the mapping's file offset, `offset` counts from there, `bits` is the width of the store.
-        Called once a store, in order: what is new in a ring is what came since the last call.
+        `page` is the file offset of the mapping, `offset` the byte offset in it, `bits` the width of the
+        store. It is called once for each store, in order: new ring entries are those since the last call.
         """
         ...
 
     @property
     def busy(self) -> bool:
-        """Whether any queue still executes: a wait that times out then is no verdict on the driver."""
+        """Whether any queue still executes; then a timeout of a wait decides nothing about the driver."""
         ...
 
-    def stand_still(self) -> None:
+    def pause(self) -> None:
         """End all threads of the machine, until `resume`, so that the process can be forked."""
         ...
 
     def resume(self) -> None:
-        """Continue after `stand_still`, in the parent or in a child."""
+        """Continue after `pause`, in the parent or in a child."""
         ...
 
     def close(self) -> None:
@@ -113,19 +113,19 @@ class Machine(Protocol):
 
 
 class Kernel(Protocol):
-    """A kernel of the corpus, whole or without one of its barriers."""
+    """A kernel of the corpus, complete or without one of its barriers."""
 
     @property
     def name(self) -> str:
-        """What the report calls it."""
+        """The name of the kernel in reports."""
         ...
 
     def without_one(self) -> Iterator[tuple[str, Kernel]]:
-        """Yield (what was left out, the kernel without it) for every barrier, fence and wait."""
+        """Yield (description, the kernel without it) for every barrier, fence and wait."""
         ...
 
     def run(self, seed: int) -> tuple[str, bytes]:
-        """Launch it under one order; return what was reported, if anything, and the bytes of its buffers."""
+        """Launch it under one order; return the first report, or "", and the bytes of its buffers."""
         ...
 
 
@@ -143,9 +143,9 @@ class Emulated(Protocol):
         ...
 
     def kernels(self, profile: str) -> Mapping[str, KernelImage]:
-        """Return the kernels of the scenario: grid, count and shared of the bring-up ladder."""
+        """Return the kernels of the scenario: `grid`, `count` and `shared` of the bring-up ladder."""
         ...
 
     def open(self, profile: str, driver: str, seed: int) -> Machine:
-        """Return a fresh machine with all sanitizers on; `seed` decides what hardware leaves open."""
+        """Return a new machine with all sanitizers; `seed` decides the orders that hardware leaves open."""
         ...

@@ -1,6 +1,6 @@
 """A kernel between driver and emulated machine: it records every possible mutant, or applies one.
 
-Not here: which mutants exist (`calls`, a vendor's `Submission`), running the program (`scenario`).
+Not here: generating mutants (`calls`, a vendor's `Submission`), the program (`scenario`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Interposer:
     """A `drivers.kernel.Kernel` over that of an emulated machine.
 
-    `choose` is called at every place and returns the mutant to be made there, or None. Without it nothing is
-    changed, and `found` is filled with all mutants there are.
+    `choose` is called at every place and returns the mutant to make there, or None. Without `choose` nothing
+    is changed, and `found` collects all possible mutants.
     """
 
     def __init__(self, machine: Machine, choose: Callable[[Place], Mutant | None] | None = None) -> None:
@@ -32,17 +32,17 @@ class Interposer:
         self._inner = machine.kernel
         self._choose = choose
         self._calls = Calls(machine)
-        self._numbers: dict[Event, int] = {"ioctl": -1, "map": -1, "fence": -1, "bell": -1}
+        self._numbers: dict[Event, int] = {"ioctl": -1, "map": -1, "fence": -1, "doorbell": -1}
         self.found: list[Mutant] = []
 
     def _next(self, event: Event) -> tuple[int, Mutant | None]:
-        """Count an event; return its number and the mutant to be made of it."""
+        """Count an event; return its number and the mutant to make, or None."""
         self._numbers[event] += 1
         place = event, self._numbers[event]
         return place[1], None if self._choose is None else self._choose(place)
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
-        """Pass an ioctl on, changed by the mutant if it is its place."""
+        """Forward an ioctl, with the chosen mutant."""
         index, mutant = self._next("ioctl")
         if not isinstance(argument, bytearray):
             return self._inner.ioctl(fd, request, argument)
@@ -62,7 +62,7 @@ class Interposer:
         prot: int = PROT_READ | PROT_WRITE,
         flags: int | None = None,
     ) -> Mapping:
-        """Pass on the mapping of a file, changed by the mutant if it is its place; others unchanged."""
+        """Forward a mapping; of a file, with the chosen mutant."""
         if fd < 0:
             return self._inner.mmap(size, fd=fd, offset=offset, va=va, prot=prot, flags=flags)
         given = {"size": size, "fd": fd, "offset": offset, "va": va, "prot": prot, "flags": shared(flags)}
@@ -75,7 +75,7 @@ class Interposer:
         return self._inner.mmap(size, **given)
 
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:
-        """Pass on, changed by the mutant if it is its place; stores are observed."""
+        """Forward a mapping of registers, with the chosen mutant, and observe its stores."""
         given = {"size": size, "fd": fd, "offset": offset}
         index, mutant = self._next("map")
         if self._choose is None:
@@ -85,7 +85,7 @@ class Interposer:
         return _Registers(self._inner.mmio(**given), offset, self)
 
     def fence(self) -> None:
-        """Pass on, or leave it out."""
+        """Forward a fence, or omit it."""
         index, mutant = self._next("fence")
         if self._choose is None:
             self.found.append(sites.Mutant("fence", index, 0, 0, (), sites.DELETE, "fence"))
@@ -93,60 +93,60 @@ class Interposer:
             self._inner.fence()
 
     def stored(self, page: int, offset: int, value: int, bits: int) -> Store:
-        """See a store to registers before the machine does; return what is to be stored."""
-        submission = self._machine.rung(page, offset, value, bits)
+        """Observe a store to registers before the machine receives it; return the store to execute."""
+        submission = self._machine.submission(page, offset, value, bits)
         if submission is None:
             return offset, value
-        index, mutant = self._next("bell")
+        index, mutant = self._next("doorbell")
         if self._choose is None:
             self.found += submission.mutants(index)
         return submission.store if mutant is None else submission.make(mutant)
 
-    # ---- passed on as they are
+    # ---- forwarded unchanged
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
-        """Pass on."""
+        """Forward."""
         return self._inner.open(path, flags)
 
     def close(self, fd: int) -> None:
-        """Pass on."""
+        """Forward."""
         self._inner.close(fd)
 
     def read(self, fd: int, size: int) -> bytes:
-        """Pass on."""
+        """Forward."""
         return self._inner.read(fd, size)
 
     def read_file(self, path: str) -> bytes:
-        """Pass on."""
+        """Forward."""
         return self._inner.read_file(path)
 
     def list_dir(self, path: str) -> list[str]:
-        """Pass on."""
+        """Forward."""
         return self._inner.list_dir(path)
 
     def munmap(self, va: int, size: int) -> None:
-        """Pass on."""
+        """Forward."""
         self._inner.munmap(va, size)
 
     def mprotect(self, va: int, size: int, prot: int) -> None:
-        """Pass on."""
+        """Forward."""
         self._inner.mprotect(va, size, prot)
 
     def madvise(self, va: int, size: int, advice: int) -> None:
-        """Pass on."""
+        """Forward."""
         self._inner.madvise(va, size, advice)
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
-        """Pass on."""
+        """Forward."""
         return self._inner.poll(fds, timeout_s)
 
     def diagnostics(self) -> tuple[str, ...]:
-        """Pass on."""
+        """Forward."""
         return self._inner.diagnostics()
 
 
 class _Registers:
-    """Registers whose stores are observed; `page` is the offset of their mapping, as the driver gave it."""
+    """Registers whose stores are observed; `page` is the file offset of their mapping."""
 
     def __init__(self, inner: Mmio, page: int, interposer: Interposer) -> None:
         self._inner, self._page, self._interposer = inner, page, interposer

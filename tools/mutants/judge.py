@@ -1,4 +1,4 @@
-"""One mutant under one seed: refused, reported, or the bytes of all buffers.
+"""The verdict on one mutant under one seed, by comparison with the unchanged driver.
 
 Not here: the verdict over several seeds (`verdicts`), many mutants in one process (`branches`).
 """
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 2.0
 _UNCHANGED_S: Final = 60.0
-"""For the unchanged driver, whose kernels may have to be translated first."""
+"""Limit of waits of the unchanged driver, in seconds; its kernels may be translated first."""
 
 
 class Judge:
-    """Holds the results of the unchanged driver on the machines of one target."""
+    """Judges mutants of one target by the results of the unchanged driver."""
 
     def __init__(self, target: Target, *, seeds: Sequence[int], timeout_s: float = TIMEOUT_S) -> None:
-        """Run the unchanged driver under `seeds`: it must do and give the same under each, unreported."""
+        """Run the unchanged driver under each seed.
+
+        `HcqError` unless calls and results are equal, without a report.
+        """
         self._emulated = DEVICES[target.device]
         self._profile = target.profile or self._emulated.profiles[0]
         self._driver = target.driver or self._emulated.drivers[0]
@@ -45,7 +48,7 @@ class Judge:
             self._baseline(seed)
 
     def machine(self, seed: int) -> Machine:
-        """Return a fresh machine with all sanitizers on."""
+        """Return a new machine with all sanitizers."""
         return self._emulated.open(self._profile, self._driver, seed)
 
     def _baseline(self, seed: int) -> None:
@@ -67,14 +70,14 @@ class Judge:
         try:
             seen = scenario.play()
         except DeviceFault:
-            with suppress(DeviceFault):  # the second telling of the same
+            with suppress(DeviceFault):  # the same fault again
                 scenario.close()
             raise
         scenario.close()
         return seen
 
     def fresh(self, mutant: Mutant, seed: int) -> Verdict:
-        """Check a mutant on a machine of its own, in this process: slow, and the process is left as it is."""
+        """Run a mutant on a new machine in this process; a faulted machine stays open."""
 
         def choose(place: Place) -> Mutant | None:
             return self.of_mutant(mutant if place == mutant.place else None)
@@ -84,18 +87,18 @@ class Judge:
         return self.run(machine, Interposer(machine, choose))
 
     def of_mutant(self, mutant: Mutant | None) -> Mutant | None:
-        """Let waits end sooner when a mutant is made now; returns it."""
+        """Return the mutant; if there is one, shorten the limit of waits from now on."""
         if mutant is not None:
             self._limit_s = self._timeout_s
         return mutant
 
     def run(self, machine: Machine, interposer: Interposer) -> Verdict:
-        """Run the scenario and return the outcome; nothing is closed when it raised."""
+        """Run the scenario and return the verdict; the machine stays open after an error."""
         try:
             seen = self._play(machine, interposer)
         except HcqError as error:
             return _raised(error, machine)
-        except Exception as error:  # noqa: BLE001 - any error of another kind is a verdict on the driver
+        except Exception as error:  # noqa: BLE001 - any other error is a verdict, too
             return Verdict(Outcome.UNTYPED, f"{type(error).__name__}: {error}")
         if machine.fatal:
             return _reported(machine.fatal)
@@ -116,6 +119,9 @@ def _raised(error: HcqError, machine: Machine) -> Verdict:
 
 
 def _reported(fatal: Sequence[Report]) -> Verdict:
-    """Return the verdict of the machine's reports: a defect of its own is none on the driver."""
+    """Return the verdict of the machine's reports.
+
+    A defect of the machine itself does not count as caught.
+    """
     first = fatal[0]
     return Verdict(Outcome.UNTYPED if first.kind is Kind.DEFECT else Outcome.REPORTED, str(first))

@@ -1,7 +1,7 @@
-"""Memory that parent and child of a fork share becomes the child's own, at the same addresses.
+"""Private copies of shared memory for forked children, at the same addresses.
 
-The parent takes a `Snapshot`, children `own` it: files in memory are made anew, mapped where they were mapped
-and put behind the same descriptors; shared pages without a file become private ones.
+The parent takes a `Snapshot`; a child calls `own`. It copies memory files, maps the copies at the same
+addresses and duplicates them to the same descriptors; shared anonymous pages become private pages.
 
 Next: `branches`, which forks.
 """
@@ -36,7 +36,7 @@ Pages = list[tuple[int, bytes]]
 
 _MEMORY_FILE: Final = "/memfd:"
 _NO_FILE: Final = "/dev/zero (deleted)"
-"""What Linux calls shared anonymous memory."""
+"""The name of shared anonymous memory in /proc/self/maps."""
 _ZEROS: Final = bytes(PAGE)
 
 
@@ -54,7 +54,7 @@ class _Range:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file in memory: its descriptors and its content."""
+    """A memory file: its descriptors, its size and its non-zero pages."""
 
     fds: list[int]
     size: int
@@ -62,7 +62,7 @@ class _File:
 
 
 class Snapshot:
-    """All shared memory of this process as it is now."""
+    """A copy of all shared memory of this process."""
 
     def __init__(self) -> None:
         self._linux = LinuxKernel()
@@ -75,7 +75,7 @@ class Snapshot:
         }
 
     def own(self) -> None:
-        """In a forked child: replace what is shared by copies."""
+        """Replace all shared memory by private copies; call it in a forked child."""
         copies = {}
         for inode, file in self._files.items():
             copies[inode] = copy = os.memfd_create("copy", os.MFD_CLOEXEC)
@@ -98,11 +98,11 @@ class Snapshot:
 
 
 def _descriptors() -> Mapping[int, list[int]]:
-    """Return the descriptors of files in memory, by inode."""
+    """Return the descriptors of memory files, by inode."""
     found = defaultdict(list)
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are wanted, not paths
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - only names
         try:
-            if os.readlink(f"/proc/self/fd/{name}").startswith(_MEMORY_FILE):  # noqa: PTH115 - not to be resolved
+            if os.readlink(f"/proc/self/fd/{name}").startswith(_MEMORY_FILE):  # noqa: PTH115 - `Path.readlink` would fail for deleted files
                 found[os.fstat(int(name)).st_ino].append(int(name))
         except FileNotFoundError:  # the descriptor of the listing itself
             continue
@@ -121,7 +121,7 @@ def _shared() -> Iterator[_Range]:
 
 
 def _read(fds: list[int]) -> _File:
-    """Read a file in memory, without its holes."""
+    """Read a memory file, without its holes."""
     size, at, pages = os.fstat(fds[0]).st_size, 0, []
     while at < size:
         try:

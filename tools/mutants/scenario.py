@@ -1,7 +1,9 @@
 """The program under which mutants of the driver run: launch, fill, copy, waits, a graph of ten kernels.
 
 `Scenario.play` returns the device's description and the bytes of every buffer, so that two runs can be
-compared. Not here: the change (`interpose`), the verdict (`judge`), the kernels (a vendor's folder).
+compared.
+
+Not here: the mutants (`interpose`), the verdict (`judge`), the kernels (a vendor's folder).
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ if TYPE_CHECKING:
 SHARED: Final = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 BYTES: Final = 4096
 USED: Final = 1024
-"""The commands touch the first bytes of each buffer; the rest shows what lands where it should not."""
+"""Bytes of each buffer that the commands use; changes of the rest show stray writes."""
 _HELD_S: Final = 0.01
-"""How long work that ought to wait is given to start without."""
+"""Seconds in which work that must wait could wrongly start."""
 
 
 class Scenario:
-    """One run; `play` returns everything that can be seen of it. No wait lasts longer than `limit_s()`."""
+    """One run of the program. No wait lasts longer than `limit_s()` seconds."""
 
     def __init__(
         self, driver: Driver, kernels: Mapping[str, KernelImage], *, limit_s: Callable[[], float]
@@ -46,7 +48,7 @@ class Scenario:
         return buffer
 
     def play(self) -> list[bytes]:
-        """Do everything but close; return what the device claims to be and the bytes of all buffers."""
+        """Run the program; return the device's description and the bytes of all buffers."""
         self.device.clock()
         self._launch()
         self._copy()
@@ -73,7 +75,7 @@ class Scenario:
         queue.submit(commands).wait(timeout_s=self._limit_s())
 
     def _cross(self) -> None:
-        """Copy, then count on the other queue, then copy back; all is queued before the first may start."""
+        """Copy, count on the other queue, and copy back; all work is submitted before a gate opens."""
         device = self.device
         first, middle, last, back = (self._buffer(byte) for byte in (6, 7, 8, 9))
         gate = device.signal(host_set=True)

@@ -1,9 +1,9 @@
 """What can be changed in what a driver submits: places, found by the layouts, and the changes made there.
 
-Nothing here is chosen by hand: every field of a layout (`fields`) and every member of a structure
-(`structure`) is a site.
+Every field of a layout (`fields`) and every member of a structure (`structure`) is a site; none is chosen by
+hand.
 
-Not here: which layouts a stream, a descriptor or an ioctl has (a vendor's folder: `tools.mutants.nv`).
+Not here: the layouts of streams, descriptors and ioctls (a vendor's folder, `tools.mutants.nv`).
 Next: `calls`, ioctls and mappings.
 """
 
@@ -21,7 +21,7 @@ Space = Literal[
     "word",
     "entry",
     "packet",
-    "bell",
+    "doorbell",
     "store",
     "fence",
     "descriptor",
@@ -33,21 +33,21 @@ Space = Literal[
     "map",
 ]
 Runs = tuple[tuple[int, int], ...]
-Event = Literal["ioctl", "map", "fence", "bell"]
+Event = Literal["ioctl", "map", "fence", "doorbell"]
 Place = tuple[Event, int]
-"""Where a mutant is made: the number of the ioctl, mapping, fence or doorbell."""
+"""The place of a mutant: an event and its number."""
 Kind = Literal["ioctl", "stream", "launch", "memory"]
 KINDS: Final[tuple[Kind, ...]] = ("ioctl", "stream", "launch", "memory")
 
 _EVENTS: Final[Mapping[Space, Event]] = {
     "ioctl": "ioctl", "params": "ioctl", "call": "ioctl", "outer": "ioctl", "map": "map", "fence": "fence"
 }  # fmt: skip
-"""Space -> the event, where it is not the doorbell."""
+"""Space -> its event; a doorbell for others."""
 _KINDS: Final[Mapping[Space, Kind]] = {
     "ioctl": "ioctl", "params": "ioctl", "call": "ioctl", "outer": "ioctl", "map": "ioctl",
     "descriptor": "launch", "memory": "memory",
 }  # fmt: skip
-"""Space -> the kind, where it is not the stream."""
+"""Space -> its kind; a stream for others."""
 
 OPERATIONS: Final = ("zero", "ones", "plus", "minus")
 DELETE: Final = "delete"
@@ -59,31 +59,31 @@ class Mutant:
 
     space: Space
     index: int
-    """Number of the doorbell, of the ioctl, of the mapping, of the fence."""
+    """Number of the doorbell, ioctl, mapping or fence."""
     entry: int
-    """Ring entry of that doorbell, or packet of its ring."""
+    """Index of the ring entry of that doorbell, or of the packet in its ring."""
     at: int
-    """Word of the segment, byte of the structure, number of the argument."""
+    """Index of the word in the segment, of the byte in the structure, or of the argument."""
     runs: Runs
-    """Bits, counted from there, the lowest first."""
+    """The bits, as (lowest bit, width) from there, the low part first."""
     operation: str
     label: str
     part: int = -1
-    """Of memory: what the vendor numbers; of params: the block of the ioctl."""
+    """For memory, the vendor's number of the region; for params, the block of the ioctl."""
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Mutant:
-        """Return the mutant whose `asdict` came back from JSON."""
-        return cls(**{**told, "runs": tuple((lo, width) for lo, width in told["runs"])})
+    def from_json(cls, data: Mapping[str, Any]) -> Mutant:
+        """Return the mutant of an `asdict` that was decoded from JSON."""
+        return cls(**{**data, "runs": tuple((lo, width) for lo, width in data["runs"])})
 
     @property
     def place(self) -> Place:
-        """Where it is made."""
-        return _EVENTS.get(self.space, "bell"), self.index
+        """The event at which it is made, and its number."""
+        return _EVENTS.get(self.space, "doorbell"), self.index
 
     @property
     def kind(self) -> Kind:
-        """What it is a mutant of, for samples and scores."""
+        """Its kind, for samples and scores."""
         return _KINDS.get(self.space, "stream")
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class Mutant:
 
 
 def extract(raw: int, runs: Runs) -> int:
-    """Return the number that lies in these bits."""
+    """Return the number in these bits of `raw`."""
     value = at = 0
     for lo, width in runs:
         value |= (raw >> lo & ((1 << width) - 1)) << at
@@ -101,7 +101,7 @@ def extract(raw: int, runs: Runs) -> int:
 
 
 def insert(raw: int, runs: Runs, value: int) -> int:
-    """Return `raw` with a number put into these bits."""
+    """Return `raw` with these bits replaced by a number."""
     for lo, width in runs:
         mask = (1 << width) - 1
         raw = raw & ~(mask << lo) | (value & mask) << lo
@@ -129,7 +129,7 @@ def variants(  # noqa: PLR0917 - the parts of a Mutant
     part: int = -1,
     operations: Sequence[str] = OPERATIONS,
 ) -> Iterator[Mutant]:
-    """Yield the mutants of one field, those alone that change something, each value once."""
+    """Yield the mutants of one field that change its value, each new value once."""
     seen = {raw}
     for operation in operations:
         new = changed(raw, runs, operation)
@@ -141,7 +141,7 @@ def variants(  # noqa: PLR0917 - the parts of a Mutant
 def fields(  # noqa: PLR0917 - the same
     layout: type[BitStruct], space: Space, index: int, entry: int, at: int, raw: int, name: str
 ) -> Iterator[Mutant]:
-    """Yield the mutants of every field of a layout, at every place of it."""
+    """Yield the mutants of every field of a layout, and of every element of its arrays."""
     for field in layout.FIELDS.values():
         for place in range(field.count):
             runs = tuple((lo + place * field.stride, width) for lo, width in field.runs)
@@ -152,7 +152,10 @@ def fields(  # noqa: PLR0917 - the same
 def members(
     layout: type[Struct], block: bytes, base: int = 0, name: str = ""
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield (name, offset, bytes) of every number among the members; of arrays, the first and all set."""
+    """Yield (name, offset, bytes) of every number in a structure.
+
+    Of arrays, the first and all non-zero elements.
+    """
     name = name or layout.__name__
     for member in layout.FIELDS.values():
         for place in range(member.count):
@@ -169,7 +172,7 @@ def members(
 def structure(
     layout: type[Struct], space: Space, block: bytes, index: int, prefix: str = "", *, part: int = -1
 ) -> Iterator[Mutant]:
-    """Yield the mutants of a structure of an ioctl."""
+    """Yield the mutants of the members of a structure."""
     for label, at, size in members(layout, block):
         raw = int.from_bytes(block[at : at + size], "little")
         yield from variants(space, index, 0, at, ((0, 8 * size),), raw, prefix + label, part=part)

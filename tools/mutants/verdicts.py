@@ -24,7 +24,7 @@ class Outcome(enum.StrEnum):
     TIMEOUT = enum.auto()
     """A wait timed out on an idle machine, and the error names it; counts as reported."""
     EQUIVALENT = enum.auto()
-    """No report, and the results of the unchanged program under every seed: there was nothing to catch."""
+    """No report, and the results of the unchanged program under every seed; nothing to detect."""
     WRONG = enum.auto()
     """Survived: no report, and wrong results under every seed tried."""
     SEEDED = enum.auto()
@@ -32,15 +32,15 @@ class Outcome(enum.StrEnum):
     UNTYPED = enum.auto()
     """Survived: an error that is not the project's own."""
     HUNG = enum.auto()
-    """Survived: ran past its time, or took the process down."""
+    """Survived: it exceeded its time limit, or ended its process."""
     SLOW = enum.auto()
-    """No verdict: a wait timed out while the machine was still making progress."""
+    """No verdict: a wait timed out while the machine still executed."""
 
 
 CAUGHT: Final = frozenset({Outcome.REFUSED, Outcome.REPORTED, Outcome.TIMEOUT, Outcome.EQUIVALENT})
-"""Outcomes that are no finding; all others survived, or have no verdict."""
+"""Outcomes that count as detected; mutants with others survived or have no verdict."""
 QUIET: Final = frozenset({Outcome.EQUIVALENT, Outcome.WRONG})
-"""Outcomes of one seed without a report or error: the other seeds are run, too."""
+"""Outcomes of one seed without a report or error; further seeds are run."""
 SEEDS: Final = tuple(range(1, 9))
 """The seeds of each mutant, in the order in which they are tried."""
 

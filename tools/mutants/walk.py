@@ -1,6 +1,6 @@
-"""Runs of many mutants: a process walks the scenario once a seed (`branches`); this module starts them.
+"""Runs of many mutants: for each seed a process runs the scenario and forks a child per mutant (`branches`).
 
-Not here: one mutant alone (`judge`), the verdict (`verdicts`).
+Not here: a single mutant (`judge`), the verdict over several seeds (`verdicts`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from tools.mutants.sites import Place
 
 PATIENT_S: Final = 30.0
-"""How long waits last where a mutant was slow or hung at first."""
-_TOLD: Final = 2000
-"""Characters of a failed walk's output that its error shows."""
+"""Limit of waits, in seconds, in the second run of a mutant that was slow or hung."""
+_SHOWN: Final = 2000
+"""Characters of a failed process's output that its error shows."""
 
 
 def judge_all(
@@ -41,7 +41,7 @@ def judge_all(
     seeds: Sequence[int] = SEEDS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Verdict]:
-    """Return the verdict on each mutant, `jobs` of them at work at a time; under fewer seeds, the first's."""
+    """Return the verdict on each mutant, with at most `jobs` children at a time."""
     seen: list[dict[int, Verdict]] = [{} for _ in mutants]
     left = list(range(len(mutants)))
     for seed in seeds:
@@ -66,12 +66,12 @@ def judge_all(
 
 
 def listed(target: Target) -> list[Mutant]:
-    """Return all mutants, found in a process of its own.
+    """Return all mutants, found in a new process.
 
-    One that has had devices before may not find the same: another page of signals is one more ioctl.
+    A process that opened devices before may make other calls: another page of signals is one more ioctl.
     """
     done = subprocess.run(_command(target, "--list"), stdout=subprocess.PIPE, check=True)
-    return [Mutant.from_json(told) for told in json.loads(done.stdout)]
+    return [Mutant.from_json(one) for one in json.loads(done.stdout)]
 
 
 def _command(target: Target, words: str) -> list[str]:
@@ -86,11 +86,11 @@ def _some(mutants: Sequence[Mutant], numbers: Iterable[int]) -> dict[int, Mutant
 def _walk(
     target: Target, seed: int, mutants: Mapping[int, Mutant], *, jobs: int, timeout_s: float = TIMEOUT_S
 ) -> Iterator[tuple[int, Verdict]]:
-    """Yield verdicts under one seed, in the order in which they are found."""
+    """Yield number and verdict of each mutant under one seed, in order of completion."""
     command = _command(target, f"--walk {seed} --jobs {jobs} --timeout {timeout_s}")
     with (
-        TemporaryFile() as told,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told) as process,
+        TemporaryFile() as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process,
     ):
         assert process.stdin is not None  # both are pipes
         assert process.stdout is not None
@@ -100,21 +100,21 @@ def _walk(
             number, _, verdict = line.partition(b" ")
             yield int(number), Verdict.from_json(verdict)
         if process.wait():
-            told.seek(0)
-            last = told.read().decode(errors="replace")[-_TOLD:]
+            errors.seek(0)
+            last = errors.read().decode(errors="replace")[-_SHOWN:]
             raise HcqError(f"a walk ended with {process.returncode} ({' '.join(command)}):\n{last}")
 
 
-def walk(target: Target, seed: int, told: Mapping[str, Any], *, jobs: int, timeout_s: float) -> None:
-    """Check the mutants of `_walk` under one seed; each verdict is a line of standard output."""
+def walk(target: Target, seed: int, mutants: Mapping[str, Any], *, jobs: int, timeout_s: float) -> None:
+    """Run the mutants of `_walk` under one seed; write each verdict as a line to stdout."""
     keep_devices_over_forks()
     judge = Judge(target, seeds=(1,), timeout_s=timeout_s)
     wanted: dict[Place, list[tuple[int, Mutant]]] = defaultdict(list)
     known = set(judge.mutants)
-    for number, one in told.items():
+    for number, one in mutants.items():
         mutant = Mutant.from_json(one)
         if mutant not in known:
-            raise HcqError(f"{mutant} is not among the mutants that are found here: take them from `listed`")
+            raise HcqError(f"{mutant} does not exist in this scenario\nhint: take mutants from `listed`")
         wanted[mutant.place].append((int(number), mutant))
 
     def done(number: int, verdict: Verdict) -> None:
@@ -122,7 +122,7 @@ def walk(target: Target, seed: int, told: Mapping[str, Any], *, jobs: int, timeo
         sys.stdout.flush()
 
     gc.collect()
-    gc.freeze()  # children then copy no page only because the collector marked it
+    gc.freeze()  # so that the collector in a child does not write to, and thereby copy, shared pages
     gc.disable()
     machine = judge.machine(seed)
     branches = Branches(machine, wanted, jobs=jobs, done=done)

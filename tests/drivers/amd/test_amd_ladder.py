@@ -133,7 +133,7 @@ def test_the_fault_rung_reports_the_address_and_what_recover_says():
     facts = climb(BY_NUMBER[FAULT], ScriptedKernel())
     assert "another" in str(facts["recovered"])
     forgiving = climb(BY_NUMBER[FAULT], ScriptedKernel(Script(evict_for_good=False)))
-    assert forgiving["recovered"] == "queues were made anew, memory was kept"
+    assert forgiving["recovered"] == "new queues, memory kept"
 
 
 def test_calls_are_named_in_the_trace(tmp_path: Path):

@@ -167,7 +167,7 @@ def test_without_a_membar_a_store_may_come_late() -> None:
 
 def test_with_a_membar_a_late_store_is_a_failure_of_its_own() -> None:
     word = Late(5)
-    with pytest.raises(RungError, match="came 400000 us after the release: its membar has no effect"):
+    with pytest.raises(RungError, match="arrived 400000 us after the release: its membar has no effect"):
         check_arrival(bench("default", word.clock), word.read, [7], "token")
 
 

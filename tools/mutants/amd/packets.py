@@ -1,9 +1,11 @@
-"""Mutants of AMD's streams: every packet left out, every field of every PM4, SDMA and AQL packet changed.
+"""Mutants of AMD's streams: removals of packets, and changes of every field of PM4, SDMA and AQL packets.
 
-The fields are those of `drivers.amd.layouts`; where a dword has a layout of its own (cache operations,
-registers, initiators), that layout's. A packet that is left out becomes NOPs of the same length, since
-addresses and indices depend on it. Not here: what an indirect buffer runs, which is another stream; memory
-behind packets; the changes of a number (`tools.mutants.sites`).
+The fields are those of `drivers.amd.layouts`, or of a dword's own layout (cache operations, registers,
+initiators). NOPs of the same length replace a removed packet, because addresses and indices depend on
+positions.
+
+Not here: the contents of indirect buffers, which are streams of their own; memory that packets reference; the
+changes of a number (`tools.mutants.sites`).
 """
 
 from __future__ import annotations
@@ -28,23 +30,23 @@ _ALL: Final[Runs] = ((0, _WORD),)
 
 
 class Stream(Protocol):
-    """A language of packets."""
+    """A packet format."""
 
     def mutants(self, words: Sequence[int], index: int, entry: int = 0) -> Iterator[Mutant]:
-        """Yield the mutants of a stream; `index` is the number of its doorbell, `entry` of its buffer.
+        """Yield the mutants of a stream; `index` is the number of its doorbell, `entry` that of its buffer.
 
-        Raises ValueError for words that are no packets.
+        `ValueError` for words that are not packets.
         """
         ...
 
     def nops(self, count: int) -> list[int]:
-        """Return `count` words that do nothing."""
+        """Return `count` words of NOPs."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Pm4:
-    """PM4 of a generation, of a ring or an indirect buffer."""
+    """PM4 packets of a generation, in a ring or an indirect buffer."""
 
     generation: int
 
@@ -65,14 +67,14 @@ class Pm4:
 
     @staticmethod
     def _nested(packet: Packet) -> Iterator[tuple[int, type[BitStruct]]]:
-        """Yield the words of a packet that have a layout of their own."""
+        """Yield index and layout of the words of a packet that have their own layout."""
         if isinstance(packet.value, pm4.AcquireMem):
             yield 7, pm4.GcrCntl
         elif isinstance(packet.value, pm4.DispatchDirect):
             yield 4, registers.Initiator
 
     def _data(self, packet: Packet, index: int, entry: int, where: str) -> Iterator[Mutant]:
-        """Yield the mutants of what follows the layout: registers, or data."""
+        """Yield the mutants of the words after the layout: registers or data."""
         names = registers.register_names(self.generation)
         first = packet.at + packet.value.WORDS
         for i, raw in enumerate(packet.data):
@@ -95,7 +97,7 @@ class Pm4:
 
 @dataclass(frozen=True, slots=True)
 class Sdma:
-    """The packets of copy engines of a version, as (6, 0, 0)."""
+    """The packets of the copy engines of a version, such as (6, 0, 0)."""
 
     version: tuple[int, ...]
 
@@ -133,14 +135,14 @@ class Aql:
 
     @staticmethod
     def nops(count: int) -> list[int]:
-        """Return barriers that wait for nothing; `count` is a multiple of a packet's words."""
+        """Return barrier packets without dependencies; `count` is a multiple of a packet's words."""
         barrier = int(aql.BarrierAnd())
         one = [barrier >> _WORD * i & 0xFFFF_FFFF for i in range(aql.PACKET_WORDS)]
         return one * (count // aql.PACKET_WORDS)
 
 
 def change(stream: Stream, words: Sequence[int], mutant: Mutant) -> list[int]:
-    """Return the words of a stream with one of its mutants made; as many as before."""
+    """Return the words of a stream with one of its mutants made; their number does not change."""
     top = max(lo + width for lo, width in mutant.runs)
     count = -(-top // _WORD)
     before, after = words[: mutant.at], words[mutant.at + count :]
@@ -168,7 +170,7 @@ def _fields(
     *,
     first: int = 0,
 ) -> Iterator[Mutant]:
-    """Yield the mutants of a packet's fields from bit `first` on, and of its constants that are not zero."""
+    """Yield the mutants of a packet's fields from bit `first` on, and of its non-zero constants."""
     raw = _number(words, at, layout.WORDS)
     index, entry = place
     for name, field in (layout.FIELDS | layout.FIXED).items():

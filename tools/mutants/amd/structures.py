@@ -1,7 +1,8 @@
-"""Which structures the ioctls of /dev/kfd and of the render node carry.
+"""The structures of the ioctls of /dev/kfd and of the render node.
 
-What only the kernel writes (apertures, the answer of AMDGPU_INFO) is no block. Not here: their mutants
-(`tools.mutants.calls`).
+Memory that only the kernel writes (apertures, the reply of AMDGPU_INFO) is not a block.
+
+Not here: mutants (`tools.mutants.calls`).
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ LAYOUTS: Final[Mapping[kfd.Call, type[Struct]]] = MappingProxyType(
 
 
 class DeviceId(Struct, size=4, source=kfd.SOURCE):
-    """An element of the array that `device_ids_array_ptr` names."""
+    """An element of the array at `device_ids_array_ptr`."""
 
     gpu_id: int = u32(0)
 
 
 def call(request: int, argument: bytearray) -> Call:
-    """Return what an ioctl of /dev/kfd or of the render node is."""
+    """Describe an ioctl of /dev/kfd or of the render node."""
     if request == drm.DRM_IOCTL_AMDGPU_INFO:
         query = drm.InfoQuery(drm.drm_amdgpu_info.from_bytes(argument).query)
         return Call(f"AMDGPU_INFO {query.name}", drm.drm_amdgpu_info)
@@ -73,9 +74,9 @@ def call(request: int, argument: bytearray) -> Call:
 
 
 def _blocks(number: kfd.Call, argument: bytearray) -> Iterator[Block]:
-    """Yield the elements of the array that a call names."""
+    """Yield the elements of the array that a call points to."""
     if number in {kfd.Call.MAP_MEMORY_TO_GPU, kfd.Call.UNMAP_MEMORY_FROM_GPU}:
-        memory = kfd.kfd_ioctl_map_memory_to_gpu_args.from_bytes(argument)  # both calls' are alike
+        memory = kfd.kfd_ioctl_map_memory_to_gpu_args.from_bytes(argument)  # both calls have this layout
         yield from _array(DeviceId, memory.device_ids_array_ptr, memory.n_devices)
     elif number is kfd.Call.WAIT_EVENTS:
         waited = events.kfd_ioctl_wait_events_args.from_bytes(argument)

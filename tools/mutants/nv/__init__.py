@@ -1,8 +1,9 @@
 """NVIDIA's part of the mutants: packets, launch descriptors, ioctls, kernels, planted bugs.
 
-`emulated` is what `tools.mutants.devices` lists; `bells` and `packets` are the mutants of submissions,
-`contents` those of the memory behind them, `structures` says what ioctls carry. `kernels` are those that lose
-their barriers (`handmade`: two of them); `planted` has the edits of the driver's source.
+`emulated` is the entry in `tools.mutants.devices`. `doorbells` and `packets` generate the mutants of
+submissions, `contents` those of the memory that they reference, and `structures` describes ioctls. `kernels`
+is the corpus from which barriers are removed (`handmade` has two of them). `planted` has the edits of the
+driver's source.
 
-Not here: running and judging them (`tools.mutants`).
+Not here: running and judging mutants (`tools.mutants`).
 """

@@ -1,10 +1,10 @@
-"""Memory that a submission relies on: constant banks with arguments, code, semaphores.
+"""Mutants of the memory that a submission references: constant banks with arguments, code, semaphores.
 
-Changed are: in a bank every word that is not zero, every word of arguments, and every eighth zero; in code
-each relocated word and every fourth other; every semaphore where it is first named. Addresses differ from run
-to run, so a mutant identifies memory by the launch or packet that refers to it.
+They change every non-zero word and every argument word of a bank, every eighth zero word of it, every
+relocated code word and every fourth other one, and every semaphore at its first use. Addresses differ between
+runs, therefore a mutant identifies memory by the launch or packet that references it.
 
-Not here: the words of the submission itself (`bells`).
+Not here: the words of the submission itself (`doorbells`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 WHAT: Final = "mutant"
 CODE: Final = 8
 SEMAPHORE: Final = 9
-"""Parts of memory behind the constant banks."""
+"""Numbers of the memory regions after the constant banks."""
 _EACH_ZERO: Final = 32
 _EACH_CODE: Final = 16
 _ZERO: Final = ("ones", "plus")
@@ -44,14 +44,14 @@ _PAIRS: Final[Mapping[tuple[int, int], tuple[int, int]]] = {
         ComputeMethod.SET_REPORT_SEMAPHORE_ADDRESS_UPPER,
     ),
 }
-"""(subchannel or -1 for the host's, method that comes second) -> the methods of the low and the high half."""
+"""(subchannel, or -1 for host methods; second method) -> the methods of the low and the high half."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """A piece of device memory, and where in the segment it is named."""
+    """A region of device memory, and the word of the segment that references it."""
 
-    named_at: int
+    word: int
     part: int
     va: int
     size: int
@@ -59,13 +59,13 @@ class _Region:
 
 
 class Contents:
-    """The memory behind the submissions of one run; code and semaphores are taken where first named."""
+    """The memory that the submissions of one run reference; code and semaphores count at their first use."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[int, int]] = set()
 
     def find(self, run: ChannelRun, words: Sequence[int], index: int, entry: int) -> Iterator[Mutant]:
-        """Yield the mutants of what one segment relies on."""
+        """Yield the mutants of the memory that one segment references."""
         for region in _regions(run, words):
             key = region.part, region.va
             if region.part >= CODE and key in self._seen:
@@ -78,14 +78,14 @@ class Contents:
                 raw = int.from_bytes(data[offset : offset + step], "little")
                 operations = _operations(region, offset, raw, relocated, run.machine.profile.name)
                 yield from sites.variants(
-                    "memory", index, entry, region.named_at, ((8 * offset, 8 * step),), raw << 8 * offset,
+                    "memory", index, entry, region.word, ((8 * offset, 8 * step),), raw << 8 * offset,
                     f"{region.label} +{offset:#x}", part=region.part, operations=operations,
                 )  # fmt: skip
 
 
 def change(run: ChannelRun, words: Sequence[int], mutant: Mutant) -> None:
     """Make a mutant of memory."""
-    region = next(one for one in _regions(run, words) if (one.named_at, one.part) == (mutant.at, mutant.part))
+    region = next(one for one in _regions(run, words) if (one.word, one.part) == (mutant.at, mutant.part))
     (bit, width), *_ = mutant.runs
     va, size = region.va + bit // 8, width // 8
     raw = int.from_bytes(run.space.read(va, size, WHAT), "little")
@@ -94,7 +94,7 @@ def change(run: ChannelRun, words: Sequence[int], mutant: Mutant) -> None:
 
 
 def launches(words: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the word and the address of every launch descriptor that a segment sends."""
+    """Yield the word index and the address of every launch descriptor in a segment."""
     for at, _, head in packets.packets(words):
         if head.ADDRESS == ComputeMethod.SEND_PCAS_A and head.OPCODE != SecOp.IMMEDIATE:
             yield at + 1, words[at + 1] << 8
@@ -125,7 +125,7 @@ def _kernel(run: ChannelRun, program: int) -> KernelInfo:
 
 
 def _relocated(run: ChannelRun, program: int) -> frozenset[int]:
-    """Return the offsets of code words that a relocation touches."""
+    """Return the offsets of code words that relocations change."""
     patches = _kernel(run, program).patches
     return frozenset(patch.offset // 4 * 4 + step for patch in patches for step in (0, 4))
 

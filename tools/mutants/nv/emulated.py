@@ -1,6 +1,6 @@
 """The emulated NVIDIA GPUs as machines for mutants: a `tools.mutants.emulated.Emulated`.
 
-Not here: what can be changed (`bells`, `structures`).
+Not here: generating mutants (`doorbells`, `structures`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from drivers.nv.driver import NvDriver
 from drivers.nv.emu.machine import open_machine
 from tools.bringup.nv.kernels import image
 from tools.mutants.nv import structures
-from tools.mutants.nv.bells import Bells
+from tools.mutants.nv.doorbells import Doorbells
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.kernel import EmulatedKernel
     from hcq.program import KernelImage
     from tools.mutants.emulated import Call
-    from tools.mutants.nv.bells import Rung
+    from tools.mutants.nv.doorbells import ChannelSubmission
 
 _ARCH: Final = {"sm_90": "sm_90a", "sm_120": "sm_120a"}
-"""Profile -> the architecture that its kernels are assembled for, where it differs."""
-_LOOK_S: Final = 0.001
-_BELL_BITS: Final = 32
+"""Profile -> the architecture of its kernels, if it differs."""
+_POLL_S: Final = 0.001
+_DOORBELL_BITS: Final = 32
 
 
 class NvEmulated:
-    """nv-emu."""
+    """The emulated NVIDIA GPUs, device nv-emu."""
 
     profiles: Final = ("sm_90", "sm_80", "sm_120")
     drivers: Final = ("580", "570", "590", "595")
@@ -49,7 +49,7 @@ class NvEmulated:
 
     @staticmethod
     def open(profile: str, driver: str, seed: int) -> NvMachine:
-        """Return a fresh machine with all sanitizers on."""
+        """Return a new machine with all sanitizers."""
         return NvMachine(open_machine(profile, driver=driver, seed=seed, checks=Sanitizers.all()))
 
 
@@ -59,11 +59,11 @@ class NvMachine:
     def __init__(self, kernel: EmulatedKernel) -> None:
         self.kernel = kernel
         self._machine = kernel.machine
-        self._bells = Bells(kernel.machine)
+        self._doorbells = Doorbells(kernel.machine)
 
     @property
     def fatal(self) -> Sequence[Report]:
-        """The reports that a driver must see as faults."""
+        """The reports that the driver must receive as faults."""
         return self._machine.fatal
 
     @property
@@ -78,19 +78,19 @@ class NvMachine:
         return NvDriver("nv-emu", lambda _: kernel)
 
     def call(self, request: int, argument: bytearray) -> Call:
-        """Return what an ioctl is."""
+        """Describe an ioctl."""
         return structures.call(self._machine.structs, request, argument)
 
-    def rung(self, page: int, offset: int, value: int, bits: int) -> Rung | None:
-        """Return what a store submits; the doorbell page may be mapped at any file offset."""
+    def submission(self, page: int, offset: int, value: int, bits: int) -> ChannelSubmission | None:
+        """Return the submission of a store; the doorbell page may be mapped at any file offset."""
         del page
-        return self._bells.rung(offset, value) if bits == _BELL_BITS else None
+        return self._doorbells.submission(offset, value) if bits == _DOORBELL_BITS else None
 
-    def stand_still(self) -> None:
-        """End the scheduler's thread, and wait for what launches have on others."""
+    def pause(self) -> None:
+        """End the scheduler's thread, and wait until launches on other threads end."""
         self._machine.scheduler.close()
         while any(one.away for channel in self._machine.channels for one in channel.run.inflight):
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def resume(self) -> None:
         """Start the scheduler again."""

@@ -1,6 +1,6 @@
-"""Hand-written PTX with features that the compiler does not use yet: asynchronous copies, mbarriers, fences.
+"""Hand-written PTX with features that the compiler does not use: asynchronous copies, mbarriers, fences.
 
-Next: `corpus`, which leaves out their barriers.
+Next: `tools.mutants.corpus`, which removes their barriers.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FIRST:
 }
 """
 )
-"""Two copies in flight into shared memory, each read by other threads than those that issued it."""
+"""Two asynchronous copies into shared memory; other threads than the issuing ones read the data."""
 
 LAST_BLOCK: Final = (
     _HEAD
@@ -123,4 +123,4 @@ END:
 }
 """
 )
-"""The workgroup that comes last adds up what all wrote."""
+"""The workgroup that finishes last adds the partial sums of all workgroups."""

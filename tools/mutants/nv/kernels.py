@@ -1,9 +1,9 @@
-"""Kernels that lose their barriers: those that the compiler makes of tensor programs, and PTX by hand.
+"""The corpus of kernels from which barriers are removed.
 
-The corpus: softmax, sum, maximum and variance compiled for sm_90a, the kernels of the bring-up ladder and of
-the emulator's benchmark, two by hand.
+It has the kernels of softmax, sum, maximum and variance, compiled for sm_90a, kernels of the bring-up ladder
+and of the emulator's benchmark, and two hand-written ones.
 
-Not here: judging them (`tools.mutants.corpus`). Next: `handmade`, two of the kernels.
+Not here: running them (`tools.mutants.corpus`). Next: `handmade`, the hand-written kernels.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LIMIT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A kernel, how it is launched, and its buffers: bytes of those it writes, seeds of those it reads."""
+    """A kernel with its launch shape and buffers."""
 
     name: str
     text: str
@@ -50,13 +50,13 @@ class Case:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     sizes: tuple[tuple[int, bool], ...]
-    """(floats, whether it is filled) of each pointer."""
+    """(number of floats, whether it is filled with random numbers) of the buffer of each pointer argument."""
     words: tuple[int, ...] = ()
-    """What follows the pointers."""
+    """The u32 arguments after the pointers."""
     shared: int = 0
 
     def without_one(self) -> Iterator[tuple[str, Case]]:
-        """Yield (what was left out, the kernel without it) for every barrier of the kernel."""
+        """Yield (description, the kernel without it) for every barrier of the kernel."""
         text = self.text
         for number, found in enumerate(_BARRIER.finditer(text)):
             line = text.count("\n", 0, found.start()) + 1
@@ -64,7 +64,7 @@ class Case:
             yield label, replace(self, text=text[: found.start()] + text[found.end() :])
 
     def run(self, seed: int) -> tuple[str, bytes]:
-        """Launch it under one order; return what was reported, if anything, and the bytes of its buffers."""
+        """Launch it under one order; return the first report, or "", and the bytes of its buffers."""
         space, params = AddressSpace(), b""
         chosen = np.random.default_rng(7)
         arrays = []
@@ -95,13 +95,13 @@ class Case:
 
 
 def corpus() -> Iterator[Case]:
-    """Yield all of them."""
+    """Yield all kernels."""
     yield from compiled()
     yield from written()
 
 
 def compiled() -> Iterator[Case]:
-    """Yield the kernels of tensor programs."""
+    """Yield the compiled kernels of tensor programs."""
     programs: dict[str, Callable[[Tensor], Tensor]] = {
         "softmax": lambda x: x.softmax(-1),
         "sum": lambda x: x.sum(),
@@ -128,7 +128,7 @@ def compiled() -> Iterator[Case]:
 
 
 def written() -> Iterator[Case]:
-    """Yield the kernels written as PTX."""
+    """Yield the kernels that are written in PTX."""
     yield Case(
         name="ladder shared", text=kernels.ptx("shared", ARCH), entry="shared", grid=(1, 1, 1),
         block=(256, 1, 1), sizes=((256, False),), words=(2048,), shared=4096,

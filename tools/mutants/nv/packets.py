@@ -1,6 +1,6 @@
 """Mutants of NVIDIA's push buffers: ring entries, packets, method headers and data.
 
-Not here: launch descriptors and memory (`bells`, `contents`), the changes (`tools.mutants.sites`).
+Not here: launch descriptors and memory (`doorbells`, `contents`), the changes (`tools.mutants.sites`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _methods(subchannel: int, address: int, *, wide: bool) -> Mapping[int, Metho
 
 
 def packets(words: Sequence[int]) -> Iterator[tuple[int, int, MethodHeader]]:
-    """Yield the position, the length in words and the header of every packet."""
+    """Yield word index, length in words and header of every packet."""
     at = 0
     while at < len(words):
         head = MethodHeader.from_int(words[at])
@@ -34,7 +34,7 @@ def packets(words: Sequence[int]) -> Iterator[tuple[int, int, MethodHeader]]:
 
 
 def methods(words: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the position, subchannel, address and value of every method that a segment calls with data."""
+    """Yield word index, subchannel, address and value of every method with a data word."""
     for at, size, head in packets(words):
         for i in range(1, size):
             yield at + i, head.SUBCHANNEL, _address(head, i - 1), words[at + i]
@@ -51,7 +51,7 @@ def _method(head: MethodHeader, index: int, *, wide: bool) -> Method:
 
 
 def segment(words: Sequence[int], index: int, entry: int, *, wide: bool) -> Iterator[Mutant]:
-    """Yield the mutants of a segment: each packet deleted, each field of header and data changed."""
+    """Yield the mutants of a segment: deletions of packets, and changes of fields of headers and data."""
     for at, size, head in packets(words):
         name = _method(head, 0, wide=wide).name
         where = f"{Subchannel(head.SUBCHANNEL).name.lower()} word {at} {name}"

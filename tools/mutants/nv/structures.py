@@ -1,6 +1,6 @@
-"""Which structures the ioctls of NVIDIA's resource manager and UVM carry.
+"""The structures of the ioctls of NVIDIA's resource manager and UVM.
 
-Not here: their mutants (`tools.mutants.calls`).
+Not here: mutants (`tools.mutants.calls`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def call(structs: Mapping[str, type[Struct]], request: int, argument: bytearray) -> Call:
-    """Return what an ioctl is; `structs` are those of a driver branch that differ, by name."""
+    """Describe an ioctl; `structs` are the structures by name in which a driver branch differs."""
     if request in COMMAND_STRUCTS:
         command = COMMAND_STRUCTS[request]
         return Call(command.__name__, structs.get(command.__name__, command), encoded=False)

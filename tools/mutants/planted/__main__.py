@@ -1,8 +1,8 @@
 """`python -m tools.mutants.planted [--driver nv] [--only TEXT] [--device NAME] [--json FILE]`.
 
-Plants each bug of a driver's catalogue in a copy of the driver, runs the program on it in a child process and
-prints one line: `named`, or what was seen instead. Exits non-zero when a smaller share than `--minimum` is
-named, or when the unchanged driver does not pass.
+It plants each bug of a driver's catalogue in a copy of the driver, runs the program on it in a child process,
+and prints a line: `named` if the report identifies the bug, else the outcome. The exit status is 1 if a
+smaller share than `--minimum` is named, and 2 if the unchanged driver does not pass.
 
 Next: `catalogs`, the bugs; `run`, one of them.
 """
@@ -19,11 +19,11 @@ from tools.mutants.planted.run import judge, unchanged
 
 
 def main() -> int:
-    """Parse the command line, run, print."""
+    """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutants.planted", description=__doc__)
     parser.add_argument("--driver", choices=tuple(CATALOGS), default=next(iter(CATALOGS)))
-    parser.add_argument("--only", default="", metavar="TEXT", help="only bugs whose name holds TEXT")
-    parser.add_argument("--device", metavar="NAME", help="on this device instead of each bug's own")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only bugs whose name contains TEXT")
+    parser.add_argument("--device", metavar="NAME", help="run on this device instead of each bug's own")
     parser.add_argument("--minimum", type=float, default=0.96, metavar="SHARE", help="(default 0.96)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every verdict with its message")
     options = parser.parse_args()
@@ -31,7 +31,7 @@ def main() -> int:
     chosen = [bug for bug in catalog.bugs if options.only in bug.name]
     if not chosen:
         parser.error(
-            f"no bug's name holds {options.only!r}; there are: {'; '.join(bug.name for bug in catalog.bugs)}"
+            f"no bug is named {options.only!r}; there are: {'; '.join(bug.name for bug in catalog.bugs)}"
         )
     for device in sorted({options.device or catalog.device_of(bug) for bug in chosen}):
         seen = unchanged(catalog, device)

@@ -1,4 +1,4 @@
-"""A planted bug, and the catalogue of a driver's.
+"""A planted bug, and the catalogue of a driver's bugs.
 
 Not here: the bugs (a vendor's folder: `tools.mutants.nv.planted.catalog`), planting them (`run`).
 """
@@ -19,16 +19,17 @@ class Bug:
 
     name: str
     file: str
-    """Path below the driver's folder."""
+    """Path relative to the driver's folder."""
     old: str
     new: str
     device: str = ""
-    """The emulated device that must name it; empty: the catalogue's."""
+    """The emulated device that must identify it; "" for the catalogue's."""
     names: str
     seen: str
-    """Where drivers went wrong in this way, or what in the driver invites it."""
+    """Where the mistake occurred in other drivers, or why it is likely."""
     known: bool = False
-    """It was among the bugs that taught the emulator: no evidence of what it finds of new ones."""
+    """Whether the emulator was developed with this bug; then it is no evidence for the detection of new
+    bugs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +37,13 @@ class Catalog:
     """The bugs of one driver."""
 
     folder: str
-    """The driver's folder below `drivers`."""
+    """The driver's folder in `drivers`."""
     device: str
-    """The emulated device that runs those that do not name another."""
+    """The emulated device of bugs that name no other."""
     program: Path
-    """The program that each bug must be named in: takes the device's name, prints the outcome as JSON."""
+    """The program that runs on each bug: it takes the device's name and prints the outcome as JSON."""
     bugs: Sequence[Bug]
 
     def device_of(self, bug: Bug) -> str:
-        """Return the device that a bug runs on."""
+        """Return the device on which a bug runs."""
         return bug.device or self.device

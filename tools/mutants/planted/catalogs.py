@@ -1,6 +1,6 @@
-"""The catalogues of planted bugs, by the folder of the driver that they edit.
+"""The catalogues of planted bugs, by driver.
 
-Next: `bug`, what a catalogue is.
+Next: `bug`, the type of a catalogue.
 """
 
 from __future__ import annotations
@@ -16,4 +16,4 @@ if TYPE_CHECKING:
     from tools.mutants.planted.bug import Catalog
 
 CATALOGS: Final[Mapping[str, Catalog]] = MappingProxyType({one.folder: one for one in (NV,)})
-"""Folder below `drivers` -> the bugs."""
+"""Folder in `drivers` -> its bugs."""

@@ -23,39 +23,39 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 _LIMIT_S: Final = 900.0
-"""Ends a child that hangs."""
+"""Seconds after which a child counts as hung."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one run."""
+    """The result of one run."""
 
     outcome: str
     """`passed`, `error`, `wrong`, `untyped`, or `hung`."""
     type: str
     text: str
     word: str = ""
-    """`named`, or the outcome where the report did not name the bug."""
+    """`named` if the report identifies the bug, else the outcome."""
 
 
 def patched(bug: Bug, source: str) -> str:
-    """Return the file's text with the bug in it. Raises `UsageError` unless `old` occurs exactly once."""
+    """Return a file's text with the bug planted; `UsageError` unless `old` occurs exactly once."""
     count = source.count(bug.old)
     if count != 1:
         raise UsageError(
-            f"planted bug {bug.name!r}: its text occurs {count} times in its file {bug.file}, wanted once\n"
-            "hint: the driver has changed; write the bug's `old` and `new` anew"
+            f"planted bug {bug.name!r}: its text occurs {count} times in {bug.file}, expected once\n"
+            "hint: the driver has changed; adapt the bug's `old` and `new`"
         )
     return source.replace(bug.old, bug.new)
 
 
 def unchanged(catalog: Catalog, device: str) -> Verdict:
-    """Run the driver as it is."""
+    """Run the program on the unchanged driver."""
     return _run(catalog, ROOT, device)
 
 
 def judge(catalog: Catalog, bug: Bug, *, device: str | None = None) -> Verdict:
-    """Run one bug of a catalogue on its device, or on `device`."""
+    """Run the program with one bug planted, on the bug's device or on `device`."""
     with tempfile.TemporaryDirectory() as folder:
         drivers = Path(folder) / "drivers"
         shutil.copytree(ROOT / "drivers", drivers, ignore=shutil.ignore_patterns("__pycache__"))
@@ -78,9 +78,9 @@ def _run(catalog: Catalog, first: Path, device: str) -> Verdict:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Verdict("hung", "", f"no answer in {_LIMIT_S:.0f} s")
+        return Verdict("hung", "", f"no result in {_LIMIT_S:.0f} s")
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         return Verdict("untyped", f"exit {done.returncode}", done.stderr[-2000:])
-    told = json.loads(lines[-1])
-    return Verdict(told["outcome"], told["type"], told["text"])
+    result = json.loads(lines[-1])
+    return Verdict(result["outcome"], result["type"], result["text"])

@@ -1,5 +1,4 @@
 """Bugs planted in the source of the NVIDIA driver.
 
-Not here: planting them (`tools.mutants.planted`). Next: `catalog`, the bugs; `program`, what each must be
-named in.
+Not here: planting them (`tools.mutants.planted`). Next: `catalog`, the bugs; `program`, which runs on each.
 """

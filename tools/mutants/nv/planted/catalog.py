@@ -1,15 +1,15 @@
-"""The bugs planted in the NVIDIA driver: which text becomes which, and what pattern a report must match.
+"""The bugs planted in the NVIDIA driver: the edit of each, and the pattern that a report must match.
 
-`old` occurs exactly once in its file; a test holds the catalogue to that. `names` is a regular expression,
-searched without regard to case in the message to the user: it describes the mistake itself (the fence, the
-register count, the descriptor's field), never for a fault alone.
+`old` occurs exactly once in its file, which a test checks. `names` is a regular expression that the message
+to the user must match, ignoring case. It describes the mistake itself (the fence, the register count, the
+field of the descriptor); the mention of a fault is not enough.
 
-They were chosen from the driver's sources and public bug trackers, without reading the emulator.
+The bugs were chosen from the driver's source and public bug trackers, without reading the emulator.
 
 Not here: applying an edit (`tools.mutants.planted.run`), the program (`program`).
 """
 
-# ruff: noqa: E501 - lines of the driver's source stand here as they are
+# ruff: noqa: E501 - lines of the driver's source are quoted unchanged
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="        fence()\n        self.userd[self.put_index] = put",
         new="        self.userd[self.put_index] = put",
         names=r"fence|write-combin",
-        seen="ring memory behind a write-combined BAR: every user-space submitter has this line",
+        seen="write-combined ring memory: every user-space submitter has this fence",
         known=True,
     ),
     Bug(
@@ -34,7 +34,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="        self.userd[self.put_index] = put\n        fence()",
         new="        self.userd[self.put_index] = put",
         names=r"fence|write-combin",
-        seen="the same, one line on",
+        seen="the same, before the doorbell",
         known=True,
     ),
     Bug(
@@ -43,7 +43,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="        self.userd[self.put_index] = put\n        fence()\n        self._write(_BELL, self.token)",
         new="        self._write(_BELL, self.token)\n        self.userd[self.put_index] = put\n        fence()",
         names=r"doorbell|bell|put index|GPPut|fence",
-        seen="the last submission hangs until the next one rings",
+        seen="the last submission is not executed until the next doorbell",
     ),
     Bug(
         name="token without its enable bit",
@@ -85,7 +85,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="ACQUIRE: Final = int(\n    SemExecute(OPERATION=SemOperation.ACQ_CIRC_GEQ, ",
         new="ACQUIRE: Final = int(\n    SemExecute(OPERATION=SemOperation.ACQUIRE, ",
         names=r"equal|passed|exceed",
-        seen="a signal that was raised twice before the wait was reached is missed for ever",
+        seen="a wait misses a signal that is set twice before the wait is reached",
         known=True,
     ),
     Bug(
@@ -94,7 +94,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="RELEASE_WFI: Final = int(SemExecute(OPERATION=SemOperation.RELEASE, RELEASE_WFI=True, PAYLOAD_SIZE=True))",
         new="RELEASE_WFI: Final = int(SemExecute(OPERATION=SemOperation.RELEASE, PAYLOAD_SIZE=True))",
         names=r"race|wfi|wait for idle|still runn|not (?:been )?(?:done|finished|ordered)",
-        seen="signals raised while kernels run: the host reads what is not there yet",
+        seen="a signal set while kernels run: the host reads memory that is not written yet",
     ),
     Bug(
         name="barrier that emits nothing",
@@ -112,7 +112,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         new="        DATA_TRANSFER_TYPE=DataTransferType.NONE,\n"
         "        SEMAPHORE_TYPE=DmaSemaphoreType.RELEASE_ONE_WORD,",
         names=r"flush|not (?:yet )?visible|race",
-        seen="FLUSH_ENABLE left out of LAUNCH_DMA: the semaphore overtakes the data",
+        seen="LAUNCH_DMA without FLUSH_ENABLE: the semaphore is visible before the data",
     ),
     Bug(
         name="four-word release into the slot of a signal",
@@ -128,7 +128,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="    DATA_TRANSFER_TYPE=DataTransferType.NON_PIPELINED, ",
         new="    DATA_TRANSFER_TYPE=DataTransferType.PIPELINED, ",
         names=r"pipelin|race|overlap",
-        seen="a copy that reads what the fill before it writes",
+        seen="a copy that reads the memory of the previous fill",
     ),
     Bug(
         name="length of a fill in bytes",
@@ -152,7 +152,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="    return (header(COPY, DmaMethod.SET_OBJECT, 1), int(SetObject(CLASS=gpu.copy_class)))",
         new="    return ()",
         names=r"subchannel|SET_OBJECT|object",
-        seen="the first lines of every trace; a new channel needs them again",
+        seen="every new channel needs this method",
     ),
     Bug(
         name="no shared-memory window",
@@ -161,7 +161,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         "        shared >> 32,\n        shared & _LOW,\n",
         new="",
         names=r"shared.{0,20}window|window.{0,20}shared",
-        seen="generic addresses of shared memory: nothing else uses the window",
+        seen="only generic addresses of shared memory use the window",
     ),
     Bug(
         name="windows differ between method and constant bank",
@@ -169,7 +169,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old='            "local_window": self._windows[1],',
         new='            "local_window": self._windows[1] >> 1,',
         names=r"local.{0,20}window|window.{0,20}local|local_window",
-        seen="two places hold the same number",
+        seen="the number is stored in two places",
     ),
     Bug(
         name="constant bank not invalidated",
@@ -185,7 +185,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old='    "V04": Dialect(\n        ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH"),',
         new='    "V04": Dialect(\n        ("GRID_WIDTH", "GRID_DEPTH", "GRID_HEIGHT"),',
         names=r"nctaid|grid",
-        seen="right for every launch in one and two equal dimensions",
+        seen="correct for every launch whose height and depth are equal",
         known=True,
     ),
     Bug(
@@ -194,7 +194,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="registers=max(values.get(InfoAttribute.REGCOUNT, {}).values(), default=0),",
         new="registers=min(values.get(InfoAttribute.REGCOUNT, {}).values(), default=0) - 2,",
         names=r"regist",
-        seen="helpers that were linked in, or the two registers that the count leaves out",
+        seen="linked functions, or the two registers that the count does not include",
     ),
     Bug(
         name="no barriers in the descriptor",
@@ -202,7 +202,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old='            "BARRIER_COUNT": kernel.barriers,',
         new='            "BARRIER_COUNT": 0,',
         names=r"barrier",
-        seen="kernels without bar.sync run",
+        seen="kernels without bar.sync work",
     ),
     Bug(
         name="shared memory without the system's reserve",
@@ -227,7 +227,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="    return tpc, _up(tpc * gpu.litter_tpcs, LOCAL_TOTAL_ALIGN)",
         new="    return tpc, _up(tpc * (gpu.sms // gpu.sms_per_tpc), LOCAL_TOTAL_ALIGN)",
         names=r"local memory|TPC|SHADER_LOCAL_MEMORY|slm",
-        seen="floor-sweeping leaves gaps in the numbers of units",
+        seen="disabled units leave gaps in the numbering",
     ),
     Bug(
         name="channel without the new local memory",
@@ -235,7 +235,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="                words += self._local.words(all_sms=self.choices.all_sms)",
         new="                words += ()",
         names=r"local memory|SHADER_LOCAL_MEMORY|slm",
-        seen="the kernel that needs more than the ones before it",
+        seen="a kernel that needs more than all kernels before it",
     ),
     Bug(
         name="instruction cache kept over a load",
@@ -243,7 +243,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="                words += push.new_code()",
         new="                words += ()",
         names=r"instruction cache|INVALIDATE_SHADER_CACHES|stale|other code",
-        seen="code uploaded to where other code was",
+        seen="code uploaded to the address of other code",
     ),
     Bug(
         name="entry of another section",
@@ -268,7 +268,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         "        stack.callback(context.space.unregister_channel, self.handle)",
         new="        assert base + size >= 0",
         names=r"regist|context buffer",
-        seen="UVM owns the address space: context buffers are mapped by this call alone",
+        seen="UVM owns the address space: only this call maps context buffers",
     ),
     Bug(
         name="context window of one megabyte",
@@ -276,7 +276,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="            size = choices.context_window << 20",
         new="            size = 1 << 20",
         names=r"window|context buffer",
-        seen="UVM_REGISTER_CHANNEL refuses what does not hold all buffers",
+        seen="UVM_REGISTER_CHANNEL refuses a window that is too small for all buffers",
     ),
     Bug(
         name="read-only mappings",
@@ -284,7 +284,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="kind = UvmGpuMappingType.READ_ONLY if read_only else UvmGpuMappingType.READ_WRITE_ATOMIC",
         new="kind = UvmGpuMappingType.READ_ONLY",
         names=r"read.?only|permission|write",
-        seen="an enumeration that starts with another member",
+        seen="an enumeration with another first member",
     ),
     Bug(
         name="copies on the compute queue not awaited",
@@ -292,7 +292,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="            out.words += push.graphics_copy_end(out.place((0,), align=8))",
         new="            pass",
         names=r"race|copy",
-        seen="the copy engine beside graphics runs on its own",
+        seen="the graphics copy engine runs asynchronously",
     ),
     Bug(
         name="stamps without time",
@@ -300,7 +300,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="    SemExecute(OPERATION=SemOperation.RELEASE, RELEASE_WFI=True, PAYLOAD_SIZE=True, RELEASE_TIMESTAMP=True)",
         new="    SemExecute(OPERATION=SemOperation.RELEASE, RELEASE_WFI=True, PAYLOAD_SIZE=True)",
         names=r"timestamp|time",
-        seen="a release that carries its payload only",
+        seen="a release without a timestamp",
         known=True,
     ),
     Bug(
@@ -309,10 +309,10 @@ BUGS: Final[tuple[Bug, ...]] = (
         old="                if memory.handle:\n                    stack.callback(self._uvm.unmap, memory.va, memory.size)",
         new="                pass",
         names=r"mapp|unmap|range",
-        seen="teardown in another order than bring-up: the range outlives its memory",
+        seen="teardown in the wrong order: the range is mapped longer than its memory exists",
     ),
 )
-"""In the order of the driver's own path: submission, order, copies, launches, memory, teardown."""
+"""Grouped by submission, order, copies, launches, memory and teardown."""
 
 CATALOG: Final = Catalog(
     folder="nv",

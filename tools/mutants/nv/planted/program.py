@@ -1,8 +1,9 @@
-"""The program that every planted bug must survive or be named in: `python program.py DEVICE`.
+"""The program that runs on a driver with a planted bug: `python program.py DEVICE`.
 
-Uses each part of the driver once: memory, code, arguments, launches of every shape, local and shared memory,
-copies, fills, waits between queues, timestamps, a graph, a ring that wraps, teardown. Prints one JSON object:
-`passed`, or the error that ended it. Wrong bytes without an error are `wrong`.
+It uses each part of the driver: memory, code, arguments, launches of all shapes, local and shared memory,
+copies, fills, waits between queues, timestamps, a graph, a ring that wraps, teardown. It prints one JSON
+object with the outcome: `passed`, `error` (an error of `hcq.errors`), `bare` (a fault without a report),
+`wrong` (wrong bytes without an error) or `untyped` (any other error).
 
 Not here: starting it with a planted bug (`tools.mutants.planted.run`).
 """
@@ -87,7 +88,7 @@ def _image(name: str, text: str, arch: str) -> KernelImage:
 
 
 class Wrong(Exception):  # noqa: N818 - an outcome, not an error of the project
-    """The program went through, and other bytes than it should have left were seen."""
+    """The program ended without an error, and some results are wrong."""
 
 
 class Program:
@@ -100,23 +101,23 @@ class Program:
             n: self.device.load(image(n, self.arch)) for n in ("store", "grid", "count", "local")
         }
         self.wrong: list[str] = []
-        """What holds other bytes than it should: the program continues, for a report has more information."""
+        """Wrong results. The program continues after them, because a later report has more information."""
         self.programs["shared"] = self.device.load(image("shared", self.arch, shared_bytes=4096))
 
     def words(self, count: int, value: int = 0) -> hcq.Buffer:
-        """Return a buffer that the host sees."""
+        """Return a host-visible buffer filled with a u32."""
         buffer = self.device.alloc(4 * count, SHARED)
         buffer.host().cast("I")[:] = memoryview(value.to_bytes(4, "little") * count).cast("I")
         return buffer
 
     def expect(self, what: str, buffer: hcq.Buffer, wanted: list[int]) -> None:
-        """Compare the first words."""
+        """Record a wrong result unless a buffer starts with the expected words."""
         seen = list(buffer.host().cast("I")[: len(wanted)])
         if seen != wanted:
             self.wrong.append(f"{what}: {seen[:8]} instead of {wanted[:8]}")
 
     def launches(self) -> None:
-        """One thread; three dimensions; shared and local memory; addresses of any kind."""
+        """Launch one thread, three dimensions, and kernels with shared, local and generic addresses."""
         queue, programs = self.device.compute, self.programs
         one, grid, shared, local = self.words(4), self.words(1024), self.words(256), self.words(256)
         commands = queue.record().exec(
@@ -147,7 +148,7 @@ class Program:
             self.expect(name, out, wanted)
 
     def reloads(self) -> None:
-        """Code where other code was: a program goes, another comes to its place."""
+        """Load programs at the addresses of closed ones."""
         queue = self.device.compute
         for name in ("store", "count", "store", "count"):
             program = self.device.load(image(name, self.arch))
@@ -158,7 +159,7 @@ class Program:
             program.close()
 
     def dependent(self) -> None:
-        """Kernels that read what the one before wrote; in one submission and in several."""
+        """Launch dependent kernels, in one submission and in several."""
         queue, count = self.device.compute, self.programs["count"]
         cells = [self.words(4) for _ in range(9)]
         commands = queue.record()
@@ -173,7 +174,7 @@ class Program:
         self.expect("a chain of kernels", cells[-1], [8])
 
     def copies(self) -> None:
-        """Fill, copy through video memory and back, on a copy queue and on the compute queue."""
+        """Fill video memory and copy it to the host, on copy queues and on the compute queue."""
         device = self.device
         for queue in (device.copies[0], device.copies[-1], device.compute):
             size = 3 << 20
@@ -196,7 +197,7 @@ class Program:
                 self.wrong.append("new memory is not zero")
 
     def between_queues(self) -> None:
-        """Copy, count, copy back, held by a gate; the copies and kernels of two queues."""
+        """Copy, count on two compute queues, and copy back, all behind a gate."""
         device, count = self.device, self.programs["count"]
         first, middle, last, back = (self.words(1024, n) for n in (7, 0, 0, 0))
         gate = device.signal(host_set=True)
@@ -212,7 +213,7 @@ class Program:
         self.expect("work of three queues", back, [9, 7])
 
     def stamps(self) -> None:
-        """Two timestamps around a kernel, on both kinds of queue; the clock of the host between them."""
+        """Write timestamps before and after the work of a compute and a copy queue, and compare them."""
         device, count = self.device, self.programs["count"]
         target, source = self.words(4), self.words(4, 1)
         for queue in (device.compute, device.copies[0]):
@@ -225,9 +226,9 @@ class Program:
                 self.wrong.append(f"timestamps {before.ticks} and {after.ticks} on {queue}")
 
     def graph(self) -> None:
-        """A chain of kernels with an open argument, replayed with three inputs by turns.
+        """Replay a chain of kernels with three inputs in turn.
 
-        An executable has two sets of argument memory: with three inputs each set is rebound at every use.
+        An executable has two replay slots, so with three inputs each slot is patched at every use.
         """
         queue, count = self.device.compute, self.programs["count"]
         cells = [self.words(4) for _ in range(5)]
@@ -246,7 +247,7 @@ class Program:
         executable.close()
 
     def laps(self) -> None:
-        """More submissions than the ring has entries, held by a gate in the middle of the first lap."""
+        """Submit more often than the ring has entries; the first submissions wait for a gate."""
         device = self.device
         copies, cell = device.copies[0], self.words(4)
         gate = device.signal(host_set=True)
@@ -260,7 +261,7 @@ class Program:
         self.expect("the last of many fills", cell, [_LAPS - 1])
 
     def play(self) -> None:
-        """Do everything, then close."""
+        """Run all parts and close the device; `Wrong` if a result is wrong."""
         self.launches()
         self.reloads()
         self.dependent()
@@ -275,22 +276,22 @@ class Program:
 
 
 def main() -> int:
-    """Run on the device that the command line names and print what came of it."""
+    """Run on the device in the command line, print the outcome as JSON, and return 0."""
     try:
         Program(sys.argv[1]).play()
     except hcq.DeviceFault as error:
-        # What the kernel's side reported; the code of the fault alone names nothing.
+        # The reports of the kernel side identify the bug; the fault's code does not.
         text = "\n".join(error.reports) or str(error)
-        told = {"outcome": "error" if error.reports else "bare", "type": "DeviceFault", "text": text}
+        result = {"outcome": "error" if error.reports else "bare", "type": "DeviceFault", "text": text}
     except hcq.HcqError as error:
-        told = {"outcome": "error", "type": type(error).__name__, "text": str(error)}
+        result = {"outcome": "error", "type": type(error).__name__, "text": str(error)}
     except Wrong as error:
-        told = {"outcome": "wrong", "type": "", "text": str(error)}
+        result = {"outcome": "wrong", "type": "", "text": str(error)}
     except Exception as error:  # noqa: BLE001 - an error that is not the project's own is an outcome, too
-        told = {"outcome": "untyped", "type": type(error).__name__, "text": str(error)}
+        result = {"outcome": "untyped", "type": type(error).__name__, "text": str(error)}
     else:
-        told = {"outcome": "passed", "type": "", "text": ""}
-    sys.stdout.write(json.dumps(told) + "\n")
+        result = {"outcome": "passed", "type": "", "text": ""}
+    sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()
     return 0
 

@@ -1,6 +1,7 @@
-"""Mutants of a doorbell: ring entries, packets, words, launch descriptors, memory behind them, the stores.
+"""Mutants of a submission: its doorbell store, ring entries, packets, words, launch descriptors and memory.
 
-Not here: memory behind a submission (`contents`), the changes of a number (`tools.mutants.sites`).
+Not here: the memory that a submission references (`contents`), the changes of a number
+(`tools.mutants.sites`).
 """
 
 from __future__ import annotations
@@ -34,16 +35,19 @@ _REGISTER: Final = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
 _TOKEN, _OFFSET, _GPPUT = range(3)
 
 
-class Bells:
-    """The doorbells of one machine, one after another."""
+class Doorbells:
+    """Finds the submissions of one machine's doorbell stores, in order."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._puts: dict[int, int] = {}
         self._contents = Contents()
 
-    def rung(self, offset: int, value: int) -> Rung | None:
-        """Return what a 32-bit store to the doorbell page submits; None when it is no channel's doorbell."""
+    def submission(self, offset: int, value: int) -> ChannelSubmission | None:
+        """Return the submission of a 32-bit store to the doorbell page.
+
+        None if it is not a channel's doorbell.
+        """
         if offset != _REGISTER or value not in self._machine.tokens:
             return None
         run = self._machine.tokens[value].run
@@ -54,11 +58,11 @@ class Bells:
             slots.append(run.setup.ring_va + at * GpfifoEntry.SIZE)
             at = (at + 1) % run.setup.entries
         self._puts[value] = put
-        return Rung(value, run, slots, self._contents)
+        return ChannelSubmission(value, run, slots, self._contents)
 
 
-class Rung:
-    """A doorbell that is to be rung: a `tools.mutants.emulated.Submission`."""
+class ChannelSubmission:
+    """The new ring entries of a channel and its doorbell store; a `tools.mutants.emulated.Submission`."""
 
     def __init__(self, token: int, run: ChannelRun, slots: Sequence[int], memory: Contents) -> None:
         self._token, self._run, self._slots = token, run, slots
@@ -68,13 +72,13 @@ class Rung:
 
     @property
     def store(self) -> Store:
-        """The store as the driver makes it."""
+        """The store of the unchanged driver."""
         return _REGISTER, self._token
 
     def mutants(self, index: int) -> Iterator[Mutant]:
-        """Yield the mutants of the doorbell and of all that it submits."""
+        """Yield the mutants of the doorbell store and of the submitted work."""
         run = self._run
-        yield sites.Mutant("bell", index, 0, 0, (), sites.DELETE, f"doorbell of {run.name}")
+        yield sites.Mutant("doorbell", index, 0, 0, (), sites.DELETE, f"doorbell of {run.name}")
         for at, raw, label in (
             (_TOKEN, self._token, "token"),
             (_OFFSET, _REGISTER, "offset"),
@@ -93,9 +97,9 @@ class Rung:
             yield from self._contents.find(run, words, index, entry)
 
     def make(self, mutant: Mutant) -> Store:
-        """Make a mutant; return what is to be stored to the doorbell page."""
+        """Make a mutant; return the store to execute, or None to omit it."""
         token, offset, run = self._token, _REGISTER, self._run
-        if mutant.space == "bell":
+        if mutant.space == "doorbell":
             return None
         if mutant.space == "store":
             if mutant.at == _TOKEN:
@@ -113,8 +117,8 @@ class Rung:
         entry = GpfifoEntry.from_int(raw)
         words = _words(run, entry)
         if mutant.space == "entry":
-            gone = mutant.operation == sites.DELETE
-            new = _NOP if gone else sites.changed(raw, mutant.runs, mutant.operation)
+            deleted = mutant.operation == sites.DELETE
+            new = _NOP if deleted else sites.changed(raw, mutant.runs, mutant.operation)
             run.space.write(slot, new.to_bytes(8, "little"), WHAT)
         elif mutant.space == "packet":
             rest = [*words[: mutant.at], *words[mutant.at + mutant.runs[0][1] // 32 :]]
