@@ -163,7 +163,7 @@ def amd_queues(bench: Bench) -> None:
 
 
 def amd_emulated(bench: Bench) -> None:
-    """Measure the cases of `amd_queues` on emulated GPUs, which execute packets and kernels on their own threads."""
+    """Measure the cases of `amd_queues` on emulated GPUs, which execute work on their own threads."""
     for name in EMULATED:
         _queue_cases(bench, hcq.open(name, validate=False), name)
 

@@ -121,7 +121,7 @@ class Bench:
         self._most_s = most_s
 
     def beside(self, device: hcq.Device, *, name: str, label: str) -> Bench:
-        """Return a bench of case `name` on a scripted or emulated device; it reports rows to the same function."""
+        """Return a bench of case `name` on a scripted or emulated device; rows go to the same function."""
         return Bench(
             device,
             quick=self.quick,
