@@ -21,9 +21,9 @@ from frontend.autograd.state import anyone, wanting
 from frontend.device import LOCK, Device
 from frontend.expr import PARAM, TABLE, Expr
 from frontend.realize import check_concrete, realize_one
+from frontend.refresh import refresh
 from frontend.storage import NUMBERS, Leaf, Origin, behind
 from frontend.tensor_base import EPOCH, Past, Rebound
-from frontend.trace import refresh
 
 if TYPE_CHECKING:
     from frontend.tensor_base import TensorBase

@@ -44,10 +44,10 @@ from frontend.expr import PARAM, Expr
 from frontend.launch import assemble
 from frontend.plan import CAPTURE, LARGE_BYTES
 from frontend.realize import realize_many
+from frontend.refresh import recorded_uses
 from frontend.storage import Leaf
 from frontend.tensor import Tensor
 from frontend.tensor_base import EPOCH
-from frontend.trace import watched
 from hcq.config import config
 from hcq.errors import UsageError
 
@@ -174,7 +174,7 @@ class TinyJit(Generic[P, R]):
         """Run the function, and note which tensors from outside it uses."""
         with LOCK:
             EPOCH[0] += 1
-        with watched() as uses:
+        with recorded_uses() as uses:
             result = self.fn(*args, **names)
         arguments = {id(t) for t in tensors}
         self._outside = [use for use in uses if id(use()) not in arguments]

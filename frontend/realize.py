@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM
 from frontend.plan import CAPTURE, PLANS, Plan, build_run, plan_of, verify
+from frontend.refresh import refresh
 from frontend.storage import UNDERWAY, Home, Leaf, keep
 from frontend.tensor_base import BORROWED, EPOCH, Rebound
-from frontend.trace import become, refresh
+from frontend.trace import become
 from frontend.views import follow
 from hcq.errors import HcqError, UsageError
 

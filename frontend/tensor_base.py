@@ -1,12 +1,13 @@
-"""What a tensor keeps, and what functions of tensors may ask of one: the lowest module that knows tensors.
+"""The state of a tensor, and the four methods that functions of tensors call: the lowest tensor module.
 
-Functions that give a tensor of the class of their argument are written of `T`; what only reads or changes
-tensors takes a `TensorBase`. Not here: the methods and their names (`frontend.tensor`), which stand above all
-of those functions.
+Functions that return a tensor of the class of their argument are generic in `T`. Functions that only read or
+change tensors take a `TensorBase`. Not here: the class that users see, with all its methods
+(`frontend.tensor`), which imports those functions.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
@@ -18,20 +19,20 @@ if TYPE_CHECKING:
     from frontend.expr import Expr, Leaves, Part
 
 T = TypeVar("T", bound="TensorBase")
-"""A class of tensors; there is one, `frontend.tensor.Tensor`."""
+"""A class of tensors; the only one is `frontend.tensor.Tensor`."""
 _new = object.__new__
 BORROWED: Final = -1
 """The version in a `Rebound` whose memory belongs to another tensor."""
 EPOCH: Final = [1]
-"""Grows whenever a tensor that others were built from is realized."""
+"""One number: it grows whenever a tensor that others were built from is realized."""
 
 
 class Rebound:
-    """The recipe of a tensor that was assigned to: it is never rebuilt, nor is what was built from it.
+    """The recipe of a tensor that was assigned to. Neither it nor a tensor built from it is rebuilt.
 
-    `home` is the memory that the pending value will be stored to, a `frontend.storage.Home`, and `version`
-    which version of its contents the tensor had; None when nothing is pending. BORROWED stands for the
-    version of memory that belongs to another tensor of the same value: an assign does not store there.
+    `home` is the memory that the pending value will be stored in, a `frontend.storage.Home`; None when
+    nothing is pending. `version` is the version of its contents that the tensor had, or BORROWED for memory
+    that belongs to another tensor of the same value, which an assignment must not overwrite.
     """
 
     __slots__ = ("home", "version")
@@ -42,21 +43,18 @@ class Rebound:
 
 
 class Past(Enum):
-    """What a pending tensor keeps of its history when its value is read."""
+    """The part of its history that a pending tensor keeps when its value is read."""
 
     KEPT = auto()
     """All that its gradient needs."""
     SPENT = auto()
-    """Nothing, as its backward has run; a gradient that would flow through it is refused."""
+    """Nothing, because its backward has run; a gradient that would flow through it raises an error."""
     CUT = auto()
-    """Nothing: it is a gradient that `backward` gave."""
+    """Nothing, because it is a gradient that `backward` computed."""
 
 
 class Gradient:
-    """What a tensor that takes part in differentiation keeps.
-
-    Whether it needs a gradient, and the gradient.
-    """
+    """The gradient state of a tensor: whether it requires a gradient, and the gradient."""
 
     __slots__ = ("of", "past", "value", "wanted")
 
@@ -64,47 +62,48 @@ class Gradient:
         self.wanted: bool | None = None
         self.value: TensorBase | None = None
         self.of: weakref.ref[TensorBase] | None = None
-        """The tensor whose backward gave the value."""
+        """The tensor whose backward computed the value."""
         self.past = Past.KEPT
 
 
 Family = deque["weakref.ref[TensorBase]"]
-"""The tensors that share elements; some may be dead (`frontend.views`)."""
+"""Weak references to the tensors that share elements (`frontend.views`)."""
 
 
 class Link(NamedTuple):
-    """How a tensor belongs to a family."""
+    """The membership of a tensor in a family."""
 
     family: Family
     parent: Link | None
-    """Of what the view was taken from; None for the root."""
+    """The link of the tensor that the view was taken from; None for the root."""
     read: Any
     """The function that took the view; for the root, the expression of its memory."""
     args: tuple[Any, ...] = ()
     names: dict[str, Any] | None = None
 
 
-class TensorBase:
-    """An expression over realized leaves, and what rebuilds it."""
+class TensorBase(ABC):
+    """The state of a tensor: an expression, the realized leaves that it is over, and its recipe."""
 
     __slots__ = ("__weakref__", "epoch", "expr", "leaves", "link", "recipe", "state", "used")
 
     expr: Expr
     leaves: Leaves
     recipe: tuple[Any, ...] | Rebound | None
-    """What rebuilds a pending tensor: a function and its arguments."""
+    """A function and its arguments, which rebuild a pending tensor; None: it is not rebuilt."""
     used: bool
-    """Whether others were built from it."""
+    """Whether other tensors were built from it."""
     epoch: int
+    """The `EPOCH` in which the expression was last known to be current; 0 inside a trace."""
     state: Gradient
     link: Link
-    """How it belongs to a family of views; not set before it has views or is one."""
+    """Its membership in a family of views; unset for a tensor that has no views and is none."""
     training: ClassVar[bool] = False
-    """Whether dropout drops and batch norms learn: see `frontend.Tensor.train`."""
+    """Whether layers are in training mode: see `frontend.Tensor.train`."""
 
     @classmethod
     def of_part(cls, part: Part) -> Self:
-        """Return a tensor of an expression and its leaves."""
+        """Return a tensor of an expression and its leaves, without a recipe."""
         t = _new(cls)
         t.expr, t.leaves = part
         t.recipe = None
@@ -112,19 +111,18 @@ class TensorBase:
         t.epoch = EPOCH[0]
         return t
 
-    # -- what functions below ask of the methods above: see `frontend.tensor`
+    @abstractmethod
     def operand(self, value: Any) -> Any:
-        """Return what stands for a value beside this tensor: a tensor on its device, or a Python number."""
-        raise NotImplementedError
+        """Return a value as the other operand of this tensor: a tensor on its device, or a Python number."""
 
+    @abstractmethod
     def parameter(self, value: float) -> Self:
-        """Return a number in a one-element buffer: it may change without another kernel."""
-        raise NotImplementedError
+        """Return a number as a tensor of shape () in memory, so that other numbers use the same kernel."""
 
+    @abstractmethod
     def to(self, device: str | DType | None) -> Self:
-        """Return the value on another device: see `frontend.transfer`."""
-        raise NotImplementedError
+        """Return the value on another device; see `frontend.transfer.to`."""
 
+    @abstractmethod
     def item(self) -> Any:
-        """Return the only element as a Python number, once it is computed."""
-        raise NotImplementedError
+        """Return the only element as a Python number; see `frontend.tensor.Tensor.item`."""

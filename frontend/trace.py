@@ -8,7 +8,7 @@ lookup. Traces nest, so `softmax` is one lookup and so is the `exp` inside it.
 `method` wraps functions of one tensor and other arguments, `operator` those of two tensors (or a tensor
 and a number), `composite` any mixture. They keep the *recipe* of each result, the function and its
 arguments: when a tensor that others were built from is realized, those others are rebuilt from their
-recipes at their own realize (`refresh`), so that nothing is computed twice.
+recipes at their own realize (`frontend.refresh`).
 
 Numbers: a constant is part of the structure. A number that keeps changing at one place (an operator on
 one structure, outside traces) would make a structure, and a kernel, per value; from the fifth value on it
@@ -23,20 +23,17 @@ Not here: the expressions (`expr`), reading of arguments (`parameters`), computi
 
 from __future__ import annotations
 
-import threading
-import weakref
-from contextlib import contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
 
 from frontend.arg_aliases import SAME, spelled_out
 from frontend.expr import TABLE, Expr, Leaves, Part, join, merge
 from frontend.parameters import fitted
-from frontend.tensor_base import EPOCH, Rebound, T, TensorBase
+from frontend.tensor_base import EPOCH, T, TensorBase
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 P = ParamSpec("P")
@@ -48,31 +45,6 @@ PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
 """Numbers that always become part of the structure."""
 _depth: Final = [0]
 """How many traces are under way: inside one, every number is part of the structure."""
-
-
-class _Watch(threading.local):
-    """Whether a thread notes the tensors that what it computes is built from."""
-
-    uses: list[weakref.ref[TensorBase]] | None = None
-
-
-WATCH: Final = _Watch()
-
-
-@contextmanager
-def watched() -> Iterator[list[weakref.ref[TensorBase]]]:
-    """Note the tensors made before an epoch of their own that what this thread computes is built from.
-
-    The caller begins that epoch: then `refresh` visits all of them.
-    """
-    outer, found = WATCH.uses, list[Any]()
-    WATCH.uses = found
-    try:
-        yield found
-    finally:
-        WATCH.uses = outer
-        if outer is not None:
-            outer.extend(found)
 
 
 def make(like: T, part: Part) -> T:
@@ -387,35 +359,3 @@ def _trace(
     if not isinstance(result, cls):
         raise UsageError(f"{raw.__name__} must return one tensor, it returned {result!r}")
     return _finish(cast("TensorBase", result), leaves, key)
-
-
-def refresh(root: TensorBase) -> None:
-    """Rebuild a pending tensor from its recipe: some tensor that others were built from was realized since.
-
-    What was built from an assigned tensor stays as it is: it means the value before.
-    """
-    now = EPOCH[0]
-    uses = WATCH.uses
-    stack = [root]
-    while stack:
-        t = stack[-1]
-        recipe = t.recipe
-        if t.epoch == now or recipe is None or recipe.__class__ is Rebound:
-            if uses is not None and t is not root:
-                uses.append(weakref.ref(t))
-            t.epoch = now
-            stack.pop()
-            continue
-        assert recipe.__class__ is tuple
-        parents = [p for p in recipe[1:] if p.__class__ is t.__class__]
-        stale = [p for p in parents if p.epoch != now]
-        if stale:
-            stack += stale
-            continue
-        if not any(p.recipe.__class__ is Rebound for p in parents):
-            new = recipe[0](*recipe[1:])
-            become(t, new.expr, new.leaves)
-        if uses is not None and t is not root:
-            uses.append(weakref.ref(t))
-        t.epoch = now
-        stack.pop()

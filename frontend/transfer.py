@@ -19,9 +19,10 @@ from frontend.expr import PARAM, Leaves
 from frontend.ops.casts import cast
 from frontend.plan import CAPTURE
 from frontend.realize import realize_one
+from frontend.refresh import refresh
 from frontend.storage import NUMBERS, Origin, bytes_of, stored
 from frontend.tensor_base import EPOCH, Rebound
-from frontend.trace import make, refresh
+from frontend.trace import make
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

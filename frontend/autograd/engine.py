@@ -28,9 +28,10 @@ from frontend.ops import division, elementwise, functions, powers
 from frontend.ops.arguments import tensor
 from frontend.ops.sources import constant, ruled
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
+from frontend.refresh import refresh
 from frontend.storage import Leaf, behind
 from frontend.tensor_base import BORROWED, EPOCH, Past, Rebound
-from frontend.trace import apply, make, method, refresh, traced
+from frontend.trace import apply, make, method, traced
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ Not here: gradients (`frontend.autograd`), capturing a step (`frontend.jit`), th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Optimizer:
-    """The base of all optimisers; a subclass defines the update of one parameter.
+class Optimizer(ABC):
+    """The base of all optimisers; a subclass defines the update of the parameters.
 
     `params` are float tensors on one device; those whose requires_grad is undecided get True. The optimiser
     assigns to them in place and owns its moments and the learning rate, tensors that a checkpoint may keep.
@@ -131,9 +132,9 @@ class Optimizer:
         """
         realize_many(self.schedule_step())
 
+    @abstractmethod
     def _move(self, grads: list[Tensor]) -> list[Tensor]:
-        """Assign to every parameter; return the state tensors that were assigned to as well."""
-        raise NotImplementedError
+        """Assign to every parameter, given its gradient; return the state tensors that were assigned too."""
 
     def _zeros(self) -> list[Tensor]:
         """Return a realized tensor of zeros beside each parameter."""

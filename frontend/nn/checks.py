@@ -1,0 +1,63 @@
+"""Checks of the settings and inputs of layers, shared by all layers.
+
+Not here: settings that are plain numbers (`settings`), the layers (`layers`, `normalisation`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frontend.ops.arguments import repeated, representable, whole
+from frontend.ops.convolutions import spatial_padding
+from frontend.parameters import shown
+from frontend.tensor import Tensor
+from hcq.errors import UsageError, UsageTypeError
+
+if TYPE_CHECKING:
+    from frontend.ops.convolutions import Sizes
+
+
+def count(what: str, value: int) -> int:
+    """Return a whole number of at least 1. Raises `UsageError` for a smaller one; `what` names it."""
+    if representable(whole(value, what)) < 1:
+        raise UsageError(f"{what}: wanted at least 1, saw {value}")
+    return value
+
+
+def counts(what: str, value: Sizes, number: int) -> tuple[int, ...]:
+    """Return `number` whole numbers of at least 1; one number stands for all. Raises `UsageError`."""
+    return tuple([count(what, n) for n in repeated(value, number, what)])
+
+
+def padding_of(what: str, value: Sizes) -> Sizes:
+    """Return the padding of a convolution unchanged. Raises as `spatial_padding` when it is invalid."""
+    spatial_padding(value, 2, what)
+    return value
+
+
+def layer_input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:
+    """Return the input of a layer; arrays and lists become a tensor on the device of its weights.
+
+    Raises `UsageTypeError` for anything else.
+    """
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, (list, tuple)) or hasattr(x, "__array__"):
+        return Tensor(x, device=None if like is None else like.device)
+    raise UsageTypeError(
+        f"{type(layer).__name__} needs a tensor, an array or lists of numbers, saw {shown(x)}"
+    )
+
+
+def _axes_at_least(layer: object, x: Tensor, least: int) -> None:
+    if x.ndim < least:
+        raise UsageError(f"{type(layer).__name__} needs at least {least} axes, saw the shape {x.shape}")
+
+
+def check_channels(layer: object, x: Tensor, channels: int) -> None:
+    """Raise `UsageError` for an input whose axis 1 does not have the channels of a layer."""
+    _axes_at_least(layer, x, 2)
+    if x.shape[1] != channels:
+        raise UsageError(
+            f"{type(layer).__name__} has {channels} channels, axis 1 of the input {x.shape} has {x.shape[1]}"
+        )

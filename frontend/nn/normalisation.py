@@ -1,0 +1,175 @@
+"""Normalisation layers: over the batch, the last axes, or groups of channels.
+
+Weights are float32 on the default device. Layers are called as those of `layers`, and raise as they do.
+
+Not here: the operations (`frontend.ops.nnops`), other layers (`layers`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler.dtype import dtypes
+from frontend.nn.checks import check_channels, count, counts, layer_input
+from frontend.nn.settings import number_within
+from frontend.parameters import flag
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+
+class BatchNorm:
+    """Batch normalisation along axis 1, of any rank.
+
+    Inside `Tensor.train()` it normalises by the batch's mean and variance and moves the running ones towards
+    them by `momentum`; outside it uses the running ones, or the batch's without `track_running_stats`. `eps`
+    is added to the variance. `weight` and `bias` are (num_features,), 1 and 0 at first, None without
+    `affine`. `running_mean`, `running_var` and `num_batches_tracked` are part of the state dictionary and
+    require no gradient; new values are computed with the optimiser's step, or at the next realize.
+
+    Raises `UsageError` for settings out of range.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        track_running_stats: bool = True,  # noqa: FBT001, FBT002 - as above
+        momentum: float = 0.1,
+    ) -> None:
+        self.num_features = count("BatchNorm, num_features", num_features)
+        self.eps = number_within("BatchNorm, eps", eps, 0.0)
+        self.momentum = number_within("BatchNorm, momentum", momentum, 0.0, math.nextafter(1.0, 2.0))
+        self.track_running_stats = flag(track_running_stats, "BatchNorm, track_running_stats")
+        affine = flag(affine, "BatchNorm, affine")
+        self.weight = Tensor.ones(num_features) if affine else None
+        self.bias = Tensor.zeros(num_features) if affine else None
+        self.num_batches_tracked = Tensor.zeros(1, dtype=dtypes.int32)
+        self.running_mean = Tensor.zeros(num_features)
+        self.running_var = Tensor.ones(num_features)
+        for t in (self.num_batches_tracked, self.running_mean, self.running_var):
+            t.requires_grad = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to (batch, num_features, ...); return the same shape.
+
+        Raises `UsageError` for fewer than two axes or another number of channels.
+        """
+        x = layer_input(self, x, self.running_mean)
+        check_channels(self, x, self.num_features)
+        if not Tensor.training and self.track_running_stats:
+            return x.batchnorm(
+                self.weight, self.bias, self.running_mean, (self.running_var + self.eps).rsqrt()
+            )
+        axes = tuple([i for i in range(x.ndim) if i != 1])
+        mean = x.mean(axes)
+        distance = x - mean.reshape(1, -1, *(1,) * (x.ndim - 2))
+        var = (distance * distance).mean(axes)
+        if Tensor.training and self.track_running_stats:
+            self._learn(mean.detach(), var.detach(), x.numel() // max(1, x.shape[1]))
+        return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
+
+    def _learn(self, mean: Tensor, var: Tensor, count: int) -> None:
+        """Move the running statistics towards the batch's.
+
+        Computed at the next realize of anything assigned.
+        """
+        keep = 1 - self.momentum
+        self.running_mean.assign(self.running_mean * keep + mean * self.momentum)
+        self.running_var.assign(self.running_var * keep + var * (self.momentum * count / max(1, count - 1)))
+        self.num_batches_tracked += 1
+
+
+class LayerNorm:
+    """Normalisation over the last axes, then weight and bias.
+
+    `normalized_shape`: the sizes of those axes, a number for one. `eps` is added to the variance. `weight`
+    and `bias` have that shape, 1 and 0 at first, None without `elementwise_affine`.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+    ) -> None:
+        rank = len(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else 1
+        self.normalized_shape = counts("LayerNorm, normalized_shape", normalized_shape, rank)
+        self.axes = tuple(range(-len(self.normalized_shape), 0))
+        self.eps = number_within("LayerNorm, eps", eps, 0.0)
+        elementwise_affine = flag(elementwise_affine, "LayerNorm, elementwise_affine")
+        self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
+        self.bias = Tensor.zeros(*self.normalized_shape) if elementwise_affine else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to (..., *normalized_shape); return the same shape.
+
+        Raises `UsageError` when the last axes have other sizes.
+        """
+        x = layer_input(self, x, self.weight)
+        if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
+            raise UsageError(f"LayerNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
+        y = x.layernorm(self.axes, self.eps)
+        if self.weight is None or self.bias is None:
+            return y
+        return y * self.weight + self.bias
+
+
+class RMSNorm:
+    """Division by the root mean square over the last axis, times a weight.
+
+    `dim`: the size of that axis. `eps` is added to the mean square. `weight` is (dim,), 1 at first.
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-6) -> None:
+        self.eps = number_within("RMSNorm, eps", eps, 0.0)
+        self.weight = Tensor.ones(count("RMSNorm, dim", dim))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to (..., dim); return the same shape.
+
+        Raises `UsageError` when the last axis has another size.
+        """
+        x = layer_input(self, x, self.weight)
+        if x.shape[-1:] != self.weight.shape:
+            raise UsageError(f"RMSNorm over {self.weight.shape}: the last axis of {x.shape} is another")
+        return x.rmsnorm(-1, self.eps) * self.weight
+
+
+class GroupNorm:
+    """Normalisation over groups of channels, then weight and bias for each channel.
+
+    Mean and variance are of each of `num_groups` groups of neighbouring channels, with all later axes. `eps`
+    is added to the variance. `weight` and `bias` are (num_channels,), 1 and 0 at first, None without
+    `affine`.
+
+    Raises `UsageError` for sizes below 1 and for channels that the groups do not divide.
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+    ) -> None:
+        if count("GroupNorm, num_channels", num_channels) % count("GroupNorm, num_groups", num_groups):
+            raise UsageError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
+        self.num_groups, self.num_channels = num_groups, num_channels
+        self.eps = number_within("GroupNorm, eps", eps, 0.0)
+        affine = flag(affine, "GroupNorm, affine")
+        self.weight = Tensor.ones(num_channels) if affine else None
+        self.bias = Tensor.zeros(num_channels) if affine else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to (batch, num_channels, ...); return the same shape.
+
+        Raises `UsageError` for fewer than two axes or another number of channels.
+        """
+        x = layer_input(self, x, self.weight)
+        check_channels(self, x, self.num_channels)
+        y = x.reshape(x.shape[0], self.num_groups, -1).layernorm(-1, self.eps).reshape(x.shape)
+        if self.weight is None or self.bias is None:
+            return y
+        shape = (1, -1, *(1,) * (x.ndim - 2))
+        return y * self.weight.reshape(shape) + self.bias.reshape(shape)
