@@ -75,6 +75,8 @@ class Prober:
         self.family, self.formats = TARGETS[target]
         self._one = Disassembler(library, target)
         self._wide = Disassembler(library, target, "+wavefrontsize64") if self.family != "gfx9" else self._one
+        self._halves = Disassembler(library, target, "+real-true16") if self.family != "gfx9" else self._one
+        """Reads the few opcodes that LLVM 19 knows only with halves of registers."""
 
     def lines(self) -> Iterator[str]:
         """Yield the table's lines."""
@@ -152,7 +154,7 @@ class Prober:
 
     def _read(self, form: Format, encoding: int) -> tuple[int, str] | None:
         code = self._bytes(form, encoding)
-        return self._one.read(code) or self._wide.read(code)
+        return self._one.read(code) or self._wide.read(code) or self._halves.read(code)
 
     @staticmethod
     def _values(form: Format, field: str) -> list[tuple[str, int, int]]:
@@ -173,7 +175,7 @@ class Prober:
     ) -> str:
         code = self._bytes(form, encoding)
         wide = self._wide.read(code)
-        size, text = self._one.read(code) or wide or (0, "")
+        size, text = self._one.read(code) or wide or self._halves.read(code) or (0, "")
         name, _, rest = text.partition(" ")
         numbers = dict(numbers)
         for (kind, n), f in list(numbers.items()):

@@ -64,11 +64,32 @@ def test_text_equals_that_of_llvm(name: str) -> None:
         ("BE8001F8", "s_mov_b64 s[0:1], 0.15915494309189532"),
         ("D5030002 200210F2", "v_add_f32_e64 v2, neg(1.0), v8"),
         ("D491007E 00021004", "v_cmpx_lt_f32_e64 s4, v8"),
+        ("D7000203 02020002", "v_add_co_u32 v3, s2, s2, v0"),
+        ("D59C4030 02010187", "v_mov_b16_e64 v48.h, v135.l"),
+        ("8201FF01 FFFFFFFF", "s_addc_u32 s1, s1, -1"),
     ],
 )  # fmt: skip
 def test_text_of_single_instructions(words: str, text: str) -> None:
     """What the corpus lacks; the texts are those of LLVM 19's disassembler."""
     assert read(words) == text
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("7E2E3904", "v_mov_b16_e32 v23.l, v4.l"),
+        ("7F301519", "v_cvt_f16_f32_e32 v24.h, v25"),
+        ("D59C4090 02010103", "v_mov_b16_e64 v144.h, v3.l"),
+    ],
+)
+def test_halves_of_registers_on_gfx12(words: str, text: str) -> None:
+    """Texts of Triton's assembly: bit 7 of a register of a short encoding is its half there, too."""
+    assert read(words, "gfx1201") == text
+
+
+@pytest.mark.parametrize(("words", "text"), [("BF110806", "s_set_gpr_idx_on s6, gpr_idx(DST)"), ("BF9C0000", "s_set_gpr_idx_off")])
+def test_index_mode_of_gfx9(words: str, text: str) -> None:
+    assert read(words, "gfx942") == text
 
 
 def test_a_wave_of_64_lanes_has_masks_of_two_registers() -> None:

@@ -94,6 +94,9 @@ def _opcode(reading: Reading) -> Opcode:
 # ---- scalar formats
 
 
+_INDEXED = ("SRC0", "SRC1", "SRC2", "DST")
+
+
 def _scalar(reading: Reading, opcode: Opcode) -> Instruction:
     name, family = opcode.name, reading.target.family
     items: list[Operand] = []
@@ -119,6 +122,12 @@ def _scalar(reading: Reading, opcode: Opcode) -> Instruction:
             items.append(field)
         else:
             items.insert(0, field)
+    if name == "s_set_gpr_idx_on":
+        mode = reading.field("ssrc1")
+        if mode >> len(_INDEXED):
+            raise reading.error(f"{mode:#x} names no operands to index")
+        shown = ",".join(name for bit, name in enumerate(_INDEXED) if mode >> bit & 1)
+        items.append(Word(f"gpr_idx({shown})", mode))
     if opcode.literal:
         constant = reading.next_dword()
         if name == "s_setreg_imm32_b32":

@@ -33,7 +33,7 @@ HARDWARE = {
 _DECIMAL = {"s_nop", "s_sleep", "s_setprio", "s_trap", "s_sethalt", "s_branch", "s_sendmsghalt", "s_setkill"}
 _SILENT_ZERO = {"s_endpgm"}
 _NO_TEXT = {
-    "s_barrier", "s_code_end", "s_wait_idle", "s_icache_inv", "s_endpgm_saved", "s_wakeup", "s_ttracedata",
+    "s_barrier", "s_code_end", "s_wait_idle", "s_icache_inv", "s_endpgm_saved", "s_wakeup", "s_ttracedata", "s_set_gpr_idx_off",
 }  # fmt: skip
 
 

@@ -71,8 +71,8 @@ class Target:
 
     @property
     def halves(self) -> bool:
-        """Whether 16-bit operands read as halves of registers, as LLVM writes them for gfx11 alone."""
-        return self.family == "gfx11"
+        """Whether 16-bit operands are halves of registers: in short encodings bit 7 of a register says which."""
+        return self.family != "gfx9"
 
     @property
     def null(self) -> int:

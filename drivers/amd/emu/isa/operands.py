@@ -34,6 +34,10 @@ VCC, TTMP, EXEC, M0_GFX9, NULL, M0, SHARED_BASE, PRIVATE_BASE, SCC = (
     253,
 )
 _FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)
+_INLINE_TEXT = {value & 0xFFFF_FFFF: str(value) for value in range(-16, 65)} | {
+    struct.unpack("<I", struct.pack("<f", value))[0]: str(value) for value in _FLOATS
+}
+"""How a constant that follows its instruction reads where it could have been encoded in the instruction."""
 _INVERSE_TURN = {16: 0x3118, 32: 0x3E22_F983, 64: 0x3FC4_5F30_6DC9_C882}
 
 
@@ -127,7 +131,7 @@ def number(value: int) -> Imm:
 
 def literal(value: int) -> Imm:
     """Return a constant of 32 bits that follows its instruction."""
-    return Imm(f"{value:#x}", value, value, value & 0xFFFF, literal=True)
+    return Imm(_INLINE_TEXT.get(value, f"{value:#x}"), value, value, value & 0xFFFF, literal=True)
 
 
 def inline(code: int, bits: int) -> Imm | None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from drivers.amd.emu.isa.opcodes import Opcode, Slot
 
 
+_LONG = ("VOP3", "VOP3SD", "VOP3P")
+
+
 def refuse_unused(reading: Reading, opcode: Opcode) -> None:
     """Refuse operands that the opcode has no use for; a source of VOP3 may be the constant 0, as newer LLVMs write it."""
     form = opcode.form
@@ -32,7 +35,7 @@ def refuse_unused(reading: Reading, opcode: Opcode) -> None:
         ):
             continue
         code = reading.field(field)
-        if code and not (code == ZERO and form.name == "VOP3" and field.startswith("src")):
+        if code and not (code == ZERO and form.name in _LONG and field.startswith("src")):
             raise reading.error(f"{opcode.name} has no operand {field}")
 
 
