@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.memory import how, load, store
+from drivers.amd.emu.isa.memory_atomics import OPERATIONS, apply_atomic, atomic_registers, atomic_values
 from drivers.amd.emu.isa.operands import Reg
 
 if TYPE_CHECKING:
@@ -55,6 +56,28 @@ def _buffer_access(t: Translator) -> None:
         t.set_vgpr(data.index + n, c.select(inside, t.vgpr(data.index + n, data.file), zero), data.file)
 
 
+def _buffer_atomic(t: Translator) -> None:
+    """Lanes outside the buffer change nothing and get zero."""
+    c, i = t.c, t.instruction
+    name = t.stem.split("_atomic_")[1]
+    data = i.operands[0]
+    returns = bool(i.get("glc") or i.get("sc0") or i.get("th") & 1)
+    count = atomic_registers(name)
+    address, inside = _buffer_place(t, 4 * count)
+    mask = c.op("and", t.active, c.mask_bits(inside))
+    values = atomic_values(t, name, data)
+    old = apply_atomic(t, name, "global", address, values, mask=mask)
+    if not returns:
+        return
+    if not isinstance(data, Reg):
+        raise t.error("no register for what was there before")
+    for n, value in enumerate(old):
+        t.set_vgpr(data.index + n, c.select(inside, value, c.zero(value.type)), data.file)
+
+
+for _name in OPERATIONS:
+    for _bits in ("16",) if _name.startswith("pk") else ("32", "64"):
+        MEANINGS[f"buffer_atomic_{_name}{_bits}"] = _buffer_atomic
 for _what in ("b32", "b64", "b96", "b128", "u8", "i8", "u16", "i16"):
     MEANINGS[f"buffer_load_{_what}"] = _buffer_access
 for _what in ("b32", "b64", "b96", "b128", "b8", "b16"):

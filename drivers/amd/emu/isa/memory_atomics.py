@@ -4,7 +4,7 @@ Not here: addresses (`memory`), the operations themselves (`drivers.emu.simt.ato
 operation is defined.
 """
 
-# ruff: noqa: E501, PLR0917 - tables of operations read best one a line
+# ruff: noqa: E501 - tables of operations read best one a line
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from drivers.amd.emu.isa.values import Translator
     from drivers.emu.simt.vector import Value
 
-_OPERATIONS = {
+OPERATIONS = {
     "add_u": "add", "and_b": "and", "or_b": "or", "xor_b": "xor", "swap_b": "exch", "storexchg_b": "exch", "min_i": "smin",
     "max_i": "smax", "min_u": "umin", "max_u": "umax", "inc_u": "inc", "dec_u": "dec", "add_f": "fadd", "min_f": "fmin",
     "max_f": "fmax", "cmpswap_b": "cas", "cmpstore_b": "cas", "sub_u": "sub", "pk_add_f": "fadd", "pk_add_bf": "fadd",
     "min_num_f": "fmin", "max_num_f": "fmax",
 }  # fmt: skip
+"""Operations as instructions name them, and as the engine does."""
 
 
 def _whole(t: Translator, registers: list[Value]) -> Value:
@@ -36,13 +37,28 @@ def _whole(t: Translator, registers: list[Value]) -> Value:
     return t.c.op("or", low, t.c.op("shl", high, 32))
 
 
-def _apply_atomic(
-    t: Translator, name: str, space: str, address: Value, values: list[Value], returns: Operand | None
-) -> None:
+def atomic_registers(name: str) -> int:
+    """Return the dwords of one value of an operation such as "add_u32"."""
+    return max(int(re.findall(r"\d+$", name)[0]), 32) // 32
+
+
+def atomic_values(t: Translator, name: str, data: Operand) -> list[Value]:
+    """Return what an operation on memory is given: one value, or what to compare with and what to store."""
+    count = atomic_registers(name)
+    if "cmpswap" not in name:
+        return [_whole(t, registers(t, data, count))]
+    both = registers(t, data, 2 * count)
+    return [_whole(t, both[count:]), _whole(t, both[:count])]
+
+
+def apply_atomic(
+    t: Translator, name: str, space: str, address: Value, values: list[Value], *, mask: Value | None = None
+) -> list[Value]:
+    """Write the code of an operation in the lanes of a mask (default those that execute); return what was there, by dword."""
     c = t.c
     match = re.fullmatch(r"(\w+?_b?[ufib])(16|32|64)", name)
     assert match is not None, name
-    operation, bits = _OPERATIONS[match[1]], max(int(match[2]), 32)
+    operation, bits = OPERATIONS[match[1]], max(int(match[2]), 32)
     format_ = ""
     if operation[0] == "f" and operation in ("fadd", "fmin", "fmax"):
         small = "bf16" if "bf" in match[1] else f"f{match[2]}"
@@ -50,11 +66,16 @@ def _apply_atomic(
     if operation == "sub":
         operation, values = "add", [c.op("sub", c.zero(values[0].type), values[0])]
     helper = atomics.atomic(t.lib, space, operation, bits, format_)
-    old = c.call(helper, t.v(f"i{bits}"), t.wf.warp, address, *values, t.active, i32(t.site()))
-    if returns is None:
-        return
-    parts = [old] if bits == 32 else [c.resize(old, 32), c.resize(c.op("lshr", old, 32), 32)]
-    set_registers(t, returns, parts)
+    old = c.call(
+        helper,
+        t.v(f"i{bits}"),
+        t.wf.warp,
+        address,
+        *values,
+        t.active if mask is None else mask,
+        i32(t.site()),
+    )
+    return [old] if bits == 32 else [c.resize(old, 32), c.resize(c.op("lshr", old, 32), 32)]
 
 
 def _flat_atomic(t: Translator) -> None:
@@ -63,14 +84,9 @@ def _flat_atomic(t: Translator) -> None:
     returns = bool(i.get("glc") or i.get("sc0") or i.get("th") & 1)
     at = 1 if returns else 0
     space, address = flat_address(t, at)
-    count = max(int(re.findall(r"\d+$", name)[0]), 32) // 32
-    data = i.operands[at + 1]
-    if "cmpswap" in name:
-        both = registers(t, data, 2 * count)
-        values = [_whole(t, both[count:]), _whole(t, both[:count])]
-    else:
-        values = [_whole(t, registers(t, data, count))]
-    _apply_atomic(t, name, space, address, values, i.operands[0] if returns else None)
+    old = apply_atomic(t, name, space, address, atomic_values(t, name, i.operands[at + 1]))
+    if returns:
+        set_registers(t, i.operands[0], old)
 
 
 def _local_atomic(t: Translator) -> None:
@@ -79,16 +95,18 @@ def _local_atomic(t: Translator) -> None:
         raise t.error("global data share does not exist")
     returns = "_rtn_" in t.stem
     name = t.stem.removeprefix("ds_").replace("_rtn", "")
-    count = max(int(re.findall(r"\d+$", name)[0]), 32) // 32
+    count = atomic_registers(name)
     at = 1 if returns else 0
     address = local_address(t, i.operands[at], i.get("offset"))
     values = [_whole(t, registers(t, operand, count)) for operand in i.operands[at + 1 :]]
     if "cmpstore" in name and t.target.family != "gfx9":
         values.reverse()  # gfx9 has what is compared first, later targets what is stored
-    _apply_atomic(t, name, "shared", address, values, i.operands[0] if returns else None)
+    old = apply_atomic(t, name, "shared", address, values)
+    if returns:
+        set_registers(t, i.operands[0], old)
 
 
-for _operation in _OPERATIONS:
+for _operation in OPERATIONS:
     for _bits in ("16",) if _operation.startswith("pk") else ("32", "64"):
         for _segment in ("global", "flat"):
             MEANINGS[f"{_segment}_atomic_{_operation}{_bits}"] = _flat_atomic

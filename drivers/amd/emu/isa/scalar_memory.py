@@ -12,18 +12,39 @@ from drivers.amd.emu.isa.operands import Reg, Word
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.values import Translator
+    from drivers.emu.simt.vector import Value
+
+
+_STRIDE_AT, _STRIDE = 16, 0x3FFF
+
+
+def _buffer_start(t: Translator, base: Reg) -> Value:
+    c = t.c
+    low, high = (c.resize(t.sgpr(base.index + k), 64) for k in range(2))
+    return c.op("or", low, c.op("shl", c.op("and", high, 0xFFFF), 32))
+
+
+def _buffer_size(t: Translator, base: Reg) -> Value:
+    """Return the bytes of a buffer: its records, each a byte where there is no stride."""
+    c = t.c
+    stride = c.op("and", c.op("lshr", t.sgpr(base.index + 1), _STRIDE_AT), _STRIDE)
+    each = c.select(c.icmp("eq", stride, 0), c.const("i32", 1), stride)
+    return c.op("mul", c.resize(t.sgpr(base.index + 2), 64), c.resize(each, 64))
 
 
 def _scalar_load(t: Translator) -> None:
-    """Load dwords into consecutive scalar registers; the address's two lowest bits do not count."""
+    """Load dwords into consecutive scalar registers; the address's two lowest bits do not count.
+
+    Of a buffer, dwords beyond its end are zero.
+    """
     c, i = t.c, t.instruction
     d, base, *more = i.operands
     count = int(t.stem.rsplit("b", 1)[1]) // 32
-    if t.stem.startswith("s_buffer_"):
-        raise t.error("scalar loads through buffer descriptors are not supported")
-    if not isinstance(d, Reg):
+    if not isinstance(d, Reg) or not isinstance(base, Reg):
         raise t.error("no register to load")
-    address = t.scalar(base, 64)
+    buffer = t.stem.startswith("s_buffer_")
+    start = _buffer_start(t, base) if buffer else t.scalar(base, 64)
+    address = start
     for operand in more:
         if not isinstance(operand, Word):
             address = c.op("add", address, c.resize(t.scalar(operand), 64))
@@ -32,7 +53,15 @@ def _scalar_load(t: Translator) -> None:
     address = c.op("and", address, -4)
     steps = c.ints(t.v("i64"), [4 * lane for lane in range(t.lanes)])
     places = c.op("add", c.splat(address, t.lanes), steps)
-    found = t.wf.load("global", 32, places, c.const(t.lib.mask, (1 << count) - 1), t.site())
+    wanted = c.const(t.lib.mask, (1 << count) - 1)
+    inside = c.mask_lanes(wanted)
+    if buffer:
+        ends = c.op("add", c.op("sub", places, c.splat(start, t.lanes)), 4)
+        inside = c.icmp("ule", ends, c.splat(_buffer_size(t, base), t.lanes))
+        wanted = c.op("and", wanted, c.mask_bits(inside))
+    found = t.wf.load("global", 32, places, wanted, t.site())
+    if buffer:
+        found = c.select(inside, found, c.zero(found.type))
     for n in range(count):
         t.set_sgpr(d.index + n, c.extract(found, n))
 

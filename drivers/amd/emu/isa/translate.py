@@ -15,6 +15,7 @@ from drivers.amd.emu.isa import (
     conversions,
     division,
     dots,
+    indirect,
     lane_masks,
     lanes,
     matrix,
@@ -32,7 +33,7 @@ from drivers.amd.emu.isa.full_lanes import everywhere
 from drivers.amd.emu.isa.instruction import IsaError
 from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS, run_lanewise
 from drivers.amd.emu.isa.names import canonical
-from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC
+from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC, Reg
 from drivers.amd.emu.isa.program import KEEP_ALL
 from drivers.amd.emu.isa.values import Translator
 from drivers.emu.report import ReportKind
@@ -52,6 +53,7 @@ _REGISTERED = (
     conversions,
     division,
     dots,
+    indirect,
     lane_masks,
     lanes,
     matrix,
@@ -187,7 +189,15 @@ def translate_instructions(
     )
     code_at = 4 * entry.user_sgprs if entry.code_address else None
     translators.append(Translator(wf, target, name, code_at=code_at))
+    translators[0].highest = highest_vector(instructions)
     return wf.translate()
+
+
+def highest_vector(instructions: list[Instruction]) -> int:
+    """Return the highest vector register that code names, -1 for none."""
+    parts = (part for one in instructions for part in (one, one.second) if part is not None)
+    named = (operand for part in parts for operand in part.operands if isinstance(operand, Reg))
+    return max((operand.index + operand.count - 1 for operand in named if operand.file == "v"), default=-1)
 
 
 def _begin(t: Translator, entry: Entry) -> None:
@@ -239,6 +249,8 @@ def _emit(t: Translator, body: list[Instruction], full: frozenset[int]) -> None:
     else:
         write_instruction(t, last, unmasked=last.address in full)
         t.wf.jump(last.next)
+    if t.index_mode:
+        raise t.error("index mode beyond the end of a basic block is not supported")
 
 
 def _branch(t: Translator, last: Instruction) -> None:
@@ -302,6 +314,8 @@ def write_instruction(t: Translator, instruction: Instruction, *, unmasked: bool
 
 def _one(t: Translator) -> None:
     stem = t.stem.replace("v_dual_", "v_")
+    if indirect.move(t):
+        return
     if t.instruction.get("dpp") or t.instruction.get("dpp8"):
         lanes.apply_dpp(t)
     if stem in packed.PACKED:

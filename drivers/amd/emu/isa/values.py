@@ -40,6 +40,10 @@ class Translator:
         self.kernel = kernel
         self.code_at = code_at
         """Where the launch's parameters hold the address of the kernel's code, or None."""
+        self.highest = 0
+        """The highest vector register that the kernel names."""
+        self.index_mode = 0
+        """gfx9: the operands of the next instructions that M0 is added to, a bit each; ends with its block."""
         self.instruction: Instruction
         self.unmasked = False
         """Whether every lane of the wave that exists executes the instruction."""
