@@ -7,13 +7,14 @@ agree, so operands whose map is not published lie as those of the same width.
 Next: `meanings`, how an operation is defined.
 """
 
-# ruff: noqa: E501, PLR0917 - sums take the operands one by one; tables of operations read best one a line
+# ruff: noqa: E501 - tables of operations read best one a line
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from drivers.amd.emu.isa.matrix_sums import BYTES, copies_differ, element, sums
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.operands import Imm, Operand, Reg
 from drivers.emu.report import ReportKind
@@ -50,12 +51,9 @@ class Shape:
     """Whether 16-bit results fill both halves of a register."""
 
 
-_BYTES = {"f16": 2, "bf16": 2, "i8": 1, "u8": 1, "fp8": 1, "bf8": 1, "f32": 4}
-
-
 def _gfx11(a: str, b: str, d: str, lanes: int) -> Shape:
-    a_registers = 16 * _BYTES[a] // 4
-    parts = 4 // _BYTES[a]
+    a_registers = 16 * BYTES[a] // 4
+    parts = 4 // BYTES[a]
     rows = lanes // 16
     return Shape(
         m=16, n=16, k=16, a_type=a, b_type=b, d_type=d, a_registers=a_registers, d_registers=16 // rows, copies=rows,
@@ -64,7 +62,7 @@ def _gfx11(a: str, b: str, d: str, lanes: int) -> Shape:
 
 
 def _gfx12(a: str, b: str, d: str, lanes: int) -> Shape:
-    small = _BYTES[a] == 1
+    small = BYTES[a] == 1
     if lanes == 32:
         registers = 2 if small else 4
 
@@ -91,7 +89,7 @@ def _mfma(size: int, k: int, a: str, b: str, d: str) -> Shape:
     """One block: a lane holds the elements of k that follow one another."""
     groups = 64 // size
     each = k // groups
-    parts = 4 // _BYTES[a]
+    parts = 4 // BYTES[a]
     if size == 16:
         return Shape(m=16, n=16, k=k, a_type=a, b_type=b, d_type=d, a_registers=each // parts, d_registers=4,
                      a_place=lambda i, x: (x % each // parts, x % parts, 16 * (x // each) + i),
@@ -131,79 +129,6 @@ def shape_of(stem: str, family: str, lanes: int, *, signs: tuple[bool, bool] = (
     return None if wide else _gfx12(kinds[0], kinds[1], head, lanes)
 
 
-def _element(c: Code, register: Value, type_: str, part: int, family: str) -> Value:
-    """Return one part of every lane's register as float32 or int32."""
-    if type_ == "f32":
-        return c.as_float(register)
-    bits = 8 * _BYTES[type_]
-    shifted = c.op("lshr", register, bits * part) if part else register
-    if type_ in ("i8", "u8"):
-        return c.resize(c.resize(shifted, 8), 32, signed=type_ == "i8")
-    small = c.resize(shifted, bits)
-    if type_ == "f16":
-        return c.cast("fpext", c.as_float(small), "float")
-    if type_ == "bf16":
-        return c.as_float(c.op("shl", c.resize(small, 32), 16))
-    return small_float(c, c.resize(small, 32), type_, fnuz=family == "gfx9")
-
-
-def small_float(c: Code, bits: Value, type_: str, *, fnuz: bool) -> Value:
-    """Return 8-bit floats (in i32) as float32: fp8 is e4m3, bf8 e5m2, of OCP or, with `fnuz`, without infinities and -0."""
-    mantissa = 3 if type_ == "fp8" else 2
-    bias = {"fp8": 7, "bf8": 15}[type_] + (1 if fnuz else 0)
-    magnitude = c.op("and", bits, 0x7F)
-    value = c.as_float(c.op("shl", magnitude, 23 - mantissa))
-    value = c.op("fmul", value, c.fconst(value.type, 2.0 ** (127 - bias)))
-    if not fnuz and type_ == "bf8":  # the top exponent is infinity and NaN
-        special = c.op("or", c.op("shl", c.op("and", magnitude, 3), 21), 0x7F80_0000)
-        value = c.select(c.icmp("uge", magnitude, 0x7C), c.as_float(special), value)
-    nan = c.as_float(c.const(bits.type, 0x7FC0_0000))
-    if fnuz:
-        is_nan = c.icmp("eq", bits, 0x80)
-    elif type_ == "fp8":
-        is_nan = c.icmp("eq", magnitude, 0x7F)
-    else:
-        is_nan = c.icmp("ugt", magnitude, 0x7C)
-    value = c.select(is_nan, nan, value)
-    negative = c.icmp("ne", c.op("and", bits, 0x80), 0)
-    return c.select(c.op("and", negative, c.not_(is_nan)), c.let(value.type, f"fneg {value}"), value)
-
-
-def _sums(
-    c: Code, shape: Shape, lanes: int, family: str, a: list[Value], b: list[Value], start: list[Value]
-) -> list[Value]:
-    """Return the results by register: each lane's element of D, from that of C on."""
-    where: dict[tuple[int, int, int], tuple[int, int]] = {}
-    for i in range(shape.m):
-        for j in range(shape.n):
-            where[shape.d_place(i, j)] = (i, j)
-    integer = shape.d_type == "i32"
-    found = []
-    parts: dict[tuple[str, int], Value] = {}
-    for side, registers, type_ in (("a", a, shape.a_type), ("b", b, shape.b_type)):
-        for k in range(shape.k):
-            register, part, _ = shape.a_place(0, k)
-            parts[side, k] = _element(c, registers[register], type_, part, family)
-    columns: dict[tuple[int, tuple[int, ...]], Value] = {}
-    keys = sorted({(r, p) for r, p, _ in where})
-    for (register, part), begin in zip(keys, start, strict=True):
-        total = begin
-        elements = [where[register, part, lane] for lane in range(lanes)]
-        for k in range(shape.k):
-            rows = c.shuffle(parts["a", k], None, [shape.a_place(i, k)[2] for i, _ in elements])
-            picks = tuple(shape.a_place(j, k)[2] for _, j in elements)
-            if (k, picks) not in columns:
-                columns[k, picks] = c.shuffle(parts["b", k], None, picks)
-            other = columns[k, picks]
-            total = (
-                c.op("add", total, c.op("mul", rows, other))
-                if integer
-                else c.intrinsic("fma", rows, other, total)
-            )
-        found.append(total)
-    return found
-
-
 def _from_results(c: Code, shape: Shape, value: Value) -> Value:
     """Return sums as the bits of a result."""
     if shape.d_type == "i32":
@@ -233,10 +158,9 @@ def _check(t: Translator, shape: Shape, a: list[Value], b: list[Value]) -> None:
     c, every = t.c, t.c.const(t.lib.mask, -1)
     bad = c.icmp("ne", t.active, every)
     if shape.copies > 1:
-        for register in (*a, *b):
-            first = c.shuffle(register, None, [lane % 16 for lane in range(t.lanes)])
-            differs = c.mask_bits(c.icmp("ne", register, first))
-            bad = c.op("or", bad, c.icmp("ne", differs, 0))
+        every_register = (*a, *b)
+        differ = c.call(copies_differ(t.lib, len(every_register)), "i1", *every_register)
+        bad = c.op("or", bad, differ)
     site = t.site()
     with c.when(bad, likely=False):
         t.wf.report(ReportKind.BAD_MATRIX, site, i32(0))
@@ -261,7 +185,10 @@ def _matrix(t: Translator) -> None:
     if i.get("op_sel") & 3 or (high and shape.d_type[-2:] == "32"):
         raise t.error("this op_sel of a matrix operation is not supported")
     start = _begin(c, shape, old, high=high)
-    results = [_from_results(c, shape, v) for v in _sums(c, shape, t.lanes, family, a, b, start)]
+    helper, type_ = sums(t.lib, shape, family)
+    whole = c.call(helper, type_, *a, *b, *start)
+    numbers = [c.let(v.type, f"extractvalue {whole}, {n}") for n, v in enumerate(start)]
+    results = [_from_results(c, shape, v) for v in numbers]
     if not isinstance(d, Reg):
         raise t.error(f"{d} is no matrix operand")
     if shape.packed:
@@ -269,15 +196,15 @@ def _matrix(t: Translator) -> None:
             c.op("or", low, c.op("shl", up, 16)) for low, up in zip(results[::2], results[1::2], strict=True)
         ]
     for n, value in enumerate(results):
-        whole = value
+        both = value
         if shape.d_type[-2:] != "32" and not shape.packed:
             kept = t.vgpr(d.index + n, d.file)
-            whole = (
+            both = (
                 c.op("or", c.op("and", kept, 0xFFFF), c.op("shl", value, 16))
                 if high
                 else c.op("or", c.op("and", kept, 0xFFFF_0000), value)
             )
-        t.set_vgpr(d.index + n, whole, d.file, every=True)
+        t.set_vgpr(d.index + n, both, d.file, every=True)
 
 
 def _begin(c: Code, shape: Shape, old: list[Value], *, high: bool) -> list[Value]:
@@ -287,7 +214,7 @@ def _begin(c: Code, shape: Shape, old: list[Value], *, high: bool) -> list[Value
     if shape.d_type == "f32":
         return [c.as_float(v) for v in old]
     parts = (0, 1) if shape.packed else (1 if high else 0,)
-    return [_element(c, v, shape.d_type, part, "") for v in old for part in parts]
+    return [element(c, v, shape.d_type, part, "") for v in old for part in parts]
 
 
 for _d in ("f32", "f16", "bf16"):
