@@ -1,0 +1,197 @@
+"""Compile the kernels of other compilers that AMD tests run: Triton's and clang's code objects.
+
+    PYTHON_WITH_TRITON -m tools.amd_guests triton
+    python -m tools.amd_guests opencl --clang clang-19 --lld ld.lld-19
+
+Writes `NAME_ARCH.hsaco` beside the sources in tests/drivers/amd/triton or tests/drivers/amd/opencl, and what a launch must
+know of them in `kernels.json` there: arguments, waves, bytes of shared memory. Triton 3.9 comes from pip and compiles
+without a GPU; clang is Debian's package clang-19 with lld-19. Not needed to run the tests.
+
+Not here: running them (`tests/drivers/amd/guests.py`).
+"""
+
+# ruff: noqa: E501 - rows of tables read best on one line
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_TESTS: Final = Path(__file__).parents[1] / "tests/drivers/amd"
+TRITON, OPENCL = _TESTS / "triton", _TESTS / "opencl"
+ARCHS: Final = {"gfx942": 64, "gfx1100": 32, "gfx1201": 32}
+"""Targets and the lanes of their waves."""
+_MORE_ARCHS: Final = {"gfx950": 64}
+"""Targets that one kernel is compiled for, to be loaded, not run."""
+_TRITON_S_OWN: Final = ("global_scratch", "profile_scratch")
+"""Pointers that Triton adds behind a kernel's own arguments; no kernel here uses what they point to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A Triton kernel to compile."""
+
+    function: str
+    arguments: dict[str, str]
+    """Name -> Triton's type; a pointer begins with `*`."""
+    constants: dict[str, Any]
+    warps: int = 4
+    stages: int = 2
+    archs: tuple[str, ...] = tuple(ARCHS)
+    unit: tuple[str, ...] = ()
+    """Arguments that are not known to be divisible by 16, pointers and strides aside."""
+
+
+_MATMUL = ("m", "n", "k", "row_a", "row_b", "row_c")
+
+
+def _matmul(
+    inputs: str,
+    output: str,
+    tiles: tuple[int, int, int],
+    *,
+    stages: int = 2,
+    archs: tuple[str, ...] = tuple(ARCHS),
+) -> Guest:
+    arguments = {"a": f"*{inputs}", "b": f"*{inputs}", "c": f"*{output}"} | dict.fromkeys(_MATMUL, "i32")
+    m, n, k = tiles
+    return Guest("matmul", arguments, {"M": m, "N": n, "K": k}, stages=stages, archs=archs)
+
+
+def _attention(*, causal: bool) -> Guest:
+    arguments = dict.fromkeys(("q", "k", "v", "out"), "*fp16") | {"length": "i32", "scale": "fp32"}
+    return Guest(
+        "attention", arguments, {"CAUSAL": causal, "M": 64, "N": 32, "D": 64}, unit=("length", "scale")
+    )
+
+
+GUESTS: Final = {
+    "rowsum": Guest(
+        "rowsum", {"x": "*fp32", "out": "*fp32", "n": "i32"}, {"BLOCK": 1024}, unit=("n",), archs=(*ARCHS, *_MORE_ARCHS)
+    ),
+    "add": Guest("add", {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32"}, {"BLOCK": 1024}, unit=("n",)),
+    "softmax": Guest("softmax", {"x": "*fp32", "out": "*fp32", "columns": "i32"}, {"BLOCK": 1024}, unit=("columns",)),
+    "layer_norm": Guest(
+        "layer_norm",
+        dict.fromkeys(("x", "weight", "bias", "out", "mean", "scale"), "*fp32") | {"columns": "i32", "epsilon": "fp32"},
+        {"BLOCK": 512}, unit=("columns", "epsilon"),
+    ),
+    "matmul": _matmul("fp16", "fp32", (64, 64, 32)),
+    "matmul_pipelined": _matmul("fp16", "fp16", (64, 64, 32), stages=4),
+    "matmul_bf16": _matmul("bf16", "fp32", (32, 64, 32)),
+    "matmul_i8": _matmul("i8", "i32", (64, 32, 64)),
+    "matmul_f32": _matmul("fp32", "fp32", (32, 32, 32)),
+    "matmul_fp8": _matmul("fp8e4nv", "fp32", (32, 32, 64), archs=("gfx1201",)),
+    "matmul_fp8_fnuz": _matmul("fp8e4b8", "fp32", (32, 32, 64), archs=("gfx942",)),
+    "attention": _attention(causal=False),
+    "attention_causal": _attention(causal=True),
+    "scan": Guest("scan", {"x": "*fp32", "out": "*fp32", "n": "i32"}, {"BLOCK": 1024}, unit=("n",)),
+    "histogram": Guest("histogram", {"x": "*i32", "counts": "*i32", "n": "i32"}, {"BLOCK": 1024, "BINS": 64}, unit=("n",)),
+}  # fmt: skip
+
+
+_OPENCL_ARGUMENTS: Final = {
+    "saxpy": ["*fp32", "*fp32", "fp32", "i32"],
+    "reduce": ["*fp32", "*fp32", "i32"],
+    "scan": ["*i32", "*i32"],
+    "transpose": ["*fp32", "*fp32", "i32", "i32"],
+    "histogram": ["*i32", "*i8", "i32"],
+    "places": ["*i32", "i32", "i32"],
+    "collatz": ["*i32", "*i32", "i32"],
+    "mix": ["*i64", "*i32", "i32"],
+}
+
+
+def _triton(names: list[str], listing: Path | None) -> dict[str, dict[str, Any]]:
+    """Compile Triton's kernels; return what a launch must know, by file name."""
+    os.environ |= {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
+    triton, backends = importlib.import_module("triton"), importlib.import_module("triton.backends.compiler")
+    sys.path.insert(0, str(TRITON))
+    functions = importlib.import_module("kernels")
+    found = {}
+    for name in names:
+        guest = GUESTS[name]
+        function = getattr(functions, guest.function)
+        signature = dict(guest.arguments) | dict.fromkeys(guest.constants, "constexpr")
+        place = {parameter: (number,) for number, parameter in enumerate(signature)}
+        divisible = [place[p] for p in guest.arguments if p not in guest.unit]
+        for arch in guest.archs:
+            lanes = (ARCHS | _MORE_ARCHS)[arch]
+            source = triton.compiler.ASTSource(
+                function, signature, {place[c]: value for c, value in guest.constants.items()},
+                {key: [["tt.divisibility", 16]] for key in divisible},
+            )  # fmt: skip
+            made = triton.compile(
+                source, target=backends.GPUTarget("hip", arch, lanes),
+                options={"num_warps": guest.warps, "num_stages": guest.stages},
+            )  # fmt: skip
+            (TRITON / f"{name}_{arch}.hsaco").write_bytes(made.asm["hsaco"])
+            if listing is not None:
+                (listing / f"{name}_{arch}.s").write_text(made.asm["amdgcn"])
+            print(
+                f"{name}_{arch}: {len(made.asm['hsaco'])} bytes, {made.metadata.shared} shared",
+                file=sys.stderr,
+            )
+            found[f"{name}_{arch}"] = {
+                "file": f"{name}_{arch}.hsaco",
+                "kernel": guest.function,
+                "arguments": [*guest.arguments.values(), *("*i8" for _ in _TRITON_S_OWN)],
+                "threads": guest.warps * lanes,
+                "shared_bytes": made.metadata.shared,
+            }
+    return found
+
+
+def _opencl(clang: str, linker: str) -> dict[str, dict[str, Any]]:
+    """Compile the OpenCL C kernels, one code object a target."""
+    for arch in ARCHS:
+        made = OPENCL / f"kernels_{arch}.hsaco"
+        thing = made.with_suffix(".o")
+        subprocess.run(
+            [
+                clang, "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-O2", "-nogpulib",
+                "-ffp-contract=off", "-Xclang", "-finclude-default-header", "-c", str(OPENCL / "kernels.cl"), "-o", str(thing),
+            ],
+            check=True,
+        )  # fmt: skip
+        subprocess.run([linker, "-shared", "--strip-debug", str(thing), "-o", str(made)], check=True)
+        thing.unlink()
+        print(f"{made.name}: {made.stat().st_size} bytes", file=sys.stderr)
+    return {
+        f"{name}_{arch}": {"file": f"kernels_{arch}.hsaco", "kernel": name, "arguments": arguments, "shared_bytes": 0}
+        for name, arguments in _OPENCL_ARGUMENTS.items() for arch in ARCHS
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Compile what is named and write the tables."""
+    parser = argparse.ArgumentParser(prog="python -m tools.amd_guests", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("what", choices=("triton", "opencl"))
+    parser.add_argument("names", nargs="*", metavar="KERNEL", help="Triton's kernels to compile (all)")
+    parser.add_argument("--listing", type=Path, metavar="FOLDER", help="write Triton's assembly there")
+    parser.add_argument("--clang", default="clang-19")
+    parser.add_argument("--lld", default="ld.lld-19")
+    chosen = parser.parse_args()
+    folder = TRITON if chosen.what == "triton" else OPENCL
+    made = (
+        _triton(chosen.names or list(GUESTS), chosen.listing)
+        if chosen.what == "triton"
+        else _opencl(chosen.clang, chosen.lld)
+    )
+    table = folder / "kernels.json"
+    known = json.loads(table.read_text()) if table.exists() and chosen.names else {}
+    rows = (f"{json.dumps(name)}: {json.dumps(what)}" for name, what in sorted((known | made).items()))
+    table.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
