@@ -14,7 +14,6 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
 
 from compiler import stats
@@ -25,14 +24,6 @@ if TYPE_CHECKING:
 
 SEED = 1
 EXAMPLES = {"quick": 25, "whole": 100}
-for name, examples in EXAMPLES.items():
-    hypothesis.settings.register_profile(
-        name,
-        deadline=None,
-        derandomize=True,
-        max_examples=examples,
-        suppress_health_check=[hypothesis.HealthCheck.too_slow],
-    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,13 +35,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Draw as many examples as the run asks for, and compile modules once for all processes of the run."""
-    hypothesis.settings.load_profile("quick" if "not slow" in config.getoption("markexpr") else "whole")
     if sys.dont_write_bytecode and hasattr(config, "cache"):
         # The source tree gets no bytecode; tests and the interpreters that they start share pytest's folder.
         sys.dont_write_bytecode = False
         sys.pycache_prefix = str(config.cache.mkdir("bytecode"))
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Here, where bytecode is kept: pytest rewrites the asserts of all packages that bring a plugin.
+    import hypothesis
+
+    quick = "not slow" in config.getoption("markexpr")
+    hypothesis.settings.register_profile(
+        "tests",
+        deadline=None,
+        derandomize=True,
+        max_examples=EXAMPLES["quick" if quick else "whole"],
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+    hypothesis.settings.load_profile("tests")
 
 
 @pytest.hookimpl(tryfirst=True)
