@@ -103,7 +103,7 @@ WRITERS = {
 
 @pytest.fixture
 def bench(make: Make) -> Rig:
-    return rig(make(checks=Sanitizers(caches=True)).up())
+    return rig(make(checks=Sanitizers.all()).up())
 
 
 def idle() -> list[int]:
@@ -396,7 +396,7 @@ def test_a_load_that_only_the_launch_action_invalidates_is_reported(bench: Rig, 
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_ampere_may_keep_loads_out_of_the_l1(make: Make, cached: bool):  # noqa: FBT001 - a case
-    bench = rig(make("sm_80", checks=Sanitizers(caches=True)).up())
+    bench = rig(make("sm_80", checks=Sanitizers.all()).up())
     run(bench, bench.launch("fetch", SM_GLOBAL_CACHING_ENABLE=cached))
     write(bench, bench.data.va, 9, "host")
     again = bench.launch("fetch", SM_GLOBAL_CACHING_ENABLE=cached)

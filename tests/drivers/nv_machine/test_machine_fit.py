@@ -234,7 +234,7 @@ PER_TPC = 0x20_0000
 
 def strict(make: Make, profile: str) -> Launcher:
     """Return a launcher of a machine that judges what is in doubt."""
-    return Launcher.make(make(profile, checks=Sanitizers(caches=True)).up())
+    return Launcher.make(make(profile, checks=Sanitizers.all()).up())
 
 
 def back(launcher: Launcher, parts: int) -> None:

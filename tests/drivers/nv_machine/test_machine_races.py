@@ -81,7 +81,7 @@ def races(two: Rig) -> Sequence[str]:
 
 @pytest.fixture
 def two(make: Make) -> Rig:
-    return Rig(make(checks=Sanitizers(global_races=True)).up(), MORE)
+    return Rig(make(checks=Sanitizers.all()).up(), MORE)
 
 
 @pytest.mark.parametrize("pair", [(128, 0), (0, 128)], ids=["written twice", "read and written"])

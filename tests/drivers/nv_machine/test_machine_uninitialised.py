@@ -65,7 +65,7 @@ class Lab:
 
 @pytest.fixture
 def lab(make: Make) -> Lab:
-    return Lab(make(checks=Sanitizers(uninitialised=True)).up())
+    return Lab(make(checks=Sanitizers.all()).up())
 
 
 def test_the_report_names_kernel_instruction_thread_address_and_allocation(lab: Lab):
