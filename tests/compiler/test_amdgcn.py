@@ -60,6 +60,7 @@ def opcodes(text: str) -> set[str]:
     return set(re.findall(r"^\t([a-z]\w+)", text, re.MULTILINE))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", WAVES)
 def test_a_reduction_over_threads(arch: str):
     kernel = compile_uncached(rows_of_sums(), arch)
@@ -86,6 +87,7 @@ def test_variables_follow_the_pointers():
     assert made.descriptor["kernarg_size"] == 24
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", ROWS)
 def test_tables_of_constants_are_relocated_relative_to_the_code(arch: str):
     i = loop(0, 300)
@@ -93,6 +95,7 @@ def test_tables_of_constants_are_relocated_relative_to_the_code(arch: str):
     check(kernel, wave=choice_of(arch).wave, table=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", FIRST)
 def test_division_and_roots_of_every_dtype_call_nothing(arch: str):
     check(compile_uncached(every(("DIV", "SQRT", "FLOORDIV", "MOD")), arch), wave=choice_of(arch).wave)
@@ -117,6 +120,7 @@ def test_offsets_of_a_bounded_launch_fit_the_instruction(arch: str):
     assert not re.search(r"addc|add_co|lshl_add_u64", text)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", WAVES)
 def test_barriers_wait_for_lds(arch: str):
     """A wave's stores to LDS are done before the barrier; caches of global memory are left alone."""
@@ -132,6 +136,7 @@ def test_barriers_wait_for_lds(arch: str):
     assert not [one for one in opcodes(text) if "inv" in one or "wb" in one]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", WAVES)
 def test_registers_cross_lanes(arch: str):
     """Each distance takes the instructions of the row, and none through the memory of LDS."""
@@ -229,6 +234,7 @@ def selected(arch: str, calls: list[str], others: list[str]) -> None:
     assert len([s for s in elf.symbols if s.name.endswith(".kd")]) == len(calls) + len(others)
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("arch", DISTINCT)
 def test_every_intrinsic_that_a_row_has_is_selected(arch: str):
     choice = choice_of(arch)
@@ -237,6 +243,7 @@ def test_every_intrinsic_that_a_row_has_is_selected(arch: str):
     selected(arch, calls_of(names), [])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
 def test_functions_atomics_and_fences_of_every_scope_are_selected(arch: str):
     selected(arch, PLAIN_CALLS, ATOMICS)

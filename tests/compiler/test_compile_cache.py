@@ -116,6 +116,7 @@ def with_facts(**changed: object):
     return change
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "change",
     [

@@ -82,6 +82,7 @@ def test_there_are_no_more_workers_than_cpus():
     assert 1 <= len(started) <= cpus
 
 
+@pytest.mark.slow
 def test_workers_make_the_same_code(folder):
     asts = [kernel_of("ADD", float(v)) for v in range(3)]
     isolated = compile_many(asts, ARCH, isolate=True)

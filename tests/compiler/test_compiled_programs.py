@@ -76,7 +76,7 @@ def run_program(seed: int, arch: str) -> None:
     agrees(program.outputs(), seed, dtypes.float64, arch)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("arch", [ARCH, "x86_64-v3"])
 @pytest.mark.parametrize("block", range(3))
 def test_random_programs(block, arch):

@@ -126,6 +126,7 @@ def good(ast: UOp, arch: str, *, table: bool = False) -> CompiledKernel:
     return kernel
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("arch", ROWS)
 def test_division_and_roots_of_every_dtype_call_nothing(arch: str):
     good(every(HELPED), arch)

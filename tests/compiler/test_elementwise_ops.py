@@ -106,7 +106,7 @@ def exactly(function, dtype, *memory):
         return function(*[from_memory(m, dtype) for m in memory])
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(37)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_operation_agrees_with_numpy(name, arch):
@@ -187,7 +187,7 @@ def nearest_bfloat16(v):
         return int(np.array([rounded], np.float32).view(np.uint32)[0] >> 16)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(29)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("source", ALL, ids=lambda d: d.name)
 def test_cast_follows_the_rules(source, arch):

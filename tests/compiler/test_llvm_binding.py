@@ -35,7 +35,7 @@ def test_same_text_gives_same_bytes_on_many_threads():
     assert got == [want] * 8
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 1])
 def test_compiling_leaks_nothing(level: int):
     for _ in range(40):

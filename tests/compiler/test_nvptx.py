@@ -146,6 +146,7 @@ def test_cast(source, target):
     )
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
 @pytest.mark.parametrize("name", ["EXP", "EXP2", "LOG", "LOG2", "EXPM1", "LOG1P", "SIN", "COS", "TANH"])
 def test_transcendental_equals_the_host_to_the_bit(name, dtype):
@@ -157,6 +158,7 @@ def test_transcendental_equals_the_host_to_the_bit(name, dtype):
     np.testing.assert_array_equal(elementwise(name, [x], [dtype], dtype), on_host(name, [x], [dtype], dtype))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [("POW", d) for d in (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64)]
@@ -176,6 +178,7 @@ def test_powers_and_remainders_equal_the_hosts_to_the_bit(name, dtype):
     )
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32, dtypes.float64], ids=lambda d: d.name)
 @pytest.mark.parametrize("name", ["DIV", "RECIP", "SQRT", "FLOORDIV"])
 def test_division_and_roots_of_any_bits_match_numpy(name, dtype):
@@ -193,6 +196,7 @@ def test_division_and_roots_of_any_bits_match_numpy(name, dtype):
     np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.int64, dtypes.uint64], ids=lambda d: d.name)
 @pytest.mark.parametrize("name", ["FLOORDIV", "MOD"])
 def test_integer_division_of_all_sizes(name, dtype):
@@ -211,6 +215,7 @@ def test_integer_division_of_all_sizes(name, dtype):
     np.testing.assert_array_equal(got, exactly(BINARY[name], dtype, x, y))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("k", [31, 32, 100, 256, 257, 1000])
 @pytest.mark.parametrize("name", ["ADD", "MAX", "MIN"])
 def test_reduction_over_threads(name, k):
@@ -224,6 +229,7 @@ def test_reduction_over_threads(name, k):
 THROUGH_THREADS = (dtypes.float64, dtypes.float16, dtypes.bfloat16, dtypes.int8, dtypes.uint64, dtypes.bool)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", THROUGH_THREADS, ids=lambda d: d.name)
 def test_values_of_every_width_cross_threads(dtype):
     x = sample(dtype, seed=5)[:300]
@@ -314,6 +320,7 @@ def agrees(outputs, seed, tolerance):
             np.testing.assert_allclose(got[i], expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer(name):
     agrees(LAYERS[name](), 3, 2e-4)

@@ -66,7 +66,7 @@ def test_power_to_a_known_exponent_is_within_its_bound(dtype, exponent):
     assert worst.max() <= 1.6, f"{worst.max()} at {x[worst.argmax()]!r}"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("dtype", WIDE, ids=lambda d: d.name)
 def test_special_powers_match_c(dtype, known):
@@ -99,6 +99,7 @@ def integer_power(x: int, y: int, bits: int, *, signed: bool) -> int:
     return rest - (1 << bits) if signed and rest >> (bits - 1) else rest
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", [ARCH, "x86_64-v3"])
 @pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.name)
 def test_power_of_integers_is_exact(dtype, arch):

@@ -94,6 +94,7 @@ def test_float32_error_is_within_its_bound(name, arch):
     assert worst.max() <= LIMITS_32[name], f"{worst.max()} at {x[worst.argmax()]!r}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="needs a long double of 64 bits or more")
 @pytest.mark.parametrize("name", NAMES)
 def test_float64_error_is_within_its_bound(name):

@@ -173,6 +173,7 @@ def run(text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("busy", ["waiting", "computing", "copying"])
 def test_interpreter_ends_cleanly_while_queues_are_busy(name: str, lab: Lab, busy: str) -> None:
     if busy == "computing":

@@ -14,7 +14,11 @@ SILENT = sorted(path for path in FOUND if "```python\n" in path.read_text() and 
 """Pages that show no output; the others run where their outputs are compared."""
 
 
-@pytest.mark.parametrize("page", SILENT, ids=lambda path: path.stem)
+def slow_but_the_readme(page: Path) -> object:
+    return pytest.param(page, marks=[] if page.stem == "README" else [pytest.mark.slow], id=page.stem)
+
+
+@pytest.mark.parametrize("page", [slow_but_the_readme(page) for page in SILENT])
 def test_python_blocks_of_the_page_run(page: Path, tmp_path: Path):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     script = tmp_path / f"{page.stem}.py"
@@ -36,20 +40,12 @@ def test_python_blocks_of_the_page_run(page: Path, tmp_path: Path):
     assert done.returncode == 0, f"{page.name}:\n{done.stdout}{done.stderr}"
 
 
-LONG = {"kernel-by-hand"}
-"""Pages that compile the emulated GPU itself."""
-
-
-def page_that_may_take_long(page: Path) -> object:
-    return pytest.param(page, marks=[pytest.mark.slow] if page.stem in LONG else [], id=page.stem)
-
-
 def without_machine(text: str) -> str:
     """Leave out what differs from machine to machine: addresses, sizes and costs of code."""
     return re.sub(r"0x[0-9a-f]{6,}|\d+ bytes|group_ns=\d+", "#", text)
 
 
-@pytest.mark.parametrize("page", [page_that_may_take_long(page) for page in SHOWN])
+@pytest.mark.parametrize("page", [slow_but_the_readme(page) for page in SHOWN])
 def test_shown_outputs_are_what_the_blocks_print(page: Path, tmp_path: Path):
     copy = tmp_path / page.name
     copy.write_text(page.read_text())

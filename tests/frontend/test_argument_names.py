@@ -48,6 +48,7 @@ PAIRS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] 
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PAIRS)
 def test_argument_aliases_are_equivalent(name: str):
     other, own = PAIRS[name]

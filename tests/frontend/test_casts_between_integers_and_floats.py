@@ -61,7 +61,7 @@ def boundaries(dtype: str) -> list[int]:
     return sorted(n for n in near | twice | {-n for n in twice} if low <= n <= high)
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(37)
 @pytest.mark.parametrize("between", FLOATS)
 @pytest.mark.parametrize("source", INTEGERS)
 def test_integer_casts_through_a_float_saturate_at_any_realize_point(source: str, between: str):

@@ -83,6 +83,7 @@ class Model:
         return self.norm(self.first(self.table(index)).sequential(self.layers))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_model_and_its_optimiser_are_copied_together_and_train_alike(way: Callable[[Any], Any]):
     model = Model()

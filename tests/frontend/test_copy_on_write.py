@@ -48,6 +48,7 @@ def submissions(device: str) -> int:
     return Device[device].queue.timeline.last.value
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["sgd", "momentum", "adamw"])
 def test_an_optimiser_step_is_one_launch_in_place(kind: str):
     net = [nn.Linear(4, 8), nn.Linear(8, 2)]
@@ -160,6 +161,7 @@ def stopped_at(at: int, operation: Any) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_launch_that_fails_anywhere_leaves_every_value():
     source = Tensor([1.0, 2.0]).realize()
     for at in range(1000):

@@ -16,6 +16,7 @@ NUMBERS = [-7, -6, -1, 0, 1, 5, 7, 100]
 DIVISORS = [-3, -1, 2, 3, 7]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "float32", "float64"])
 def test_quotients_rounded_towards_zero_and_down(dtype: str):
     a, b = (np.array([n for n in ns if n >= 0 or dtype != "uint8"]) for ns in (NUMBERS, DIVISORS))
@@ -51,6 +52,7 @@ def test_bounds_may_be_tensors():
 CLOSE: list[Any] = [1.0, 1.00001, 1.1, 0.0, 1e-9, np.inf, -np.inf, np.nan]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "bool"])
 @pytest.mark.parametrize("equal_nan", [False, True])
 def test_closeness(dtype: str, equal_nan: bool):  # noqa: FBT001 - a parameter of the test

@@ -43,6 +43,7 @@ def operands(row: MethodRow, kind: str) -> tuple[Any, ...]:
     return (POSITIVE, POSITIVE / 4)[: row.operands] if row.domain[0] > 0 else OPERANDS[kind][: row.operands]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("row", "kind"),
     [

@@ -150,6 +150,7 @@ def test_realizing_frees_what_a_tensor_was_built_from():
     assert gone() is None
 
 
+@pytest.mark.slow
 def test_random_programs_agree_with_numpy():
     rnd = random.Random(5)
     for _ in range(12):

@@ -43,6 +43,7 @@ print(sorted(heavy & set(sys.modules)))
     assert run("-c", code, cache=tmp_path).stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_a_list_needs_no_numpy(tmp_path: Path):
     code = """
 import sys
@@ -75,6 +76,7 @@ print(sorted(lowering), "llvmlite" in sys.modules and "emu" not in Device.DEFAUL
 """
 
 
+@pytest.mark.slow
 def test_second_process_neither_lowers_nor_loads_llvm(tmp_path: Path):
     """The disk cache serves every kernel; only an emulated GPU links host code with LLVM."""
     first, second = (run("-c", STEP + LOADED, cache=tmp_path).stdout.splitlines() for _ in range(2))

@@ -10,10 +10,10 @@ import pytest
 from tools.gradients.probes import differing, probe
 
 LINES = (Path(__file__).parent / "data" / "gradient_probes.jsonl").read_text().splitlines()
-PARTS = 5
+PARTS = 20
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_values_and_gradients_of_probes_match_pytorch(part: int):
     found = differing(LINES[part::PARTS])

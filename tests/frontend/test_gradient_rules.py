@@ -103,6 +103,7 @@ def test_rule_of_max_shares_ties():
     assert g.tolist() == [0.5, 1.0]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (3, 1), (4, 1), (1, 2), (2, 3)])
 def test_rule_of_windows(size: int, stride: int, dilation: int):
@@ -113,6 +114,7 @@ def test_rule_of_windows_over_two_axes():
     check(lambda x: x.windows((0, 1), (2, 3), (2, 1), (1, 2)).sin(), numbers(5, 7))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("axis", [None, 0, (0, 2)])
 @pytest.mark.parametrize("name", ["sum", "amax", "amin", "prod"])
 def test_rule_of_reductions(name: str, axis: Any):
@@ -134,6 +136,7 @@ def test_rule_of_gather():
     check(lambda x: x[Tensor([0, 1, 1]), Tensor([2, 0, 0])].exp(), numbers(2, 3))
 
 
+@pytest.mark.slow
 def test_rules_of_elements_along_an_axis():
     index = Tensor([[2, 0, 2], [-1, 1, 0]])
     for axis, shape in ((1, (2, 4)), (0, (3, 3))):
@@ -150,6 +153,7 @@ def test_rule_of_cast():
     np.testing.assert_allclose(g.numpy(), 2 * np.exp([1.0, 2.0]), rtol=1e-6)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation", "groups"),
     [(1, 0, 1, 1), (2, 1, 1, 1), ((3, 2), 1, 1, 1), (1, 2, 2, 1), (2, 1, 1, 2), (1, 0, (1, 2), 4)],
@@ -248,7 +252,7 @@ COMPOSITES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("name", COMPOSITES)
 def test_composite_methods(name: str):
     check(COMPOSITES[name], numbers(3, 4), rtol=2e-5)
@@ -278,7 +282,7 @@ TWICE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize("name", TWICE)
 def test_rules_differentiate_twice(name: str):
     fn = TWICE[name]

@@ -128,6 +128,7 @@ def test_a_later_assign_leaves_what_was_moved_before(other: str):
     assert loss.item() == pytest.approx(2 * np.exp(X).sum())
 
 
+@pytest.mark.slow
 def test_layers_on_two_devices_train_together(other: str):
     Tensor.manual_seed(1)
     first = nn.Linear(4, 8)

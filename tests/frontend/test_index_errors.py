@@ -85,6 +85,7 @@ DEVICE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", DEVICE)
 def test_the_device_s_are_found_under_validation_when_they_are_computed(name: str):
     make, message = DEVICE[name]

@@ -37,6 +37,7 @@ def held() -> int:
     return sum(plan.nbytes for plan, _, _ in PLANS._kept.values())
 
 
+@pytest.mark.slow
 def test_new_shapes_stay_under_the_bound():
     most, plans = 0, stats.plans
     for n in range(1001, 1061):

@@ -27,6 +27,7 @@ def wrapped(value: int, dtype: str) -> int:
     return low - (1 << WIDTHS[dtype]) if dtype[0] == "i" and low >> (WIDTHS[dtype] - 1) else low
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("dtype", WIDTHS)
 def test_integer_powers_are_exact(dtype: str):
     bases, exponents = [0, 1, 2, 3, 7, 10, 100], [0, 1, 2, 5, 31, 39, 40, 63, 64, 65, 100, 127]
@@ -53,6 +54,7 @@ def test_negative_powers_of_integers_match_pytorch():
         x**-1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_powers_of_floats_stay_within_two_units_of_the_last_place(dtype: str):
     rng = np.random.default_rng(1)

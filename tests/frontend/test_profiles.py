@@ -9,6 +9,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -30,6 +32,7 @@ print(len(Device["cpu"].hcq.spans()) > 0)
 """
 
 
+@pytest.mark.slow
 def test_a_profile_shows_each_kernel_of_a_captured_step_by_its_role(tmp_path: Path):
     trace = tmp_path / "trace.json"
     settings = {"HCQ_TRACE": str(trace), "HCQ_PROFILE": "1", "HCQ_DEVICE": "cpu", "HCQ_VALIDATE": "0"}

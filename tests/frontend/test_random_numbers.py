@@ -114,6 +114,7 @@ def test_uniform_numbers_lie_evenly_on_the_grid_below_one(dtype: str, bits: int)
     assert u.mean() == pytest.approx(0.5, abs=0.005)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (5.0, 5.01), (-7.0, -6.5), (1.0, 2.0)])
 def test_uniform_numbers_stay_below_their_bound(dtype: str, low: float, high: float):

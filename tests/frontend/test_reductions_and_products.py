@@ -77,6 +77,7 @@ def test_logsumexp_does_not_overflow():
     assert Tensor([-math.inf, -math.inf]).logsumexp().item() == -math.inf
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("n", [1, 7, 600, 1500])
 def test_running_sums(n: int):
     x = RNG.integers(-5, 5, (2, n)).astype(np.int32)

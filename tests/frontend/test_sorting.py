@@ -36,6 +36,7 @@ def test_sort_along_any_axis(axis: int, descending: bool):  # noqa: FBT001 - a p
     check(RNG.normal(size=(5, 7, 4)).astype(np.float32), axis, descending=descending)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float64"]
 )
@@ -54,6 +55,7 @@ def test_special_floats_are_in_order(dtype: str, descending: bool):  # noqa: FBT
     check(x, descending=descending)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("n", [0, 1, 2, DIRECT, DIRECT + 1, 5 * BLOCK])
 def test_sort_of_any_length(n: int):
     x = RNG.integers(0, 200, (2, n)).astype(np.int32)  # many equals
@@ -61,6 +63,7 @@ def test_sort_of_any_length(n: int):
     check(x, descending=True)
 
 
+@pytest.mark.slow
 def test_the_largest_value_is_not_confused_with_sort_padding():
     x = np.full((1, DIRECT + 9), np.nan, np.float32)
     x[0, ::3] = np.inf
@@ -98,6 +101,7 @@ def test_unsortable_input_is_refused():
         Tensor(1.0).sort()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n", [8, DIRECT + 1])
 def test_gradients_go_to_where_the_values_came_from(n: int):
     x, weight = RNG.normal(size=(2, n)), RNG.normal(size=(2, n))

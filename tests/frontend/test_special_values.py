@@ -64,6 +64,7 @@ def test_special_values_match_pytorch(dtype: str, operation: str):
     check(got.tolist(), want, PLACES[operation] * STEP[dtype])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", STEP)
 def test_powers_to_special_numbers_match_pytorch(dtype: str):
     x = Tensor(NUMBERS, dtype="float64").cast(dtype)
@@ -72,6 +73,7 @@ def test_powers_to_special_numbers_match_pytorch(dtype: str):
     check(got, recorded(dtype, "pow"), 2 * STEP[dtype])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", STEP)
 def test_powers_of_special_numbers_match_pytorch(dtype: str):
     x = Tensor(NUMBERS, dtype="float64").cast(dtype)

@@ -38,6 +38,7 @@ def gradient(n: int, d: int, index: Any, seed: Any) -> Tensor:
     return x[Tensor(index)].gradient(x, gradient=Tensor(seed))[0]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("n", "d", "m"), [(9, 3, 5), (9, 3, 0), (2000, 3, 300), (1500, 2, 1300), (3000, 1, 129), (300, 8, 512)]
 )
@@ -104,6 +105,7 @@ def test_two_indices():
     np.testing.assert_array_equal(g.numpy(), want)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("rows", "n", "m"), [(1, 5000, 500), (3, 9000, 100), (2, 4000, 1100)])
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 def test_scatter_add_of_long_rows(rows: int, n: int, m: int, dtype: str):
@@ -117,6 +119,7 @@ def test_scatter_add_of_long_rows(rows: int, n: int, m: int, dtype: str):
     np.testing.assert_array_equal(got.numpy(), want)
 
 
+@pytest.mark.slow
 def test_small_floats_in_order_are_added_up_in_float32():
     index = np.zeros(1000, np.int32)
     got = gradient(3000, 2, index, np.full((1000, 2), 3, np.float16))  # in float16, 2048 + 3 is 2052

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 
 from frontend import Tensor, expr
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def alive() -> int:
@@ -18,6 +15,7 @@ def alive() -> int:
     return sum(isinstance(one, expr.Expr) for one in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_scalar_operands_keep_no_evicted_structure_alive(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(expr, "TABLE_LIMIT", 50)
     counts = []
@@ -28,6 +26,7 @@ def test_scalar_operands_keep_no_evicted_structure_alive(monkeypatch: pytest.Mon
     assert max(counts) < counts[0] + 100
 
 
+@pytest.mark.slow
 def test_leaves_of_unused_shapes_are_collected():
     gc.collect()
     before = len(expr.LEAVES)

@@ -315,7 +315,7 @@ WRITES: dict[str, Callable[[Tensor, Tensor], object]] = {
 }
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(31)
 @pytest.mark.parametrize("source", ["argument", "closed over"])
 @pytest.mark.parametrize("use", WRITES)
 @pytest.mark.parametrize("name", NO_OPERATIONS)

@@ -94,6 +94,7 @@ def test_binding_inside_a_captured_function_is_refused():
         f(Tensor(X))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("shape", [(), (3,)])
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "uint32", "uint64", "float16", "float64"])
 def test_a_bound_variable_changes_dtypes_as_a_python_number_does(dtype: str, shape: tuple[int, ...]):

@@ -42,6 +42,7 @@ WRITES: dict[str, Callable[[Any], Any]] = {
 """What NumPy takes a view for, too."""
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("computed", [False, True], ids=["pending", "computed"])
 @pytest.mark.parametrize("name", WRITES)
 def test_a_write_to_a_view_is_one_to_the_tensor(name: str, *, computed: bool):
@@ -362,7 +363,7 @@ class Both:
         return Both(self.tensor * number, Model.of(self.model.numpy() * number))
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(23)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs_of_views_and_writes(seed: int):
     rng = random.Random(seed)
@@ -386,7 +387,7 @@ def test_random_programs_of_views_and_writes(seed: int):
         np.testing.assert_array_equal(each.tensor.numpy(), each.model.numpy())
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(41)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_captured_programs_match_their_function(seed: int):
     rng = random.Random(seed)

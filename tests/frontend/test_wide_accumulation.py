@@ -11,6 +11,7 @@ SHORT = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 """One unit of the last place, relative."""
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", SHORT)
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 def test_variance_of_many_numbers_is_that_of_float64(dtype: str, scale: float):

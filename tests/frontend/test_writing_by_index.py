@@ -34,6 +34,7 @@ KEYS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", KEYS)
 def test_writing_what_integers_name(name: str):
     key = KEYS[name]

@@ -166,8 +166,8 @@ def judge(own: Tensor, name: str, args: list[Any], names: dict[str, Any]) -> Non
 def test_methods_raise_hcq_errors(name: str):
     """A share of the calls of the test below, which begins at another place for each method."""
     every = selves()
-    start = zlib.crc32(name.encode()) % (2 * SHARE)
-    for i, args, names in itertools.islice(cases(name), start, None, 2 * SHARE):
+    start = zlib.crc32(name.encode()) % (4 * SHARE)
+    for i, args, names in itertools.islice(cases(name), start, None, 4 * SHARE):
         judge(every[i % len(every)], name, args, names)
 
 
@@ -202,6 +202,7 @@ def test_optimisers_raise_hcq_errors(name: str):
             refused_or_right(lambda v=value, o=other, t=t: made([t], **{o: v}), f"{name}({other}={value!r})")
 
 
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize("share", [SHARE, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_raise_hcq_errors(name: str, share: int):

@@ -1,4 +1,7 @@
-"""A device of the model over the fake driver, with validation and reordering as in every test."""
+"""A device of the model over the fake driver, with validation and reordering as in every test.
+
+Words of 32 bits are for the whole run: the drivers of GPUs bring them into the quick one.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ if TYPE_CHECKING:
     from hcq.memory import Buffer
 
 
-@pytest.fixture(params=[(64, False), (32, True)], ids=["u64", "u32-calls"])
+U32_CALLS = pytest.param((32, True), marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=[(64, False), U32_CALLS], ids=["u64", "u32-calls"])
 def fake(request: pytest.FixtureRequest) -> FakeDevice:
     word_bits, calls = request.param
     return FakeDevice(word_bits=word_bits, calls=calls)

@@ -84,6 +84,7 @@ def test_pack_equals_the_object_path(case: Any):
     assert list(layout.pack(**values)) == layout(**values).to_words()
 
 
+@pytest.mark.slow
 @given(st.sampled_from(LAYOUTS).flatmap(lambda k: st.tuples(st.just(k), arguments(k))))
 def test_decoding_inverts_packing(case: Any):
     layout, values = case

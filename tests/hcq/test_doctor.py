@@ -269,6 +269,7 @@ def test_json_is_one_object_with_everything(capsys: pytest.CaptureFixture[str]):
     assert {item["name"] for item in shown["settings"]} == {variable.name for variable in variables()}
 
 
+@pytest.mark.slow
 def test_the_command_finds_the_cpu(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-m", "hcq", "--json"],

@@ -328,6 +328,7 @@ def test_replays_run_across_the_change_of_slots(any_device: Device):
         assert out.host()[0] == i + 1
 
 
+@pytest.mark.sampled(5)
 def test_a_replay_in_flight_keeps_its_buffers_and_memory(any_device: Device, fake: FakeDevice):
     fake.hold = True
     out, a = full(any_device, 0), full(any_device, 3)
@@ -346,6 +347,7 @@ def test_a_replay_in_flight_keeps_its_buffers_and_memory(any_device: Device, fak
     assert out.host()[0] == 6
 
 
+@pytest.mark.sampled(5)
 def test_idle_replay_slots_release_buffers_when_memory_is_short(any_device: Device, fake: FakeDevice):
     executable = adder(any_device, full(any_device, 0))
     big = any_device.alloc(8 << 20)

@@ -87,6 +87,7 @@ def test_an_overrun_of_work_in_flight_is_named_when_it_is_done(device: Device, f
     device.sync()
 
 
+@pytest.mark.sampled(2)
 def test_an_overrun_of_a_dropped_buffer_raises_at_the_next_call(device: Device):
     out = device.alloc(256, label="dropped")
     start = out.va - out.chunk.allocation.va
@@ -127,6 +128,7 @@ def test_a_block_that_is_taken_again_is_guarded_anew(device: Device):
         overrun(device, second).wait()
 
 
+@pytest.mark.sampled(2)
 def test_validation_does_not_reduce_memory_capacity(device: Device, fake: FakeDevice):
     fake.room = sum(size for size, _ in fake.memory.values()) + (4 << 20)
     out = device.alloc(4 << 20)

@@ -95,6 +95,7 @@ def test_a_use_of_a_closed_buffer_reports_where_it_was_closed(device: Device):
         buffer.view(0)
 
 
+@pytest.mark.sampled(2)
 def test_memory_of_a_closed_buffer_returns_only_when_work_in_flight_is_done(device: Device, fake: FakeDevice):
     fake.hold = True
     a, b = device.alloc(256), device.alloc(256)
@@ -154,6 +155,7 @@ def test_work_in_flight_keeps_dropped_buffers(device: Device, fake: FakeDevice):
     assert bytes(out.host()) == b"\x0a" * 256
 
 
+@pytest.mark.sampled(2)
 def test_out_of_memory_waits_for_work_in_flight_and_takes_its_memory(device: Device, fake: FakeDevice):
     fake.hold = True
     a = device.alloc(8 << 20)
@@ -164,6 +166,7 @@ def test_out_of_memory_waits_for_work_in_flight_and_takes_its_memory(device: Dev
     assert device.alloc(8 << 20).size == 8 << 20
 
 
+@pytest.mark.sampled(2)
 def test_out_of_memory_leaks_nothing_and_the_next_call_works(device: Device, fake: FakeDevice):
     before = dict(fake.memory)
     fake.room = sum(size for size, _ in before.values()) + (4 << 20)

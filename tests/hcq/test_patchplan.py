@@ -36,6 +36,7 @@ def plans(draw: st.DrawFn):
     return pointers, patches
 
 
+@pytest.mark.slow
 @given(plans(), st.data())
 def test_generated_binding_equals_the_loop(
     plan: tuple[list[bool], list[tuple[int, ...]]], data: st.DataObject

@@ -310,6 +310,7 @@ def test_a_closed_device_ends_waits_for_its_signals():
         gate._words[gate._index] = 1
 
 
+@pytest.mark.slow
 def test_sixteen_threads_open_use_and_close_devices():
     errors: list[BaseException] = []
     start = threading.Barrier(16)

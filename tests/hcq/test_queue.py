@@ -289,6 +289,7 @@ def test_blocks_closed_in_flight_are_freed_by_later_submissions(device: Device, 
     assert device.alloc(64).va == va
 
 
+@pytest.mark.sampled(2)
 def test_sixteen_threads_may_submit_to_one_queue(device: Device, fake: FakeDevice):
     program = device.load(ADD)
     errors: list[BaseException] = []

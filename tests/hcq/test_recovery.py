@@ -137,6 +137,7 @@ def test_values_go_on_growing(device: Device):
     after.wait()
 
 
+@pytest.mark.sampled(5)
 def test_memory_of_lost_work_is_released(device: Device, fake: FakeDevice):
     fake.hold = True
     kept = device.alloc(1 << 20)

@@ -44,6 +44,7 @@ def python(folder: Path, words: Sequence[str], **settings: str) -> subprocess.Co
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_registered_device_opens_by_name_and_runs(installed: Path) -> None:
     code = (
         "import hcq\n"
@@ -98,6 +99,7 @@ def test_an_unregistered_name_is_refused_with_all_that_exist(installed: Path) ->
     assert "dma-emu" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_registered_driver_with_an_absent_module_raises(tmp_path: Path) -> None:
     write_metadata(tmp_path, "hollow", {"hollow": "nowhere:DRIVER"})
     done = python(tmp_path, ["-c", "import hcq\nprint(len(hcq.devices()) > 0)\nhcq.open('hollow')"])

@@ -74,6 +74,7 @@ def test_slots_are_64_bytes_apart_and_zero_when_taken():
     assert again[0][again[1] + 3] == 0
 
 
+@pytest.mark.sampled(2)
 def test_a_slot_is_used_again_only_when_nothing_refers_to_its_signal(device: Device):
     signal = device.signal()
     va, point = signal.va, signal.at(1)

@@ -293,6 +293,7 @@ def test_above_its_limit_a_store_drops_what_was_not_used_for_longest(root: Path)
     assert [n for n, key in enumerate(keys) if Store(root).get("kernels", key)] == [0, 6, 7, 8, 9, 10, 11]
 
 
+@pytest.mark.slow
 def test_a_store_that_is_written_to_stays_near_its_limit(root: Path):
     store = Store(root, limit=10_000)
     for number in range(300):

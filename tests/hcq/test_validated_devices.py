@@ -6,6 +6,8 @@ import gc
 import weakref
 from typing import TYPE_CHECKING
 
+import pytest
+
 from hcq.memory import Buffer
 from hcq.registry import wrap
 from hcq.validate.hazards import _DEAD_KEPT
@@ -34,6 +36,7 @@ def test_a_closed_device_is_released():
     assert gone() is None
 
 
+@pytest.mark.slow
 def test_queue_state_does_not_grow_with_closed_queues():
     for number in range(150):
         with wrap(FakeDevice(), validate=True) as device:

@@ -48,6 +48,7 @@ def child(body: str, *, first: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_interpreter_ends_while_tensors_are_computed() -> None:
     """The work takes minutes; it is not done when the device has been closed."""
     last = "import atexit\natexit.register(lambda: print(last.passed()))\n"
@@ -87,6 +88,7 @@ def interrupted(body: str) -> None:
         assert process.wait() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_wait_for_a_value() -> None:
     interrupted("""
         gate = closed_gate()
@@ -159,6 +161,7 @@ def test_interrupts_at_any_time_leave_right_results() -> None:
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_forked_child_is_refused_and_its_parent_continues() -> None:
     """Also while another thread is in the middle of a launch."""
     done = child("""

@@ -96,6 +96,7 @@ def test_closed_buffer_is_refused_in_every_use() -> None:
     assert doubled(Tensor(np.ones(5, "f"))).tolist() == [2] * 5
 
 
+@pytest.mark.slow
 def test_closed_device_is_refused_and_reopens() -> None:
     """What was to be assigned there does not come back to trouble others."""
     done = subprocess.run(

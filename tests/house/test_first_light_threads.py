@@ -94,6 +94,7 @@ def test_threads_realize_the_same_tensors() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n" * 20, "")
 
 
+@pytest.mark.slow
 def test_threads_capture_functions_while_others_compute() -> None:
     """What one thread captures holds nothing of the others, and forbids them nothing."""
     done = child("""
@@ -122,6 +123,7 @@ def test_threads_capture_functions_while_others_compute() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
+@pytest.mark.slow
 def test_threads_share_one_captured_function() -> None:
     done = child("""
         @TinyJit

@@ -70,6 +70,7 @@ def packets(stream: Stream, words: list[int]) -> list[tuple[int, int]]:
     return [(one.at, one.end - one.at) for one in found if one.name != "NOP"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_every_set_bit_and_every_packet_of_a_golden_stream_is_mutated(name: str) -> None:
     arch, run = GOLDEN[name]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", ["submit", "replay", "signal", "copy"])
 def test_case_prints_a_row_a_figure(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "rows.jsonl"
@@ -31,6 +32,7 @@ def test_case_prints_a_row_a_figure(case: str, tmp_path: Path, capsys: pytest.Ca
         assert row["commit"]
 
 
+@pytest.mark.slow
 def test_queue_cases_run_on_scripted_amd_queues(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["amd-queues", "--device", "cpu", "--quick"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

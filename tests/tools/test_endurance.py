@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tools.fuzz.endurance import Sample, census, fault_and_recover, growth, open_and_close
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +29,7 @@ assert (holds.descriptors, holds.cache) == (held.descriptors, held.cache)
 """
 
 
+@pytest.mark.slow
 def test_rounds_leave_no_objects_descriptors_or_files_behind(tmp_path: Path) -> None:
     # In a process of its own: devices that other tests opened with validation keep a bounded history.
     done = subprocess.run(
@@ -35,6 +38,7 @@ def test_rounds_leave_no_objects_descriptors_or_files_behind(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.slow
 def test_devices_that_come_and_go_leave_no_objects_behind() -> None:
     open_and_close()
     fault_and_recover()

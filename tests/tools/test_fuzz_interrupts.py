@@ -20,7 +20,7 @@ EVERY = 5
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PROBES))
 def test_an_interrupt_at_any_call_leaves_usable_state(name: str, tmp_path: Path) -> None:
     """In a process of its own: an alarm bounds each use, and no other test's threads are traced."""

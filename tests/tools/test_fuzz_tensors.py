@@ -23,6 +23,7 @@ SHARES = {
 """By mode: the first seed, the programs of the quick part, and those of the slow part behind them."""
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("mode", SHARES)
 @pytest.mark.parametrize("part", ["quick", pytest.param("slow", marks=pytest.mark.slow)])
 def test_programs_agree_with_the_oracle(mode: str, part: str) -> None:

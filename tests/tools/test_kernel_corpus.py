@@ -6,14 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from compiler.ir.serialize import kernel_key
 from tests.compiler.kernels import load, loop, op, sink, store
 from tools import kernel_corpus
-
-if TYPE_CHECKING:
-    import pytest
 
 HOME = Path(__file__).parents[2]
 
@@ -23,6 +21,7 @@ def add() -> str:
     return kernel_key(sink(store(0, i, op("ADD", load(1, i), load(2, i)))))
 
 
+@pytest.mark.slow
 def test_kernels_of_a_run_are_recorded_once_and_added_to_the_file(tmp_path: Path) -> None:
     test = tmp_path / "test_one.py"
     test.write_text(

@@ -45,6 +45,7 @@ def use(kernel: ScriptedKernel) -> None:
         device.free(memory)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("age", KERNELS)
 @pytest.mark.parametrize("gpu", TARGETS)
 def test_every_target_opens_on_every_kernel_and_leaves_nothing(gpu: str, age: str):
@@ -111,6 +112,7 @@ def _each_call(script: Script, stride: int) -> None:
         assert kernel.leaks() == [], f"call {number} ({kernel.failed}) left something"
 
 
+@pytest.mark.slow
 def test_every_call_that_fails_raises_a_typed_error_and_frees_everything():
     _each_call(Script(), 1)
 

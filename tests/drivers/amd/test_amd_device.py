@@ -116,6 +116,7 @@ def test_spans_are_in_the_time_of_the_host():
         assert (span.name, span.end_ns > span.start_ns) == ("fill", True)
 
 
+@pytest.mark.slow
 def test_a_submission_that_is_larger_than_the_ring_is_called_from_memory():
     with machine(Script(gpus=("gfx942",))) as (_, device):
         a = device.alloc(4096, HOST)

@@ -437,6 +437,7 @@ CHOICES = [
 ]
 
 
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: quirks.describe(quirks.Quirks(**choice)))
 def test_every_choice_changes_words_and_not_their_effect(choice: dict[str, Any]):
     seen = []

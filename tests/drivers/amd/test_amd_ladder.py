@@ -51,6 +51,7 @@ def test_each_rung_passes_against_the_script_and_leaves_nothing(rung: Rung):
     assert climb(rung, ScriptedKernel())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("gpu", ["gfx942", "gfx942-cpx", "gfx1151", "gfx1201"])
 @pytest.mark.parametrize("number", [4, 8, 13, 14, 15, 17, 18, 21, 23])
 def test_rungs_that_differ_by_target_pass_on_the_others(gpu: str, number: int):
@@ -63,6 +64,7 @@ def test_several_dies_are_driven_by_aql_packets():
     assert climb(BY_NUMBER[16], ScriptedKernel())["packets"] == Packets.PM4.name
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize(
     ("rung", "name", "value"),
     [(rung, name, value) for rung in RUNGS for name in rung.doubts for value in ALTERNATIVES[name][1:]],
@@ -129,6 +131,7 @@ def test_a_queue_that_does_not_run_leaves_its_ring_decoded():
     assert any(name.startswith("slot 0 at ") for name in seen)
 
 
+@pytest.mark.slow
 def test_the_fault_rung_reports_the_address_and_what_recover_says():
     facts = climb(BY_NUMBER[FAULT], ScriptedKernel())
     assert "another" in str(facts["recovered"])
@@ -172,6 +175,7 @@ def test_the_second_process_runs_on_the_same_gpu(tmp_path: Path):
     assert options.kernels == str(tmp_path)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("arch", [row.name for row in TARGETS.values() if not row.refusal])
 def test_every_kernel_is_built_for_every_driven_target(arch: str):
     for name in KERNELS:

@@ -37,6 +37,7 @@ def test_prebuilt_packets_lie_between_the_wait_and_the_signal():
             assert wait < kernels[0] < kernels[-1] < signal
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("kernels", "replays"), [(700, 8), (4500, 2)])
 def test_prebuilt_packets_go_over_the_end_of_the_ring(kernels: int, replays: int):
     with machine(Script(gpus=("gfx942",))) as (kernel, device):

@@ -123,6 +123,7 @@ def test_only_the_low_half_of_the_read_index_counts(compute: Rig):
     assert compute.ring.read() == compute.ring.taken
 
 
+@pytest.mark.slow
 def test_a_full_ring_waits_until_there_is_room(compute: Rig):
     size, asked = len(compute.words), []
     compute.stop()

@@ -63,6 +63,7 @@ def test_a_reduction_is_launched_with_the_compiler_s_sizes(name: str) -> None:
     assert program.what.entry_va == BASE + kernel.entry
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", TARGETS)
 def test_words_of_a_table_s_address_are_its_distance_from_the_code(name: str) -> None:
     i = loop(0, 300)

@@ -52,6 +52,7 @@ def _steps(n: int) -> int:
     return steps
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("tier", ["quick", "optimised"])
 def test_lanes_loop_differently_often(anywhere: Bench, tier: str) -> None:
     out = anywhere.new(np.zeros(300), "u4")
@@ -101,6 +102,7 @@ _CHAIN = "  %a = fadd {T} %x, %y\n  %b = fmul {T} %a, %z\n  %c = fsub {T} %b, %x
 _DIVISION = "  %r = fdiv {T} %x, %y"
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize(("type_", "dtype"), [("half", "f2"), ("float", "f4"), ("double", "f8")])
 def test_floating_point_agrees_with_the_host(anywhere: Bench, type_: str, dtype: str) -> None:
     x, y, z = (anywhere.new(_floats(dtype, k), dtype) for k in range(3))
@@ -168,6 +170,7 @@ def _integer_chain(t: str) -> str:
     )
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("bits", [16, 32, 64])
 def test_integers_agree_with_the_host(anywhere: Bench, bits: int) -> None:
     rng = np.random.default_rng(bits)
@@ -209,6 +212,7 @@ def _fields(width: int) -> str:
     return f"{ir.HEAD}define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(1) %a) {{\n{text}\n  ret void\n}}\n"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("width", [32, 64])
 def test_fields_of_uniform_integers_keep_their_sign(anywhere: Bench, width: int) -> None:
     """What all lanes share is computed by the scalar unit."""

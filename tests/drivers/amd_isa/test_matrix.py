@@ -198,6 +198,7 @@ def _gather(layout: Layout, registers: Array, bits: int, *, high: bool = False) 
     return found
 
 
+@pytest.mark.sampled(23)
 @pytest.mark.parametrize("name", CASES)
 def test_a_matrix_operation_agrees_with_matmul(name: str) -> None:
     case = CASES[name]

@@ -37,6 +37,7 @@ define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(1) %a) {ir.BOUND
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("processor", TARGETS)
 def test_every_width_goes_through_lds(processor: str) -> None:
     bench = Bench(processor)
@@ -75,6 +76,7 @@ def _atomic(operation: str, type_: str) -> str:
     )
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("processor", TARGETS)
 @pytest.mark.parametrize("bits", [32, 64])
 def test_atomic_operations_give_old_values_back(processor: str, bits: int) -> None:

@@ -26,6 +26,7 @@ WARPS, SHARED = 4, 16
 """Of each of Triton's kernels, as its README says."""
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("processor", ["gfx1100", "gfx1201", "gfx942"])
 @pytest.mark.parametrize("columns", [1024, 700])
 def test_a_code_object_of_triton_sums_rows(processor: str, columns: int) -> None:

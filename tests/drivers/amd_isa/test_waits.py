@@ -32,6 +32,7 @@ def _instructions(text: str, name: str) -> list[Instruction]:
     return read_kernel(kernel.code, kernel.target, lanes=kernel.lanes, kernel="k")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["gfx1100", "gfx1201", "gfx942"])
 def test_only_code_without_its_waits_is_reported(name: str) -> None:
     family = target(name).family

@@ -65,6 +65,7 @@ def test_the_kernel_makes_a_page_that_the_gpu_does_not_reach(caller: Caller) -> 
     caller.kernel.munmap(shown.va, shown.size)
 
 
+@pytest.mark.slow
 def test_there_are_4095_signal_events(caller: Caller) -> None:
     memory, _ = page_of(caller)
     caller.event(page=memory.handle)

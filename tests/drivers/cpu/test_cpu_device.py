@@ -60,6 +60,7 @@ def test_close_ends_at_once_whatever_the_queues_do(
         device.alloc(4096, BufferSpec())
 
 
+@pytest.mark.slow
 def test_kernel_that_never_ends_is_given_up_and_its_memory_leaked(
     driver: CpuDriver, kernels: dict[str, int]
 ) -> None:
@@ -76,6 +77,7 @@ def test_kernel_that_never_ends_is_given_up_and_its_memory_leaked(
     until(lambda: device.pool.left == len(device._threads))  # before the kernels' code does
 
 
+@pytest.mark.slow
 def test_a_running_kernel_postpones_recovery(driver: CpuDriver, kernels: dict[str, int]) -> None:
     device = driver.open(0, None)
     box, ring = Box(device), device.ring(COMPUTE, 0)

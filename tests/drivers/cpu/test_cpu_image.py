@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 def test_warm_start_loads_neither_translator_nor_llvm(tmp_path: Path) -> None:
     text = (
         "import sys\n"
@@ -44,6 +45,7 @@ def test_warm_start_loads_neither_translator_nor_llvm(tmp_path: Path) -> None:
     assert seen[1].stdout == "[]\n"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
 def test_damaged_cache_is_rebuilt(tmp_path: Path, damage: str) -> None:
     kernel = LinuxKernel()
@@ -57,6 +59,7 @@ def test_damaged_cache_is_rebuilt(tmp_path: Path, damage: str) -> None:
         assert path.read_bytes() == whole
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("payload", [b"", b"no code", b"\x7fELF\x02\x01" + bytes(200)])
 def test_a_sound_entry_that_is_no_code_is_rebuilt(tmp_path: Path, payload: bytes) -> None:
     kernel, key = LinuxKernel(), processor_key(os.uname().machine)
@@ -72,6 +75,7 @@ def test_cache_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
         processor_code(LinuxKernel()).close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_processor_is_pure_code_without_relocations(machine: str) -> None:
     features = "+lse" if machine == "aarch64" else ""

@@ -54,6 +54,7 @@ def use(kernel: ScriptedKernel) -> None:
         device.free(memory)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("version", "compute", "arch"), ROWS)
 def test_every_generation_and_branch_opens_and_leaves_nothing(version: str, compute: int, arch: str):
     kernel = ScriptedKernel(Script(version=version, compute_class=compute))
@@ -122,6 +123,7 @@ PARTS: dict[str, Callable[[NvDevice], object]] = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("part", PARTS)
 def test_a_failed_partial_open_leaves_the_device_unchanged(part: str):
     kernel = ScriptedKernel()

@@ -47,7 +47,7 @@ def use(kernel: ScriptedKernel, text: str) -> None:
         made.unload(program)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(53)
 @pytest.mark.parametrize("text", VALUES)
 def test_every_value_opens_runs_and_leaves_nothing(text: str) -> None:
     kernel = ScriptedKernel(Script(compute_class=HOPPER))
@@ -59,6 +59,7 @@ def test_every_value_opens_runs_and_leaves_nothing(text: str) -> None:
     assert kernel.leaks() == []
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_opens_where_it_is_known_to_work(name: str) -> None:
     preset = PRESETS[name]
@@ -99,6 +100,7 @@ def lines(kernel: ScriptedKernel, start: str) -> list[str]:
     return [line for line in kernel.calls if line.startswith(start)]
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize(
     ("text", "compute", "start", "words"),
     [

@@ -43,6 +43,7 @@ def run(variant: str, text: str) -> None:
         assert bytes(back.host()[:4]) == TOKEN.to_bytes(4, "little")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("preset", "variant"), PRESETS)
 def test_a_preset_runs_where_it_is_known_to_work(preset: str, variant: str) -> None:
     run(variant, preset)

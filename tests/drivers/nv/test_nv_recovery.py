@@ -75,6 +75,7 @@ def graph_of(device: hcq.Device) -> tuple[hcq.Executable, Buffer]:
     return graph.compile(), out
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("cause", [wild_kernel, wild_copy])
 def test_a_device_continues_after_a_fault(device: hcq.Device, cause: Callable[[hcq.Device], hcq.Point]):
     executable, out = graph_of(device)

@@ -78,6 +78,7 @@ def use(device: Device) -> None:
         queue.submit(queue.record().copy(out, x, 64)).wait(timeout_s=100)
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize(
     ("compute", "version"),
     [*((compute, "580.159.03") for compute in GENERATIONS), *((0xCBC0, version) for version in OTHERS)],

@@ -88,6 +88,7 @@ def test_open_grid_and_pointer_land_in_descriptor_and_bank():
             assert descriptor.check() == []
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", ["compute", "copy"])
 @pytest.mark.parametrize("bits", [32, 64])
 def test_an_open_write_to_an_open_place_stores_the_whole_number(kind: str, bits: int):
@@ -103,6 +104,7 @@ def test_an_open_write_to_an_open_place_stores_the_whole_number(kind: str, bits:
             queue.submit(queue.record().write(buffer, 1 << bits, bits=bits))
 
 
+@pytest.mark.slow
 def test_descriptors_of_every_version_describe_a_kernel_alike():
     seen = {}
     for compute, sm, arch in ((0xC6C0, 80, "sm_80"), (0xCBC0, 90, "sm_90a"), (0xCEC0, 120, "sm_120a")):
@@ -251,6 +253,7 @@ def test_a_launch_costs_little_python():
         assert instructions_of(gpu.launcher(), gpu.finish) <= 1700
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("changed", "most"), [(True, 10_000), (False, 1000)])
 def test_a_replay_of_256_kernels_costs_little_python(*, changed: bool, most: int):
     with FinishedGpu() as gpu:

@@ -68,6 +68,7 @@ def test_arithmetic_to_nearest_is_exact(bench: Any, floats: Any, op: Any, refere
     assert got.tolist() == bits_of(reference(a, b))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
 @pytest.mark.parametrize("op", ["add", "mul", "div", "fma"])
 def test_directed_rounding_is_exact(bench: Any, floats: Any, op: Any, mode: Any):
@@ -89,6 +90,7 @@ def test_directed_rounding_is_exact(bench: Any, floats: Any, op: Any, mode: Any)
             assert (value, math.copysign(1, value)) == (want, math.copysign(1, want)), (a[i], b[i], c[i])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("format_", ["f16", "bf16"])
 @pytest.mark.parametrize("op", ["add", "sub", "mul", "fma"])
 def test_sixteen_bit_arithmetic_rounds_once(bench: Any, floats: Any, ints: Any, format_: Any, op: Any):
@@ -309,7 +311,7 @@ def test_floats_to_integers_saturate(bench: Any, floats: Any, how: Any, source: 
         assert y == want, (x, y, want)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(29)
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
 @pytest.mark.parametrize("source", ["u16", "s16", "u32", "s32", "u64", "s64"])
 @pytest.mark.parametrize("target", ["f16", "f32", "f64"])

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 PROGRAM = textwrap.dedent(
     """
     import os
@@ -28,6 +30,7 @@ PROGRAM = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 def test_kernel_that_never_ends_is_stopped_in_a_forked_child() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], timeout=500, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()

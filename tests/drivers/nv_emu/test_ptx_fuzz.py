@@ -16,7 +16,7 @@ PLAIN = Settings(cache=config().cache)
 NARROW = Settings(cache=config().cache, vector_bits=256)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(29)
 @pytest.mark.parametrize("seed", range(24))
 def test_random_kernels_agree_with_host_code(seed: int):
     assert not check(seed, PLAIN)
@@ -30,6 +30,7 @@ def test_many_random_kernels_agree_with_host_code(first: int):
         assert not check(seed, PLAIN), seed
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_order_tier_or_number_of_threads_changes_a_bit(seed: int):
     assert not check_relations(seed, (PLAIN,))

@@ -105,6 +105,7 @@ def test_parameters_at_addresses_in_registers(bench: Any, threads: int) -> None:
         assert out[:12].tolist() == [v for word in table.tolist() for v in (word, word >> 16)]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("op", ["or", "and"])
 def test_lop3_returns_whether_any_bit_is_set(anyhow: Any, ints: Any, op: str) -> None:
     a, b = ints(32, 200, 1), ints(32, 200, 2)

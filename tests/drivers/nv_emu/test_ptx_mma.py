@@ -83,7 +83,7 @@ def any_of(rng: Any, type_: str, shape: tuple[int, int]) -> Any:
     )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(53)
 @pytest.mark.parametrize("saturates", [False, True])
 @pytest.mark.parametrize(("shape", "a_type", "b_type"), INTEGERS)
 def test_products_of_integers(bench: Any, shape: str, a_type: str, b_type: str, saturates: bool) -> None:  # noqa: FBT001 - a case
@@ -99,7 +99,7 @@ def test_products_of_integers(bench: Any, shape: str, a_type: str, b_type: str, 
     assert np.array_equal(got, spread(want, "i4"))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(29)
 @pytest.mark.parametrize("op", ["xor", "and"])
 @pytest.mark.parametrize("shape", ["m8n8k128", "m16n8k128", "m16n8k256"])
 def test_products_of_bits(anyhow: Any, shape: str, op: str) -> None:
@@ -113,6 +113,7 @@ def test_products_of_bits(anyhow: Any, shape: str, op: str) -> None:
     assert np.array_equal(got, spread(pairs.sum(axis=2) + c, "i4"))
 
 
+@pytest.mark.sampled(5)
 def test_integers_are_multiplied_alike_every_way(anyhow: Any) -> None:
     rng = np.random.default_rng(5)
     a, b, c = any_of(rng, "s4", (16, 64)), any_of(rng, "u4", (8, 64)), rng.integers(-1000, 1000, (16, 8))
@@ -131,6 +132,7 @@ def decoded(raw: Any, type_: str) -> Any:
     return np.where(raw & 128, -size, size)
 
 
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize(
     ("a_type", "b_type"), [("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e4m3"), ("e5m2", "e5m2")]
 )

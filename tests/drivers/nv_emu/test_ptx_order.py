@@ -67,7 +67,7 @@ LOADS = {
 }
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(19)
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("load", LOADS)
 def test_a_flag_between_workgroups_races_unless_both_sides_are_strong(
@@ -117,6 +117,7 @@ def message(put: str, poll: str, then: str) -> str:
 W:  {poll} setp.eq.u32 %p2, %r3, 0; @%p2 bra W; {then} ld.global.u32 %r5, [%rd0+64]; st.global.u32 [%rd0+128], %r5; ret;"""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", MESSAGE)
 def test_release_and_acquire_order_workgroups(kinds: Any, how: str) -> None:
     assert kinds(message(*MESSAGE[how]), grid=2) == set()

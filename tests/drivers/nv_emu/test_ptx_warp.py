@@ -176,6 +176,7 @@ def fragment(matrix: Any, bits: Any, rows: Any):
     return words
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("shape", "type_", "total"), SHAPES)
 def test_matrix_products(bench: Any, shape: Any, type_: Any, total: Any):
     m, n, k = (int(x) for x in shape[1:].replace("n", " ").replace("k", " ").split())

@@ -179,6 +179,7 @@ ALONE = "by the launch's own action"
 """How a report says that one source alone stands for what a launch leans on."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("action", [3, 0xA])
 @pytest.mark.parametrize("who", WRITERS)
 def test_a_rewritten_bank_that_only_the_action_invalidates_is_reported(bench: Rig, who: str, action: int):
@@ -304,6 +305,7 @@ def test_code_written_over_a_called_function_is_reported(bench: Rig):
 # ---- loads
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("who", WRITERS)
 @pytest.mark.parametrize("kernel", ["fetch", "fetch_nc", "fetch_cta"])
 def test_a_load_of_a_stale_cache_line_is_reported(bench: Rig, who: str, kernel: str):

@@ -80,6 +80,7 @@ FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", FIELDS)
 def test_a_bad_descriptor_is_refused(store: Any, what: Any):
     launcher, code, params = store

@@ -94,6 +94,7 @@ def faulty(launcher: Launcher, what: str, *, block: int = 0, raw: Any = None) ->
     return code, at
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("what", BODIES)
 def test_the_pc_is_an_instruction_of_the_line_that_faulted(make: Make, profile: str, what: str):

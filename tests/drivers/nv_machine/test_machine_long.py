@@ -98,6 +98,7 @@ def test_a_kernel_that_waits_for_an_unordered_one_gets_it(launcher: Launcher):
     assert struct.unpack_from("<II", data.view) == (5, 5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("text", "name"), [(WAIT, "wait"), (LOOP, "loop"), (SPIN, "spin")])
 def test_a_kernel_without_end_is_a_context_switch_timeout_of_its_group_alone(
     launcher: Launcher, text: str, name: str

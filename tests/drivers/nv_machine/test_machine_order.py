@@ -35,6 +35,7 @@ def test_grids_without_a_barrier_finish_in_any_order(make: Make):
     assert {last_of_two(make, seed, []) for seed in range(12)} == {1, 2}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "between",
     [
