@@ -13,6 +13,7 @@ import platform
 import re
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import count
 from typing import TYPE_CHECKING
 
 from hcq.config import Config, read, variables
@@ -21,9 +22,9 @@ from hcq.registry import drivers
 from hcq.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from hcq.driver import DeviceInfo
+    from hcq.driver import DeviceInfo, Driver
     from hcq.registry import DriverEntry
 
 _INSTALL = "pip install hcq"
@@ -36,7 +37,10 @@ class Finding:
     """A device that can be opened, or a driver without a device and the reason."""
 
     name: str
-    """The name for `hcq.open`, such as "cpu:0"; the driver's name when it has no device."""
+    """The name for `hcq.open`, such as "cpu:0"; the driver's name when it has no device.
+
+    A GPU that its driver refuses beside others has its number: "amd:1".
+    """
     present: bool
     description: str = ""
     """Model, compute units if known, and queues of a present device."""
@@ -113,7 +117,7 @@ def examine(
     version_of: Callable[[str], str] | None = None,
     requirements: Iterable[str] | None = None,
 ) -> Report:
-    """Return a report about this machine. Devices that their driver enumerates are not opened.
+    """Return a report about this machine. Only devices that no driver enumerates are opened.
 
     Defaults: all registered drivers, the environment of this process, `importlib.metadata` for versions, and
     the requirements of the installed hcq (lines such as "numpy>=1.26").
@@ -143,12 +147,15 @@ def examine(
 
 
 def _findings(entry: DriverEntry) -> list[Finding]:
-    """Return one finding for each device of a driver, or one with the reason that there is none."""
+    """Return one finding for each GPU of a driver, refused ones too, or one with the reason for none."""
     try:
         driver = entry.driver()
         found = driver.enumerate()
         if found:
-            return [_device(entry, info) for info in found]
+            listed = [(info.index, _device(entry, info)) for info in found]
+            if entry.hardware:
+                listed += _refused(entry, driver, {index for index, _ in listed})
+            return [finding for _, finding in sorted(listed, key=lambda pair: pair[0])]
         driver.open(0, None).close()
     except HcqError as error:
         missing, _, cure = str(error).partition("\nhint: ")
@@ -156,7 +163,28 @@ def _findings(entry: DriverEntry) -> list[Finding]:
     except ImportError as error:
         cure = f"pip install {error.name.split('.')[0]}" if error.name else _INSTALL
         return [Finding(name=entry.name, present=False, missing=str(error), cure=cure)]
-    return [Finding(name=entry.name, present=True, description="opens, but is not listed by its driver")]
+    return [_unlisted(entry.name)]
+
+
+def _refused(entry: DriverEntry, driver: Driver, listed: set[int]) -> Iterator[tuple[int, Finding]]:
+    """Yield (number, finding) of the GPUs beside the `listed` ones that cannot be opened, and why."""
+    for index in count():
+        if index in listed:
+            continue
+        try:
+            driver.open(index, None).close()
+        except UsageError:  # there is no GPU with this number
+            if index > max(listed):
+                return
+        except HcqError as error:
+            missing, _, cure = str(error).partition("\nhint: ")
+            yield index, Finding(name=f"{entry.name}:{index}", present=False, missing=missing, cure=cure)
+        else:
+            yield index, _unlisted(f"{entry.name}:{index}")
+
+
+def _unlisted(name: str) -> Finding:
+    return Finding(name=name, present=True, description="opens, but is not listed by its driver")
 
 
 def _device(entry: DriverEntry, info: DeviceInfo) -> Finding:

@@ -20,7 +20,7 @@ from hcq.__main__ import main
 from hcq.config import Config, variables
 from hcq.doctor import examine
 from hcq.driver import DeviceInfo
-from hcq.errors import UnsupportedError
+from hcq.errors import UnsupportedError, UsageError
 from tools.amd.script import Script
 from tools.amd.scripted import ScriptedKernel
 
@@ -49,8 +49,7 @@ class Vendor:
         return [info(self.name, index, self.units) for index in range(self.devices)]
 
     def open(self, *_which: object) -> Any:
-        assert self.error is not None
-        raise self.error
+        raise self.error or UsageError("no such device")
 
 
 @dataclass
@@ -169,8 +168,21 @@ def test_an_amd_gpu_that_cannot_be_opened_has_a_cure(
 def test_each_amd_gpu_that_can_be_opened_is_listed_with_its_target():
     kernel = ScriptedKernel(Script(gpus=("gfx1100", "gfx90a", "gfx942")))
     found = diagnosed(Entry("amd", lambda: AmdDriver("amd", lambda _: kernel), hardware=True)).devices
-    assert [(device.name, device.arch) for device in found] == [("amd:0", "gfx1100"), ("amd:2", "gfx942")]
-    assert "304 compute units" in found[1].description
+    present = [device for device in found if device.present]
+    assert [(device.name, device.arch) for device in present] == [("amd:0", "gfx1100"), ("amd:2", "gfx942")]
+    assert "304 compute units" in present[1].description
+
+
+@pytest.mark.parametrize(
+    "gpus", [("gfx90a", "gfx1100"), ("gfx1100", "gfx90a"), ("gfx1300", "gfx1100", "gfx90a")]
+)
+def test_a_gpu_that_is_refused_is_named_beside_one_that_opens(gpus: tuple[str, ...]):
+    kernel = ScriptedKernel(Script(gpus=gpus))
+    found = diagnosed(Entry("amd", lambda: AmdDriver("amd", lambda _: kernel), hardware=True)).devices
+    assert [device.name for device in found] == [f"amd:{index}" for index in range(len(gpus))]
+    assert [device.present for device in found] == [name == "gfx1100" for name in gpus]
+    refused = [device for device in found if not device.present]
+    assert all("gfx" in device.missing and "driven are" in device.cure for device in refused)
 
 
 def test_an_unknown_branch_of_the_kernel_driver_is_missing_its_branch():
