@@ -22,6 +22,7 @@ from drivers.elf import Site
 from hcq.errors import UnsupportedError, UsageError
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tests.drivers.amd.rig import compiled, image, opened, read
+from tests.facts import amd_code as facts
 
 ARCHS = ("gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 TRITON = Path(__file__).parent / "triton"
@@ -65,20 +66,61 @@ def test_unlinked_object_loads_by_its_sections_and_relocations(arch: str, versio
     assert len(loaded) >= start + entry["st_size"] + 256, "prefetch may read behind the code"
 
 
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1100", "gfx1201"])
-def test_linked_code_object_of_triton_loads_as_its_segments_lie(arch: str):
-    data = (TRITON / f"rowsum_{arch}.hsaco").read_bytes()
-    found, kernel = code.read(data, "rowsum", TARGETS[arch])
-    loaded, elf = found.load(BASE), oracle(data)
+OBJECTS = sorted(path.stem for path in TRITON.glob("*.hsaco"))
+"""Every code object in the folder, one kernel each: NAME_ARCH."""
+
+
+@pytest.mark.parametrize("stem", OBJECTS)
+def test_linked_code_object_of_triton_loads_as_its_segments_lie(stem: str):
+    data, arch = (TRITON / f"{stem}.hsaco").read_bytes(), f"gfx{stem.rpartition('_gfx')[2]}"
+    elf = oracle(data)
+    (name,) = [
+        one.name[:-3] for one in elf.get_section_by_name(".dynsym").iter_symbols() if one.name[-3:] == ".kd"
+    ]
+    found, kernel = code.read(data, name, TARGETS[arch])
+    expected = {s.name: bytearray(s.data()) for s in elf.iter_sections() if s["sh_flags"] & 2}
+    relocate(elf, expected)
+    loaded = found.load(BASE)
     for section in elf.iter_sections():
-        if section["sh_flags"] & 2:
-            assert loaded[section["sh_addr"] :][: section.data_size] == section.data()
+        if section.name in expected:
+            assert loaded[section["sh_addr"] :][: section.data_size] == expected[section.name], section.name
     assert len(loaded) >= max(segment["p_vaddr"] + segment["p_memsz"] for segment in elf.iter_segments())
-    (symbol,) = elf.get_section_by_name(".dynsym").get_symbol_by_name("rowsum.kd")
-    (entry,) = elf.get_section_by_name(".dynsym").get_symbol_by_name("rowsum")
+    (symbol,) = elf.get_section_by_name(".dynsym").get_symbol_by_name(f"{name}.kd")
+    (entry,) = elf.get_section_by_name(".dynsym").get_symbol_by_name(name)
     assert (kernel.descriptor, kernel.entry) == (symbol["st_value"], entry["st_value"])
+    assert len(loaded) >= entry["st_value"] + entry["st_size"] + 256, "prefetch may read behind the code"
+    shared, private, arguments = struct.unpack_from("<III", loaded, kernel.descriptor)
+    fields = kernel.fields
+    assert (fields.group_segment_fixed_size, fields.private_segment_fixed_size) == (shared, private)
+    assert fields.kernarg_size == arguments
     wave = 64 if arch.startswith("gfx9") else 32
-    assert (kernel.wave, kernel.max_threads) == (wave, 4 * wave)
+    assert kernel.wave == wave
+    assert kernel.max_threads % wave == 0
+    explicit = [one for one in kernel.arguments or () if not one.kind.startswith("hidden_")]
+    assert {one.kind for one in explicit} <= {"global_buffer", "by_value"}
+    ends = [0, *(one.offset + one.size for one in explicit)]
+    assert all(one.offset == -(-end // one.size) * one.size for one, end in zip(explicit, ends, strict=False))
+    assert ends[-1] <= arguments
+
+
+def relocate(elf: Any, sections: dict[str, bytearray]) -> None:
+    """Apply the relocations that the file has, as pyelftools reads them, to the content of its sections."""
+    for table in elf.iter_sections():
+        if table["sh_type"] != "SHT_RELA":
+            continue
+        for one in table.iter_relocations():
+            assert one["r_info_type"] == facts.RELOCATIONS["RELATIVE64"], "linked objects have no others"
+            for section in elf.iter_sections():
+                at = one["r_offset"] - section["sh_addr"]
+                if section.name in sections and 0 <= at < section.data_size:
+                    struct.pack_into("<Q", sections[section.name], at, BASE + one["r_addend"])
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1100", "gfx1201"])
+def test_arguments_of_a_code_object_of_triton_are_those_of_its_signature(arch: str):
+    data = (TRITON / f"rowsum_{arch}.hsaco").read_bytes()
+    _, kernel = code.read(data, "rowsum", TARGETS[arch])
+    assert kernel.max_threads == 4 * kernel.wave
     explicit = [(one.kind, one.offset, one.size) for one in kernel.arguments or ()]
     assert explicit == [
         ("global_buffer", 0, 8),
