@@ -1,15 +1,15 @@
 """ELF files as data, and a loader for those that this host can run.
 
 `Elf` reads sections, segments, symbols and relocations of any little-endian 64-bit file, with `struct` alone.
-`place_sections` and `place_segments` decide where each section goes in an image, and `Image.relocate` applies
-relocations by a table of formulas, so that AMDGPU and CUDA images use the same loader with tables of their
-own. `HostImage` is the loader for x86-64 and aarch64 code of this process: it adds an address slot and a jump
-for each function from outside. Nothing here allocates executable memory. Records are named tuples: a kernel's
-load makes hundreds, and they cost a third of frozen dataclasses.
+`place_sections` and `place_segments` decide where each section goes in an image. `Image.relocate` applies
+relocations by a table of formulas; host, AMDGPU and CUDA images each bring a table of their own. Nothing here
+allocates executable memory. Records are named tuples: loading a kernel makes hundreds of them, and a frozen
+dataclass costs three times as much to create.
 
 Source: System V ABI, generic part and the supplements for x86-64 and AArch64.
 
-Next: `drivers.cpu.link` and `drivers.nv.cubin`, which use it.
+Not here: the loader for code of this process (`drivers.cpu.link`). Next: `drivers.cpu.link` and
+`drivers.nv.cubin`, which use this module.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class ElfError(UsageError):
-    """The bytes are no ELF file that can be loaded; the text has the place."""
+    """The bytes are not an ELF file that can be loaded; the message names the offending part."""
 
 
 class Kind(enum.IntEnum):
-    """`e_type`."""
+    """Values of `e_type`."""
 
     REL = 1
     EXEC = 2
@@ -38,7 +38,7 @@ class Kind(enum.IntEnum):
 
 
 class Machine(enum.IntEnum):
-    """`e_machine` of the files that this project reads."""
+    """Values of `e_machine` in the files that this project reads."""
 
     X86_64 = 62
     AARCH64 = 183
@@ -47,7 +47,7 @@ class Machine(enum.IntEnum):
 
 
 class SectionType(enum.IntEnum):
-    """`sh_type`, those that mean something here."""
+    """Values of `sh_type` that this module interprets."""
 
     PROGBITS = 1
     SYMTAB = 2
@@ -60,18 +60,18 @@ class SectionType(enum.IntEnum):
 
 
 WRITE, ALLOC, EXECUTE, TLS = 0x1, 0x2, 0x4, 0x400
-"""`sh_flags`."""
+"""Bits of `sh_flags`."""
 LOAD = 1
-"""`p_type` of a segment that is in memory."""
+"""The `p_type` of a segment that is loaded into memory."""
 HEADER_BYTES = 64
 LARGEST = 1 << 30
-"""Bytes of an image; a file that needs more is invalid."""
+"""The largest image in bytes; a file that needs more is rejected as invalid."""
 UNDEFINED, ABSOLUTE, COMMON = 0, 0xFFF1, 0xFFF2
-"""`st_shndx` that are no section."""
+"""Values of `st_shndx` that do not name a section."""
 
 
 class Section(NamedTuple):
-    """A section header, its name read."""
+    """A section header, with its name resolved. Sizes and offsets are in bytes."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which is not used
     name: str
@@ -87,7 +87,7 @@ class Section(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A program header."""
+    """A program header. Sizes and offsets are in bytes."""
 
     type: int
     flags: int
@@ -113,26 +113,26 @@ class Symbol(NamedTuple):
 
 
 class Relocation(NamedTuple):
-    """A place to be patched."""
+    """One entry of a relocation table."""
 
     section: int
-    """Index of the section that `offset` counts from, or 0: `offset` is a virtual address of the file."""
+    """Index of the section that `offset` is relative to; 0 if `offset` is a virtual address of the file."""
     offset: int
     type: int
     symbol: Symbol | None
     addend: int | None
-    """None where the addend lies at the place itself (REL)."""
+    """None for a REL entry, whose addend is stored at the relocated place."""
 
 
 class Elf:
-    """A parsed file; `data` is kept, not copied."""
+    """A parsed file. `data` is kept, not copied. Raises `ElfError` if a header or a table is invalid."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         if data[:4] != b"\x7fELF":
-            raise ElfError(f"no ELF file: it begins with {data[:4]!r}")
+            raise ElfError(f"not an ELF file: it begins with {data[:4]!r}")
         if data[4:6] != b"\x02\x01" or len(data) < HEADER_BYTES:
-            raise ElfError("only whole 64-bit little-endian ELF files are read")
+            raise ElfError("only complete 64-bit little-endian ELF files are supported")
         self.abi, self.abi_version = data[7:9]
         kind, self.machine, _, self.entry, head, sections, self.flags, *counts = self._unpack(
             "<HHIQQQIHHHHHH", 16
@@ -142,19 +142,19 @@ class Elf:
         self.segments = tuple(self._segment(head + i * segment_size) for i in range(segment_count))
         raw = [self._unpack("<IIQQQQIIQQ", sections + i * section_size) for i in range(section_count)]
         if raw and names >= len(raw):
-            raise ElfError(f"section {names} should hold the names, there are {len(raw)}")
+            raise ElfError(f"section {names} should hold the names; the file has {len(raw)} sections")
         self.sections = tuple(
             Section(i, self._text(raw[names], words[0]), *words[1:]) for i, words in enumerate(raw)
         )
 
     @property
     def linked(self) -> bool:
-        """Values and offsets are virtual addresses; else they count from their sections, as in a cubin."""
+        """Whether symbol values and offsets are virtual addresses, not offsets in sections as in a cubin."""
         return self.kind != Kind.REL and self.machine != Machine.CUDA
 
     def _unpack(self, form: str, at: int) -> tuple[int, ...]:
         if at < 0 or at + struct.calcsize(form) > len(self.data):
-            raise ElfError(f"the file is cut short: {len(self.data)} bytes, something lies at {at:#x}")
+            raise ElfError(f"the file is truncated: {len(self.data)} bytes, a header refers to {at:#x}")
         return struct.unpack_from(form, self.data, at)
 
     def _segment(self, at: int) -> Segment:
@@ -165,15 +165,18 @@ class Elf:
         start, end = table[4] + at, table[4] + table[5]
         stop = self.data.find(b"\0", start, end)
         if stop < 0:
-            raise ElfError(f"a name at {start:#x} runs out of its table")
+            raise ElfError(f"the name at {start:#x} has no end in its string table")
         return self.data[start:stop].decode(errors="replace")
 
     def section(self, name: str) -> Section | None:
-        """Return the first section of that name."""
+        """Return the first section of that name, or None."""
         return next((section for section in self.sections if section.name == name), None)
 
     def content(self, section: Section) -> bytes:
-        """Return a section's bytes; zeros for one that has none in the file."""
+        """Return a section's bytes; zeros for a NOBITS section.
+
+        Raises `ElfError` if it ends outside the file.
+        """
         if section.type == SectionType.NOBITS:
             return bytes(section.size)
         if section.offset + section.size > len(self.data):
@@ -191,7 +194,7 @@ class Elf:
 
     def _section_at(self, index: int) -> Section:
         if index >= len(self.sections):
-            raise ElfError(f"section {index} is named, there are {len(self.sections)}")
+            raise ElfError(f"a header names section {index}; the file has {len(self.sections)} sections")
         return self.sections[index]
 
     @cached_property
@@ -201,16 +204,16 @@ class Elf:
 
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
-        """The symbols of the full table, or of the dynamic one in a stripped file."""
+        """The symbols of the full table, or of the dynamic table if the file is stripped."""
         order = sorted(self._tables, key=lambda index: self.sections[index].type)
         return self._tables[order[0]] if order else ()
 
     def symbol(self, name: str) -> Symbol | None:
-        """Return the defined symbol of that name."""
+        """Return the first defined symbol of that name, or None."""
         return next((s for s in self.symbols if s.name == name and s.section != UNDEFINED), None)
 
     def relocations(self) -> Iterator[Relocation]:
-        """Yield the relocations of sections that are in memory (in a linked file: all)."""
+        """Yield the relocations of sections that are loaded; of a linked file, all relocations."""
         for table in self.sections:
             if table.type not in (SectionType.RELA, SectionType.REL):
                 continue
@@ -218,7 +221,7 @@ class Elf:
                 yield from self._relocations_in(table)
 
     def relocations_of(self, section: Section) -> Iterator[Relocation]:
-        """Yield the relocations of one section, in memory or not, of a file that is not linked."""
+        """Yield the relocations of one section of an unlinked file, whether or not the section is loaded."""
         for table in self.sections:
             if table.type in (SectionType.RELA, SectionType.REL) and table.info == section.index:
                 yield from self._relocations_in(table)
@@ -237,24 +240,27 @@ class Elf:
 
 
 class Placement(NamedTuple):
-    """Where sections lie in an image."""
+    """The positions of sections in an image; `size` and `align` are in bytes."""
 
     size: int
     align: int
     offsets: Mapping[int, int]
-    """Section index -> bytes from the start of the image."""
+    """Section index -> offset from the start of the image, in bytes."""
     first_va: int = 0
-    """The file's virtual address of the start of the image, in a linked file."""
+    """The virtual address, in a linked file, of the start of the image."""
 
 
 def place_sections(elf: Elf, *, keep: Callable[[Section], bool] | None = None) -> Placement:
-    """Lay the sections that are in memory one behind the other, aligned; for files that are not linked."""
+    """Place the loaded sections of an unlinked file one after another, each aligned as its header requires.
+
+    `keep` selects sections; None keeps all. Raises `ElfError` if an alignment is not a power of two.
+    """
     at, align, offsets = 0, 16, {}
     for section in elf.sections:
         if section.flags & ALLOC and (keep is None or keep(section)):
             need = max(section.align, 1)
             if need & (need - 1):
-                raise ElfError(f"section {section.name} is aligned to {need}, which is no power of two")
+                raise ElfError(f"section {section.name} is aligned to {need}, which is not a power of two")
             at = (at + need - 1) & -need
             offsets[section.index] = at
             at += section.size
@@ -263,7 +269,10 @@ def place_sections(elf: Elf, *, keep: Callable[[Section], bool] | None = None) -
 
 
 def place_segments(elf: Elf) -> Placement:
-    """Keep the layout that the linker chose: sections lie as their segments do."""
+    """Place the sections of a linked file as the linker did.
+
+    Raises `ElfError` if the file has no LOAD segment, or if a section lies outside all of them.
+    """
     loads = [segment for segment in elf.segments if segment.type == LOAD]
     if not loads:
         raise ElfError("the file has no segment to load")
@@ -277,25 +286,28 @@ def place_segments(elf: Elf) -> Placement:
 
 
 class Site(NamedTuple):
-    """What a relocation formula works on."""
+    """The operands of a relocation formula. Letters are those of the System V ABI."""
 
     content: bytearray
     at: int
     """Offset of the place in `content`."""
     place: int
-    """Its address when loaded (P)."""
+    """The address of the place when the image is loaded (P)."""
     symbol: int
-    """Address of the symbol, or the image's base where there is none (S, or B)."""
+    """The address of the symbol (S), or the base of the image (B) if the relocation has no symbol."""
     addend: int | None
-    """None where it lies at the place (A)."""
+    """The addend (A); None if it is stored at the place."""
 
 
 Formula: TypeAlias = "Callable[[Site], None]"
-"""Writes one relocation's bits."""
+"""A function that writes the bits of one relocation."""
 
 
 class Image:
-    """The bytes of a file as they lie in memory."""
+    """The bytes of a file as they are loaded into memory, before or after relocation.
+
+    Raises `ElfError` if the image would be larger than `LARGEST`.
+    """
 
     def __init__(self, elf: Elf, placement: Placement) -> None:
         self.elf = elf
@@ -311,7 +323,10 @@ class Image:
                 self.content[offset : offset + section.size] = elf.content(section)
 
     def offset_of(self, symbol: Symbol) -> int:
-        """Return where a defined symbol lies in the image."""
+        """Return the offset of a defined symbol in the image.
+
+        Raises `ElfError` if its section is not loaded.
+        """
         if self.elf.linked:
             return symbol.value - self.placement.first_va
         if symbol.section not in self.placement.offsets:
@@ -321,9 +336,10 @@ class Image:
     def relocate(
         self, base: int, formulas: Mapping[int, Formula], resolve: Callable[[Relocation], int]
     ) -> None:
-        """Apply all relocations for an image at address `base`.
+        """Apply all relocations, for an image that will be loaded at address `base`.
 
-        `resolve` gives the address a relocation's symbol has; a type without a formula is an error.
+        `resolve` returns the address of a relocation's symbol. Raises `UnsupportedError` if `formulas` has no
+        entry for a relocation type, `ElfError` if a place lies outside the image.
         """
         for relocation in self.elf.relocations():
             dropped = relocation.section and relocation.section not in self.placement.offsets
@@ -334,17 +350,17 @@ class Image:
                 name = relocation.symbol.name if relocation.symbol else ""
                 raise UnsupportedError(
                     f"relocation type {relocation.type} of machine {self.elf.machine} (symbol {name!r}) "
-                    f"has no formula; there are: {sorted(formulas)}"
+                    f"has no formula; supported types: {sorted(formulas)}"
                 )
             at = self.offset_in(relocation)
             formula(Site(self.content, at, base + at, resolve(relocation), relocation.addend))
 
     def offset_in(self, relocation: Relocation) -> int:
-        """Return where a relocation's place lies in the image."""
+        """Return the offset of a relocation's place in the image. Raises `ElfError` if it lies outside."""
         if relocation.section:
             at = self.placement.offsets[relocation.section] + relocation.offset
         else:
             at = relocation.offset - self.placement.first_va
         if not 0 <= at <= len(self.content) - 4:
-            raise ElfError(f"a relocation patches {at:#x}, outside of the image of {len(self.content):#x}")
+            raise ElfError(f"a relocation patches {at:#x}, outside the image of {len(self.content):#x} bytes")
         return at

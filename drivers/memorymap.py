@@ -1,6 +1,6 @@
-"""What memory a device maps, and what it mapped: how fault reports find what lies nearest to an address.
+"""The live and the recently freed mappings of a device, for the text of fault reports.
 
-Not here: allocating and mapping, which the drivers do (`drivers.nv.memory`).
+Not here: allocating and mapping memory, which each driver does (`drivers.nv.memory`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final, Generic, Protocol, TypeVar
 
 _REMEMBERED: Final = 64
-"""Freed ranges kept for fault reports."""
+"""Freed ranges that are kept; the oldest is dropped first."""
 
 
 class Range(Protocol):
@@ -23,12 +23,12 @@ class Range(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
         ...
 
     @property
     def label(self) -> str:
-        """What it is, in words."""
+        """What the memory is used for, for messages."""
         ...
 
 
@@ -36,18 +36,21 @@ M = TypeVar("M", bound=Range)
 
 
 class MemoryMap(Generic[M]):
-    """What lies where, and what lay there. Not thread-safe: the device holds its lock."""
+    """Live mappings by address, and the last freed ones.
+
+    Not thread-safe: the caller holds the device's lock.
+    """
 
     def __init__(self) -> None:
         self._live: dict[int, M] = {}
         self._freed: deque[M] = deque(maxlen=_REMEMBERED)
 
     def add(self, memory: M) -> None:
-        """Note a mapping."""
+        """Record a live mapping. Its range must not overlap another."""
         self._live[memory.va] = memory
 
     def remove(self, memory: M) -> None:
-        """Note that a mapping is gone."""
+        """Move a live mapping to the freed ones. Raises KeyError if it is not live."""
         del self._live[memory.va]
         self._freed.append(memory)
 
@@ -55,11 +58,11 @@ class MemoryMap(Generic[M]):
         return self._live.get(memory.va) is memory
 
     def live(self) -> list[M]:
-        """Return all mappings, by address."""
+        """Return the live mappings, sorted by address."""
         return [self._live[va] for va in sorted(self._live)]
 
     def nearest(self, va: int) -> str:
-        """Return in words what lies nearest to `va`."""
+        """Describe the mapping that holds `va`, else a freed one that held it, else the nearest live one."""
         starts = sorted(self._live)
         index = bisect_right(starts, va) - 1
         around = [self._live[starts[i]] for i in (index, index + 1) if 0 <= i < len(starts)]

@@ -1,4 +1,4 @@
-"""The neutral parts of emulated GPUs: no packet, no ioctl and no vendor. A vendor supplies those.
+"""The vendor-neutral parts of emulated GPUs. Packets, ioctls and engines belong to each vendor's emulator.
 
 - `simt`: the engine. A front end (PTX, AMDGPU machine code) turns a kernel into one host function that runs
   one warp as a vector of lanes; the engine compiles, schedules and checks it. `sanitizers` check its

@@ -1,7 +1,7 @@
-"""The pages behind an emulated memory object: a file in memory that the emulator and the driver both map.
+"""The pages behind an emulated memory object: a memory file that both the emulator and the driver map.
 
-Needs nothing of a vendor. Not here: where the GPU sees them (`vaspace`), which of the kernel driver's objects
-owns them.
+Vendor-neutral. Not here: the device addresses of the pages (`vaspace`); the kernel objects that own them,
+which each vendor defines.
 """
 
 from __future__ import annotations
@@ -30,27 +30,30 @@ def page_up(size: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class Backing:
-    """Pages with a count of users, freed when the last drops them. The caller holds the machine's lock."""
+    """Pages with a reference count; they are freed with the last reference.
+
+    The caller holds the machine's lock.
+    """
 
     size: int
     host: int
-    """Where they lie in this process, for the emulator."""
+    """The address at which the emulator maps them in this process."""
     label: str
     fd: int = -1
-    """The file; -1 for a user's own pages."""
+    """The memory file; -1 for pages of the user's own process memory."""
     combined: bool = False
-    """Whether the CPU's stores to it are write-combined: seen by others after a fence."""
+    """Whether stores of the CPU are write-combined: they become visible to the device at a fence."""
     users: int = 1
     on_release: Callable[[], None] | None = field(default=None, repr=False)
     initialised: memoryview | None = field(default=None, repr=False)
-    """A byte for each of its bytes, not 0 once written; None where uninitialised reads are not checked."""
+    """One byte for each byte, nonzero once it was written; None if uninitialised reads are not checked."""
     _linux: LinuxKernel | None = field(default=None, repr=False)
 
     @classmethod
     def new(
         cls, linux: LinuxKernel, size: int, label: str, on_release: Callable[[], None] | None = None
     ) -> Backing:
-        """Make zeroed pages."""
+        """Allocate zeroed pages for `size` bytes. `on_release` is called when they are freed."""
         fd = os.memfd_create(label, os.MFD_CLOEXEC)
         with ExitStack() as undo:
             undo.callback(os.close, fd)
@@ -61,15 +64,15 @@ class Backing:
 
     @classmethod
     def pinned(cls, address: int, size: int, label: str) -> Backing:
-        """Use a process's own pages."""
+        """Wrap existing pages of this process; the caller keeps them mapped."""
         return cls(size, address, label)
 
     def track(self) -> None:
-        """Record from now on which bytes were written; none was."""
+        """Start to record which bytes are written; none counts as written yet."""
         self.initialised = memoryview(fresh_shadow(self.size))
 
-    def show(self) -> None:
-        """The CPU may write it from now on, unseen: all of it counts as written."""
+    def mark_written(self) -> None:
+        """Mark all bytes as written, because the CPU can now write them unobserved."""
         if self.initialised is not None:
             self.initialised[:] = b"\1" * len(self.initialised)
 
@@ -79,12 +82,12 @@ class Backing:
         return view_at(self.host, self.size)
 
     def take(self) -> Backing:
-        """Add a user."""
+        """Add a reference and return the pages."""
         self.users += 1
         return self
 
     def drop(self) -> None:
-        """Remove a user; the last one frees the pages."""
+        """Remove a reference; the last one unmaps the pages and closes the file."""
         self.users -= 1
         if self.users:
             return
@@ -96,21 +99,21 @@ class Backing:
 
 
 class HeldPages:
-    """The pages of an address space, kept while a kernel that runs on its own may touch them."""
+    """References to the pages of an address space, held while a kernel in the background may access them."""
 
     def __init__(self, lock: AbstractContextManager[object]) -> None:
-        """`lock` guards the counts of users."""
+        """Create an empty set; `lock` guards the reference counts."""
         self._lock = lock
         self._held: dict[int, Backing] = {}
 
     def hold(self, space: VaSpace) -> None:
-        """Keep all that is mapped now."""
+        """Add a reference to each backing that is mapped in `space` now. The caller holds the lock."""
         for backing in space.backings.values():
             if id(backing) not in self._held:
                 self._held[id(backing)] = backing.take()
 
     def drop(self) -> None:
-        """Release them."""
+        """Remove all references."""
         with self._lock:
             while self._held:
                 self._held.popitem()[1].drop()
@@ -118,7 +121,7 @@ class HeldPages:
 
 @dataclass(slots=True, eq=False)
 class CpuMapping:
-    """Where the driver mapped a part of a memory object."""
+    """A mapping of a part of a memory object into the driver's address space; `offset` is in bytes."""
 
     backing: Backing
     offset: int

@@ -1,6 +1,6 @@
-"""A model of incoherent caches: a second view of memory, as it was when read, and which work wrote since.
+"""A model of incoherent caches: what each cache read earlier, and which engine work has written since.
 
-Needs of its vendor who fills, reads and invalidates which cache, and when: those rules are the vendor's.
+The vendor decides which accesses fill, read and invalidate which cache.
 
 Next: `drivers.nv.emu.machine.caches`, NVIDIA's rules.
 """
@@ -24,33 +24,36 @@ _REMEMBERED = 64
 
 
 class Fill(NamedTuple):
-    """One reading that brought bytes into a cache."""
+    """One read that brought bytes into a cache."""
 
     number: int
-    """Readings and writings of a machine are counted together."""
+    """Position in the common sequence of reads and writes of a machine."""
     reader: str
 
 
 class Stale(NamedTuple):
-    """Where a cache holds something else than memory."""
+    """An address at which a cache holds another value than memory, and the read that cached it."""
 
     va: int
     fill: Fill
 
 
 Fills = tuple[tuple[Fill, int], ...]
-"""The latest last, each with a mask of the bytes that it brought and none has since."""
+"""Fills in order, the latest last; each with a mask of the bytes that no later fill has replaced."""
 
 
 class Changed(NamedTuple):
-    """What differs between a page and what is held of it."""
+    """The difference between a page of memory and its cached copy.
+
+    `bits` has 0xff for each byte that differs.
+    """
 
     page: int
     bits: int
     fills: Fills
 
     def first(self, mask: int) -> Stale | None:
-        """Return the first byte of a mask that differs."""
+        """Return the first byte that differs among those of a mask, or None."""
         hit = self.bits & mask
         if not hit:
             return None
@@ -63,15 +66,15 @@ class Changed(NamedTuple):
 class _Page:
     owner: object
     content: int = 0
-    """The bytes, as a number; only those that some fill covers mean anything."""
+    """The cached bytes as a little-endian integer; only bytes that a fill covers are valid."""
     fills: Fills = field(default=())
 
     def keep(self, mask: int) -> None:
-        """Hold no more than these bytes."""
+        """Drop all bytes outside a mask."""
         self.fills = tuple((fill, rest) for fill, old in self.fills if (rest := old & mask))
 
     def changed(self, page: int, low: int, now: bytes) -> Changed:
-        """Compare with what lies in memory from byte `low` of the page on."""
+        """Compare with `now`, the contents of memory from byte `low` of the page on."""
         held = 0
         for _, mask in self.fills:
             held |= mask
@@ -80,20 +83,20 @@ class _Page:
 
 
 class IncoherentCache:
-    """What one cache may hold, by address space and address, until it is invalidated or evicted."""
+    """The contents that one cache may hold, by address space and address, until invalidated or evicted."""
 
     def __init__(self, pages: int | None = None) -> None:
-        """`pages` is how many pages of 4 KiB are remembered; None is all."""
+        """Create an empty cache of at most `pages` pages of 4 KiB; None means no limit."""
         self._most = pages
         self._pages: dict[tuple[int, int], _Page] = {}
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Invalidate the whole cache."""
         self._pages.clear()
 
     def drop(self, space: int, va: int, size: int) -> None:
-        """Drop [va, va + size)."""
-        for page, low, high in cut(va, size):
+        """Invalidate [va, va + size) of an address space."""
+        for page, low, high in split_pages(va, size):
             known = self._pages.get((space, page))
             if known is not None:
                 known.keep(~_mask(low, high))
@@ -101,11 +104,11 @@ class IncoherentCache:
     def fill(
         self, space: int, va: int, data: bytes, fill: Fill, *, mask: bytes | None = None, owner: object = None
     ) -> None:
-        """Take what was read at `va`; `mask` has 0xff for each byte of it that was, without it all were.
+        """Cache `data`, which was read at `va`. `mask` has 0xff for each byte that was read; None means all.
 
-        Contents of another `owner` are dropped.
+        The page's contents of another `owner` are dropped first.
         """
-        for page, low, high in cut(va, len(data)):
+        for page, low, high in split_pages(va, len(data)):
             first = page * PAGE + low - va
             part = slice(first, first + high - low)
             got = _mask(low, high) if mask is None else int.from_bytes(mask[part], "little") << 8 * low
@@ -118,13 +121,13 @@ class IncoherentCache:
             known.fills += ((fill, got),)
             now = int.from_bytes(data[part], "little") << 8 * low
             known.content = (known.content & ~got) | (now & got)
-            self._pages[space, page] = known  # behind those that were filled before
+            self._pages[space, page] = known  # at the end: eviction takes the page filled longest ago
         while self._most is not None and len(self._pages) > self._most:
             del self._pages[next(iter(self._pages))]
 
     def stale(self, space: int, va: int, data: bytes) -> Stale | None:
-        """Return where what is held of [va, va + len(data)) first differs from what lies there now."""
-        for page, low, high in cut(va, len(data)):
+        """Return the first byte of [va, va + len(data)) whose cached value differs from `data`, or None."""
+        for page, low, high in split_pages(va, len(data)):
             known = self._pages.get((space, page))
             if known is not None:
                 first = page * PAGE + low - va
@@ -134,10 +137,10 @@ class IncoherentCache:
         return None
 
     def changed(self, space: int, read: Callable[[int, object], bytes | None]) -> dict[int, Changed]:
-        """Compare all that is held of a space with memory; returns the pages that differ, by number.
+        """Compare all cached pages of a space with memory; return those that differ, by page number.
 
-        `read` returns the page at an address, or None where it is no longer its owner's: that entry is
-        dropped.
+        `read` returns the page at an address, or None if it no longer belongs to the owner given; the cache
+        then drops that page.
         """
         out = {}
         for key, known in tuple(self._pages.items()):
@@ -160,35 +163,35 @@ class _Done(NamedTuple):
 
 
 class WriteLog:
-    """Finished engine work of one machine, numbered together with the readings that filled its caches."""
+    """Finished engine work of one machine, numbered in one sequence with the reads that filled its caches."""
 
     def __init__(self) -> None:
         self._done: deque[_Done] = deque(maxlen=_REMEMBERED)
         self._number = 0
 
-    def count(self) -> int:
-        """Return the number of a reading or writing, above those of all before it."""
+    def next_number(self) -> int:
+        """Return the next number of the sequence of reads and writes."""
         self._number += 1
         return self._number
 
-    def wrote(self, work: Work) -> None:
-        """Take note of engine work that is done."""
-        self._done.append(_Done(self.count(), work))
+    def record(self, work: Work) -> None:
+        """Record engine work that has finished."""
+        self._done.append(_Done(self.next_number(), work))
         forget_cells([one.work for one in self._done])
 
     def writer(self, mapping: Mapping | None, stale: Stale, running: Work | None) -> str:
-        """Return what wrote an address since it was read: `running` work, or the last that is remembered."""
+        """Describe what wrote an address after the stale read: `running` work or the latest recorded work."""
         if mapping is not None:
             since = [one.work for one in self._done if one.number > stale.fill.number]
             for work in (*([] if running is None else [running]), *reversed(since)):
-                name = work.wrote(mapping, stale.va)
+                name = work.writer_of(mapping, stale.va)
                 if name:
                     return name
-        return "no engine work that is remembered (so the host, as a rule)"
+        return "no recorded engine work (so usually the host)"
 
 
-def cut(va: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Cut a range into pages: number, its first byte and the one behind its last."""
+def split_pages(va: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield for each page of a range: its number, and the range's first and end byte within the page."""
     for page in range(va // PAGE, -(-(va + size) // PAGE)):
         yield page, max(va - page * PAGE, 0), min(va + size - page * PAGE, PAGE)
 

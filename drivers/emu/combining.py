@@ -1,13 +1,13 @@
-"""Host stores to write-combined memory: ring entries, and what they refer to, that no fence made visible.
+"""The check of fences for write-combined memory: ring entries and their targets must be fenced in order.
 
-The CPU holds such stores in write-combining buffers and drains them in any order, until a fence. Nothing is
-held back here: at each fence of the host the queue records what its ring holds, and checksums of what the
-entries refer to; the doorbell compares. So a missing fence is found where it is missing, whatever a real CPU
-would have done: entries, packets and arguments come before a fence, then the put index, then a fence, then
-the doorbell. Memory that is not write-combined needs none on x86. The doorbell page is uncached: nothing is
-needed behind it.
+The CPU holds stores to such memory in write-combining buffers and drains them in any order until a fence. The
+emulator does not delay stores. Instead, at each fence of the host the queue records the contents of its ring
+and checksums of what the entries refer to, and the doorbell compares. This finds a missing fence whatever a
+real CPU would have done. The required order: entries, packets and arguments; a fence; the put index; a fence;
+the doorbell. Memory that is not write-combined needs no fence on x86. The doorbell page is uncached and needs
+no fence after the store.
 
-Needs of its vendor a `CombinedRing`: which ring, where its put index is, what an entry refers to.
+The vendor supplies a `CombinedRing`: the ring, its put index, and the memory that an entry refers to.
 
 Next: `drivers.nv.emu.machine.combining`, NVIDIA's rings.
 """
@@ -27,27 +27,27 @@ class Part(NamedTuple):
     """Memory that a ring entry refers to."""
 
     name: str
-    """In words, as the subject of a sentence."""
+    """A noun phrase for messages, used as the subject of a sentence."""
     checksum: int | None
-    """Of what it holds now; None where it needs no fence."""
+    """Checksum of the current contents; None if the memory needs no fence."""
 
 
 class CombinedRing(Protocol):
-    """A ring as `Combining` needs it; any member may raise `QueueError` where its memory is not mapped."""
+    """A ring as `WriteCombining` reads it; any member may raise `QueueError` if its memory is not mapped."""
 
     @property
     def slots(self) -> int:
-        """How many entries it has."""
+        """The number of entries."""
         ...
 
     @property
     def put(self) -> int:
-        """The put index that memory holds now."""
+        """The put index in memory."""
         ...
 
     @property
     def put_name(self) -> str:
-        """What the vendor calls it."""
+        """The vendor's name of the put index, for messages."""
         ...
 
     @property
@@ -61,105 +61,105 @@ class CombinedRing(Protocol):
         ...
 
     def slot(self, number: int) -> int:
-        """Return what an entry holds now."""
+        """Return the raw value of an entry in memory."""
         ...
 
     def stale(self, number: int) -> int:
-        """Return what it held when the doorbell last covered it; 0 if it never did."""
+        """Return the value of the entry when a doorbell last covered it; 0 if none did."""
         ...
 
     def parts(self, number: int, raw: int) -> tuple[Part, ...]:
-        """Return what an entry that holds `raw` refers to: always the same parts in the same order."""
+        """Return the memory that an entry of value `raw` refers to; equal values give equal parts."""
         ...
 
 
-class _Seen(NamedTuple):
-    """What a fence found of a ring entry that the put index does not cover yet."""
+class _Fenced(NamedTuple):
+    """The state, at a fence, of a ring entry that the put index did not cover yet."""
 
     raw: int
     parts: tuple[Part, ...]
 
 
-class Combining:
-    """One queue's write-combined stores. Thread-safe: fences and doorbells come from any thread."""
+class WriteCombining:
+    """The fence check of one queue. Thread-safe: fences and doorbells come from any thread."""
 
     def __init__(self, ring: CombinedRing) -> None:
         self._ring = ring
         self._lock = threading.Lock()
         self._put = 0
         """The put index at the last fence."""
-        self._seen: dict[int, _Seen] = {}
-        """Slot -> what the last fence before the put index covered it found."""
-        self._late: str = ""
+        self._fenced: dict[int, _Fenced] = {}
+        """Slot -> its state at the last fence before the put index covered it."""
+        self._missing: str = ""
         self._open = True
 
     def close(self) -> None:
-        """Stop looking: the queue is freed, and its memory may be."""
+        """Stop reading the ring: the queue is freed, and its memory may be, too."""
         with self._lock:
             self._open = False
 
     def fence(self) -> None:
-        """Record what memory holds now: a fence of the host has made it visible."""
+        """Record the ring's state: a fence of the host has made all earlier stores visible."""
         with self._lock:
             if self._open:
                 try:
                     self._note()
                 except QueueError:
-                    return  # the ring is not mapped any more, which its next doorbell reports
+                    return  # the ring is unmapped; the next doorbell reports it
 
     def _note(self) -> None:
         ring, put = self._ring, self._ring.put
         if put >= ring.slots:
-            return  # which the doorbell refuses
+            return  # an invalid index, which the doorbell refuses
         if put != self._put:
             self._publish(put)
         slot, raw = put, ring.slot(put)
         while raw != ring.stale(slot):
-            self._seen[slot] = _Seen(raw, ring.parts(slot, raw))
+            self._fenced[slot] = _Fenced(raw, ring.parts(slot, raw))
             slot = (slot + 1) % ring.slots
             if slot == put:
                 break
             raw = ring.slot(slot)
 
-    def ring(self, first: int, put: int) -> str:
-        """Check the entries from `first` to `put` as the doorbell rings; return which fence is missing."""
+    def check_doorbell(self, first: int, put: int) -> str:
+        """Check the entries [first, put) at a doorbell; return a message on a missing fence, or ""."""
         ring = self._ring
         with self._lock:
-            seen_put, late = self._put, self._late
+            seen_put, missing = self._put, self._missing
             if put != self._put and not ring.put_combined:
                 self._publish(put)
-                late = self._late
-            self._late = ""
+                missing = self._missing
+            self._missing = ""
             self._put = put
             if ring.put_combined and put != seen_put:
-                late = late or (
+                missing = missing or (
                     f"no fence between the store of {ring.put_name} {put}, in write-combined memory, and the "
                     f"doorbell: the host may fetch up to {seen_put} only"
                 )
-            late = late or self._changed(first, put)
-            self._seen.clear()
-        return late
+            missing = missing or self._changed(first, put)
+            self._fenced.clear()
+        return missing
 
     def _publish(self, put: int) -> None:
-        """Check entries that the put index newly covers: what they refer to must have been fenced before."""
+        """Check the entries that the put index newly covers: a fence must precede the store of the index."""
         ring = self._ring
         if ring.combined:
             for slot in self._slots(self._put, put):
-                raw, seen = ring.slot(slot), self._seen.get(slot)
+                raw, seen = ring.slot(slot), self._fenced.get(slot)
                 if seen is None and raw == ring.stale(slot):
-                    break  # written again with what it held, or not at all: what fences found ends here too
+                    break  # unchanged since the last doorbell: fences recorded nothing from here on
                 if seen is None or raw != seen.raw:
-                    self._late = self._late or (
+                    self._missing = self._missing or (
                         f"no fence between the store of ring entry {slot}, in write-combined memory, and "
-                        f"that of {ring.put_name} {put}: the host may fetch what the slot held before"
+                        f"that of {ring.put_name} {put}: the host may fetch the old contents of the slot"
                     )
         self._put = put
 
     def _changed(self, first: int, put: int) -> str:
-        """Return what the entries refer to and was stored after the last fence."""
+        """Return a message on memory of the entries that was stored after the last fence, or ""."""
         ring = self._ring
         for slot in self._slots(first, put):
-            seen = self._seen.get(slot)
+            seen = self._fenced.get(slot)
             if seen is None:
                 continue
             for now, before in zip(ring.parts(slot, ring.slot(slot)), seen.parts, strict=True):

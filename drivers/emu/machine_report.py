@@ -1,6 +1,6 @@
-"""Findings of an emulated GPU about its driver: what sort, on which queue, and the error that stops it.
+"""Findings of an emulated GPU about its driver: kind, queue, and the error that stops the queue.
 
-Not here: what a kernel did wrong (`report`), the vendor's error codes.
+Not here: findings about a kernel (`report`), the vendor's error codes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 class Kind(enum.Enum):
-    """What sort of thing was found."""
+    """The kind of a finding."""
 
     MMU_FAULT = "mmu fault"
     HOST = "host"
@@ -20,7 +20,7 @@ class Kind(enum.Enum):
     LAUNCH = "launch"
     """A launch descriptor, constant bank or image that does not fit its kernel."""
     KERNEL = "kernel"
-    """A kernel did something wrong."""
+    """A fault that a kernel caused."""
     RACE = "race"
     """Work of two queues, or unbarriered work of one, accessed the same memory without order."""
     LIFETIME = "lifetime"
@@ -31,9 +31,9 @@ class Kind(enum.Enum):
     UNSUPPORTED = "unsupported"
     """Not emulated; hardware may support it."""
     DEFECT = "defect of the emulator"
-    """The emulator failed; the driver may be right."""
+    """The emulator failed; the driver may be correct."""
     ADVICE = "advice"
-    """Works, but the facts advise otherwise; stops nothing."""
+    """Works, but the documented facts advise otherwise; it stops nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +44,16 @@ class Report:
     message: str
     queue: str = ""
     code: int = 0
-    """The vendor's error code that the driver reads; 0 when no queue was stopped."""
+    """The vendor's error code that the driver reads; 0 if no queue was stopped."""
     code_name: str = "code"
-    """What the vendor calls such codes."""
+    """The vendor's name for such codes."""
     va: int | None = None
     at: str = ""
-    """The ring entry and command that were being executed."""
+    """The ring entry and command that the queue was executing."""
 
     @property
     def fatal(self) -> bool:
-        """Whether a driver must see it as a fault."""
+        """Whether the driver must observe the finding as a fault."""
         return self.kind is not Kind.ADVICE
 
     def __str__(self) -> str:
@@ -63,7 +63,10 @@ class Report:
 
 
 class QueueError(Exception):
-    """An error that stops a queue. A vendor's own errors derive from it and add its codes."""
+    """An error that stops a queue. A vendor's errors derive from it and add their codes.
+
+    `va` is the device address concerned, or None.
+    """
 
     def __init__(self, kind: Kind, message: str, *, va: int | None = None) -> None:
         super().__init__(message)

@@ -1,8 +1,7 @@
-"""Memory that an emulated device can reach: allocations by device address, and those freed of late.
+"""The memory map of an emulated device: live allocations by device address, and recently freed ones.
 
-Generated code checks every access against this map and turns device addresses into host addresses with it,
-so the two may differ. The last few hundred freed allocations are remembered, so that the report of a stray
-access names what used to be there.
+Generated code checks every access against this map and translates device addresses to host addresses with it.
+The last 512 freed allocations are kept: the report of an access to freed memory names them.
 
 Not here: the bytes (`backing`), the device's address space (`vaspace`), the generated checks
 (`drivers.emu.simt.addresses`).
@@ -25,12 +24,12 @@ from hcq.errors import UsageError
 
 _REMEMBERED = 512
 RACE_BYTES_PER_DWORD = 32
-"""A cell: who wrote last and when, who read last and when, then where each did it (see `shadow_global`)."""
+"""Size of a shadow cell: the last writer and reader, their times and instructions (see `shadow_global`)."""
 
 
 @dataclass(slots=True, eq=False)
 class Mapping:
-    """One allocation: [va, va + size) of the device lies at `host`."""
+    """One allocation: device addresses [va, va + size) are at host address `host`."""
 
     va: int
     size: int
@@ -38,15 +37,15 @@ class Mapping:
     label: str
     writable: bool = True
     tracked: bool = False
-    """Whether the CPU cannot write it, so that uninitialised reads can be reported."""
+    """Whether uninitialised reads can be reported, because the CPU cannot write the memory."""
     freed_at: str = ""
     initialised: mmap.mmap | memoryview | None = field(default=None, repr=False)
-    """A byte for each of its bytes, not 0 where it was written, and 64 bytes more."""
+    """One byte for each byte, nonzero where it was written, and 64 bytes of padding."""
     touched: mmap.mmap | None = field(default=None, repr=False)
 
     @property
     def end(self) -> int:
-        """The first address behind it."""
+        """The first address after the allocation."""
         return self.va + self.size
 
     def __str__(self) -> str:
@@ -55,7 +54,7 @@ class Mapping:
 
 
 class AddressSpace:
-    """A map of allocations, shared by everything that runs on one emulated device. Safe to use from several threads."""
+    """The allocations of one emulated device address space. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,7 +63,7 @@ class AddressSpace:
         self._freed: deque[Mapping] = deque(maxlen=_REMEMBERED)
         self._table: tuple[bool, bytes, tuple[Mapping, ...]] | None = None
         self.version = 0
-        """Another number whenever what is mapped has changed."""
+        """Incremented with every change of the map."""
 
     def map(
         self,
@@ -77,9 +76,9 @@ class AddressSpace:
         tracked: bool = False,
         initialised: memoryview | None = None,
     ) -> Mapping:
-        """Make [va, va + size) valid; it lies at `host`, by default at the same address. Overlap is a `UsageError`.
+        """Map [va, va + size) to host address `host`, by default the same address. Raises `UsageError` on overlap.
 
-        `initialised` is shared by all mappings of the same memory; a `tracked` one has its own.
+        `initialised` is shared by all mappings of the same memory; a `tracked` mapping gets its own.
         """
         if size <= 0:
             raise UsageError(f"cannot map {size} bytes at {va:#x}")
@@ -97,7 +96,7 @@ class AddressSpace:
         return mapping
 
     def unmap(self, va: int, *, freed_at: str = "") -> Mapping:
-        """Drop the allocation that starts at `va`; `freed_at` is where it was freed, for later reports."""
+        """Unmap the allocation that starts at `va`; `freed_at` says where, for reports. Raises `UsageError` if none does."""
         with self._lock:
             at = bisect.bisect_left(self._starts, va)
             if at == len(self._starts) or self._starts[at] != va:
@@ -119,28 +118,28 @@ class AddressSpace:
         return None
 
     def host(self, va: int, size: int) -> int:
-        """Return the host address of [va, va + size), which one allocation must hold; else `UsageError`."""
+        """Return the host address of [va, va + size). Raises `UsageError` unless one allocation holds all of it."""
         mapping = self.find(va, size)
         if mapping is None:
             raise UsageError(f"[{va:#x}, {va + size:#x}) is not mapped; nearest: {self.nearest(va)}")
         return mapping.host + va - mapping.va
 
     def read(self, va: int, size: int) -> bytes:
-        """Copy bytes out of device memory."""
+        """Copy `size` bytes from device memory. Raises `UsageError` as `host` does."""
         return ctypes.string_at(self.host(va, size), size)
 
     def write(self, va: int, data: bytes | bytearray | memoryview) -> None:
-        """Copy bytes into device memory."""
+        """Copy bytes into device memory. Raises `UsageError` as `host` does."""
         raw = bytes(data)
         ctypes.memmove(self.host(va, len(raw)), raw, len(raw))
 
     def nearest(self, va: int) -> str:
-        """Describe the live allocation nearest to an address, and a freed one that held it."""
+        """Describe the live allocation nearest to an address, and the last freed one that held it."""
         with self._lock:
             return self._nearest(va)
 
     def mappings(self) -> list[Mapping]:
-        """Return the live allocations by address."""
+        """Return the live allocations, sorted by address."""
         with self._lock:
             return list(self._mappings)
 
@@ -163,26 +162,28 @@ class AddressSpace:
         return found or "no memory is mapped"
 
     def table(self, *, shadows: bool = False) -> bytes:
-        """Return the map as generated code reads it, sorted by address."""
+        """Return the map as packed `MAP_ENTRY` records, sorted by address, for generated code."""
         return self.snapshot(shadows=shadows)[0]
 
     def snapshot(self, *, shadows: bool = False) -> tuple[bytes, tuple[Mapping, ...]]:
-        """Return `table` and the allocations in it; the shadows that it points to live as long as these."""
+        """Return `table` and the allocations in it; the caller keeps these while it uses the shadows in the table."""
         with self._lock:
             if self._table is None or self._table[0] != shadows:
                 raw = b"".join(self._entry(m, shadows) for m in self._mappings)
                 self._table = (shadows, raw, tuple(self._mappings))
             return self._table[1:]
 
-    def forget_parties(self) -> None:
-        """Clear the records of accesses: races are checked within one launch."""
+    def clear_accesses(self) -> None:
+        """Clear the access records of all allocations: races are checked within one launch."""
         for mapping in self.mappings():
             if mapping.touched is not None:
-                mapping.touched.madvise(mmap.MADV_DONTNEED)  # zeros again, at the price of the pages in use
+                mapping.touched.madvise(
+                    mmap.MADV_DONTNEED
+                )  # reads as zeros; the cost depends on resident pages only
 
     @staticmethod
     def touched_pages(mapping: Mapping) -> bytes:
-        """Return a byte for each page of an allocation's `touched`: the low bit is set where it may hold anything."""
+        """Return one byte for each page of an allocation's `touched`; the low bit is set if the page is resident."""
         memory = mapping.touched
         if memory is None:
             return b""
@@ -193,9 +194,9 @@ class AddressSpace:
         return pages.raw
 
     def mark_initialised(self, va: int, size: int, states: bytes = b"") -> None:
-        """Record that [va, va + size) was written by something other than a kernel.
+        """Mark [va, va + size) as written by something other than a kernel.
 
-        `states` selects the bytes, where it is not 0; all if empty. A written byte stays so.
+        `states` has one byte for each, nonzero where it was written; empty means all. Bytes are never unmarked.
         """
         mapping = self.find(va, size)
         if mapping is not None and mapping.initialised is not None:
@@ -208,7 +209,7 @@ class AddressSpace:
                 shadow[at : at + size] = b"\1" * size
 
     def states(self, va: int, size: int) -> bytes:
-        """Return for each byte of [va, va + size), in one allocation, whether it was written."""
+        """Return one byte for each byte of [va, va + size), in one allocation; nonzero if it was written."""
         mapping = self.find(va, size)
         if mapping is None or mapping.initialised is None:
             return b"\1" * size
@@ -229,12 +230,12 @@ class AddressSpace:
 
 
 def fresh_shadow(size: int) -> mmap.mmap:
-    """Return what `Mapping.initialised` is for memory that was never written."""
+    """Return a `Mapping.initialised` for `size` bytes that were never written."""
     return _pages(size + 64)
 
 
 def _pages(size: int) -> mmap.mmap:
-    """Return zeroed private pages: a forked child gets its own copy, as of the memory that they describe."""
+    """Return zeroed private pages; a forked child gets its own copy."""
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
 
 

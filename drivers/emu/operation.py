@@ -1,6 +1,6 @@
 """Engine work in flight, and the outcomes of one step of a queue.
 
-Not here: the order of the steps (`scheduler`), what the work does, which is the vendor's
+Not here: the order of the steps (`scheduler`); the work itself, which the vendor supplies
 (`drivers.nv.emu.engines.channel`).
 """
 
@@ -20,45 +20,45 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """Engine work in flight. Its vendor supplies `run`, the engine's name and the texts."""
+    """Engine work in flight. The vendor supplies `run`, the engine's name and the descriptions."""
 
     run: Callable[[], Iterator[SlicedLaunch] | None]
-    """Does the work; a grid is done in steps, each ended by what it yields."""
+    """Does the work at once and returns None, or returns an iterator that does one step for each item."""
     engine: str
     ordered: bool
-    """It waits for everything of its engine that was put in flight before it."""
+    """Whether it waits for all earlier work of its engine."""
     what: str
     at: str
     work: Work
-    """What it is ordered behind, and what it touches."""
+    """Its vector clock and the memory that it accesses, for the race check."""
     steps: Iterator[SlicedLaunch] | None = None
-    """What is left of it, once begun."""
+    """The remaining steps, once it has begun."""
     slice: SlicedLaunch | None = None
-    """The launch that it last stood at."""
+    """The launch that the last step advanced."""
 
     @property
-    def away(self) -> bool:
-        """Whether it runs without the queue, which cannot do anything for it now."""
-        return self.slice is not None and self.slice.away
+    def in_background(self) -> bool:
+        """Whether it runs on other threads now, so that a step of the queue cannot advance it."""
+        return self.slice is not None and self.slice.in_background
 
     def advance(self) -> bool:
-        """Do the next step; returns whether that was the last."""
+        """Do the next step; return whether the work is complete."""
         if self.steps is None:
             self.steps = self.run()
         self.slice = None if self.steps is None else next(self.steps, None)
         return self.slice is None
 
     def abandon(self) -> None:
-        """Stop in the middle and release what it holds."""
+        """Stop unfinished work and release what it holds."""
         if isinstance(self.steps, Generator):
             self.steps.close()
 
 
 class Outcome(enum.Enum):
-    """What a step of a queue came to."""
+    """The result of one step of a queue."""
 
     PROGRESS = enum.auto()
     SLICE = enum.auto()
-    """A kernel ran on and is not over."""
+    """A kernel ran for a slice and is not complete."""
     BLOCKED = enum.auto()
     IDLE = enum.auto()

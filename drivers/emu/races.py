@@ -1,12 +1,13 @@
-"""Races between queues: two pieces of engine work access the same memory, one writes, nothing orders them.
+"""Races between queues: two pieces of engine work access the same memory, one of them writes, without order.
 
-Work of different queues, and unbarriered work of one, is ordered by semaphores (`releases`), by waits for
-idle, and by a doorbell that rang after a release which its ringer may have seen. The order is happens-before,
-kept as vector clocks. A kernel's accesses are those of the shadows that the SIMT engine keeps for each dword,
-a copy's are its ranges. Atomics and strong accesses do not race with each other.
+Three things order work of different queues, and unbarriered work of one queue: semaphores (`releases`), waits
+for idle, and a doorbell that the host writes after it may have observed a release. The order is
+happens-before, represented by vector clocks. The accesses of a kernel come from the shadows that the SIMT
+engine keeps for each dword; those of a copy are its ranges. Atomics and strong accesses do not race with each
+other.
 
-Needs of its vendor one `Work` for each piece of engine work: its clock when it began (`Known`), and what it
-touched. Checked only where the machine's sanitizers include races.
+The vendor creates one `Work` for each piece of engine work, with its `VectorClock` at the start and the
+memory that it accesses. The check runs only if the machine's sanitizers include races.
 
 Not here: races inside one launch (`drivers.emu.sanitizers`).
 """
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from drivers.emu.memory import AddressSpace, Mapping
-    from drivers.emu.releases import Known, Stream
+    from drivers.emu.releases import Stream, VectorClock
 
 _REMEMBERED = 64
 _MOST_CELLS = 1024
-"""Chunks of cells kept of finished work; reports of older work name no instruction."""
+"""Chunks of cells kept for finished work; reports on older work do not name an instruction."""
 _NONZERO = bytes([0] + [1] * 255)
 _TOP = bytes(value >> 7 for value in range(256))
 _RESIDENT = bytes(value & 1 for value in range(256))
 DWORDS = 4096
-"""Dwords of an allocation that are looked at together: a chunk."""
+"""Dwords in a chunk, the unit in which accesses are recorded."""
 CELL_BYTES = RACE_BYTES_PER_DWORD
 _SHADOW = DWORDS * CELL_BYTES
 _PARTY_OF = {"stored": "storer", "read": "reader", "atomic": "writer", "polled": "reader"}
@@ -45,7 +46,10 @@ _NONE, _ALL = bytes(DWORDS), b"\1" * DWORDS
 
 
 class Touched(NamedTuple):
-    """The dwords of a chunk that were read, stored to, written by atomics and strong stores, polled."""
+    """One byte for each dword of a chunk, 1 if it was read, stored to, changed by a strong write, or polled.
+
+    Strong writes are atomics and strong stores. Polling is reading by strong loads.
+    """
 
     read: bytes
     stored: bytes
@@ -54,38 +58,42 @@ class Touched(NamedTuple):
 
 
 class Observer(Protocol):
-    """What else takes the shadows of a kernel's accesses, as a model of caches does."""
+    """A second consumer of a kernel's accesses, such as a model of caches."""
 
     def add(self, mapping: Mapping, chunk: int, seen: Touched, raw: bytes) -> None:
-        """Take a chunk of an allocation: what was touched, and the raw cells."""
+        """Process one chunk of an allocation: the dwords accessed, and the raw shadow cells."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """A piece of engine work: its vector clock when it began, and the dwords that it touched."""
+    """A piece of engine work: its vector clock at the start, and the dwords that it accessed."""
 
     stream: Stream
     number: int
     name: str
-    known: Known
+    known: VectorClock
     touched: dict[tuple[int, int], tuple[Mapping, Touched]] = field(default_factory=dict)
-    """By identity of the allocation and number of the chunk."""
+    """(id of the allocation, number of the chunk) -> the allocation and the dwords accessed."""
     cells: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    """The same of what the engine's shadows hold, for a kernel."""
+    """The same keys -> raw shadow cells; filled for kernels only."""
     locate: Callable[[int, int, int], str] | None = None
-    """Return in words where a kernel did something, given instruction, workgroup and thread."""
+    """Describes a place in a kernel, given the numbers of instruction, workgroup and thread; None for other
+    work."""
 
-    def after(self, other: Work) -> bool:
-        """Return whether the other happens before this."""
+    def happens_after(self, other: Work) -> bool:
+        """Return whether `other` happens before this work."""
         return other.number <= self.known.get(other.stream, 0)
 
-    def done(self) -> Known:
-        """Return the vector clock once it is done."""
+    def end_clock(self) -> VectorClock:
+        """Return the vector clock at the end of this work."""
         return self.known | {self.stream: self.number}
 
     def touch(self, mapping: Mapping, va: int, size: int, *, write: bool) -> None:
-        """Note an access to [va, va + size), whole dwords only: neighbours may rightly share one."""
+        """Record an access to the whole dwords of [va, va + size).
+
+        A partly covered dword is left out: two pieces of work may access different bytes of it.
+        """
         first, last = -(-(va - mapping.va) // 4), (va + size - mapping.va) // 4
         for chunk in range(first // DWORDS, -(-last // DWORDS)):
             low, high = max(first - chunk * DWORDS, 0), min(last - chunk * DWORDS, DWORDS)
@@ -95,14 +103,17 @@ class Work:
             self.add(mapping, chunk, Touched(_NONE, mask) if write else Touched(mask, _NONE))
 
     def add(self, mapping: Mapping, chunk: int, more: Touched) -> None:
-        """Note more of an allocation."""
+        """Record more accesses to a chunk of an allocation."""
         key = (id(mapping), chunk)
         _, old = self.touched.get(key, (mapping, None))
         merged = more if old is None else Touched(*map(_or, old, more))
         self.touched[key] = (mapping, merged)
 
-    def wrote(self, mapping: Mapping, va: int) -> str:
-        """Return who wrote the dword at an address, as `where` does; nothing if this work did not."""
+    def writer_of(self, mapping: Mapping, va: int) -> str:
+        """Describe the write of this work to the dword at an address, as `where` does.
+
+        "" if it wrote none.
+        """
         key, dword = _cell(mapping, va)
         known, seen = self.touched.get(key, (None, None))
         if known is not mapping or seen is None:
@@ -112,12 +123,12 @@ class Work:
                 return self.where(key, dword, how)
         return ""
 
-    def reads(self, mapping: Mapping, va: int) -> str:
-        """Return its name, and for a kernel the instruction and thread that read the dword at an address."""
+    def reader_of(self, mapping: Mapping, va: int) -> str:
+        """Describe the read of this work from the dword at an address, as `where` does."""
         return self.where(*_cell(mapping, va), "read")
 
     def where(self, key: tuple[int, int], dword: int, how: str) -> str:
-        """Return its name, and for a kernel the instruction and thread that touched a dword last."""
+        """Return the name of this work; for a kernel, with instruction and thread of the last such access."""
         raw = self.cells.get(key, b"")
         place = _word(raw, dword, RACE_CELL[_PLACE_OF[how]])
         if not place or self.locate is None:
@@ -128,37 +139,37 @@ class Work:
 
 
 class Races:
-    """The race detector of one machine: compares finished work with the last pieces of work before it."""
+    """The race detector of one machine: it compares finished work with the last 64 pieces before it."""
 
     def __init__(self) -> None:
         self._done: deque[Work] = deque(maxlen=_REMEMBERED)
         self.releases = RELEASES
-        self._gone: set[int] = set()
+        self._freed: set[int] = set()
 
-    def judge(self, work: Work) -> str:
-        """Take note of work that is done; returns the race it was in, or nothing."""
+    def check(self, work: Work) -> str:
+        """Record work that has finished; return a description of its race, or ""."""
         for other in self._done:
-            if not work.after(other):
+            if not work.happens_after(other):
                 for text in _conflicts(work, other):
                     return text
         self._done.append(work)
         forget_cells(self._done)
         return ""
 
-    def gone(self, queue: int) -> None:
-        """Drop the work of a freed queue."""
+    def drop_queue(self, queue: int) -> None:
+        """Drop the work of a queue that is freed."""
         self._done = deque((one for one in self._done if one.stream[0] != queue), _REMEMBERED)
-        self._gone.add(queue)
-        self.releases.gone(queue)
+        self._freed.add(queue)
+        self.releases.drop_queue(queue)
 
     def close(self) -> None:
-        """Drop the releases of freed queues."""
-        self.releases.forget(self._gone)
-        self._gone.clear()
+        """Drop the semaphore words that only freed queues of this machine released."""
+        self.releases.forget(self._freed)
+        self._freed.clear()
 
 
 def forget_cells(works: Collection[Work]) -> None:
-    """Drop the cells of the oldest work above a total number."""
+    """Drop the cells of the oldest work until at most `_MOST_CELLS` chunks are kept."""
     kept = sum(len(one.cells) for one in works)
     for old in works:
         if kept <= _MOST_CELLS:
@@ -167,8 +178,11 @@ def forget_cells(works: Collection[Work]) -> None:
         old.cells.clear()
 
 
-def note_kernel(work: Work, memory: AddressSpace, observer: Observer | None = None) -> None:
-    """Note what the launch at hand has touched so far, from the engine's shadows; `observer` takes it too."""
+def record_kernel(work: Work, memory: AddressSpace, observer: Observer | None = None) -> None:
+    """Record from the engine's shadows what the current launch has accessed so far.
+
+    Also pass it to `observer`.
+    """
     for mapping in memory.mappings():
         pages = memory.touched_pages(mapping).translate(_RESIDENT)
         page = pages.find(1)
@@ -185,14 +199,14 @@ def note_kernel(work: Work, memory: AddressSpace, observer: Observer | None = No
 
 
 def _seen(raw: bytes) -> Touched:
-    """Return the dwords touched according to a chunk's cells."""
+    """Return the accesses that the cells of a chunk record."""
     read, stored, atomic = (_some(raw, RACE_CELL[name]) for name in ("read_at", "stored_at", "atomic_at"))
     strongly = raw[RACE_CELL["reader"] + 3 :: CELL_BYTES].translate(_TOP)
     return Touched(_minus(read, strongly), stored, atomic, _and(read, strongly))
 
 
 def _cell(mapping: Mapping, va: int) -> tuple[tuple[int, int], int]:
-    """Return the key of a chunk and the number of a dword in it."""
+    """Return the key of the chunk that holds an address, and the number of the dword in it."""
     chunk, dword = divmod((va - mapping.va) // 4, DWORDS)
     return (id(mapping), chunk), dword
 
@@ -203,7 +217,7 @@ def _word(raw: bytes, dword: int, at: int) -> int:
 
 
 def _some(raw: bytes, at: int) -> bytes:
-    """Return 1 for each dword whose word at `at` of its cell is not 0."""
+    """Return one byte for each dword: 1 if the word at offset `at` of its cell is not 0."""
     columns = [raw[at + byte :: CELL_BYTES] for byte in range(4)]
     whole = columns[0]
     for column in columns[1:]:
@@ -234,11 +248,11 @@ _PAIRS = (
     ("stored", "polled"),
     ("polled", "stored"),
 )
-"""What one does and the other did that cannot go unordered."""
+"""Pairs of accesses, of the later and of the earlier work, that need an order."""
 _VERBS = {
     "stored": ("writes", "wrote"),
     "read": ("reads", "read"),
-    "atomic": ("works atomically on", "worked atomically on"),
+    "atomic": ("atomically updates", "atomically updated"),
     "polled": ("polls", "polled"),
 }
 
@@ -256,5 +270,5 @@ def _conflicts(work: Work, other: Work) -> Iterator[str]:
                 va = mapping.va + 4 * (key[1] * DWORDS + dword)
                 yield (
                     f"{work.where(key, dword, now)} {_VERBS[now][0]} what {other.where(key, dword, then)} "
-                    f"{_VERBS[then][1]}, and nothing is between them: first at {va:#x}, in {mapping}"
+                    f"{_VERBS[then][1]}, and nothing orders them: first at {va:#x}, in {mapping}"
                 )

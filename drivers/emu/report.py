@@ -1,4 +1,4 @@
-"""Findings about an emulated kernel: faults, which end it, and findings of the sanitizers, which do not.
+"""Findings about an emulated kernel: faults, which end the kernel, and sanitizer findings, which do not.
 
 Not here: findings about the driver (`machine_report`), the records that generated code writes
 (`report_records`).
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 class ReportKind(enum.IntEnum):
-    """What was found. The first group ends the kernel; the second is reported by the opt-in sanitizers."""
+    """The kind of a finding. Kinds below SHARED_RACE end the kernel; the others come from optional sanitizers."""
 
     OUT_OF_BOUNDS = 1
     MISALIGNED = 2
@@ -38,12 +38,12 @@ class ReportKind(enum.IntEnum):
 
     @property
     def fatal(self) -> bool:
-        """Whether the kernel is ended by it."""
+        """Whether the finding ends the kernel."""
         return self < ReportKind.SHARED_RACE
 
     @property
     def text(self) -> str:
-        """The kind in words."""
+        """The kind as text."""
         return _TEXTS[self]
 
 
@@ -59,26 +59,26 @@ _TEXTS = {
     ReportKind.DIVERGENT_BARRIERS: "lanes of one warp wait at different barriers",
     ReportKind.BAD_BARRIER: "barrier number or thread count that does not exist",
     ReportKind.BAD_BRANCH_INDEX: "branch index outside its table",
-    ReportKind.HANG: "kernel made no end in time",
+    ReportKind.HANG: "kernel did not end in time",
     ReportKind.BAD_MBARRIER: "mbarrier used in a state it cannot be in",
     ReportKind.ABSENT_LANE: "warp operation names lanes that do not take part",
-    ReportKind.BAD_MATRIX: "matrix operation with lanes off, or with unequal copies of an operand",
+    ReportKind.BAD_MATRIX: "matrix operation with inactive lanes, or with unequal copies of an operand",
     ReportKind.SHARED_RACE: "race in shared memory",
     ReportKind.GLOBAL_RACE: "race between workgroups",
     ReportKind.UNINITIALISED: "read of uninitialized memory",
-    ReportKind.PARTIAL_BARRIER: "barrier reached by a part of the warp",
+    ReportKind.PARTIAL_BARRIER: "barrier reached by only part of the warp",
     ReportKind.COPY_IN_FLIGHT: "memory of an asynchronous copy used before it was waited for",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One finding: which instruction of which kernel, which thread, which address, and what lies nearest."""
+    """One finding: kernel, instruction, thread, address, and the allocation nearest to the address."""
 
     kind: ReportKind
     kernel: str
     line: int
-    """Line of the kernel's text (PTX line, or byte offset of machine code)."""
+    """The PTX line, or the byte offset in machine code."""
     instruction: str
     block: tuple[int, int, int]
     thread: tuple[int, int, int]
@@ -87,9 +87,9 @@ class Report:
     address: int | None
     size: int
     nearest: str
-    """The allocation nearest to the address, in words."""
+    """A description of the allocation nearest to the address."""
     other: str = ""
-    """The other party, for races."""
+    """A description of the other party of a race; "" for other kinds."""
 
     def __str__(self) -> str:
         where = (
@@ -103,8 +103,8 @@ class Report:
         return text + (f"; against {self.other}" if self.other else "")
 
 
-class EmulatedFault(Exception):  # noqa: N818 - a fault is what the hardware calls it
-    """A kernel was ended by the emulated device; `report` is the reason."""
+class EmulatedFault(Exception):  # noqa: N818 - the hardware's term is fault
+    """The emulated device ended a kernel; `report` is the reason."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(str(report))

@@ -1,4 +1,4 @@
-"""The records in which generated code reports, turned into `Report`s with text.
+"""The decoder of the report records that generated code writes; it returns `Report`s.
 
 Not here: writing the records (`drivers.emu.simt.findings`), the reports (`report`).
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def decode(program: Program, work: Work, memory: AddressSpace, raw: bytes) -> list[Report]:
-    """Return what generated code reported, each kind once an instruction."""
+    """Return the reports in the buffer `raw`, at most one of each kind for an instruction."""
     (count,) = struct.unpack_from("<I", raw)
     lanes = program.engine.settings.lanes
     found: dict[tuple[int, int], Report] = {}
@@ -83,7 +83,7 @@ def _other(kind: ReportKind, other: int, work: Work, program: Program) -> str:
 
 
 def hang(program: Program, timeout_s: float) -> Report:
-    """Return the report of a kernel that was ended because it took too long."""
+    """Return the report of a kernel that was ended after `timeout_s` seconds."""
     return Report(
         kind=ReportKind.HANG,
         kernel=program.translation.name,
@@ -99,5 +99,5 @@ def hang(program: Program, timeout_s: float) -> Report:
 
 
 def unflatten(flat: int, shape: Sequence[int]) -> tuple[int, int, int]:
-    """Return the place of a block or a thread, given by its number."""
+    """Return the (x, y, z) index of a workgroup or thread from its flat number; x varies fastest."""
     return flat % shape[0], flat // shape[0] % shape[1], flat // shape[0] // shape[1]

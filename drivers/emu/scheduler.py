@@ -1,10 +1,10 @@
 """The command processor of an emulated machine: queues take turns on one thread, in a seeded order.
 
-Nothing runs inside the doorbell's write. A queue that waits for a semaphore is tried again when anything
-moved, and at intervals, because the host may write the semaphore. Deadlocks are looked for at a standstill
-only: that reads whole rings.
+Nothing runs inside the store to a doorbell. A queue that waits for a semaphore is retried after any progress,
+and at intervals, because the host may write the semaphore. Deadlock detection reads whole rings, so it runs
+only when no queue progresses.
 
-Not here: what a step of a queue does, which is the vendor's; who waits for whom (`waits`).
+Not here: the work of a step, which the vendor defines; the wait graph (`waits`).
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _ASK_AGAIN_S = 0.0005
+"""The first interval between retries of blocked queues; it doubles up to `_SLOWEST_S`."""
 _SLOWEST_S = 0.01
 _STILL_S = 0.015
-"""How long nothing but kernels has moved when waits are looked at."""
+"""Time without progress, other than of kernels, after which waits are checked for deadlock."""
 _MOST_STEPS = 6
 
 
 class Queue(Protocol):
-    """What the scheduler needs of a queue."""
+    """A queue as the scheduler uses it."""
 
     @property
     def yielded(self) -> bool:
-        """Whether the last step requested a turn of another queue."""
+        """Whether the last step requested that another queue run next."""
         ...
 
     @property
     def stuck(self) -> bool:
-        """Whether it can do nothing but wait for a semaphore."""
+        """Whether it can only wait for a semaphore."""
         ...
 
     @property
     def computing(self) -> bool:
-        """Whether nothing is left to do but to run kernels on."""
+        """Whether it can only continue kernels that are in flight."""
         ...
 
     def step(self) -> Outcome:
-        """Execute one operation in flight, or one command; may raise what `Machine.failed` takes."""
+        """Execute one operation in flight, or one command. An exception is passed to `Machine.failed`."""
         ...
 
 
@@ -54,7 +55,7 @@ Q = TypeVar("Q", bound=Queue)
 
 
 class Machine(Protocol[Q]):
-    """What the scheduler needs of a machine. Methods are called with the lock held, `pending` without."""
+    """A machine as the scheduler uses it. Methods are called with the lock held, except `pending`."""
 
     @property
     def lock(self) -> AbstractContextManager[object]:
@@ -62,30 +63,30 @@ class Machine(Protocol[Q]):
         ...
 
     def pending(self) -> Sequence[Q]:
-        """Return the queues that have work left, enabled or not."""
+        """Return the queues that have work left, whether or not they are enabled."""
         ...
 
     def runnable(self) -> list[Q]:
-        """Return those of them that may run, in an order that does not depend on time."""
+        """Return the pending queues that may run, in a deterministic order."""
         ...
 
     def failed(self, queue: Q, error: Exception) -> None:
-        """Stop a queue whose step raised."""
+        """Stop a queue whose step raised `error`."""
         ...
 
-    def hopeless(self, stuck: Sequence[Q]) -> Mapping[Q, str]:
-        """Return which queues wait for what can never come, and why; changes nothing."""
+    def endless_waits(self, stuck: Sequence[Q]) -> Mapping[Q, str]:
+        """Return the queues whose wait can never end, each with the reason; change nothing."""
         ...
 
     def hung(self, queue: Q, why: str) -> None:
-        """Stop a queue whose wait never ends."""
+        """Stop a queue whose wait never ends, for the reason `why`."""
         ...
 
 
 class Scheduler(Generic[Q]):
     """The command processor of one machine. Its thread starts at the first doorbell and ends at `close`.
 
-    Thread-safe. An exception of a step stops its queue, never the thread.
+    Thread-safe. An exception in a step stops its queue, never the thread.
     """
 
     def __init__(self, machine: Machine[Q], rng: random.Random, *, thread_name: str) -> None:
@@ -97,16 +98,17 @@ class Scheduler(Generic[Q]):
         self._thread_name = thread_name
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._judged = False
-        """Whether waits were looked at since anything moved or rang; what the host stores changes none."""
+        self._checked = False
+        """Whether waits were checked since the last progress or doorbell. Stores of the host do not reset
+        it."""
 
     @property
     def running(self) -> bool:
-        """Whether its thread was started and not ended."""
+        """Whether the thread has been started and not ended."""
         return self._thread is not None
 
-    def rung(self) -> None:
-        """Take note of a doorbell, whose queue has taken its new entries; returns at once."""
+    def doorbell_rung(self) -> None:
+        """Wake the thread after a doorbell whose queue has read its new entries; return at once."""
         with self._wake:
             self._rang = True
             self._start()
@@ -118,12 +120,12 @@ class Scheduler(Generic[Q]):
             self._thread.start()
 
     def wake(self) -> None:
-        """Look again: something outside changed."""
+        """Retry blocked queues now, because state outside the scheduler changed."""
         with self._wake:
             self._wake.notify()
 
     def close(self) -> None:
-        """End the thread after the step at hand; `resume` or the next doorbell starts another."""
+        """End the thread after its current step; `resume` or the next doorbell starts a new one."""
         with self._wake:
             thread, self._thread = self._thread, None
             self._closed = True
@@ -133,7 +135,10 @@ class Scheduler(Generic[Q]):
         self._closed = False
 
     def resume(self) -> None:
-        """Run the remaining work after `close`; in a forked child too, which has no other threads."""
+        """Run the remaining work after `close`.
+
+        A forked child calls it, too, because it has no other threads.
+        """
         with self._wake:
             if self._machine.pending():
                 self._start()
@@ -150,10 +155,10 @@ class Scheduler(Generic[Q]):
                 outcome = self._turn()
                 if outcome is Outcome.PROGRESS or rang:
                     pause, still_since = _ASK_AGAIN_S, time.monotonic()
-                    self._judged = False
+                    self._checked = False
                     continue
-                if not self._judged and time.monotonic() - still_since >= _STILL_S:
-                    self.judge()
+                if not self._checked and time.monotonic() - still_since >= _STILL_S:
+                    self.check_waits()
             if outcome is Outcome.SLICE:
                 continue
             with self._wake:
@@ -162,7 +167,7 @@ class Scheduler(Generic[Q]):
             pause = min(pause * 2, _SLOWEST_S)
 
     def _turn(self) -> Outcome:
-        """Let one queue run a little."""
+        """Run a few steps of one queue, chosen at random among those that are not blocked."""
         busy = self._machine.runnable()
         self._rng.shuffle(busy)
         for queue in busy:
@@ -172,12 +177,12 @@ class Scheduler(Generic[Q]):
         return Outcome.BLOCKED if busy else Outcome.IDLE
 
     def _advance(self, queue: Q) -> Outcome:
-        """Run a few steps of a queue; returns the most that they came to."""
+        """Run a few steps of a queue; return PROGRESS if any made progress, else the last outcome."""
         moved = Outcome.BLOCKED
         for _ in range(self._rng.randint(1, _MOST_STEPS)):
             try:
                 outcome = queue.step()
-            except Exception as error:  # noqa: BLE001 - else the thread ends, and no waiter gets an error
+            except Exception as error:  # noqa: BLE001 - otherwise the thread ends and no waiter gets an error
                 self._machine.failed(queue, error)
                 return Outcome.PROGRESS
             if outcome is Outcome.SLICE:
@@ -189,19 +194,19 @@ class Scheduler(Generic[Q]):
                 break
         return moved
 
-    def judge(self) -> None:
-        """Stop the queues whose waits never end, if the machine stands still.
+    def check_waits(self) -> None:
+        """Stop the queues whose waits never end, if no queue of the machine can progress.
 
-        Called with the machine's lock. A queue that can move, or whose doorbell was just written, may still
-        release what others wait for: then it is too early.
+        The caller holds the machine's lock. Nothing is stopped while a queue can progress or a doorbell has
+        just been written: such a queue may still release what others wait for.
         """
         busy = self._machine.runnable()
         if not all(queue.stuck or queue.computing for queue in busy):
             return
-        found = self._machine.hopeless([queue for queue in busy if queue.stuck])
+        found = self._machine.endless_waits([queue for queue in busy if queue.stuck])
         with self._wake:
             if self._rang:
                 return
-        self._judged = True
+        self._checked = True
         for queue, why in found.items():
             self._machine.hung(queue, why)

@@ -1,6 +1,6 @@
 """A fair reentrant lock for the state of an emulated machine.
 
-It depends on no vendor. Next: `scheduler`, which takes turns under it.
+Vendor-neutral. Next: `scheduler`, whose thread takes it for each turn.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import threading
 
 
 class TurnLock:
-    """A reentrant lock: a thread that waits gets it before its last holder does again.
+    """A reentrant lock that a waiting thread gets before the previous holder can take it again.
 
-    The scheduler's thread takes it over and over; calls of the driver, on other threads, take it between two
+    The scheduler's thread takes it continuously; calls of the driver on other threads get it between two
     steps.
     """
 

@@ -1,6 +1,7 @@
-"""Which launch has the shadows of global memory: races and loads are recorded of one launch at a time.
+"""Turns of launches at the shadows of global memory, which record the accesses of one launch at a time.
 
-A launch that waits for its turn takes over between slices, because the one that has it may wait for that one.
+A waiting launch gets the shadows between two slices of the current one, because the current launch may itself wait
+for the waiting one.
 Not here: the shadows (`drivers.emu.sanitizers.shadow_global`), slices (`drivers.emu.simt.slices`).
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drivers.emu.races import note_kernel
+from drivers.emu.races import record_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,52 +20,52 @@ if TYPE_CHECKING:
     from drivers.emu.simt.slices import SlicedLaunch
 
 _SLICES = 8
-"""Slices of a launch before another that waits takes over the shadows."""
+"""Slices of a launch after which a waiting launch gets the shadows."""
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """The time in which one launch has the shadows; another that waits takes them over between slices."""
+    """The turn of one launch, during which the shadows record its accesses."""
 
     launch: SlicedLaunch
     work: Work
     memory: AddressSpace
     observer: Observer | None
-    """What else takes the shadows."""
+    """A second consumer of the accesses, or None."""
     slices: int = 0
 
     def begin(self) -> None:
-        """Take the shadows."""
+        """Start the turn: clear the shadows."""
         self.slices = 0
-        self.memory.forget_parties()
+        self.memory.clear_accesses()
 
     def over(self) -> bool:
-        """Give the shadows away if it is time, and note what the launch did so far.
+        """End the turn if it is long enough and no slice runs; record the accesses so far; return whether it ended.
 
-        Races between workgroups before and after are then not seen.
+        Races between accesses before and after the end of the turn are not detected.
         """
-        if self.slices < _SLICES or self.launch.away:
+        if self.slices < _SLICES or self.launch.in_background:
             return False
         self.note()
         return True
 
     def note(self) -> None:
-        """Note what the launch did so far."""
-        note_kernel(self.work, self.memory, self.observer)
+        """Record the accesses of the launch so far."""
+        record_kernel(self.work, self.memory, self.observer)
 
 
 class Turns:
-    """Runs the launches of one machine; those with a `Turn` have the shadows one at a time."""
+    """The launches of one machine. A launch with a `Turn` runs only while it has the shadows."""
 
     def __init__(self, turns: int, patience_s: float) -> None:
-        """`turns` of workgroups and `patience_s` are those of a slice (`SlicedLaunch.advance`)."""
+        """`turns` and `patience_s` are the arguments of `SlicedLaunch.advance` for each slice."""
         self._slice = turns, patience_s
         self._turn: Turn | None = None
 
     def run(
         self, launch: SlicedLaunch, turn: Turn | None, hold: Callable[[], None]
     ) -> Iterator[SlicedLaunch]:
-        """Run a launch to its end, a slice a step; `hold` keeps its memory while a slice is away."""
+        """Run a launch to its end, one slice for each item; `hold` is called while a slice runs in the background."""
         turns, patience_s = self._slice
         try:
             while True:
@@ -77,8 +78,8 @@ class Turns:
                 if launch.advance(turns=turns, patience_s=patience_s):
                     break
                 if turn is not None:
-                    turn.slices += not launch.away
-                if launch.away:
+                    turn.slices += not launch.in_background
+                if launch.in_background:
                     hold()
                 yield launch
             if turn is not None:

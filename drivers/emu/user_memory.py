@@ -1,6 +1,6 @@
-"""Memory of the calling process, as a kernel sees it: a bad address is EFAULT, never a crash.
+"""Access to memory of the calling process, as a kernel does it: a bad address is EFAULT, never a crash.
 
-The bytes go through a file in memory, whose read and write calls check addresses. Needs nothing of a vendor.
+The bytes are copied through a memory file, whose read and write calls check addresses. Vendor-neutral.
 
 Not here: device memory (`memory`, `backing`).
 """
@@ -16,7 +16,7 @@ from drivers.kernel import fail
 
 
 def first_unwritable(address: int, size: int) -> int | None:
-    """Return the first address of [address, address + size) that this process cannot write, or None."""
+    """Return the first address in [address, address + size) that this process cannot write, or None."""
     at = address
     with Path("/proc/self/maps").open(encoding="utf-8") as maps:
         for line in maps:
@@ -33,7 +33,7 @@ def first_unwritable(address: int, size: int) -> int | None:
 
 
 class UserMemory:
-    """Copies from and to addresses that an ioctl's caller gave, as copy_from_user and copy_to_user do."""
+    """Copies from and to addresses given by the caller of an ioctl, as copy_from_user and copy_to_user do."""
 
     def __init__(self) -> None:
         self._fd = -1
@@ -49,7 +49,7 @@ class UserMemory:
         return self._fd
 
     def read(self, address: int, size: int) -> bytes:
-        """Copy `size` bytes from `address`."""
+        """Copy `size` bytes from `address`. Raises `DriverError` (EFAULT) if they cannot all be read."""
         if size == 0:
             return b""
         done = self._pwrite(self._file(), address, size, 0)
@@ -58,7 +58,7 @@ class UserMemory:
         return os.pread(self._file(), size, 0)
 
     def write(self, address: int, data: bytes | bytearray) -> None:
-        """Copy `data` to `address`."""
+        """Copy `data` to `address`. Raises `DriverError` (EFAULT) if it cannot all be written."""
         if not data:
             return
         os.pwrite(self._file(), data, 0)
@@ -66,7 +66,7 @@ class UserMemory:
             fail("ioctl", errno.EFAULT, f"{len(data)} bytes at {address:#x} cannot be written")
 
     def close(self) -> None:
-        """Close the file; another is made when needed."""
+        """Close the file; the next copy opens a new one."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1

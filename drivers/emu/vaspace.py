@@ -1,7 +1,7 @@
-"""An address space of an emulated GPU: which memory lies where, and what the accesses of engines find there.
+"""An address space of an emulated GPU: the mapped memory, and checked accesses of engines to it.
 
-Checks every access. A miss is an MMU fault as on hardware, with the nearest allocation named; the vendor
-makes its error (`PageFault`). Not here: page tables and permissions to map, which are the kernel driver's.
+A bad access raises the vendor's MMU fault (`PageFault`), whose message names the nearest allocation. Not
+here: page tables and the rules of who may map, which belong to the emulated kernel driver.
 """
 
 from __future__ import annotations
@@ -32,31 +32,32 @@ class Access(enum.Enum):
 
 
 class Miss(enum.Enum):
-    """Why an access is refused."""
+    """The reason why an access faults."""
 
     UNMAPPED = enum.auto()
     BEYOND = enum.auto()
-    """The address has more bits than the space."""
+    """The address has more bits than the address space."""
     READ_ONLY = enum.auto()
 
 
 class PageFault(Protocol):
-    """Makes the error that a vendor's engine stops with."""
+    """A factory of the error with which a vendor's engine stops."""
 
     def __call__(self, va: int, access: Access, message: str, miss: Miss) -> Exception:
-        """Return the error of an access at `va`."""
+        """Return the error for an access at `va`."""
         ...
 
 
 class VaSpace:
-    """One GPU address space: mappings of `Backing` pages by device address.
+    """One GPU address space: mappings of `Backing` pages, by device address.
 
-    `va_bits` is how many bits an address has, `fault` makes the error of a bad access.
+    `va_bits` is the width of an address in bits; `fault` creates the error for a bad access. Methods that
+    take `what` use it as the subject of the error's message.
     """
 
     def __init__(self, va_bits: int, fault: PageFault) -> None:
         self.number = next(_numbers)
-        """Differs from that of every other space of the process, freed ones included."""
+        """Unique in the process; the number of a freed space is not used again."""
         self.va_bits = va_bits
         self._fault = fault
         self.map = AddressSpace()
@@ -64,7 +65,10 @@ class VaSpace:
         """Start of a mapping -> the pages behind it."""
 
     def add(self, va: int, size: int, backing: Backing, offset: int, *, writable: bool) -> None:
-        """Map pages; the caller has checked that nothing is there."""
+        """Map `size` bytes of `backing` from `offset` at `va`.
+
+        Raises `UsageError` if the range overlaps a mapping.
+        """
         known = None if backing.initialised is None else backing.initialised[offset : offset + size + _TAIL]
         self.map.map(
             va, size, backing.host + offset, label=backing.label, writable=writable, initialised=known
@@ -72,7 +76,7 @@ class VaSpace:
         self.backings[va] = backing.take()
 
     def remove(self, va: int, why: str) -> None:
-        """Unmap what starts at `va`."""
+        """Unmap the mapping that starts at `va`; `why` is kept for reports."""
         self.map.unmap(va, freed_at=why)
         self.backings.pop(va).drop()
 
@@ -86,7 +90,10 @@ class VaSpace:
         return next((m for m in self.map.mappings() if m.va < va + size and va < m.end), None)
 
     def host(self, va: int, size: int, access: Access, what: str) -> int:
-        """Return the host address of [va, va + size) in one mapping, or raise the page fault."""
+        """Return the host address of [va, va + size).
+
+        Raises the page fault unless one mapping holds all of it.
+        """
         mapping = self.map.find(va, size)
         if mapping is None:
             raise self._fault(
@@ -101,7 +108,7 @@ class VaSpace:
         return mapping.host + va - mapping.va
 
     def read(self, va: int, size: int, what: str) -> bytes:
-        """Read bytes for an engine; a range over several mappings is fine."""
+        """Read bytes for an engine; the range may span several mappings. Raises the page fault."""
         if size == 0:
             return b""
         found = self.map.find(va, size)
@@ -110,9 +117,9 @@ class VaSpace:
         return b"".join(self.map.read(at, length) for at, length in self._pieces(va, size, Access.READ, what))
 
     def write(self, va: int, data: bytes, what: str, states: bytes = b"") -> None:
-        """Write bytes for an engine; nothing is written when any of it is not mapped.
+        """Write bytes for an engine; the range may span mappings. Raises the page fault before any write.
 
-        `states` has a byte for each, not 0 where its source was written; without it all were.
+        `states` has one byte for each, nonzero if its source was initialised; empty means that all were.
         """
         pieces = list(self._pieces(va, len(data), Access.WRITE, what))
         for at, length in pieces:
@@ -120,27 +127,27 @@ class VaSpace:
             self.map.mark_initialised(at, length, states[at - va : at - va + length])
 
     def states(self, va: int, size: int) -> bytes:
-        """Return for each byte of a mapped range whether it was written."""
+        """Return one byte for each byte of a mapped range; nonzero if it was written."""
         return b"".join(self.map.states(at, length) for at, length in self.pieces(va, size))
 
     def pieces(self, va: int, size: int) -> list[tuple[int, int]]:
-        """Cut a range that is mapped where allocations meet."""
+        """Split a mapped range at the boundaries of mappings: (address, size) of each piece."""
         return self._pieces(va, size, Access.READ, "an engine")
 
     def combined(self, mapping: Mapping) -> bool:
-        """Whether the CPU's stores to a mapping are write-combined."""
+        """Return whether stores of the CPU to a mapping are write-combined."""
         backing = self.backings.get(mapping.va)
         return backing is not None and backing.combined
 
     def mapped(self, va: int, size: int) -> int:
-        """Return how many bytes of [va, va + size) are mapped without a hole, from its start."""
+        """Return the number of bytes from `va`, at most `size`, that are mapped without a hole."""
         at = va
         while at < va + size and (mapping := self.map.find(at)) is not None:
             at = mapping.end
         return min(at - va, size)
 
-    def reach(self, va: int, size: int, access: Access, what: str) -> None:
-        """Raise the MMU fault of the first byte of [va, va + size) that cannot be accessed."""
+    def check_range(self, va: int, size: int, access: Access, what: str) -> None:
+        """Raise the page fault of the first byte of [va, va + size) that cannot be accessed, if any."""
         self._pieces(va, size, access, what)
 
     def _pieces(self, va: int, size: int, access: Access, what: str) -> list[tuple[int, int]]:
@@ -154,6 +161,6 @@ class VaSpace:
         return pieces
 
     def word(self, va: int, bits: int, what: str) -> int:
-        """Read a semaphore's word."""
+        """Read the word of a semaphore, of 32 or 64 bits."""
         value: int = struct.unpack("<Q" if bits == 64 else "<I", self.read(va, bits // 8, what))[0]
         return value

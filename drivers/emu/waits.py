@@ -1,9 +1,10 @@
-"""Waits that never end: deadlock detection over semaphores, and values that have passed.
+"""Waits that never end: deadlocks over semaphores, and equality waits whose value has passed.
 
-The host may write a semaphore too, so a wait is hopeless only where its release is already promised by a
-queue that waits, or where the word only rises and is past the one value that would end it.
+The host may also write a semaphore. So a wait is certain never to end in two cases only: its release comes
+later in the stream of a queue that itself waits; or the word only rises and is past the one value that ends
+the wait.
 
-Not here: how a vendor's queue finds the releases ahead of it, what an error is called.
+Not here: how a vendor's queue finds its later releases; the vendor's error codes.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from drivers.emu.releases import Written
+    from drivers.emu.releases import SemaphoreStore
 
 _REMEMBERED = 64
 
 
 class Wait(Protocol):
-    """What is needed of a queue's wait for a semaphore; its text names the condition."""
+    """A queue's wait for a semaphore; `str` of it names the condition."""
 
     @property
     def va(self) -> int:
@@ -30,26 +31,26 @@ class Wait(Protocol):
 
     @property
     def bits(self) -> int:
-        """Bits of the word that are compared."""
+        """Number of bits that are compared."""
         ...
 
     @property
     def payload(self) -> int:
-        """What the word is compared with."""
+        """The value that the word is compared with."""
         ...
 
     @property
     def equality(self) -> bool:
-        """Whether the payload alone ends it."""
+        """Whether only the exact payload ends the wait."""
         ...
 
     def satisfied(self, value: int) -> bool:
-        """Return whether a value of the word ends it."""
+        """Return whether a value of the word ends the wait."""
         ...
 
 
 class Promise(Protocol):
-    """What is needed of a release that a queue has not reached yet."""
+    """A release that a queue has not reached yet."""
 
     @property
     def va(self) -> int:
@@ -58,26 +59,26 @@ class Promise(Protocol):
 
     @property
     def payload(self) -> int:
-        """What it will write."""
+        """The value that it will write."""
         ...
 
 
 class Waiter(Protocol):
-    """What is needed of a queue."""
+    """A queue as deadlock detection uses it."""
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Its name in reports."""
         ...
 
     @property
     def at(self) -> str:
-        """Where in its stream it waits."""
+        """The position in its stream at which it waits."""
         ...
 
     @property
     def waiting(self) -> Wait | None:
-        """The wait that it stands at."""
+        """The wait that blocks it, or None."""
         ...
 
 
@@ -85,10 +86,9 @@ W = TypeVar("W", bound=Waiter)
 
 
 def find_deadlock(blocked: Sequence[W], promised: Callable[[W], Iterable[Promise]]) -> dict[W, str] | None:
-    """Return the queues that wait in a cycle, each with the wait graph in words, or None.
+    """Return the queues that wait in a cycle, each with a description of the cycle, or None.
 
-    `blocked` are queues that can do nothing but wait; `promised` yields the releases ahead of one in its
-    stream.
+    `blocked` are queues that can only wait; `promised` returns the later releases in the stream of a queue.
     """
     edges: dict[int, list[tuple[W, Promise]]] = {}
     promises = {id(queue): list(promised(queue)) for queue in blocked}
@@ -111,7 +111,7 @@ def find_deadlock(blocked: Sequence[W], promised: Callable[[W], Iterable[Promise
 
 
 def _cycle(start: W, edges: Mapping[int, Sequence[tuple[W, Promise]]]) -> list[W]:
-    """Return a path of waits from a queue back to itself."""
+    """Return a cycle of waits that is reachable from a queue; empty if there is none."""
     path: list[W] = []
     queue = start
     while all(queue is not one for one in path):
@@ -133,36 +133,36 @@ def _describe(queue: W, edges: Mapping[int, Sequence[tuple[W, Promise]]]) -> str
 
 @dataclass(slots=True)
 class _Word:
-    """What engines wrote to a word."""
+    """The recent values that engines wrote to a word."""
 
     values: deque[int] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     rising: bool = True
-    """Each value is above the one before, and nothing else wrote between."""
+    """Whether each value exceeds the one before, and nothing else wrote the word in between."""
     bits: int = 64
-    """Of the last store."""
+    """Width of the last store in bits."""
 
 
 class SemaphoreHistory:
-    """The values that engines of a machine wrote to semaphores, by host address.
+    """The recent values that engines of a machine wrote to semaphores, by host address.
 
-    Needs of its vendor that every store to a semaphore is noted just before it becomes visible.
+    The vendor records every store to a semaphore immediately before it becomes visible.
     """
 
     def __init__(self) -> None:
         self._words: dict[int, _Word] = {}
 
     def width(self, at: int) -> int:
-        """Return with how many bits engines last wrote a word; 0 if none did."""
+        """Return the width in bits of the last engine store to a word; 0 if there was none."""
         word = self._words.get(at)
         return 0 if word is None else word.bits
 
     def forget(self, start: int, end: int) -> None:
-        """Drop [start, end), which is freed: what is allocated there next is another's."""
+        """Drop the words in [start, end), whose memory is freed."""
         for at in [at for at in self._words if start <= at < end]:
             del self._words[at]
 
-    def note(self, one: Written) -> None:
-        """Take note of a store."""
+    def record(self, one: SemaphoreStore) -> None:
+        """Record a store that is about to become visible."""
         word = self._words.get(one.at)
         if word is None or (word.values and one.old != word.values[-1] and one.old == 0):
             word = self._words[one.at] = _Word()  # new, or reset by its owner
@@ -172,7 +172,10 @@ class SemaphoreHistory:
         word.bits = one.bits
 
     def passed(self, at: int, wait: Wait, seen: int) -> bool:
-        """Return whether a wait for one value never ends: the word had it, rose above it and never fell."""
+        """Return whether an equality wait never ends: the word had its value, rose above it and never fell.
+
+        `at` is the host address of the word, `seen` its current value.
+        """
         word = self._words.get(at)
         return (
             word is not None

@@ -17,12 +17,11 @@ from drivers.kernel import (
     PAGE,
     PROT_NONE,
     PROT_READ,
-    Call,
     LinuxKernel,
-    TracingKernel,
     address_of,
     view_at,
 )
+from drivers.kernel_trace import Call, TracingKernel
 from hcq.errors import DriverError, OutOfMemoryError
 
 if TYPE_CHECKING:

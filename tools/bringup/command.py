@@ -30,7 +30,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from drivers.kernel import TracingKernel
+from drivers.kernel_trace import TracingKernel
 from hcq.errors import HcqError, UnsupportedError, UsageError
 from tools.bench.rows import four_digits
 from tools.bringup.amd.table import AMD

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from drivers.kernel import Call
+    from drivers.kernel_trace import Call
 
 SHOWN_BYTES: Final = 160
 """Bytes of a structure that are shown."""

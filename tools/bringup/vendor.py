@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from drivers.kernel import Call, Kernel
+    from drivers.kernel import Kernel
+    from drivers.kernel_trace import Call
     from tools.bringup.rung import Rung
 
 Q = TypeVar("Q")

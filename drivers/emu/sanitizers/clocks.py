@@ -1,6 +1,6 @@
-"""Vector clocks of a workgroup's warps, one row for each, and the shadow memory that holds them.
+"""Vector clocks of the warps of a workgroup, one row for each warp, and the shadow memory that holds them.
 
-Behind the clocks lie the cells of shared memory, one a byte (`shadow_shared`).
+The shadow cells of shared memory, one for each byte (`shadow_shared`), follow the clocks.
 
 Next: `sanitize`, which joins clocks at barriers; `shadow_shared`, which compares them.
 """
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code, Value
 
 FENCES = BARRIERS
-"""The row of clocks that fences join."""
+"""The row, counted from the barriers' first row, of the clock that fences join."""
 CELL = 32
-"""Bytes of shadow of a byte of shared memory: stamps of a writer and of two readers, then where each did it."""
+"""Bytes of shadow for a byte of shared memory: the stamps of a writer and two readers, then their instructions."""
 PLACES = 16
-"""Where the places of a cell begin, in the order of their stamps."""
+"""Offset of the instruction words in a cell, in the order of the stamps."""
 STRONG_CLOCK = 1 << 23
 CLOCK = STRONG_CLOCK - 1
 
 
 def clocks_bytes(warps: int) -> int:
-    """Return the bytes that the clocks of a workgroup take."""
+    """Return the size in bytes of the clocks of a workgroup, a multiple of 8."""
     return -(-4 * warps * (warps + BARRIERS + 1) // 8) * 8
 
 
 def warps_of(c: Code, group: Value) -> Value:
-    """Return how many warps a workgroup has."""
+    """Return the number of warps of a workgroup, as i32."""
     return THREAD.load(c, GROUP.load(c, group, "thread"), "warps")
 
 
 def clock(c: Code, group: Value, row: Value, column: Value) -> Value:
-    """Return where one component of a clock lies; rows behind the warps' are those of barriers and of fences."""
+    """Return the address of one component of a clock. Rows of barriers and of fences follow those of warps."""
     warps = warps_of(c, group)
     at = c.op("add", c.op("mul", row, warps), column)
     return c.gep(GROUP.load(c, group, "shadow"), c.op("shl", c.resize(at, 64), 2))
 
 
 def cells(c: Code, group: Value) -> Value:
-    """Return where the cells of shared memory begin."""
+    """Return the address of the first cell of shared memory."""
     warps = warps_of(c, group)
     size = c.op("shl", c.op("mul", warps, c.op("add", warps, BARRIERS + 1)), 2)
     size = c.op("and", c.op("add", size, 7), ~7)
@@ -53,7 +53,7 @@ def cells(c: Code, group: Value) -> Value:
 
 
 def join(lib: Library) -> str:
-    """`emu.join(group, to, from)`: raise each component of one row to that of another."""
+    """`emu.join(group, to, source)`: set each component of row `to` to the maximum of both rows."""
 
     def body(c: Code, group: Value, to: Value, source: Value) -> None:
         with c.count(warps_of(c, group)) as column:
@@ -65,13 +65,13 @@ def join(lib: Library) -> str:
 
 
 def tick(c: Code, group: Value, index: Value) -> None:
-    """Let a warp begin a new stretch of its time."""
+    """Increment a warp's own component of its clock."""
     at = clock(c, group, index, index)
     c.store(c.op("and", c.op("add", c.load("i32", at), 1), CLOCK), at)
 
 
 def barrier_arrive(lib: Library, c: Code, warp: Value, group: Value, number: Value) -> None:
-    """A warp arrives at a barrier: join its clock to the barrier's."""
+    """Append code for a warp that arrives at a barrier: join its clock to the barrier's."""
     if not lib.checks.shared_races:
         return
     index = WARP.load(c, warp, "index")
@@ -80,6 +80,6 @@ def barrier_arrive(lib: Library, c: Code, warp: Value, group: Value, number: Val
 
 
 def warp_released(lib: Library, c: Code, thread: Value, group: Value, number: Value, index: Value) -> None:
-    """A warp leaves a barrier: join the barrier's clock to its own."""
+    """Append code for a warp that leaves a barrier: join the barrier's clock to its own."""
     if lib.checks.shared_races:
         c.call(join(lib), "void", group, index, c.op("add", number, THREAD.load(c, thread, "warps")))

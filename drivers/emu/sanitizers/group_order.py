@@ -1,15 +1,15 @@
-"""Order between workgroups: vector clocks of their releases and of the strong writes that each has observed.
+"""Order between workgroups: vector clocks of their releases and of the strong writes that each observed.
 
-Each workgroup has a row, its vector clock: up to which strong write of each other workgroup it has observed
-(`known`). It observes one where it reads strongly what another wrote so, or replaces it; then it joins the
-other's clock to its own. A release is carried by the strong writes that come after it, so it reaches all that
-observe one of them. An order found here need not exist on hardware: a release in another thread of the
-workgroup counts, a read that comes before the acquire counts as one through it, and what a writer observed
-after its write is passed on. The converse holds: accesses without an order here have none on hardware.
+Each workgroup has a row, its vector clock: the time of the last strong write of each other workgroup that it
+observed (`known`). A workgroup observes a strong write when it reads it strongly or overwrites it; then it joins
+the writer's clock to its own. A release takes effect through the strong writes that follow it, so it reaches every
+workgroup that observes one of them. An order found here need not exist on hardware: a release in another thread of
+the workgroup counts; a read before the acquire counts as a read through it; and observations that the writer made
+after its write are passed on. The converse holds: accesses that have no order here have none on hardware.
 
-Above a number of workgroups they share one row: what one has observed counts for all.
+Above `_MOST_ROWS` workgroups all share one row: an observation of one counts for all.
 
-Next: `shadow_global`, which asks for the order of two accesses.
+Next: `shadow_global`, which queries the order of two accesses.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code
 
 STRONG_PARTY: Final = 1 << 31
-"""Set in the number of a workgroup, from 1, that accessed a dword strongly."""
+"""Bit set in the number of a workgroup (from 1) that accessed a dword strongly."""
 _MOST_ROWS: Final = 1024
 
 
 def known_bytes(groups: int) -> tuple[int, int]:
-    """Return how many bytes the rows of a launch take, and how many lie between two of them."""
+    """Return the size in bytes of the rows of a launch, and the distance between two rows (0: one shared row)."""
     return (4 * groups * groups, 4 * groups) if groups <= _MOST_ROWS else (4 * groups, 0)
 
 
 def tick(c: Code, thread: Value) -> Value:
-    """Return a new time of the launch, as i32."""
+    """Increment the time of the launch and return it, as i32."""
     sequence = LAUNCH.address(c, THREAD.load(c, thread, "launch"), "sequence")
     return c.resize(c.op("add", c.let("i64", f"atomicrmw add {sequence}, i64 1 seq_cst"), 1), 32)
 
 
-def meet(c: Code, group: Value, what: str) -> None:
-    """Note that a workgroup releases ("released"), acquires ("acquired") or both ("fenced") now."""
+def order_event(c: Code, group: Value, what: str) -> None:
+    """Append code that records a release ("released"), an acquire ("acquired") or both ("fenced") of a workgroup."""
     thread = GROUP.load(c, group, "thread")
     now = tick(c, thread)
     if what != "acquired":
@@ -58,9 +58,10 @@ def meet(c: Code, group: Value, what: str) -> None:
 
 
 def unordered(c: Code, thread: Value, me: Value, other: Value, when: Value, acquired: Value) -> Value:
-    """Whether what a workgroup did at a time need not be seen by one (`me`) that last acquired at `acquired`.
+    """Return whether an access of workgroup `other` at time `when` is unordered with workgroup `me`.
 
-    Of many releases since, only the last two are known: an earlier one may have been in time.
+    `acquired` is the time of the last acquire of `me`. Only the last two releases of `other` are recorded; if an
+    earlier one could have ordered the access, it counts as ordered.
     """
     log = _release_of(c, thread, other)
     last, before = (c.load("i32", c.gep(log, RELEASE[name])) for name in ("last", "before"))
@@ -71,9 +72,9 @@ def unordered(c: Code, thread: Value, me: Value, other: Value, when: Value, acqu
 
 
 def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value) -> None:
-    """Enter a strong write of a workgroup in the cell of a dword; it observes the strong write that it replaces.
+    """Append code that records a strong write of a workgroup in a dword's cell, and observes the one it replaces.
 
-    Any workgroup that reads the cell sees both: a later read must not observe less.
+    The replaced write is observed first: a workgroup that reads the cell later must not observe less.
     """
     now = c.resize(tick(c, thread), 64)
     mine = c.op("or", c.op("shl", now, 32), c.resize(c.op("or", c.op("add", me, 1), STRONG_PARTY), 64))
@@ -88,7 +89,7 @@ def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value) -> Non
 
 
 def observe(lib: Library) -> str:
-    """`emu.observe(warp, addresses, mask, size)`: a workgroup has read strongly; it observes the strong writes there."""
+    """`emu.observe(warp, addresses, mask, size)`: after a strong read, observe the strong writes to those dwords."""
 
     def body(c: Code, warp: Value, addresses: Value, mask: Value, size: Value) -> None:
         thread = WARP.load(c, warp, "thread")
@@ -116,7 +117,7 @@ def observe(lib: Library) -> str:
 
 
 def _learn_from(lib: Library, c: Code, thread: Value, me: Value, written: Value) -> None:
-    """Observe the write recorded in a cell, if it is a strong one."""
+    """Append code that observes the write recorded in a cell, if it is a strong write of another workgroup."""
     party = c.resize(written, 32)
     other = c.op("sub", c.op("and", party, STRONG_PARTY - 1), 1)
     with c.when(c.op("and", c.icmp("slt", party, 0), c.icmp("ne", other, me))):
@@ -124,7 +125,7 @@ def _learn_from(lib: Library, c: Code, thread: Value, me: Value, written: Value)
 
 
 def _learn(lib: Library) -> str:
-    """`emu.learn(thread, me, other, when)`: observe another's strong write at a time, and join its clock."""
+    """`emu.learn(thread, me, other, when)`: observe the strong write of `other` at `when`, and join its clock."""
 
     def body(c: Code, thread: Value, me: Value, other: Value, when: Value) -> None:
         at = _known(c, thread, me, other)
@@ -141,13 +142,13 @@ def _learn(lib: Library) -> str:
 
 
 def _known(c: Code, thread: Value, row: Value, column: Value) -> Value:
-    """Return where it stands how far one workgroup has seen another."""
+    """Return the address of a component of a clock: the last time of `column` that `row` observed."""
     first = c.op("mul", c.resize(row, 64), c.resize(THREAD.load(c, thread, "known_step"), 64))
     at = c.op("add", first, c.op("shl", c.resize(column, 64), 2))
     return c.gep(THREAD.load(c, thread, "known"), at)
 
 
 def _release_of(c: Code, thread: Value, number: Value) -> Value:
-    """Return where a workgroup's `state.RELEASE` lies."""
+    """Return the address of the `state.RELEASE` record of a workgroup."""
     log = THREAD.load(c, thread, "releases")
     return c.gep(log, c.op("mul", c.resize(number, 64), RELEASE_BYTES))

@@ -1,8 +1,9 @@
-"""Optional checks in generated code: races, uninitialised reads, barriers that part of a warp reaches.
+"""Optional checks in generated code: races, uninitialised reads, barriers that only part of a warp reaches.
 
-The history of shared memory is in `shadow_shared`, of global memory in `shadow_global`; the order known to
-warps is in `clocks`, to workgroups in `group_order`. Memory the CPU cannot write (`Mapping.tracked`) and
-shared memory record which bytes were written. A check that is off costs nothing: no code is generated for it.
+`shadow_shared` and `shadow_global` record the accesses to shared and global memory; `clocks` and
+`group_order` record the order between warps and between workgroups. Which bytes were written is recorded for
+shared memory and for memory that the CPU cannot write (`Mapping.tracked`). A disabled check costs nothing: it
+generates no code.
 
 Next: `drivers.emu.simt.access`, which calls these checks.
 """
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
 
 
 class Running(Protocol):
-    """The code of one warp being written: a `drivers.emu.simt.warp_function.WarpFunction`."""
+    """A warp function under construction: a `drivers.emu.simt.warp_function.WarpFunction`."""
 
     @property
     def lib(self) -> Library:
-        """The functions that it calls."""
+        """The library of functions that it calls."""
         ...
 
     @property
     def c(self) -> Code:
-        """The code."""
+        """The builder of its code."""
         ...
 
     @property
@@ -52,12 +53,12 @@ class Running(Protocol):
 
     @property
     def active(self) -> Value:
-        """The lanes that execute here, as an integer."""
+        """The mask of lanes that execute the current instruction, as an integer."""
         ...
 
     @property
     def live(self) -> Value:
-        """The lanes that have not left the kernel."""
+        """The mask of lanes that have not left the kernel, as an integer."""
         ...
 
     def of_group(self, name: str) -> Value:
@@ -65,18 +66,21 @@ class Running(Protocol):
         ...
 
     def report(self, kind: ReportKind, site: int, lanes: Value, /) -> None:
-        """Report a finding at an instruction."""
+        """Append a report of a finding at instruction `site` for the lowest of some lanes."""
         ...
 
 
 def shadow_bytes(checks: Sanitizers, warps: int, shared: int) -> int:
-    """Return the bytes of shadow that a resident workgroup needs."""
+    """Return the size in bytes of the shadow of a resident workgroup.
+
+    `shared` is its shared memory in bytes.
+    """
     wanted = checks.shared_races or checks.uninitialised
     return clocks.clocks_bytes(warps) + clocks.CELL * shared if wanted else 0
 
 
 def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
-    """Clear the shadow of a workgroup and start its warps' clocks."""
+    """Append code that clears the shadow of a workgroup and starts the clocks of its warps."""
     if not (lib.checks.shared_races or lib.checks.uninitialised):
         return
     warps = THREAD.load(c, thread, "warps")
@@ -96,9 +100,9 @@ def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
 
 
 def _ordered(lib: Library, what: str, *, wide: bool) -> str:
-    """`emu.WHAT(warp)`: release a warp's accesses, acquire those of others, or both.
+    """`emu.WHAT(warp)`: a release ("released"), an acquire ("acquired") or both ("fenced") of a warp.
 
-    `wide`: to and from other workgroups, too.
+    `wide` includes other workgroups.
     """
 
     def body(c: Code, warp: Value) -> None:
@@ -112,7 +116,7 @@ def _ordered(lib: Library, what: str, *, wide: bool) -> str:
             if what != "acquired":
                 clocks.tick(c, group, index)
         if lib.checks.global_races and wide:
-            group_order.meet(c, group, what)
+            group_order.order_event(c, group, what)
         c.ret()
 
     return lib.define(f"emu.{what}" + ("" if wide else ".narrow"), "void", {"warp": "ptr"}, body)
@@ -124,35 +128,35 @@ def _order(wf: Running, what: str, *, wide: bool) -> None:
 
 
 def fenced(wf: Running, *, wide: bool) -> None:
-    """The kernel executes a fence; `wide`: other workgroups are in its scope."""
+    """Append code for a fence of the kernel; `wide` if its scope includes other workgroups."""
     _order(wf, "fenced", wide=wide)
 
 
 def released(wf: Running, *, wide: bool) -> None:
-    """What the kernel did so far is seen by those who acquire from now on."""
+    """Append code for a release: earlier accesses are ordered before everything after a later acquire."""
     _order(wf, "released", wide=wide)
 
 
 def publish(lib: Library, c: Code, warp: Value) -> None:
-    """Append that what a warp did so far is seen by the others of its workgroup that acquire from now on."""
+    """Append code for a release of a warp towards the other warps of its workgroup."""
     if lib.checks.shared_races:
         c.call(_ordered(lib, "released", wide=False), "void", warp)
 
 
 def acquired(wf: Running, *, wide: bool) -> None:
-    """The kernel sees what was released before."""
+    """Append code for an acquire: everything released before is ordered before later accesses."""
     _order(wf, "acquired", wide=wide)
 
 
 def after_atomic(wf: Running, space: str) -> None:
-    """The kernel executed an atomic: one that follows a fence acquires."""
+    """Append code for an executed atomic: after a fence of the workgroup, an atomic acquires."""
     if wf.lib.checks.global_races and space != "shared":
         with wf.c.when(wf.c.icmp("ne", wf.of_group("fenced"), 0)):
-            group_order.meet(wf.c, wf.group, "acquired")
+            group_order.order_event(wf.c, wf.group, "acquired")
 
 
 def observed(wf: Running, space: str, address: Value, size: int) -> None:
-    """The kernel has read strongly, beyond the workgroup's scope: it may have seen what others wrote so."""
+    """Append code for a strong read of a scope beyond the workgroup: it observes strong writes of others."""
     if not wf.lib.checks.global_races or space not in ("global", "generic"):
         return
     c, lanes = wf.c, wf.active
@@ -164,7 +168,7 @@ def observed(wf: Running, space: str, address: Value, size: int) -> None:
 
 
 def partial_barrier(wf: Running, site: int) -> None:
-    """The kernel is at a barrier that all lanes of a warp must reach together."""
+    """Append the check of a barrier that all lanes of a warp must reach together."""
     if wf.lib.checks.partial_barriers:
         away = wf.c.op("and", wf.live, wf.c.not_(wf.active))
         with wf.c.when(wf.c.icmp("ne", away, 0), likely=False):
@@ -182,7 +186,7 @@ def watch(
     size: int | Value,
     access: int,
 ) -> None:
-    """Append the checks of one access; its addresses are known to be good or reported."""
+    """Append the checks of one access whose addresses have been checked; bad ones are reported already."""
     checks = lib.checks
     size = i32(size) if isinstance(size, int) else size
     if space == "generic" and checks.any:
@@ -201,7 +205,7 @@ def watch(
 def copy_begins(
     lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: int | Value
 ) -> None:
-    """Append the checks of the shared bytes that an asynchronous copy will write some time."""
+    """Append the checks of the shared bytes that a starting asynchronous copy will write."""
     if lib.checks.shared_races or lib.checks.uninitialised:
         bytes_ = i32(size) if isinstance(size, int) else size
         c.call(watch_shared(lib), "void", warp, offsets, mask, site, bytes_, i32(COPY))
@@ -210,6 +214,6 @@ def copy_begins(
 def copy_landed(
     lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value
 ) -> None:
-    """Append the note that a warp has waited for its copy."""
+    """Append code that records that a warp has waited for its asynchronous copy."""
     if lib.checks.shared_races or lib.checks.uninitialised:
         c.call(watch_shared(lib), "void", warp, offsets, mask, site, size, i32(LANDED))

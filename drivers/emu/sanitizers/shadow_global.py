@@ -1,10 +1,10 @@
-"""Shadows of global memory: who last wrote and last read each dword, and which bytes were written.
+"""Shadows of global memory: the last writer and reader of each dword, and the bytes that were written.
 
-An access is a race with that of another workgroup unless the other has released since and then written
-strongly, and this one has seen that write, itself or through others, and acquired (`group_order`). A
-workgroup that has fenced once acquires with each atomic too, as in the "last block" pattern. Strong accesses,
+An access races with an earlier access of another workgroup, unless that workgroup released afterwards and then
+wrote strongly, and this one observed the write, directly or through others, and acquired (`group_order`). Once a
+workgroup has executed a fence, each of its atomics acquires, too, as in the "last block" pattern. Strong accesses,
 whose scope is wider than a workgroup, do not race with one another. Accesses narrower than a dword are not
-checked: neighbours may rightly share a dword.
+checked: different workgroups may access different bytes of one dword.
 
 Not here: shared memory (`shadow_shared`), the order of workgroups (`group_order`).
 """
@@ -19,7 +19,7 @@ from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import group_order
 from drivers.emu.sanitizers.group_order import STRONG_PARTY
 from drivers.emu.simt.addresses import ATOMIC, NARROW, READ, STRONG, WRITE, search
-from drivers.emu.simt.findings import i32, tell, watch_parameters
+from drivers.emu.simt.findings import i32, report_conflict, watch_parameters
 from drivers.emu.simt.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
 
@@ -28,14 +28,17 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code
 
 RACE_CELL = {"writer": 0, "reader": 8, "read_at": 16, "atomic_at": 20, "stored_at": 24, "storer": 28}
-"""Where a cell of global memory keeps what: parties are numbers of workgroups, from 1, that of a strong access has
-the top bit set (`STRONG_PARTY`); behind `writer` and `reader` lies when. Places are those of the last read, strong
-write and plain store as `race_place` reads them, 0 is none; `storer` is the workgroup of the plain store."""
+"""Byte offsets of the u32 fields in a cell of global memory.
+
+`writer` and `reader` are workgroup numbers from 1, with `STRONG_PARTY` set for a strong access; the time of the
+access follows each. `read_at`, `atomic_at` and `stored_at` name the instruction and thread of the last read, strong
+write and plain store (`race_place`; 0 is none). `storer` is the workgroup of the plain store.
+"""
 THREAD_BITS = 10
 
 
 def watch_global(lib: Library) -> str:
-    """`emu.watch.global(warp, addresses, mask, site, size, access)`: look at the shadows of each lane's allocation."""
+    """`emu.watch.global(warp, addresses, mask, site, size, access)`: check and update the shadows of each lane's access."""
     checks = lib.checks
 
     def body(
@@ -67,8 +70,11 @@ def watch_global(lib: Library) -> str:
                         address,
                     )
                 if checks.parties:
-                    told = c.op("or", c.icmp("uge", size, 4), _strong(c, access))
-                    with c.when(told), c.count(c.intrinsic("umax", c.op("lshr", size, 2), i32(1))) as dword:
+                    recorded = c.op("or", c.icmp("uge", size, 4), _strong(c, access))
+                    with (
+                        c.when(recorded),
+                        c.count(c.intrinsic("umax", c.op("lshr", size, 2), i32(1))) as dword,
+                    ):
                         at = c.op("add", c.op("lshr", offset, 2), c.resize(dword, 64))
                         _note_party(
                             lib,
@@ -104,24 +110,24 @@ def _note_initialised(
         at = c.let("ptr", f"inttoptr {c.op('add', c.op('add', shadow, offset), c.resize(byte, 64))} to ptr")
         fresh = c.icmp("eq", c.load("i8", at), 0)
         with c.when(c.op("and", fresh, c.icmp("ne", kind, WRITE))):
-            tell(lib, c, warp, ReportKind.UNINITIALISED, site, lane, address, size, kind, i32(0))
+            report_conflict(lib, c, warp, ReportKind.UNINITIALISED, site, lane, address, size, kind, i32(0))
         with c.when(c.icmp("ne", kind, READ)):
             c.store(Value("i8", "1"), at)
 
 
 def place_of(lib: Library, c: Code, warp: Value, site: Value, lane: Value) -> Value:
-    """Return the word that names an instruction and a thread of its workgroup; it is never 0."""
+    """Return the word that encodes an instruction and a thread of its workgroup; never 0. `race_place` decodes it."""
     thread = c.op("add", c.op("mul", WARP.load(c, warp, "index"), lib.lanes), lane)
     return c.op("add", c.op("or", c.op("shl", site, THREAD_BITS), thread), 1)
 
 
 def race_place(word: int) -> tuple[int, int]:
-    """Return the number of the instruction and the thread of its workgroup that a place of a `RACE_CELL` names."""
+    """Return the numbers of the instruction and of the thread in its workgroup that a `place_of` word encodes."""
     return (word - 1) >> THREAD_BITS, (word - 1) & ((1 << THREAD_BITS) - 1)
 
 
 def _strong(c: Code, access: Value) -> Value:
-    """Whether an access is strong beyond its workgroup."""
+    """Return whether an access is strong with a scope beyond its workgroup."""
     strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
     return c.op("and", strong, c.icmp("eq", c.op("and", access, NARROW), 0))
 
@@ -158,23 +164,23 @@ def _note_party(
     def part(name: str) -> Value:
         return c.gep(cell, RACE_CELL[name])
 
-    def judge(at: int) -> None:
+    def check(at: int) -> None:
         if not lib.checks.global_races:
             return
         other, when = c.load("i32", c.gep(cell, at)), c.load("i32", c.gep(cell, at + 4))
         party = c.op("and", other, STRONG_PARTY - 1)
         foreign = c.op("and", c.icmp("ne", party, 0), c.icmp("ne", party, me))
         both = c.op("and", strong, c.icmp("slt", other, 0))
-        quiet = c.op("or", both, c.icmp("ult", size, 4))
-        with c.when(c.op("and", foreign, c.not_(quiet))):
+        exempt = c.op("or", both, c.icmp("ult", size, 4))
+        with c.when(c.op("and", foreign, c.not_(exempt))):
             number = c.op("sub", party, 1)
             with c.when(group_order.unordered(c, thread, index, number, when, acquired)):
-                tell(lib, c, warp, ReportKind.GLOBAL_RACE, site, lane, address, size, kind, number)
+                report_conflict(lib, c, warp, ReportKind.GLOBAL_RACE, site, lane, address, size, kind, number)
 
     with c.when(c.icmp("ne", shadow, 0)):
-        judge(0)
+        check(0)
         with c.when(writes):
-            judge(8)
+            check(8)
             with c.when(strong):
                 if lib.checks.global_races:
                     group_order.publish(lib, c, thread, index, cell)

@@ -1,8 +1,9 @@
 """Shadows of shared memory: the last writer and two readers of each byte, with their clocks.
 
-An access is a race when the other party's clock is not known to the accessing warp. Lanes of one warp are
-taken to be in order. Bytes that an asynchronous copy writes may not be used until its warp has waited for it;
-then it counts as that warp's write. Strong accesses do not race with one another.
+An access races with an earlier one if the accessing warp's vector clock does not cover the earlier one. Lanes
+of one warp are treated as ordered. Bytes that an asynchronous copy writes must not be used until its warp has
+waited for it; from then on the copy counts as a write of that warp. Strong accesses do not race with one
+another.
 
 Not here: global memory (`shadow_global`), the clocks (`clocks`).
 """
@@ -18,7 +19,7 @@ from drivers.emu.sanitizers import clocks
 from drivers.emu.sanitizers.clocks import CELL, CLOCK, PLACES, STRONG_CLOCK
 from drivers.emu.sanitizers.shadow_global import place_of
 from drivers.emu.simt.addresses import ATOMIC, READ, STRONG
-from drivers.emu.simt.findings import i32, i64, tell, watch_parameters
+from drivers.emu.simt.findings import i32, i64, report_conflict, watch_parameters
 from drivers.emu.simt.state import THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
 
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code
 
 COPY, LANDED = 8, 16
-"""Beside READ, WRITE and ATOMIC: an asynchronous copy that begins, and one that was waited for."""
+"""Access kinds in addition to READ, WRITE and ATOMIC: an asynchronous copy begins; a copy was waited for."""
 _IN_FLIGHT = CLOCK
-"""The clock of bytes that a copy is still to write: known to no warp."""
+"""The clock of bytes that a copy in flight will write; no warp's clock covers it."""
 
 
 def watch_shared(lib: Library) -> str:
@@ -52,24 +53,28 @@ def watch_shared(lib: Library) -> str:
         mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), 24), clock), flag)
         cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
 
-        def judge(cell: Value, at: int, lane: Value, offset: Value) -> None:
+        def check(cell: Value, at: int, lane: Value, offset: Value) -> None:
             stamp = c.load("i32", c.gep(cell, at))
             other = c.op("lshr", stamp, 24)
             foreign = c.op("and", c.icmp("ne", other, 0), c.icmp("ne", other, c.op("add", index, 1)))
             both = c.op("and", strong, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
             away = c.icmp("eq", c.op("and", stamp, CLOCK), _IN_FLIGHT)
             with c.when(c.op("and", away, uses)):
-                tell(lib, c, warp, ReportKind.COPY_IN_FLIGHT, site, lane, offset, size, kind, other)
-            quiet = c.op("or", both, c.op("or", away, c.not_(uses)))
-            with c.when(c.op("and", foreign, c.not_(quiet))):
+                report_conflict(
+                    lib, c, warp, ReportKind.COPY_IN_FLIGHT, site, lane, offset, size, kind, other
+                )
+            exempt = c.op("or", both, c.op("or", away, c.not_(uses)))
+            with c.when(c.op("and", foreign, c.not_(exempt))):
                 party = c.op("sub", other, 1)
                 known = c.load("i32", clocks.clock(c, group, index, party))
                 with c.when(c.icmp("ugt", c.op("and", stamp, CLOCK), known)):
                     place = c.load("i32", c.gep(cell, PLACES + at))
-                    tell(lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, place)
+                    report_conflict(
+                        lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, place
+                    )
 
         def settled(stamp: Value) -> Value:
-            """Whether there is no reader, it is this warp, or its read happens before this warp's access."""
+            """Return whether a reader's stamp can be replaced: empty, this warp's, or ordered before it."""
             other = c.op("lshr", stamp, 24)
             mine_or_none = c.op("or", c.icmp("eq", other, 0), c.icmp("eq", other, c.op("add", index, 1)))
             party = c.select(mine_or_none, index, c.op("sub", other, 1))
@@ -84,12 +89,14 @@ def watch_shared(lib: Library) -> str:
                 last_write = c.load("i32", cell)
                 if checks.uninitialised:
                     with c.when(c.op("and", c.icmp("eq", last_write, 0), relies)):
-                        tell(lib, c, warp, ReportKind.UNINITIALISED, site, lane, offset, size, kind, i32(0))
+                        report_conflict(
+                            lib, c, warp, ReportKind.UNINITIALISED, site, lane, offset, size, kind, i32(0)
+                        )
                 if checks.shared_races:
-                    judge(cell, 0, lane, offset)
+                    check(cell, 0, lane, offset)
                     with c.when(writes):
                         for reader in (4, 8):
-                            judge(cell, reader, lane, offset)
+                            check(cell, reader, lane, offset)
                 with c.when(writes):
                     c.store(mine, cell)
                     c.store(place, c.gep(cell, PLACES))

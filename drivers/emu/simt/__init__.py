@@ -1,5 +1,5 @@
-"""The SIMT engine: a warp is a vector of lanes, and a kernel is translated to host code for one warp.
+"""The SIMT engine: it translates a kernel to host code that runs one warp, with a warp as a vector of lanes.
 
 Not here: instruction sets, which front ends translate (`drivers.nv.emu.ptx`). Next: `engine` and `launch`,
-its interface; `warp_function`, the translation; `dispatch`, the scheduler.
+the interface; `warp_function`, the translation; `dispatch`, the scheduler.
 """

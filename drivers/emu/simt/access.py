@@ -1,7 +1,7 @@
-"""Checked memory: loads and stores of every width, in every space.
+"""Checked loads and stores of every width, in every address space.
 
-Lanes are taken in rows, whose addresses often follow one another or are one address; else lanes gather and
-scatter.
+Lanes are processed in rows of 16. If the addresses of a row are consecutive or equal, the row is one vector load,
+store or broadcast; otherwise its lanes gather and scatter.
 
 Not here: address checks (`addresses`), atomics (`atomics`), race checks (`drivers.emu.sanitizers.sanitize`).
 """
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code
 
 SHAPES = ((8, 1), (16, 1), (32, 1), (64, 1), (32, 2), (32, 4), (64, 2))
-"""Accesses that kernels commonly make: bits, how many of them. Each adds 0.4 s to the first use of an engine."""
+"""Accesses that kernels commonly use: bits of an element, number of elements. Each adds 0.4 s to an engine's first use."""
 _ROW = 16
-"""Lanes that are looked at together: their addresses often follow one another, or are one address."""
+"""Lanes of a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Where the rows of a warp's lanes begin, and which lanes follow the first of their row, or name the same place."""
+    """The address of the first lane of each row; masks of lanes consecutive with it, and of lanes with the same address."""
 
     bases: list[Value]
     following: Value
@@ -67,7 +67,7 @@ def _joined(c: Code, parts: list[Value]) -> Value:
 
 
 def _load_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
-    """Load rows that each lie in one piece."""
+    """Load rows whose lanes have consecutive addresses."""
     return _joined(c, [
         c.masked_load(f"<{_ROW} x i{bits}>", pointer, c.mask_lanes(_row_mask(c, mask, row)), bits // 8)
         for row, pointer in enumerate(pointers)
@@ -75,7 +75,7 @@ def _load_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
 
 
 def _spread_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
-    """Load one item a row for all its lanes; a row without active lanes loads nothing."""
+    """Load one element for all lanes of each row; a row without active lanes loads nothing."""
     type_, parts = f"<{_ROW} x i{bits}>", []
     for row, pointer in enumerate(pointers):
         some = c.resize(c.icmp("ne", _row_mask(c, mask, row), 0), _ROW)
@@ -84,8 +84,8 @@ def _spread_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Valu
     return _joined(c, parts)
 
 
-def pick(lib: Library, bits: int) -> str:
-    """`emu.pick.BITS(hosts, mask) -> values`: one load a lane, where gathers are slow or do not exist."""
+def load_each(lib: Library, bits: int) -> str:
+    """`emu.load_each.BITS(hosts, mask) -> values`: one load for each lane, for hosts without fast gathers."""
 
     def body(c: Code, hosts: Value, mask: Value) -> None:
         all_in, all_out = Spilled(c, hosts), Spilled(c, lib.v(f"i{bits}"))
@@ -95,12 +95,12 @@ def pick(lib: Library, bits: int) -> str:
         c.ret(all_out.whole())
 
     return lib.define(
-        f"emu.pick.{bits}", lib.v(f"i{bits}"), {"hosts": lib.v("i64"), "mask": lib.mask}, body, core=True
+        f"emu.load_each.{bits}", lib.v(f"i{bits}"), {"hosts": lib.v("i64"), "mask": lib.mask}, body, core=True
     )
 
 
-def drop(lib: Library, bits: int) -> str:
-    """`emu.drop.BITS(hosts, values, mask)`: one store a lane, lowest lane first."""
+def store_each(lib: Library, bits: int) -> str:
+    """`emu.store_each.BITS(hosts, values, mask)`: one store for each lane, lowest lane first."""
 
     def body(c: Code, hosts: Value, values: Value, mask: Value) -> None:
         all_in, data = Spilled(c, hosts), Spilled(c, values)
@@ -110,7 +110,7 @@ def drop(lib: Library, bits: int) -> str:
         c.ret()
 
     parameters = {"hosts": lib.v("i64"), "values": lib.v(f"i{bits}"), "mask": lib.mask}
-    return lib.define(f"emu.drop.{bits}", "void", parameters, body, core=True)
+    return lib.define(f"emu.store_each.{bits}", "void", parameters, body, core=True)
 
 
 def _scattered(lib: Library, bits: int) -> bool:
@@ -120,7 +120,7 @@ def _scattered(lib: Library, bits: int) -> bool:
 def _load_one(lib: Library, c: Code, hosts: Value, mask: Value, bits: int) -> Value:
     if _scattered(lib, bits):
         return c.gather(lib.v(f"i{bits}"), c.cast("inttoptr", hosts, "ptr"), c.mask_lanes(mask), bits // 8)
-    return c.call(pick(lib, bits), lib.v(f"i{bits}"), hosts, mask)
+    return c.call(load_each(lib, bits), lib.v(f"i{bits}"), hosts, mask)
 
 
 def _store_one(lib: Library, c: Code, hosts: Value, value: Value, mask: Value) -> None:
@@ -128,11 +128,11 @@ def _store_one(lib: Library, c: Code, hosts: Value, value: Value, mask: Value) -
     if _scattered(lib, bits):
         c.scatter(value, c.cast("inttoptr", hosts, "ptr"), c.mask_lanes(mask), bits // 8)
     else:
-        c.call(drop(lib, bits), "void", hosts, value, mask)
+        c.call(store_each(lib, bits), "void", hosts, value, mask)
 
 
 def _named(lib: Library, stem: str, how: int) -> str:
-    """Return a helper's name: with sanitizers, strong accesses have helpers of their own."""
+    """Return the name of a helper: with sanitizers, strong accesses use separate helpers."""
     return f"{stem}.{how}" if how and lib.checks.any else stem
 
 
@@ -201,9 +201,9 @@ def _placed(
     lib: Library, c: Code, space: str, warp: Value, addresses: Value, mask: Value, site: Value, size: int, access: int,
     rest: Callable[[Value], None],
 ) -> tuple[Value, Callable[[Value], Value], Callable[[], Value]]:  # fmt: skip
-    """Check addresses; return them as places to compare, how one becomes a pointer, and how all do.
+    """Check addresses; return them as comparable values, a function from one to a pointer, and one from all to pointers.
 
-    In shared memory places are offsets of 32 bits: half the work. There `rest` writes what is done when a lane strays.
+    In shared memory the values are 32-bit offsets, which halves the work; there `rest` writes the path for bad lanes.
     """
     if space != "shared":
         hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(access))
@@ -267,7 +267,7 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0) -> str:
 
 
 def define_core(lib: Library, shapes: tuple[tuple[int, int], ...] = SHAPES) -> None:
-    """Write the loads and stores that kernels commonly use: `shapes` are bits and how many of them."""
+    """Define the loads and stores that kernels commonly use; `shapes` are as in `SHAPES`."""
     for space in SPACES:
         for bits, count in shapes:
             load(lib, space, bits, count)

@@ -1,9 +1,9 @@
-"""Device addresses to host addresses: checked for bounds, alignment and permission; violations are reported.
+"""Translation of device addresses to host addresses, with checks of bounds, alignment and permission.
 
-Each instruction keeps the allocation it last accessed (`state.SITE`), so a check is a subtraction, a rotation
-and a comparison a lane: the rotation by log2(size) makes a misaligned offset enormous, so one comparison
-refuses it too. Other addresses go to `emu.find`, which searches the map, reports invalid lanes, and redirects
-these to a sink of their own.
+Each instruction caches the allocation that it last accessed (`state.SITE`), so a check is a subtraction, a
+rotation and a comparison for each lane. The rotation by log2(size) moves the low bits of a misaligned offset to
+the top, so the same comparison rejects it. Other addresses go to `emu.find`, which searches the map, reports
+invalid lanes, and redirects these to a dummy location of the host thread.
 
 Not here: the map of allocations (`drivers.emu.memory`), the accesses (`access`).
 """
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 SPACES = ("global", "shared", "local", "generic")
 READ, WRITE, ATOMIC = 1, 2, 4
 STRONG, NARROW = 32, 64
-"""Beside READ or WRITE: other threads may touch the same at the same time, as with ATOMIC; beside those and ATOMIC:
-those of other workgroups may not."""
+"""Flags of an access. STRONG, with READ or WRITE: other threads may access the same bytes concurrently, as with ATOMIC.
+NARROW, with a strong access or ATOMIC: threads of other workgroups may not."""
 SHARED_WINDOW_BYTES = 1 << 32
 LOCAL_WINDOW_BYTES = 1 << 24
 
 
 def address_type(lib: Library, space: str) -> str:
-    """Return the type of addresses of a space: 32 bits a lane in shared and local memory, else 64."""
+    """Return the vector type of addresses in a space: i32 elements for shared and local memory, else i64."""
     return lib.v("i32" if space in ("shared", "local") else "i64")
 
 
@@ -64,7 +64,7 @@ def search(lib: Library) -> str:
 
 
 def find(lib: Library) -> str:
-    """`emu.find(warp, addresses, mask, site, size, access) -> host addresses`: the slow way, lane by lane, through the map."""
+    """`emu.find(warp, addresses, mask, site, size, access) -> host addresses`: the slow path, a search of the map for each lane."""
 
     def body(
         c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
@@ -112,7 +112,7 @@ def find(lib: Library) -> str:
 
 
 def stray(lib: Library, space: str) -> str:
-    """`emu.stray.SPACE(warp, offsets, mask, good, base, site, size, access) -> host`: report the bad lanes, send them to the sink."""
+    """`emu.stray.SPACE(warp, offsets, mask, good, hosts, site, size, access) -> hosts`: report bad lanes and redirect them to the sink."""
     kind = ReportKind.SHARED_OUT_OF_BOUNDS if space == "shared" else ReportKind.LOCAL_OUT_OF_BOUNDS
 
     def body(
@@ -170,7 +170,7 @@ def inside_shared(lib: Library, c: Code, warp: Value, offsets: Value, size: int)
 
 
 def translate(lib: Library, space: str, size: int) -> str:
-    """`emu.at.SPACE.SIZE(warp, addresses, mask, site, access) -> host addresses`, every one of them safe to use."""
+    """`emu.at.SPACE.SIZE(warp, addresses, mask, site, access) -> host addresses`: all of them are safe to access."""
 
     def at_global(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, access: Value) -> None:
         record = site_record(c, warp, site)
@@ -256,7 +256,7 @@ def _at_generic(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noq
 
 
 def split_generic(lib: Library, c: Code, warp: Value, addresses: Value, space: str) -> tuple[Value, Value]:
-    """Return the offsets of generic addresses in a window, as i32, and which lanes lie in it."""
+    """Return the offsets of generic addresses in the window of a space, as i32, and one bit for each lane inside it."""
     window = THREAD.load(c, WARP.load(c, warp, "thread"), f"{space}_window")
     offset = c.op("sub", addresses, c.splat(window, lib.lanes))
     inside = c.icmp("ult", offset, SHARED_WINDOW_BYTES if space == "shared" else LOCAL_WINDOW_BYTES)

@@ -1,4 +1,4 @@
-"""Atomic operations on device memory: one host atomic a lane, lowest lane first.
+"""Atomic operations on device memory: one host atomic for each lane, lowest lane first.
 
 Not here: loads and stores (`access`), which instruction is which operation (`drivers.nv.emu.ptx.atomics`).
 """
@@ -77,7 +77,7 @@ _FLOATING = {"fadd": "fadd", "fmin": "minimumnum", "fmax": "maximumnum"}
 
 
 def _float_step(c: Code, pointer: Value, value: Value, operation: str, format_: str) -> Value:
-    """Add (rounding to nearest even) or choose by compare and swap; gives the old bits."""
+    """Add (round to nearest even), or take the minimum or maximum, by compare and swap; return the old bits."""
     type_ = value.type
     head, done = c.fresh("try"), c.fresh("done")
     seen = c.slot(type_)

@@ -1,6 +1,6 @@
-"""Basic blocks: what a front end makes of a kernel, and what a translation to a warp function returns.
+"""Basic blocks, the output of a front end, and the result of translating them to a warp function.
 
-Not here: cutting a kernel into blocks (`drivers.nv.emu.ptx.blocks`), the function (`warp_function`).
+Not here: splitting a kernel into blocks (`drivers.nv.emu.ptx.blocks`), the function (`warp_function`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An instruction that can be reported: where it is written and how it reads."""
+    """An instruction for reports: its line (or byte offset) and its text."""
 
     line: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering:
-    """Lanes that must be together before a block: for each lane a mask of those it waits for, and the instruction that requires it."""
+class Convergence:
+    """A point at which lanes must converge before a block: the mask that each lane waits for, and the instruction."""
 
     masks: Callable[[WarpFunction], Value]
     line: int
@@ -36,29 +36,29 @@ class Gathering:
 
 @dataclass(slots=True)
 class Block:
-    """A basic block: what it reads, writes and leads to, and a function that writes its code, terminator included."""
+    """A basic block: the registers that it reads and writes, its successors, and `emit`, which writes its code and terminator."""
 
     emit: Callable[[WarpFunction], None]
     successors: tuple[int, ...]
     uses: frozenset[str]
     defs: frozenset[str]
     sleeps: int | None = None
-    """Where lanes continue after the barrier that ends the block, if one does."""
-    gathers: Gathering | None = None
-    """Lanes wait before the block until those named have come or left the kernel."""
+    """The block at which lanes continue after the barrier that ends this block; None if no barrier does."""
+    convergence: Convergence | None = None
+    """Lanes wait before the block until the lanes named here have arrived or left the kernel; None: they do not wait."""
 
 
 @dataclass(slots=True)
 class Translation:
-    """One kernel's warp function as IR, and what a launch needs of it."""
+    """The warp function of one kernel as IR text, with the data that a launch needs."""
 
     name: str
     text: str
     called: dict[str, str]
     sites: list[Site]
     state_bytes: int
-    """Bytes of a warp's state behind `state.warp_registers_at`."""
+    """Bytes of a warp's state from `state.warp_registers_at` on."""
     blocks: int = 0
     instructions: int = 0
     loops: bool = False
-    """Whether a warp's turn may take for ever: it has loops in which it yields to no other warp."""
+    """Whether a warp's turn may not end: the kernel has loops in which a warp does not yield."""

@@ -1,4 +1,4 @@
-"""How long a launch may take.
+"""The time limit of a launch.
 
 Next: `launch`, which stops a kernel at its deadline.
 """
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class Deadline:
-    """Stops a launch that takes too long. One thread of the process watches all of them."""
+    """A context manager that calls `stop` if its body takes longer than `timeout_s` seconds.
+
+    One thread of the process checks all deadlines, every 0.25 s. `passed` says whether `stop` was called.
+    """
 
     _lock = threading.Condition()
     _watched: list[Deadline] = []  # noqa: RUF012 - shared on purpose
@@ -46,7 +49,7 @@ class Deadline:
 
     @classmethod
     def _begin(cls) -> None:
-        """Begin anew in a forked child, where the thread that watched is not."""
+        """Reset the shared state in a forked child, which does not have the parent's thread."""
         if cls._process != os.getpid():
             cls._process, cls._lock, cls._watched, cls._watcher = os.getpid(), threading.Condition(), [], None
 

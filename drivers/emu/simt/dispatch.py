@@ -1,9 +1,8 @@
-"""The scheduler of warps and workgroups, in generated code: `emu.run(thread)` takes workgroups in turn.
+"""The scheduler of warps and workgroups, in generated code: `emu.run(thread)` runs workgroups in turn.
 
-One workgroup is resident at a time, unless all resident ones only spin (a barrier across the grid, a lock):
-then one more is taken, up to `slot_limit`. Within a workgroup warps run in turn until each waits at a
-barrier, spins or is done. If all warps of a workgroup wait, the barrier cannot be met: this is reported, not
-waited for.
+One workgroup is resident at a time. If all resident workgroups only spin (on a grid barrier or a lock), one more
+is started, up to `slot_limit`. Within a workgroup, warps run in turn until each waits at a barrier, spins or is
+done. If all warps of a workgroup wait, the barrier can never complete: a deadlock is reported.
 
 Not here: host threads and memory of a launch (`launch`), lanes of one warp (`warp_function`), queues
 (`drivers.emu.scheduler`).
@@ -43,17 +42,17 @@ if TYPE_CHECKING:
 
 
 def memset(c: Code, at: Value, size: Value) -> None:
-    """Clear memory."""
+    """Append code that sets `size` bytes to zero."""
     c.call("llvm.memset.p0.i64", "void", at, Value("i8", "0"), c.resize(size, 64), Value("i1", "false"))
 
 
 def barrier_at(c: Code, group: Value, number: Value) -> Value:
-    """Return where a workgroup's barrier lies."""
+    """Return the address of barrier `number` of a workgroup."""
     return c.gep(group, c.op("add", c.op("mul", c.resize(number, 64), BARRIER.size), GROUP.size))
 
 
 def warp_at(c: Code, thread: Value, group: Value, number: Value) -> Value:
-    """Return where a workgroup's warp lies."""
+    """Return the address of warp `number` of a workgroup."""
     step, first = (
         c.resize(THREAD.load(c, thread, "warp_bytes"), 64),
         c.resize(THREAD.load(c, thread, "warps_at"), 64),
@@ -61,8 +60,8 @@ def warp_at(c: Code, thread: Value, group: Value, number: Value) -> Value:
     return c.gep(group, c.op("add", c.op("mul", c.resize(number, 64), step), first))
 
 
-def _name_lanes(lib: Library) -> str:
-    """`emu.name(thread, warp, number)`: write the thread ids of a warp's lanes, once a slot."""
+def _write_thread_ids(lib: Library) -> str:
+    """`emu.thread_ids(thread, warp, number)`: write the thread ids of a warp's lanes, once for each slot."""
 
     def body(c: Code, thread: Value, warp: Value, number: Value) -> None:
         width, height = THREAD.load(c, thread, "block_x"), THREAD.load(c, thread, "block_y")
@@ -81,11 +80,13 @@ def _name_lanes(lib: Library) -> str:
                 )
         c.ret()
 
-    return lib.define("emu.name", "void", {"thread": "ptr", "warp": "ptr", "number": "i32"}, body, core=True)
+    return lib.define(
+        "emu.thread_ids", "void", {"thread": "ptr", "warp": "ptr", "number": "i32"}, body, core=True
+    )
 
 
 def _begin(lib: Library) -> str:
-    """`emu.begin(thread, group, index)`: make a slot hold workgroup `index`, every warp at its start."""
+    """`emu.begin(thread, group, index)`: set a slot to workgroup `index`, every warp at its start."""
 
     def body(c: Code, thread: Value, group: Value, index: Value) -> None:
         fresh = c.icmp("eq", GROUP.load(c, group, "thread"), Value("ptr", "null"))
@@ -112,7 +113,7 @@ def _begin(lib: Library) -> str:
         with c.count(THREAD.load(c, thread, "warps")) as number:
             warp = warp_at(c, thread, group, number)
             with c.when(fresh):
-                c.call(_name_lanes(lib), "void", thread, warp, number)
+                c.call(_write_thread_ids(lib), "void", thread, warp, number)
             memset(c, warp, i64(WARP.size))
             registers = c.op("sub", THREAD.load(c, thread, "warp_bytes"), keep)
             memset(c, c.gep(warp, keep), registers)
@@ -136,14 +137,14 @@ def _begin(lib: Library) -> str:
 
 
 def _settle(lib: Library) -> str:
-    """`emu.settle(group, number)`: open a barrier if everybody it waits for has come."""
+    """`emu.settle(group, number)`: open a barrier if all threads that it waits for have arrived."""
 
     def body(c: Code, group: Value, number: Value) -> None:
         thread = GROUP.load(c, group, "thread")
         bar = barrier_at(c, group, number)
         arrived, expected = BARRIER.load(c, bar, "arrived"), BARRIER.load(c, bar, "expected")
-        everybody = c.op("mul", GROUP.load(c, group, "live_warps"), lib.lanes)
-        need = c.select(c.icmp("eq", expected, 0), everybody, expected)
+        all_threads = c.op("mul", GROUP.load(c, group, "live_warps"), lib.lanes)
+        need = c.select(c.icmp("eq", expected, 0), all_threads, expected)
         here = c.op("and", c.icmp("ne", arrived, 0), c.icmp("uge", arrived, need))
         with c.when(here):
             for last, vote in (("last_count", "count"), ("last_every", "every"), ("last_some", "some")):
@@ -163,7 +164,7 @@ def _settle(lib: Library) -> str:
 
 
 def arrive(lib: Library) -> str:
-    """`emu.arrive(warp, number, count, site)`: count this whole warp as arrived at a barrier; `count` 0 means everybody."""
+    """`emu.arrive(warp, number, count, site)`: count this whole warp as arrived at a barrier; `count` 0 means all threads."""
 
     def body(c: Code, warp: Value, number: Value, count: Value, site: Value) -> None:
         group = WARP.load(c, warp, "group")
@@ -190,7 +191,7 @@ def arrive(lib: Library) -> str:
 
 
 def _step(lib: Library) -> str:
-    """`emu.step(thread, group, warp) -> progressed`: run one warp until it returns; execute its request."""
+    """`emu.step(thread, group, warp) -> progressed`: run one warp until it returns, then carry out its request."""
 
     def body(c: Code, thread: Value, group: Value, warp: Value) -> None:
         before = WARP.load(c, warp, "live")
@@ -219,7 +220,7 @@ def _step(lib: Library) -> str:
 
 
 def _turn(lib: Library) -> str:
-    """`emu.turn(thread, group) -> progressed`: give a turn to every warp that can run."""
+    """`emu.turn(thread, group) -> progressed`: run every warp that can run, once."""
 
     def body(c: Code, thread: Value, group: Value) -> None:
         launch, order = THREAD.load(c, thread, "launch"), THREAD.load(c, thread, "warp_order")
@@ -260,9 +261,9 @@ def _turn(lib: Library) -> str:
 
 
 def run(lib: Library) -> str:
-    """`emu.run(thread)`: run workgroups until none is left, the launch is stopped, or `fuel` turns are over.
+    """`emu.run(thread)`: run workgroups until none is left, the launch is stopped, or `fuel` turns have run.
 
-    A second call continues where the first one stopped.
+    The next call continues where this one returned.
     """
 
     def body(c: Code, thread: Value) -> None:

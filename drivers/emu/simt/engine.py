@@ -1,4 +1,4 @@
-"""One configuration of the engine: the core library for a warp width and a machine, and its programs.
+"""One configuration of the engine: the core library for a warp width and a host, and its programs.
 
 Not here: running a program (`launch`), LLVM (`jit`), the helpers (`library`).
 """
@@ -26,18 +26,19 @@ QUICK, OPTIMISED = "quick", "optimised"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What decides generated code, apart from the kernel."""
+    """The parameters of generated code, apart from the kernel."""
 
     lanes: int = 32
     vector_bits: int = 0
-    """Width of host vectors; 0 is the widest this machine has."""
+    """Width of host vectors in bits; 0 is the widest that this host has."""
     checks: Sanitizers = field(default_factory=Sanitizers)
     cache: Path | None = None
-    """Folder for compiled code; None keeps nothing."""
+    """Folder of the cache of compiled code; None disables the cache."""
     shapes: tuple[tuple[int, int], ...] = access.SHAPES
-    """Accesses (bits, how many) that are compiled beforehand; kernels bring the code of others along."""
+    """Accesses (bits, count) that the core library contains; others are compiled with the kernels that use
+    them."""
     brings: tuple[Callable[[Library], object], ...] = ()
-    """Write helpers of a front end into the core library."""
+    """Functions that define helpers of a front end in the core library."""
 
 
 class Engine:
@@ -68,7 +69,7 @@ class Engine:
         return jit.load(code, [f"warp.{translation.name}"], wanted)
 
     def compiled(self, translation: Translation, *, optimise: bool) -> bool:
-        """Return whether `link` would find its object on disk."""
+        """Return whether the cache on disk holds the object that `link` needs."""
         return self._cache.has(
             self._module(translation, optimise=optimise)[0], self.library.target, optimise=optimise
         )
@@ -81,7 +82,10 @@ _making = threading.Lock()
 
 
 def engine(settings: Settings) -> Engine:
-    """Return the engine of some settings, made once a process: a second caller waits for it."""
+    """Return the engine for some settings, created once in a process.
+
+    Thread-safe: other callers wait for it.
+    """
     with _making:
         return _made(settings)
 
@@ -92,26 +96,29 @@ def _made(settings: Settings) -> Engine:
 
 
 class Program:
-    """A translated kernel: compiled quickly when first wanted, well when it has shown that it runs long."""
+    """A translated kernel with two tiers of code: compiled quickly at first, optimised once it runs long.
+
+    Thread-safe.
+    """
 
     def __init__(self, engine_: Engine, translation: Translation) -> None:
         self.engine = engine_
         self.translation = translation
         self.seconds = 0.0
-        """Time spent running it so far."""
+        """Host time spent running it so far, in seconds, summed over threads."""
         self._tiers: dict[str, jit.Loaded] = {}
         self._lock = threading.Lock()
 
     def has(self, tier: str) -> bool:
-        """Return whether a tier is loaded already."""
+        """Return whether the code of a tier is loaded."""
         return tier in self._tiers
 
     def on_disk(self, tier: str) -> bool:
-        """Return whether a tier's code is on disk, so that loading it costs next to nothing."""
+        """Return whether the code of a tier is in the cache on disk, so that loading it is cheap."""
         return self.engine.compiled(self.translation, optimise=tier == OPTIMISED)
 
     def entry(self, tier: str) -> int:
-        """Return the address of the warp function of a tier, compiling it if need be."""
+        """Return the address of the warp function of a tier; compile it if necessary."""
         with self._lock:
             if tier not in self._tiers:
                 self._tiers[tier] = self.engine.link(self.translation, optimise=tier == OPTIMISED)

@@ -1,6 +1,6 @@
-"""Generated code that writes a finding into the report buffer (`emu.report`), and its constants.
+"""Generated code that writes a finding into the report buffer (`emu.report`), and helpers around it.
 
-Not here: finding something (`addresses`, `drivers.emu.sanitizers.sanitize`), the text of a finding
+Not here: the checks (`addresses`, `drivers.emu.sanitizers.sanitize`), the text of a finding
 (`drivers.emu.report_records`).
 """
 
@@ -30,14 +30,14 @@ def i64(value: int) -> Value:
 
 
 def site_record(c: Code, warp: Value, site: Value) -> Value:
-    """Return the address of an instruction's SITE record of this host thread."""
+    """Return the address of the SITE record that this host thread has for an instruction."""
     thread = WARP.load(c, warp, "thread")
     sites = THREAD.load(c, thread, "sites")
     return c.gep(sites, c.op("mul", c.resize(site, 64), SITE.size))
 
 
 def report(lib: Library) -> str:
-    """`emu.report(warp, kind, site, lane, address, size, other)`: write a finding down, once a site and kind; fatal ones stop."""
+    """`emu.report(warp, kind, site, lane, address, size, other)`: record a finding, once for each site and kind; a fatal one stops the launch."""
 
     def body(
         c: Code, warp: Value, kind: Value, site: Value, lane: Value, address: Value, size: Value, other: Value
@@ -101,7 +101,7 @@ def emit_report(
 
 
 def watch_parameters(lib: Library, address: str) -> dict[str, str]:
-    """Return the parameters of the helpers that check an access."""
+    """Return the parameters, name to type, of the helpers that check an access."""
     return {
         "warp": "ptr",
         "addresses": lib.v(address),
@@ -112,7 +112,7 @@ def watch_parameters(lib: Library, address: str) -> dict[str, str]:
     }
 
 
-def tell(
+def report_conflict(
     lib: Library,
     c: Code,
     warp: Value,
@@ -124,6 +124,6 @@ def tell(
     access: Value,
     party: Value,
 ) -> None:
-    """Append a report of an access that conflicts with another party's."""
+    """Append a report of an access that conflicts with an access of another party."""
     other = c.op("or", c.op("shl", c.resize(access, 64), 48), c.resize(party, 64))
     emit_report(lib, c, warp, kind, site, lane, address=c.resize(address, 64), size=size, other=other)

@@ -1,4 +1,4 @@
-"""Names of LLVM types: their lanes and bits, and the suffixes of overloaded intrinsics.
+"""Names of LLVM types: lanes, bits, and the suffixes of overloaded intrinsics.
 
 Next: `vector`, the builder of IR text, which uses these names.
 """
@@ -12,7 +12,7 @@ _BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64, "ptr": 64}
 
 
 def lanes_of(type_: str) -> int:
-    """Return the number of lanes of an IR type, 0 for a scalar."""
+    """Return the number of lanes of an IR type; 0 for a scalar."""
     match = _VECTOR.fullmatch(type_)
     return int(match[1]) if match else 0
 
@@ -24,23 +24,23 @@ def element(type_: str) -> str:
 
 
 def vector(count: int, type_: str) -> str:
-    """Return the type of `count` elements; a scalar when `count` is 0."""
+    """Return the type of `count` elements; the scalar type if `count` is 0."""
     return f"<{count} x {type_}>" if count else type_
 
 
 def bits_of(type_: str) -> int:
-    """Return the bits of one element."""
+    """Return the number of bits of one element."""
     name = element(type_)
     return int(name[1:]) if name[0] == "i" else _BITS[name]
 
 
 def like(type_: str, name: str) -> str:
-    """Return the type with `type_`'s number of lanes and element type `name`."""
+    """Return the type with as many lanes as `type_` and element type `name`."""
     return vector(lanes_of(type_), name)
 
 
 def mangle(type_: str) -> str:
-    """Return how LLVM writes a type in the name of an intrinsic."""
+    """Return LLVM's spelling of a type in the name of an overloaded intrinsic."""
     count, name = lanes_of(type_), element(type_)
     short = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}.get(name, name)
     return f"v{count}{short}" if count else short

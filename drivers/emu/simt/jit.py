@@ -1,7 +1,7 @@
-"""LLVM as the engine uses it: IR text to objects, objects to addresses, and a cache of both on disk.
+"""LLVM for the engine: compile IR text to objects, link objects to addresses, and cache objects on disk.
 
-Not through `compiler.llvm`: linking at run time, a pass pipeline without vectorisers and a function's own
-target attributes are needed by this engine only, and that module has none of them.
+It does not use `compiler.llvm`, which lacks three things that only this engine needs: linking at run time, a pass
+pipeline without vectorisers, and target attributes on functions.
 
 Next: `engine`, the caller; `hcq.store`, the cache on disk.
 """
@@ -33,7 +33,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine that generated code runs on, as LLVM names it."""
+    """The host that generated code runs on, in LLVM's terms."""
 
     triple: str
     cpu: str
@@ -42,12 +42,12 @@ class Host:
 
     @property
     def gathers(self) -> bool:
-        """Whether vectors of addresses are fast enough to be worth inlining."""
+        """Whether gathers and scatters are fast enough to be inlined."""
         return self.vector_bits == 512
 
     @property
     def attributes(self) -> str:
-        """The function attributes that make generated code use this machine."""
+        """The function attributes that make LLVM generate code for this host."""
         return (
             f'nounwind "target-cpu"="{self.cpu}" "target-features"="{self.features}" "prefer-vector-width"="{self.vector_bits}" '
             f'"min-legal-vector-width"="{self.vector_bits}" "no-trapping-math"="true"'
@@ -56,7 +56,7 @@ class Host:
 
 @functools.cache
 def host(vector_bits: int = 0) -> Host:
-    """Describe this machine; `vector_bits` 256 leaves AVX-512 out."""
+    """Describe this host. `vector_bits` limits the width of vectors (256 disables AVX-512); 0 is no limit."""
     _initialise()
     features = llvm.get_host_cpu_features()
     widest = 512 if features.get("avx512f") and features.get("avx512bw") and features.get("avx512vl") else 256
@@ -74,7 +74,7 @@ def _initialise() -> None:
 
 
 def compile_ir(text: str, target: Host, *, optimise: bool) -> bytes:
-    """Compile IR text to a relocatable object for `target`. Malformed IR is an `AssertionError` that names the line."""
+    """Compile IR text to a relocatable object for `target`. Raises AssertionError, with the line, if the IR is malformed."""
     _initialise()
     with _lock:
         context = llvm.create_context()
@@ -101,17 +101,17 @@ def _run_passes(module: Any, machine: Any) -> None:
     builder = llvm.create_pass_builder(machine, options)
     manager = builder.getModulePassManager()
     manager.run(module, builder)
-    # llvmlite's own disposal of this manager does nothing: give it back here.
+    # llvmlite does not free this manager, so it is freed here.
     llvm.ffi.lib.LLVMPY_DisposeNewModulePassManger(manager)
     manager.detach()
 
 
 @functools.cache
 def _linker() -> Any:
-    """Return the linker that lays an object's sections side by side.
+    """Return LLVM's JITLink linker, which places the sections of an object next to each other.
 
-    The other one of LLVM maps each where there is room, and code reaches its constants by 32 bits: in a
-    process with gigabytes of mappings it aborts, now and then.
+    LLVM's other linker (RuntimeDyld) maps each section separately, while code addresses its constants with 32-bit
+    offsets: in a process with gigabytes of mappings it sometimes aborts.
     """
     _initialise()
     machine = llvm.Target.from_triple(llvm.get_default_triple()).create_target_machine(jit=True)
@@ -120,14 +120,14 @@ def _linker() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An object in executable memory; its addresses are good while it lives."""
+    """An object in executable memory. Its addresses are valid while this object is referenced."""
 
     addresses: dict[str, int]
     _tracker: object
 
 
 def load(code: bytes, names: list[str], imports: Mapping[str, int]) -> Loaded:
-    """Link an object against absolute addresses and return where `names` lie."""
+    """Link an object against absolute addresses (`imports`) and load it; the result has the addresses of `names`."""
     library = llvm.JITLibraryBuilder().add_object_img(code)
     for name, address in imports.items():
         library.import_symbol(name, address)
@@ -140,7 +140,7 @@ def load(code: bytes, names: list[str], imports: Mapping[str, int]) -> Loaded:
 
 @functools.cache
 def _source_digest() -> str:
-    """Digest of the engine's own sources: a cached translation is only as good as the translator that made it."""
+    """Return a digest of the sources of `drivers.emu`: a change of the translator invalidates cached objects."""
     parts: list[str | bytes] = []
     folder = Path(__file__).parents[1]
     for path in sorted(folder.rglob("*.py")):
@@ -149,17 +149,17 @@ def _source_digest() -> str:
 
 
 class Cache:
-    """Compiled objects on disk (`hcq.store`), keyed by everything that decides their bytes. `None` as folder keeps nothing."""
+    """Compiled objects on disk (`hcq.store`), keyed by all inputs of the compilation. With `folder` None nothing is cached."""
 
     def __init__(self, folder: Path | None) -> None:
         self._store = store(folder)
 
     def has(self, text: str, target: Host, *, optimise: bool) -> bool:
-        """Return whether a sound object of IR text is kept."""
+        """Return whether the cache holds a valid object for IR text."""
         return self._kept(key(text, target, optimise=optimise)) is not None
 
     def object(self, text: str, target: Host, *, optimise: bool) -> bytes:
-        """Return the object of IR text, compiled now or before."""
+        """Return the object for IR text, from the cache or compiled now."""
         name = key(text, target, optimise=optimise)
         code = self._kept(name)
         if code is None:
@@ -168,12 +168,12 @@ class Cache:
         return code
 
     def _kept(self, name: str) -> bytes | None:
-        """Return what the cache holds of a key, or None when that is nothing that can be linked."""
+        """Return the cached object of a key, or None if there is none or it is damaged."""
         code = self._store.get(KIND, name)
         return code if code is not None and is_whole(code) else None
 
 
 def key(text: str, target: Host, *, optimise: bool) -> str:
-    """Return the cache's key of IR text."""
+    """Return the cache key for IR text."""
     made_by = f"{llvm.llvm_version_info} {platform.machine()}"
     return key_of(_source_digest(), made_by, repr(target), repr(optimise), text)

@@ -1,4 +1,4 @@
-"""Work across the lanes of a warp: permutations, reductions over a mask, matching.
+"""Operations across the lanes of a warp: permutations, reductions over groups of lanes, matching.
 
 Not here: which PTX instruction uses which (`drivers.nv.emu.ptx.warp`).
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def permute(lib: Library, c: Code, values: Value, index: Value) -> Value:
-    """Return for each lane the value of lane `index`, which must name a lane."""
+    """Return for each lane the value of lane `index`, which must be below the warp's width."""
     if lib.target.vector_bits == 512 and lib.lanes == 32 and bits_of(values.type) == 32:
         halves = [c.shuffle(values, None, range(k, k + 16)) for k in (0, 16)]
         picks = [c.shuffle(index, None, range(k, k + 16)) for k in (0, 16)]
@@ -58,9 +58,9 @@ _NEUTRAL = {
 def reduce_groups(
     lib: Library, c: Code, operation: str, values: Value, groups: Value, active: Value
 ) -> Value:
-    """Return for each active lane the values of its group reduced: add, and, or, xor, smin, smax, umin, umax of i32.
+    """Return for each active lane the reduction over its group: add, and, or, xor, smin, smax, umin or umax of i32.
 
-    `groups` has for each active lane the lanes of its group, itself among them.
+    `groups` has for each active lane the mask of its group, which includes the lane.
     """
 
     def body(k: Code, data: Value, members: Value, lanes: Value) -> None:
@@ -91,7 +91,7 @@ def reduce_groups(
 
 
 def match(lib: Library, c: Code, values: Value, mask: Value) -> Value:
-    """Return for each lane of `mask` which lanes of it hold the same value, as i32."""
+    """Return for each lane of `mask` the mask of lanes, among those, that hold the same value, as i32."""
 
     def body(k: Code, data: Value, lanes: Value) -> None:
         all_in, all_out = Spilled(k, data), Spilled(k, lib.v("i32"))
@@ -107,5 +107,5 @@ def match(lib: Library, c: Code, values: Value, mask: Value) -> Value:
 
 
 def first(c: Code, mask: Value) -> Value:
-    """Return the lowest lane of a mask as i32; the number of lanes when it is empty."""
+    """Return the lowest lane of a mask as i32; the number of lanes if the mask is empty."""
     return c.resize(c.call(f"llvm.cttz.{mask.type}", mask.type, mask, Value("i1", "false")), 32)

@@ -1,6 +1,6 @@
-"""Running a translated kernel over a grid: host threads, memory for resident workgroups, tiers.
+"""A launch of a translated kernel over a grid: host threads, memory for resident workgroups, tiers of code.
 
-Not here: the order of warps and workgroups (`dispatch`), launches run in slices (`slices`).
+Not here: the order of warps and workgroups (`dispatch`), launches that run in slices (`slices`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -53,70 +53,70 @@ _MOST_RESIDENT = 2048
 _MAP_NORESERVE = 0x4000  # Linux; Python names it since 3.13
 _PROMOTE_AFTER_S = 0.05
 _WORTH_THREADS = 128
-"""Warps below which a launch stays on the caller's thread."""
+"""A launch with fewer warps runs on the caller's thread only."""
 _ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to run; none of it changes a result of a program without races."""
+    """Options of a launch; none of them changes the result of a kernel without races."""
 
     threads: int = 0
-    """Host threads; 0 is one a core."""
+    """Number of host threads; 0 is one for each core."""
     tier: Literal["auto", "quick", "optimised"] = "auto"
     warp_order: Literal["forward", "reverse"] | int = "forward"
     """The order in which the warps of a workgroup take turns; a number seeds a random one."""
     group_seed: int = 0
-    """Not 0: workgroups are started in an order made from it."""
+    """The seed of a random order in which workgroups start; 0 is the order of their numbers."""
     timeout_s: float = 60.0
-    """A kernel that takes longer is ended with a HANG report."""
+    """Time limit in seconds; a kernel that takes longer is ended with a HANG report."""
     shared_window: int = SHARED_WINDOW
     local_window: int = LOCAL_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchResult:
-    """What a launch did."""
+    """The result of a launch."""
 
     fault: Report | None
-    """What ended it early; memory then holds what was written until then."""
+    """The fault that ended it early, or None. Stores made before the fault remain in memory."""
     findings: tuple[Report, ...]
-    """What the sanitizers found."""
+    """The findings of the sanitizers."""
     seconds: float
     tier: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One launch: the grid and what each thread of it gets."""
+    """One launch: grid, workgroup, parameters and memory sizes."""
 
     grid: Dim3
     block: Dim3
     params: bytes
     shared_bytes: int
-    """Shared memory a workgroup, static and dynamic together."""
+    """Shared memory of a workgroup in bytes, static and dynamic together."""
     dynamic_shared: int = 0
-    """How much of it is dynamic: what the kernel reads as its size."""
+    """The dynamic part of `shared_bytes`, which the kernel can read as a special register."""
     local_bytes: int = 0
-    """Local memory a thread."""
-    told_grid: Dim3 | None = None
-    """The grid's size as the kernel reads it, where that may differ (constant bank 0); None is `grid`."""
-    told_block: Dim3 | None = None
-    """The same about the workgroup."""
+    """Local memory of a thread in bytes."""
+    visible_grid: Dim3 | None = None
+    """The grid's size as the kernel reads it, if it comes from elsewhere (constant bank 0); None is `grid`."""
+    visible_block: Dim3 | None = None
+    """The workgroup's size as the kernel reads it; None is `block`."""
 
     @property
     def threads(self) -> int:
-        """Threads a workgroup."""
+        """The number of threads of a workgroup."""
         return self.block[0] * self.block[1] * self.block[2]
 
     @property
     def groups(self) -> int:
-        """Workgroups of the grid."""
+        """The number of workgroups of the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
 class GroupMemory:
-    """Memory for the resident workgroups of one host thread, kept between launches."""
+    """Memory for the resident workgroups of one host thread; it is reused between launches."""
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(
@@ -125,10 +125,10 @@ class GroupMemory:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self._shape: tuple[object, ...] = ()
         self._slots = 0
-        """How many slots of that shape were made to look new."""
+        """Number of slots that were reset for that shape."""
 
     def prepare(self, shape: tuple[object, ...], slot_bytes: int, slots: int) -> None:
-        """Make every slot look new when their shape changes, and those that had none of this shape."""
+        """Reset all slots if their shape changes, else those that were not reset for this shape yet."""
         if shape != self._shape:
             self._shape, self._slots = shape, 0
         for i in range(self._slots, slots):
@@ -161,30 +161,30 @@ def _executor() -> ThreadPoolExecutor:
 
 @dataclass(slots=True)
 class Running:
-    """The memory of a launch in flight; everything generated code points to is held here."""
+    """The memory of a launch in flight. It references everything that generated code has pointers to."""
 
     launch: ctypes.Array[ctypes.c_char]
     reports: ctypes.Array[ctypes.c_char]
     keep: list[object] = field(default_factory=list)
     threads: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
-    """A record a host thread."""
+    """The `state.THREAD` record of each host thread."""
     sites: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
-    """What each host thread's instructions last found, one after another."""
+    """The `state.SITE` records of each host thread, one for each instruction."""
     version: int = 0
-    """Of the map of allocations that the records point to."""
+    """The version of the map of allocations that the records point to."""
     memories: list[GroupMemory] = field(default_factory=list)
 
     def stop(self) -> None:
-        """Make every host thread return soon."""
+        """Set the stop flag; host threads return at their next check of it."""
         struct.pack_into("<I", self.launch, LAUNCH.offsets["stop"], 1)
 
     def use(self, entry: int) -> None:
-        """Let every warp's next turn run another translation of the same kernel."""
+        """Make every warp's next turn run the code at `entry`, another tier of the same kernel."""
         for record in self.threads:
             struct.pack_into("<Q", record, THREAD.offsets["entry"], entry)
 
-    def look_again(self, memory: AddressSpace, *, shadows: bool) -> None:
-        """Take over a map of allocations that may have changed, while no host thread runs."""
+    def refresh_map(self, memory: AddressSpace, *, shadows: bool) -> None:
+        """Update the records if the map of allocations has changed. No host thread may be running."""
         if self.version == memory.version:
             return
         self.version = memory.version
@@ -198,8 +198,8 @@ class Running:
             for at in range(0, len(sites), SITE.size):
                 struct.pack_into("<QQ", sites, at + SITE.offsets["start"], 0, 0)
 
-    def put_back(self) -> None:
-        """Let other launches have the memory of the workgroups."""
+    def return_memories(self) -> None:
+        """Return the memory of the workgroups to the pool, for other launches."""
         for memory in self.memories:
             _idle_memories.put(memory)
         self.memories.clear()
@@ -208,45 +208,48 @@ class Running:
 def launch(
     program: Program, work: Work, memory: AddressSpace, options: Options | None = None
 ) -> LaunchResult:
-    """Run a kernel over its grid and return when every workgroup is done or one of them faulted."""
+    """Run a kernel over its grid; return when every workgroup is done or one of them has faulted.
+
+    Raises `UsageError` if the shape of the launch is invalid (`check`).
+    """
     options = options or Options()
     check(work)
     began = time.perf_counter()
     tier = first_tier(program, options)
     count = host_threads(program, work, options)
     if program.engine.settings.checks.parties:
-        memory.forget_parties()
+        memory.clear_accesses()
     running = prepare(program, work, memory, options, program.entry(tier), count)
     started = time.perf_counter()
     hung = _run(program, running, options, tier, count)
     program.seconds += (time.perf_counter() - started) * count
-    running.put_back()
+    running.return_memories()
     reports = decode(program, work, memory, running.reports.raw)
-    return sort_out(program, options, reports, hung=hung, seconds=time.perf_counter() - began, tier=tier)
+    return make_result(program, options, reports, hung=hung, seconds=time.perf_counter() - began, tier=tier)
 
 
 def host_threads(program: Program, work: Work, options: Options) -> int:
-    """Return how many host threads a launch is worth."""
+    """Return the number of host threads that a launch should use."""
     if program.engine.settings.checks.parties:
-        return 1  # the shadows of global memory are not made for several writers
+        return 1  # the shadows of global memory support one writer only
     worth = work.groups * warps_of(program, work) >= _WORTH_THREADS
     return min(options.threads or os.cpu_count() or 1, work.groups) if worth or options.threads else 1
 
 
 def warps_of(program: Program, work: Work) -> int:
-    """Return the warps a workgroup has."""
+    """Return the number of warps of a workgroup."""
     return -(-work.threads // program.engine.settings.lanes)
 
 
 def thread_named(work: Work, group: int, thread: int) -> str:
-    """Return how reports name a thread, given by numbers of its workgroup in the grid and of it therein."""
+    """Return the name of a thread in reports, from the flat numbers of its workgroup and of the thread in it."""
     return f"thread {unflatten(thread, work.block)} of block {unflatten(group, work.grid)}"
 
 
-def sort_out(
+def make_result(
     program: Program, options: Options, reports: list[Report], *, hung: bool, seconds: float, tier: str
 ) -> LaunchResult:
-    """Separate the fault that ended a launch from findings of sanitizers."""
+    """Return the result of a launch: the fault that ended it, if any, and the findings of sanitizers."""
     fatal = [r for r in reports if r.kind.fatal]
     if hung and not fatal:
         fatal = [hang(program, options.timeout_s)]
@@ -255,7 +258,7 @@ def sort_out(
 
 
 def check(work: Work) -> None:
-    """Refuse shapes that no device takes."""
+    """Raise `UsageError` if the grid is empty or too large, or a workgroup has more than 1024 threads."""
     if work.groups <= 0 or work.threads <= 0:
         raise UsageError(f"a grid of {work.grid} blocks of {work.block} threads has no thread")
     if work.groups >= 1 << 32 or work.threads > 1024:
@@ -265,7 +268,7 @@ def check(work: Work) -> None:
 
 
 def first_tier(program: Program, options: Options) -> str:
-    """Return the translation to begin with."""
+    """Return the tier of code to start with."""
     if options.tier != "auto":
         return options.tier
     if program.has(OPTIMISED) or program.seconds > _PROMOTE_AFTER_S:
@@ -276,7 +279,7 @@ def first_tier(program: Program, options: Options) -> str:
 def prepare(
     program: Program, work: Work, memory: AddressSpace, options: Options, entry: int, count: int
 ) -> Running:
-    """Lay out a launch for `count` host threads."""
+    """Allocate and fill the records of a launch for `count` host threads, which start at address `entry`."""
     engine = program.engine
     warps = warps_of(program, work)
     lanes, checks = engine.settings.lanes, engine.settings.checks
@@ -323,8 +326,11 @@ def prepare(
         "shadow_at": shadow_at, "dynamic_shared": work.dynamic_shared, "fuel": _ENDLESS, "releases": releases,
         "known": known, "known_step": known_step,
     }  # fmt: skip
-    for shape_of, told in (("grid", work.told_grid or work.grid), ("block", work.told_block or work.block)):
-        common |= {f"told_{shape_of}_{axis}": told[i] for i, axis in enumerate("xyz")}
+    for shape_of, told in (
+        ("grid", work.visible_grid or work.grid),
+        ("block", work.visible_block or work.block),
+    ):
+        common |= {f"visible_{shape_of}_{axis}": told[i] for i, axis in enumerate("xyz")}
     for _ in range(count):
         resident = _take_memory()
         resident.prepare(shape, slot_bytes, slots)
@@ -339,7 +345,7 @@ def prepare(
 
 
 def _zeros(running: Running, size: int) -> int:
-    """Return where zeros lie that last as long as a launch; their pages come when they are written."""
+    """Return the address of `size` zero bytes that live as long as a launch; pages are allocated when written."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
     running.keep.append(memory)
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -362,7 +368,7 @@ def _gcd(a: int, b: int) -> int:
 
 
 def _run(program: Program, running: Running, options: Options, tier: str, count: int) -> bool:
-    """Run all host threads to the end; returns whether the time limit ended them."""
+    """Run all host threads to the end; return whether the time limit ended them."""
     run = program.engine.run
     with Deadline(running.stop, options.timeout_s) as deadline:
         if count == 1:
@@ -371,7 +377,7 @@ def _run(program: Program, running: Running, options: Options, tier: str, count:
         futures: list[Future[None]] = []
         try:
             futures.extend(_executor().submit(run, _at(record)) for record in running.threads)
-        except RuntimeError:  # the interpreter is ending: its pools take no more work
+        except RuntimeError:  # the interpreter is shutting down: pools refuse new work
             running.stop()
             wait(futures)
             return True

@@ -1,8 +1,8 @@
-"""The library of functions that translated kernels call, written once as IR and found by name.
+"""The library of helper functions that translated kernels call, each generated once as IR and found by name.
 
-A helper is *core* when it belongs to the library that is compiled once a machine and kept on disk; translated
-kernels then call it by address. A *hot* helper is also inlined into optimised translations. All other helpers
-are compiled with the module that needs them.
+*Core* helpers are compiled once for a host and cached on disk; translated kernels call them by address. *Hot*
+helpers are also inlined into optimised translations. All other helpers are compiled with each module that uses
+them.
 
 Not here: the helpers themselves (`access`, `addresses`, `atomics`, `lanes`, `numeric`), compiling them
 (`engine`, `jit`).
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sanitizers:
-    """Optional checks that cost time: off by default."""
+    """Optional checks that cost time; all are off by default."""
 
     shared_races: bool = False
     global_races: bool = False
     uninitialised: bool = False
     partial_barriers: bool = False
     caches: bool = False
-    """Missing cache maintenance, checked by the machine around the engine, which records all accesses."""
+    """Missing cache maintenance. The engine records all accesses; the machine around it checks them."""
 
     @property
     def parties(self) -> bool:
@@ -49,12 +49,12 @@ class Sanitizers:
 
     @property
     def any(self) -> bool:
-        """Whether any is on."""
+        """Whether any check is on."""
         return self.shadows or self.shared_races or self.partial_barriers
 
     @classmethod
     def all(cls) -> Sanitizers:
-        """Every check."""
+        """Return the settings with every check on."""
         return cls(
             shared_races=True, global_races=True, uninitialised=True, partial_barriers=True, caches=True
         )
@@ -62,7 +62,7 @@ class Sanitizers:
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """One function: its IR, what it calls, and where it should live."""
+    """One function: its IR text, the functions that it calls, and whether it is core and hot."""
 
     name: str
     text: str
@@ -73,7 +73,7 @@ class Helper:
 
 @dataclass(slots=True)
 class Library:
-    """The helpers for one warp width, one machine and one set of sanitizers."""
+    """The helpers for one warp width, one host and one set of sanitizers. `define` is thread-safe."""
 
     lanes: int
     target: Host
@@ -83,22 +83,22 @@ class Library:
     helpers: dict[str, Helper] = field(default_factory=dict)
     declarations: dict[str, str] = field(default_factory=dict)
     _writing: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
-    """Held while a helper is written: the machines of a process share the library, each with a thread."""
+    """Held while a helper is generated: the machines of a process share the library, each with its own thread."""
 
     # ---- types of this warp width
 
     @property
     def mask(self) -> str:
-        """The type of a mask of lanes."""
+        """The IR type of a mask of lanes."""
         return f"i{self.lanes}"
 
     @property
     def bits(self) -> str:
-        """The type of one bit a lane."""
+        """The IR vector type with one bit for each lane."""
         return vector(self.lanes, "i1")
 
     def v(self, type_: str) -> str:
-        """Return the type of one `type_` a lane."""
+        """Return the IR vector type with one `type_` for each lane."""
         return vector(self.lanes, type_)
 
     # ---- writing helpers
@@ -114,8 +114,11 @@ class Library:
         hot: bool = False,
         attributes: str = "",
     ) -> str:
-        """Write a helper unless it is there already; `body(code, *parameters)` writes it. Returns its name."""
-        with self._writing:  # a thread that reads while another writes gets it complete
+        """Generate a helper with `body(code, *parameters)` unless it exists; return its name.
+
+        `parameters` maps names to IR types. `core` and `hot` are as in the module's docstring.
+        """
+        with self._writing:  # other threads see a helper only when it is complete
             if name in self.helpers:
                 return name
             core = core and not self.sealed
@@ -163,7 +166,7 @@ class Library:
         return "\n".join(parts), [h.name for h in outside]
 
     def core_module(self) -> tuple[str, list[str]]:
-        """Return the text of the core library and the names it exports."""
+        """Return the text of the core library and the names that it exports."""
         core = [h for h in self.helpers.values() if h.core]
         names = {h.name for h in core}
         inside: dict[str, Helper] = {}
@@ -180,7 +183,7 @@ class Library:
         return text, sorted(names)
 
     def tail(self) -> list[str]:
-        """Return the attribute groups and metadata that every module ends with."""
+        """Return the attribute groups and metadata that end every module."""
         base = self.target.attributes
         return [
             f"attributes #0 = {{ {base} }}",
@@ -193,5 +196,5 @@ class Library:
 
 @functools.lru_cache(maxsize=32)
 def iota(lanes: int, step: int) -> tuple[int, ...]:
-    """Return 0, step, 2 step, ... one a lane."""
+    """Return (0, step, 2 * step, ...), one number for each lane."""
     return tuple(step * i for i in range(lanes))

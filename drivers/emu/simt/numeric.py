@@ -1,7 +1,7 @@
-"""Floating-point work without an LLVM operation: directed rounding, small formats, approximations.
+"""Floating-point operations that LLVM lacks: directed rounding, small formats, approximations.
 
-A narrow result that is computed in a wider format is rounded once: the wide value is made *odd* first (its
-last bit is set when anything was lost), so that the second rounding sees what the first one dropped.
+A narrow result that is computed in a wider format must not be rounded twice. So the wide value is rounded to
+*odd* first: its last bit is set if any bit was lost, and the second rounding takes that into account.
 
 Not here: which instruction rounds how (`drivers.nv.emu.ptx.floats`, `drivers.nv.emu.ptx.convert`).
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code
 
 ROUND_MODES = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
-"""Rounding by PTX's names, as `llvm.set.rounding` numbers them."""
+"""PTX's names of rounding modes -> their numbers in `llvm.set.rounding`."""
 
 _OPERATIONS = {
     "add": ("fadd", 2),
@@ -39,7 +39,7 @@ _OPERATIONS = {
 
 
 def rounded(lib: Library, c: Code, operation: str, mode: str, result: str, *values: Value) -> Value:
-    """Compute `operation` with a rounding mode; the host's rounding mode is set around it, in a function of its own."""
+    """Compute `operation` with a rounding mode, in a helper that sets the host's rounding mode and restores it."""
     name, _ = _OPERATIONS[operation]
     source = values[0].type
     changes = source != result
@@ -65,14 +65,14 @@ def rounded(lib: Library, c: Code, operation: str, mode: str, result: str, *valu
 
 
 def flush(c: Code, value: Value) -> Value:
-    """Turn subnormals into zeros of their sign."""
+    """Replace subnormal values by zeros of the same sign."""
     smallest = {16: 2.0**-14, 32: 2.0**-126, 64: 2.0**-1022}[bits_of(value.type)]
     tiny = c.fcmp("olt", c.intrinsic("fabs", value), c.fconst(value.type, smallest))
     return c.select(tiny, c.intrinsic("copysign", c.fconst(value.type, 0.0), value), value)
 
 
 def odd_sum(c: Code, a: Value, b: Value) -> Value:
-    """Add doubles, rounding to odd: two-sum gives the lost part, which sets the last bit."""
+    """Add doubles, rounding to odd. The two-sum algorithm gives the lost part; if it is not 0, the last bit is set."""
     total = c.op("fadd", a, b)
     part = c.op("fsub", total, a)
     lost = c.op("fadd", c.op("fsub", a, c.op("fsub", total, part)), c.op("fsub", b, part))
@@ -89,7 +89,7 @@ def odd_sum(c: Code, a: Value, b: Value) -> Value:
 
 
 def odd_float(c: Code, value: Value) -> Value:
-    """Round doubles to float32, to odd."""
+    """Round doubles to float32, rounding to odd."""
     near = c.cast("fptrunc", value, "float")
     back = c.cast("fpext", near, "double")
     bits = c.as_int(near)
@@ -99,20 +99,20 @@ def odd_float(c: Code, value: Value) -> Value:
 
 
 def fma_odd(c: Code, a: Value, b: Value, addend: Value) -> Value:
-    """Return a * b + addend of float32s that came from a 16-bit format, as float32 rounded to odd."""
+    """Return a * b + addend, as float32 rounded to odd; the operands are float32 values of a 16-bit format."""
     wide = [c.cast("fpext", v, "double") for v in (a, b, addend)]
     return odd_float(c, odd_sum(c, c.op("fmul", wide[0], wide[1]), wide[2]))
 
 
 def from_small(c: Code, bits: Value, format_: str) -> Value:
-    """Turn 16-bit patterns (f16 or bf16) into float32."""
+    """Convert 16-bit patterns (f16 or bf16) to float32."""
     if format_ == "f16":
         return c.cast("fpext", c.bitcast(bits, like(bits.type, "half")), "float")
     return c.as_float(c.op("shl", c.resize(bits, 32), 16))
 
 
 def to_small(c: Code, value: Value, format_: str, mode: str = "rn") -> Value:
-    """Round float32 to the 16-bit patterns of f16 or bf16; NaNs become 0x7fff."""
+    """Round float32 to 16-bit patterns of f16 or bf16; NaNs become 0x7fff."""
     nan = c.fcmp("uno", value, value)
     if format_ == "f16" and mode == "rn":
         bits = c.bitcast(c.cast("fptrunc", value, "half"), like(value.type, "i16"))
@@ -133,9 +133,9 @@ def to_small(c: Code, value: Value, format_: str, mode: str = "rn") -> Value:
 def small_float(
     c: Code, value: Value, exponent_bits: int, mantissa_bits: int, mode: str, *, largest: int = 0
 ) -> Value:
-    """Round float32 to a small IEEE-like format by integer arithmetic; overflow gives infinity, or the largest when rounding inward.
+    """Round float32 to a small IEEE-like format with integer arithmetic; overflow gives infinity, or the largest value if rounding inward.
 
-    With `largest`, infinities and overflow give that pattern instead. Returns i16 patterns; the caller handles NaNs.
+    With `largest`, infinities and overflow give that bit pattern instead. Returns i16 patterns; the caller handles NaNs.
     """
     bias = (1 << (exponent_bits - 1)) - 1
     bits = c.as_int(value)
@@ -183,7 +183,7 @@ def small_float(
     return c.resize(c.op("or", result, c.op("shl", sign, exponent_bits + mantissa_bits)), 16)
 
 
-# ---- approximations, computed in double and rounded once: at most 0.51 ulp from the true value unless stated
+# ---- approximations, computed in double and rounded once: the error is at most 0.51 ulp unless stated otherwise
 
 
 def _polynomial(c: Code, x: Value, coefficients: Sequence[float]) -> Value:
@@ -195,7 +195,7 @@ def _polynomial(c: Code, x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def exp2(c: Code, x: Value) -> Value:
-    """Return 2^x of doubles that came from float32."""
+    """Return 2^x of doubles that hold float32 values."""
     x = c.intrinsic("minnum", c.intrinsic("maxnum", x, c.fconst(x.type, -200.0)), c.fconst(x.type, 200.0))
     whole = c.intrinsic("rint", x)
     part = c.op("fsub", x, whole)
@@ -206,7 +206,7 @@ def exp2(c: Code, x: Value) -> Value:
 
 
 def log2(c: Code, x: Value) -> Value:
-    """Return log2 of positive doubles that came from float32."""
+    """Return log2 of positive doubles that hold float32 values."""
     bits = c.as_int(x)
     shifted = c.op("sub", bits, 0x3FE6_A09E_667F_3BCD)
     exponent = c.op("ashr", shifted, 52)
@@ -219,7 +219,7 @@ def log2(c: Code, x: Value) -> Value:
 
 
 def sine(c: Code, x: Value, *, cosine: bool) -> Value:
-    """Return sin or cos of doubles that came from float32; the quarter turn is taken off in two steps."""
+    """Return sin or cos of doubles that hold float32 values; multiples of pi/2 are subtracted in two steps."""
     turns = c.intrinsic("rint", c.op("fmul", x, c.fconst(x.type, 2 / math.pi)))
     first, second = 1.5707963267341256, 6.077100506506192e-11
     rest = c.intrinsic("fma", turns, c.fconst(x.type, -first), x)
@@ -241,7 +241,7 @@ def sine(c: Code, x: Value, *, cosine: bool) -> Value:
 
 
 def tanh(c: Code, x: Value) -> Value:
-    """Return tanh of doubles that came from float32."""
+    """Return tanh of doubles that hold float32 values."""
     power = exp2(c, c.op("fmul", x, c.fconst(x.type, 2 / math.log(2))))
     one = c.fconst(x.type, 1.0)
     value = c.op("fdiv", c.op("fsub", power, one), c.op("fadd", power, one))

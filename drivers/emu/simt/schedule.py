@@ -1,8 +1,8 @@
 """The order in which a warp's lanes visit the blocks of a kernel, and the registers live between blocks.
 
-Blocks run lowest index first, so the order decides where diverged lanes reconverge: a loop's blocks stand
-together and every block stands behind those that lead to it. Then lanes that took different paths wait for
-each other where the paths join, as on hardware that reconverges at the immediate post-dominator.
+Blocks run lowest index first, so the order determines where diverged lanes reconverge. The blocks of a loop are
+contiguous, and every block follows its predecessors. Then lanes on different paths wait for each other where the
+paths join, as on hardware that reconverges at the immediate post-dominator.
 
 Not here: the order of warps and workgroups (`dispatch`). Next: `warp_layout`, the caller.
 """
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Node:
-    """A basic block as the scheduler sees it."""
+    """A basic block as a node of the control-flow graph."""
 
     successors: tuple[int, ...]
     uses: frozenset[str] = frozenset()
-    """Registers read before they are wholly written here."""
+    """Registers that are read here before they are completely written here."""
     defs: frozenset[str] = frozenset()
     live_in: frozenset[str] = frozenset()
     live_out: frozenset[str] = frozenset()
@@ -32,7 +32,7 @@ class Node:
 
 
 def order(nodes: Sequence[Node], entry: int = 0) -> list[int]:
-    """Return the reachable blocks in the order they should be visited; marks those that lie in loops."""
+    """Return the reachable blocks in visiting order, and set `in_loop` of blocks in loops."""
     seen = {entry}
     todo = [entry]
     while todo:
@@ -48,9 +48,9 @@ def order(nodes: Sequence[Node], entry: int = 0) -> list[int]:
 def _arrange(
     nodes: Sequence[Node], members: set[int], head: int, result: list[int], *, within_loop: bool
 ) -> None:
-    """Append `members` in topological order of their strongly connected components, each loop arranged from within.
+    """Append `members` in topological order of their strongly connected components; arrange each loop recursively.
 
-    Within a loop, edges into its `head` are those that close it and do not count.
+    Within a loop, edges to its `head` close the loop and are ignored.
     """
     for component in reversed(_components(nodes, members, head, closed=within_loop)):
         if len(component) == 1:
@@ -78,7 +78,7 @@ def _components(nodes: Sequence[Node], members: set[int], head: int, *, closed: 
         index[block] = low[block] = len(index)
         stack.append(block)
         on_stack.add(block)
-        # In reverse, so that among equals what is written first comes out first.
+        # In reverse order: of unordered blocks, the one that is first in the source comes first in the result.
         targets = [
             t for t in reversed(nodes[block].successors) if t in members and not (closed and t == head)
         ]
@@ -108,7 +108,7 @@ def _components(nodes: Sequence[Node], members: set[int], head: int, *, closed: 
 
 
 def liveness(nodes: Sequence[Node], reachable: Iterable[int]) -> None:
-    """Fill in which registers are live on entry to and exit from each block."""
+    """Set `live_in` and `live_out` of each reachable block."""
     blocks = list(reachable)[::-1]
     changed = True
     while changed:

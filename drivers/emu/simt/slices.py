@@ -1,10 +1,10 @@
-"""Launches run a slice at a time, so that other queues progress while a long kernel runs.
+"""Launches that run one slice at a time, so that other queues progress while a long kernel runs.
 
-A slice is a number of turns of workgroups, the same in every run, so an order made from a seed is repeatable.
-A kernel that does not return within the caller's limit (a long loop that waits for nothing) continues in the
-background, and the caller asks again later.
+A slice is a fixed number of turns of workgroups, so an order made from a seed is repeatable. A kernel that
+does not return within the caller's time limit (for example a long loop without waits) continues in the
+background, and the caller polls it later.
 
-Not here: a launch at once (`launch`). Next: `drivers.nv.emu.engines.grid`, the user.
+Not here: launches that run to the end in one call (`launch`). Next: `drivers.nv.emu.engines.grid`, the user.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from drivers.emu.simt.launch import LaunchResult, Options, Running, Work
 
 _STOPS_WITHIN_S = 1.0
-"""A kernel looks for the stop flag at every backward branch."""
+"""How long `close` waits for a stopped kernel, which checks the stop flag at every backward branch."""
 
 
 class SlicedLaunch:
-    """One launch in flight: made, advanced until it is over, its result read, closed.
+    """One launch in flight: create it, `advance` it until it is over, read its `result`, `close` it.
 
-    By one thread at a time. Where races between workgroups are checked, the caller of `advance` ensures that
-    the shadows of global memory are those of this launch.
+    Only one thread at a time may use it. If races between workgroups are checked, the caller of `advance`
+    ensures that the shadows of global memory are those of this launch.
     """
 
     def __init__(
@@ -50,7 +50,11 @@ class SlicedLaunch:
         *,
         on_end: Callable[[], None],
     ) -> None:
-        """Lay it out; nothing runs. `on_end` is called once no host thread touches device memory any more."""
+        """Prepare the launch; nothing runs yet.
+
+        `on_end` is called once, when no host thread accesses device memory any more; it may run on another
+        thread. Raises `UsageError` if the shape of the launch is invalid.
+        """
         launches.check(work)
         self._program, self._work, self._memory, self._options = program, work, memory, options
         self._tier = launches.first_tier(program, options)
@@ -68,10 +72,10 @@ class SlicedLaunch:
         self._on_end: Callable[[], None] | None = on_end
 
     @property
-    def away(self) -> bool:
-        """Whether a slice is being run that the caller did not wait for.
+    def in_background(self) -> bool:
+        """Whether a slice is still running after the caller's `advance` returned.
 
-        Past its time limit its stop flag is set.
+        If the launch has exceeded its time limit, this sets its stop flag.
         """
         with self._back:
             if self._out and self._seconds + time.perf_counter() - self._began > self._options.timeout_s:
@@ -79,28 +83,29 @@ class SlicedLaunch:
             return self._out > 0
 
     def advance(self, *, turns: int, patience_s: float) -> bool:
-        """Run a slice of `turns` on each host thread; returns whether the launch is over.
+        """Run a slice of `turns` turns on each host thread; return whether the launch is over.
 
-        While a slice is away nothing new is begun.
+        It waits at most `patience_s` seconds. While a slice is in the background it starts no other and
+        returns False.
         """
-        if self.away:
+        if self.in_background:
             return False
         if self._began:
             self._settle()
         if self._over:
             return True
-        self._running.look_again(self._memory, shadows=self._shadows)
+        self._running.refresh_map(self._memory, shadows=self._shadows)
         self._began = time.perf_counter()
         self._out = len(self._running.threads)
         for record in self._running.threads:
             struct.pack_into("<Q", record, THREAD.offsets["fuel"], turns)
         mine, *others = self._running.threads
         for record in others:
-            _hands.give(partial(self._run, record))
+            _threads.submit(partial(self._run, record))
         if self._program.translation.loops:
-            _hands.give(partial(self._run, mine))
+            _threads.submit(partial(self._run, mine))
         else:
-            self._run(mine)  # sure to come back, and a thread less to wait for Python's lock
+            self._run(mine)  # it returns soon, and one thread fewer competes for the interpreter lock
         with self._back:
             self._back.wait_for(lambda: not self._out, patience_s)
             if self._out:
@@ -109,30 +114,30 @@ class SlicedLaunch:
         return self._over
 
     def result(self) -> LaunchResult:
-        """Return what the launch did, once it is over."""
+        """Return the result of a launch that is over."""
         reports = decode(self._program, self._work, self._memory, self._running.reports.raw)
-        return launches.sort_out(
+        return launches.make_result(
             self._program, self._options, reports, hung=self._hung, seconds=self._seconds, tier=self._tier
         )
 
     @property
     def instructions(self) -> list[str]:
-        """The texts of the instructions that are noted, by number."""
+        """The texts of the kernel's instructions, indexed by their numbers in shadow cells."""
         return [site.text for site in self._program.translation.sites]
 
     def describe(self, instruction: int, group: int, thread: int) -> str:
-        """Return in words an instruction by number, and the thread of a workgroup that ran it."""
+        """Describe an instruction and the thread that executed it, given by their numbers."""
         site = self._program.translation.sites[instruction]
         return f"line {site.line}: {site.text} by {launches.thread_named(self._work, group, thread)}"
 
     def close(self) -> None:
-        """Release its memory; one that still runs is stopped first."""
+        """Stop the launch if it still runs, and release its memory."""
         with self._back:
             self._running.stop()
             self._back.wait_for(lambda: not self._out, _STOPS_WITHIN_S)
             self._closed = True
             if self._out:
-                return  # the last host thread to come back ends it
+                return  # the last host thread that returns calls _end
         self._end()
 
     @property
@@ -142,7 +147,7 @@ class SlicedLaunch:
         return bool(stopped) or (taken >= self._work.groups and not resident)
 
     def _settle(self) -> None:
-        """Count the time of the slice that is back, and choose the translation for the next."""
+        """Add up the time of the slice that has ended, and choose the tier for the next one."""
         count = len(self._running.threads)
         spent, self._began = time.perf_counter() - self._began, 0.0
         self._seconds += spent
@@ -170,12 +175,12 @@ class SlicedLaunch:
     def _end(self) -> None:
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
-            self._running.put_back()
+            self._running.return_memories()
             on_end()
 
 
-class _Hands:
-    """Threads that run slices; more are made when all are busy, and none keeps the process alive."""
+class _WorkerThreads:
+    """Daemon threads that run slices. A new one starts if all are busy."""
 
     def __init__(self) -> None:
         self._begin()
@@ -186,9 +191,9 @@ class _Hands:
         self._lock = threading.Lock()
         self._idle = 0
 
-    def give(self, job: Callable[[], None]) -> None:
-        """Have a job done soon."""
-        if self._process != os.getpid():  # a forked child has none of its parent's threads
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run a job on an idle thread, or on a new one."""
+        if self._process != os.getpid():  # a forked child does not have the parent's threads
             self._begin()
         with self._lock:
             fresh = self._idle == 0
@@ -201,10 +206,10 @@ class _Hands:
     def _work(self, job: Callable[[], None]) -> None:
         while True:
             job()
-            del job  # it holds a launch
+            del job  # it references a launch
             with self._lock:
                 self._idle += 1
             job = self._jobs.get()
 
 
-_hands = _Hands()
+_threads = _WorkerThreads()

@@ -1,7 +1,7 @@
 """Records shared by generated code and Python: of host threads, resident workgroups, warps and access sites.
 
-Offsets exist here only. Generated code reads and writes fields through `Record.load` and `Record.store`;
-Python through `Record.pack`. Masks of lanes take 8 bytes whatever the warp's width.
+This is the only place that knows the offsets. Generated code accesses fields through `Record.load` and
+`Record.store`, Python through `Record.pack` and `Record.read`. A mask of lanes takes 8 bytes for every warp width.
 
 Next: `dispatch`, which runs on these records; `launch`, which allocates them.
 """
@@ -23,7 +23,7 @@ _BYTES = {"ptr": 8, "i64": 8, "i32": 4}
 
 
 class Record:
-    """Named fields at fixed offsets."""
+    """A record of named fields, each of type ptr, i64 or i32; its size is a multiple of 64 bytes."""
 
     def __init__(self, name: str, /, **fields: str) -> None:
         self.name = name
@@ -38,15 +38,15 @@ class Record:
         self.size = -(-position // 64) * 64
 
     def address(self, code: Code, base: Value, field: str) -> Value:
-        """Return where a field lies."""
+        """Append code that computes the address of a field of the record at `base`."""
         return code.gep(base, self.offsets[field])
 
     def load(self, code: Code, base: Value, field: str, *, volatile: bool = False) -> Value:
-        """Read a field."""
+        """Append code that reads a field."""
         return code.load(self.types[field], self.address(code, base, field), volatile=volatile)
 
     def store(self, code: Code, base: Value, field: str, value: Value | int) -> None:
-        """Write a field."""
+        """Append code that writes a field; a narrower value is extended."""
         type_ = self.types[field]
         if isinstance(value, int):
             value = code.const(type_, value)
@@ -55,20 +55,21 @@ class Record:
         code.store(value, self.address(code, base, field))
 
     def pack(self, **values: int) -> bytearray:
-        """Return the record with these fields set and the rest zero."""
+        """Return the bytes of a record with these fields set and the others zero."""
         raw = bytearray(self.size)
         for field, value in values.items():
             struct.pack_into("<" + _FORMATS[self.types[field]], raw, self.offsets[field], value)
         return raw
 
     def read(self, raw: bytes | bytearray | memoryview, field: str, at: int = 0) -> int:
-        """Read a field of a record in host memory."""
+        """Read a field of the record at offset `at` of host memory."""
         value: int = struct.unpack_from("<" + _FORMATS[self.types[field]], raw, at + self.offsets[field])[0]
         return value
 
 
 LAUNCH = Record("launch", stop="i32", next="i32", sequence="i64")
-"""Shared by the host threads of one launch. `stop` not zero: everybody returns soon. `next`: workgroups taken so far."""
+"""Shared by the host threads of one launch. `stop`, if not 0, makes all of them return. `next`: number of workgroups started.
+`sequence`: the time of the launch, for races between workgroups."""
 
 THREAD = Record(
     "thread",
@@ -78,15 +79,15 @@ THREAD = Record(
     param_bytes="i32", map_count="i32", grid_x="i32", grid_y="i32", grid_z="i32", block_x="i32", block_y="i32", block_z="i32",
     threads="i32", warps="i32", groups="i32", group_step="i32", group_first="i32", shared_bytes="i32", local_bytes="i32",
     slot_bytes="i32", slot_limit="i32", warp_bytes="i32", warps_at="i32", shared_at="i32", local_at="i32", shadow_at="i32",
-    dynamic_shared="i32", told_grid_x="i32", told_grid_y="i32", told_grid_z="i32", told_block_x="i32", told_block_y="i32",
-    told_block_z="i32", known_step="i32",
+    dynamic_shared="i32", visible_grid_x="i32", visible_grid_y="i32", visible_grid_z="i32", visible_block_x="i32", visible_block_y="i32",
+    visible_block_z="i32", known_step="i32",
 )  # fmt: skip
-"""What one host thread needs to run workgroups: the launch's constants and its own memory.
+"""The data with which one host thread runs workgroups: the constants of the launch, and memory of the thread.
 
-`fuel`: turns of workgroups before it returns. `begun` to `at` are its progress: whether it ever ran,
-workgroups resident, whether no workgroup progressed in this round, and whose turn it is. `releases`: a
-RELEASE for each workgroup of the grid, where races between them are checked; `known`: what each has observed
-of the others (`group_order`), `known_step` bytes from one to the next.
+`fuel`: the number of turns of workgroups before it returns. `begun` to `at` are its progress: whether it has run
+before, the number of resident workgroups, whether no workgroup progressed in this round, and the workgroup whose
+turn is next. If races between workgroups are checked, `releases` points to a RELEASE for each workgroup of the
+grid, and `known` to the vector clock of each (`group_order`), at a distance of `known_step` bytes.
 """
 
 GROUP = Record(
@@ -94,11 +95,11 @@ GROUP = Record(
     thread="ptr", shared="ptr", shadow="ptr", index="i32", x="i32", y="i32", z="i32", live_lanes="i32", live_warps="i32",
     epoch="i32", released="i64", acquired="i64", fenced="i32", arrivals="i32",
 )  # fmt: skip
-"""A workgroup that is being run; `arrivals` not zero: some barrier has been reached."""
+"""A resident workgroup. `arrivals` is not 0 if any barrier has been reached."""
 
 RELEASE = {"last": 0, "before": 4}
 RELEASE_BYTES = 8
-"""When a workgroup last made known what it had done, and when before that, as u32; 0 is never."""
+"""Times of a workgroup's last release and of the one before it, as u32; 0 is never."""
 
 BARRIER = Record(
     "barrier",
@@ -112,7 +113,7 @@ BARRIER = Record(
     last_every="i32",
     last_some="i32",
 )
-"""One of a workgroup's barriers: arrivals, and the votes of `bar.red`. `last_*` are the votes of the round just completed."""
+"""One barrier of a workgroup: arrivals, and the votes of `bar.red`. `last_*` are the votes of the last completed round."""
 
 BARRIERS = 16
 GROUP_HEAD = GROUP.size + BARRIERS * BARRIER.size
@@ -122,35 +123,36 @@ WARP = Record(
     thread="ptr", group="ptr", shared="ptr", local="ptr", start="i64", live="i64", blocked="i64", release="i64", index="i32",
     status="i32", barrier="i32", barrier_count="i32", barrier_site="i32",
 )  # fmt: skip
-"""A warp: its lanes, why it last returned, and at which barrier it sleeps. Lane ids, pending masks and registers follow.
+"""A warp: its lanes, its status, and the barrier at which it waits. Thread ids, pending masks and registers follow.
 
-`start`: lanes that enter the kernel now; `live`: lanes that have not left it; `blocked`: lanes at the barrier; `release` not zero:
-the barrier has opened since.
+`start`: lanes that enter the kernel now; `live`: lanes that have not left it; `blocked`: lanes at the barrier; `release`: not 0
+if the barrier has opened since.
 """
 
 
 def warp_ids_at(axis: int, lanes: int) -> int:
-    """Return where a warp keeps its lanes' thread ids of one axis (i32 a lane)."""
+    """Return the offset, in a warp's state, of the thread ids of one axis (one i32 for each lane)."""
     return WARP.size + axis * 4 * lanes
 
 
 def warp_registers_at(lanes: int) -> int:
-    """Return where the part of a warp begins that belongs to the translated kernel: pending masks, then registers."""
+    """Return the offset, in a warp's state, of the part that the translated kernel uses: pending masks, then registers."""
     return WARP.size + 3 * 4 * lanes
 
 
 MAP_ENTRY = Record(
     "map entry", start="i64", size="i64", delta="i64", flags="i64", initialised="i64", touched="i64"
 )
-"""One allocation as generated code sees it, sorted by `start`: host address = device address + `delta`.
+"""One allocation for generated code, sorted by `start`; host address = device address + `delta`.
 
-`initialised` and `touched` are host addresses of shadows (one byte a byte, 32 bytes a dword) or 0.
+`initialised` and `touched` are host addresses of shadows (1 byte for each byte, 32 bytes for each dword), or 0.
 """
 
 MAP_READ, MAP_WRITE, MAP_ATOMIC = 1, 2, 4
 
 SITE = Record("site", start="i64", limit="i64", delta="i64", seen="i64")
-"""What an instruction last found: addresses a with (a - start) >> log2(size) < limit are good; `seen` has a bit for each report."""
+"""The allocation that an instruction last accessed: an aligned address a is valid if (a - start) >> log2(size) < limit.
+`seen` has a bit for each kind of report that the instruction has made."""
 
 REPORT = Record(
     "report",

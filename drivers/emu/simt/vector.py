@@ -1,7 +1,7 @@
 """A builder of LLVM IR text for vector code: typed values, operations on them, structured control flow.
 
-It is the only place where IR is spelled. A value is an IR type and an operand; operations append a line and
-return a value. It optimises nothing: LLVM does. Constants are folded nowhere but in `Code.splat`.
+Only this module writes IR syntax. A value is an IR type and an operand; an operation appends a line and
+returns a value. LLVM optimises the result; this module does not, except that `Code.splat` folds constants.
 
 Not here: compiling the text (`jit`), names of types (`ir_types`). Next: `warp_function`, the largest user.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An operand: its IR type ("i32", "<32 x float>", "ptr") and how it is written."""
+    """An operand: its IR type ("i32", "<32 x float>", "ptr") and its text."""
 
     type: str
     ref: str
@@ -32,18 +32,18 @@ class Value:
 
 @dataclass(slots=True)
 class Declarations:
-    """The functions a module calls and those it defines; `text` declares the difference."""
+    """The functions that a module calls, with their declarations, and those that it defines."""
 
     declared: dict[str, str] = field(default_factory=dict)
     defined: set[str] = field(default_factory=set)
 
     def text(self) -> str:
-        """Return the declarations of everything called and not defined here."""
+        """Return the declarations of the functions that are called and not defined."""
         return "\n".join(line for name, line in self.declared.items() if name not in self.defined)
 
 
 class Code:
-    """The body of one function being written."""
+    """The body of one function under construction."""
 
     def __init__(self, declarations: Declarations) -> None:
         self.lines: list[str] = []
@@ -55,28 +55,28 @@ class Code:
     # ---- the text
 
     def emit(self, line: str) -> None:
-        """Append an instruction that gives no value."""
+        """Append an instruction without a result."""
         self.lines.append("  " + line)
 
     def fresh(self, hint: str = "t") -> str:
-        """Return a name that is not used yet in this function."""
+        """Return a name that is unused in this function."""
         self._next += 1
         return f"{hint}{self._next}"
 
     def let(self, type_: str, text: str) -> Value:
-        """Append `%new = text`; the value has type `type_`."""
+        """Append `%name = text` with a new name; return the value, of type `type_`."""
         name = "%" + self.fresh()
         self.lines.append(f"  {name} = {text}")
         return Value(type_, name)
 
     def slot(self, type_: str, name: str | None = None) -> Value:
-        """Reserve a variable in the function's entry and return its address."""
+        """Allocate a stack variable in the function's entry block; return its address."""
         ref = "%" + (name or self.fresh("v"))
         self.entry_lines.append(f"  {ref} = alloca {type_}, align 64")
         return Value("ptr", ref)
 
     def function(self, name: str, result: str, parameters: Sequence[Value], attributes: str = "#0") -> str:
-        """Return the whole function; its body is what was appended so far."""
+        """Return the text of the whole function with the body appended so far."""
         self.declarations.defined.add(name)
         arguments = ", ".join(
             f"{p.type} noalias {p.ref}" if p.type == "noalias" else str(p) for p in parameters
@@ -96,7 +96,7 @@ class Code:
         return Value(type_, f"splat ({element(type_)} {text})" if lanes_of(type_) else text)
 
     def fconst(self, type_: str, value: float) -> Value:
-        """Return a floating-point constant; `value` must be exact in the type."""
+        """Return a floating-point constant; `value` must be representable exactly."""
         name = element(type_)
         if name == "half":
             text = f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
@@ -105,12 +105,12 @@ class Code:
         return Value(type_, f"splat ({name} {text})" if lanes_of(type_) else text)
 
     def ints(self, type_: str, values: Sequence[int]) -> Value:
-        """Return a vector constant, one integer a lane."""
+        """Return a vector constant with one integer for each lane."""
         name = element(type_)
         return Value(type_, "<" + ", ".join(f"{name} {v}" for v in values) + ">")
 
     def zero(self, type_: str) -> Value:
-        """Return all zeros."""
+        """Return the zero constant of a type."""
         return Value(
             type_,
             "zeroinitializer"
@@ -181,7 +181,7 @@ class Code:
         return self.call(f"llvm.{name}.{mangle(args[0].type)}", result or args[0].type, *args, *extra)
 
     def call(self, name: str, result: str, *args: Value) -> Value:
-        """Call a function by name, declaring it if need be."""
+        """Call a function by name, and declare it if necessary."""
         types = ", ".join(a.type for a in args)
         self.declarations.declared.setdefault(name, f"declare {result} @{name}({types})")
         text = f"call {result} @{name}({', '.join(map(str, args))})"
@@ -203,18 +203,18 @@ class Code:
         return self.let(v.type, f"insertelement {v}, {item}, {where}")
 
     def shuffle(self, a: Value, b: Value | None, order: Sequence[int]) -> Value:
-        """Return lanes of `a` then `b` in a constant order; -1 is any."""
+        """Select lanes from `a` followed by `b`, in a constant order; -1 gives an undefined lane."""
         other = b.ref if b else "poison"
         picks = ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in order)
         type_ = vector(len(order), element(a.type))
         return self.let(type_, f"shufflevector {a}, {a.type} {other}, <{len(order)} x i32> <{picks}>")
 
     def mask_bits(self, lanes: Value) -> Value:
-        """Pack one bit a lane into an integer as wide as there are lanes."""
+        """Pack a vector of i1 into an integer with one bit for each lane."""
         return self.bitcast(lanes, f"i{lanes_of(lanes.type)}")
 
     def mask_lanes(self, bits: Value) -> Value:
-        """Unpack an integer into one bit a lane."""
+        """Unpack an integer into a vector of i1."""
         return self.bitcast(bits, f"<{bits_of(bits.type)} x i1>")
 
     # ---- memory
@@ -252,7 +252,7 @@ class Code:
         self.emit(f"call void @{name}({value}, ptr align {align} {address.ref}, {lanes})")
 
     def gather(self, type_: str, addresses: Value, lanes: Value, align: int) -> Value:
-        """Load one element a lane from pointers; zero where the lane is not set."""
+        """Load one element for each lane from a vector of pointers; zero in lanes that are not set."""
         count = lanes_of(type_)
         name = f"llvm.masked.gather.{mangle(type_)}.v{count}p0"
         self.declarations.declared.setdefault(
@@ -262,7 +262,7 @@ class Code:
         return self.let(type_, f"call {type_} @{name}({pointers}, {lanes}, {type_} zeroinitializer)")
 
     def scatter(self, value: Value, addresses: Value, lanes: Value, align: int) -> None:
-        """Store one element a lane; where addresses meet the highest lane wins."""
+        """Store one element for each lane that is set; if addresses are equal, the highest lane wins."""
         name = f"llvm.masked.scatter.{mangle(value.type)}.v{lanes_of(value.type)}p0"
         self.declarations.declared.setdefault(
             name, f"declare void @{name}({value.type}, {addresses.type}, {lanes.type})"
@@ -277,11 +277,11 @@ class Code:
         self.block = name
 
     def jump(self, target: str) -> None:
-        """End the block by a jump."""
+        """End the block with a jump."""
         self.emit(f"br label %{target}")
 
     def branch(self, condition: Value, yes: str, no: str) -> None:
-        """End the block by a conditional jump."""
+        """End the block with a conditional jump."""
         self.emit(f"br {condition}, label %{yes}, label %{no}")
 
     def phi(self, type_: str, *pairs: tuple[Value, str]) -> Value:
@@ -294,7 +294,7 @@ class Code:
 
     @contextmanager
     def when(self, condition: Value, *, likely: bool | None = None) -> Iterator[None]:
-        """Run the body where a scalar condition holds."""
+        """Put the code of the `with` body under a scalar condition."""
         yes, after = self.fresh("when"), self.fresh("after")
         weight = "" if likely is None else f", !prof !{0 if likely else 1}"
         self.emit(f"br {condition}, label %{yes}, label %{after}{weight}")
@@ -305,13 +305,13 @@ class Code:
 
     @contextmanager
     def otherwise(self, condition: Value) -> Iterator[None]:
-        """Run the body where a scalar condition does not hold."""
+        """Put the code of the `with` body under the negation of a scalar condition."""
         with self.when(self.not_(condition)):
             yield
 
     @contextmanager
     def count(self, stop: Value, *, start: int = 0) -> Iterator[Value]:
-        """Loop with a counter from `start` up to, not including, `stop`."""
+        """Loop over the `with` body with a counter in [start, stop)."""
         head, body, after = self.fresh("head"), self.fresh("body"), self.fresh("after")
         counter = self.slot(stop.type)
         self.store(self.const(stop.type, start), counter)
@@ -327,7 +327,7 @@ class Code:
 
     @contextmanager
     def each_lane(self, mask: Value) -> Iterator[Value]:
-        """Loop over the lanes set in a mask integer, lowest first; gives the lane as i32."""
+        """Loop over the `with` body for each lane set in a mask, lowest first; yield the lane as i32."""
         head, body, after = self.fresh("head"), self.fresh("body"), self.fresh("after")
         rest = self.slot(mask.type)
         self.store(mask, rest)
@@ -345,7 +345,7 @@ class Code:
 
 
 class Spilled:
-    """A vector in memory, for loops that take one lane at a time."""
+    """A vector in stack memory, for loops over single lanes."""
 
     def __init__(self, code: Code, value: Value | str) -> None:
         type_ = value if isinstance(value, str) else value.type
@@ -356,17 +356,17 @@ class Spilled:
         code.store(code.zero(type_) if isinstance(value, str) else value, self._address)
 
     def address(self, lane: Value) -> Value:
-        """Return where a lane lies."""
+        """Return the address of a lane."""
         return self._code.let("ptr", f"getelementptr {self._element}, {self._address}, {lane}")
 
     def get(self, lane: Value) -> Value:
-        """Return one lane."""
+        """Load one lane."""
         return self._code.load(self._element, self.address(lane))
 
     def set(self, lane: Value, value: Value) -> None:
-        """Replace one lane."""
+        """Store one lane."""
         self._code.store(value, self.address(lane))
 
     def whole(self) -> Value:
-        """Return all lanes."""
+        """Load all lanes."""
         return self._code.load(self.type, self._address)

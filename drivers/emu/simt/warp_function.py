@@ -1,19 +1,20 @@
-"""A kernel as a function that runs one warp: registers are vectors, blocks run under masks of lanes.
+"""The translation of a kernel to a function that runs one warp: registers are vectors, blocks run under lane masks.
 
-Every block has a mask of lanes that wait for it. The function visits blocks in order (`schedule.order`), runs
-each block that has waiting lanes with all of them at once, and adds the lanes to the masks of their
-successors; a backward branch returns to the earlier block at once. Any control flow works, divergent or
-irreducible, and lanes reconverge where their paths join.
+Every block has a pending mask, of the lanes that wait to execute it. The function visits blocks in order
+(`schedule.order`), executes each block that has pending lanes for all of them, and adds the lanes to the pending
+masks of its successors. A backward branch jumps to the earlier block immediately. Any control flow works,
+divergent or irreducible, and lanes reconverge where their paths join.
 
-Where lanes of a warp must meet (`Gathering`) those that come first stay in their mask while later blocks run;
-then the function begins again with its first block. If no lane advances, the rendezvous deadlocks.
+At a block that requires convergence of lanes (`Convergence`), lanes that arrive early stay pending while later
+blocks run; then the function starts again at its first block. If no lane advances in a pass, that is a deadlock,
+which is reported.
 
-At a barrier lanes are suspended; when no other lane of the warp can run the function saves its live registers
-and returns, and the dispatcher calls it again when the barrier opens. Where a loop may wait for other
-threads, a warp that has gone round often yields the same way.
+At a barrier lanes are suspended. When no other lane of the warp can run, the function saves live registers and
+returns, and the dispatcher calls it again when the barrier opens. In a loop that may wait for other threads, the
+warp yields the same way after a number of iterations.
 
-Not here: the order of the blocks and the frame (`warp_layout`), the dispatcher (`dispatch`), what an
-instruction does (`drivers.nv.emu.ptx.translate`).
+Not here: the order of the blocks and the frame (`warp_layout`), values of the machine (`warp_code`), the dispatcher
+(`dispatch`), instructions (`drivers.nv.emu.ptx.translate`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -25,20 +26,12 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.simt import access, dispatch
-from drivers.emu.simt.blocks import Block, Gathering, Site, Translation
+from drivers.emu.simt.blocks import Block, Convergence, Translation
 from drivers.emu.simt.findings import emit_report, i32
 from drivers.emu.simt.ir_types import bits_of, lanes_of
-from drivers.emu.simt.state import (
-    BARRIER_WAIT,
-    DONE,
-    GROUP,
-    LAUNCH,
-    THREAD,
-    WARP,
-    YIELD,
-    warp_ids_at,
-)
-from drivers.emu.simt.vector import Code, Declarations, Value
+from drivers.emu.simt.state import BARRIER_WAIT, DONE, LAUNCH, THREAD, WARP, YIELD
+from drivers.emu.simt.vector import Value
+from drivers.emu.simt.warp_code import WarpCode
 from drivers.emu.simt.warp_layout import Place, lay_out
 
 if TYPE_CHECKING:
@@ -47,17 +40,17 @@ if TYPE_CHECKING:
     from drivers.emu.simt.library import Library
 
 _FUEL = 64
-"""Iterations of a loop that may wait for others before the warp yields to them."""
+"""Iterations of a loop that may wait for other warps, before the warp yields."""
 _MASKS_IN_REGISTERS = 24
-"""Kernels with more blocks keep the masks of waiting lanes in memory: values that live everywhere cost more."""
+"""Kernels with more blocks keep pending masks in memory: so many values that are live everywhere cost more."""
 
 
-class WarpFunction:
-    """Builds the warp function of one kernel.
+class WarpFunction(WarpCode):
+    """The builder of the warp function of one kernel.
 
-    A front end makes `Block`s and calls `translate`; the blocks' `emit` functions call the methods below. `c` is the code being
-    written; registers are named by the front end and have a width in bits, 1 for a predicate; `spins` is set where some loop may wait
-    for other threads, `reserve` allocates bytes of memory for each warp.
+    A front end creates `Block`s and calls `translate`; the blocks' `emit` functions call the other methods. `c` is the builder of the
+    current code. `registers` maps each register to its width in bits, 1 for a predicate. `spins` says that some loop may wait for
+    other threads. `reserve` bytes of each warp's state belong to the front end.
     """
 
     def __init__(
@@ -70,13 +63,7 @@ class WarpFunction:
         spins: bool,
         reserve: int = 0,
     ) -> None:
-        self.lib = lib
-        self.lanes = lib.lanes
-        self.name = name
-        self.declarations = Declarations()
-        self.c = Code(self.declarations)
-        self.warp = Value("ptr", "%warp")
-        self.sites: list[Site] = []
+        super().__init__(lib, name)
         self._registers = registers
         self._spins = spins
         self._layout = layout = lay_out(blocks, registers, self.lanes, spins=spins, reserve=reserve)
@@ -168,14 +155,14 @@ class WarpFunction:
         c.store(c.zero(self.lib.mask), self._pending[i])
         self._mask, self._guard, self._place = waiting, None, place
         self._now, self._dirty = {}, set()
-        if place.block.gathers is not None:
-            self._gather(place, place.block.gathers)
-        if self._layout.gathering:
+        if place.block.convergence is not None:
+            self._converge(place, place.block.convergence)
+        if self._layout.converging:
             c.store(Value("i1", "true"), self._moved)
         place.block.emit(self)
 
-    def _gather(self, place: Place, gathering: Gathering) -> None:
-        """Continue those lanes whose masks name no lane that is still elsewhere; the others keep waiting."""
+    def _converge(self, place: Place, converging: Convergence) -> None:
+        """Execute the block for lanes whose masks contain no lane that is elsewhere; keep the others pending."""
         c, waiting = self.c, self._mask
         apart, together = c.fresh("apart"), c.fresh("together")
         going = c.slot(self.lib.mask)
@@ -183,7 +170,7 @@ class WarpFunction:
         absent = c.op("and", self.live, c.not_(waiting))
         c.emit(f"br {c.icmp('eq', absent, 0)}, label %{together}, label %{apart}, !prof !0")
         c.label(apart)
-        missing = c.op("and", gathering.masks(self), c.splat(absent, self.lanes))
+        missing = c.op("and", converging.masks(self), c.splat(absent, self.lanes))
         staying = c.op("and", c.mask_bits(c.icmp("ne", missing, 0)), waiting)
         c.store(staying, self._pending[place.index])
         c.store(c.op("xor", waiting, staying), going)
@@ -194,7 +181,7 @@ class WarpFunction:
     def _leave(self, *, in_memory: bool) -> None:
         c = self.c
         c.label(f"C{len(self._places)}")
-        self._meet_again()
+        self._retry_convergence()
         live, blocked = c.load(self.lib.mask, self._live), c.load(self.lib.mask, self._blocked)
         WARP.store(c, self.warp, "live", live)
         WARP.store(c, self.warp, "blocked", blocked)
@@ -216,32 +203,32 @@ class WarpFunction:
         c.label("halt")
         c.ret(i32(YIELD))
 
-    def _meet_again(self) -> None:
-        """Where lanes wait for others of their warp, begin again if one of them advanced; else report a deadlock."""
-        if not self._layout.gathering:
+    def _retry_convergence(self) -> None:
+        """If lanes wait for convergence, start again if a lane has advanced; otherwise report a deadlock."""
+        if not self._layout.converging:
             return
         c, mask = self.c, self.lib.mask
-        alone = c.zero(mask)
-        for place in self._layout.gathering:
-            alone = c.op("or", alone, c.load(mask, self._pending[place.index]))
-        c.emit(f"br {c.icmp('eq', alone, 0)}, label %leave, label %alone, !prof !0")
-        c.label("alone")
+        waiting = c.zero(mask)
+        for place in self._layout.converging:
+            waiting = c.op("or", waiting, c.load(mask, self._pending[place.index]))
+        c.emit(f"br {c.icmp('eq', waiting, 0)}, label %leave, label %waiting, !prof !0")
+        c.label("waiting")
         moved = c.load("i1", self._moved)
         c.store(Value("i1", "false"), self._moved)
-        rested = c.icmp("sgt", c.load("i32", self._fuel), 0)
-        c.branch(c.op("and", moved, rested), "C0", "vain")
-        c.label("vain")
+        fuelled = c.icmp("sgt", c.load("i32", self._fuel), 0)
+        c.branch(c.op("and", moved, fuelled), "C0", "no_progress")
+        c.label("no_progress")
         others = c.zero(mask)
         for place in self._places:
-            if place.block.gathers is None:
+            if place.block.convergence is None:
                 others = c.op("or", others, c.load(mask, self._pending[place.index]))
         c.branch(c.icmp("ne", others, 0), "leave", "stuck")
         c.label("stuck")
-        for place in self._layout.gathering:
-            gathering, lanes = place.block.gathers, c.load(mask, self._pending[place.index])
-            assert gathering is not None
+        for place in self._layout.converging:
+            converging, lanes = place.block.convergence, c.load(mask, self._pending[place.index])
+            assert converging is not None
             with c.when(c.icmp("ne", lanes, 0)):
-                self.report(ReportKind.ABSENT_LANE, self.site(gathering.line, gathering.text), lanes)
+                self.report(ReportKind.ABSENT_LANE, self.site(converging.line, converging.text), lanes)
         c.jump("halt")
         c.label("leave")
 
@@ -249,30 +236,30 @@ class WarpFunction:
 
     @property
     def active(self) -> Value:
-        """The lanes that execute here, as an integer."""
+        """The mask of lanes that execute here, as an integer."""
         return (
             self._mask if self._guard is None else self.c.op("and", self._mask, self.c.mask_bits(self._guard))
         )
 
     @property
     def active_lanes(self) -> Value:
-        """The lanes that execute here, one bit a lane."""
+        """The lanes that execute here, as a vector of i1."""
         return self.c.mask_lanes(self.active)
 
     @property
     def live(self) -> Value:
-        """The lanes of this warp that have not left the kernel."""
+        """The mask of lanes of this warp that have not left the kernel, as an integer."""
         return self.c.load(self.lib.mask, self._live)
 
     @contextmanager
     def guarded(self, condition: Value) -> Iterator[None]:
-        """Run only the lanes for which `condition` (one bit a lane) holds."""
+        """Restrict the code of the `with` body to lanes for which `condition` (a vector of i1) holds."""
         self._guard = condition
         yield
         self._guard = None
 
     def read(self, register: str) -> Value:
-        """Return a register: integers of its width, or one bit a lane."""
+        """Return the value of a register: a vector of integers of its width, or of i1."""
         if register not in self._now:
             variable = self._variables.get(register)
             if variable is None:
@@ -285,7 +272,7 @@ class WarpFunction:
         return self._now[register]
 
     def write(self, register: str, value: Value) -> None:
-        """Write a register in the active lanes."""
+        """Set a register in the active lanes."""
         bits = self._registers[register]
         assert bits_of(value.type) == bits and lanes_of(value.type) == self.lanes, (register, bits, value)  # noqa: PT018
         if self._guard is not None:
@@ -317,7 +304,7 @@ class WarpFunction:
         self.c.store(self.c.op("or", self.c.load(self.lib.mask, pending), lanes), pending)
 
     def _go_back(self, target: int) -> None:
-        """Jump to an earlier block, unless the launch is being stopped or others deserve a turn."""
+        """Jump to an earlier block, unless the launch is stopped or the warp must yield."""
         c, number = self.c, self._place.index
         label = c.fresh("back")
         stop = c.load("i32", self._stop, volatile=True)
@@ -332,7 +319,7 @@ class WarpFunction:
         c.branch(c.icmp("sgt", fuel, 0), f"C{target}", f"C{number + 1}")
 
     def jump(self, number: int) -> None:
-        """All lanes go to block `number`."""
+        """End the block: all lanes continue at block `number`."""
         self._flush()
         self._send(number, self._mask)
         target = self._layout.index[number]
@@ -342,12 +329,12 @@ class WarpFunction:
             self.c.jump(self._next(self._place))
 
     def branch(self, condition: Value, yes: int, no: int) -> None:
-        """Lanes where `condition` (one bit a lane) holds go to `yes`, the others to `no`."""
+        """End the block: lanes where `condition` (a vector of i1) holds continue at `yes`, the others at `no`."""
         taken = self.c.op("and", self.c.mask_bits(condition), self._mask)
         self.spread([(yes, taken), (no, self.c.op("xor", taken, self._mask))])
 
     def spread(self, ways: Sequence[tuple[int, Value]]) -> None:
-        """Send disjoint masks of lanes to blocks."""
+        """End the block: disjoint masks of lanes continue at the blocks given."""
         self._flush()
         backward: dict[int, Value] = {}
         for number, lanes in ways:
@@ -364,7 +351,7 @@ class WarpFunction:
         self.c.jump(self._next(self._place))
 
     def exit(self, condition: Value | None = None, otherwise: int | None = None) -> None:
-        """Lanes (those where `condition` holds) leave the kernel; the others continue at `otherwise`."""
+        """End the block: lanes where `condition` holds (all if None) leave the kernel, the others continue at `otherwise`."""
         leaving = self._mask
         if condition is not None:
             leaving = self.c.op("and", leaving, self.c.mask_bits(condition))
@@ -375,7 +362,7 @@ class WarpFunction:
             self.spread([(otherwise, self.c.op("xor", self._mask, leaving))])
 
     def sleep(self, number: Value, count: Value, after: int, site: int) -> None:
-        """Lanes wait at barrier `number` for `count` threads (0: all) and continue at block `after`."""
+        """End the block: lanes wait at barrier `number` for `count` threads (0: all), then continue at block `after`."""
         c = self.c
         self._flush()
         blocked = c.load(self.lib.mask, self._blocked)
@@ -390,54 +377,23 @@ class WarpFunction:
         c.jump(self._next(self._place))
 
     def arrive(self, number: Value, count: Value, site: int) -> None:
-        """Count this warp as arrived at a barrier without waiting; nothing happens where no lane is active."""
+        """Count this warp as arrived at a barrier, without waiting, if any lane is active."""
         with self.c.when(self.c.icmp("ne", self.active, 0)):
             self.c.call(dispatch.arrive(self.lib), "void", self.warp, number, count, i32(site))
 
-    # ---- values of the machine
-
-    def uniform(self, scalar: Value) -> Value:
-        """Give every lane the same value."""
-        return self.c.splat(scalar, self.lanes)
-
-    def thread_id(self, axis: int) -> Value:
-        """Return the lanes' thread ids of an axis, as i32."""
-        return self.c.load(self.lib.v("i32"), self.c.gep(self.warp, warp_ids_at(axis, self.lanes)), align=64)
-
-    def lane_id(self) -> Value:
-        """Return the lanes' numbers, as i32."""
-        return self.c.ints(self.lib.v("i32"), range(self.lanes))
-
-    def of_thread(self, name: str) -> Value:
-        """Return a field of `state.THREAD`, a scalar."""
-        return THREAD.load(self.c, self.thread, name)
-
-    def of_group(self, name: str) -> Value:
-        """Return a field of `state.GROUP`, a scalar."""
-        return GROUP.load(self.c, self.group, name)
-
-    def of_warp(self, name: str) -> Value:
-        """Return a field of `state.WARP`, a scalar."""
-        return WARP.load(self.c, self.warp, name)
-
     def reserved(self, warp: Value | None = None) -> Value:
-        """Return the memory of this warp, or another of its workgroup, that the front end reserved.
+        """Return the address of the front end's reserved memory, of this warp or another of its workgroup.
 
-        It is clear at first and outlives barriers.
+        It is zero at first and keeps its contents across barriers.
         """
         return self.c.gep(warp or self.warp, self._layout.reserved_at)
 
     # ---- memory and reports
 
-    def site(self, line: int, text: str) -> int:
-        """Number an instruction so that reports can name it."""
-        self.sites.append(Site(line, text))
-        return len(self.sites) - 1
-
     def load(
         self, space: str, bits: int, count: int, address: Value, site: int, *, how: int = 0
     ) -> list[Value]:
-        """Load `count` integers of `bits` a lane from device memory; `how` is 0, STRONG or STRONG | NARROW."""
+        """Load `count` integers of `bits` bits for each lane from device memory; `how` is 0, STRONG or STRONG | NARROW."""
         name = access.load(self.lib, space, bits, count, how)
         one = self.lib.v(f"i{bits}")
         result = one if count == 1 else "{ " + ", ".join([one] * count) + " }"
@@ -447,7 +403,7 @@ class WarpFunction:
         )
 
     def store(self, space: str, address: Value, values: Sequence[Value], site: int, *, how: int = 0) -> None:
-        """Store one or more integers a lane to device memory; `how` as for `load`."""
+        """Store one or more integers for each lane to device memory; `how` is as for `load`."""
         name = access.store(self.lib, space, bits_of(values[0].type), len(values), how)
         self.c.call(name, "void", self.warp, address, *values, self.active, i32(site))
 
@@ -460,7 +416,7 @@ class WarpFunction:
         address: Value | None = None,
         other: Value | None = None,
     ) -> None:
-        """Report the lowest of some lanes (a mask that is not empty)."""
+        """Append a report of a finding at instruction `site` for the lowest lane of a nonempty mask."""
         lane = self.c.call(f"llvm.cttz.{self.lib.mask}", self.lib.mask, lanes, Value("i1", "false"))
         emit_report(
             self.lib,

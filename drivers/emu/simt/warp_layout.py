@@ -1,6 +1,6 @@
 """The layout of a warp's function: the order of its blocks, and the frame of a suspended warp.
 
-Not here: the order itself (`schedule`), the function (`warp_function`).
+Not here: the algorithm of the order (`schedule`), the function (`warp_function`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A block in the order chosen."""
+    """A block with its position in the chosen order."""
 
     index: int
     node: schedule.Node
@@ -28,21 +28,21 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpLayout:
-    """The places of blocks, and where the part of a warp's state lies that belongs to the kernel."""
+    """The order of blocks, and the offsets of the kernel's part of a warp's state, in bytes."""
 
     places: list[Place]
     index: dict[int, int]
-    """Number of a block -> its place."""
-    gathering: list[Place]
-    """Where lanes wait for others of their warp."""
+    """Number of a block -> its position."""
+    converging: list[Place]
+    """Blocks before which lanes wait for other lanes of their warp."""
     unmasked: set[tuple[int, str]]
-    """(place, register) of writes that need not keep what other lanes have."""
+    """(position, register) of writes that need not preserve the values of other lanes."""
     across: frozenset[str]
-    """Registers that live from one block to another."""
+    """Registers that are live between blocks."""
     sleepers: list[int]
-    """Places where lanes continue after a barrier."""
+    """Positions of blocks at which lanes continue after a barrier."""
     saved: dict[str, int]
-    """Where registers are kept while the warp sleeps."""
+    """Register -> offset at which it is saved while the warp is suspended."""
     pending_at: int
     sleeping_at: int
     reserved_at: int
@@ -52,7 +52,7 @@ class WarpLayout:
 def lay_out(
     blocks: Sequence[Block], registers: Mapping[str, int], lanes: int, *, spins: bool, reserve: int
 ) -> WarpLayout:
-    """Order blocks; place masks of waiting lanes, registers, and `reserve` bytes of the front end."""
+    """Order the blocks; allocate state for pending masks, registers and `reserve` bytes."""
     nodes = [schedule.Node(b.successors, b.uses, b.defs) for b in blocks]
     chosen = schedule.order(nodes)
     schedule.liveness(nodes, chosen)
@@ -70,7 +70,7 @@ def lay_out(
     return WarpLayout(
         places=places,
         index=index,
-        gathering=[p for p in places if p.block.gathers is not None],
+        converging=[p for p in places if p.block.convergence is not None],
         unmasked=set() if resumes or spins else _single_definitions(places),
         across=across,
         sleepers=sorted(resumes),

@@ -1,13 +1,13 @@
-"""A kernel as a function that runs one wave whose lanes share a program counter.
+"""The translation of a kernel to a function that runs one wave, whose lanes share a program counter.
 
-Where `warp_function` lets lanes go different ways, here the guest's own code does: it branches on scalars and
-keeps a register of which lanes execute. So control flow is the host's: a basic block is a basic block, and
-registers are variables, vectors of one value a lane or scalars, that LLVM turns into its own.
+The guest code handles divergence itself: it branches on scalars and keeps a register with the mask of executing
+lanes. So each basic block of the guest becomes a basic block of the function, and each guest register becomes a
+variable, a scalar or a vector with one value for each lane, which LLVM places in host registers.
 
-At a barrier the function keeps what is live in the wave's state and returns; called again, it goes on behind
-it. Where a loop may wait for other waves, a wave that has gone round often returns the same way.
+At a barrier the function saves live registers in the wave's state and returns; the next call continues after the
+barrier. In a loop that may wait for other waves, the function returns the same way after a number of iterations.
 
-Not here: warps whose lanes diverge freely (`warp_function`).
+Not here: warps whose lanes diverge freely (`warp_function`), values of the machine (`warp_code`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -18,21 +18,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drivers.emu.simt import access, schedule
-from drivers.emu.simt.blocks import Site, Translation
+from drivers.emu.simt.blocks import Translation
 from drivers.emu.simt.findings import emit_report, i32
 from drivers.emu.simt.ir_types import bits_of, lanes_of
 from drivers.emu.simt.state import (
     BARRIER_WAIT,
     DONE,
-    GROUP,
     LAUNCH,
     THREAD,
     WARP,
     YIELD,
-    warp_ids_at,
     warp_registers_at,
 )
-from drivers.emu.simt.vector import Code, Declarations, Value
+from drivers.emu.simt.vector import Value
+from drivers.emu.simt.warp_code import WarpCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,38 +40,38 @@ if TYPE_CHECKING:
     from drivers.emu.simt.library import Library
 
 _FUEL = 64
-"""Turns of loops that may wait for others before the wave yields to them."""
+"""Iterations of a loop that may wait for other waves, before the wave yields."""
 _POISON = 0xCCCC_CCCC
-"""What registers hold that nobody has written."""
+"""The initial value of registers, so that reads of unwritten registers are noticeable and repeatable."""
 
 
 @dataclass(slots=True)
 class WaveBlock:
-    """A basic block of the guest: `emit` writes its code and calls exactly one of the terminators."""
+    """A basic block of the guest. `emit` writes its code and calls exactly one of the terminators."""
 
     number: int
-    """Names it; blocks that follow in the code have higher numbers."""
+    """Identifies the block; blocks that are later in the code have higher numbers."""
     emit: Callable[[WaveFunction], None]
     successors: tuple[int, ...]
 
 
 @dataclass(slots=True)
 class _Written:
-    """A block once its code is written, but for what depends on which registers live behind it."""
+    """The code of a block, except for the part that depends on the registers that are live after it."""
 
     block: WaveBlock
     lines: list[str] = field(default_factory=list)
     uses: set[str] = field(default_factory=set)
     values: dict[str, Value] = field(default_factory=dict)
-    """Registers that it writes, and what they hold at its end."""
+    """Register that it writes -> its value at the end of the block."""
     finish: Callable[[], None] | None = None
 
 
-class WaveFunction:
-    """Builds the wave function of one kernel.
+class WaveFunction(WarpCode):
+    """The builder of the wave function of one kernel.
 
-    `registers` gives each register its IR type. `begin` writes the registers that are set when a wave starts; `spins` says that
-    loops may wait for other waves. `c` is the code being written.
+    `registers` maps each register to its IR type. `begin` writes the registers that are set when a wave starts. `spins` says that
+    loops may wait for other waves. `c` is the builder of the current code.
     """
 
     def __init__(
@@ -85,12 +84,7 @@ class WaveFunction:
         *,
         spins: bool,
     ) -> None:
-        self.lib = lib
-        self.lanes = lib.lanes
-        self.name = name
-        self.c = Code(Declarations())
-        self.warp = Value("ptr", "%warp")
-        self.sites: list[Site] = []
+        super().__init__(lib, name)
         self._blocks = list(blocks)
         self._registers = registers
         self._begin = begin
@@ -98,7 +92,7 @@ class WaveFunction:
         self._now: dict[str, Value] = {}
         self._written = _Written(self._blocks[0])
         self._resumes: dict[int, int] = {}
-        """Block -> how the wave's state names it as the one to go on with."""
+        """Number of a block -> its number in the wave's state as the block to resume at."""
         self._loops = False
         self._saved: dict[str, int] = {}
         self._variables: dict[str, Value] = {}
@@ -216,7 +210,7 @@ class WaveFunction:
     # ---- registers
 
     def read(self, register: str) -> Value:
-        """Return what a register holds."""
+        """Return the value of a register."""
         if register not in self._now:
             type_ = self._registers[register]
             self._now[register] = self.c.let(type_, f"load {type_}, ptr %R.{register}")
@@ -224,7 +218,7 @@ class WaveFunction:
         return self._now[register]
 
     def write(self, register: str, value: Value) -> None:
-        """Set a register, every lane of it."""
+        """Set a register in all lanes; `value` must have the register's type."""
         assert value.type == self._registers[register], (register, value)
         self._now[register] = value
         self._written.values[register] = value
@@ -236,7 +230,7 @@ class WaveFunction:
         self._written.finish = finish
 
     def _go(self, number: int, here: int) -> None:
-        """Jump to a block; backwards, unless the launch is being stopped or others deserve a turn."""
+        """Jump to a block. A backward jump leaves the function if the launch is stopped or the wave must yield."""
         c = self.c
         if number > here:
             c.jump(_label(number))
@@ -252,9 +246,9 @@ class WaveFunction:
         c.emit('fence syncscope("singlethread") seq_cst')
         fuel = c.op("sub", c.load("i32", Value("ptr", "%fuel")), 1)
         c.store(fuel, Value("ptr", "%fuel"))
-        tired = c.fresh("tired")
-        c.branch(c.icmp("sgt", fuel, 0), _label(number), tired)
-        c.label(tired)
+        exhausted = c.fresh("exhausted")
+        c.branch(c.icmp("sgt", fuel, 0), _label(number), exhausted)
+        c.label(exhausted)
         self._suspend(number, YIELD)
 
     def _suspend(self, number: int, why: int) -> None:
@@ -269,14 +263,14 @@ class WaveFunction:
         self._resumes.setdefault(number, len(self._resumes) + 1)
 
     def jump(self, number: int) -> None:
-        """Go on at a block."""
+        """End the block: continue at block `number`."""
         here = self._written.block.number
         if self._spins and number <= here:
             self._resumable(number)
         self._finish(lambda: self._go(number, here))
 
     def branch(self, condition: Value, yes: int, no: int) -> None:
-        """Go on at `yes` where a scalar condition holds, else at `no`."""
+        """End the block: continue at `yes` if a scalar condition holds, else at `no`."""
         here = self._written.block.number
         if self._spins:
             for number in (yes, no):
@@ -293,7 +287,7 @@ class WaveFunction:
         self._finish(finish)
 
     def sleep(self, barrier: int, after: int, site: int) -> None:
-        """Wait at a barrier for every wave of the workgroup, then go on at block `after`."""
+        """End the block: wait at a barrier for every wave of the workgroup, then continue at block `after`."""
         self._resumable(after)
 
         def finish() -> None:
@@ -304,7 +298,7 @@ class WaveFunction:
         self._finish(finish)
 
     def exit(self) -> None:
-        """End the wave."""
+        """End the block and the wave."""
 
         def finish() -> None:
             WARP.store(self.c, self.warp, "live", 0)
@@ -312,49 +306,22 @@ class WaveFunction:
 
         self._finish(finish)
 
-    # ---- values of the machine
-
-    def uniform(self, scalar: Value) -> Value:
-        """Give every lane the same value."""
-        return self.c.splat(scalar, self.lanes)
-
-    def thread_id(self, axis: int) -> Value:
-        """Return the lanes' thread ids of an axis, as i32."""
-        return self.c.load(self.lib.v("i32"), self.c.gep(self.warp, warp_ids_at(axis, self.lanes)), align=64)
-
-    def of_thread(self, name: str) -> Value:
-        """Return a field of `state.THREAD`, a scalar."""
-        return THREAD.load(self.c, self.thread, name)
-
-    def of_group(self, name: str) -> Value:
-        """Return a field of `state.GROUP`, a scalar."""
-        return GROUP.load(self.c, self.group, name)
-
-    def of_warp(self, name: str) -> Value:
-        """Return a field of `state.WARP`, a scalar."""
-        return WARP.load(self.c, self.warp, name)
-
     # ---- memory and reports
 
-    def site(self, line: int, text: str) -> int:
-        """Number an instruction so that reports can name it."""
-        self.sites.append(Site(line, text))
-        return len(self.sites) - 1
-
     def load(self, space: str, bits: int, address: Value, mask: Value, site: int, *, how: int = 0) -> Value:
-        """Load one integer of `bits` a lane of a mask from device memory; `how` is 0, STRONG or STRONG | NARROW."""
+        """Load one integer of `bits` bits for each lane of a mask from device memory; `how` is 0, STRONG or STRONG | NARROW."""
         name = access.load(self.lib, space, bits, 1, how)
         return self.c.call(name, self.lib.v(f"i{bits}"), self.warp, address, mask, i32(site))
 
     def store(
         self, space: str, address: Value, value: Value, mask: Value, site: int, *, how: int = 0
     ) -> None:
-        """Store one integer a lane of a mask to device memory; `how` as for `load`."""
+        """Store one integer for each lane of a mask to device memory; `how` is as for `load`."""
         name = access.store(self.lib, space, bits_of(value.type), 1, how)
         self.c.call(name, "void", self.warp, address, value, mask, i32(site))
 
     def report(self, kind: ReportKind, site: int, lane: Value, *, other: Value | None = None) -> None:
-        """Report a lane."""
+        """Append a report of a finding at instruction `site` for a lane (i32)."""
         emit_report(self.lib, self.c, self.warp, kind, i32(site), lane, other=other)
 
 

@@ -12,7 +12,7 @@ import pytest
 from drivers.amd.queues import Packets
 from drivers.amd.quirks import ALTERNATIVES, DEFAULT, Quirks
 from drivers.amd.targets import TARGETS
-from drivers.kernel import TracingKernel
+from drivers.kernel_trace import TracingKernel
 from hcq.errors import DriverError, UnsupportedError
 from tools.amd.script import Script
 from tools.amd.scripted import ScriptedKernel

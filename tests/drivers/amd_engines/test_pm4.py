@@ -160,6 +160,6 @@ def test_queues_that_wait_for_each_other_are_named(bench: Callable[..., Bench]) 
     b = bench()
     b.do(*wait(DATA, 3), *release(DATA, 3))
     assert b.step() is Outcome.BLOCKED
-    found = b.engines.hopeless([b.run])
+    found = b.engines.endless_waits([b.run])
     assert list(found) == [b.run]
     assert "itself" in found[b.run]

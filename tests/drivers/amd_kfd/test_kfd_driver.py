@@ -64,7 +64,7 @@ class Idle:
     def make(self, machine: Machine, queue: QueueObject) -> QueueRun:
         raise AssertionError(machine, queue)
 
-    def hopeless(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
+    def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         raise AssertionError(stuck)
 
 

@@ -231,7 +231,7 @@ def test_user_pointers_show_the_pages_of_the_process(caller: Caller) -> None:
     assert space is not None
     pages.view[8:12] = b"user"
     assert space.read(memory.va + 8, 4, "a test") == b"user"
-    space.reach(memory.va, PAGE, Access.WRITE, "a test")
+    space.check_range(memory.va, PAGE, Access.WRITE, "a test")
     caller.kernel.munmap(pages.va, 2 * PAGE)
     with pytest.raises(MemoryFault, match="munmap"):
         space.read(memory.va, 4, "a test")

@@ -78,7 +78,7 @@ class Noted:
         self.runs.append(Run(queue, self.notes))
         return self.runs[-1]
 
-    def hopeless(self, _stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
+    def endless_waits(self, _stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         return {}
 
 

@@ -183,7 +183,7 @@ def test_a_launch_in_flight_keeps_the_shadows_of_memory_that_is_freed_meanwhile(
     running = prepare(one, work, memory, Options(), 0, 1)
     before = weakref.ref(memory.mappings()[0].touched)
     memory.map(0x2000, 0x100)
-    running.look_again(memory, shadows=True)
+    running.refresh_map(memory, shadows=True)
     after = weakref.ref(memory.mappings()[1].touched)
     for va in (0x1000, 0x2000, *[0x3000] * 1000):  # more than are remembered
         if va == 0x3000:
@@ -191,6 +191,6 @@ def test_a_launch_in_flight_keeps_the_shadows_of_memory_that_is_freed_meanwhile(
         memory.unmap(va)
     assert before() is not None
     assert after() is not None
-    running.put_back()
+    running.return_memories()
     del running
     assert (before(), after()) == (None, None)

@@ -12,9 +12,9 @@ import pytest
 from drivers.emu.backing import PAGE, Backing
 from drivers.emu.caches import PAGE as CACHE_PAGE
 from drivers.emu.caches import Fill, IncoherentCache
-from drivers.emu.combining import Combining, Part
+from drivers.emu.combining import Part, WriteCombining
 from drivers.emu.operation import Outcome
-from drivers.emu.releases import Written
+from drivers.emu.releases import SemaphoreStore
 from drivers.emu.scheduler import Scheduler
 from drivers.emu.turnlock import TurnLock
 from drivers.emu.vaspace import Access, Miss, VaSpace
@@ -75,15 +75,15 @@ def test_a_wait_without_a_future_release_is_left_to_the_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "equality", "hopeless"), [(1, True, True), (1, False, False), (3, True, False)]
+    ("wanted", "equality", "endless"), [(1, True, True), (1, False, False), (3, True, False)]
 )
 def test_an_equality_wait_for_a_value_that_passed_never_ends(
-    wanted: int, *, equality: bool, hopeless: bool
+    wanted: int, *, equality: bool, endless: bool
 ) -> None:
     history = SemaphoreHistory()
     for value in (1, 2):
-        history.note(Written(AT, value - 1, value, adds=False))
-    assert history.passed(AT, Geq(AT, wanted, equality=equality), 2) is hopeless
+        history.record(SemaphoreStore(AT, value - 1, value, adds=False))
+    assert history.passed(AT, Geq(AT, wanted, equality=equality), 2) is endless
 
 
 @dataclass(eq=False)
@@ -129,7 +129,7 @@ class Machine:
     def failed(self, queue: Counter, error: Exception) -> None:
         self.hung(queue, str(error))
 
-    def hopeless(self, stuck: Sequence[Counter]) -> Mapping[Counter, str]:
+    def endless_waits(self, stuck: Sequence[Counter]) -> Mapping[Counter, str]:
         return dict.fromkeys(stuck, "nothing releases it")
 
     def hung(self, queue: Counter, why: str) -> None:
@@ -140,7 +140,7 @@ class Machine:
 def test_a_step_that_raises_stops_its_queue_and_the_scheduler_continues() -> None:
     machine = Machine([Counter(3, fails=True), Counter(5), Counter(2, waits=True)])
     scheduler = Scheduler(machine, random.Random(1), thread_name="test scheduler")
-    scheduler.rung()
+    scheduler.doorbell_rung()
     while len(machine.ended) < 2:
         machine.changed.wait()
         machine.changed.clear()
@@ -173,7 +173,7 @@ class Ring:
         return (Part(f"the packet of entry {number}", self.packets.get(raw)),)
 
 
-def submit(ring: Ring, fences: Combining, *, without: str = "") -> str:
+def submit(ring: Ring, fences: WriteCombining, *, without: str = "") -> str:
     """Write an entry, its packet and the put index with a fence behind each but one."""
     ring.memory[0] = 7
     if without != "packet":
@@ -184,7 +184,7 @@ def submit(ring: Ring, fences: Combining, *, without: str = "") -> str:
     ring.put = 1
     if without != "put":
         fences.fence()
-    return fences.ring(0, 1)
+    return fences.check_doorbell(0, 1)
 
 
 @pytest.mark.parametrize(
@@ -193,9 +193,9 @@ def submit(ring: Ring, fences: Combining, *, without: str = "") -> str:
 )
 def test_a_missing_fence_is_named(without: str, named: str) -> None:
     ring = Ring()
-    late = submit(ring, Combining(ring), without=without)
-    assert named in late
-    assert bool(late) is bool(without)
+    missing = submit(ring, WriteCombining(ring), without=without)
+    assert named in missing
+    assert bool(missing) is bool(without)
 
 
 class Fault(Exception):  # noqa: N818 - what the vendor's MMU calls it

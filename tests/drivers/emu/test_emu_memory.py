@@ -104,7 +104,7 @@ def test_access_history_is_cleared_between_launches(space: Any):
     touched = MAP_ENTRY.read(space.table(shadows=True), "touched")
     shadow = (ctypes.c_ubyte * 64).from_address(touched)
     shadow[:4] = b"\1\2\3\4"
-    space.forget_parties()
+    space.clear_accesses()
     assert bytes(shadow) == bytes(64)
     shadow[0] = 5
     assert shadow[0] == 5

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.emu.releases import Known, Releases
+from drivers.emu.releases import Releases, VectorClock
 from drivers.emu.simt.library import Sanitizers
 from drivers.emu.vaspace import Access
 from drivers.nv.emu.machine import Kind
@@ -23,7 +23,7 @@ from tests.drivers.nv_machine.launching import (
 from tests.drivers.nv_machine.rig import GEQ, Rig
 
 if TYPE_CHECKING:
-    from drivers.emu.releases import Written
+    from drivers.emu.releases import SemaphoreStore
 
 MORE = """
 .visible .entry read(.param .u64 at) {
@@ -305,9 +305,9 @@ def test_a_release_is_recorded_before_its_value_is_visible(two: Rig):
     words, base = two.signals.view, machine.channels[0].run.space.host(two.signals.va, 4, Access.READ, "")
 
     class Spy(Releases):
-        def note(self, channel: int, one: Written, known: Known) -> None:
+        def record(self, channel: int, one: SemaphoreStore, known: VectorClock) -> None:
             seen.append(struct.unpack_from("<I", words, one.at - base)[0])
-            super().note(channel, one, known)
+            super().record(channel, one, known)
 
     machine.races.releases = Spy()
     at = two.signals.va + 256

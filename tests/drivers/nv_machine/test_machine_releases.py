@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drivers.emu.releases import Known, Releases, Written
+from drivers.emu.releases import Releases, SemaphoreStore, VectorClock
 from drivers.nv.emu.engines.semaphore import Acquire
 from drivers.nv.layouts.host import SemOperation
 
@@ -10,14 +10,16 @@ AT, ELSEWHERE = 0x1000, 0x2000
 ONE, TWO, THREE = (1, "copy"), (2, "compute"), (3, "copy")
 
 
-def release(told: Releases, old: int, new: int, known: Known, *, at: int = AT, adds: bool = False) -> None:
+def release(
+    told: Releases, old: int, new: int, known: VectorClock, *, at: int = AT, adds: bool = False
+) -> None:
     ((channel, _), *_) = known
-    told.note(channel, Written(at, old, new, adds=adds), known)
+    told.record(channel, SemaphoreStore(at, old, new, adds=adds), known)
 
 
-def learned(told: Releases, wanted: int, value: int, *, at: int = AT, bits: int = 64) -> Known:
+def learned(told: Releases, wanted: int, value: int, *, at: int = AT, bits: int = 64) -> VectorClock:
     wait = Acquire(at, SemOperation.ACQ_STRICT_GEQ, wanted, bits)
-    return told.learn(at, value, bits, wait.satisfied)
+    return told.clock_after_wait(at, value, bits, wait.satisfied)
 
 
 def test_a_wait_is_ordered_after_the_releases_of_its_word() -> None:
@@ -88,7 +90,7 @@ def test_host_state_covers_releases_of_live_channels() -> None:
     release(told, 0, 1, {ONE: 5})
     release(told, 0, 1, {TWO: 7, ONE: 6}, at=ELSEWHERE)
     assert told.host() == {ONE: 6, TWO: 7}
-    told.gone(TWO[0])
+    told.drop_queue(TWO[0])
     assert told.host() == {ONE: 5}
 
 

@@ -40,7 +40,7 @@ def test_a_wait_for_a_flag_that_the_host_clears_is_not_assumed_met(up: Client) -
     for value in (1, 2):
         ring.push([*sem(memory.va, 1), *sem(memory.va, 0, EQUAL), *sem(memory.va + 16, value)])
         wait_word(memory, 0, 1, up)
-        up.machine.scheduler.judge()
+        up.machine.scheduler.check_waits()
         memory.view[0:8] = bytes(8)
         wait_word(memory, 16, value, up)
     assert up.reports() == []
@@ -52,7 +52,7 @@ def test_a_flag_passed_between_engines_is_not_assumed_reached(up: Client) -> Non
         first.push([*sem(memory.va, 1), *sem(memory.va, 0, EQUAL)])
         wait_word(memory, 0, 1, up)
         with up.machine.lock:
-            up.machine.scheduler.judge()
+            up.machine.scheduler.check_waits()
         second.push([*sem(memory.va, 1, EQUAL), *sem(memory.va, 0)])
         wait_word(memory, 0, 0, up)
     assert up.reports() == []

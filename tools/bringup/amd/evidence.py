@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from drivers.amd.device import AnyRing
     from drivers.amd.targets import Target
-    from drivers.kernel import Call
+    from drivers.kernel_trace import Call
     from tools.bringup.amd.bench import Bench
 
 _WORDS: Final = 64

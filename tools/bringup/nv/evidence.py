@@ -21,7 +21,7 @@ from drivers.nv.rm import class_name
 from tools.bringup.evidence import SHOWN_BYTES, hexed
 
 if TYPE_CHECKING:
-    from drivers.kernel import Call
+    from drivers.kernel_trace import Call
     from drivers.nv.device import NvDevice
     from drivers.nv.ring import NvRing
     from tools.bringup.nv.bench import Bench

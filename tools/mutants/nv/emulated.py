@@ -89,7 +89,7 @@ class NvMachine:
     def pause(self) -> None:
         """End the scheduler's thread, and wait until launches on other threads end."""
         self._machine.scheduler.close()
-        while any(one.away for channel in self._machine.channels for one in channel.run.inflight):
+        while any(one.in_background for channel in self._machine.channels for one in channel.run.inflight):
             time.sleep(_POLL_S)
 
     def resume(self) -> None:

@@ -10,7 +10,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.engines.errors import packet_fault
-from drivers.emu.releases import Written
+from drivers.emu.releases import SemaphoreStore
 from drivers.emu.vaspace import Access
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Bus:
         kind = ctypes.c_uint64 if size == 8 else ctypes.c_uint32
         word, new = kind.from_address(host), value & (1 << 8 * size) - 1
         if self.order is not None:
-            self.order.stores(Written(host, word.value, new, adds, 8 * size))
+            self.order.stores(SemaphoreStore(host, word.value, new, adds, 8 * size))
         word.value = new
         self.space.map.mark_initialised(va, size)
 
@@ -84,8 +84,8 @@ class Bus:
 
     def copy(self, source: int, target: int, size: int, what: str) -> None:
         """Copy bytes upwards in pieces, as a copy engine does."""
-        self.space.reach(source, size, Access.READ, what)
-        self.space.reach(target, size, Access.WRITE, what)
+        self.space.check_range(source, size, Access.READ, what)
+        self.space.check_range(target, size, Access.WRITE, what)
         if source < target + size and target < source + size:
             self.machine.lint(f"{what}: source and destination overlap, the result is undefined")
         self.touches(source, size, write=False, what=what)
@@ -98,7 +98,7 @@ class Bus:
     def fill(self, target: int, pattern: bytes, count: int, what: str) -> None:
         """Write a pattern `count` times."""
         step = max(_CHUNK // len(pattern), 1)
-        self.space.reach(target, count * len(pattern), Access.WRITE, what)
+        self.space.check_range(target, count * len(pattern), Access.WRITE, what)
         self.touches(target, count * len(pattern), write=True, what=what)
         for at in range(0, count, step):
             self.write(target + at * len(pattern), pattern * min(step, count - at), what)
@@ -106,7 +106,7 @@ class Bus:
     def touches(self, va: int, size: int, *, write: bool, what: str) -> None:
         """Take note of an access of data, where accesses are recorded."""
         if self.order is not None:
-            self.space.reach(va, size, Access.WRITE if write else Access.READ, what)
+            self.space.check_range(va, size, Access.WRITE if write else Access.READ, what)
             self.order.touches(va, size, write=write, what=what)
 
     def drained(self, sorts: Collection[Sort]) -> None:

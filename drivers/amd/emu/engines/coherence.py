@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from drivers.emu.caches import Stale
     from drivers.emu.memory import Mapping
     from drivers.emu.races import Work
-    from drivers.emu.releases import Known
+    from drivers.emu.releases import VectorClock
 
 _REMEMBERED: Final = 256
 _PAGES: Final = 4096
@@ -51,11 +51,11 @@ _WANTED: Final = {
 class Covered:
     """Which work each XCC of a GPU covered by one kind of cache maintenance: what was done before it."""
 
-    def __init__(self, clocks: Iterable[Known], last: int = 0) -> None:
+    def __init__(self, clocks: Iterable[VectorClock], last: int = 0) -> None:
         self._clocks = [dict(one) for one in clocks]
         self._at = [last] * len(self._clocks)
 
-    def join(self, number: int, known: Known, xcc: int | None) -> None:
+    def join(self, number: int, known: VectorClock, xcc: int | None) -> None:
         """Take note of maintenance by one XCC, or by all, that comes after `known`."""
         for one in range(len(self._clocks)) if xcc is None else (xcc,):
             join(self._clocks[one], known)
@@ -122,12 +122,12 @@ class Coherence:
 
     # ---- maintenance
 
-    def maintain(self, gpu: Gpu, what: frozenset[str], known: Known, xcc: int | None = None) -> None:
+    def maintain(self, gpu: Gpu, what: frozenset[str], known: VectorClock, xcc: int | None = None) -> None:
         """Take note of maintenance behind `known`: invalidated caches, how far the L2 is written back.
 
         That of work which is not over for sure counts for nothing, whichever came first here.
         """
-        number, one = self._log.count(), self._of(gpu)
+        number, one = self._log.next_number(), self._of(gpu)
         for name in what:
             one.covered[name].join(number, known, xcc)
             if name in one.held and one.covered[name].last > one.filled:
@@ -151,7 +151,7 @@ class Coherence:
 
     def done(self, gpu: Gpu, work: Work, *, kernel: bool) -> None:
         """Take note of work that is over."""
-        self._log.wrote(work)
+        self._log.record(work)
         stores: Masks = {}
         cached, visible = set(), False
         for (_, chunk), (mapping, seen) in work.touched.items():
@@ -182,7 +182,7 @@ class Coherence:
     def released(self, gpu: Gpu, work: Work, what: str) -> None:
         """Check a release that does not write the L2 back: the host must not read what it tells of."""
         for one in self._done:
-            if one.dirty is not gpu or not one.visible or not work.after(one.work):
+            if one.dirty is not gpu or not one.visible or not work.happens_after(one.work):
                 continue
             if not self._now(gpu, SYSTEM).covers(one.work):
                 raise stale_fault(
@@ -208,7 +208,7 @@ class Coherence:
                 if cache == "l2" and not in_l2(gpu, mapping):
                     continue
                 for one in self._done:
-                    if not work.after(one.work) or began.covered[cache].covers(one.work):
+                    if not work.happens_after(one.work) or began.covered[cache].covers(one.work):
                         continue
                     if cache == "l2" and one.dirty is gpu and gpu.profile.xccs == 1:
                         continue  # it is in this very cache
@@ -226,7 +226,7 @@ class Coherence:
     ) -> None:
         mapping, chunk, mask = place
         for one in self._done if mask else ():
-            if one.dirty is None or mapping.host not in one.cached or not work.after(one.work):
+            if one.dirty is None or mapping.host not in one.cached or not work.happens_after(one.work):
                 continue
             if one.dirty is reader and reader.profile.xccs == 1:
                 continue
@@ -243,9 +243,9 @@ class Coherence:
     @staticmethod
     def _tell(cache: str, work: Work, one: _Stored, mapping: Mapping, va: int) -> None:
         raise stale_fault(
-            f"what {work.reads(mapping, va)} loads through {_NAMES[cache]} at {va:#x}, in {mapping}, may be "
-            f"older than what {one.work.wrote(mapping, va) or one.work.name} stored: {_NAMES[cache]} was not "
-            f"invalidated between; wanted an acquire with {_WANTED[cache]}"
+            f"what {work.reader_of(mapping, va)} loads through {_NAMES[cache]} at {va:#x}, in {mapping}, may be "
+            f"older than what {one.work.writer_of(mapping, va) or one.work.name} stored: {_NAMES[cache]} was "
+            f"not invalidated between; wanted an acquire with {_WANTED[cache]}"
         )
 
     def _judge_host(self, gpu: Gpu, began: Dispatch, loads: Loads, work: Work) -> None:
@@ -266,14 +266,14 @@ class Coherence:
     def _old(self, gpu: Gpu, work: Work, cache: str, mapping: Mapping, stale: Stale) -> QueueFault:
         writer = self._log.writer(_space(gpu).map.find(stale.va), stale, work)
         return stale_fault(
-            f"what {work.reads(mapping, stale.va)} loads through {_NAMES[cache]} at {stale.va:#x}, in "
+            f"what {work.reader_of(mapping, stale.va)} loads through {_NAMES[cache]} at {stale.va:#x}, in "
             f"{mapping}, may be as old as when {stale.fill.reader} read it: written since by {writer}, and "
             f"the cache was not invalidated; wanted an acquire with {_WANTED[cache]}"
         )
 
     def _fill(self, gpu: Gpu, loads: Loads, name: str) -> None:
         one, space = self._of(gpu), _space(gpu)
-        fill = Fill(self._log.count(), f"kernel {name}")
+        fill = Fill(self._log.next_number(), f"kernel {name}")
         one.filled = fill.number
         for cache, masks in loads.seen.items():
             for (host, chunk), mask in masks.items():

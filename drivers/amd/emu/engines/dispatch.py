@@ -182,5 +182,5 @@ def _scratch(bus: Bus, registers: Mapping[int, int], lanes: int) -> int:
     waves = size.WAVES * (bus.gpu.profile.engines if target.scratch_waves_per_engine else 1)
     bytes_of_wave = size.WAVESIZE * target.scratch_unit
     base = (high << 32 | low) << PROGRAM_SHIFT
-    bus.space.reach(base, waves * bytes_of_wave, Access.WRITE, f"scratch of {waves} waves")
+    bus.space.check_range(base, waves * bytes_of_wave, Access.WRITE, f"scratch of {waves} waves")
     return int(bytes_of_wave // lanes)

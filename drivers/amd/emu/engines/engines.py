@@ -51,7 +51,7 @@ class AmdEngines:
         """Return what executes a new queue."""
         return Run(machine, queue, self.kernels, _MAKERS[queue.kind], self.watch)
 
-    def hopeless(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
+    def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         """Return which runs wait for each other, and why; changes nothing."""
         runs = [run for run in stuck if isinstance(run, Run)]
         found = find_deadlock(runs, lambda run: run.ahead()) or {}

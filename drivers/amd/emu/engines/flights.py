@@ -48,9 +48,9 @@ class Flight:
         return all(one.over for one in self.after)
 
     @property
-    def away(self) -> bool:
+    def in_background(self) -> bool:
         """Whether it runs without the queue, which cannot do anything for it now."""
-        return self.slice is not None and self.slice.away
+        return self.slice is not None and self.slice.in_background
 
 
 def once(act: Callable[[], None]) -> Iterator[SlicedLaunch]:

@@ -345,5 +345,5 @@ def _arguments(
     if found is None or not descriptor.kernarg_size:
         return None
     bus.aligned(found, 16, "the address of kernel arguments")
-    bus.space.reach(found, descriptor.kernarg_size, Access.READ, "the kernel's arguments")
+    bus.space.check_range(found, descriptor.kernarg_size, Access.READ, "the kernel's arguments")
     return found, bus.read(found, descriptor.kernarg_size, "the kernel's arguments")

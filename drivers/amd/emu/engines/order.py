@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.engines.flights import Flight
     from drivers.amd.emu.engines.waits import Wait
     from drivers.amd.emu.kfd.queues import QueueObject
-    from drivers.emu.releases import Known, Written
+    from drivers.emu.releases import SemaphoreStore, VectorClock
     from drivers.emu.simt.library import Sanitizers
 
 _CORE: Final = "packets"
@@ -61,12 +61,12 @@ class Order:
     def __init__(self, watch: Watch, queue: QueueObject) -> None:
         self.watch, self._queue = watch, queue
         self.number = next(_numbers)
-        self.known: Known = {}
+        self.known: VectorClock = {}
         """What was done before the packet at hand."""
         self.acting: Work | None = None
         """The work in flight at hand; None: a packet."""
         self._counts: Counter[str] = Counter()
-        self._rung: deque[tuple[int, Known]] = deque()
+        self._rung: deque[tuple[int, VectorClock]] = deque()
         """Position in the ring from which on, and what the host may have seen done before it submitted."""
 
     # ---- work
@@ -78,7 +78,7 @@ class Order:
         join(known, self._all(behind))
         for one in after:
             if one.work is not None:
-                join(known, one.work.done())
+                join(known, one.work.end_clock())
         self._counts[stream] += 1
         name = f"{stream} on {self._queue.name} ({at})"
         return Work((self.number, stream), self._counts[stream], name, known)
@@ -87,7 +87,7 @@ class Order:
         """Take note that the packet at hand has waited for all earlier work of some sorts."""
         join(self.known, self._all(sorts))
 
-    def _all(self, sorts: Collection[Sort]) -> Known:
+    def _all(self, sorts: Collection[Sort]) -> VectorClock:
         names = (sort.name.lower() for sort in sorts)
         return {(self.number, name): self._counts[name] for name in names if self._counts[name]}
 
@@ -98,7 +98,7 @@ class Order:
 
     def _judge(self, work: Work, *, kernel: bool) -> None:
         coherence = self.watch.coherence
-        race = self.watch.races.judge(work) if self.watch.judges else ""
+        race = self.watch.races.check(work) if self.watch.judges else ""
         if race:
             exception = QueueException.WAVE_ABORT if kernel else QueueException.PACKET_UNSUPPORTED
             raise QueueFault(Kind.RACE, race, exception)
@@ -124,22 +124,22 @@ class Order:
                 work.touch(mapping, at, length, write=write)
         if self.acting is None:
             self._judge(work, kernel=False)
-            join(self.known, work.done())
+            join(self.known, work.end_clock())
 
     @property
-    def clock(self) -> Known:
+    def clock(self) -> VectorClock:
         """What was done before the work or the packet at hand."""
-        return self.known if self.acting is None else self.acting.done()
+        return self.known if self.acting is None else self.acting.end_clock()
 
-    def stores(self, written: Written) -> None:
+    def stores(self, written: SemaphoreStore) -> None:
         """Take note, just before, of a store that others may wait for."""
-        self.watch.history.note(written)
-        RELEASES.note(self.number, written, self.clock)
+        self.watch.history.record(written)
+        RELEASES.record(self.number, written, self.clock)
 
     def acquired(self, wait: Wait, at: int, value: int) -> None:
         """Take over what the release that ended a wait came after; the word is at host address `at`."""
         mask = (1 << wait.bits) - 1
-        join(self.known, RELEASES.learn(at, value & mask, wait.bits, wait.satisfied))
+        join(self.known, RELEASES.clock_after_wait(at, value & mask, wait.bits, wait.satisfied))
 
     # ---- the ring
 
@@ -154,4 +154,4 @@ class Order:
 
     def gone(self) -> None:
         """Drop the queue, which is destroyed."""
-        self.watch.races.gone(self.number)
+        self.watch.races.drop_queue(self.number)

@@ -127,7 +127,7 @@ class Run:
         if self._dead:
             return Outcome.IDLE
         self.yielded = False
-        ready = [one for one in self._flights.ready() if not one.away]
+        ready = [one for one in self._flights.ready() if not one.in_background]
         can = self._engine.can_advance()
         full = len(self._flights.all) >= _MOST_FLIGHTS
         if ready and (not can or full or self._rng.random() < _FINISH_CHANCE):

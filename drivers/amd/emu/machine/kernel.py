@@ -222,7 +222,7 @@ class EmulatedKernel:
             refuse(errno.EPERM, f"{buffer} is not visible to the CPU: GTT, and VRAM that is PUBLIC, are")
         if not 0 < page_up(size) <= page_up(buffer.size):
             refuse(errno.EINVAL, f"{size:#x} bytes of {buffer}")
-        buffer.backing.show()
+        buffer.backing.mark_written()
         return buffer.backing.fd
 
     def _kernel_page(self, size: int, offset: int) -> int:

@@ -108,7 +108,7 @@ class Machine:
         run = self.runs.get(queue)
         if run is not None:
             run.changed()
-            self.scheduler.rung()
+            self.scheduler.doorbell_rung()
 
     def queue_destroyed(self, queue: QueueObject) -> None:
         """Forget a queue, finished or not."""
@@ -167,7 +167,7 @@ class Machine:
             run.rung(value)
         except (QueueFault, MemoryFault) as fault:
             self.failed(run, fault)
-        self.scheduler.rung()
+        self.scheduler.doorbell_rung()
 
     def interrupt(self, gpu: Gpu, context: int, bits: int) -> None:
         """Raise an interrupt that carries the low `bits` of an event's number; its slot is written before.
@@ -321,9 +321,9 @@ class Machine:
         else:
             self.stop(queue.queue, defect(error))
 
-    def hopeless(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
+    def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         """Return which queues wait for what can never come, and why."""
-        return {} if self._engines is None else self._engines.hopeless(stuck)
+        return {} if self._engines is None else self._engines.endless_waits(stuck)
 
     def hung(self, queue: QueueRun, why: str) -> None:
         """Reset the GPU of a queue whose wait never ends."""

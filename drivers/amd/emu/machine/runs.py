@@ -83,6 +83,6 @@ class Engines(Protocol):
         """Return what executes a new queue."""
         ...
 
-    def hopeless(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
+    def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         """Return which runs wait for what can never come, and why; changes nothing."""
         ...

@@ -15,7 +15,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from drivers.emu.combining import Combining
+from drivers.emu.combining import WriteCombining
 from drivers.emu.operation import Operation, Outcome
 from drivers.emu.races import Work
 from drivers.emu.releases import join
@@ -41,7 +41,7 @@ from drivers.nv.layouts.host import HostMethod, SetObject
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from drivers.emu.releases import Known, Written
+    from drivers.emu.releases import SemaphoreStore, VectorClock
     from drivers.emu.simt.slices import SlicedLaunch
     from drivers.emu.vaspace import VaSpace
     from drivers.nv.emu.engines.engine import Backed, Engine, Setup
@@ -69,7 +69,7 @@ class _Entry:
     raw: int
     digest: int | None
     """Of its segment; None where it is not mapped."""
-    known: Known
+    known: VectorClock
     """What the host may have seen done when it rang."""
 
 
@@ -96,7 +96,7 @@ class ChannelRun:
     at: str = "nothing run yet"
     acting: Operation | None = None
     """The operation at hand, if it is an engine's."""
-    known: Known = field(default_factory=dict)
+    known: VectorClock = field(default_factory=dict)
     """What was done before the method at hand."""
     faults: Faults = field(default_factory=Faults)
     """What a debugger reads of it."""
@@ -113,7 +113,7 @@ class ChannelRun:
     """Slot -> what it held when the doorbell last covered it."""
     tells_get: bool = field(init=False)
     """Whether the user area reports how far the ring was fetched: may be left 0 (docs/sources.md)."""
-    combining: Combining = field(init=False)
+    combining: WriteCombining = field(init=False)
     """Checks the host's fences."""
     _told: memoryview = field(init=False, repr=False)
     host: Host = field(init=False)
@@ -124,7 +124,7 @@ class ChannelRun:
         self.host = Host(self)
         memory, offset = self.setup.userd
         self._told = memory.backing.view[offset + _GP_PUT : offset + _GP_PUT + 4].cast("I")
-        self.combining = Combining(GpfifoRing(self))
+        self.combining = WriteCombining(GpfifoRing(self))
         self.rng = random.Random(self.machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         told = self.machine.leaves_get.random() < _TOLD
         self.tells_get = told and self.machine.profile.generation.reports_get
@@ -169,7 +169,7 @@ class ChannelRun:
 
     def ring_bell(self) -> None:
         """Take note of the entries up to GPPut, as the doorbell found them; nothing is run."""
-        put = self.told_put
+        put = self.host_put
         if put >= self.setup.entries:
             self.machine.stop(self, host_error(f"GPPut is {put}, the ring has {self.setup.entries} entries"))
             return
@@ -189,12 +189,12 @@ class ChannelRun:
             self.machine.stop(self, error)
 
     def _check_fences(self, put: int) -> None:
-        late = self.combining.ring(self._put, put)
+        late = self.combining.check_doorbell(self._put, put)
         if late:
             raise ChannelError(RcCode.PBDMA_ERROR, Kind.COHERENCE, f"{self.name}: {late}")
 
     @property
-    def told_put(self) -> int:
+    def host_put(self) -> int:
         """GPPut in the user area now."""
         return self._told[0]
 
@@ -233,7 +233,7 @@ class ChannelRun:
             return Outcome.IDLE
         self.yielded = False
         rng = self.rng
-        ready = [operation for operation in self._ready() if not operation.away]
+        ready = [operation for operation in self._ready() if not operation.in_background]
         if ready and (not self._can_advance() or rng.random() < _FINISH_CHANCE):
             return self._advance(rng.choice(ready))
         if not self._can_advance():
@@ -284,12 +284,12 @@ class ChannelRun:
             self.inflight.remove(operation)
         return Outcome.PROGRESS
 
-    def released(self, written: Written) -> None:
+    def released(self, written: SemaphoreStore) -> None:
         """Take note, just before, that the work or the method at hand writes a semaphore."""
-        self.machine.history.note(written)
+        self.machine.history.record(written)
         if self.machine.races is not None:
-            known = self.known if self.acting is None else self.acting.work.done()
-            self.machine.races.releases.note(self.number, written, known)
+            known = self.known if self.acting is None else self.acting.work.end_clock()
+            self.machine.races.releases.record(self.number, written, known)
 
     def _acquired(self, wait: Acquire) -> None:
         """Acquire from the release that ended a wait; advise on one that wrote half of the awaited bits."""
@@ -304,7 +304,7 @@ class ChannelRun:
         if self.machine.races is None:
             return
         value = self.space.word(wait.va, wait.bits, what)
-        join(self.known, self.machine.races.releases.learn(at, value, wait.bits, wait.satisfied))
+        join(self.known, self.machine.races.releases.clock_after_wait(at, value, wait.bits, wait.satisfied))
 
     def touches(self, va: int, size: int, *, write: bool) -> None:
         """Take note of an access by the operation at hand."""
@@ -318,7 +318,7 @@ class ChannelRun:
         work = self._work(engine, what)
         self._touch(work, va, size, write=True)
         self._judge(work)
-        join(self.known, work.done())
+        join(self.known, work.end_clock())
 
     def _work(self, engine: str, what: str) -> Work:
         """Begin a piece of work with the channel's vector clock."""
@@ -334,8 +334,8 @@ class ChannelRun:
 
     def _judge(self, work: Work) -> None:
         if self.machine.caches is not None:
-            self.machine.caches.log.wrote(work)
-        race = "" if self.machine.races is None else self.machine.races.judge(work)
+            self.machine.caches.log.record(work)
+        race = "" if self.machine.races is None else self.machine.races.check(work)
         if race:
             code = RcCode.CE0_ERROR if work.stream[1].startswith("copy") else RcCode.GR_EXCEPTION
             raise ChannelError(code, Kind.RACE, race)

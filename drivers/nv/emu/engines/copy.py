@@ -248,7 +248,7 @@ class Copy:
         reads = any(part <= RemapSource.SRC_W for part in parts)
         keeps = RemapSource.NO_WRITE in parts
         data = space.read(source, bytes_in, "the copy engine") if reads else b""
-        space.reach(target, bytes_out, Access.WRITE, "the copy engine")
+        space.check_range(target, bytes_out, Access.WRITE, "the copy engine")
         old = space.read(target, bytes_out, "the copy engine") if keeps else bytes(bytes_out)
         constants = [value.to_bytes(4, "little")[:size] for value in transfer.constants]
         states = b""

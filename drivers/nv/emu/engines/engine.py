@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from drivers.emu.backing import Backing
     from drivers.emu.operation import Operation
-    from drivers.emu.releases import Written
+    from drivers.emu.releases import SemaphoreStore
     from drivers.emu.simt.slices import SlicedLaunch
     from drivers.emu.stores import UnflushedStores
     from drivers.emu.turnlock import TurnLock
@@ -187,7 +187,7 @@ class Run(Protocol):
         ...
 
     @property
-    def told_put(self) -> int:
+    def host_put(self) -> int:
         """GPPut in the user area now."""
         ...
 
@@ -209,7 +209,7 @@ class Run(Protocol):
         """Do something once all work of an engine, or of all engines, is done."""
         ...
 
-    def released(self, written: Written) -> None:
+    def released(self, written: SemaphoreStore) -> None:
         """Take note, just before, that the work or the method at hand writes a semaphore."""
         ...
 

@@ -51,7 +51,7 @@ def _check_prefetch(run: Run, one: Descriptor) -> None:
         raise launch_error(
             f"the code prefetched, [{at:#x}, +{size:#x}), is not the program at {one.program:#x}"
         )
-    run.space.reach(at, size, Access.PREFETCH, "the prefetch of code")
+    run.space.check_range(at, size, Access.PREFETCH, "the prefetch of code")
 
 
 def _check_needs(one: Descriptor, loaded: Loaded) -> None:
@@ -196,7 +196,7 @@ def _check_local(run: Run, windows: Windows, one: Descriptor, loaded: Loaded) ->
             f"local memory is set up for {windows.sm_count} SMs: wanted {tpcs} at least, one a TPC"
         )
     total = _rounded(windows.per_tpc * tpcs, layout.LOCAL_TOTAL_ALIGN)
-    run.space.reach(windows.backing, total, Access.WRITE, f"local memory of {name}")
+    run.space.check_range(windows.backing, total, Access.WRITE, f"local memory of {name}")
     _check_backing(run, windows.backing, windows.per_tpc, name)
 
 

@@ -119,7 +119,7 @@ class Images:
     def _verified(self, space: VaSpace, program: int, cubin: Cubin, kernel: KernelInfo) -> Loaded:
         code = space.map.read(program, len(kernel.code))
         what = f"instruction prefetch, {PREFETCH_PAD} bytes past the end of {kernel.name},"
-        space.reach(program + len(code), PREFETCH_PAD, Access.PREFETCH, what)
+        space.check_range(program + len(code), PREFETCH_PAD, Access.PREFETCH, what)
         loaded = Loaded(
             cubin,
             kernel,

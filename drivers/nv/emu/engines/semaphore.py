@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from drivers.emu.releases import Written
+from drivers.emu.releases import SemaphoreStore
 from drivers.emu.vaspace import Access
 from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
 from drivers.nv.layouts.host import (
@@ -72,7 +72,7 @@ class Release:
     """Makes the error of who writes it."""
 
 
-Tell: TypeAlias = "Callable[[Written], None]"
+Tell: TypeAlias = "Callable[[SemaphoreStore], None]"
 """Called just before a store: a host that reads the value may ring a doorbell at once."""
 
 
@@ -107,7 +107,7 @@ def release(space: VaSpace, one: Release, time_ns: int | None, what: str, tell: 
     if time_ns is not None:
         space.write(one.va + SEMAPHORE_TIME_OFFSET, struct.pack("<Q", time_ns), what)
     old, new = space.word(one.va, one.bits, what), one.payload & ((1 << one.bits) - 1)
-    _write(space, one, Written(at, old, new, adds=False, bits=one.bits), what, tell)
+    _write(space, one, SemaphoreStore(at, old, new, adds=False, bits=one.bits), what, tell)
 
 
 def reduce(
@@ -122,10 +122,10 @@ def change(space: VaSpace, one: Release, new: Callable[[int], int], what: str, t
     check_alignment(one.va, one.bits // 8, what, one.error)
     at = space.host(one.va, one.bits // 8, Access.ATOMIC, what)
     old = space.word(one.va, one.bits, what)
-    _write(space, one, Written(at, old, new(old), adds=True, bits=one.bits), what, tell)
+    _write(space, one, SemaphoreStore(at, old, new(old), adds=True, bits=one.bits), what, tell)
 
 
-def _write(space: VaSpace, one: Release, written: Written, what: str, tell: Tell) -> None:
+def _write(space: VaSpace, one: Release, written: SemaphoreStore, what: str, tell: Tell) -> None:
     tell(written)
     space.write(one.va, struct.pack("<Q" if one.bits == 64 else "<I", written.new), what)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from drivers.emu.caches import PAGE, Changed, Fill, IncoherentCache, Stale, WriteLog, cut
+from drivers.emu.caches import PAGE, Changed, Fill, IncoherentCache, Stale, WriteLog, split_pages
 from drivers.nv.emu.engines.loads import Loads, may_invalidate
 from drivers.nv.emu.machine.reports import Kind, launch_error
 from drivers.nv.layouts.qmd_values import MembarType
@@ -119,7 +119,7 @@ class GridCaches:
         return None if found is None or found is not owner else self._space.map.read(va, PAGE)
 
     def _fill(self) -> None:
-        fill, number = Fill(self.caches.log.count(), f"kernel {self._name}"), self._space.number
+        fill, number = Fill(self.caches.log.next_number(), f"kernel {self._name}"), self._space.number
         for va, code in self._code():
             self.caches.code.fill(number, va, code, fill)
         for bank in self.one.banks.values():
@@ -135,7 +135,7 @@ class GridCaches:
         return self._space.read(va, size, f"a cache for kernel {self._name}")
 
     def _fill_l1(self, loads: Loads) -> None:
-        fill = Fill(self.caches.log.count(), f"kernel {self._name}")
+        fill = Fill(self.caches.log.next_number(), f"kernel {self._name}")
         for mapping, va, mask in loads.pieces():
             if self._space.map.find(va, len(mask)) is mapping:
                 data = self._space.map.read(va, len(mask))
@@ -161,7 +161,7 @@ class GridCaches:
 
     def _judge_loads(self, loads: Loads) -> None:
         for mapping, va, mask in loads.pieces():
-            for page, low, high in cut(va, len(mask)):
+            for page, low, high in split_pages(va, len(mask)):
                 changed = self._old.get(page)
                 if changed is None:
                     continue
@@ -174,7 +174,7 @@ class GridCaches:
 
     def _load(self, mapping: Mapping, stale: Stale) -> str:
         work = None if self.run.acting is None else self.run.acting.work
-        who = f"kernel {self._name}" if work is None else work.reads(mapping, stale.va)
+        who = f"kernel {self._name}" if work is None else work.reader_of(mapping, stale.va)
         return f"what {who} loads through the L1 at {stale.va:#x}, in {mapping},"
 
     def _writer(self, stale: Stale) -> str:

@@ -42,7 +42,7 @@ class GpfifoRing:
     @property
     def put(self) -> int:
         """GPPut in the user area now."""
-        return self.run.told_put
+        return self.run.host_put
 
     @property
     def put_combined(self) -> bool:

@@ -183,7 +183,7 @@ class Machine:
                 one.run.combining.close()
                 one.run.release()
                 if self.races is not None:
-                    self.races.gone(one.run.number)
+                    self.races.drop_queue(one.run.number)
                 self.channels.remove(one)
                 self.tokens = {token: c for token, c in self.tokens.items() if c is not one}
             case EngineObject(parent=Channel() as channel):
@@ -240,7 +240,7 @@ class Machine:
         if not channel.scheduled:
             text = "the doorbell rang for a channel that is not scheduled"
             self.stop(channel.run, ChannelError(RcCode.PBDMA_ERROR, Kind.HOST, text))
-        self.scheduler.rung()
+        self.scheduler.doorbell_rung()
 
     # ---- what the scheduler needs (`drivers.emu.scheduler.Machine`)
 
@@ -262,7 +262,7 @@ class Machine:
         else:
             self.stop(queue, defect(error))
 
-    def hopeless(self, stuck: Sequence[ChannelRun]) -> Mapping[ChannelRun, str]:
+    def endless_waits(self, stuck: Sequence[ChannelRun]) -> Mapping[ChannelRun, str]:
         """Return which channels wait in a cycle or for a value that has passed, and why."""
         cycle = find_deadlock(stuck, promised)
         return cycle or {run: text for run in stuck if (text := passed(run, self.history))}

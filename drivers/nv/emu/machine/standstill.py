@@ -59,7 +59,7 @@ def standing(channel: Channel) -> list[str]:
 
 def _unrung(run: ChannelRun) -> list[str]:
     """Return entries in the ring without a doorbell, or not covered by GPPut."""
-    put = run.told_put
+    put = run.host_put
     if put != run.put:
         told = f"the last doorbell had {run.put}: the entries between were never submitted"
         return [f"{run.name}: GPPut is {put}, {told}"]

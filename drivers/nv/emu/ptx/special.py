@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from drivers.nv.emu.ptx.core import Translator
 
 _AXES = {"x": 0, "y": 1, "z": 2}
-_OF_BLOCK = {"%ntid": "told_block", "%nctaid": "told_grid"}
+_OF_BLOCK = {"%ntid": "visible_block", "%nctaid": "visible_grid"}
 _CONSTANTS = {
     "%nsmid": 132, "%smid": 0, "%gridid": 0, "%cluster_ctarank": 0, "%cluster_nctarank": 1,
     "%reserved_smem_offset_begin": 0, "%reserved_smem_offset_end": 0, "%reserved_smem_offset_cap": 0, "%current_graph_exec": 0,

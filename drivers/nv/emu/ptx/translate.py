@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
-from drivers.emu.simt.blocks import Block, Gathering, Translation
+from drivers.emu.simt.blocks import Block, Convergence, Translation
 from drivers.emu.simt.dispatch import barrier_at
 from drivers.emu.simt.state import BARRIER
 from drivers.emu.simt.vector import Value
@@ -79,7 +79,7 @@ def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
         made.append(Block(
             emit=lambda wf, block=block, number=number: _emit(translators[0], block, number),  # type: ignore[misc]
             successors=block.successors, uses=uses, defs=defs, sleeps=number + 1 if block.sleeps else None,
-            gathers=_gathering(translators, block.gathers),
+            convergence=_convergence(translators, block.gathers),
         ))  # fmt: skip
     spins = any(
         i.opcode in _WAITING or _WAITING_WORDS & set(i.modifiers) for block in cut for i in block.instructions
@@ -104,7 +104,7 @@ def _areas(cut: list[BasicBlock]) -> tuple[dict[str, int], int]:
     return found, at
 
 
-def _gathering(translators: list[Translator], instruction: Instruction | None) -> Gathering | None:
+def _convergence(translators: list[Translator], instruction: Instruction | None) -> Convergence | None:
     if instruction is None:
         return None
 
@@ -116,7 +116,7 @@ def _gathering(translators: list[Translator], instruction: Instruction | None) -
         assert mask is not None
         return t.bits(mask, 32)
 
-    return Gathering(masks, instruction.line, instruction.text)
+    return Convergence(masks, instruction.line, instruction.text)
 
 
 def _uses_and_defs(block: BasicBlock) -> tuple[frozenset[str], frozenset[str]]:

@@ -45,7 +45,7 @@ def attach(kernel: OpenFiles, target: Memory | Usermode, offset: int, length: in
         raise Refused(NvStatus.STATE_IN_USE, text)
     backing = target.backing if isinstance(target, Memory) else None
     if backing is not None:
-        backing.show()
+        backing.mark_written()
     file.context = MapContext(target, backing, offset, length)
 
 
