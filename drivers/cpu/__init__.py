@@ -1,8 +1,8 @@
-"""The `cpu` device: a hardware queue device whose hardware is this machine's cores.
+"""The `cpu` device: a hardware queue device whose hardware is the cores of this machine.
 
-Rings in memory, doorbells, a native command processor (`processor`, compiled by `native` and `image`), native
-threads. A kernel runs in this process: one that faults ends it. It is the driver to read first:
-`layouts` (packets), `encode` (commands to packets), `device` (memory, rings, threads), `driver`.
+It has rings in memory, doorbells, a native command processor (`processor`, compiled by `native` and `image`)
+and native threads. A kernel runs in this process, so a kernel that faults ends the process. Read this driver
+first: `layouts` (packets), `encode` (commands to packets), `device` (memory, rings, threads), `driver`.
 
 Next: docs/cpu.md and docs/writing-a-driver.md.
 """

@@ -2,7 +2,7 @@
 
 Not here: the rings themselves (`ring`), the packets (`layouts`).
 
-The device's control memory (pool, queues, rings) goes back to its driver at close and is used again, never
+At close the device's control memory (pool, queues, rings) returns to the driver for reuse and is never
 unmapped: a host thread that waits may still read it for some milliseconds.
 """
 
@@ -52,37 +52,43 @@ if TYPE_CHECKING:
     from hcq.program import KernelImage
 
 SPINS = 200
-"""Pauses before a thread sleeps, about 5 us: longer spins hurt as soon as cores are short."""
+"""PAUSE instructions before a thread sleeps, about 5 us. Longer spins cost time when cores are scarce."""
 LONG_SPINS = 1200
-"""The same for a processor that was rung within `OFTEN_NS` after its queue ran empty, about 30 us."""
+"""The same, about 30 us, for a processor whose doorbell came within `OFTEN_NS` after its queue became
+empty."""
 OFTEN_NS = 40_000
 MOVE_NS = 1_000_000
-"""A processor that shares the host's core moves away from it at most so often."""
+"""Minimum interval between two moves of a processor away from the core of the host thread."""
 GRAIN_NS = 4000
-"""A dispatch of less work than this is not worth a second thread."""
+"""A dispatch with less estimated work runs on one thread."""
 PEEK_NS = 200_000
-"""How long a wait for a signal that a foreign device raises sleeps between two looks."""
+"""The polling interval of a wait for a signal that a device of another driver may set."""
 POLL_NS = 5_000_000
-"""How long a host thread sleeps in native code before Python checks faults and signals."""
+"""The longest sleep of a host thread in native code, before Python checks for faults and signals."""
 STOP_LOOK_S = 0.0005
 STOP_LOOKS = 2000
-"""So often `close` looks, so far apart, before it gives up a kernel that does not end. A count, no time: a
-machine that stood still, or has much else to do, may have given the kernel none of that."""
+"""The number of checks, `STOP_LOOK_S` apart, after which `close` gives up a kernel that does not end.
+
+It is a count and not a time, because on a suspended or busy machine the kernel may have had no CPU time.
+"""
 HUGE = 4 << 20
-"""Bytes from which an allocation is made of huge pages."""
+"""Allocations of at least this many bytes use huge pages."""
 HUGE_PAGE = 2 << 20
 CONTROL_QUEUES = 4096
-"""Where the queues begin in the control memory."""
+"""Offset of the queues in the control memory."""
 CORES_BYTES = 128
-"""A set of 1,024 cores, as Linux's own cpu_set_t."""
+"""Size of a set of 1,024 cores, as Linux's cpu_set_t."""
 CONTROL_CORES = 3072
-"""Where the set of cores lies, then one for each queue."""
+"""Offset of the set of usable cores; one set for each queue follows."""
 CONTROL_TIMES = 2048
-"""Where its timespecs lie."""
+"""Offset of the timespecs in the control memory."""
 
 
 class CpuDevice:
-    """An open device; made by `CpuDriver.open`."""
+    """An open device, created by `CpuDriver.open`.
+
+    See `hcq.driver.DriverDevice` for the methods' contracts.
+    """
 
     def __init__(self, driver: CpuDriver, info: DeviceInfo, workers: int) -> None:
         self.info = info
@@ -95,9 +101,9 @@ class CpuDevice:
         self._report: FaultReport | None = None
         self._names: dict[int, str] = {}
         address = driver.code.address
-        # All take and return u64. ctypes makes an argument of `c_void_p` in half the time of `c_uint64`.
+        # All functions take and return u64. ctypes converts c_void_p arguments in half the time of c_uint64.
         number, word = ctypes.c_uint64, ctypes.c_void_p
-        # PYFUNCTYPE keeps the interpreter's lock: right for calls that return at once
+        # PYFUNCTYPE keeps the interpreter lock, for calls that return immediately.
         self.native_ring = ctypes.PYFUNCTYPE(None, word, word)(address["ring"])
         self._native_wake = ctypes.PYFUNCTYPE(None, word, word)(address["wake_signal"])
         self._native_stop = ctypes.PYFUNCTYPE(number, word)(address["stop_all"])
@@ -120,7 +126,10 @@ class CpuDevice:
             self._start("worker", self.pool.va, f"hcq worker {i}")
 
     def _lay_out(self, workers: int) -> dict[tuple[QueueKind, int], CpuRing]:
-        """Fill the control memory in; other threads may still read the constants of its last user."""
+        """Initialize the control memory.
+
+        Threads of its previous device may still read the constants in it.
+        """
         va, pool = self._memory.va, self.pool
         queues = self.info.compute_queues + self.info.copy_queues
         for name in IMPORTS:
@@ -148,7 +157,7 @@ class CpuDevice:
         return rings
 
     def _clear(self, queues: int) -> None:
-        """Put pool and queues into the state in which threads start."""
+        """Reset the pool and the queues to the state in which threads start."""
         va, pool = self._memory.va, self.pool
         for name in ("halt", "stop", "left", "fault", "fault_queue", "fault_packet", "fault_op", "sleepers"):
             setattr(pool, name, 0)
@@ -161,7 +170,7 @@ class CpuDevice:
             queue.other_cores = va + CONTROL_CORES + (i + 1) * CORES_BYTES
 
     def _set_cores(self, pool: Pool) -> None:
-        """Note which cores this process may use."""
+        """Record the set of cores that this process may use."""
         cores = os.sched_getaffinity(0)
         pool.cores, pool.cores_bytes = self._memory.va + CONTROL_CORES, 0
         if len(cores) > 1 and max(cores) < 8 * CORES_BYTES:
@@ -175,7 +184,7 @@ class CpuDevice:
         self._threads.append(self._driver.libc.start(entry, argument, name))
 
     def require_open(self) -> None:
-        """Raise `UsageError` when the device is closed, or belongs to the parent of this process."""
+        """Raise `UsageError` if the device is closed, or was opened before this process was forked."""
         if self._state != "open":
             raise UsageError(f"cpu:{self.info.index} is closed")
         if os.getpid() != self._process:
@@ -185,7 +194,10 @@ class CpuDevice:
             )
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
-        """Map zeroed pages; of `spec` only the alignment counts, all memory here is the host's."""
+        """Map zeroed pages of host memory; only the alignment of `spec` has an effect.
+
+        Raises `OutOfMemoryError` if the total would exceed the memory that this process may use.
+        """
         self.require_open()
         align = max(spec.align, HUGE_PAGE if size >= HUGE else PAGE)
         size = (size + PAGE - 1) & -PAGE
@@ -212,23 +224,23 @@ class CpuDevice:
         try:
             self._kernel.madvise(va, size, MADV_HUGEPAGE)
         except DriverError as error:
-            if error.status_name != "EINVAL":  # what a kernel without transparent huge pages answers
+            if error.status_name != "EINVAL":  # a kernel without transparent huge pages returns EINVAL
                 raise
 
     def free(self, allocation: Allocation) -> None:
-        """Unmap pages; leaked when a kernel that did not end may still use them."""
+        """Unmap pages, or leak them if a kernel that did not end may still use them."""
         self._allocated -= allocation.size
         if self._state != "leaked":
             self._kernel.munmap(allocation.va, allocation.size)
 
     def map_host(self, va: int, size: int) -> None:
-        """Nothing to do: all host memory is visible."""
+        """Do nothing: all host memory is visible to the device."""
 
     def unmap_host(self, va: int, size: int) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
-        """Accept memory that the host sees at the same address."""
+        """Check that the host maps `allocation` at its device address; otherwise raise `UnsupportedError`."""
         self.require_open()
         host = allocation.host
         if host is None or ctypes.addressof(ctypes.c_ubyte.from_buffer(host)) != allocation.va:
@@ -238,19 +250,22 @@ class CpuDevice:
             )
 
     def ring(self, kind: QueueKind, index: int) -> CpuRing:
-        """Return one of the rings."""
+        """Return the ring of a queue.
+
+        Raises `UsageError` if there is no such queue or the device is closed.
+        """
         self.require_open()
         if (kind, index) not in self._rings:
             raise UsageError(f"the cpu has no {kind.value} queue {index}")
         return self._rings[kind, index]
 
     def encoder(self, kind: QueueKind, index: int) -> CpuEncoder:
-        """Return an encoder; queues of a kind are alike."""
+        """Return an encoder for a kind of queue; `index` has no effect."""
         del index
         return CpuEncoder(kind, self._driver.foreign)
 
     def load(self, image: KernelImage) -> CpuProgram:
-        """Link a kernel into this process."""
+        """Link a kernel into this process. Raises `UnsupportedError` if it is for another architecture."""
         self.require_open()
         if image.arch != self.info.arch:
             raise UnsupportedError(f"kernel {image.name} is for {image.arch}, this host is {self.info.arch}")
@@ -266,11 +281,14 @@ class CpuDevice:
             program.code.close()
 
     def clock(self) -> Clock:
-        """A tick is a nanosecond of CLOCK_MONOTONIC."""
+        """Return the clock: a tick is one nanosecond of CLOCK_MONOTONIC."""
         return Clock(ticks=0, host_ns=0, hz=1_000_000_000)
 
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
-        """Sleep in native code, at most some milliseconds, until the u64 at `va` is >= `value`."""
+        """Sleep in native code until the u64 at `va` is at least `value`; return whether it is.
+
+        It returns False after `timeout_s` or `POLL_NS`, whichever is shorter.
+        """
         if value > 0xFFFF_FFFF_FFFF_FFFF:
             raise UsageError(f"a signal has 64 bits, {value:#x} cannot be reached")
         ns = int(timeout_s * 1e9)
@@ -280,11 +298,11 @@ class CpuDevice:
         return bool(self._native_wait(self.pool.va, va, value, ctypes.addressof(short), 1))
 
     def signal_written(self, va: int) -> None:
-        """Wake the queues and host threads that wait for a signal."""
+        """Wake the queues and host threads that wait for the signal at `va`, after the host stored to it."""
         self._native_wake(self.pool.va, va)
 
     def fault(self) -> FaultReport | None:
-        """Return what the processor refused, if anything."""
+        """Return the report of the packet that the processor refused, or None."""
         if self._report is None and self.pool.fault_packet:
             self._report = self._read_fault()
         return self._report
@@ -307,7 +325,10 @@ class CpuDevice:
         )
 
     def describe(self, op: int, first: int, second: int) -> str:
-        """Return what a packet in execution does; empty for none."""
+        """Describe a packet in execution from its op and first operands.
+
+        "" if there is nothing to wait for.
+        """
         if op in {Op.NOP, Op.BARRIER}:
             return ""
         if op == Op.EXEC:
@@ -319,9 +340,9 @@ class CpuDevice:
         return f"executes {packet} {op:#x} ({first:#x}, {second:#x})"
 
     def stop(self) -> None:
-        """Stop all threads between two workgroups; give up on a kernel that does not end, and leak.
+        """Stop all threads between two workgroups. If a kernel does not end, leak the device's memory.
 
-        After this nothing touches memory of the device, unless it is leaked.
+        Afterwards nothing accesses memory of the device, unless it is leaked.
         """
         with self._lock:
             if self._state != "open":
@@ -332,22 +353,22 @@ class CpuDevice:
             self._state = "stopped" if self._end_threads() else "leaked"
 
     def _end_threads(self) -> bool:
-        """Have all threads return and join them; False when a kernel does not end."""
-        self.pool.halt = 1  # before `stop`, which cuts dispatches short: nothing behind one may run
+        """Stop and join all threads; return False if a kernel does not end."""
+        self.pool.halt = 1  # before `stop`, which aborts dispatches: no later packet may run
         for _ in range(STOP_LOOKS):
             if self._native_stop(self.pool.va) >= len(self._threads):
                 break
             time.sleep(STOP_LOOK_S)
         else:
             return False
-        while self._threads:  # taken out first: a thread may be joined once, also when this is interrupted
+        while self._threads:  # removed before the join: a thread must not be joined twice after an interrupt
             self._driver.libc.join(self._threads.pop())
         return True
 
     def recover(self) -> None:
-        """Stop all threads, empty the rings, and start new threads; see `hcq.driver.DriverDevice.recover`.
+        """Stop all threads, empty the rings and start new threads; see `hcq.driver.DriverDevice.recover`.
 
-        Raises `DriverError` when a kernel does not end: recover again later, or close.
+        Raises `DriverError` if a kernel does not end; the caller may recover again later, or close.
         """
         with self._lock:
             self.require_open()
@@ -362,7 +383,7 @@ class CpuDevice:
             self._report = None
 
     def close(self) -> None:
-        """Stop, and give the control memory back."""
+        """Stop the device, and return its control memory to the driver unless it is leaked."""
         self.stop()
         with self._lock:
             memory, leaked = self._memory, self._state == "leaked"
@@ -373,10 +394,10 @@ class CpuDevice:
 
 
 def control_bytes(queues: int) -> int:
-    """Return the size of the control memory."""
+    """Return the size in bytes of the control memory of a device with `queues` queues."""
     return CONTROL_QUEUES + PAGE + queues * RING_BYTES
 
 
-assert Pool.SIZE <= CONTROL_TIMES  # the timespecs lie behind the pool
+assert Pool.SIZE <= CONTROL_TIMES  # the timespecs follow the pool
 assert CONTROL_CORES + 4 * CORES_BYTES <= CONTROL_QUEUES  # one set of cores for the device and each queue
-assert WAITERS * 8 <= PAGE  # the counters of a process are one page
+assert WAITERS * 8 <= PAGE  # the counters of a process fit one page

@@ -1,4 +1,4 @@
-"""The `cpu` driver: what all its devices in this process share.
+"""The `cpu` driver: the state that all its devices in this process share.
 
 Not here: one open device (`device`), the cores that it may use (`machine`).
 """
@@ -28,9 +28,10 @@ COPY_QUEUES = 1
 
 
 class CpuDriver:
-    """Enumerates one device, opens it any number of times.
+    """The driver of one device, which can be open any number of times at once.
 
-    The waiters of signals are counted in one table for the process, so that each device can wake the others'.
+    One table for the process counts the waiters of signals, so that each device can wake waiters of the
+    others.
     """
 
     name = "cpu"
@@ -42,22 +43,22 @@ class CpuDriver:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The operating system."""
+        """The interface to the operating system."""
         return self._kernel or LinuxKernel()
 
     @cached_property
     def code(self) -> Code:
-        """The command processor."""
+        """The compiled command processor."""
         return processor_code(self.kernel)
 
     @cached_property
     def libc(self) -> Libc:
-        """The C library."""
+        """The C library of this process."""
         return Libc()
 
     @cached_property
     def waiters(self) -> int:
-        """Address of the counters of sleeping waiters."""
+        """The address of the counters of sleeping waiters."""
         return self.kernel.mmap(PAGE).va
 
     @cached_property
@@ -85,41 +86,41 @@ class CpuDriver:
         )
 
     def enumerate(self) -> list[DeviceInfo]:
-        """Return this machine."""
+        """Return the one device: this machine."""
         return [self._info]
 
     def open(self, index: int, variant: str | None) -> CpuDevice:
-        """Open the device; there is one, and no variant of it."""
+        """Open the device. Raises `UsageError` unless `index` is 0 and `variant` is None."""
         if index or variant:
             raise UsageError(f"there is one cpu device, cpu:0, and not cpu:{variant or index}")
         wanted = config().workers
         workers = self._info.compute_units - 1 if wanted is None else wanted
         self._forget_parent()
-        self.waiters, self.code, self.libc  # noqa: B018 - make them once: `hcq.open` admits one thread
+        self.waiters, self.code, self.libc  # noqa: B018 - create them here, where `hcq.open` holds a lock
         return CpuDevice(self, self._info, workers)
 
     def _forget_parent(self) -> None:
-        """In a forked child, start anew: counts of sleepers are of threads that are not here."""
+        """In a forked child, drop the parent's state: its counters count threads that do not exist here."""
         if self._process != os.getpid():
             self._process = os.getpid()
             self._free.clear()
             self.__dict__.pop("waiters", None)
 
     def take_control(self) -> Mapping:
-        """Return control memory for a device: what a closed one left, or new."""
-        with suppress(IndexError):  # tried, not looked at first: another thread may take the last
+        """Return control memory for a device, from a closed device or newly mapped."""
+        with suppress(IndexError):  # no check first: another thread may take the last one in between
             return self._free.pop()
         return self.kernel.mmap(control_bytes(COMPUTE_QUEUES + COPY_QUEUES))
 
     def give_control(self, memory: Mapping) -> None:
-        """Take control memory back."""
+        """Take back the control memory of a closed device, for reuse."""
         if self._process == os.getpid():
             self._free.append(memory)
 
     def foreign(self, owner: object) -> bool:
-        """Return whether something else than a cpu device or the host may raise the signals of `owner`.
+        """Return whether anything other than a cpu device or the host may set signals of `owner`.
 
-        Any queue may set any signal, so that is so as soon as a device of another kind is open.
+        Any queue may set any signal, so this is true as soon as a device of another driver is open.
         """
         info = getattr(owner, "info", None)
         if info is not None and info.driver != self.name:

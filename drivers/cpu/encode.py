@@ -1,4 +1,4 @@
-"""Neutral commands to packets of the `cpu` device.
+"""The encoder: neutral commands to packets of the `cpu` device.
 
 Not here: the packets (`layouts`), their execution (`processor`), putting them into a ring (`ring`).
 """
@@ -38,7 +38,7 @@ PACKET_SHIFT = PACKET_WORDS.bit_length() - 1
 
 
 def _emit(out: PushBuffer, layout: type[BitStruct], **words: Word) -> None:
-    """Append a packet; a word that is open leaves a patch."""
+    """Append a packet; a word that is a parameter becomes 0 and a relocation."""
     closed = {name: word if isinstance(word, int) else 0 for name, word in words.items()}
     index = len(out.words)
     out.words += layout.pack(**closed)
@@ -48,11 +48,11 @@ def _emit(out: PushBuffer, layout: type[BitStruct], **words: Word) -> None:
 
 
 class CpuEncoder:
-    """Encodes for one kind of queue. Execs keep the order they come in."""
+    """The encoder for one kind of queue. Launches keep the order of the commands."""
 
     def __init__(self, kind: QueueKind, foreign: Callable[[object], bool]) -> None:
         self._foreign = foreign
-        """Whether something else than a cpu device or the host may raise a signal."""
+        """Returns whether anything other than a cpu device or the host may set signals of an owner."""
         self._encoders: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
             Wait: self._wait,
             SetSignal: _set_signal,
@@ -139,5 +139,5 @@ def _write(command: Write, out: PushBuffer) -> None:
 
 def _indirect(command: Indirect, out: PushBuffer) -> None:
     if command.words % PACKET_WORDS:
-        raise UsageError(f"{command.words} words are no whole packets of {PACKET_WORDS}")
+        raise UsageError(f"{command.words} words are not a whole number of packets of {PACKET_WORDS} words")
     out.words += layouts.Indirect.pack(packets=command.buffer.va, count=command.words >> PACKET_SHIFT)

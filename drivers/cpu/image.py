@@ -1,6 +1,6 @@
-"""Executable memory, and the processor's code in it: compiled once a machine, then read from a cache.
+"""Executable memory, and the code of the command processor, which is compiled once and then cached on disk.
 
-A warm start reads one file, checks its digest and maps it: no translator, no LLVM.
+A warm start reads one file, checks its digest and maps it; it loads neither the translator nor LLVM.
 
 Not here: the translator (`native`), kernels of users (`program`), linking (`link`).
 """
@@ -24,14 +24,20 @@ if TYPE_CHECKING:
 
     from drivers.kernel import Kernel
 
-SOURCES = ("image.py", "native.py", "layouts.py", "primitives.py", "processor.py")
-"""What the compiled code depends on."""
+SOURCES = (
+    "image.py", "native.py", "layouts.py", "primitives.py",
+    "futex.py", "waiters.py", "workers.py", "processor.py",
+)  # fmt: skip
+"""The source files on which the compiled code depends."""
 KIND = "cpu"
-"""The folder of the cache."""
+"""The kind of these entries in the cache (`hcq.store`)."""
 
 
 class Code:
-    """Functions of a `HostImage`, mapped read-and-execute."""
+    """Functions of a `HostImage`, mapped readable and executable. It owns the mapping until `close`.
+
+    `resolve` returns the address of an external function, or raises.
+    """
 
     def __init__(self, kernel: Kernel, image: HostImage, resolve: Callable[[str], int]) -> None:
         size = (image.size + PAGE - 1) & -PAGE
@@ -44,27 +50,27 @@ class Code:
             self.close()
             raise
         self.address = {name: self._mapping.va + at for name, at in image.functions().items()}
-        """Function -> address."""
+        """Name of a function -> address."""
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first address and the one behind the last."""
+        """The first address and the end address."""
         return self._mapping.va, self._mapping.va + self._mapping.size
 
     def close(self) -> None:
-        """Unmap; nothing may run in it any more."""
+        """Unmap the code; no thread may still execute it."""
         self._kernel.munmap(self._mapping.va, self._mapping.size)
 
 
 def nothing_from_outside(name: str) -> int:
-    """Refuse a function that the code does not define itself."""
+    """Raise `UnsupportedError`: a `resolve` function for code that must not call external functions."""
     raise UnsupportedError(f"host code calls {name}, which it does not define; nothing is linked to it")
 
 
 def processor_code(kernel: Kernel) -> Code:
     """Return the command processor, from the cache or newly compiled.
 
-    What the cache holds is replaced when it is no code that can be mapped.
+    A cache entry that cannot be mapped is replaced.
     """
     machine = os.uname().machine
     key = processor_key(machine)
@@ -83,7 +89,7 @@ def processor_code(kernel: Kernel) -> Code:
 
 
 def processor_key(machine: str) -> str:
-    """Return the cache's key of the processor: its sources, what compiles them, and the machine."""
+    """Return the cache key of the processor, from its sources, the compiler and the architecture."""
     compiler = folder_of("compiler")
     assert compiler is not None, "drivers and compiler are installed together"
     files = [*(Path(__file__).with_name(name) for name in SOURCES), compiler / "llvm.py"]
@@ -91,7 +97,7 @@ def processor_key(machine: str) -> str:
 
 
 def _mappable(data: bytes, machine: str) -> HostImage | None:
-    """Return the image of cached code; None when it is none of this machine's."""
+    """Return the image of cached code; None if it is damaged or for another machine."""
     if not is_whole(data):
         return None
     try:
@@ -101,7 +107,7 @@ def _mappable(data: bytes, machine: str) -> HostImage | None:
 
 
 def compile_object(ir: str) -> bytes:
-    """Compile IR of pure functions to an object that any processor of this machine's kind can run."""
+    """Compile IR of pure functions to an object that every processor of this architecture can run."""
     from compiler.llvm import Machine, emit_object, host  # noqa: PLC0415 - loads LLVM
 
     lse = "+lse" if os.uname().machine == "aarch64" else ""

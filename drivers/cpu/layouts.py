@@ -1,9 +1,9 @@
-"""Memory that the host and the command processor share: packets, queues, the pool.
+"""The layouts of memory that the host and the command processor share: packets, queues, the pool.
 
-One definition serves the processor's translator, the encoder, the dumper and the host. Packets are one cache
-line of 8 u64 words each, so none wraps in a ring that is a power of two; undeclared bits are zero.
-`Queue`, `Pool` and the small ones are records of u64 fields that both sides read and write in place.
-There is no hardware behind it: this file is the definition of the `cpu` device.
+The processor's translator, the encoder, the dumper and the host use these definitions. A packet is one cache
+line of 8 u64 words, so no packet wraps in a ring whose size is a power of two; undeclared bits are zero.
+`Queue`, `Pool` and the smaller records consist of u64 fields that both sides access in place. There is no
+hardware document: this file defines the `cpu` device.
 
 Next: `encode`, which writes packets; `processor`, which executes them.
 """
@@ -27,11 +27,11 @@ PACKET = 64
 """Bytes of a packet."""
 PACKET_WORDS = PACKET // 8
 WAITERS = 64
-"""Counters of sleeping waiters; a signal's is found by its address."""
+"""Number of counters of sleeping waiters; the address of a signal selects its counter."""
 
 
 class Op(enum.IntEnum):
-    """What a packet does; the first word of each."""
+    """The operation of a packet, in its first word."""
 
     NOP = 0
     EXEC = 1
@@ -47,7 +47,7 @@ class Op(enum.IntEnum):
 
 
 class Fault(enum.IntEnum):
-    """Why the processor stopped."""
+    """The reason why the processor refused a packet."""
 
     NONE = 0
     UNKNOWN_OP = 1
@@ -56,9 +56,9 @@ class Fault(enum.IntEnum):
 
 
 class Packet(BitStruct, words=PACKET_WORDS, word_bits=64):
-    """Any packet: its op and first operands, before the op is known."""
+    """A packet of any kind: its op and first three operands."""
 
-    op: int = bits(63, 0, doc="an `Op`, or nothing known")
+    op: int = bits(63, 0, doc="an `Op`; other values are unknown ops")
     first: int = optional(63, 0, word=1)
     second: int = optional(63, 0, word=2)
     third: int = optional(63, 0, word=3)
@@ -71,9 +71,9 @@ class Nop(BitStruct, words=PACKET_WORDS, word_bits=64):
 
 
 class Exec(BitStruct, words=PACKET_WORDS, word_bits=64):
-    """Runs a grid of workgroups; the next packet begins when all are done.
+    """Runs a grid of workgroups; the next packet starts when all of them are done.
 
-    The limits of `y` and `z` keep the product of all three below 2^63, whatever is patched into them.
+    The widths of `x`, `y` and `z` keep their product below 2^63 for all patched values.
     """
 
     _op = const(63, 0, Op.EXEC)
@@ -95,7 +95,7 @@ class Copy(BitStruct, words=PACKET_WORDS, word_bits=64):
 
 
 class Fill(BitStruct, words=PACKET_WORDS, word_bits=64):
-    """Repeats a u32; only a part of the last one where `size` is no multiple of 4."""
+    """Fills memory with a repeated u32; the last one is cut if `size` is not a multiple of 4."""
 
     _op = const(63, 0, Op.FILL)
     dst: int = bits(63, 0, word=1)
@@ -119,12 +119,12 @@ class Wait(BitStruct, words=PACKET_WORDS, word_bits=64):
     signal: int = bits(63, 0, word=1)
     value: int = bits(63, 0, word=2)
     foreign: int = optional(
-        63, 0, word=3, doc="1 when something else than a cpu device or the host may raise it: look often"
+        63, 0, word=3, doc="1 if anything other than a cpu device or the host may set it: poll often"
     )
 
 
 class SetSignal(BitStruct, words=PACKET_WORDS, word_bits=64):
-    """Stores a value to a signal slot and wakes who waits for it."""
+    """Stores a value to a signal slot and wakes the signal's waiters."""
 
     _op = const(63, 0, Op.SIGNAL)
     signal: int = bits(63, 0, word=1)
@@ -139,16 +139,19 @@ class Timestamp(BitStruct, words=PACKET_WORDS, word_bits=64):
 
 
 class Barrier(BitStruct, words=PACKET_WORDS, word_bits=64):
-    """Does nothing: packets are executed in order. It marks where the encoder may not reorder."""
+    """Does nothing, because packets execute in order.
+
+    It marks a point that the encoder must not reorder across.
+    """
 
     _op = const(63, 0, Op.BARRIER)
 
 
 class Indirect(BitStruct, words=PACKET_WORDS, word_bits=64):
-    """Executes packets where they lie; none of them may be an INDIRECT."""
+    """Executes packets in memory outside the ring; none of them may be an INDIRECT."""
 
     _op = const(63, 0, Op.INDIRECT)
-    packets: int = bits(63, 0, word=1, doc="address of the first")
+    packets: int = bits(63, 0, word=1, doc="address of the first packet")
     count: int = bits(63, 0, word=2)
 
 
@@ -169,27 +172,28 @@ LAYOUTS: dict[Op, type[BitStruct]] = {
 
 
 def decode(words: Sequence[int]) -> list[BitStruct]:
-    """Return the packets that words hold; a packet with an unknown op is returned as a bare `Packet`."""
+    """Return the packets in a sequence of words; a packet with an unknown op is returned as a `Packet`."""
     out: list[BitStruct] = []
     for at in range(0, len(words), PACKET_WORDS):
-        kind = LAYOUTS.get(words[at], Packet) if words[at] <= max(Op) else Packet  # type: ignore[call-overload]  # an int finds its IntEnum
+        kind = LAYOUTS.get(words[at], Packet) if words[at] <= max(Op) else Packet  # type: ignore[call-overload]  # an int equals its IntEnum
         out.append(kind.from_words(words[at : at + PACKET_WORDS]))
     return out
 
 
 class Line:
-    """Annotates a name in a record that stands for the begin of a new cache line."""
+    """The annotation of a name in a record that starts a new cache line and is not a field."""
 
 
 class Record:
-    """Named u64 fields at increasing offsets, seen in place at an address.
+    """Named u64 fields at increasing offsets, accessed in place at host address `va`.
 
-    Fields are declared by annotation; one annotated `Line` starts a new cache line and is no field.
+    A subclass declares its fields as annotations; an annotation `Line` starts a new cache line. The caller
+    keeps the memory mapped.
     """
 
     OFFSETS: ClassVar[dict[str, int]] = {}
     SIZE: ClassVar[int] = 0
-    """Bytes, a multiple of a cache line for records that have lines, else of 8."""
+    """Size in bytes, a multiple of a cache line for records with a `Line`, else of 8."""
 
     def __init__(self, va: int) -> None:
         self.va = va
@@ -219,7 +223,7 @@ def _word(index: int) -> property:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Where a field lies: the byte offset of its u64, its lowest bit there and its width."""
+    """The position of a field: byte offset of its u64, lowest bit in it, width in bits."""
 
     offset: int
     lo: int
@@ -227,7 +231,10 @@ class Field:
 
 
 def place_of(kind: type[Record | BitStruct], name: str) -> Field | None:
-    """Return where a field of a record or packet lies, or None where it lies in no single word."""
+    """Return the position of a field of a record or packet.
+
+    None if there is no such field within one word.
+    """
     if issubclass(kind, Record):
         return Field(kind.OFFSETS[name], 0, 64) if name in kind.OFFSETS else None
     if name not in kind.FIELDS or kind.WORD_BITS != 64 or len(kind.sites(name)) != 1:
@@ -244,94 +251,94 @@ class Pair(Record):
 
 
 class Slot(Record):
-    """A signal slot, or any other u64."""
+    """A signal slot, or any other u64 in memory."""
 
     value: u64
 
 
 class Timespec(Record):
-    """What clock_gettime writes."""
+    """The struct timespec of clock_gettime and futex."""
 
     seconds: u64
     ns: u64
 
 
 class Pool(Record):
-    """What every thread of a device reads, and where idle ones sleep."""
+    """The state that all threads of a device share, with the words on which idle threads sleep."""
 
     syscall: u64
-    """Addresses of libc's functions: with them in memory the code needs no relocation."""
+    """Addresses of four libc functions; keeping them in memory means that the code needs no relocation."""
     clock_gettime: u64
     memcpy: u64
     sched_getcpu: u64
     workers: u64
-    """Threads that help the queues."""
+    """Number of worker threads."""
     spins: u64
-    """Pauses before a sleep."""
+    """PAUSE instructions before a thread sleeps."""
     grain_ns: u64
-    """A dispatch of less work than this is not shared."""
+    """A dispatch with less estimated work is not shared with workers."""
     waiters: u64
     """Address of the counters of sleeping waiters."""
     _line_queues: Line
     queues: u64
     queues_end: u64
     copy_group: u64
-    """Address of that function of the processor."""
+    """Address of the processor's function `copy_group`."""
     peek: u64
-    """Address of a timespec: how long a wait for a foreign signal sleeps between looks."""
+    """Address of a timespec: the polling interval of a wait for a foreign signal."""
     long_spins: u64
-    """Pauses before a processor sleeps while the host rings often."""
+    """PAUSE instructions before a processor sleeps, while doorbells are frequent."""
     often_ns: u64
-    """A ring so soon after the queue ran empty is often."""
+    """A doorbell within this time after the queue became empty counts as frequent."""
     cores: u64
     """Address of the set of cores that this process may use, as sched_setaffinity takes it."""
     cores_bytes: u64
-    """Its size, or 0 when there is only one: then processors never move."""
+    """Size of that set in bytes; 0 if there is only one core, and processors never move."""
     move_ns: u64
-    """A processor moves away from the host's core at most so often."""
+    """Minimum interval between two moves of a processor away from the host's core."""
     _line_halt: Line
     halt: u64
-    """Not 0 when the queues must not begin another packet: `HALT_STOP` or `HALT_FAULT`."""
+    """Not 0 if the queues must not start another packet, because of a stop or a fault."""
     stop: u64
-    """1 when the threads must return."""
+    """1 if the threads must return."""
     left: u64
-    """Threads that returned."""
+    """Number of threads that have returned."""
     fault: u64
-    """A `Fault`, then where: the first one stays."""
+    """The first `Fault`; the next three fields give its queue, packet and op."""
     fault_queue: u64
     fault_packet: u64
     fault_op: u64
     _line_epoch: Line
     epoch: u64
-    """Bumped when a dispatch is published; workers sleep on its low half."""
+    """Incremented when a dispatch is published; workers sleep on its low half."""
     _line_sleepers: Line
     sleepers: u64
     _line_host: Line
     host_cpu: u64
-    """Core that last rang or waited for the host."""
+    """The core on which the host last wrote a doorbell or waited."""
     _line_device: Line
     device_cpu: u64
-    """Core on which a processor last began to execute."""
+    """The core on which a processor last started to execute."""
     fence: u64
-    """Bumped by the host between its store to a signal and its look for sleepers."""
+    """Incremented by the host between its store to a signal and its check for sleepers, as a full fence."""
 
 
 class Queue(Record):
-    """A ring and the dispatch slot of its processor."""
+    """The state of a ring, and the dispatch slot of its processor."""
 
     write: u64
-    """Bytes ever written: the doorbell. The processor sleeps on its low half."""
+    """Total bytes written to the ring: the doorbell. The processor sleeps on its low half."""
     wanted: u64
-    """What `read` must reach before a host thread that waits for space is woken; 0 when none waits."""
+    """The value of `read` at which a host thread that waits for space is woken; 0 if none waits."""
     freed: u64
-    """Bumped when `read` reached `wanted`; that host thread sleeps on its low half."""
+    """Incremented when `read` has reached `wanted`; the host thread sleeps on its low half."""
     _line_read: Line
     read: u64
-    """Bytes ever consumed."""
+    """Total bytes consumed from the ring."""
     stuck: u64
-    """The signal that a WAIT waits for, or 0."""
+    """Address of the signal that a WAIT waits for, or 0."""
     op: u64
-    """The packet in execution, an inner one of an INDIRECT, too: its op (0 is none) and operands."""
+    """The op of the packet in execution, also within an INDIRECT (0 is none); its operands follow."""
     first: u64
     second: u64
     _line_ring: Line
@@ -339,19 +346,19 @@ class Queue(Record):
     ring: u64
     mask: u64
     asleep: u64
-    """1 while the processor sleeps; in a line that is seldom written, since every ring reads it."""
+    """1 while the processor sleeps; in a rarely written cache line, because every doorbell reads it."""
     moved: u64
-    """When the processor last moved away from the host's core."""
+    """The time at which the processor last moved away from the host's core, in nanoseconds."""
     other_cores: u64
-    """Address of room for a set of cores."""
+    """Address of memory for a set of cores."""
     copy_dst: u64
-    """The running shared copy; its groups find it here."""
+    """The destination of the running shared copy; source, size and the address of memcpy follow."""
     copy_src: u64
     copy_size: u64
     copy_memcpy: u64
     _line_dispatch: Line
     function: u64
-    """The running dispatch."""
+    """The function of the running dispatch; its arguments and size follow."""
     args: u64
     x: u64
     y: u64
@@ -361,5 +368,5 @@ class Queue(Record):
     """Dispatch number << 32 | workgroups not yet taken."""
     _line_done: Line
     done: u64
-    """Workgroups finished; the processor sleeps on its low half."""
+    """Number of finished workgroups; the processor sleeps on its low half."""
     waiting: u64

@@ -1,8 +1,8 @@
-"""The linker of host code: relocations of x86-64 and aarch64, and jumps to the few external functions.
+"""The linker of host code: relocations of x86-64 and aarch64, and jumps to external functions.
 
-`HostImage` lays an object or shared object out, gives each function that it does not define an address slot
-and a jump that reaches any address, and writes the bytes for a given base. Kernels are pure code: writable
-data, thread-local data and constructors are refused, so one read-and-execute mapping holds all of it.
+`HostImage` lays out an object or shared object, adds an address slot and a far jump for each external
+function, and produces the bytes for a given base address. Kernels must be pure code: writable data,
+thread-local data and constructors are refused, so one readable and executable mapping holds the whole kernel.
 Sources: System V ABI for x86-64 (table 4.9) and for the Arm 64-bit architecture (AAELF64, section 5.7).
 
 Not here: parsing ELF (`drivers.elf`), mapping the bytes (`image`).
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ENTRY = 24
-"""Bytes a function from outside takes behind the image: its address, then a jump there."""
+"""Bytes that an external function takes after the image: its address, then a jump to it."""
 SLOT = 8
 JUMPS = {
     Machine.X86_64: bytes.fromhex("ff25f2ffffff") + bytes(10),  # jmp *[rip - 14]
     Machine.AARCH64: bytes.fromhex("d0ffff5800021fd6") + bytes(8),  # ldr x16, [pc - 8]; br x16
 }
 LARGEST = 1 << 26
-"""Bytes of a kernel; a file that needs more is invalid."""
+"""The largest kernel in bytes; a file that needs more is rejected as invalid."""
 READ_ONLY_AFTER_LINK = (".got", ".got.plt", ".data.rel.ro", ".dynamic", ".relro_padding")
 
 
@@ -111,7 +111,7 @@ def _reach(site: Site, value: int, bits: int, unit: int) -> int:
 
 
 def _page(site: Site) -> None:
-    """ADRP: the distance in 4 KiB pages, its low 2 bits apart."""
+    """ADRP: write the distance in 4 KiB pages; its low 2 bits are a separate field."""
     pages = _reach(site, (_sum(site) & ~0xFFF) - (site.place & ~0xFFF), 33, 4096)
     _insert(site, pages & 3, 29, 2)
     _insert(site, pages >> 2, 5, 19)
@@ -166,21 +166,26 @@ AARCH64: Mapping[int, Formula] = {
 
 FORMULAS = {Machine.X86_64: X86_64, Machine.AARCH64: AARCH64}
 THROUGH_SLOT = {Machine.X86_64: (9, 41, 42), Machine.AARCH64: (311, 312)}
-"""Types that mean the address of the slot which holds the symbol's address."""
+"""Relocation types whose value is the address of a slot that holds the symbol's address."""
 TRUE_ADDRESS = {Machine.X86_64: (1, 6, 7), Machine.AARCH64: (257, 1025, 1026)}
-"""Types that can hold any address, so need no jump."""
+"""Relocation types of 64 bits, which can hold any address and need no jump."""
 MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
 
 
 class HostImage:
-    """An object or shared object for this host, ready to be written at an address."""
+    """An object or shared object for this host, ready to be placed at an address.
+
+    `machine` is the name of the host's architecture, as `os.uname` gives it. Raises `UnsupportedError` if it
+    has no relocations here, `UsageError` if the code is for another machine or not pure, `ElfError` if it is
+    invalid.
+    """
 
     def __init__(self, data: bytes, machine: str) -> None:
         elf = Elf(data)
         wanted = MACHINES.get(machine)
         if wanted is None:
             raise UnsupportedError(
-                f"no relocations are known for {machine}; there are: {', '.join(MACHINES)}"
+                f"no relocations are known for {machine}; supported machines: {', '.join(MACHINES)}"
             )
         if elf.machine != wanted:
             raise UsageError(f"the code is for ELF machine {elf.machine}, this host is {wanted.name}")
@@ -206,7 +211,7 @@ class HostImage:
 
     @property
     def undefined(self) -> tuple[str, ...]:
-        """The functions that must come from outside."""
+        """The names of the external functions, sorted."""
         names = {s.name for s in self._elf.symbols if s.section == UNDEFINED and s.name}
         return tuple(sorted(names & self._entries.keys()))
 
@@ -219,7 +224,7 @@ class HostImage:
         }
 
     def at(self, base: int, resolve: Callable[[str], int]) -> bytes:
-        """Return the bytes for address `base`; `resolve` gives the address of a function from outside."""
+        """Return the bytes for address `base`; `resolve` returns the address of an external function."""
         content = self._image.content
         elf, machine = self._elf, self._machine
         addresses: dict[str, int] = {}
@@ -231,7 +236,7 @@ class HostImage:
 
         def address(relocation: Relocation) -> int:
             symbol = relocation.symbol
-            if symbol is None:  # RELATIVE: B + A, where A counts from the file's own base
+            if symbol is None:  # RELATIVE: B + A, where A is relative to the file's own base
                 return base - self._image.placement.first_va
             if relocation.type in THROUGH_SLOT[machine]:
                 return base + self._entries[symbol.name]
@@ -250,5 +255,5 @@ def _pure(flags: int, name: str) -> bool:
 
 
 def _needed(section: Section) -> bool:
-    """Unwind tables and notes stay behind: nothing here unwinds."""
+    """Return whether a section is loaded; unwind tables and notes are not, because nothing unwinds."""
     return section.name != ".eh_frame" and section.type != SectionType.NOTE

@@ -22,7 +22,7 @@ CGROUP = "/sys/fs/cgroup"
 
 
 def identify(kernel: Kernel) -> tuple[str, str]:
-    """Return a name for people and the architecture: machine, then a digest of model and features."""
+    """Return the processor's display name and the architecture: machine, and digest of model and features."""
     machine = os.uname().machine
     first, _, _ = _text(kernel, "/proc/cpuinfo").partition("\n\n")
     lines = dict(line.split("\t", 1) for line in first.splitlines() if "\t" in line)
@@ -32,7 +32,7 @@ def identify(kernel: Kernel) -> tuple[str, str]:
 
 
 def cores(kernel: Kernel) -> int:
-    """Return how many cores this process may use: its affinity, cut by the quota of its control groups."""
+    """Return the number of cores that this process may use, by affinity and control groups' quotas."""
     count = len(os.sched_getaffinity(0))
     for folder in _groups(kernel):
         quota, _, period = _text(kernel, f"{folder}/cpu.max").partition(" ")
@@ -42,7 +42,7 @@ def cores(kernel: Kernel) -> int:
 
 
 def memory_bytes(kernel: Kernel) -> int:
-    """Return how much memory this process may use at most."""
+    """Return the most memory that this process may use, in bytes; 1 GiB if nothing states it."""
     limits = [
         1024 * int(line.split()[1])
         for line in _text(kernel, "/proc/meminfo").splitlines()
@@ -56,7 +56,7 @@ def memory_bytes(kernel: Kernel) -> int:
 
 
 def _groups(kernel: Kernel) -> Iterator[str]:
-    """Yield the folders of this process's control group (version 2) and of all around it."""
+    """Yield the folders of this process's control group (version 2) and of its parents."""
     for line in _text(kernel, "/proc/self/cgroup").splitlines():
         number, _, path = line.split(":", 2)
         if number == "0":
@@ -70,5 +70,5 @@ def _groups(kernel: Kernel) -> Iterator[str]:
 def _text(kernel: Kernel, path: str) -> str:
     try:
         return kernel.read_file(path).decode(errors="replace")
-    except DriverError:  # a container may hide it: then it limits nothing
+    except DriverError:  # a container may hide the file; then it sets no limit
         return ""

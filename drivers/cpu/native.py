@@ -1,13 +1,14 @@
-"""The translator of small Python functions to LLVM IR text; the command processor is written in its subset.
+"""The translator of a small subset of Python, in which the command processor is written, to LLVM IR text.
 
-Every value is an unsigned 64-bit integer. There are `while` with `break` and `continue`, `if`/`elif`/`else`,
-`a if c else b`, `and`/`or`/`not` in conditions, `+ - * // % & | ^ << >>` and comparisons, calls of other
-functions of the module, `min` and `max` of two, named constants, and the fields of records and packets
-(`queue.read` for a parameter `queue: Queue` or a local `queue = view(Queue, at)`). `drivers.cpu.primitives`
-names the rest. Arithmetic wraps at 64 bits; the caller keeps divisors from 0 and shifts below 64. Anything
-else is refused with its source text. Locals become allocas; LLVM's mem2reg does the rest.
+Every value is an unsigned 64-bit integer. The subset has `while` with `break` and `continue`,
+`if`/`elif`/`else`, `a if c else b`, `and`/`or`/`not` in conditions, `+ - * // % & | ^ << >>` and comparisons,
+calls of other functions of the module, `min` and `max` of two values, named constants, the fields of records
+and packets (`queue.read` for a parameter `queue: Queue` or a local `queue = view(Queue, at)`), and the
+functions of `drivers.cpu.primitives`. Arithmetic wraps at 64 bits; divisors must not be 0, and shifts must be
+below 64. Anything else raises `NativeSyntaxError` with its source text. Locals become allocas, which LLVM's
+mem2reg turns into values.
 
-The module that comes out has no data, no external symbol and no relocation of its code.
+The resulting module has no data, no external symbol and no relocation of its code.
 
 Next: `processor`, the program; `image`, which compiles it.
 """
@@ -41,20 +42,23 @@ PAUSE = {
 
 
 class NativeSyntaxError(SyntaxError):
-    """A function steps out of the subset; the text has the place and the source."""
+    """A function uses Python outside the subset; the message has the line and the source."""
 
 
 def translate(functions: Sequence[Callable[..., object]], machine: str) -> str:
-    """Return the IR of a module with these functions, each under its own name, for `machine`."""
+    """Return the IR text of a module with these functions, each under its own name, for `machine`.
+
+    Raises `NativeSyntaxError` if a function is outside the subset, or the machine is unknown.
+    """
     if machine not in PAUSE:
-        raise NativeSyntaxError(f"no spin-loop hint is known for {machine}; there are: {', '.join(PAUSE)}")
+        raise NativeSyntaxError(f"no spin-loop hint is known for {machine}; supported: {', '.join(PAUSE)}")
     intrinsic, kind, argument = PAUSE[machine]
     arity = {f.__name__: len(inspect.signature(f).parameters) for f in functions}
     parts = [
         f"declare void @{intrinsic}({kind})",
         f"define internal void @pause() alwaysinline {{\ncall void @{intrinsic}({argument})\nret void\n}}",
     ]
-    parts += [_Function(f, arity).text() for f in functions]  # type: ignore[arg-type]  # plain functions all
+    parts += [_Function(f, arity).text() for f in functions]  # type: ignore[arg-type]  # all are plain functions
     # internal, so that calls need no relocation; "used", so that each keeps a symbol
     used = ", ".join(f"ptr @{name}" for name in arity)
     parts.append(
@@ -71,7 +75,7 @@ class _Function:
     def __init__(self, function: FunctionType, arity: Mapping[str, int]) -> None:
         node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
         if not isinstance(node, ast.FunctionDef):
-            raise NativeSyntaxError(f"{function.__name__} is no function definition")
+            raise NativeSyntaxError(f"{function.__name__} is not a function definition")
         self.name = function.__name__
         self.first_line = function.__code__.co_firstlineno
         self.scope: Mapping[str, Any] = function.__globals__
@@ -93,17 +97,17 @@ class _Function:
         self.body.append("ret i64 0")
 
     def text(self) -> str:
-        """Return the function as IR."""
+        """Return the IR text of the function."""
         head = f"define internal i64 @{self.name}({', '.join(self.parameters)}) #0 {{"
         return "\n".join([head, *self.allocas, *self.body, "}"])
 
     def error(self, node: ast.AST, why: str) -> NativeSyntaxError:
-        """Return the error for a piece of source."""
+        """Return the error for a syntax node."""
         line = self.first_line + getattr(node, "lineno", 1) - 1
         return NativeSyntaxError(f"{self.name}, line {line}: {why}: {ast.unparse(node)}")
 
     def declare(self, name: str) -> None:
-        """Make a local variable, 0 at first."""
+        """Declare a local variable with the value 0, unless it is declared."""
         if name not in self.locals:
             self.locals.add(name)
             self.allocas += [f"%{name} = alloca i64", f"store i64 0, ptr %{name}"]
@@ -139,7 +143,7 @@ class _Function:
         """Translate one statement."""
         match node:
             case ast.Expr(value=ast.Constant()) | ast.Pass():
-                pass  # a docstring, or nothing
+                pass  # a docstring, or `pass`
             case ast.Expr(value=ast.Call() as value):
                 self.value(value)
             case ast.Return(value=value):
@@ -160,7 +164,7 @@ class _Function:
                 raise self.error(node, "not in the native subset")
 
     def assign(self, target: ast.expr, value: ast.expr) -> None:
-        """Store to a local or to a whole word of a record."""
+        """Translate a store to a local variable, or to a field that is a whole word."""
         if not isinstance(target, ast.Name):
             number = self.value(value)
             self.body.append(f"store atomic i64 {number}, ptr {self.word(target)} monotonic, align 8")
@@ -169,7 +173,7 @@ class _Function:
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "view":
             kind = self.layout(value.args[0])
         if target.id in self.locals and self.kinds.get(target.id) is not kind:
-            raise self.error(target, "a name keeps its layout; use another name")
+            raise self.error(target, "a name cannot change its layout; use another name")
         number = self.value(value)
         self.declare(target.id)
         if kind:
@@ -200,7 +204,7 @@ class _Function:
     # expressions
 
     def branch(self, node: ast.expr, yes: str, no: str) -> None:
-        """Jump to `yes` when the condition holds, else to `no`."""
+        """Jump to label `yes` if the condition holds, else to `no`."""
         match node:
             case ast.BoolOp(op=op, values=[*firsts, last]):
                 for value in firsts:
@@ -215,7 +219,7 @@ class _Function:
                 self.body.append(f"br i1 {bit}, label %{yes}, label %{no}")
 
     def bit(self, node: ast.expr) -> str:
-        """Return an i1: the comparison, or whether the value is not 0."""
+        """Return an i1 operand: the comparison, or whether the value is not 0."""
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARE:
                 return self.result(f"icmp {COMPARE[type(op)]} i64 {self.value(left)}, {self.value(right)}")
@@ -223,7 +227,7 @@ class _Function:
                 return self.result(f"icmp ne i64 {self.value(node)}, 0")
 
     def value(self, node: ast.expr) -> str:
-        """Return the operand that holds an expression's value."""
+        """Return the i64 operand that holds an expression's value."""
         match node:
             case ast.Constant(value=int(number)):
                 return self.constant(node, number)
@@ -254,21 +258,21 @@ class _Function:
                 raise self.error(node, "not in the native subset")
 
     def constant(self, node: ast.AST, number: object) -> str:
-        """Return a number that fits 64 bits."""
+        """Return a constant as an operand; refuse one that does not fit 64 bits."""
         if not isinstance(number, int):
-            raise self.error(node, "neither a number nor a field")
+            raise self.error(node, "not a number or a field")
         if not -(1 << 63) <= number < 1 << 64:
-            raise self.error(node, "does not fit 64 bits")
+            raise self.error(node, "the number does not fit 64 bits")
         return str(int(number))
 
     def compared(self, node: ast.Compare) -> str:
-        """Return a comparison as 0 or 1."""
+        """Return the operand of a comparison's value, 0 or 1."""
         if len(node.ops) != 1 or type(node.ops[0]) not in COMPARE:
             raise self.error(node, "not in the native subset")
         return self.result(f"zext i1 {self.bit(node)} to i64")
 
     def if_else(self, node: ast.IfExp) -> str:
-        """Return one of two values; only that one is evaluated."""
+        """Translate `a if c else b`; only the chosen value is evaluated."""
         yes, no, end = self.label(), self.label(), self.label()
         slot = f"%s{self.count}"
         self.allocas.append(f"{slot} = alloca i64")
@@ -280,26 +284,26 @@ class _Function:
         return self.result(f"load i64, ptr {slot}")
 
     def place(self, node: ast.expr) -> tuple[str, int, int]:
-        """Return a `ptr` to the word of `name.field`, and the field's lowest bit and width in it."""
+        """Return a `ptr` operand to the word of `name.field`, and the field's lowest bit and width in it."""
         match node:
             case ast.Attribute(value=ast.Name(id=name) as record, attr=attribute) if name in self.kinds:
                 where = place_of(self.kinds[name], attribute)
                 if where is None:
-                    raise self.error(node, f"{self.kinds[name].__name__} has no such field of one word")
+                    raise self.error(node, f"{self.kinds[name].__name__} has no such field within one word")
                 at = self.result(f"add i64 {self.value(record)}, {where.offset}")
                 return self.result(f"inttoptr i64 {at} to ptr"), where.lo, where.width
             case _:
-                raise self.error(node, "no field of a record or packet")
+                raise self.error(node, "not a field of a record or packet")
 
     def word(self, node: ast.expr) -> str:
-        """Return a `ptr` to a field that is a whole word."""
+        """Return a `ptr` operand to a field that must be a whole word."""
         pointer, _, width = self.place(node)
         if width != 64:
             raise self.error(node, "only a field of 64 bits can be stored to, or be used atomically")
         return pointer
 
     def field(self, node: ast.expr) -> str:
-        """Return the value of a field."""
+        """Return the operand of a field's value."""
         pointer, lo, width = self.place(node)
         value = self.result(f"load atomic i64, ptr {pointer} monotonic, align 8")
         if lo:
@@ -307,7 +311,7 @@ class _Function:
         return value if lo + width == 64 else self.result(f"and i64 {value}, {(1 << width) - 1}")
 
     def call(self, node: ast.Call, name: str, arguments: Sequence[ast.expr]) -> str:
-        """Translate a primitive, `min`, `max`, or the call of another function of the module."""
+        """Translate a primitive, `min`, `max`, or a call of another function of the module."""
         if name in self.arity:
             if len(arguments) != self.arity[name]:
                 raise self.error(node, f"{name} takes {self.arity[name]} arguments")
@@ -355,19 +359,19 @@ class _Function:
                 less = self.result(f"icmp {'ult' if name == 'min' else 'ugt'} i64 {a}, {b}")
                 return self.result(f"select i1 {less}, i64 {a}, i64 {b}")
             case _:
-                raise self.error(node, "no function of the module, and no primitive with such arguments")
+                raise self.error(node, "not a function of the module, nor a primitive with such arguments")
         return "0"
 
     def passed(self, arguments: Sequence[ast.expr]) -> str:
-        """Return evaluated arguments as IR."""
+        """Evaluate arguments and return them as IR text."""
         return ", ".join(f"i64 {self.value(argument)}" for argument in arguments)
 
     def pointer(self, node: ast.expr) -> str:
-        """Return an expression's value as a `ptr`."""
+        """Return a `ptr` operand for the address that an expression gives."""
         return self.result(f"inttoptr i64 {self.value(node)} to ptr")
 
     def store(self, width: int, at: ast.expr, value: ast.expr) -> None:
-        """Store the low bits of a value at any address."""
+        """Translate a store of the low `width` bits of a value, at an address of any alignment."""
         pointer, number = self.pointer(at), self.value(value)
         if width < 64:
             number = self.result(f"trunc i64 {number} to i{width}")
@@ -375,7 +379,7 @@ class _Function:
 
 
 def _loaded(target: ast.expr) -> ast.expr:
-    """Return an assignment's target as an expression that reads it."""
+    """Return the target of an assignment as an expression that reads it."""
     if isinstance(target, ast.Name):
         return ast.copy_location(ast.Name(target.id, ast.Load()), target)
     if isinstance(target, ast.Attribute):

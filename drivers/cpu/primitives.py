@@ -1,8 +1,8 @@
-"""Primitives of the native subset that plain Python lacks: atomic accesses, raw memory, calls by address.
+"""Primitives of the native subset: atomic accesses, raw memory, calls by address.
 
-`drivers.cpu.native` translates calls of these by name. Each takes a *field* where its docstring has one,
-written `record.field`; memory order is spelled at the access, and a bare `record.field` is a monotonic one.
-Those that Python can execute do so here, too, so that one function runs both ways; the others raise.
+`drivers.cpu.native` translates calls of these functions by name. An argument named `field` is written
+`record.field`. The primitive determines the memory order; a plain `record.field` is a monotonic access.
+Python can also execute `acquire`, `view` of a `Record`, and `pause`; the others raise NotImplementedError.
 
 Next: `processor`, the user.
 """
@@ -15,7 +15,7 @@ from drivers.cpu.layouts import Record
 from hcq.layout import BitStruct
 
 u64 = int
-"""Every value of the subset: 64 bits without a sign. Pointers are numbers, too."""
+"""The type of every value of the subset: an unsigned 64-bit integer, or an address."""
 
 LayoutT = TypeVar("LayoutT", bound=Record | BitStruct)
 
@@ -26,22 +26,22 @@ def acquire(field: u64) -> u64:
 
 
 def release(field: u64, value: u64) -> None:
-    """Store to a field; everything before it is visible to whom sees the value."""
+    """Store to a field with release order: whoever acquires the value sees all earlier stores."""
     raise _native_only("release", field, value)
 
 
 def swap(field: u64, value: u64) -> u64:
-    """Store to a field with sequential consistency and return what was there."""
+    """Store to a field with sequential consistency; return the old value."""
     raise _native_only("swap", field, value)
 
 
 def fetch_add(field: u64, value: u64) -> u64:
-    """Add to a field with sequential consistency and return what was there."""
+    """Add to a field with sequential consistency; return the old value."""
     raise _native_only("fetch_add", field, value)
 
 
 def cas(field: u64, old: u64, new: u64) -> bool:
-    """Replace `old` by `new` in a field, sequentially consistent; return whether `old` was there."""
+    """Replace `old` by `new` in a field with sequential consistency; return whether it held `old`."""
     raise _native_only("cas", field, old, new)
 
 
@@ -51,7 +51,7 @@ def address(field: u64) -> u64:
 
 
 def base(record: Record | BitStruct) -> u64:
-    """Return the address that a record or packet was viewed at."""
+    """Return the address of a record or packet."""
     raise _native_only("base", record)
 
 
@@ -63,7 +63,7 @@ def view(kind: type[LayoutT], at: u64) -> LayoutT:
 
 
 def stack(size: u64) -> u64:
-    """Return the address of `size` (a constant) bytes of this call's frame, 16-byte aligned."""
+    """Return the address of `size` bytes, a constant, in this call's stack frame, aligned to 16 bytes."""
     raise _native_only("stack", size)
 
 
@@ -78,12 +78,12 @@ def store32(at: u64, value: u64) -> None:
 
 
 def store64(at: u64, value: u64) -> None:
-    """Store a value at an address of any alignment."""
+    """Store all 64 bits of a value at an address of any alignment."""
     raise _native_only("store64", at, value)
 
 
 def load64(at: u64) -> u64:
-    """Load the value at an address of any alignment."""
+    """Load a u64 from an address of any alignment."""
     raise _native_only("load64", at)
 
 
@@ -97,9 +97,9 @@ def call(function: u64, *arguments: u64) -> u64:
 
 
 def syscall(function: u64, number: u64, *arguments: u64) -> u64:
-    """Call libc's variadic `syscall`, which lies at address `function`."""
+    """Call libc's variadic `syscall`, whose address is `function`."""
     raise _native_only("syscall", function, number, *arguments)
 
 
 def _native_only(name: str, *arguments: object) -> NotImplementedError:
-    return NotImplementedError(f"{name}{arguments} has a meaning in compiled code only")
+    return NotImplementedError(f"{name}{arguments} is available in compiled code only")

@@ -1,4 +1,4 @@
-"""A kernel loaded into this process: its code mapped, its entry address known to the encoder.
+"""A kernel that is loaded into this process: its mapped code, and the entry address for the encoder.
 
 Not here: relocations (`link`), the neutral program and its arguments (`hcq.program`).
 """
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 
 class CpuProgram:
-    """Code in executable memory; `entry` is the kernel's address.
+    """A kernel's code in executable memory; `entry` is its address, `group_ns` a workgroup's estimated time.
 
-    It runs in this process with all its rights: what it writes outside of its buffers is lost or fatal, and a
-    fault inside it ends the process as it would in any native library. Keeping kernels inside their buffers
-    is the task of the compiler and of the validation layer.
+    The kernel runs in this process with all its rights: a store outside its buffers corrupts memory, and a
+    fault ends the process, as in any native library. The compiler and the validation layer keep kernels
+    inside their buffers. Raises `UnsupportedError` if the code calls other functions than `KERNEL_IMPORTS`,
+    `UsageError` if the kernel is not in the code.
     """
 
     __slots__ = ("code", "entry", "group_ns", "image")
@@ -34,7 +35,7 @@ class CpuProgram:
             if name not in KERNEL_IMPORTS:
                 raise UnsupportedError(
                     f"kernel {image.name} calls {name}; kernels may call {', '.join(KERNEL_IMPORTS)} only\n"
-                    "hint: mathematics has to be part of the kernel's code"
+                    "hint: compile mathematical functions into the kernel"
                 )
             return libc.address[name]
 
@@ -43,6 +44,6 @@ class CpuProgram:
         host = HostImage(image.code, os.uname().machine)
         if image.name not in host.functions():
             found = ", ".join(sorted(host.functions())) or "nothing"
-            raise UsageError(f"kernel {image.name} is not in its code; there is: {found}")
+            raise UsageError(f"kernel {image.name} is not in its code; the code defines: {found}")
         self.code = Code(kernel, host, resolve)
         self.entry = self.code.address[image.name]

@@ -1,7 +1,6 @@
-"""A ring of the `cpu` device: words are copied into it, then a native call rings its processor.
+"""A ring of the `cpu` device: words are copied into it, then a native call writes the doorbell.
 
-The control memory that it lies in and the threads are the device's (`device`); what a packet means is in
-`layouts`.
+Not here: its memory and the threads, which the device owns (`device`); the packets (`layouts`).
 
 Next: `device`, the owner; `processor`, the reader.
 """
@@ -27,11 +26,11 @@ _RING_WORDS = RING_BYTES // 8
 
 
 def _nothing(_words: int) -> None:
-    """Do nothing."""
+    """Do nothing: the default of `CpuRing.stalled`."""
 
 
 class CpuRing:
-    """One ring of a device. The caller holds the queue's lock around `submit`."""
+    """One ring of a device; see `hcq.driver.Ring`. The caller holds the queue's lock around `submit`."""
 
     def __init__(self, device: CpuDevice, label: str, queue: Queue, memory: memoryview) -> None:
         self._device = device
@@ -40,23 +39,27 @@ class CpuRing:
         self._words = memory.cast("Q")
         self._write = 0
         self._read = 0
-        """What `queue.read` was when last looked at."""
+        """The last value read from `queue.read`."""
         self.stalled: Callable[[int], None] = _nothing
-        """See `hcq.driver.Ring`; the two below, too."""
+        """This attribute and the next two: see `hcq.driver.Ring`."""
         self.words = _RING_WORDS
         self.submissions = RING_PACKETS
-        self._bell = device.native_ring
+        self._doorbell = device.native_ring
         self._state = queue.va
 
     @property
     def taken(self) -> int:
-        """Bytes ever written to the ring; see `hcq.driver.Ring`."""
+        """Total bytes written to the ring; see `hcq.driver.Ring`."""
         return self._write
 
     def submit(self, pushbuffer: PushBuffer) -> None:
-        """Copy the words into the ring and write the doorbell; sleep while there is no room."""
+        """Copy the words into the ring and write the doorbell; see `hcq.driver.Ring`.
+
+        Blocks while the ring has no space. Raises `UsageError` if a word exceeds 64 bits or the words exceed
+        the ring, `DeviceFault` if the device faults while the call waits.
+        """
         words = pushbuffer.words
-        if words.__class__ is not array:  # prebuilt words are one
+        if words.__class__ is not array:  # prebuilt words are an array already
             try:
                 words = array("Q", words)
             except (OverflowError, TypeError) as error:
@@ -65,7 +68,7 @@ class CpuRing:
         write = self._write
         end = write + 8 * count
         if end - self._read > RING_BYTES:
-            self._wait_for_room(8 * count)
+            self._wait_for_space(8 * count)
         first = (write >> 3) % _RING_WORDS
         room = _RING_WORDS - first
         if count <= room:
@@ -74,21 +77,23 @@ class CpuRing:
             self._words[first:] = words[:room]
             self._words[: count - room] = words[room:]
         self._write = end
-        self._bell(self._state, end)
+        self._doorbell(self._state, end)
 
     def restart(self) -> None:
-        """Begin anew with an empty ring: the queue's record is zero again."""
+        """Reset to an empty ring, after the device has cleared the queue's record."""
         self._write = self._read = 0
 
-    def _wait_for_room(self, size: int) -> None:
+    def _wait_for_space(self, size: int) -> None:
         if size > RING_BYTES:
             raise UsageError(
                 f"{size // PACKET} packets do not fit the ring of {RING_PACKETS}\n"
-                "hint: `hcq.Queue.submit` sends so many from memory of their own"
+                "hint: use `hcq.Queue.submit`, which places long streams in memory outside the ring"
             )
         device, queue = self._device, self.queue
         needed = self._write + size - RING_BYTES
-        wanted = max(needed, self._write - RING_BYTES // 2)  # sleep once for half a ring, not for each packet
+        wanted = max(
+            needed, self._write - RING_BYTES // 2
+        )  # one sleep for half a ring, not one for each packet
         while queue.read < needed:
             device.native_space(self._state, wanted, device.poll_va)
             if queue.read < needed:
@@ -100,16 +105,19 @@ class CpuRing:
         self._read = queue.read
 
     def stuck(self) -> str:
-        """Return which packet is in execution, as far as that can be read meanwhile."""
+        """Describe the packet in execution and the number of packets behind it.
+
+        "" if none can be read reliably.
+        """
         queue = self.queue
         op, signal, first, second = queue.op, queue.stuck, queue.first, queue.second
         behind = max(0, self._write - queue.read) // PACKET - 1
         if op == Op.WAIT and not (signal and signal == queue.stuck == first):
-            return ""  # between two packets: `first` may be an operand of the next one, and no signal
+            return ""  # between two packets: `first` may already be an operand of the next one
         text = self._device.describe(op, first, second)
         packets = "1 packet" if behind == 1 else f"{behind} packets"
         return f"{text}, {packets} behind it" if text and behind > 0 else text
 
     def close(self) -> None:
-        """Stop the device: its threads serve all queues."""
+        """Stop the whole device, because its threads serve all queues."""
         self._device.stop()

@@ -1,6 +1,7 @@
-"""libc as the processor sees it: addresses of its functions, and native threads.
+"""Functions of libc for native code: their addresses, and threads.
 
-Threads made here run native code only: they never hold the interpreter's lock and take no signals.
+Threads that are started here run native code only: they never hold the interpreter lock, and all their
+signals are blocked.
 
 Not here: what the threads run (`processor`), when they start and stop (`device`).
 """
@@ -13,13 +14,13 @@ import signal
 from drivers.kernel import fail
 
 IMPORTS = ("syscall", "clock_gettime", "memcpy", "sched_getcpu")
-"""What the command processor calls; their addresses lie in `Pool`."""
+"""Functions that the command processor calls, through addresses in `Pool`."""
 KERNEL_IMPORTS = ("memcpy", "memmove", "memset")
-"""What a kernel may call: the functions that LLVM itself may emit calls of."""
+"""Functions that a kernel may call: those to which LLVM itself may emit calls."""
 STACK_BYTES = 1 << 20
-"""The stack of a thread, whatever the process's default is: a kernel may use 128 KiB of it."""
+"""Stack size of a thread, independent of the process's default; a kernel may use 128 KiB of it."""
 _ATTRIBUTES_BYTES = 128
-"""At least `sizeof(pthread_attr_t)`, which is 56 or 64."""
+"""An upper bound of `sizeof(pthread_attr_t)`, which is 56 or 64."""
 
 
 class Libc:
@@ -41,11 +42,14 @@ class Libc:
         self._name.argtypes = (ctypes.c_ulong, ctypes.c_char_p)
 
     def start(self, entry: int, argument: int, name: str) -> int:
-        """Start a thread at the native function `entry`; return its handle, which must be joined."""
+        """Start a thread at the native function `entry`; return its handle, which the caller must join.
+
+        Raises `DriverError` if the thread cannot be created.
+        """
         handle = ctypes.c_ulong()
         before = signal.pthread_sigmask(
             signal.SIG_BLOCK, signal.valid_signals()
-        )  # a thread inherits the mask
+        )  # the new thread inherits the mask
         try:
             error = self._create(
                 ctypes.byref(handle),
@@ -66,5 +70,5 @@ class Libc:
         return handle.value
 
     def join(self, handle: int) -> None:
-        """Wait for a thread that has returned, or is about to, to be gone."""
+        """Wait for a thread, which has returned or is about to, and free its resources."""
         self._join(handle, None)

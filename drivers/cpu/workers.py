@@ -1,0 +1,186 @@
+"""Native code for launches: workgroups of a dispatch, shared between a queue's processor and worker threads.
+
+A dispatch with enough work is published in its queue's record, and worker threads (one for each usable core,
+minus one) take workgroups from all queues. A thread claims workgroups with one compare-and-swap on `ticket`:
+(dispatch number, workgroups left). A ticket with workgroups left proves that the dispatch is not over, so the
+other fields, which were read before the swap, belong to this dispatch.
+
+Not here: the packets (`processor`), the sleep (`futex`). The functions are in the subset of Python that
+`drivers.cpu.native` translates.
+"""
+# ruff: noqa: ARG001, PLR0917, SIM102 - native code, in the subset of Python that `native` translates
+
+from __future__ import annotations
+
+from drivers.cpu.futex import ALL_THREADS, LOW, sleep, wake
+from drivers.cpu.layouts import Copy, Exec, Pool, Queue
+from drivers.cpu.primitives import (
+    acquire,
+    address,
+    base,
+    call,
+    cas,
+    fetch_add,
+    pause,
+    release,
+    swap,
+    u64,
+    view,
+)
+
+CHUNK = 1 << 20
+"""Bytes of a copy that one workgroup copies; a copy of several chunks is shared like a dispatch."""
+SLICE = 1 << 31
+"""The most workgroups that one ticket can count."""
+
+
+def run(function: u64, args: u64, x: u64, y: u64, first: u64, end: u64) -> None:
+    """Run workgroups [first, end) of a grid on this thread; x varies fastest."""
+    gx = 0
+    gy = 0
+    gz = 0
+    if first:
+        gx = first % x
+        gy = first // x % y
+        gz = first // x // y
+    while first < end:
+        call(function, args, gx, gy, gz)
+        first += 1
+        gx += 1
+        if gx == x:
+            gx = 0
+            gy += 1
+            if gy == y:
+                gy = 0
+                gz += 1
+
+
+def wake_some(pool: Pool, groups: u64) -> None:
+    """Wake at most two workers.
+
+    Each of them wakes two more while work is left, so no thread wakes all workers.
+    """
+    if groups > 1 and acquire(pool.sleepers):
+        wake(pool, address(pool.epoch), 2 if groups > 2 else 1)
+
+
+def take(pool: Pool, queue: Queue, chain: u64) -> u64:
+    """Claim and run workgroups of the queue's dispatch until none is left; return the number that were run.
+
+    `chain` is not 0 for a worker that was woken: it wakes others.
+    """
+    finished = 0
+    total = 0
+    while not acquire(pool.stop):
+        ticket = acquire(queue.ticket)
+        left = ticket & LOW
+        if left == 0:
+            break
+        function = queue.function
+        args = queue.args
+        x = queue.x
+        y = queue.y
+        total = queue.total
+        if chain:
+            wake_some(pool, left)
+            chain = 0
+        count = left // (2 * pool.workers + 2) + 1
+        if cas(queue.ticket, ticket, ticket - count):
+            run(function, args, x, y, total - left, total - left + count)
+            finished += count
+    if finished:
+        if fetch_add(queue.done, finished) + finished == total and acquire(queue.waiting):
+            wake(pool, address(queue.done), ALL_THREADS)
+    return finished
+
+
+def worker(pool: Pool) -> u64:
+    """Run workgroups of all queues; sleep while no dispatch is published. A thread's main function."""
+    woken = 0
+    while not acquire(pool.stop):
+        seen = acquire(pool.epoch)
+        busy = 0
+        at = pool.queues
+        while at < pool.queues_end:
+            busy += take(pool, view(Queue, at), woken)
+            at += Queue.SIZE
+        woken = 0
+        if busy:
+            continue
+        spins = 0
+        while acquire(pool.epoch) == seen and spins < pool.spins:
+            pause()
+            spins += 1
+        if acquire(pool.epoch) == seen:
+            fetch_add(pool.sleepers, 1)
+            sleep(pool, address(pool.epoch), seen, 0)
+            fetch_add(pool.sleepers, -1)
+            woken = 1
+    fetch_add(pool.left, 1)
+    return 0
+
+
+def share(pool: Pool, queue: Queue, function: u64, args: u64, x: u64, y: u64, first: u64, end: u64) -> None:
+    """Publish workgroups [first, end), run some of them, and return when all are done or the device stops."""
+    queue.function = function
+    queue.args = args
+    queue.x = x
+    queue.y = y
+    queue.total = end
+    queue.done = first
+    release(queue.ticket, ((queue.ticket >> 32) + 1) << 32 | (end - first))
+    fetch_add(pool.epoch, 1)
+    wake_some(pool, end - first)
+    take(pool, queue, 0)
+    spins = 0
+    while True:
+        done = acquire(queue.done)
+        if done == end or acquire(pool.stop):
+            break
+        if spins < pool.spins:
+            spins += 1
+            pause()
+        else:
+            swap(queue.waiting, 1)
+            done = acquire(queue.done)
+            if done != end and not acquire(pool.stop):
+                sleep(pool, address(queue.done), done, 0)
+            queue.waiting = 0
+
+
+def dispatch(pool: Pool, queue: Queue, packet: Exec) -> None:
+    """Execute an EXEC: on this thread if it is small by the packet's estimate, else with the workers."""
+    x = packet.x
+    y = packet.y
+    total = x * y * packet.z
+    if total == 0:
+        return
+    if total == 1 or pool.workers == 0 or (packet.group_ns and total * packet.group_ns < pool.grain_ns):
+        run(packet.function, packet.args, x, y, 0, total)
+        return
+    first = 0
+    while first < total and not acquire(pool.stop):
+        end = min(first + SLICE, total)
+        share(pool, queue, packet.function, packet.args, x, y, first, end)
+        first = end
+
+
+def copy_group(queue: Queue, group: u64, y: u64, z: u64) -> None:
+    """Copy one chunk: the kernel of a shared copy, whose argument block is the queue's record."""
+    at = group * CHUNK
+    size = min(queue.copy_size - at, CHUNK)
+    call(queue.copy_memcpy, queue.copy_dst + at, queue.copy_src + at, size)
+
+
+def copy(pool: Pool, queue: Queue, packet: Copy) -> None:
+    """Execute a COPY; large ranges are shared with the workers."""
+    size = packet.size
+    if size < 4 * CHUNK or pool.workers == 0:
+        call(pool.memcpy, packet.dst, packet.src, size)
+        return
+    queue.copy_dst = packet.dst
+    queue.copy_src = packet.src
+    queue.copy_size = size
+    queue.copy_memcpy = pool.memcpy
+    groups = (size + CHUNK - 1) // CHUNK
+    share(pool, queue, pool.copy_group, base(queue), groups, 1, 0, groups)
