@@ -243,9 +243,9 @@ class Coherence:
     @staticmethod
     def _tell(cache: str, work: Work, one: _Stored, mapping: Mapping, va: int) -> None:
         raise stale_fault(
-            f"what {work.reader_of(mapping, va)} loads through {_NAMES[cache]} at {va:#x}, in {mapping}, may be "
-            f"older than what {one.work.writer_of(mapping, va) or one.work.name} stored: {_NAMES[cache]} was "
-            f"not invalidated between; wanted an acquire with {_WANTED[cache]}"
+            f"what {work.reader_of(mapping, va)} loads through {_NAMES[cache]} at {va:#x}, in {mapping}, may "
+            f"be older than what {one.work.writer_of(mapping, va) or one.work.name} stored: {_NAMES[cache]} "
+            f"was not invalidated between; wanted an acquire with {_WANTED[cache]}"
         )
 
     def _judge_host(self, gpu: Gpu, began: Dispatch, loads: Loads, work: Work) -> None:
