@@ -1,7 +1,8 @@
 """Turns of launches at the shadows of global memory, which record the accesses of one launch at a time.
 
-A waiting launch gets the shadows between two slices of the current one, because the current launch may itself wait
-for the waiting one.
+A waiting launch gets the shadows between two slices of the current one, because the current launch may itself
+wait for the waiting one.
+
 Not here: the shadows (`drivers.emu.sanitizers.shadow_global`), slices (`drivers.emu.simt.slices`).
 """
 
@@ -40,7 +41,7 @@ class Turn:
         self.memory.clear_accesses()
 
     def over(self) -> bool:
-        """End the turn if it is long enough and no slice runs; record the accesses so far; return whether it ended.
+        """End the turn if it is due and no slice runs, and record its accesses; return whether it ended.
 
         Races between accesses before and after the end of the turn are not detected.
         """
@@ -65,7 +66,7 @@ class Turns:
     def run(
         self, launch: SlicedLaunch, turn: Turn | None, hold: Callable[[], None]
     ) -> Iterator[SlicedLaunch]:
-        """Run a launch to its end, one slice for each item; `hold` is called while a slice runs in the background."""
+        """Run a launch to its end, one slice for each item; `hold` is called while one is in background."""
         turns, patience_s = self._slice
         try:
             while True:
