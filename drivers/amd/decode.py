@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from drivers.amd.layouts import aql, pm4, registers, sdma
+from drivers.amd.layouts import aql, pm4, pm4_generations, registers, sdma
 from hcq.layout import MISSING, BitStruct
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Packet:
 
 def pm4_packets(words: Sequence[int], generation: int) -> Iterator[Packet]:
     """Yield the packets of a PM4 stream. Raises ValueError for what is none, or is cut short."""
-    layouts, at = pm4.packets(generation), 0
+    layouts, at = pm4_generations.packets(generation), 0
     while at < len(words):
         head = pm4.Header.from_int(words[at])
         if words[at] == pm4.NOP_ONE_DWORD:
@@ -62,7 +62,7 @@ def pm4_packets(words: Sequence[int], generation: int) -> Iterator[Packet]:
                 f"{head!r} at word {at} wants {head.COUNT + 1} more words, {len(words) - at - 1} are left"
             )
         fixed = at + layout.WORDS
-        longer = head.OPCODE in {pm4.Opcode.NOP, *pm4.WITH_DATA}
+        longer = head.OPCODE in {pm4.Opcode.NOP, *pm4_generations.WITH_DATA}
         if (end != fixed and not longer) or end < fixed:
             raise ValueError(f"{head!r} at word {at}: {end - at} words, {layout.WORDS} are {layout.__name__}")
         value = layout.from_words(words[at:fixed])
@@ -89,9 +89,9 @@ def _pm4_lines(packet: Packet, generation: int, name: Named) -> list[str]:
     value = packet.value
     if isinstance(value, pm4.SetShReg):
         return _registers(value.REG_OFFSET, packet.data, generation, name)
-    if isinstance(value, pm4.AcquireMem):
-        return [f"ACQUIRE_MEM {fields_text(pm4.GcrCntl.from_int(value.GCR_CNTL))}{_range(value)}"]
-    if isinstance(value, pm4.AcquireMemGfx9):
+    if isinstance(value, pm4_generations.AcquireMem):
+        return [f"ACQUIRE_MEM {fields_text(pm4_generations.GcrCntl.from_int(value.GCR_CNTL))}{_range(value)}"]
+    if isinstance(value, pm4_generations.AcquireMemGfx9):
         text = fields_text(value, skip=("SIZE_LO", "SIZE_HI", "BASE_LO", "BASE_HI", "POLL_INTERVAL"))
         return [f"ACQUIRE_MEM {text}{_range(value)}"]
     if isinstance(value, pm4.DispatchDirect):
@@ -103,7 +103,7 @@ def _pm4_lines(packet: Packet, generation: int, name: Named) -> list[str]:
     return [f"{packet.name} {fields_text(value, name=name)}"]
 
 
-def _range(value: pm4.AcquireMem | pm4.AcquireMemGfx9) -> str:
+def _range(value: pm4_generations.AcquireMem | pm4_generations.AcquireMemGfx9) -> str:
     """Return the range of an acquire; empty for all of memory."""
     size = value.SIZE_LO | value.SIZE_HI << 32
     base = value.BASE_LO | value.BASE_HI << 32

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.pm4 import (
-    ACQUIRE,
     ACQUIRE_POLL_INTERVAL,
     ALL_BITS,
     CACHE_BYPASS,
     GLI_INV_ALL,
-    RELEASE,
     TEMPORAL_HINT,
     WAIT_POLL_INTERVAL,
     DataSel,
@@ -25,7 +23,6 @@ from drivers.amd.layouts.pm4 import (
     EventIndex,
     EventWrite,
     Function,
-    GcrCntl,
     IndirectBuffer,
     IntSel,
     MemSpace,
@@ -36,6 +33,7 @@ from drivers.amd.layouts.pm4 import (
     WriteData,
     WriteDst,
 )
+from drivers.amd.layouts.pm4_generations import ACQUIRE, RELEASE, GcrCntl
 
 if TYPE_CHECKING:
     from drivers.amd.quirks import Quirks

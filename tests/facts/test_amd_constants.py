@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from drivers.amd.layouts import aql, code, drm, events, pm4, registers, sdma, topology
+from drivers.amd.layouts import aql, code, drm, events, pm4, pm4_generations, registers, sdma, topology
 from tests.facts import amd_aql, amd_code, amd_kfd, amd_pm4, amd_sdma, amd_topology
 
 TESTS = sorted(Path(__file__).parent.glob("test_amd_*.py"))
-MODULES = ("aql", "code", "cwsr", "drm", "events", "kfd", "pm4", "registers", "sdma", "topology")
+MODULES = (
+    "aql", "code", "cwsr", "drm", "events", "kfd", "kfd_unused", "pm4", "pm4_generations", "registers",
+    "sdma", "topology",
+)  # fmt: skip
 CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
@@ -54,5 +57,5 @@ def test_every_exception_of_a_queue_has_a_text():
 
 
 def test_packets_with_data():
-    names = {opcode.name for opcode in pm4.WITH_DATA}
+    names = {opcode.name for opcode in pm4_generations.WITH_DATA}
     assert names == {"SET_SH_REG", "WRITE_DATA"}

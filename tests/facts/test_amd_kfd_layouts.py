@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.amd.layouts import cwsr, drm, events, kfd, topology
+from drivers.amd.layouts import cwsr, drm, events, kfd, kfd_unused, topology
 from hcq.layout import Struct
 from tests.facts import amd_faults, amd_kfd, amd_topology
 from tests.facts import amd_kfd_header as header
@@ -16,7 +16,7 @@ from tests.facts.layout_probe import Leaf, bit_ranges, encoded, integers, leaves
 if TYPE_CHECKING:
     from types import ModuleType
 
-MODULES = (kfd, events, cwsr, drm)
+MODULES = (kfd, kfd_unused, events, cwsr, drm)
 CREATE_QUEUE, OLD_QUEUE = "kfd_ioctl_create_queue_args", "kfd_ioctl_create_queue_args_1_11"
 UNUSED = {
     "kfd_ioctl_get_tile_config_args",
@@ -106,7 +106,7 @@ def test_request_of_the_older_create_queue():
 
 def test_request_of_svm_grows_with_its_attributes():
     _, word, size = amd_kfd.IOCTLS["SVM"]
-    grown = kfd.request(kfd.Call.SVM, size + 3 * kfd.SVM_ATTRIBUTE_BYTES)
+    grown = kfd.request(kfd.Call.SVM, size + 3 * kfd_unused.SVM_ATTRIBUTE_BYTES)
     assert grown == word + (3 * amd_kfd.SVM_ATTRIBUTE_BYTES << 16)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.amd.layouts import pm4, sdma
+from drivers.amd.layouts import pm4, pm4_generations, sdma
 from tests.facts import amd_pm4, amd_rings, amd_sdma
 from tests.facts.layout_probe import bit_ranges
 
@@ -71,7 +71,7 @@ def pm4_facts(number: int) -> dict[str, dict[str, Field]]:
 
 @pytest.mark.parametrize("number", GENERATIONS)
 def test_packets_of_a_generation_have_the_fields_of_the_facts(number: int):
-    layouts = {pm4.Opcode(op).name: layout for op, layout in pm4.packets(number).items()}
+    layouts = {pm4.Opcode(op).name: layout for op, layout in pm4_generations.packets(number).items()}
     assert {name: bit_ranges(layout) for name, layout in layouts.items()} == {
         name: absolute(fields) for name, fields in pm4_facts(number).items()
     }
@@ -83,7 +83,7 @@ def fixed_words(layout: type[BitStruct]) -> dict[tuple[int, int], int]:
 
 @pytest.mark.parametrize("number", GENERATIONS)
 def test_ready_made_headers_and_lengths(number: int):
-    layouts = pm4.packets(number)
+    layouts = pm4_generations.packets(number)
     for packet, (opcode, word, dwords) in amd_pm4.HEADERS.items():
         if packet.startswith("ACQUIRE_MEM") and packet.endswith("gfx9") != (number == 9):
             continue
@@ -99,7 +99,7 @@ def test_ready_made_headers_and_lengths(number: int):
 def test_header_and_cache_word():
     assert bit_ranges(pm4.Header) == amd_pm4.HEADER
     assert pm4.Header.FIELDS["TYPE"].default == amd_pm4.TYPE_3 == pm4.TYPE_3
-    assert bit_ranges(pm4.GcrCntl) == amd_pm4.GCR_CNTL
+    assert bit_ranges(pm4_generations.GcrCntl) == amd_pm4.GCR_CNTL
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_numbers_of_sdma():
 
 def test_every_pm4_value_is_encoded_in_its_dword():
     for number in GENERATIONS:
-        for op, layout in pm4.packets(number).items():
+        for op, layout in pm4_generations.packets(number).items():
             name = pm4.Opcode(op).name
             for field, (dword, lo, hi) in pm4_facts(number)[name].items():
                 seen = layout.FIELDS["IB_SIZE" if field == "SIZE" else field]

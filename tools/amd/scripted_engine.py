@@ -12,7 +12,7 @@ import ctypes
 import operator
 from typing import TYPE_CHECKING, Any
 
-from drivers.amd.layouts import aql, pm4, sdma
+from drivers.amd.layouts import aql, pm4, pm4_generations, sdma
 from drivers.amd.layouts.kfd import QueueType
 from drivers.amd.targets import TARGETS
 from drivers.kernel import view_at
@@ -65,7 +65,7 @@ class Engine:
         self.ring, self.doorbell, self.used, self.evicted = ring, doorbell, used, evicted
         self.active = True
         row = TARGETS[target.partition("-")[0]]
-        self._pm4 = pm4.packets(row.generation)
+        self._pm4 = pm4_generations.packets(row.generation)
         self._sdma = sdma.packets(row.sdma)
         self._words = view_at(*ring).cast("I")
         self._write = view_at(write_va, 8).cast("Q")
@@ -160,7 +160,8 @@ class Engine:
         layout = self._pm4[head.OPCODE]
         packet: Any = layout.from_words(list(words[: layout.WORDS]))
         assert not packet.check(), packet.check()
-        assert count == layout.WORDS or head.OPCODE in pm4.WITH_DATA, f"{packet!r} has {count} words"
+        longer = head.OPCODE in pm4_generations.WITH_DATA
+        assert count == layout.WORDS or longer, f"{packet!r} has {count} words"
         opcode = head.OPCODE
         if opcode == pm4.Opcode.RELEASE_MEM:
             self._release(packet)

@@ -1,8 +1,9 @@
 """KFD: ioctl numbers of /dev/kfd with their structures, memory flags, queue types, apertures, mmap offsets.
 
 The kernel dispatches on the number alone. A structure shorter than the kernel's is extended with zeros, one
-that is longer is cut; what the kernel writes comes back even when the call fails. Not here: events
-(`events`), context-save areas (`cwsr`), the render node (`drm`). One header is one file, hence its length.
+that is longer is cut; what the kernel writes comes back even when the call fails. Not here: calls
+that the driver does not make (`kfd_unused`), events (`events`), context-save areas (`cwsr`), the render node
+(`drm`).
 """
 
 # ruff: noqa: N801 - names are the kernel's own
@@ -13,7 +14,7 @@ import enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from hcq.layout import BitStruct, Struct, bits, const, i32, nested, optional, u32, u64
+from hcq.layout import BitStruct, Struct, bits, const, optional, u32, u64
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -169,27 +170,6 @@ ENOTSUPP: Final = 524
 """The kernel's own errno for a queue type that it does not know; errno.h has no name for it."""
 
 
-class kfd_ioctl_create_queue_args(Struct, size=96, source=SOURCE):
-    """CREATE_QUEUE since KFD 1.17."""
-
-    ring_base_address: int = u64(0)
-    write_pointer_address: int = u64(8)
-    read_pointer_address: int = u64(16)
-    doorbell_offset: int = u64(24, doc="from the kernel: an mmap token and the doorbell's offset")
-    ring_size: int = u32(32)
-    gpu_id: int = u32(36)
-    queue_type: QueueType = u32(40)
-    queue_percentage: int = u32(44, doc="a QueuePercentage")
-    queue_priority: int = u32(48)
-    queue_id: int = u32(52, doc="from the kernel")
-    eop_buffer_address: int = u64(56)
-    eop_buffer_size: int = u64(64)
-    ctx_save_restore_address: int = u64(72)
-    ctx_save_restore_size: int = u32(80)
-    ctl_stack_size: int = u32(84)
-    sdma_engine_id: int = u32(88)
-
-
 class kfd_ioctl_create_queue_args_1_11(Struct, size=88, source=SOURCE_1_11):
     """CREATE_QUEUE before KFD 1.17."""
 
@@ -210,6 +190,12 @@ class kfd_ioctl_create_queue_args_1_11(Struct, size=88, source=SOURCE_1_11):
     ctl_stack_size: int = u32(84)
 
 
+class kfd_ioctl_create_queue_args(kfd_ioctl_create_queue_args_1_11, size=96, source=SOURCE):
+    """CREATE_QUEUE since KFD 1.17."""
+
+    sdma_engine_id: int = u32(88)
+
+
 class kfd_ioctl_destroy_queue_args(Struct, size=8, source=SOURCE):
     """DESTROY_QUEUE: preempts the queue; a wave that does not let go may cost a reset of the GPU."""
 
@@ -224,23 +210,6 @@ class kfd_ioctl_update_queue_args(Struct, size=24, source=SOURCE):
     ring_size: int = u32(12)
     queue_percentage: int = u32(16, doc="a QueuePercentage")
     queue_priority: int = u32(20)
-
-
-class kfd_ioctl_set_cu_mask_args(Struct, size=16, source=SOURCE):
-    """SET_CU_MASK."""
-
-    queue_id: int = u32(0)
-    num_cu_mask: int = u32(4, doc="bits, a multiple of 32")
-    cu_mask_ptr: int = u64(8)
-
-
-class kfd_ioctl_get_queue_wave_state_args(Struct, size=24, source=SOURCE):
-    """GET_QUEUE_WAVE_STATE: copies the control stack of a queue that is off the hardware."""
-
-    ctl_stack_address: int = u64(0)
-    ctl_stack_used_size: int = u32(8)
-    save_area_used_size: int = u32(12)
-    queue_id: int = u32(16)
 
 
 # --- the address space
@@ -268,15 +237,6 @@ GPUVM_RESERVED_TOP: Final = (4 << 20) + (64 << 10)
 """Bytes at the top of the GPU's addresses that the kernel keeps for itself (amdgpu_vm.h)."""
 USER_ADDRESS_BITS: Final = 47
 """User addresses have bit 47 clear."""
-
-
-class kfd_ioctl_get_process_apertures_args(Struct, size=400, source=SOURCE):
-    """GET_PROCESS_APERTURES: of at most seven GPUs; not used."""
-
-    process_apertures: tuple[kfd_process_device_apertures, ...] = nested(
-        0, kfd_process_device_apertures, count=7
-    )
-    num_of_nodes: int = u32(392)
 
 
 class kfd_ioctl_get_process_apertures_new_args(Struct, size=16, source=SOURCE):
@@ -384,13 +344,8 @@ class kfd_ioctl_map_memory_to_gpu_args(Struct, size=24, source=SOURCE):
     n_success: int = u32(20, doc="where to begin; from the kernel: how many are done")
 
 
-class kfd_ioctl_unmap_memory_from_gpu_args(Struct, size=24, source=SOURCE):
+class kfd_ioctl_unmap_memory_from_gpu_args(kfd_ioctl_map_memory_to_gpu_args, size=24, source=SOURCE):
     """UNMAP_MEMORY_FROM_GPU; as MAP_MEMORY_TO_GPU."""
-
-    handle: int = u64(0)
-    device_ids_array_ptr: int = u64(8)
-    n_devices: int = u32(16)
-    n_success: int = u32(20, doc="where to begin; from the kernel: how many are done")
 
 
 class kfd_ioctl_get_available_memory_args(Struct, size=16, source=SOURCE):
@@ -398,84 +353,6 @@ class kfd_ioctl_get_available_memory_args(Struct, size=16, source=SOURCE):
 
     available: int = u64(0)
     gpu_id: int = u32(8)
-
-
-class kfd_ioctl_export_dmabuf_args(Struct, size=16, source=SOURCE):
-    """EXPORT_DMABUF."""
-
-    handle: int = u64(0)
-    flags: int = u32(8, doc="O_CLOEXEC and the access mode")
-    dmabuf_fd: int = u32(12, doc="from the kernel")
-
-
-class kfd_ioctl_import_dmabuf_args(Struct, size=24, source=SOURCE):
-    """IMPORT_DMABUF."""
-
-    va_addr: int = u64(0)
-    handle: int = u64(8, doc="from the kernel")
-    gpu_id: int = u32(16)
-    dmabuf_fd: int = u32(20)
-
-
-class kfd_ioctl_get_dmabuf_info_args(Struct, size=32, source=SOURCE):
-    """GET_DMABUF_INFO."""
-
-    size: int = u64(0)
-    metadata_ptr: int = u64(8)
-    metadata_size: int = u32(16)
-    gpu_id: int = u32(20)
-    flags: MemFlags = u32(24)
-    dmabuf_fd: int = u32(28)
-
-
-class kfd_ioctl_set_memory_policy_args(Struct, size=32, source=SOURCE):
-    """SET_MEMORY_POLICY: without effect on gfx9 and later."""
-
-    alternate_aperture_base: int = u64(0)
-    alternate_aperture_size: int = u64(8)
-    gpu_id: int = u32(16)
-    default_policy: int = u32(20)
-    alternate_policy: int = u32(24)
-
-
-class kfd_ioctl_set_scratch_backing_va_args(Struct, size=16, source=SOURCE):
-    """SET_SCRATCH_BACKING_VA: without effect on gfx9 and later."""
-
-    va_addr: int = u64(0)
-    gpu_id: int = u32(8)
-
-
-class kfd_ioctl_set_trap_handler_args(Struct, size=24, source=SOURCE):
-    """SET_TRAP_HANDLER: a second-level handler; not used."""
-
-    tba_addr: int = u64(0)
-    tma_addr: int = u64(8)
-    gpu_id: int = u32(16)
-
-
-class kfd_ioctl_set_xnack_mode_args(Struct, size=4, source=SOURCE):
-    """SET_XNACK_MODE: negative asks."""
-
-    xnack_enabled: int = i32(0)
-
-
-class kfd_ioctl_smi_events_args(Struct, size=8, source=SOURCE):
-    """SMI_EVENTS: a descriptor to read lines of text from."""
-
-    gpuid: int = u32(0)
-    anon_fd: int = u32(4, doc="from the kernel")
-
-
-class kfd_ioctl_svm_args(Struct, size=24, source=SOURCE):
-    """SVM, without the attributes that follow it."""
-
-    start_addr: int = u64(0)
-    size: int = u64(8)
-    op: int = u32(16)
-    nattr: int = u32(20)
-
-
-SVM_ATTRIBUTE_BYTES: Final = 8
 
 
 # --- mmap

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drivers.amd import decode, packets
-from drivers.amd.layouts import aql, pm4, sdma
+from drivers.amd.layouts import aql, pm4, pm4_generations, sdma
 
 
 def test_words_that_are_no_pm4_packet_are_named():
@@ -18,14 +18,14 @@ def test_words_that_are_no_pm4_packet_are_named():
 
 
 def test_length_of_acquire_distinguishes_generations():
-    short = pm4.AcquireMemGfx9.pack(SIZE_LO=0, SIZE_HI=0, POLL_INTERVAL=0)
+    short = pm4_generations.AcquireMemGfx9.pack(SIZE_LO=0, SIZE_HI=0, POLL_INTERVAL=0)
     assert len(list(decode.pm4_packets(short, 9))) == 1
     with pytest.raises(ValueError, match="7 words, 8 are AcquireMem"):
         list(decode.pm4_packets(short, 12))
 
 
 def test_bits_of_another_generation_are_no_packet():
-    words = pm4.ReleaseMemGfx11.pack(
+    words = pm4_generations.ReleaseMemGfx11.pack(
         EVENT_TYPE=pm4.Event.CACHE_FLUSH_AND_INV_TS, EVENT_INDEX=pm4.EventIndex.END_OF_PIPE,
         INT_SEL=pm4.IntSel.NONE, DATA_SEL=pm4.DataSel.NONE, ADDRESS_LO=0, ADDRESS_HI=0, DATA_LO=0, DATA_HI=0,
         INT_CTXID=0, GL1_INV=True,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drivers.amd.layouts import aql, code, pm4, registers, sdma
+from drivers.amd.layouts import aql, code, pm4, pm4_generations, registers, sdma
 from hcq.layout import BitStruct
 from tests.facts import amd_pm4
 
@@ -51,7 +51,7 @@ def test_pack_equals_the_object_and_reads_back(layout: type[BitStruct]):
 def test_packets_of_fixed_length_begin_with_their_header(name: str):
     opcode, word, dwords = amd_pm4.HEADERS[name]
     for generation in {"gfx9": (9,), "gfx10": (10, 11, 12)}.get(name.partition(" ")[2], (9, 10, 11, 12)):
-        layout = pm4.packets(generation)[pm4.Opcode[opcode]]
+        layout = pm4_generations.packets(generation)[pm4.Opcode[opcode]]
         assert dwords == layout.WORDS
         assert layout.FIXED["_header"].default == word
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.amd.layouts import drm, kfd
+from drivers.amd.layouts import drm, kfd, kfd_unused
 from drivers.amd.layouts.kfd import Call, RuntimeMode
 from drivers.kernel import address_of
 from hcq.errors import DriverError, UnsupportedError
@@ -95,7 +95,7 @@ def test_apertures_are_those_of_gfx9_and_later(caller: Caller) -> None:
 
 
 def test_the_older_call_of_apertures_counts_gpus(caller: Caller) -> None:
-    got = caller.call(Call.GET_PROCESS_APERTURES, kfd.kfd_ioctl_get_process_apertures_args)
+    got = caller.call(Call.GET_PROCESS_APERTURES, kfd_unused.kfd_ioctl_get_process_apertures_args)
     assert got.num_of_nodes == 1
     assert got.process_apertures[0].gpu_id == caller.id
 
@@ -150,7 +150,7 @@ def test_the_runtime_is_enabled_once_and_before_queues(caller: Caller) -> None:
 
 
 def test_xnack_is_off_and_changes_before_queues_only(caller: Caller) -> None:
-    layout, wanted = kfd.kfd_ioctl_set_xnack_mode_args, amd_errnos.ERRNOS["SET_XNACK_MODE"]
+    layout, wanted = kfd_unused.kfd_ioctl_set_xnack_mode_args, amd_errnos.ERRNOS["SET_XNACK_MODE"]
     assert caller.call(Call.SET_XNACK_MODE, layout, xnack_enabled=-1).xnack_enabled == 0
     assert caller.refused(Call.SET_XNACK_MODE, layout, xnack_enabled=1) == wanted["unsupported"]
     caller.call(Call.SET_XNACK_MODE, layout, xnack_enabled=0)
@@ -160,26 +160,27 @@ def test_xnack_is_off_and_changes_before_queues_only(caller: Caller) -> None:
 
 
 def test_legacy_calls_check_their_gpu(caller: Caller) -> None:
-    policy, scratch = kfd.kfd_ioctl_set_memory_policy_args, kfd.kfd_ioctl_set_scratch_backing_va_args
+    policy = kfd_unused.kfd_ioctl_set_memory_policy_args
+    scratch = kfd_unused.kfd_ioctl_set_scratch_backing_va_args
     caller.call(Call.SET_MEMORY_POLICY, policy, gpu_id=caller.id, default_policy=0, alternate_policy=1)
     assert caller.refused(Call.SET_MEMORY_POLICY, policy, gpu_id=caller.id, default_policy=2) == errno.EINVAL
     caller.call(Call.SET_SCRATCH_BACKING_VA, scratch, gpu_id=caller.id, va_addr=0x10000)
     assert caller.refused(Call.SET_SCRATCH_BACKING_VA, scratch, gpu_id=1) == errno.EINVAL
     caller.call(
-        Call.SET_TRAP_HANDLER, kfd.kfd_ioctl_set_trap_handler_args, gpu_id=caller.id, tba_addr=0x10000
+        Call.SET_TRAP_HANDLER, kfd_unused.kfd_ioctl_set_trap_handler_args, gpu_id=caller.id, tba_addr=0x10000
     )
 
 
 def test_svm_checks_its_range_and_is_not_emulated(caller: Caller) -> None:
     wanted = amd_errnos.ERRNOS["SVM"]
-    bad = caller.refused(Call.SVM, kfd.kfd_ioctl_svm_args, start_addr=8, size=4096)
+    bad = caller.refused(Call.SVM, kfd_unused.kfd_ioctl_svm_args, start_addr=8, size=4096)
     assert bad == wanted["not page-aligned"]
-    assert caller.refused(Call.SVM, kfd.kfd_ioctl_svm_args, start_addr=4096) == wanted["size 0"]
-    assert caller.refused(Call.SVM, kfd.kfd_ioctl_svm_args, size=4096) == errno.EOPNOTSUPP
+    assert caller.refused(Call.SVM, kfd_unused.kfd_ioctl_svm_args, start_addr=4096) == wanted["size 0"]
+    assert caller.refused(Call.SVM, kfd_unused.kfd_ioctl_svm_args, size=4096) == errno.EOPNOTSUPP
 
 
 def test_padding_that_is_set_is_remarked(caller: Caller) -> None:
-    block = bytearray(kfd.kfd_ioctl_set_memory_policy_args.pack(gpu_id=caller.id))
+    block = bytearray(kfd_unused.kfd_ioctl_set_memory_policy_args.pack(gpu_id=caller.id))
     block[28] = 1
     caller.kernel.ioctl(caller.fd, amd_kfd.IOCTLS["SET_MEMORY_POLICY"][1], block)
     assert any("no field declares" in report.message for report in caller.kernel.reports)

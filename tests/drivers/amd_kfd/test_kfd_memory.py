@@ -10,7 +10,7 @@ import pytest
 
 from drivers.amd.emu.machine import open_machine
 from drivers.amd.emu.machine.reports import MemoryFault
-from drivers.amd.layouts import kfd
+from drivers.amd.layouts import kfd, kfd_unused
 from drivers.amd.layouts.kfd import Call, MemFlags, MmapOffset, MmapType
 from drivers.emu.vaspace import Access
 from drivers.kernel import MAP_PRIVATE, address_of
@@ -284,12 +284,13 @@ def test_the_remap_page_flushes_the_host_data_path(caller: Caller) -> None:
 def test_dma_bufs_carry_memory_to_another_gpu(machine: Callable[..., Caller]) -> None:
     caller = machine("gfx1100", "gfx1201")
     memory = caller.memory(PAGE, VISIBLE)
-    fd = caller.call(Call.EXPORT_DMABUF, kfd.kfd_ioctl_export_dmabuf_args, handle=memory.handle).dmabuf_fd
-    info = caller.call(Call.GET_DMABUF_INFO, kfd.kfd_ioctl_get_dmabuf_info_args, dmabuf_fd=fd)
+    export = kfd_unused.kfd_ioctl_export_dmabuf_args
+    fd = caller.call(Call.EXPORT_DMABUF, export, handle=memory.handle).dmabuf_fd
+    info = caller.call(Call.GET_DMABUF_INFO, kfd_unused.kfd_ioctl_get_dmabuf_info_args, dmabuf_fd=fd)
     assert (info.size, info.gpu_id, info.flags & MemFlags.VRAM) == (PAGE, caller.id, MemFlags.VRAM)
     va = caller.reserve(PAGE)
     got = caller.call(
-        Call.IMPORT_DMABUF, kfd.kfd_ioctl_import_dmabuf_args,
+        Call.IMPORT_DMABUF, kfd_unused.kfd_ioctl_import_dmabuf_args,
         va_addr=va, gpu_id=caller.gpus[1].gpu_id, dmabuf_fd=fd,
     )  # fmt: skip
     caller.kernel.close(fd)
@@ -300,7 +301,7 @@ def test_dma_bufs_carry_memory_to_another_gpu(machine: Callable[..., Caller]) ->
     space = caller.gpus[1].space
     assert space is not None
     assert space.read(va, 4, "a test") == b"peer"
-    bad = caller.refused(Call.GET_DMABUF_INFO, kfd.kfd_ioctl_get_dmabuf_info_args, dmabuf_fd=caller.fd)
+    bad = caller.refused(Call.GET_DMABUF_INFO, kfd_unused.kfd_ioctl_get_dmabuf_info_args, dmabuf_fd=caller.fd)
     assert bad == errno.EINVAL
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from drivers.amd.emu.machine.reports import Kind, MemoryFault, QueueFault
 from drivers.amd.layouts import events as ev
-from drivers.amd.layouts import kfd
+from drivers.amd.layouts import kfd, kfd_unused
 from drivers.amd.layouts.cwsr import kfd_context_save_area_header
 from drivers.amd.layouts.events import EventType, QueueException, WaitResult
 from drivers.amd.layouts.kfd import Call, MmapOffset, MmapType, QueueType, RuntimeMode
@@ -268,7 +268,7 @@ def test_update_moves_stops_and_starts_a_queue(machine: Callable[..., Caller]) -
 
 def test_masks_of_compute_units(caller: Caller) -> None:
     number = caller.queue().queue_id
-    layout, wanted = kfd.kfd_ioctl_set_cu_mask_args, amd_errnos.ERRNOS["SET_CU_MASK"]
+    layout, wanted = kfd_unused.kfd_ioctl_set_cu_mask_args, amd_errnos.ERRNOS["SET_CU_MASK"]
     mask = bytearray(b"\xff" * 12)
     args = {"queue_id": number, "cu_mask_ptr": address_of(mask)}
     caller.call(Call.SET_CU_MASK, layout, num_cu_mask=96, **args)

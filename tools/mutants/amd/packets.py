@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from drivers.amd.decode import aql_packet, pm4_packets, sdma_packets
-from drivers.amd.layouts import aql, pm4, registers, sdma
+from drivers.amd.layouts import aql, pm4, pm4_generations, registers, sdma
 from tools.mutants import sites
 from tools.mutants.sites import Mutant
 
@@ -68,8 +68,8 @@ class Pm4:
     @staticmethod
     def _nested(packet: Packet) -> Iterator[tuple[int, type[BitStruct]]]:
         """Yield index and layout of the words of a packet that have their own layout."""
-        if isinstance(packet.value, pm4.AcquireMem):
-            yield 7, pm4.GcrCntl
+        if isinstance(packet.value, pm4_generations.AcquireMem):
+            yield 7, pm4_generations.GcrCntl
         elif isinstance(packet.value, pm4.DispatchDirect):
             yield 4, registers.Initiator
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.layouts import drm, events, kfd
+from drivers.amd.layouts import drm, events, kfd, kfd_unused
 from drivers.kernel import view_at
 from hcq.layout import Struct, u32
 from tools.mutants.emulated import Block, Call
@@ -23,32 +23,32 @@ LAYOUTS: Final[Mapping[kfd.Call, type[Struct]]] = MappingProxyType(
         kfd.Call.GET_VERSION: kfd.kfd_ioctl_get_version_args,
         kfd.Call.CREATE_QUEUE: kfd.kfd_ioctl_create_queue_args,
         kfd.Call.DESTROY_QUEUE: kfd.kfd_ioctl_destroy_queue_args,
-        kfd.Call.SET_MEMORY_POLICY: kfd.kfd_ioctl_set_memory_policy_args,
+        kfd.Call.SET_MEMORY_POLICY: kfd_unused.kfd_ioctl_set_memory_policy_args,
         kfd.Call.GET_CLOCK_COUNTERS: kfd.kfd_ioctl_get_clock_counters_args,
-        kfd.Call.GET_PROCESS_APERTURES: kfd.kfd_ioctl_get_process_apertures_args,
+        kfd.Call.GET_PROCESS_APERTURES: kfd_unused.kfd_ioctl_get_process_apertures_args,
         kfd.Call.UPDATE_QUEUE: kfd.kfd_ioctl_update_queue_args,
         kfd.Call.CREATE_EVENT: events.kfd_ioctl_create_event_args,
         kfd.Call.DESTROY_EVENT: events.kfd_ioctl_destroy_event_args,
         kfd.Call.SET_EVENT: events.kfd_ioctl_set_event_args,
         kfd.Call.RESET_EVENT: events.kfd_ioctl_reset_event_args,
         kfd.Call.WAIT_EVENTS: events.kfd_ioctl_wait_events_args,
-        kfd.Call.SET_SCRATCH_BACKING_VA: kfd.kfd_ioctl_set_scratch_backing_va_args,
-        kfd.Call.SET_TRAP_HANDLER: kfd.kfd_ioctl_set_trap_handler_args,
+        kfd.Call.SET_SCRATCH_BACKING_VA: kfd_unused.kfd_ioctl_set_scratch_backing_va_args,
+        kfd.Call.SET_TRAP_HANDLER: kfd_unused.kfd_ioctl_set_trap_handler_args,
         kfd.Call.GET_PROCESS_APERTURES_NEW: kfd.kfd_ioctl_get_process_apertures_new_args,
         kfd.Call.ACQUIRE_VM: kfd.kfd_ioctl_acquire_vm_args,
         kfd.Call.ALLOC_MEMORY_OF_GPU: kfd.kfd_ioctl_alloc_memory_of_gpu_args,
         kfd.Call.FREE_MEMORY_OF_GPU: kfd.kfd_ioctl_free_memory_of_gpu_args,
         kfd.Call.MAP_MEMORY_TO_GPU: kfd.kfd_ioctl_map_memory_to_gpu_args,
         kfd.Call.UNMAP_MEMORY_FROM_GPU: kfd.kfd_ioctl_unmap_memory_from_gpu_args,
-        kfd.Call.SET_CU_MASK: kfd.kfd_ioctl_set_cu_mask_args,
-        kfd.Call.GET_QUEUE_WAVE_STATE: kfd.kfd_ioctl_get_queue_wave_state_args,
-        kfd.Call.GET_DMABUF_INFO: kfd.kfd_ioctl_get_dmabuf_info_args,
-        kfd.Call.IMPORT_DMABUF: kfd.kfd_ioctl_import_dmabuf_args,
-        kfd.Call.SMI_EVENTS: kfd.kfd_ioctl_smi_events_args,
-        kfd.Call.SVM: kfd.kfd_ioctl_svm_args,
-        kfd.Call.SET_XNACK_MODE: kfd.kfd_ioctl_set_xnack_mode_args,
+        kfd.Call.SET_CU_MASK: kfd_unused.kfd_ioctl_set_cu_mask_args,
+        kfd.Call.GET_QUEUE_WAVE_STATE: kfd_unused.kfd_ioctl_get_queue_wave_state_args,
+        kfd.Call.GET_DMABUF_INFO: kfd_unused.kfd_ioctl_get_dmabuf_info_args,
+        kfd.Call.IMPORT_DMABUF: kfd_unused.kfd_ioctl_import_dmabuf_args,
+        kfd.Call.SMI_EVENTS: kfd_unused.kfd_ioctl_smi_events_args,
+        kfd.Call.SVM: kfd_unused.kfd_ioctl_svm_args,
+        kfd.Call.SET_XNACK_MODE: kfd_unused.kfd_ioctl_set_xnack_mode_args,
         kfd.Call.AVAILABLE_MEMORY: kfd.kfd_ioctl_get_available_memory_args,
-        kfd.Call.EXPORT_DMABUF: kfd.kfd_ioctl_export_dmabuf_args,
+        kfd.Call.EXPORT_DMABUF: kfd_unused.kfd_ioctl_export_dmabuf_args,
         kfd.Call.RUNTIME_ENABLE: kfd.kfd_ioctl_runtime_enable_args,
     }
 )

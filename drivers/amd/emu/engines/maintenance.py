@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.coherence import AGENT, LOAD_CACHES, SYSTEM
 from drivers.amd.layouts.aql import FenceScope, Header
-from drivers.amd.layouts.pm4 import AcquireMemGfx9, Event, ReleaseMemGfx9, ReleaseMemGfx10, ReleaseMemGfx11
+from drivers.amd.layouts.pm4 import Event
+from drivers.amd.layouts.pm4_generations import (
+    AcquireMemGfx9,
+    ReleaseMemGfx9,
+    ReleaseMemGfx10,
+    ReleaseMemGfx11,
+)
 
 if TYPE_CHECKING:
-    from drivers.amd.layouts.pm4 import GcrCntl, ReleaseMem
+    from drivers.amd.layouts.pm4_generations import GcrCntl, ReleaseMem
     from hcq.layout import BitStruct
 
 _WRITTEN: Final = frozenset({AGENT, SYSTEM})

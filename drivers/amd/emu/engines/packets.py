@@ -15,16 +15,14 @@ from drivers.amd.layouts.pm4 import (
     NOP_COUNT_ONE_DWORD,
     TYPE_2_FILLER,
     TYPE_3,
-    WITH_DATA,
     DataSel,
     Header,
     IndirectBuffer,
     Opcode,
-    ReleaseMem,
     WriteData,
     WriteDst,
-    packets,
 )
+from drivers.amd.layouts.pm4_generations import WITH_DATA, ReleaseMem, packets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,8 +23,6 @@ from drivers.amd.layouts.events import END_OF_PIPE_CONTEXT_BITS, QueueException
 from drivers.amd.layouts.pm4 import (
     IB_ALIGN,
     RELEASE_ALIGN_64,
-    AcquireMem,
-    AcquireMemGfx9,
     AtomicCommand,
     AtomicMem,
     CopyData,
@@ -37,19 +35,23 @@ from drivers.amd.layouts.pm4 import (
     EventIndex,
     EventWrite,
     Function,
-    GcrCntl,
     IndirectBuffer,
     IntSel,
     MemSpace,
     Opcode,
     PredExec,
-    ReleaseMem,
-    ReleaseMemGfx10,
     SetShReg,
     WaitOperation,
     WaitRegMem,
     WriteData,
     WriteDst,
+)
+from drivers.amd.layouts.pm4_generations import (
+    AcquireMem,
+    AcquireMemGfx9,
+    GcrCntl,
+    ReleaseMem,
+    ReleaseMemGfx10,
 )
 from drivers.amd.layouts.registers import SH_BASE, SH_END, ShRegister, register_names
 

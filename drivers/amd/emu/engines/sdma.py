@@ -16,7 +16,7 @@ from drivers.amd.emu.engines.packets import wide
 from drivers.amd.emu.engines.pm4 import Frame
 from drivers.amd.emu.engines.waits import Promise, Wait
 from drivers.amd.layouts.events import TRAP_CONTEXT_BITS
-from drivers.amd.layouts.pm4 import GcrCntl
+from drivers.amd.layouts.pm4_generations import GcrCntl
 from drivers.amd.layouts.sdma import (
     ALIGN_WORDS,
     FILL_SIZE_DWORD,

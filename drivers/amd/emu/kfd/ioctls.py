@@ -18,7 +18,7 @@ from drivers.amd.emu.kfd.files import Node
 from drivers.amd.emu.kfd.gpu import VA_BITS, GpuSpace
 from drivers.amd.emu.kfd.refusal import NotEmulated, refuse
 from drivers.amd.layouts import events as event_layouts
-from drivers.amd.layouts import kfd
+from drivers.amd.layouts import kfd, kfd_unused
 from drivers.amd.layouts.kfd import Call, Request, RuntimeMode
 
 if TYPE_CHECKING:
@@ -136,26 +136,26 @@ def _get_clock_counters(ask: Asked) -> None:
 
 
 def _set_memory_policy(ask: Asked) -> None:
-    args = kfd.kfd_ioctl_set_memory_policy_args.from_bytes(ask.block)
+    args = kfd_unused.kfd_ioctl_set_memory_policy_args.from_bytes(ask.block)
     if args.default_policy >= _POLICIES or args.alternate_policy >= _POLICIES:
         refuse(errno.EINVAL, f"memory policies {args.default_policy} and {args.alternate_policy}: 0 or 1")
     ask.process.bound(args.gpu_id, errno.ESRCH)
 
 
 def _set_scratch_backing_va(ask: Asked) -> None:
-    args = kfd.kfd_ioctl_set_scratch_backing_va_args.from_bytes(ask.block)
+    args = kfd_unused.kfd_ioctl_set_scratch_backing_va_args.from_bytes(ask.block)
     gpu, _ = ask.process.bound(args.gpu_id, errno.ENODEV)
     gpu.scratch_va = args.va_addr
 
 
 def _set_trap_handler(ask: Asked) -> None:
-    args = kfd.kfd_ioctl_set_trap_handler_args.from_bytes(ask.block)
+    args = kfd_unused.kfd_ioctl_set_trap_handler_args.from_bytes(ask.block)
     gpu, _ = ask.process.bound(args.gpu_id, errno.ESRCH)
     gpu.trap_handler = args.tba_addr, args.tma_addr
 
 
 def _set_xnack_mode(ask: Asked) -> None:
-    args = kfd.kfd_ioctl_set_xnack_mode_args.from_bytes(ask.block)
+    args = kfd_unused.kfd_ioctl_set_xnack_mode_args.from_bytes(ask.block)
     if args.xnack_enabled < 0:
         ask.answer(xnack_enabled=ask.process.xnack)
         return
@@ -183,7 +183,7 @@ def _runtime_enable(ask: Asked) -> None:
 
 
 def _svm(ask: Asked) -> None:
-    args = kfd.kfd_ioctl_svm_args.from_bytes(ask.block)
+    args = kfd_unused.kfd_ioctl_svm_args.from_bytes(ask.block)
     page = os.sysconf("SC_PAGESIZE")
     if args.start_addr % page or args.size % page or not args.size:
         refuse(errno.EINVAL, f"SVM range [{args.start_addr:#x}, +{args.size:#x}) is empty or not of pages")
@@ -192,31 +192,31 @@ def _svm(ask: Asked) -> None:
 
 _CALLS: Final[dict[Call, tuple[type[Struct], Callable[[Asked], None]]]] = {
     Call.GET_VERSION: (kfd.kfd_ioctl_get_version_args, _get_version),
-    Call.GET_PROCESS_APERTURES: (kfd.kfd_ioctl_get_process_apertures_args, _get_process_apertures),
+    Call.GET_PROCESS_APERTURES: (kfd_unused.kfd_ioctl_get_process_apertures_args, _get_process_apertures),
     Call.GET_PROCESS_APERTURES_NEW: (
         kfd.kfd_ioctl_get_process_apertures_new_args,
         _get_process_apertures_new,
     ),
     Call.ACQUIRE_VM: (kfd.kfd_ioctl_acquire_vm_args, _acquire_vm),
     Call.GET_CLOCK_COUNTERS: (kfd.kfd_ioctl_get_clock_counters_args, _get_clock_counters),
-    Call.SET_MEMORY_POLICY: (kfd.kfd_ioctl_set_memory_policy_args, _set_memory_policy),
-    Call.SET_SCRATCH_BACKING_VA: (kfd.kfd_ioctl_set_scratch_backing_va_args, _set_scratch_backing_va),
-    Call.SET_TRAP_HANDLER: (kfd.kfd_ioctl_set_trap_handler_args, _set_trap_handler),
-    Call.SET_XNACK_MODE: (kfd.kfd_ioctl_set_xnack_mode_args, _set_xnack_mode),
+    Call.SET_MEMORY_POLICY: (kfd_unused.kfd_ioctl_set_memory_policy_args, _set_memory_policy),
+    Call.SET_SCRATCH_BACKING_VA: (kfd_unused.kfd_ioctl_set_scratch_backing_va_args, _set_scratch_backing_va),
+    Call.SET_TRAP_HANDLER: (kfd_unused.kfd_ioctl_set_trap_handler_args, _set_trap_handler),
+    Call.SET_XNACK_MODE: (kfd_unused.kfd_ioctl_set_xnack_mode_args, _set_xnack_mode),
     Call.RUNTIME_ENABLE: (kfd.kfd_ioctl_runtime_enable_args, _runtime_enable),
-    Call.SVM: (kfd.kfd_ioctl_svm_args, _svm),
+    Call.SVM: (kfd_unused.kfd_ioctl_svm_args, _svm),
     Call.ALLOC_MEMORY_OF_GPU: (kfd.kfd_ioctl_alloc_memory_of_gpu_args, ioctls_memory.allocate),
     Call.FREE_MEMORY_OF_GPU: (kfd.kfd_ioctl_free_memory_of_gpu_args, ioctls_memory.free),
     Call.MAP_MEMORY_TO_GPU: (kfd.kfd_ioctl_map_memory_to_gpu_args, ioctls_memory.map_to_gpus),
     Call.UNMAP_MEMORY_FROM_GPU: (kfd.kfd_ioctl_unmap_memory_from_gpu_args, ioctls_memory.unmap_from_gpus),
     Call.AVAILABLE_MEMORY: (kfd.kfd_ioctl_get_available_memory_args, ioctls_memory.available),
-    Call.EXPORT_DMABUF: (kfd.kfd_ioctl_export_dmabuf_args, ioctls_memory.export),
-    Call.IMPORT_DMABUF: (kfd.kfd_ioctl_import_dmabuf_args, ioctls_memory.import_),
-    Call.GET_DMABUF_INFO: (kfd.kfd_ioctl_get_dmabuf_info_args, ioctls_memory.describe),
+    Call.EXPORT_DMABUF: (kfd_unused.kfd_ioctl_export_dmabuf_args, ioctls_memory.export),
+    Call.IMPORT_DMABUF: (kfd_unused.kfd_ioctl_import_dmabuf_args, ioctls_memory.import_),
+    Call.GET_DMABUF_INFO: (kfd_unused.kfd_ioctl_get_dmabuf_info_args, ioctls_memory.describe),
     Call.CREATE_QUEUE: (kfd.kfd_ioctl_create_queue_args, ioctls_queues.create),
     Call.UPDATE_QUEUE: (kfd.kfd_ioctl_update_queue_args, ioctls_queues.update),
     Call.DESTROY_QUEUE: (kfd.kfd_ioctl_destroy_queue_args, ioctls_queues.destroy),
-    Call.SET_CU_MASK: (kfd.kfd_ioctl_set_cu_mask_args, ioctls_queues.set_cu_mask),
+    Call.SET_CU_MASK: (kfd_unused.kfd_ioctl_set_cu_mask_args, ioctls_queues.set_cu_mask),
     Call.CREATE_EVENT: (event_layouts.kfd_ioctl_create_event_args, ioctls_events.create),
     Call.DESTROY_EVENT: (event_layouts.kfd_ioctl_destroy_event_args, ioctls_events.destroy),
     Call.SET_EVENT: (event_layouts.kfd_ioctl_set_event_args, ioctls_events.set_),

@@ -16,13 +16,15 @@ from drivers.amd.layouts.kfd import (
     MmapOffset,
     MmapType,
     kfd_ioctl_alloc_memory_of_gpu_args,
-    kfd_ioctl_export_dmabuf_args,
     kfd_ioctl_free_memory_of_gpu_args,
     kfd_ioctl_get_available_memory_args,
-    kfd_ioctl_get_dmabuf_info_args,
-    kfd_ioctl_import_dmabuf_args,
     kfd_ioctl_map_memory_to_gpu_args,
     kfd_ioctl_unmap_memory_from_gpu_args,
+)
+from drivers.amd.layouts.kfd_unused import (
+    kfd_ioctl_export_dmabuf_args,
+    kfd_ioctl_get_dmabuf_info_args,
+    kfd_ioctl_import_dmabuf_args,
 )
 from drivers.emu.backing import PAGE, Backing
 from drivers.emu.user_memory import first_unwritable

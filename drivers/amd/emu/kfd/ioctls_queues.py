@@ -24,9 +24,9 @@ from drivers.amd.layouts.kfd import (
     kfd_ioctl_create_queue_args,
     kfd_ioctl_create_queue_args_1_11,
     kfd_ioctl_destroy_queue_args,
-    kfd_ioctl_set_cu_mask_args,
     kfd_ioctl_update_queue_args,
 )
+from drivers.amd.layouts.kfd_unused import kfd_ioctl_set_cu_mask_args
 
 if TYPE_CHECKING:
     from drivers.amd.emu.kfd.asked import Asked

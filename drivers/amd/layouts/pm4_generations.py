@@ -1,0 +1,196 @@
+"""PM4 packets whose layout differs between generations: cache operations, and stores at the end of the pipe.
+
+`packets` returns all that a generation has. Not here: packets that are alike everywhere (`pm4`).
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.pm4 import (
+    SOURCE,
+    AtomicMem,
+    CopyData,
+    DataSel,
+    DispatchDirect,
+    DmaData,
+    Event,
+    EventIndex,
+    EventWrite,
+    IndirectBuffer,
+    IntSel,
+    Opcode,
+    PredExec,
+    ReleaseDst,
+    Sequence,
+    SetShReg,
+    WaitRegMem,
+    WriteData,
+    header,
+)
+from hcq.layout import BitStruct, bits, const, optional, removed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class AcquireMemGfx9(BitStruct, words=7, source=SOURCE):
+    """ACQUIRE_MEM of gfx9: dword 1 is COHER_CNTL."""
+
+    _header = const(31, 0, header(Opcode.ACQUIRE_MEM, 7))
+    TC_NC: bool = optional(3, word=1)
+    TC_WC: bool = optional(4, word=1)
+    TC_INV_METADATA: bool = optional(5, word=1)
+    TCL1_VOL: bool = optional(15, word=1)
+    TC_WB: bool = optional(18, word=1, doc="write the L2 back")
+    TCL1: bool = optional(22, word=1, doc="invalidate the vector L1")
+    TC: bool = optional(23, word=1, doc="invalidate the L2")
+    CB: bool = optional(25, word=1)
+    DB: bool = optional(26, word=1)
+    SH_KCACHE: bool = optional(27, word=1, doc="invalidate the scalar cache")
+    KCACHE_VOL: bool = optional(28, word=1)
+    SH_ICACHE: bool = optional(29, word=1, doc="invalidate the instruction cache")
+    KCACHE_WB: bool = optional(30, word=1)
+    ENGINE: bool = optional(31, word=1)
+    SIZE_LO: int = bits(31, 0, word=2)
+    SIZE_HI: int = bits(7, 0, word=3)
+    BASE_LO: int = optional(31, 0, word=4)
+    BASE_HI: int = optional(23, 0, word=5)
+    POLL_INTERVAL: int = bits(15, 0, word=6)
+
+
+class GcrCntl(BitStruct, source=SOURCE):
+    """Cache operations since gfx10: the last dword of ACQUIRE_MEM, and of SDMA's GCR_REQ."""
+
+    GLI_INV: int = optional(1, 0, doc="instruction cache: 1 all")
+    GL1_RANGE: int = optional(3, 2)
+    GLM_WB: bool = optional(4, doc="metadata")
+    GLM_INV: bool = optional(5)
+    GLK_WB: bool = optional(6, doc="scalar cache")
+    GLK_INV: bool = optional(7)
+    GLV_INV: bool = optional(8, doc="vector L0")
+    GL1_INV: bool = optional(9)
+    GL2_US: bool = optional(10)
+    GL2_RANGE: int = optional(12, 11)
+    GL2_DISCARD: bool = optional(13)
+    GL2_INV: bool = optional(14)
+    GL2_WB: bool = optional(15)
+    SEQ: Sequence = optional(17, 16)
+    RANGE_IS_PA: bool = optional(18)
+
+
+class AcquireMem(BitStruct, words=8, source=SOURCE):
+    """ACQUIRE_MEM since gfx10; gfx12 ignores GL1 and GLM bits."""
+
+    _header = const(31, 0, header(Opcode.ACQUIRE_MEM, 8))
+    SIZE_LO: int = bits(31, 0, word=2)
+    SIZE_HI: int = bits(7, 0, word=3)
+    BASE_LO: int = optional(31, 0, word=4)
+    BASE_HI: int = optional(23, 0, word=5)
+    POLL_INTERVAL: int = bits(15, 0, word=6)
+    GCR_CNTL: int = bits(18, 0, word=7, doc="a `GcrCntl`")
+
+
+class ReleaseMem(BitStruct, words=8, source=SOURCE):
+    """RELEASE_MEM without the cache bits of a generation: waits for all before, then stores and interrupts.
+
+    The queue needs an end-of-pipe buffer.
+    """
+
+    _header = const(31, 0, header(Opcode.RELEASE_MEM, 8))
+    EVENT_TYPE: Event = bits(5, 0, word=1)
+    EVENT_INDEX: EventIndex = bits(11, 8, word=1)
+    DST_SEL: ReleaseDst = optional(17, 16, word=2)
+    INT_SEL: IntSel = bits(26, 24, word=2)
+    DATA_SEL: DataSel = bits(31, 29, word=2)
+    ADDRESS_LO: int = bits(31, 0, word=3)
+    ADDRESS_HI: int = bits(31, 0, word=4)
+    DATA_LO: int = bits(31, 0, word=5)
+    DATA_HI: int = bits(31, 0, word=6)
+    INT_CTXID: int = bits(31, 0, word=7)
+
+
+class ReleaseMemGfx9(ReleaseMem, source=SOURCE):
+    """RELEASE_MEM of gfx9."""
+
+    TCL1_VOL_ACTION: bool = optional(12, word=1)
+    TC_VOL_ACTION: bool = optional(13, word=1)
+    TC_WB_ACTION: bool = optional(15, word=1, doc="write the L2 back")
+    TCL1_ACTION: bool = optional(16, word=1)
+    TC_ACTION: bool = optional(17, word=1, doc="invalidate the L2")
+    TC_NC_ACTION: bool = optional(19, word=1)
+    TC_WC_ACTION: bool = optional(20, word=1)
+    TC_MD_ACTION: bool = optional(21, word=1)
+    CACHE_POLICY: int = optional(26, 25, word=1)
+    EXECUTE: bool = optional(28, word=1)
+
+
+class ReleaseMemGfx10(ReleaseMem, source=SOURCE):
+    """RELEASE_MEM of gfx10."""
+
+    GLM_WB: bool = optional(12, word=1)
+    GLM_INV: bool = optional(13, word=1, doc="goes with GLM_WB")
+    GLV_INV: bool = optional(14, word=1)
+    GL1_INV: bool = optional(15, word=1)
+    GL2_US: bool = optional(16, word=1)
+    GL2_RANGE: int = optional(18, 17, word=1)
+    GL2_DISCARD: bool = optional(19, word=1)
+    GL2_INV: bool = optional(20, word=1)
+    GL2_WB: bool = optional(21, word=1)
+    SEQ: Sequence = optional(23, 22, word=1)
+    CACHE_POLICY: int = optional(26, 25, word=1)
+    PQ_EXE_STATUS: bool = optional(28, word=1)
+
+
+class ReleaseMemGfx11(ReleaseMemGfx10, source=SOURCE):
+    """RELEASE_MEM of gfx11."""
+
+    GLK_WB: bool = optional(24, word=1)
+    GLK_INV: bool = optional(30, word=1)
+
+
+class ReleaseMemGfx12(ReleaseMemGfx10, source=SOURCE):
+    """RELEASE_MEM of gfx12: GLM and GL1 are gone, the policy is a temporal hint."""
+
+    GLM_WB = removed()
+    GLM_INV = removed()
+    GL1_INV = removed()
+    CACHE_POLICY = removed()
+    GLK_WB: bool = optional(24, word=1)
+    TEMPORAL: int = optional(26, 25, word=1)
+
+
+ACQUIRE: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
+    {9: AcquireMemGfx9, 10: AcquireMem, 11: AcquireMem, 12: AcquireMem}
+)
+"""Generation -> layout."""
+RELEASE: Final[Mapping[int, type[ReleaseMem]]] = MappingProxyType(
+    {9: ReleaseMemGfx9, 10: ReleaseMemGfx10, 11: ReleaseMemGfx11, 12: ReleaseMemGfx12}
+)
+"""Generation -> layout."""
+
+
+_SAME: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
+    {
+        Opcode.WAIT_REG_MEM: WaitRegMem,
+        Opcode.EVENT_WRITE: EventWrite,
+        Opcode.PRED_EXEC: PredExec,
+        Opcode.INDIRECT_BUFFER: IndirectBuffer,
+        Opcode.DISPATCH_DIRECT: DispatchDirect,
+        Opcode.WRITE_DATA: WriteData,
+        Opcode.COPY_DATA: CopyData,
+        Opcode.DMA_DATA: DmaData,
+        Opcode.ATOMIC_MEM: AtomicMem,
+        Opcode.SET_SH_REG: SetShReg,
+    }
+)
+
+
+def packets(generation: int) -> Mapping[int, type[BitStruct]]:
+    """Return opcode -> layout of the packets of a generation; those with data behind them only begin so."""
+    return {**_SAME, Opcode.ACQUIRE_MEM: ACQUIRE[generation], Opcode.RELEASE_MEM: RELEASE[generation]}
+
+
+WITH_DATA: Final = frozenset({Opcode.SET_SH_REG, Opcode.WRITE_DATA})
+"""Packets whose layout is followed by data."""
