@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.operands import Reg, Word
+from drivers.emu.simt import access
+from drivers.emu.simt.findings import i32, site_record
+from drivers.emu.simt.state import SITE
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.values import Translator
-    from drivers.emu.simt.vector import Value
+    from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Code, Value
 
 
 _STRIDE_AT, _STRIDE = 16, 0x3FFF
@@ -30,6 +34,35 @@ def _buffer_size(t: Translator, base: Reg) -> Value:
     stride = c.op("and", c.op("lshr", t.sgpr(base.index + 1), _STRIDE_AT), _STRIDE)
     each = c.select(c.icmp("eq", stride, 0), c.const("i32", 1), stride)
     return c.op("mul", c.resize(t.sgpr(base.index + 2), 64), c.resize(each, 64))
+
+
+def _dwords(lib: Library, count: int) -> str:
+    """`amd.scalar.COUNT(warp, address, site) -> dwords`: one check of the whole access, one load.
+
+    Where the allocation that the instruction last read does not hold all of it, lanes load a dword each: that
+    finds the allocation, or reports which dword lies in none.
+    """
+
+    def body(c: Code, warp: Value, address: Value, site: Value) -> None:
+        record = site_record(c, warp, site)
+        offset = c.op("sub", address, SITE.load(c, record, "start"))
+        limit = SITE.load(c, record, "limit")
+        room = c.intrinsic("usub.sat", limit, c.const(limit.type, count - 1))
+        inside = c.icmp("ult", c.op("lshr", offset, 2), room)
+        c.emit(f"br {inside}, label %good, label %look, !prof !0")
+        c.label("look")
+        steps = c.ints(lib.v("i64"), [4 * lane for lane in range(lib.lanes)])
+        places = c.op("add", c.splat(address, lib.lanes), steps)
+        name = access.load(lib, "global", 32, 1)
+        wanted = c.const(lib.mask, (1 << count) - 1)
+        found = c.call(name, lib.v("i32"), warp, places, wanted, site)
+        c.ret(c.shuffle(found, None, range(count)))
+        c.label("good")
+        host = c.let("ptr", f"inttoptr {c.op('add', address, SITE.load(c, record, 'delta'))} to ptr")
+        c.ret(c.load(f"<{count} x i32>", host, align=4))
+
+    parameters = {"warp": "ptr", "address": "i64", "site": "i32"}
+    return lib.define(f"amd.scalar.{count}", f"<{count} x i32>", parameters, body)
 
 
 def _scalar_load(t: Translator) -> None:
@@ -51,6 +84,11 @@ def _scalar_load(t: Translator) -> None:
     if i.get("offset"):
         address = c.op("add", address, i.get("offset"))
     address = c.op("and", address, -4)
+    if not buffer and not t.lib.checks.any:
+        loaded = c.call(_dwords(t.lib, count), f"<{count} x i32>", t.wf.warp, address, i32(t.site()))
+        for n in range(count):
+            t.set_sgpr(d.index + n, c.extract(loaded, n))
+        return
     steps = c.ints(t.v("i64"), [4 * lane for lane in range(t.lanes)])
     places = c.op("add", c.splat(address, t.lanes), steps)
     wanted = c.const(t.lib.mask, (1 << count) - 1)
