@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import os
 import subprocess
@@ -26,6 +27,7 @@ from typing import Any, Final
 
 _TESTS: Final = Path(__file__).parents[1] / "tests/drivers/amd"
 TRITON, OPENCL = _TESTS / "triton", _TESTS / "opencl"
+BENCH: Final = Path(__file__).parent / "bench/amd_kernels"
 ARCHS: Final = {"gfx942": 64, "gfx1100": 32, "gfx1201": 32}
 """Targets and the lanes of their waves."""
 _MORE_ARCHS: Final = {"gfx950": 64}
@@ -150,20 +152,20 @@ def _triton(names: list[str], listing: Path | None) -> dict[str, dict[str, Any]]
 
 
 def _opencl(clang: str, linker: str) -> dict[str, dict[str, Any]]:
-    """Compile the OpenCL C kernels, one code object a target."""
-    for arch in ARCHS:
-        made = OPENCL / f"kernels_{arch}.hsaco"
+    """Compile the kernels in OpenCL C, one code object a target: those of tests, and of the benchmark."""
+    for folder, arch in itertools.product((OPENCL, BENCH), ARCHS):
+        made = folder / f"kernels_{arch}.hsaco"
         thing = made.with_suffix(".o")
         subprocess.run(
             [
                 clang, "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-O2", "-nogpulib",
-                "-ffp-contract=off", "-Xclang", "-finclude-default-header", "-c", str(OPENCL / "kernels.cl"), "-o", str(thing),
+                "-ffp-contract=off", "-Xclang", "-finclude-default-header", "-c", str(folder / "kernels.cl"), "-o", str(thing),
             ],
             check=True,
         )  # fmt: skip
         subprocess.run([linker, "-shared", "--strip-debug", str(thing), "-o", str(made)], check=True)
         thing.unlink()
-        print(f"{made.name}: {made.stat().st_size} bytes", file=sys.stderr)
+        print(f"{made.parent.name}/{made.name}: {made.stat().st_size} bytes", file=sys.stderr)
     return {
         f"{name}_{arch}": {"file": f"kernels_{arch}.hsaco", "kernel": name, "arguments": arguments, "shared_bytes": 0}
         for name, arguments in _OPENCL_ARGUMENTS.items() for arch in ARCHS

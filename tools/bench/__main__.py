@@ -25,6 +25,7 @@ CASES = {
     **dict.fromkeys(("eager", "jit", "start"), "tools.bench.tensors"),
     **dict.fromkeys(("matmul", "conv", "elementwise"), "tools.bench.throughput"),
     "emu": "tools.bench.emu",
+    "emu-amd": "tools.bench.emu_amd",
     "nv": "tools.bench.nv",
     **dict.fromkeys(("amd", "amd-queues", "amd-emu"), "tools.bench.amd"),
     "cuda": "tools.bench.cuda",

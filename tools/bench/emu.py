@@ -139,7 +139,8 @@ class Prepared:
     """Returns whether the buffers hold the expected result."""
 
 
-def _pack(*values: Any) -> bytes:
+def pack(*values: Any) -> bytes:
+    """Return arguments at their natural alignment: arrays as pointers, numbers as u32."""
     raw = b""
     for value in values:
         if isinstance(value, np.ndarray):
@@ -177,12 +178,12 @@ def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
     left, right, product = new((side, side)), new((side, side)), new((side, side), fill=False)
     steps = new(m, "u4", fill=False)
     return [
-        prepared("vadd", VADD, (n // 256, 1, 1), (256, 1, 1), _pack(c, a, b, n), lambda: bool((c == a + b).all())),
-        prepared("reduce", REDUCE, (n // 1024, 1, 1), (256, 1, 1), _pack(sums, a),
+        prepared("vadd", VADD, (n // 256, 1, 1), (256, 1, 1), pack(c, a, b, n), lambda: bool((c == a + b).all())),
+        prepared("reduce", REDUCE, (n // 1024, 1, 1), (256, 1, 1), pack(sums, a),
              lambda: bool(np.allclose(sums, a.reshape(-1, 1024).sum(1), rtol=1e-5))),
-        prepared("matmul", matmul(), (4, 4, 1), (16, 16, 1), _pack(product, left, right, side),
+        prepared("matmul", matmul(), (4, 4, 1), (16, 16, 1), pack(product, left, right, side),
              lambda: bool(np.allclose(product, left @ right, rtol=1e-4))),
-        prepared("collatz", COLLATZ, (m // 256, 1, 1), (256, 1, 1), _pack(steps, m), lambda: steps[26] == 111),
+        prepared("collatz", COLLATZ, (m // 256, 1, 1), (256, 1, 1), pack(steps, m), lambda: steps[26] == 111),
     ]  # fmt: skip
 
 
@@ -197,7 +198,7 @@ def cold() -> float:
     text = COLLATZ.replace("mov.u32 %r6, 0;", f"mov.u32 %r6, {unique};")
     start = time.perf_counter()
     kernel: Kernel = load_ptx(text, arch="sm_80", settings=settings).kernel("collatz")
-    launch(kernel, (1, 1, 1), (64, 1, 1), _pack(out, 64), memory=memory)
+    launch(kernel, (1, 1, 1), (64, 1, 1), pack(out, 64), memory=memory)
     return 1e3 * (time.perf_counter() - start)
 
 
@@ -215,23 +216,24 @@ def emu(bench: Bench) -> None:
         for tier in TIERS:
             one.run(tier)
             bench.add(f"{one.name}, {tier}", [one.run(tier) for _ in range(samples)], unit="ms")
-        _require_right_result(one)
+        require_right_result(one)
     bench.add("small kernel, cold", [cold() for _ in range(samples)], unit="ms")
     for name, checks in sanitized().items():
         for one, other in zip(plain, prepare(checks), strict=True):
-            _slowdown(bench, name, one, other)
+            slowdown(bench, name, one, other)
 
 
-def _slowdown(bench: Bench, name: str, plain: Prepared, checked: Prepared) -> None:
+def slowdown(bench: Bench, name: str, plain: Prepared, checked: Prepared) -> None:
     """Run a kernel with and without a sanitizer in turn; add a row of the ratios of their times."""
     checked.run("optimised")
     pairs = [(checked.run("optimised"), plain.run("optimised")) for _ in range(2 if bench.quick else 7)]
     bench.add(f"{plain.name}, {name.replace('_', ' ')}", [a / b for a, b in pairs], unit="x",
               note=f"{statistics.median(a for a, _ in pairs):.1f} ms")  # fmt: skip
-    _require_right_result(checked)
+    require_right_result(checked)
 
 
-def _require_right_result(kernel: Prepared) -> None:
+def require_right_result(kernel: Prepared) -> None:
+    """Raise `HcqError` if the buffers do not hold the right result."""
     if not kernel.check():
         raise HcqError(f"the emulated {kernel.name} gives a wrong result")
 

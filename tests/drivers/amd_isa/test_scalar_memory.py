@@ -1,6 +1,6 @@
 """Scalar loads: of any number of dwords, through buffer descriptors, and reported where nothing is mapped."""
 
-# ruff: noqa: E501 - lines of IR read best on one line
+
 
 from __future__ import annotations
 
