@@ -1,8 +1,8 @@
-"""Aliases of argument names: those of PyTorch and NumPy, accepted by every method alike.
+"""Aliases of argument names: those of PyTorch and NumPy, accepted by every method.
 
-A method declares one name for each argument, which its signature, editors and type checkers show: `axis` or
-`axes`, `keepdim`, `low`, `high`, ... A name that it does not declare is read as the declared one that means
-the same: `x.sum(dim=1)` is `x.sum(axis=1)`, `x.clamp(min=0)` is `x.clamp(low=0)`.
+A method declares one name for each argument, which its signature shows: `axis` or `axes`, `keepdim`, `low`,
+`high`, ... A name that it does not declare is replaced by the declared name with the same meaning:
+`x.sum(dim=1)` is `x.sum(axis=1)`, `x.clamp(min=0)` is `x.clamp(low=0)`.
 
 Not here: reading the values (`parameters`, `frontend.ops.arguments`).
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SAME: Final[Mapping[str, tuple[str, ...]]] = {
+ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "dim": ("axis", "axes"),
     "dims": ("axes", "order"),
     "axis": ("axes",),
@@ -42,15 +42,18 @@ SAME: Final[Mapping[str, tuple[str, ...]]] = {
     "num_classes": ("classes",),
     "negative_slope": ("slope",),
 }
-"""For each other name the declared ones that it may stand for."""
+"""Alias -> the declared names that it may replace."""
 _VARIADIC: Final = 0x04
 """The bit of a code object's flags for `*args`."""
 
 
-def spelled_out(
+def without_aliases(
     fn: Any, args: tuple[Any, ...], names: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments under the names that a function declares; unknown names stay unchanged."""
+    """Return positional and named arguments, with aliases replaced by the names that `fn` declares.
+
+    Unknown names stay. Raises `UsageError` when one argument is given under two names.
+    """
     code = fn.__code__
     count = code.co_argcount + code.co_kwonlyargcount
     declared = code.co_varnames[:count]
@@ -60,7 +63,7 @@ def spelled_out(
     for name, value in names.items():
         own = name
         if name not in declared:
-            own = next((other for other in SAME.get(name, ()) if other in declared or other == rest), name)
+            own = next((other for other in ALIASES.get(name, ()) if other in declared or other == rest), name)
         if own in given or (own in declared and code.co_argcount > declared.index(own) < len(args)):
             other = given.get(own, "one by position")
             raise UsageError(f"{fn.__name__}: saw {other} and {name}=, two names of one argument; give one")
@@ -72,13 +75,13 @@ def spelled_out(
     return args, found
 
 
-def spelled(fn: Callable[P, R]) -> Callable[P, R]:
-    """Let a plain function understand the other names of its arguments."""
+def accepts_aliases(fn: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function so that it accepts aliases of its argument names."""
 
     @wraps(fn)
     def call(*args: Any, **names: Any) -> R:
-        if names and not SAME.keys().isdisjoint(names):
-            args, names = spelled_out(fn, args, names)
+        if names and not ALIASES.keys().isdisjoint(names):
+            args, names = without_aliases(fn, args, names)
         return fn(*args, **names)
 
     return call

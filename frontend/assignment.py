@@ -1,9 +1,9 @@
-"""Assignment: giving a tensor, and all that share elements with it, a new value.
+"""Assignment: a new value for a tensor, and for all tensors that share elements with it.
 
-Only what stands here changes a tensor. The new value is pending like any other, and is stored in the memory
-that the tensor has when it is computed (`frontend.realize`). A tensor that has only borrowed the memory of
-another (`detach` of a computed tensor) gets its own. What is written to a view is written to the tensor that
-it was taken from, too, and all other views of that are derived anew (`frontend.views`).
+Only this module changes the value of a tensor. The new value is pending like any other; when it is computed
+it is stored in the memory that the tensor has (`frontend.realize`). A tensor that borrows the memory of
+another (`detach` of a computed tensor) gets memory of its own. A write to a view also writes the tensor that
+it was taken from, and all other views of that are derived again (`frontend.views`).
 
 Not here: the store and copy-on-write (`realize`), the values of views (`views`), `x[key] = value`
 (`frontend.ops.writing`).
@@ -16,7 +16,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from compiler.dtype import dtypes
-from frontend.autograd.engine import carried
+from frontend.autograd.engine import recomputed
 from frontend.device import LOCK
 from frontend.expr import PARAM
 from frontend.ops import arguments, movement
@@ -40,10 +40,11 @@ Kind = TypeVar("Kind", bound="TensorBase")
 
 
 def assign(self: Kind, value: Any) -> Kind:
-    """Give this tensor a new value of its dtype, and of its shape or broadcasting to it; return self.
+    """Give this tensor a new value; return self.
 
-    The value is computed at the next realize and stored in the memory that this tensor has. Whatever
-    was built from the old value before keeps meaning that.
+    `value` has the dtype and device of this tensor, and its shape or one that broadcasts to it. It is
+    computed at the next realize, and stored in the memory of this tensor. Tensors that were built from the
+    old value keep it. Raises `UsageError` for another dtype, device or shape.
     """
     new = self.operand(value)
     e = self.expr
@@ -74,7 +75,10 @@ def assign(self: Kind, value: Any) -> Kind:
 
 
 def write(t: TensorBase, new: TensorBase) -> None:
-    """Give a tensor, and what shares elements with it, a value of its shape and dtype. `LOCK` is held."""
+    """Give a tensor, and those that share elements with it, a value of its shape and dtype.
+
+    The caller holds `LOCK`.
+    """
     changes = _changes(t, new)
     _rebind(t, new)
     for m, value in changes:
@@ -82,9 +86,10 @@ def write(t: TensorBase, new: TensorBase) -> None:
 
 
 def write_rest(t: TensorBase, known: Collection[int]) -> None:
-    """Write t's value, changed by a launch, to what shares elements with it, but for these ids.
+    """Write the value of t, which a launch changed, to the tensors that share elements with it.
 
-    They are tensors that the launch changed, too; what has no memory of its own follows its root already.
+    `known` are the ids of tensors that the launch changed too; they are left out, as are views without memory
+    of their own, which follow their root.
     """
     root = root_of(t)
     if root is not None and root is not t and id(root) in known:
@@ -95,7 +100,7 @@ def write_rest(t: TensorBase, known: Collection[int]) -> None:
 
 
 def root_of(t: TensorBase) -> TensorBase | None:
-    """Return the living root of t's family, t itself when it is no view; None when the root is gone."""
+    """Return the root of t's family; t itself when it is no view, None when the root was freed."""
     link = link_of(t)
     if link is None or link.parent is None:
         return t
@@ -103,7 +108,7 @@ def root_of(t: TensorBase) -> TensorBase | None:
 
 
 def _changes(t: TensorBase, new: TensorBase) -> list[tuple[TensorBase, TensorBase]]:
-    """Return the other tensors that share elements with t, and what they are when t becomes `new`."""
+    """Return (tensor, new value) of all others that share elements with t, when t becomes `new`."""
     link = link_of(t)
     if link is None:
         return []
@@ -118,21 +123,22 @@ def _changes(t: TensorBase, new: TensorBase) -> list[tuple[TensorBase, TensorBas
 def _beside(
     t: TensorBase, link: Link, new: TensorBase, rest: list[TensorBase]
 ) -> list[tuple[TensorBase, TensorBase]]:
-    """Return what other views are when a view of a root that is gone is written."""
+    """Return (view, new value) of the other views when a view of a freed root is written."""
     first = link
     while first.parent is not None:
         first = first.parent
     shape = first.read.shape
-    yes = constant(t, True, dtypes.bool, t.expr.shape)
+    true = constant(t, True, dtypes.bool, t.expr.shape)
     whole = written(link, constant(t, 0, t.expr.dtype, shape), new)
-    mask = written(link, constant(t, False, dtypes.bool, shape), yes)
+    mask = written(link, constant(t, False, dtypes.bool, shape), true)
     return [(m, where(derived(m.link, mask), derived(m.link, whole), m)) for m in rest]
 
 
 def replace(self: Kind, other: TensorBase) -> Kind:
-    """Take over another tensor's value without storing it anywhere; return self.
+    """Make this tensor refer to the value of another one, without copying; return self.
 
-    Views that were taken of self before do not follow: they keep the old value.
+    Views that were taken of this tensor before keep the old value. Raises `UsageError` for another shape or
+    dtype, `UsageTypeError` for anything that is no tensor.
     """
     arguments.tensor(other, "replace, other", self)
     if other.expr.shape != self.expr.shape or other.expr.dtype is not self.expr.dtype:
@@ -151,7 +157,7 @@ def replace(self: Kind, other: TensorBase) -> Kind:
 
 
 def in_place(operation: Callable[[TensorBase, Any], TensorBase]) -> Callable[[Kind, Any], Kind]:
-    """Return the operation as one that assigns its result to its first operand."""
+    """Return an operator that assigns the result of `operation` to its first operand, as `+=` does."""
 
     def call(self: Kind, other: Any) -> Kind:
         return assign(self, operation(self, other))
@@ -160,14 +166,14 @@ def in_place(operation: Callable[[TensorBase, Any], TensorBase]) -> Callable[[Ki
 
 
 def _rebind(t: TensorBase, new: TensorBase) -> None:
-    """Give a tensor a new expression; where it has memory of its own, that is where the value goes."""
+    """Give a tensor a new expression; its value will be stored in the memory of the tensor, if any."""
     home, version = _claim(t)
     if home is not None and home.buffer.lost and not home.buffer.device.closed:
-        home = None  # its memory was lost to a fault: the new value gets its own
+        home = None  # its contents were lost to a fault: use new memory
     if home is not None:
-        home.buffer.live()  # else the pending assign would fail later, at the next realize
+        home.buffer.live()  # raise now, not at the next realize
         if new.expr.op is PARAM:
-            new = carried(new)  # an expression of its own: computed, not taken over
+            new = recomputed(new)  # an expression that is computed into this tensor's memory
     become(t, new.expr, new.leaves)
     t.epoch = new.epoch
     t.recipe = Rebound(home, version if home is not None else BORROWED)
@@ -180,7 +186,7 @@ def _rebind(t: TensorBase, new: TensorBase) -> None:
 
 
 def _claim(t: TensorBase) -> tuple[Home | None, int]:
-    """Return the memory that an assign to t stores to, and its version; None where t has none of its own."""
+    """Return the memory that an assignment to t writes, and its version; (None, 0) without own memory."""
     if not owns(t):
         return None, 0
     recipe = t.recipe

@@ -24,44 +24,48 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Capture:
-    """What happens during a captured call: launches, new leaves, assigns, draws."""
+    """The record of a captured call: launches, new memory, assignments and random draws."""
 
     steps: list[tuple[Plan | None, list[hcq.Buffer], list[hcq.Buffer]]] = field(default_factory=list)
-    """(plan, inputs, outputs) of each launch; without a plan it is a copy."""
+    """(plan, input buffers, output buffers) of each launch; plan None: a copy."""
     leaves: dict[hcq.Buffer, weakref.ref[Leaf]] = field(default_factory=dict)
-    """New memory, and the leaf that stands for it."""
+    """New memory -> its leaf."""
     states: dict[hcq.Buffer, Tensor] = field(default_factory=dict)
-    """Memory that was there before and is assigned to, and the tensor that it belongs to."""
+    """Memory from before the call that is assigned to -> the tensor that it belongs to."""
     draws: list[hcq.Buffer] = field(default_factory=list)
+    """The words of each random draw, in order."""
     snapshots: set[hcq.Buffer] = field(default_factory=set)
-    """Copies of old contents, made before an assign."""
+    """Copies of old contents, made by copy-on-write."""
 
     def record(self, plan: Plan, inputs: list[hcq.Buffer], outputs: list[hcq.Buffer]) -> None:
-        """Note a launch."""
+        """Record a launch."""
         self.steps.append((plan, inputs, outputs))
 
     def made(self, leaf: Leaf) -> None:
-        """Note new memory."""
+        """Record new memory."""
         self.leaves[leaf.buffer] = weakref.ref(leaf)
 
     def assigned(self, t: Tensor, leaf: Leaf) -> None:
-        """Note that a tensor's memory was written."""
+        """Record that the memory of a tensor was written."""
         if leaf.buffer not in self.leaves:
             self.states[leaf.buffer] = t
 
     def copied(self, new: hcq.Buffer, old: hcq.Buffer) -> None:
-        """Note that the contents of a buffer were copied away."""
+        """Record a copy-on-write of the contents of `old` to `new`."""
         self.steps.append((None, [old], [new]))
         self.snapshots.add(new)
 
     def drew(self, buffer: hcq.Buffer) -> None:
-        """Note the words of a random draw."""
+        """Record the words of a random draw."""
         self.draws.append(buffer)
 
 
 # -- nests of tensors ----------------------------------------------------------------------------------
 def flattened(value: Any, out: list[Tensor], what: str, *, strict: bool) -> Any:
-    """Take the tensors out of a nest; return what is left of it, numbers in their place."""
+    """Append the tensors of a nested container to `out`; return the container with a `Place` for each.
+
+    `strict`: other values than None raise `UsageError`, which `what` starts.
+    """
     if value.__class__ is Tensor:
         out.append(value)
         return Place(len(out) - 1)
@@ -80,14 +84,14 @@ def flattened(value: Any, out: list[Tensor], what: str, *, strict: bool) -> Any:
         )
     if strict and value is not None:
         raise UsageError(
-            f"{what} {value!r}, which a replay could not compute anew; return tensors, nests of them, or None"
+            f"{what} {value!r}, which a replay could not compute; return tensors, containers of them, or None"
         )
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor was in a nest."""
+    """The place of a tensor in a container: its index among the tensors."""
 
     number: int
 
@@ -97,7 +101,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class BoundPlace:
-    """Where a bound variable was in a nest."""
+    """The place of a bound variable in a container: its index among the tensors, and its arithmetic."""
 
     number: int
     variable: Variable
@@ -106,7 +110,7 @@ class BoundPlace:
 
 
 def filled(nest: Any, tensors: list[Tensor]) -> Any:
-    """Put tensors back into a nest."""
+    """Return the container that `flattened` gave, with tensors in their places again."""
     if nest.__class__ is Place:
         return tensors[nest.number]
     if nest.__class__ is BoundPlace:
@@ -121,7 +125,7 @@ def filled(nest: Any, tensors: list[Tensor]) -> Any:
 
 
 def kernels_of(capture: Capture) -> list[Kernel]:
-    """Return all kernels of a capture: memory named by its buffer, temporaries by their launch."""
+    """Return all kernels of a capture. Keys of memory are buffers; temporaries are (launch number, key)."""
     kernels: list[Kernel] = []
     for number, (plan, inputs, outputs) in enumerate(capture.steps):
         if plan is None:

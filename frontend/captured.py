@@ -1,4 +1,4 @@
-"""A captured function as one executable: the work of a replay before and after its launch.
+"""A captured function as one executable, and the work of a replay before and after its launch.
 
 Not here: what a replay guarantees (`jit`), the recording (`capture`), the launch (`launch`).
 """
@@ -12,12 +12,12 @@ from frontend.assignment import root_of, write_rest
 from frontend.capture import filled
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
-from frontend.history import look
+from frontend.history import realize_for_reading
 from frontend.ops.random import GENERATOR
 from frontend.plan import verify_all
 from frontend.realize import PENDING, pending, realize_many
 from frontend.stats import stats
-from frontend.storage import Leaf, home_of, keep
+from frontend.storage import Leaf, home_of, preserve
 from frontend.tensor import Tensor
 from frontend.tensor_base import EPOCH, Rebound
 from frontend.trace import become
@@ -35,48 +35,50 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Captured:
-    """A function as one executable.
+    """A captured function.
 
-    `replay` takes the buffers of arguments, then of draws, then of outputs.
+    Its executable takes the buffers of arguments, then of random draws, then of outputs.
     """
 
     device: OpenDevice
     kernels: int
     expect: list[Expr]
-    """The leaf expression of each argument: shape, dtype and device in one identity."""
+    """The leaf expression of each argument, which determines shape, dtype and device."""
     inputs: list[int]
-    """The arguments that the executable reads, in its order."""
+    """Indices of the arguments that the executable reads, in its order."""
     draws: list[bool]
-    """For each random draw of the function, whether the executable reads it."""
+    """Whether the executable reads each random draw of the function."""
     sizes: list[int]
     """Bytes of each new output."""
     results: list[tuple[Expr, int] | Tensor | int]
-    """For each returned tensor.
+    """For each returned tensor:
 
-    Its expression and which new output; or the captured tensor itself; or which argument.
+    (expression, index of the output), a captured tensor, or an argument index.
     """
     nest: Any
+    """The returned container, with places instead of tensors."""
     states: list[tuple[Tensor, hcq.Buffer]]
-    """Tensors that are assigned to, and their memory."""
+    """(tensor, its memory) of each outside tensor that is assigned to."""
     written: frozenset[hcq.Buffer]
+    """Memory of outside tensors that is assigned to."""
     executable: hcq.Executable | None
     large: bool
-    """Whether the executable drops the buffers that it was bound to at once."""
+    """Whether the executable drops its bindings after each replay, because the buffers are large."""
     assigned: list[int]
-    """The arguments that are assigned to."""
+    """Indices of the arguments that are assigned to."""
     fixed: frozenset[hcq.Buffer]
-    """Memory from outside that the executable uses."""
+    """Memory of outside tensors that the executable uses."""
     writes: bool
     """Whether anything is assigned to."""
     checks: Sequence[tuple[Checks, list[hcq.Buffer]]] = ()
-    """What validation checks of the arguments and of fixed memory, over the buffers of the capture."""
+    """(checks, buffers of the capture) that validation makes of arguments and fixed memory."""
     arguments: Sequence[hcq.Buffer] = ()
     """The buffers that the arguments had in the capture."""
     plain: Expr | None = None
-    """The expression of the one new tensor, when that is all that is returned."""
+    """The expression of the returned tensor, when the function returns exactly one new tensor."""
 
     def run(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> Any:
-        """Replay with the buffers of the arguments."""
+        """Replay; `given` are the buffers of the arguments that the executable reads. Return the results."""
         with LOCK:
             if PENDING:
                 settle()
@@ -84,7 +86,7 @@ class Captured:
                 self._verify(tensors)
             changed: list[Tensor] = []
             if self.writes:
-                self.apart(tensors)
+                self.check_arguments(tensors)
                 changed = self._guard(given)
                 if self.assigned:
                     changed += self._guard_arguments(tensors, given)
@@ -115,7 +117,7 @@ class Captured:
             return filled(self.nest, made)
 
     def _verify(self, tensors: Sequence[Tensor]) -> None:
-        """Check indices and divisors that come from the arguments of this call, or from outside."""
+        """Check the indices and divisors that depend only on arguments and outside tensors."""
         now = {b: t.leaves[0] for b, t in zip(self.arguments, tensors, strict=True)}
         verify_all(
             [
@@ -124,11 +126,8 @@ class Captured:
             ]
         )
 
-    def apart(self, tensors: Sequence[Tensor]) -> None:
-        """Refuse an argument that the function also assigns to from outside.
-
-        Is its old or its new value meant?
-        """
+    def check_arguments(self, tensors: Sequence[Tensor]) -> None:
+        """Raise `UsageError` for an argument that is also assigned to from outside, which is ambiguous."""
         for t, _ in self.states:
             for i, argument in enumerate(tensors):
                 if argument is t:
@@ -157,15 +156,15 @@ class Captured:
     def _guard(self, given: list[hcq.Buffer]) -> list[Tensor]:
         """Copy-on-write: preserve the contents of buffers written in place for tensors still aliasing them.
 
-        Return the tensors that others may share elements with.
+        Return the tensors that may share elements with others.
         """
         shared: list[Tensor] = []
         for t, buffer in self.states:
             if t.expr.op is not PARAM or t.leaves[0].buffer is not buffer:
                 raise UsageError(
-                    f"{t!r} is assigned to by a captured function, but was replaced since; capture it anew"
+                    f"{t!r} is assigned to by a captured function, but was replaced since; capture it again"
                 )
-            if t.used:  # else nothing was built from it since the last replay
+            if t.used:  # otherwise nothing was built from it since the last replay
                 copied = self._advance(t)
                 if copied is not None:
                     given[:] = [copied if b is buffer else b for b in given]
@@ -176,7 +175,7 @@ class Captured:
         return shared
 
     def _guard_arguments(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> list[Tensor]:
-        """Give arguments that are assigned to memory of their own, and what means old contents a copy.
+        """Give assigned arguments memory of their own, and tensors that alias old contents a copy.
 
         Return these arguments.
         """
@@ -188,22 +187,22 @@ class Captured:
                     given[:] = [copied if b is t.leaves[0].buffer else b for b in given]
             else:
                 t.leaves = (Leaf(self.device.copied(t.leaves[0].buffer)),)
-            t.recipe = Rebound(None)  # what was built from it means the old contents
+            t.recipe = Rebound(None)  # tensors built from it keep the old contents
             given[at] = t.leaves[0].buffer
         return [tensors[i] for i in self.assigned]
 
     def _advance(self, t: Tensor) -> hcq.Buffer | None:
-        """Switch a tensor to the next contents of its memory; return a copy of the old ones if needed."""
+        """Advance a tensor to the next version of its memory; return a copy of the old one if needed."""
         home = home_of(t.leaves[0])
         before = home.current
         t.leaves = (home.advance(),)
         t.used = False
         follow(t)
         t.used = t.used or bool(others(t))
-        return keep(before, self.device)
+        return preserve(before, self.device)
 
     def _write_rest(self, changed: list[Tensor]) -> None:
-        """Write what the launch assigned to the other tensors that share elements with it."""
+        """Write the values that the launch assigned to the other tensors that share elements."""
         if any(link_of(t) is not None for t in changed):
             known = {*[id(t) for t, _ in self.states], *[id(t) for t in changed]}
             for t in changed:
@@ -211,9 +210,9 @@ class Captured:
 
 
 def own(t: TensorBase) -> None:
-    """Give a tensor that a capture uses from outside memory of its own; a view's root, if it lives.
+    """Give an outside tensor of a capture, or for a view its root, memory of its own.
 
-    `LOCK` is held.
+    The caller holds `LOCK`.
     """
     root = root_of(t)
     if root is not None and root is not t:
@@ -221,7 +220,7 @@ def own(t: TensorBase) -> None:
         return
     if owns(t):
         return
-    look(t)
+    realize_for_reading(t)
     if not owns(t):
         old = t.leaves[0]
         leaf = Leaf(Device[t.expr.device].copied(old.buffer))
@@ -234,5 +233,5 @@ def own(t: TensorBase) -> None:
 
 
 def settle() -> None:
-    """Compute what is assigned but pending: a replay reads memory."""
+    """Compute pending assignments, because a replay reads memory."""
     realize_many(pending())

@@ -1,8 +1,8 @@
 """Copies of tensors: `copy`, `deepcopy`, and pickle.
 
-A copy is a tensor of the same value, dtype, device and requires_grad in memory of its own, cut from what it
-was computed from. `deepcopy` takes the gradient along, pickle does not; both keep one tensor that is used
-twice one tensor, so models and optimisers can be copied together. A pickle names the device: it is opened
+A copy has the same value, dtype, device and requires_grad, memory of its own and no history. `deepcopy`
+copies the gradient too, pickle does not. Both preserve identity: a tensor that is referenced twice stays one
+tensor, so that a model and its optimiser can be copied together. A pickle names the device, which is opened
 when the tensor is loaded.
 
 Not here: moving to another device (`transfer`), saving a model (`frontend.nn.state`).
@@ -30,14 +30,17 @@ Kind = TypeVar("Kind", bound="Tensor")
 
 
 def shallow(self: Kind) -> Kind:
-    """Return a tensor of the same value; as tensors are values, neither sees the other change."""
+    """Return a tensor of the same value; later changes of one do not affect the other."""
     made: Any = casts.cast(detach(self), self.dtype)
     found: Kind = marked(made, self.requires_grad)
     return found
 
 
 def deep(self: Kind, memo: dict[int, Any]) -> Kind:
-    """Return a copy in memory of its own, with a copy of the gradient."""
+    """Return a copy in memory of its own, with a copy of the gradient.
+
+    Raises `UsageError` inside a captured function.
+    """
     if CAPTURE.now is not None:
         raise UsageError(
             "a tensor was copied deeply inside a captured function\nhint: clone() is part of what is captured"
@@ -57,7 +60,7 @@ def deep(self: Kind, memo: dict[int, Any]) -> Kind:
 
 
 def reduced(self: Tensor) -> tuple[Any, ...]:
-    """Return what pickle keeps: the elements, and what they are."""
+    """Return the state for pickle: elements, shape, dtype, device and requires_grad."""
     return loaded, (self.__class__, self.data(), self.shape, self.dtype.name, self.device, self.requires_grad)
 
 
@@ -69,5 +72,5 @@ def loaded(  # noqa: PLR0917 - as pickle calls it
     device: str,
     wanted: bool | None,  # noqa: FBT001 - as above
 ) -> Tensor:
-    """Return a tensor of what pickle kept."""
+    """Return the tensor of a pickled state."""
     return marked(cls.of_part(stored(data, shape, by_name(dtype), device)), wanted)

@@ -1,6 +1,6 @@
-"""Devices as tensors see them: opened by name at first use, one for the whole process.
+"""Devices of tensors: each is opened by name at its first use, once for the whole process.
 
-`Device["cpu"]` gives the open device, `Device.DEFAULT` the name of the one that new tensors go to.
+`Device["cpu"]` is the open device, `Device.DEFAULT` the name of the device of new tensors.
 Reading and writing memory goes through the copy queue where the host cannot reach it; kernels run on the
 first compute queue, in order.
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     import hcq
 
 LOCK: Final = threading.RLock()
-"""Held, before locks of `hcq`, by a thread that plans, launches, differentiates or assigns: `realize`."""
+"""Held by a thread that plans, launches, differentiates or assigns. Acquired before locks of `hcq`."""
 _hooked: Final[list[bool]] = []
 
 
 def _hook_forks() -> None:
-    """See to it that no fork happens while another thread holds `LOCK`: the child would wait for ever."""
+    """Acquire `LOCK` around each fork, as a child could never acquire a lock held by another thread."""
     if not _hooked:
         _hooked.append(True)
         os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 
 class OpenDevice:
-    """One open device and what the frontend keeps for it."""
+    """An open device, and the programs and temporary memory that the frontend keeps for it."""
 
     def __init__(self, name: str, device: hcq.Device) -> None:
         from hcq.driver import BufferSpec, Place  # noqa: PLC0415 - nothing of the queue layer before a device is opened
@@ -46,23 +46,26 @@ class OpenDevice:
         self.queue = device.compute
         self.arch = device.info.arch
         self.direct = device.info.host_addressable
-        """The host reads and writes device memory itself."""
+        """Whether the host can access device memory directly."""
         self.programs: weakref.WeakValueDictionary[object, hcq.Program] = weakref.WeakValueDictionary()
-        """Loaded kernels by image, as long as a plan or a captured function has them."""
+        """Loaded kernels by code, as long as a plan or a captured function references them."""
         self._scratch: hcq.Buffer | None = None
         self._scratches: weakref.WeakSet[hcq.Buffer] = weakref.WeakSet()
-        """All of them: plans keep those that were outgrown."""
+        """All scratch buffers, also the smaller ones that older plans still use."""
         visible = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
         self._visible = BufferSpec() if self.direct else visible
 
     def alloc(self, nbytes: int, *, label: str = "") -> hcq.Buffer:
-        """Return unused device memory; its contents are undefined."""
+        """Return a new buffer of at least `nbytes` bytes with undefined contents.
+
+        Raises as `hcq.Device.alloc`.
+        """
         return self.hcq.alloc(nbytes or 1, label=label)
 
     def scratch(self, nbytes: int) -> hcq.Buffer:
-        """Return memory for temporaries of one launch.
+        """Return at least `nbytes` bytes for the temporaries of one launch.
 
-        All launches of the device share it: its queue runs them in turn.
+        All launches of the device share it, as its queue runs them in order.
         """
         if self._scratch is None or self._scratch.size < nbytes:
             self._scratch = self.hcq.alloc(1 << max(16, (nbytes - 1).bit_length()), label="scratch")
@@ -70,14 +73,14 @@ class OpenDevice:
         return self._scratch
 
     def program(self, image: hcq.KernelImage) -> hcq.Program:
-        """Return a kernel, loaded once."""
+        """Return the loaded program of a kernel image; each image is loaded once."""
         found = self.programs.get(image.code)
         if found is None:
             found = self.programs[image.code] = self.hcq.load(image)
         return found
 
     def write(self, data: bytes | memoryview, *, label: str = "") -> hcq.Buffer:
-        """Return new device memory that holds `data` for all later submissions."""
+        """Return new device memory that contains `data` for all later submissions."""
         size = len(data)
         buffer = self.alloc(size, label=label)
         if not size:
@@ -93,15 +96,16 @@ class OpenDevice:
         return buffer
 
     def write_small(self, data: bytes) -> hcq.Buffer:
-        """Return memory that the host writes and the device reads where it lies: for single numbers."""
+        """Return host-visible memory that contains `data`, for a few bytes that the device reads in place."""
         buffer = self.hcq.alloc(len(data), self._visible)
         buffer.host()[: len(data)] = data
         return buffer
 
     def read(self, buffer: hcq.Buffer, nbytes: int) -> memoryview:
-        """Return the first bytes of a buffer once everything submitted so far is done.
+        """Wait for all submissions so far; return the first `nbytes` bytes of a buffer.
 
-        Good only until the buffer is written again or dropped: copy them at once.
+        Valid until the buffer is written again or freed: the caller copies them immediately. Raises as
+        `hcq.Point.wait`.
         """
         if self.direct or not nbytes:
             self.queue.end().wait()
@@ -114,20 +118,20 @@ class OpenDevice:
         return memoryview(bytes(staging.host()[:nbytes]))
 
     def copied(self, buffer: hcq.Buffer) -> hcq.Buffer:
-        """Return new memory with the same contents, copied in the order of launches."""
+        """Return a new buffer with the same contents. The copy is ordered among the launches."""
         new = self.alloc(buffer.size)
         self.queue.submit(self.queue.record(label="copy on write").copy(new, buffer))
         return new
 
     def synchronize(self) -> None:
-        """Wait until everything submitted so far is done."""
+        """Wait until all submissions so far are complete. Raises as `hcq.Device.sync`."""
         self.hcq.sync()
 
     def recover(self) -> None:
         """Recover from a fault of the device; see `hcq.Device.recover`.
 
-        Tensors keep their values, but for those that were being computed, or stored to, when the fault came:
-        they raise it from then on, until they are assigned to. Captured functions still work.
+        Tensors keep their values. Those that were being computed or written when the fault occurred raise its
+        error until they are assigned to. Captured functions can be used again.
         """
         with LOCK:
             self.hcq.poll_driver()
@@ -135,11 +139,11 @@ class OpenDevice:
             for buffer in self.hcq.recover():
                 if buffer not in self._scratches:
                     buffer.close(reason=reason)
-            for told in Device.recovered:
-                told(self.name)
+            for callback in Device.recovered:
+                callback(self.name)
 
     def close(self) -> None:
-        """Close the device. Tensors on it raise `UsageError` from then on; the name opens a new one."""
+        """Close the device. Tensors on it raise `UsageError` afterwards; the name opens a new device."""
         self._scratch = None
         self.programs.clear()
         Device.forget(self)
@@ -158,13 +162,16 @@ class Devices:
         self._default = ""
         self._lock = threading.RLock()
         self.closing: list[Callable[[str], None]] = []
-        """Called with a device's name when it is closed: plans made for it are void."""
+        """Callbacks with the name of a device that is being closed, to drop its plans."""
         self.recovered: list[Callable[[str], None]] = []
-        """Called with a device's name when it recovered from a fault: memory of lost work is closed."""
+        """Callbacks with the name of a device that recovered, after the memory of lost work was closed."""
 
     @property
     def DEFAULT(self) -> str:  # noqa: N802 - the field's name for it
-        """The device of new tensors: what `HCQ_DEVICE` names, else the first GPU, else "cpu"; may be set."""
+        """The name of the device of new tensors; may be set.
+
+        Initially `HCQ_DEVICE`, the first GPU, or "cpu".
+        """
         return self._default or self._find_default()
 
     @DEFAULT.setter
@@ -182,9 +189,9 @@ class Devices:
         return self._default
 
     def canonical(self, name: str) -> str:
-        """Return the one name of a device: "cpu:0" is "cpu". Raises `UsageError` that lists what exists.
+        """Return the canonical name of a device: "cpu" for "cpu:0".
 
-        What is no string is a `UsageTypeError`.
+        Raises `UsageError`, which lists the devices, for an unknown name, `UsageTypeError` for no string.
         """
         if not isinstance(name, str):
             raise UsageTypeError(f"a device is named, as in 'cpu' or 'nv:1', saw {shown(name)}")
@@ -203,21 +210,21 @@ class Devices:
         return found
 
     def named(self, name: str | None) -> str:
-        """Return the one name of a device; of the default one for None."""
+        """Return the canonical name of a device; None: of the default device."""
         return (self._default or self._find_default()) if name is None else self.canonical(name)
 
     def available(self) -> str:
-        """Return the names of the devices that could be opened now, in one line."""
+        """Return the names of the devices that can be opened now, as one line of text."""
         from hcq.registry import devices  # noqa: PLC0415 - as above
 
         names = [d.driver + (f":{d.index}" if d.index else "") for d in devices()]
         return ", ".join(dict.fromkeys(names)) or "no device"
 
     def __getitem__(self, name: str) -> OpenDevice:
-        """Return a device, opened at first use."""
+        """Return the device of a name, opened at its first use. Raises as `hcq.open` and `canonical`."""
         try:
             found = self._open.get(name)
-        except TypeError:  # no name: it cannot even be hashed
+        except TypeError:  # not hashable, so no name
             found = None
         if found is not None:
             return found
@@ -242,7 +249,7 @@ class Devices:
         if name == "auto":
             info = device.info
             name = info.driver + (f":{info.index}" if info.index else "")
-            self._default = name  # under the lock: threads that ask at once find one device
+            self._default = name  # under the lock, so that concurrent threads get one device
             if name in self._open:
                 device.close()
                 return self._open[name]
@@ -250,11 +257,11 @@ class Devices:
         return found
 
     def forget(self, device: OpenDevice) -> None:
-        """Take a device that is being closed out of the table."""
+        """Remove a device that is being closed from the table, and call the `closing` callbacks."""
         if self._open.get(device.name) is device:
             del self._open[device.name]
-            for told in self.closing:
-                told(device.name)
+            for callback in self.closing:
+                callback(device.name)
 
     def __repr__(self) -> str:
         return (

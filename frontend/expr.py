@@ -1,19 +1,19 @@
-"""Abstract expressions: what a tensor computes, apart from the buffers that it computes on.
+"""Abstract expressions: the computation of a tensor without its buffers.
 
 The data structure on which the frontend rests:
 
-- An `Expr` is an interned expression over *parameters* 0..n-1. It has its operation, its sources, how its
-  parameters map to each source's, its shape, dtype and device, and (once needed) the prebuilt launch `run`.
-  It holds no buffer, so the table of expressions may hold every structure ever seen.
+- An `Expr` is an interned expression over *parameters* 0..n-1: its operation, its sources, the mapping of its
+  parameters to those of each source, its shape, dtype and device, and (once needed) the prebuilt launch
+  `run`. It references no buffer, so the table of expressions can keep every structure.
 - A tensor (`frontend.tensor`) is `(expr, leaves)`: the expression and the tuple of realized buffers, without
   duplicates, that stand for parameters 0..n-1. `a + b` is one lookup by both expressions and by which leaves
   coincide; broadcasting, promotion and shape inference run only when that lookup misses.
 - A realized tensor's expression is *the* leaf expression of its shape, dtype and device: one object, so
   comparing three properties is one identity.
 
-`join` builds an expression from parts, simplifying only what is exact; `uops` turns expressions into the
-tensor graph that the compiler schedules, with parameter k as PARAM slot k. The table is dropped when it grows
-too big: expressions in use stay usable, their plans are found again by structure.
+`join` builds an expression from parts, with exact simplifications only. `uops` translates expressions into
+the tensor graph that the compiler schedules; parameter k is PARAM slot k. The table is cleared when it
+exceeds `TABLE_LIMIT`; expressions in use remain valid.
 
 Not here: buffers (`storage`), finding an expression from a method call (`trace`), kernels of an expression
 (`plan`).
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 Leaves = tuple[Any, ...]
-"""`Leaf` objects; in a trace, plain numbers that stand for them."""
+"""`Leaf` objects; inside a trace, integers instead."""
 Part = tuple["Expr", Leaves]
 
 PARAM: Final = Ops.PARAM
 CONV: Final = "CONV"
-"""A convolution with a gradient of its own: see `frontend.primitives.convolution`."""
+"""A convolution with its own gradient rule: see `frontend.primitives.convolution`."""
 STOP: Final = "STOP"
-"""The same values, constant to differentiation."""
+"""The values of its source, through which no gradient flows."""
 RULED: Final = "RULED"
-"""The values of its first source, the gradients of the others by a rule (`frontend.autograd.rules`)."""
+"""The values of its first source; a rule of `frontend.autograd.rules` gives the gradients of the others."""
 LIMIT: Final = "LIMIT"
-"""The same integers, with a limit on each: see `frontend.primitives.limits`."""
+"""The integers of its source, each with a limit: see `frontend.primitives.limits`."""
 TABLE_LIMIT: Final = 100_000
-"""Structures kept at a time: about 600 bytes each."""
+"""The most structures in the table, of about 600 bytes each."""
 
 _new = object.__new__
 
@@ -84,7 +84,7 @@ class Expr:
     op: str
     src: tuple[Expr, ...]
     maps: tuple[tuple[int, ...], ...]
-    """For each source: which of our parameters its parameters are."""
+    """For each source, the parameter of this expression that each of its parameters is."""
     arg: Any
     shape: Shape
     dtype: DType
@@ -93,11 +93,11 @@ class Expr:
     params: tuple[Expr, ...]
     """The leaf expression of each parameter."""
     leaf: Expr
-    """What this becomes when realized."""
+    """The leaf expression of the realized result."""
     limited: bool
-    """Whether a LIMIT is in it."""
+    """Whether it contains a LIMIT."""
     run: Callable[[Leaves], Leaves] | None
-    """The prebuilt launch: from the leaves to the tuple of the one new leaf; None until built."""
+    """The prebuilt launch, from the leaves to a tuple of the new leaf; None until it is built."""
 
     def __repr__(self) -> str:
         arg = "" if self.arg is None else f" {self.arg}"
@@ -112,16 +112,16 @@ The keys are those of `join` and of `frontend.trace`.
 LEAVES: Final[WeakValueDictionary[tuple[Shape, DType, str], Expr]] = WeakValueDictionary()
 """The leaf expressions in use: one each, since captured functions compare them by identity."""
 _FIRST: Final = threading.Lock()
-"""Held while a leaf expression is made."""
+"""Held while a leaf expression is made, so that all threads get one."""
 
 
 def leaf_expr(shape: Shape, dtype: DType, device: str) -> Expr:
-    """Return the expression of a realized tensor: parameter 0 itself."""
+    """Return the expression of a realized tensor, which is parameter 0 itself."""
     key = (shape, dtype, device)
     found = LEAVES.get(key)
     if found is not None:
         return found
-    with _FIRST:  # one for all threads
+    with _FIRST:
         found = LEAVES.get(key)
         if found is None:
             e = found = _new(Expr)
@@ -170,7 +170,7 @@ def _birth(  # noqa: PLR0917 - positional: all of them, twice
 
 
 def merge(first: Leaves, second: Leaves) -> tuple[Leaves, tuple[int, ...]]:
-    """Return the union of two leaf tuples, the first in order, and where the second one's leaves are."""
+    """Return the union of two leaf tuples, which starts with the first, and the positions of the second."""
     index = dict.fromkeys(first)
     index.update(dict.fromkeys(second))
     n = len(index)
@@ -182,10 +182,10 @@ def merge(first: Leaves, second: Leaves) -> tuple[Leaves, tuple[int, ...]]:
 
 
 def join(op: str, arg: Any, *parts: Part, key: Hashable = None) -> Part:
-    """Return the primitive `op` of some parts: the interned expression and the leaves that it is over.
+    """Return the primitive `op` of some parts: the interned expression and its leaves.
 
-    Shapes and dtypes must already agree, as the constructors of `compiler.ir.graph` demand. `key` stands for
-    an argument that cannot be hashed by value.
+    Shapes and dtypes must agree as the constructors of `compiler.ir.graph` require. `key` replaces an `arg`
+    that cannot be hashed by value. Raises `UsageError` for parts on several devices.
     """
     simple = _simplify(op, arg, parts)
     if simple is not None:
@@ -220,14 +220,14 @@ def _infer(op: str, arg: Any, src: tuple[Expr, ...], maps: tuple[tuple[int, ...]
 
 # -- exact simplification -----------------------------------------------------------------------------
 def constant_of(e: Expr) -> Any:
-    """Return the value of an expression that is one constant all over, else None."""
+    """Return the value of an expression whose elements are all one constant, else None."""
     while e.op is Ops.EXPAND or e.op is Ops.RESHAPE or e.op is Ops.PERMUTE:
         e = e.src[0]
     return e.arg if e.op is Ops.CONST else None
 
 
 def inside(part: Part, source: int = 0) -> Part:
-    """Return one source of a part, with the leaves that it is over."""
+    """Return one source of a part, with the leaves of that source."""
     e, leaves = part
     return e.src[source], tuple([leaves[i] for i in e.maps[source]])
 
@@ -238,7 +238,7 @@ def _simplify(op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
 
 
 def _simpler_movement(op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
-    """Movement that changes nothing is its source; reshape of reshape, permute of permute are one."""
+    """A movement without effect → its source; reshape of reshape, permute of permute → one."""
     x = parts[0][0]
     if op is Ops.RESHAPE:
         if arg == x.shape:
@@ -265,12 +265,12 @@ def _simpler_movement(op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None
 
 
 def _simpler_cast(_op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
-    """A cast to the same dtype is its source."""
+    """A cast to the same dtype → its source."""
     return parts[0] if parts[0][0].dtype is arg else None
 
 
 def _simpler_reduce(_op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
-    """A reduction over no axis is its source; sum of sum and max of max over more axes are one."""
+    """A reduction over no axis → its source; for integers sum of sum, max of max → one over all axes."""
     if not arg[1]:
         return parts[0]
     x = parts[0][0]
@@ -282,7 +282,7 @@ def _simpler_reduce(_op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
 
 
 def _simpler_binary(op: str, _arg: Any, parts: tuple[Part, ...]) -> Part | None:
-    """Multiplying by one, dividing by one, subtracting zero give the other operand, exactly."""
+    """X * 1, 1 * x, x / 1, x - 0, and for integers x + 0 → x."""
     a, b = parts
     if op is Ops.MUL and constant_of(a[0]) == 1:
         return b
@@ -294,12 +294,12 @@ def _simpler_binary(op: str, _arg: Any, parts: tuple[Part, ...]) -> Part | None:
 
 
 def _is_zero(value: Any) -> bool:
-    """Whether a value is 0, but not -0.0: x - (-0.0) turns -0.0 into 0.0."""
+    """Return whether a value is 0 and not -0.0, as x - (-0.0) changes -0.0 to 0.0."""
     return value is not None and value == 0 and str(value)[0] != "-"
 
 
 def _simpler_twice(op: str, _arg: Any, parts: tuple[Part, ...]) -> Part | None:
-    """Negating or inverting twice gives the operand back."""
+    """-(-x), ~(~x) → x."""
     return inside(parts[0]) if parts[0][0].op is op else None
 
 
@@ -353,10 +353,7 @@ def _source_uop(e: Expr, leaves: Leaves) -> UOp:
 
 
 def uops(parts: Sequence[tuple[Expr, tuple[int, ...]]]) -> list[UOp]:
-    """Return the tensor graph of each part; leaves are the numbers of PARAM slots.
-
-    Equal parts share their graph.
-    """
+    """Return the tensor graph of each part, in which leaf k is PARAM slot k. Equal parts share nodes."""
     done: dict[tuple[Expr, tuple[int, ...]], UOp] = {}
     for root in parts:
         stack = [root]
@@ -380,5 +377,5 @@ def uops(parts: Sequence[tuple[Expr, tuple[int, ...]]]) -> list[UOp]:
 
 
 def float_dtype(dtype: DType) -> DType:
-    """Return the dtype that float functions of `dtype` give: itself when it is a float, else float32."""
+    """Return the result dtype of float functions: `dtype` itself if it is a float, else float32."""
     return dtype if dtype.is_float else dtypes.float32

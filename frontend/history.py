@@ -1,13 +1,13 @@
-"""The history of a tensor whose value was read: `item`, `numpy`, ... before `backward`.
+"""The history of a tensor whose value was read (`item`, `numpy`, ...) before `backward`.
 
-Reading a value computes it, and the tensor is a leaf from then on. Where a gradient would flow through it to
-a tensor with requires_grad, the leaf keeps the expression that it was computed from
-(`frontend.storage.Origin`, as a leaf does that was moved from another device), so that `backward` continues
-through it. `realize()` keeps nothing: gradients end there.
+Reading a value computes it, and the tensor is a leaf afterwards. If a gradient would flow through it to a
+tensor with requires_grad, the leaf keeps the expression that it was computed from (`frontend.storage.Origin`,
+as the leaf of a moved tensor does), so that `backward` continues through it. `realize()` keeps no history:
+gradients end there.
 
 A history is released with the leaf; when `backward` of its tensor has run; and when no tensor with
-requires_grad holds the value any more that it was computed from, as after a step of an optimiser. So the
-histories of a loop's steps do not become a chain. Tensors that were assigned to keep none.
+requires_grad holds a value that it was computed from any more, as after a step of an optimiser. The histories
+of the steps of a loop therefore form no chain. Assigned tensors keep no history.
 
 Not here: the traversal (`frontend.autograd.engine`). Decision: ADR 14.
 """
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from frontend.tensor_base import TensorBase
 
 
-def look(t: TensorBase) -> None:
-    """Compute a pending tensor so that its value can be read; gradients still flow through it."""
+def realize_for_reading(t: TensorBase) -> None:
+    """Compute a pending tensor so that its value can be read, keeping its history for gradients."""
     if not anyone() or not t.expr.dtype.is_float:
         realize_one(t)
         return
@@ -45,9 +45,9 @@ def look(t: TensorBase) -> None:
         e, leaves = t.expr, t.leaves
         past = _past(t)
         kept = _kept(e, leaves) if past is Past.KEPT else ()
-        origin = Origin(next(NUMBERS), e.leaf, e, kept, looked=True) if kept else None
+        origin = Origin(next(NUMBERS), e.leaf, e, kept, read=True) if kept else None
         if past is Past.SPENT:
-            origin = Origin(next(NUMBERS), e.leaf, e, (), looked=True).after()
+            origin = Origin(next(NUMBERS), e.leaf, e, (), read=True).after()
         realize_one(t)
         if t.leaves[0] not in leaves:
             t.leaves[0].origin = origin
@@ -61,17 +61,17 @@ def _past(t: TensorBase) -> Past:
 
 
 def _kept(e: Expr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the leaves to keep so that a gradient reaches a tensor that requires one; none if it cannot.
+    """Return the leaves of a history through which a gradient can reach a tensor; () if it cannot.
 
-    Those through which no gradient flows are kept without their own history.
+    Leaves through which no gradient flows are copied without their own history.
     """
     current = {leaf for t in wanting() for leaf in t.leaves}
     for leaf in behind(leaves):  # oldest first
         origin = leaf.origin
         if not current.isdisjoint(origin.leaves) or origin.spent:
             current.add(leaf)
-        elif origin.looked:
-            leaf.origin = None  # no tensor requires a gradient any more that would flow there
+        elif origin.read:
+            leaf.origin = None  # it leads to no tensor with requires_grad any more
     flowing = _flowing(e)
     if not any(leaves[i] in current for i in flowing):
         return ()
@@ -85,7 +85,7 @@ def _kept(e: Expr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _flowing(e: Expr) -> frozenset[int]:
-    """Return the leaves, by number, that a gradient of an expression flows to."""
+    """Return the indices of the leaves that a gradient of an expression flows to."""
     key = ("flowing", e)
     found: frozenset[int] | None = TABLE.get(key)
     if found is None:

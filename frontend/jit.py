@@ -2,30 +2,31 @@
 
 What a replay guarantees:
 
-- Arguments are tensors (or nests of them) of the shapes, dtypes and device that were captured; other
-arguments must be equal to the captured ones. At capture each tensor is replaced by a copy, so the same
-tensor given twice, or also used from outside, is distinguished.
-- Tensors used from outside are captured by their memory: `assign` stores in place, so later values are
-seen, also pending ones. Those that the first call uses and that have no memory of their own (pending ones,
-results of operations that change nothing, `detach`) are given some before the capture: it keeps the value
-that they have, whatever becomes of what they were computed from. Views follow what they were taken from.
-- `assign` inside stores in place at each replay. Copy-on-write: tensors that alias the old contents get a
-copy of them first.
-- An argument that is assigned to inside, itself or through a view of it, is the caller's tensor: its value
-changes in place at each replay.
-- What is returned is new memory at each call and belongs to the caller; a returned tensor that the
-function assigned, or was given, is itself.
-- Under `HCQ_VALIDATE=1`, indices and integer divisors that come from the arguments, or from tensors outside
-that are not assigned to, are checked at each replay; those that are computed inside, at the capture only.
-- Views (`frontend.views`) of what a replay assigned change with it.
-- Random draws are fresh at each replay, and the same as without capture.
+- Arguments are tensors, or containers of tensors, of the shapes, dtypes and device that were captured; other
+  arguments must be equal to the captured ones. The capture runs on copies of the tensors, so that a tensor
+  that is given twice, or is also used from outside, is distinguished.
+- Tensors used from outside are captured by their memory: `assign` stores in place, so a replay sees later
+  values, also pending ones. Tensors that the first call uses and that have no memory of their own (pending
+  ones, results of operations without effect, `detach`) get memory before the capture, with the value that
+  they have then. Views follow the tensor that they were taken from.
+- `assign` inside the function stores in place at each replay. Copy-on-write: tensors that alias the old
+  contents get a copy first.
+- An argument that is assigned to inside, directly or through a view, is the tensor of the caller: its value
+  changes in place at each replay.
+- A returned tensor is new memory at each call, owned by the caller, except a tensor that the function
+  assigned
+  to or was given, which is returned itself.
+- Under `HCQ_VALIDATE=1`, indices and integer divisors that come from arguments, or from outside tensors that
+  are not assigned to, are checked at each replay; those computed inside only at the capture.
+- Views (`frontend.views`) of tensors that a replay assigns change with them.
+- Random draws are new at each replay, and the same as without capture.
 
-Whatever could not be replayed is an error at capture: asking for a value, making tensors of host data,
-moving between devices, replacing an argument, keeping a computed tensor or a gradient outside without
-returning it.
+An operation that a replay could not repeat raises an error at the capture: reading a value, making a tensor
+of host data, moving between devices, replacing an argument, keeping a computed tensor or a gradient outside
+without returning it.
 
-Arguments of another shape or dtype, such as a last batch with fewer rows, are an error, not another capture:
-pad them to one shape, or call `.fn`, the function itself, for them.
+Arguments of another shape or dtype, such as a smaller last batch, raise an error; there is no second capture.
+Pad them to one shape, or call `.fn`, the function itself.
 
 Not here: the recording (`capture`), a replay (`captured`). Next: docs/nn-and-tinyjit.md.
 """
@@ -64,7 +65,7 @@ _new = object.__new__
 
 
 def _checks(capture: Capture, known: set[hcq.Buffer]) -> list[tuple[Checks, list[hcq.Buffer]]]:
-    """Return the checks of a capture's launches that need known buffers alone, with those of the launch."""
+    """Return (checks, inputs of the launch) of the checks that depend only on `known` buffers."""
     found: list[tuple[Checks, list[hcq.Buffer]]] = []
     for plan, inputs, _ in capture.steps:
         limits = None if plan is None else plan.limits
@@ -75,11 +76,11 @@ def _checks(capture: Capture, known: set[hcq.Buffer]) -> list[tuple[Checks, list
 
 
 class TinyJit(Generic[P, R]):
-    """Wrap a function of tensors so that from its third call on it is one launch.
+    """A function of tensors that runs as one launch from its third call on.
 
-    Call 1 runs the function, call 2 runs and captures it, later calls replay the captured launches with the
-    memory of their arguments: no Python of the function runs. The module's docstring lists what a replay
-    guarantees. A method may be wrapped: each instance has a capture of its own. With JIT=0 every call runs.
+    Call 1 runs the function. Call 2 runs and captures it. Later calls replay the captured launches on the
+    memory of their arguments, and run no Python code of the function. A wrapped method has one capture for
+    each instance. With JIT=0 every call runs the function.
 
         @TinyJit
         def step(x: Tensor, y: Tensor) -> Tensor:
@@ -88,12 +89,33 @@ class TinyJit(Generic[P, R]):
             optimiser.step()
             return loss
 
-    Arguments are tensors, nests of them, and other values; returned tensors are new memory that the caller
-    owns, except one that was given or assigned. `fn` is the function itself.
+    Arguments: tensors, containers of tensors, and other values, which must equal the captured ones. The
+    shapes, dtypes and device are those of the second call.
 
-    Raises `UsageError`: at the capture, for what a replay could not repeat (asking for a value, host data,
-    another device, a result or gradient kept outside that is not returned); at a replay, for arguments whose
-    shape, dtype, device or other values differ from the captured ones, and when the device was closed.
+    Results: tensors, containers of tensors, or None. A returned tensor is new memory that the caller owns,
+    except one that was given or assigned to.
+
+    State: outside tensors are used by their memory, so a replay sees their current values. `assign` inside
+    the function, as by an optimiser, stores in place at each replay; copy-on-write preserves aliased
+    contents. Random draws are new at each replay. The module lists all guarantees.
+
+    Order and waiting: a replay is submitted to the device's first compute queue, and the call returns while
+    the device works. Reading a result waits.
+
+    Ownership: the capture keeps the programs and outside memory that it uses until `reset` or the last
+    reference. `fn` is the function itself, `captured` the captured form.
+
+    Threads: captures and replays of one process run one at a time (`frontend.device.LOCK`).
+
+    Raises, besides what the function raises:
+    - `UsageError` at the capture, for what a replay could not repeat: reading a value, host data, another
+      device, a deep copy, a value returned that is no tensor, a replaced argument, a computed tensor or
+      gradient kept outside that is not returned, an argument that is also assigned to from outside.
+    - `UsageError` at a replay, for arguments whose shape, dtype, device, or other values differ from the
+      captured ones, for an outside tensor that was replaced, and for a closed device.
+    - `UsageIndexError` or `UsageZeroDivisionError` under `HCQ_VALIDATE=1`, for an invalid index or divisor.
+    - `OutOfMemoryError` when there is no memory for the results; `DeviceFault` after a fault. After
+      `OpenDevice.recover` the capture can be replayed.
     """
 
     def __init__(self, fn: Callable[P, R]) -> None:
@@ -103,14 +125,14 @@ class TinyJit(Generic[P, R]):
         self._names: dict[str, Any] = {}
         self._captured: Captured | None = None
         self._outside: list[weakref.ref[TensorBase]] = []
-        """Tensors that the first call used and did not make."""
+        """Tensors that the first call used and that existed before."""
         self._simple: list[Expr] | None = None
-        """The expressions of the arguments when all are plain tensors given by position."""
+        """The expressions of the arguments, if all are tensors given by position; else None."""
         self._bound: weakref.WeakKeyDictionary[object, TinyJit[Any, Any]] = weakref.WeakKeyDictionary()
         update_wrapper(self, fn)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Bind to an instance: each has a capture of its own."""
+        """Return the `TinyJit` of an instance; each has its own capture."""
         if instance is None:
             return self
         found = self._bound.get(instance)
@@ -120,18 +142,21 @@ class TinyJit(Generic[P, R]):
 
     @property
     def captured(self) -> Captured | None:
-        """The captured form, None before the second call."""
+        """The captured form; None before the second call."""
         return self._captured
 
     def reset(self) -> None:
-        """Drop the capture: the next call runs, the one after that is captured."""
+        """Drop the capture. The next call runs the function, the one after that captures it."""
         self.calls = 0
         self._captured = None
         self._simple = None
         self._outside = []
 
     def __call__(self, *args: P.args, **names: P.kwargs) -> R:
-        """Run, capture or replay the function; return what it returns. The device may still be at work."""
+        """Run, capture or replay the function; return its result. The device may still be working.
+
+        Raises as listed in the class.
+        """
         simple = self._simple
         if simple is not None and len(args) == len(simple) and not names and CAPTURE.now is None:
             captured: Any = self._captured
@@ -164,14 +189,14 @@ class TinyJit(Generic[P, R]):
         realize_many(tensors)
         if self._captured is None:
             with LOCK:
-                if self._captured is None:  # not by another thread, meanwhile
+                if self._captured is None:  # another thread may have captured it
                     return self._capture(shape, tensors)
         self._check(shape, tensors)
         given = [tensors[i].leaves[0].buffer for i in self._captured.inputs]
         return self._captured.run(tensors, given)
 
     def _first(self, args: tuple[Any, ...], names: dict[str, Any], tensors: list[Tensor]) -> Any:
-        """Run the function, and note which tensors from outside it uses."""
+        """Run the function, and record the outside tensors that it uses."""
         with LOCK:
             EPOCH[0] += 1
         with recorded_uses() as uses:
@@ -181,13 +206,13 @@ class TinyJit(Generic[P, R]):
         return result
 
     def _check(self, shape: Any, tensors: list[Tensor]) -> None:
-        """Refuse arguments unlike the captured ones, naming the first that differs."""
+        """Raise `UsageError` for arguments that differ from the captured ones, naming the first."""
         captured = self._captured
-        assert captured is not None  # the caller saw to it
+        assert captured is not None  # checked by the caller
         if shape != self._args:
             raise UsageError(
                 f"{self!r} was captured with arguments {self._args}, it was called with {shape}\n"
-                "hint: a tensor may change its value from call to call; for other numbers make another"
+                "hint: only values of tensors may change between calls; use another TinyJit for other numbers"
             )
         for i, (t, e) in enumerate(zip(tensors, captured.expect, strict=True)):
             if t.expr is not e:
@@ -199,7 +224,7 @@ class TinyJit(Generic[P, R]):
                 )
 
     def _capture(self, shape: Any, tensors: list[Tensor]) -> Any:
-        """Run the function on copies of its arguments, watching; keep what can be replayed."""
+        """Run the function on copies of its arguments and record it; make the captured form."""
         settle()
         for use in self._outside:
             t = use()
@@ -232,7 +257,7 @@ class TinyJit(Generic[P, R]):
         finally:
             CAPTURE.now = None
         captured = self._assembled(capture, stand_ins, results, nest)
-        captured.apart(tensors)
+        captured.check_arguments(tensors)
         for i in captured.assigned:
             tensors[i].assign(stand_ins[i]).realize()
         self._captured, self._args = captured, shape
@@ -253,7 +278,7 @@ class TinyJit(Generic[P, R]):
     def _results(
         self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor]
     ) -> list[tuple[Expr, hcq.Buffer] | Tensor | int]:
-        """Classify each returned tensor: an argument, a captured tensor, or new memory."""
+        """Classify each returned tensor as argument, captured tensor or new memory."""
         arguments = {t.leaves[0].buffer: i for i, t in enumerate(stand_ins)}
         found: list[tuple[Expr, hcq.Buffer] | Tensor | int] = []
         for i, t in enumerate(returned):
@@ -273,7 +298,7 @@ class TinyJit(Generic[P, R]):
     def _no_leftovers(
         self, capture: Capture, returned: list[Tensor], before: dict[int, TensorBase | None]
     ) -> None:
-        """Refuse what was kept outside and would not be computed anew."""
+        """Raise `UsageError` for tensors and gradients kept outside that a replay would not update."""
         for t in grad_state.wanting():
             grad = grad_state.grad_of(t)
             if grad is not None and grad is not before.get(id(t)):
@@ -298,7 +323,7 @@ class TinyJit(Generic[P, R]):
         results: list[tuple[Expr, hcq.Buffer] | Tensor | int],
         nest: Any,
     ) -> Captured:
-        """Make one executable of all launches."""
+        """Return the captured form, with one executable of all launches."""
         kernels = kernels_of(capture)
         arguments = [t.leaves[0].buffer for t in stand_ins]
         written = {k.memory[i] for k in kernels for i in k.stores}

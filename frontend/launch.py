@@ -1,7 +1,7 @@
-"""From scheduled kernels to one executable: places for temporaries, barriers between dependent kernels.
+"""Assembly of kernels into one executable: memory for temporaries, barriers between dependent kernels.
 
-A launch names memory by keys. Some keys are parameters, given anew at each replay; some are fixed
-buffers; all others are temporaries that live inside the launch.
+Memory is named by keys. Some keys are parameters, given at each replay; some are fixed buffers; all others
+are temporaries of the launch.
 
 Not here: which kernels (`plan`), arena offsets (`compiler.schedule.memory`), encoding and replay
 (`hcq.graph`).
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel, the memory it runs on by key, and how it is launched.
-
-    Without a program, a copy of `memory[1]` to `memory[0]`.
-    """
+    """One kernel launch, with its memory by key. Without a program it copies `memory[1]` to `memory[0]`."""
 
     program: hcq.Program | None
     groups: tuple[int, int, int]
@@ -34,18 +31,18 @@ class Kernel:
     memory: tuple[Hashable, ...]
     """A key for each pointer argument."""
     sizes: tuple[int, ...]
-    """Bytes that each must have."""
+    """Least number of bytes of each."""
     stores: tuple[int, ...]
-    """Which of them are written."""
+    """Indices of the arguments that are written."""
 
     def renamed(self, names: Mapping[Hashable, Hashable]) -> Kernel:
-        """Return the same kernel on other memory."""
+        """Return the launch with keys replaced by `names`."""
         memory = tuple([names.get(key, key) for key in self.memory])
         return Kernel(self.program, self.groups, self.threads, memory, self.sizes, self.stores)
 
 
 def _lives(kernels: Sequence[Kernel], known: set[Hashable]) -> dict[Hashable, tuple[int, int, int]]:
-    """Return (bytes, first use, last use) of every temporary."""
+    """Return (bytes, first kernel, last kernel) of every temporary."""
     lives: dict[Hashable, tuple[int, int, int]] = {}
     for i, kernel in enumerate(kernels):
         for key, size in zip(kernel.memory, kernel.sizes, strict=True):
@@ -56,7 +53,7 @@ def _lives(kernels: Sequence[Kernel], known: set[Hashable]) -> dict[Hashable, tu
 
 
 class _Hazards:
-    """What kernels since the last barrier read and wrote: whether the next one must wait for them."""
+    """The keys that kernels read and wrote since the last barrier, to find where a barrier is needed."""
 
     def __init__(self, places: Mapping[Hashable, tuple[int, int]]) -> None:
         self._places = places
@@ -64,7 +61,7 @@ class _Hazards:
         self._written: set[Any] = set()
 
     def needs_barrier(self, kernel: Kernel) -> bool:
-        """Note what a kernel touches; return whether a barrier must stand before it."""
+        """Add a kernel; return whether a barrier must precede it."""
         written = [kernel.memory[i] for i in kernel.stores]
         read = [key for i, key in enumerate(kernel.memory) if i not in kernel.stores]
         clash = any(self._overlaps(k, self._written) for k in kernel.memory) or any(
@@ -99,9 +96,10 @@ def assemble(
     *,
     label: str,
 ) -> hcq.Executable:
-    """Return the executable of some kernels.
+    """Return the executable of some kernels. It takes one buffer for each of `params`, (key, least bytes).
 
-    It takes one buffer of at least so many bytes for each of `params`.
+    `fixed` are the buffers of other keys; the remaining ones are temporaries. `label` names the executable in
+    errors and traces. Raises as `hcq.Graph.compile`.
     """
     from hcq.commands import Scope  # noqa: PLC0415 - nothing of the queue layer before the first launch
     from hcq.graph import Graph  # noqa: PLC0415 - the same

@@ -1,7 +1,7 @@
 """The list of tensor methods, for type checkers and editors. Inherited by `Tensor` alone.
 
 Each name refers to a function in `frontend.ops`, whose docstring is its contract; `functions.Functions` has
-the names of functions of numbers. A table filled in at import would hide the names from type checkers.
+the elementwise functions. They are assigned one by one so that type checkers see the names.
 
 Not here: operators (`operators`), properties and conversions (`tensor`).
 """
@@ -45,7 +45,7 @@ P = ParamSpec("P")
 
 
 class Maker(Generic[P]):
-    """A class method of a function that makes tensors: type checkers see the class that it is read from."""
+    """A class method whose result has the class that it is called on, also for type checkers."""
 
     def __init__(self, fn: Callable[Concatenate[type[Any], P], Any]) -> None:
         self.__func__ = fn

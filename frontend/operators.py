@@ -1,7 +1,7 @@
-"""What Python's operators mean on tensors.
+"""The Python operators of tensors.
 
-`a + b` is `a.add(b)`; `a += b` assigns that to `a`, whose memory stays where it is. Comparisons are
-elementwise, so tensors are equal as dictionary keys only to themselves. Inherited by `Tensor` alone.
+`a + b` is `a.add(b)`. `a += b` assigns the sum to `a` in place. Comparisons are elementwise, and hashing is
+by identity. Only `Tensor` inherits from this class.
 
 Not here: the methods behind the operators (`frontend.ops`, listed in `methods`).
 """
@@ -48,7 +48,7 @@ class Operators(TensorBase):
     __gt__ = comparison.gt
     __le__ = comparison.le
     __ge__ = comparison.ge
-    if TYPE_CHECKING:  # type checkers that take an alias for what `object` declares would see a bool
+    if TYPE_CHECKING:  # for an alias type checkers would use the bool result of `object`
 
         def __eq__(self, other: object) -> Self: ...  # type: ignore[override]  # elementwise
         def __ne__(self, other: object) -> Self: ...  # type: ignore[override]  # as above

@@ -1,12 +1,12 @@
-"""What the parameters of a method take, by their annotations: arguments are read here before a trace.
+"""Conversion and checks of method arguments, by the annotations of their parameters.
 
-A memoised method (`frontend.trace`) finds its result by its arguments. Only when it finds none are they read:
-lists and arrays where a tensor is wanted become one on the device of the first argument, NumPy's scalars
-become numbers, nests become tuples; what fits no annotation is a `UsageTypeError` that names the method, the
-parameter and what it takes. A call whose arguments are known pays nothing for it.
+A memoised method (`frontend.trace`) looks its result up by its arguments. Only if there is no result are the
+arguments converted: lists and arrays become tensors on the device of the first argument, NumPy scalars become
+numbers, lists of numbers become tuples. An argument that fits no annotation raises `UsageTypeError`, which
+names the method, the parameter and what it accepts. A call with known arguments costs nothing more.
 
-An annotation is a union of the names in `KINDS`; a name that is not there takes anything, and the method
-reads it itself (dtypes, devices).
+An annotation is a union of the names in `KINDS`. A parameter with another annotation accepts any value, which
+the method checks itself (dtypes, devices).
 
 Not here: names of arguments (`arg_aliases`), the lookup (`trace`).
 """
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 class _Refused:
-    """What a kind answers when a value is not of it."""
+    """The class of `NO`."""
 
 
 NO: Final = _Refused()
-"""The answer of a kind to a value that is not of it."""
+"""The result of `Kind.read` for a value that it does not accept."""
 _VARIADIC: Final = 0x04
 """The bit of a code object's flags for `*args`."""
 _EMPTY: Final = "inspect._empty"
 
 
 class Kind(NamedTuple):
-    """One name of an annotation: a text of what it accepts, and the function that reads a value."""
+    """One name of an annotation: the text of what it accepts, and the function that converts a value."""
 
     wanted: str
     read: Callable[[Any, Any], Any]
-    """From the value and the first argument to what stands for the value, or NO."""
+    """read(value, first argument) -> the converted value, or NO."""
 
 
 def _none(value: Any, _like: Any) -> Any:
@@ -46,7 +46,7 @@ def _none(value: Any, _like: Any) -> Any:
 
 
 def scalar_of(value: Any) -> Any:
-    """Return a Python number for a number of Python's or NumPy's; anything else as it is."""
+    """Return a NumPy scalar as a Python number, and any other value unchanged."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not hasattr(value, "expr"):
         return value.item()
     return value
@@ -93,7 +93,7 @@ def _sizes(value: Any, like: Any) -> Any:
 
 
 def _each(values: tuple[Any, ...] | list[Any], like: Any, kind: Callable[[Any, Any], Any]) -> Any:
-    """Return values as a tuple, each read; themselves when nothing is to change."""
+    """Return values as a tuple, each converted; the same tuple if nothing changes."""
     every = tuple([kind(v, like) for v in values])
     if any(v is NO for v in every):
         return NO
@@ -102,7 +102,7 @@ def _each(values: tuple[Any, ...] | list[Any], like: Any, kind: Callable[[Any, A
 
 
 def _nest(value: Any, like: Any) -> Any:
-    """Return a nest of whole numbers and None, lists as tuples."""
+    """Return nested sequences of whole numbers and None as tuples."""
     if isinstance(value, (tuple, list)):
         return _each(value, like, _nest)
     return None if value is None else _whole(value, like)
@@ -142,11 +142,11 @@ KINDS: Final[Mapping[str, Kind]] = {
     "Literal['none', 'tanh']": _choice("none", "tanh"),
     "Literal['trunc', 'floor']": _choice("trunc", "floor"),
 }
-"""What each name of an annotation takes."""
+"""Name in an annotation -> its kind."""
 
 
 def names_of(annotation: str) -> list[str]:
-    """Return the names that an annotation is a union of."""
+    """Return the names in the union of an annotation."""
     depth, found, start = 0, [], 0
     for i, c in enumerate(annotation):
         depth += (c == "[") - (c == "]")
@@ -157,11 +157,11 @@ def names_of(annotation: str) -> list[str]:
 
 
 def read(fn: Any, name: str, value: Any, like: Any) -> Any:
-    """Return what stands for an argument of a function; `UsageTypeError` when the parameter takes no such."""
+    """Return an argument converted by its annotation. Raises `UsageTypeError` if it does not fit."""
     names = names_of(fn.__annotations__.get(name, _EMPTY).replace('"', "'"))
     if any(n not in KINDS for n in names):
         return value
-    for n in sorted(names, key=_TENSORS.__contains__):  # a number stays one where the parameter takes both
+    for n in sorted(names, key=_TENSORS.__contains__):  # tensors last: a number stays a number
         found = KINDS[n].read(value, like)
         if found is not NO:
             return found
@@ -173,7 +173,7 @@ def read(fn: Any, name: str, value: Any, like: Any) -> Any:
 
 
 def flag(value: Any, what: str) -> bool:
-    """Return True or False, NumPy's too; `UsageTypeError` for anything else, as numbers and arrays."""
+    """Return a Python or NumPy bool as a Python bool; raise `UsageTypeError` for anything else."""
     found: bool | _Refused = _flag(value, None)
     if isinstance(found, _Refused):
         raise UsageTypeError(f"{what}: wanted True or False, saw {shown(value)}")
@@ -181,7 +181,7 @@ def flag(value: Any, what: str) -> bool:
 
 
 def number(value: Any, what: str) -> float:
-    """Return a Python number, of NumPy's scalars too; `UsageTypeError` for anything else, as flags."""
+    """Return a Python or NumPy number as a Python number; raise `UsageTypeError` for anything else."""
     found = scalar_of(value)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         raise UsageTypeError(f"{what}: wanted a number, saw {shown(value)}")
@@ -189,7 +189,7 @@ def number(value: Any, what: str) -> float:
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message: as it prints when that is short, else its class."""
+    """Return a value as text for a message: its `repr` if that is short, else its class."""
     text = repr(value)
     return text if len(text) < 60 and "\n" not in text else f"a value of type {type(value).__name__}"
 
@@ -197,9 +197,9 @@ def shown(value: Any) -> str:
 def fitted(
     fn: Any, args: tuple[Any, ...], names: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return arguments converted by the annotations of a function; None when they are so already.
+    """Return the arguments converted by the annotations of a function; None if none changes.
 
-    The first is a tensor and stays. Numbers of arguments are for the call itself to refuse.
+    The first argument, a tensor, is not converted. A wrong count of arguments is left to the call itself.
     """
     code = fn.__code__
     declared = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -1,7 +1,7 @@
-"""Plans: what a structure becomes once - schedule, kernels, one executable.
+"""Plans: the kernels and the executable of an expression structure, made once and cached.
 
-A plan of one expression hangs on it: realizing a tensor is a call of its expression's `run`. Several tensors
-are one plan too, found by their expressions and by which of their joint leaves each reads.
+The plan of one expression is stored as its `run`; realizing a tensor calls that. Several tensors that are
+realized together have a joint plan, found by their expressions and by the joint leaves that each reads.
 
 Not here: compiling a kernel (`compiler.compile`), the executable (`launch`).
 """
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
 
 
 class _CaptureOfThread(threading.local):
-    """The capture that each thread records, if any."""
+    """The capture that the current thread records."""
 
     now: Any = None
-    """The capture under way (`frontend.capture.Capture`), or None."""
+    """A `frontend.capture.Capture`, or None."""
 
 
 CAPTURE: Final = _CaptureOfThread()
-"""Per thread: launches of other threads are not recorded; they run when the capturing one releases `LOCK`."""
+"""For each thread, as launches of other threads are not recorded; they wait for `LOCK`."""
 _MANY: Final[dict[Any, Plan]] = {}
 """Plans of several outputs, by structure."""
 NODE_LIMIT: Final = 200_000
-"""Nodes of the compiler that are kept between plans, so that one finds the kernels of another."""
+"""The most compiler nodes kept between plans, so that a plan can reuse the kernels of another."""
 MOST_BYTES: Final = (1 << 63) - 1
-"""Of one tensor."""
+"""The most bytes of one tensor."""
 LARGE_BYTES: Final = 1 << 20
-"""From so many bytes on, an executable drops the buffers that it was bound to at once."""
+"""Bytes of parameters from which an executable drops its bindings after each replay."""
 
 OBJECTS: Final = 24 << 10
-"""Bytes of Python objects of one kernel's launch: plan, commands, patches, generated code, expressions.
+"""Bytes of Python objects of one kernel launch: plan, commands, patches, generated code, expressions.
 
-CPython 3.11, tracemalloc: 15 KiB of launch and plan, 9 KiB of expressions that no other plan shares.
+Measured by tracemalloc on CPython 3.11: 15 KiB for launch and plan, 9 KiB for unshared expressions.
 """
 _MEASURE: Final = 64
-"""Plans added between measurements of all: launches in flight together make more copies."""
+"""Number of plans added between measurements of all, as executables grow with launches in flight."""
 
 _BUFFER: Final = attrgetter("buffer")
 Part = tuple[Expr, tuple[int, ...]]
@@ -66,31 +66,32 @@ Part = tuple[Expr, tuple[int, ...]]
 
 @dataclass(slots=True)
 class Plan:
-    """The launch of one structure. Inputs are numbered by leaf, ("in", k); outputs ("out", n)."""
+    """The launch of one structure. Keys of memory are ("in", leaf number), ("out", n) and ("temp", n)."""
 
     device: OpenDevice
     kernels: tuple[Kernel, ...]
     inputs: tuple[int, ...]
-    """The leaves that the kernels touch, in the order that `replay` takes their buffers; outputs follow."""
+    """Numbers of the leaves that kernels access, in the order in which `replay` takes their buffers."""
     outputs: tuple[tuple[int, int], ...]
     """(output number, bytes) of every output that gets new memory."""
     stored: tuple[int, ...]
-    """Those that kernels write; the others have no elements."""
+    """Numbers of the outputs that kernels write; the others have no elements."""
     executable: hcq.Executable | None
-    """None when there is nothing to run."""
+    """None when no kernel runs."""
     large: bool = False
+    """Whether bindings are dropped after each replay; see `LARGE_BYTES`."""
     limits: Checks | None = None
-    """What must hold of indices and divisors, checked under validation."""
+    """Limits of indices and divisors, checked under validation; None: there are none."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it holds: prebuilt words, argument blocks, ring words of all copies; code; objects."""
+        """Bytes that the plan keeps: words and argument blocks of all replay slots, code, Python objects."""
         code = sum([len(k.program.image.code) for k in self.kernels if k.program is not None])
         launch = 0 if self.executable is None else self.executable.nbytes
         return 2 * code + launch + OBJECTS * len(self.kernels)  # code: the host's copy and the device's
 
     def replay(self, given: list[hcq.Buffer]) -> None:
-        """Launch on some buffers."""
+        """Launch on the buffers of inputs and outputs."""
         if self.executable is not None:
             self.executable.replay(given)
             if self.large:
@@ -100,25 +101,25 @@ class Plan:
 
 
 class Plans:
-    """Plans by age: the youngest are kept, as many as their bytes allow.
+    """The cached plans, ordered by age, with a limit on their bytes.
 
-    A plan counts with what it was measured to hold; plans that share memory each count it. Beyond
-    `Config.plan_bytes` the oldest are dropped; one that is needed again is made again and is young then. A
-    replay in flight or a captured function keeps a dropped plan. Changed only with `LOCK` of
-    `frontend.device` held.
+    A plan counts with its measured `nbytes`; memory shared by plans counts for each. Above
+    `Config.plan_bytes` the oldest plans are dropped; a dropped plan that is needed again is made again. A
+    replay in flight or a captured function keeps a dropped plan alive. The caller holds
+    `frontend.device.LOCK`.
     """
 
     def __init__(self) -> None:
         self._kept: dict[Any, tuple[Plan, Callable[[Any], None], int]] = {}
         self.nbytes = 0
-        """Of all plans, as last measured."""
+        """Bytes of all plans, as last measured."""
         self._added = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def add(self, key: Any, plan: Plan, drop: Callable[[Any], None]) -> None:
-        """Keep a plan, as the newest; `drop(key)` is called when it is evicted."""
+        """Add a plan as the newest; `drop(key)` is called when it is evicted."""
         self.remove(key)
         size = plan.nbytes
         self._kept[key] = plan, drop, size
@@ -134,13 +135,13 @@ class Plans:
             forget(oldest)
 
     def remove(self, key: Any) -> None:
-        """Count a plan no longer."""
+        """Remove a plan from the count, if it is there."""
         found = self._kept.pop(key, None)
         if found is not None:
             self.nbytes -= found[2]
 
     def drop(self, device: str) -> None:
-        """Drop all plans of a device."""
+        """Evict all plans of a device."""
         for key, (plan, forget, _) in list(self._kept.items()):
             if plan.device.name == device:
                 self.remove(key)
@@ -156,7 +157,7 @@ PLANS: Final = Plans()
 
 
 def plan_of(key: tuple[Any, ...], device: OpenDevice) -> Plan:
-    """Return the plan of several outputs: of each the expression, its joint leaves, and its home or -1."""
+    """Return the joint plan of a key: (expression, joint leaves, number of its home or -1) of each output."""
     plan = _MANY.get(key)
     if plan is None:
         parts = [(key[i], key[i + 1]) for i in range(0, len(key), 3)]
@@ -170,9 +171,10 @@ def _forget_many(key: tuple[Any, ...]) -> None:
 
 
 def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Plan:
-    """Schedule and compile some expressions over joint leaves.
+    """Schedule and compile expressions over joint leaves; return their plan.
 
-    `homes[i]` >= 0 is the leaf that output i is stored into.
+    `homes[i]` >= 0 is the number of the leaf that output i is stored into; -1: new memory. Raises
+    `UsageError` for a tensor beyond the address space, `CompileError`, and what `hcq.Device.load` raises.
     """
     from compiler.compile import compile_many  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
     from compiler.schedule.scheduler import schedule  # noqa: PLC0415 - as above
@@ -183,7 +185,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
                 f"{e.dtype.name}{list(e.shape)} would take {prod(e.shape) * e.dtype.itemsize} bytes: more "
                 "than any address space has\nhint: realize a part of it, or a reduction"
             )
-    trim_table(NODE_LIMIT)  # the graphs of earlier plans have served
+    trim_table(NODE_LIMIT)  # nodes of earlier plans are not needed
     outputs = uops(parts)
     for i, home in enumerate(homes):
         if home >= 0:
@@ -205,7 +207,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
 
 
 def _key(ref: BufRef) -> tuple[str, int]:
-    """Return what names a scheduled buffer in a plan."""
+    """Return the key of a scheduled buffer."""
     from compiler.schedule.item import OutRef, ParamRef  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
 
     if isinstance(ref, ParamRef):
@@ -244,15 +246,15 @@ def _planned(
 
 
 def _label(kernels: Sequence[Kernel]) -> str:
-    """Return what a trace calls a plan: its last kernel, and how many more there are."""
+    """Return the name of a plan in a trace: that of its last kernel, and the number of others."""
     name = "copy" if kernels[-1].program is None else kernels[-1].program.name
     return name if len(kernels) == 1 else f"{name} and {len(kernels) - 1} more"
 
 
 def aliased(e: Expr, *, stopped: bool = True) -> bool:
-    """Whether an expression is a leaf's memory itself, in another shape, and, if `stopped`, perhaps detached.
+    """Return whether an expression is the memory of a leaf, perhaps reshaped and, if `stopped`, detached.
 
-    A detached leaf cannot be realized as that leaf: gradients would find their way by it.
+    A detached leaf cannot be realized as that leaf, as gradients would flow through it.
     """
     while e.op is Ops.RESHAPE or (stopped and e.op is STOP):
         e = e.src[0]
@@ -260,7 +262,7 @@ def aliased(e: Expr, *, stopped: bool = True) -> bool:
 
 
 def build_run(e: Expr) -> Callable[[Leaves], Leaves]:
-    """Return the launch of one expression, and hang it on it."""
+    """Build the launch of one expression, store it as its `run`, and return it."""
     if aliased(e, stopped=False):
         e.run = _same_memory
         return e.run
@@ -283,16 +285,16 @@ def _checked(plan: Plan, run: Callable[[Leaves], Leaves], leaves: Leaves) -> Lea
 
 
 def verify(plan: Plan, leaves: Leaves) -> None:
-    """Check the indices and divisors of a plan over its joint leaves, where validation is on.
+    """Check the indices and divisors of a plan over its joint leaves, if validation is on.
 
-    It launches and waits, but counts for nothing, and no capture sees it.
+    The checks launch kernels and wait. They change no statistics, and are not captured.
     """
     if plan.limits is not None:
         verify_all([(plan.limits, leaves)])
 
 
 def verify_all(checks: Sequence[tuple[Checks, Leaves]]) -> None:
-    """Make checks, each over its leaves, where validation is on."""
+    """Perform checks, each over its leaves, if validation is on. Raises as `Checks.verify`."""
     if not config().validate:
         return
     now, counts = CAPTURE.now, (stats.kernels, stats.launches, stats.plans)
@@ -306,7 +308,7 @@ def verify_all(checks: Sequence[tuple[Checks, Leaves]]) -> None:
 
 
 def _value(e: Expr, leaves: Leaves) -> memoryview:
-    """Return the elements of an expression over real leaves."""
+    """Compute an expression over leaves; return its elements as bytes."""
     out = (e.run or build_run(e))(leaves)[0].buffer
     out.live()
     return memoryview(bytes(Device[e.device].read(out, prod(e.shape) * e.dtype.itemsize)))

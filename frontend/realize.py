@@ -1,13 +1,13 @@
 """Realization: computes pending tensors, one by the plan of its expression or a group by a joint plan.
 
 Assignment is copy-on-write. A tensor with a pending `assign` stores into the buffer that it had
-(`Rebound.home`). A leaf is one version of a buffer's contents: the tensors being realized get the leaf of the
-new version. If the leaf of the old version is still alive, some other tensor aliases those contents; they are
-copied to new memory first, which that leaf then refers to (`frontend.storage.keep`). References are not
-counted: one that is kept too long costs a copy, never a wrong value.
+(`Rebound.home`). A leaf is one version of the contents of a buffer. The tensors being realized get the leaf
+of the new version. If the leaf of the old version is still alive, another tensor aliases those contents: they
+are copied to new memory, to which that leaf then refers (`frontend.storage.preserve`). Reference counts are
+not read: a reference that is kept too long costs a copy, never a wrong value.
 
-Threads: building expressions takes no lock. Whatever makes plans, launches, differentiates or changes a
-tensor's value holds `LOCK`; a capture holds it throughout. Waiting for results is done without it.
+Threads: building expressions takes no lock. `LOCK` is held while plans are made, kernels launched, gradients
+computed, or values of tensors changed, and during a whole capture. Waiting for results does not hold it.
 
 Not here: making plans (`plan`), assigning (`assignment`), captured functions (`captured`).
 """
@@ -23,7 +23,7 @@ from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM
 from frontend.plan import CAPTURE, PLANS, Plan, build_run, plan_of, verify
 from frontend.refresh import refresh
-from frontend.storage import UNDERWAY, Home, Leaf, keep
+from frontend.storage import UNSUBMITTED, Home, Leaf, preserve
 from frontend.tensor_base import BORROWED, EPOCH, Rebound
 from frontend.trace import become
 from frontend.views import follow
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 
 PENDING: Final[dict[int, tuple[int, Any]]] = {}
-"""id of a tensor with a pending assign -> the thread that assigned, and a weak reference to the tensor."""
+"""id of a tensor with a pending assignment -> (assigning thread, weak reference to the tensor)."""
 
 
 def pending() -> list[TensorBase]:
-    """Return the tensors that are assigned but not computed yet; in a capture, those of its thread."""
+    """Return the tensors with a pending assignment; during a capture only those of its thread."""
     thread = 0 if CAPTURE.now is None else threading.get_ident()
     found = [ref() for by, ref in list(PENDING.values()) if not thread or by == thread]
     return [t for t in found if t is not None]
@@ -50,18 +50,18 @@ def pending() -> list[TensorBase]:
 
 # -- one tensor ----------------------------------------------------------------------------------------
 def realize_one(t: TensorBase) -> None:
-    """Compute a pending tensor: one lookup and one launch when its structure is known."""
+    """Compute a pending tensor. A known structure costs one lookup and one launch."""
     if t.expr.op is PARAM:
         return
     with LOCK:
         e = t.expr
-        if e.op is PARAM:  # another thread realized it meanwhile
+        if e.op is PARAM:  # another thread has realized it
             return
         if t.recipe.__class__ is Rebound and t.recipe.home is not None:
             realize_many((t,))
             return
         if t.epoch != EPOCH[0]:
-            check_concrete(t)  # a stand-in has epoch 0, which is never current
+            check_concrete(t)  # an abstract tensor has epoch 0, which is never current
             refresh(t)
             e = t.expr
             if e.op is PARAM:
@@ -70,7 +70,7 @@ def realize_one(t: TensorBase) -> None:
         if run is None:
             check_concrete(t)
             run = build_run(e)
-        old = t.leaves  # kept alive until both are set: freeing them may run other code in between
+        old = t.leaves  # kept until both are set, as freeing them may run other code
         t.leaves = new = run(old)
         t.expr = e.leaf
         if t.recipe.__class__ is Rebound:
@@ -85,7 +85,7 @@ def realize_one(t: TensorBase) -> None:
 
 
 def check_concrete(t: TensorBase) -> None:
-    """Raise `UsageError` for a stand-in, the argument of a method while it is traced: it has no value."""
+    """Raise `UsageError` for an abstract tensor, the argument of a traced method, which has no value."""
     if any(leaf.__class__ is not Leaf for leaf in t.leaves):
         raise UsageError(
             "a value was read inside a traced method or a gradient rule, whose result "
@@ -96,7 +96,7 @@ def check_concrete(t: TensorBase) -> None:
 
 # -- several tensors -----------------------------------------------------------------------------------
 def realize_many(tensors: Sequence[TensorBase]) -> None:
-    """Compute several pending tensors, with their assigns, in one launch a device."""
+    """Compute several pending tensors, and store pending assignments, in one launch for each device."""
     with LOCK:
         _realize_many(tensors)
 
@@ -138,12 +138,12 @@ def _realize_group(group: list[TensorBase], device: OpenDevice) -> None:
     if plan.limits is not None:
         verify(plan, tuple(index))
     memory = [owner.buffer for owner in index]
-    index.clear()  # a leaf kept alive here would count as an alias of the old contents
+    index.clear()  # a leaf referenced here would count as an alias of the old contents
     _launch(plan, group, memory)
 
 
 def _separate_homes(group: list[TensorBase], device: OpenDevice) -> None:
-    """Give a tensor a new buffer where its own holds, or now receives, another tensor's value."""
+    """Give a tensor a new buffer if its own contains, or will receive, the value of another tensor."""
     seen: set[Home] = set()
     for t in group:
         recipe = t.recipe
@@ -155,10 +155,10 @@ def _separate_homes(group: list[TensorBase], device: OpenDevice) -> None:
 
 
 def _launch(plan: Plan, group: list[TensorBase], memory: list[hcq.Buffer]) -> None:
-    """Run a plan of several outputs on the memory of its leaves and homes; give the tensors their new leaves.
+    """Launch a joint plan on the memory of its leaves and homes; give the tensors their new leaves.
 
-    The tensors get them before the launch is submitted. An old leaf that is still alive then belongs to a
-    tensor outside the group, and gets a copy of the old contents.
+    They get them before the submission. An old leaf that is still alive then belongs to a tensor outside the
+    group, and gets a copy of the old contents.
     """
     device = plan.device
     outs = {n: device.alloc(nbytes) for n, nbytes in plan.outputs}
@@ -171,18 +171,18 @@ def _launch(plan: Plan, group: list[TensorBase], memory: list[hcq.Buffer]) -> No
     try:
         swap.apply()
         for home, old in zip(swap.homes, swap.replaced, strict=True):
-            copied = keep(old, device)
+            copied = preserve(old, device)
             if copied is not None and home is not None and capture is not None:
                 capture.copied(copied, home.buffer)
         taken = ring.taken
         plan.replay([*[memory[i] for i in plan.inputs], *[outs[n] for n in plan.stored]])
     except BaseException as error:
-        # After an interrupt the launch may be submitted already: undone, it would be computed twice.
+        # After an interrupt the launch may be submitted already, and must not be undone.
         if isinstance(error, HcqError) or taken in {-1, ring.taken}:
             swap.undo(error)
         raise
     finally:
-        UNDERWAY.difference_update(swap.new)
+        UNSUBMITTED.difference_update(swap.new)
     if capture is not None:
         capture.record(plan, memory, list(outs.values()))
     used = False
@@ -200,13 +200,13 @@ def _launch(plan: Plan, group: list[TensorBase], memory: list[hcq.Buffer]) -> No
 
 
 class _Swap:
-    """The change of some tensors from pending to computed, which can be undone while the launch may fail."""
+    """The change of tensors from pending to computed, which is undone when the launch fails."""
 
     def __init__(self, group: list[TensorBase], outs: dict[int, hcq.Buffer]) -> None:
         self.group = group
         self.homes = [_home(t) for t in group]
         self.replaced = [None if home is None else home.current for home in self.homes]
-        """Weak references to the leaves whose contents are overwritten."""
+        """Weak references to the leaves whose contents are overwritten, or None."""
         self.new: list[Leaf] = []
         self._outs = outs
         written: dict[Leaf | None, Home] = {home.leaf(): home for home in self.homes if home is not None}
@@ -221,7 +221,7 @@ class _Swap:
         for i, (t, home) in enumerate(zip(self.group, self.homes, strict=True)):
             leaf = Leaf(self._outs[i]) if home is None else home.advance()
             self.new.append(leaf)
-            UNDERWAY.add(leaf)
+            UNSUBMITTED.add(leaf)
             become(t, t.expr.leaf, (leaf,))
             if t.recipe.__class__ is Rebound:
                 t.recipe = Rebound(None)
@@ -230,8 +230,8 @@ class _Swap:
             follow(t)
 
     def undo(self, error: BaseException) -> None:
-        """Restore the tensors; what other threads built from the new leaves meanwhile raises `UsageError`."""
-        reason = partial(UsageError, f"this was to be computed by a launch that failed: {error!r}")
+        """Restore the tensors. Tensors that other threads built from the new leaves raise `UsageError`."""
+        reason = partial(UsageError, f"the launch that computes this tensor failed: {error!r}")
         current: dict[Home, Leaf] = {}
         for home, before in zip(self.homes, self.replaced, strict=True):
             leaf = None if before is None else before()
@@ -256,7 +256,7 @@ class _Swap:
 
 
 def _drop_lost(name: str) -> None:
-    """Drop assignments to, and results computed from, memory that was lost to a fault."""
+    """Drop pending assignments that write or read memory that was lost to a fault."""
     for t in pending():
         home = _home(t)
         owners = (*t.leaves, *([] if home is None else [home]))
@@ -265,7 +265,7 @@ def _drop_lost(name: str) -> None:
 
 
 def _void_plans(name: str) -> None:
-    """Drop the plans of a closed device and its pending assignments."""
+    """Drop the plans and the pending assignments of a closed device."""
     for t in pending():
         if t.expr.device == name:
             PENDING.pop(id(t), None)

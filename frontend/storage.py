@@ -1,9 +1,9 @@
 """Realized memory: the leaf that stands for one buffer, and how host data gets in and out.
 
-A `Leaf` is one version of a buffer's contents, and what a tensor's leaf tuple holds. A write in place makes a
-new leaf for the same buffer, the next version; the leaf of the version before is given a copy of the old
-contents if anything still refers to it (`Home`, `frontend.realize`). So what a leaf stands for never changes,
-and a buffer that a captured function writes to is the same one for good.
+A `Leaf` is one version of the contents of a buffer; tensors hold tuples of leaves. A write in place makes a
+new leaf for the same buffer, the next version. If the leaf of the previous version is still referenced, it
+gets a copy of the old contents (`Home`, `frontend.realize`). The contents of a leaf therefore never change,
+and a captured function writes to the same buffer at each replay.
 
 Not here: device memory (`hcq.memory`), when a copy is made (`realize`).
 """
@@ -56,12 +56,12 @@ class Leaf:
     __slots__ = ("__weakref__", "buffer", "home", "known", "origin")
 
     known: tuple[int, int] | None
-    """The minimum and maximum of integers that came from the host; None when they are unknown."""
+    """The minimum and maximum of integers that were copied from the host; None: unknown."""
 
     home: Home | None
-    """The buffer as a target of assigns, made by the first one; None before, and for a copy."""
+    """The buffer as a target of assignments; None before the first one, and for a copy."""
     origin: Any
-    """What it was moved or computed from, an `Origin`; None when no gradient flows back."""
+    """The `Origin` that it was moved or computed from; None when no gradient flows back."""
 
     def __init__(self, buffer: hcq.Buffer) -> None:
         self.buffer = buffer
@@ -71,10 +71,10 @@ class Leaf:
 
 
 class Home:
-    """A buffer that assigns are stored in, and which version of its contents is the current one.
+    """A buffer that assignments are stored in, and the current version of its contents.
 
-    It refers weakly to the current leaf, whose contents are aliased exactly while it lives. A write is
-    `advance`, then `keep` of the version before, then the launch that stores.
+    It references the current leaf weakly: the contents are aliased as long as that leaf is alive. A write is
+    `advance`, then `preserve` for the previous version, then the launch that stores.
     """
 
     __slots__ = ("buffer", "current", "version")
@@ -82,15 +82,15 @@ class Home:
     def __init__(self, buffer: hcq.Buffer, leaf: Leaf | None = None) -> None:
         self.buffer = buffer
         self.version = 0
-        """How often the buffer was written in place; a claim on an older version is void."""
+        """Number of writes in place."""
         self.current: weakref.ref[Leaf] | None = None if leaf is None else weakref.ref(leaf)
 
     def leaf(self) -> Leaf | None:
-        """Return the leaf of the current contents, None when nothing refers to it."""
+        """Return the leaf of the current contents; None when nothing references it."""
         return None if self.current is None else self.current()
 
     def advance(self) -> Leaf:
-        """Return the leaf of the contents that are about to be written."""
+        """Return a new leaf, for the contents that are about to be written."""
         new = Leaf(self.buffer)
         new.home = self
         self.version += 1
@@ -99,17 +99,17 @@ class Home:
 
 
 def home_of(leaf: Leaf) -> Home:
-    """Return a leaf's buffer as a target of assigns."""
+    """Return the buffer of a leaf as a target of assignments."""
     if leaf.home is None:
         leaf.home = Home(leaf.buffer, leaf)
     return leaf.home
 
 
-def keep(before: weakref.ref[Leaf] | None, device: OpenDevice) -> hcq.Buffer | None:
-    """Copy-on-write: copy the contents of a buffer that is about to be written while tensors alias them.
+def preserve(before: weakref.ref[Leaf] | None, device: OpenDevice) -> hcq.Buffer | None:
+    """Copy-on-write: copy contents that are about to be overwritten, if tensors alias them.
 
-    `before` is the version that is overwritten; the caller keeps no reference to it. Return the buffer with
-    the copy, None when nothing refers to that version.
+    `before` references the leaf of that version, of which the caller holds no strong reference. Return the
+    buffer with the copy; None when the leaf is not referenced.
     """
     leaf = None if before is None else before()
     if leaf is None:
@@ -119,38 +119,38 @@ def keep(before: weakref.ref[Leaf] | None, device: OpenDevice) -> hcq.Buffer | N
     return leaf.buffer
 
 
-UNDERWAY: Final[set[Leaf]] = set()
-"""Leaves that tensors already have while the launch that writes them is being submitted, under `LOCK`."""
+UNSUBMITTED: Final[set[Leaf]] = set()
+"""Leaves of tensors whose launch is not submitted yet; changed under `LOCK`."""
 
 
 NUMBERS: Final = count()
-"""Of origins."""
+"""Gives each `Origin` its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a leaf came from, kept so that gradients flow back to it.
+    """The part that a leaf was made from, kept so that gradients flow back to it.
 
-    A part on another device, from which it was moved; or, `looked`, the part whose value was read.
+    It is a part on another device, from which the leaf was moved, or (`read`) a part whose value was read.
     """
 
     number: int
-    """Grows: what a leaf came from has only leaves with lesser numbers."""
+    """Increases: the leaves of an origin have only origins with smaller numbers."""
     there: Expr
     """The leaf's own expression."""
     expr: Expr
     leaves: Leaves
-    looked: bool = False
+    read: bool = False
     spent: bool = False
-    """Backward has run: `leaves` are gone, and a gradient that would flow there is refused."""
+    """Backward has run: `leaves` were released, and a gradient that would flow there raises an error."""
 
     def after(self) -> Origin:
-        """Return what is left of it when backward has run."""
+        """Return the origin as it is after backward, without leaves."""
         return replace(self, expr=self.there, leaves=(), spent=True)
 
 
 def behind(leaves: Iterable[Leaf]) -> list[Leaf]:
-    """Return every leaf with an origin among some leaves and what they came from, oldest first."""
+    """Return all leaves with an origin among these leaves and those of their origins, oldest first."""
     found: set[Leaf] = set()
     stack = list(leaves)
     while stack:
@@ -168,9 +168,10 @@ def stored(
     device: str,
     known: tuple[int, int] | None = None,
 ) -> Part:
-    """Return the part of a realized tensor that holds a copy of `data`: row-major elements.
+    """Return the part of a realized tensor with a copy of `data`, its elements in row-major order.
 
-    `known` is its minimum and maximum, for integers where the caller has them.
+    `known` is the minimum and maximum of integers, if the caller has them. Raises `UsageError` when the
+    number of bytes does not match the shape.
     """
     if len(data) != prod(shape) * dtype.itemsize:
         raise UsageError(f"{len(data)} bytes are not {prod(shape)} elements of {dtype.name}")
@@ -187,11 +188,11 @@ def allocated(shape: tuple[int, ...], dtype: DType, device: str) -> Part:
 
 
 def bytes_of(t: TensorBase) -> memoryview:
-    """Return the elements of a realized tensor, row-major, to be copied at once."""
+    """Wait for a realized tensor; return its elements in row-major order, to be copied immediately."""
     e = t.expr
     leaf = t.leaves[0]
-    if leaf in UNDERWAY:
-        with LOCK:  # until the launch that writes it is submitted
+    if leaf in UNSUBMITTED:
+        with LOCK:  # wait until its launch is submitted
             pass
     buffer = leaf.buffer
     buffer.live()
@@ -204,7 +205,10 @@ _INT32: Final = range(dtypes.int32.min, dtypes.int32.max + 1)
 
 
 def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
-    """Return the numbers of a nest of lists, and its shape; a ragged nest is refused."""
+    """Return the numbers of nested lists, and their shape.
+
+    Raises `UsageError` for lists of unequal length.
+    """
     shape: list[int] = []
     level = [data]
     while level and isinstance(level[0], (list, tuple, range)):
@@ -220,7 +224,7 @@ def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
 
 
 def _plain(x: Any) -> Any:
-    """Return a number in a class of Python's own: NumPy's scalars are numbers too."""
+    """Return a number, also a NumPy scalar, as an exact bool, int or float. Raises `UsageError`."""
     if type(x) in _PLAIN:
         return x
     if isinstance(x, float):
@@ -237,9 +241,9 @@ def _plain(x: Any) -> Any:
 
 
 def dtype_of(numbers: list[Any]) -> DType:
-    """Return the dtype that a list of numbers takes.
+    """Return the dtype of a list of numbers.
 
-    Float32 when one is a float, else int32 or int64, bool when all are.
+    It is float32 if one is a float, bool if all are bools, else int32, or int64 where needed.
     """
     kinds = set(map(type, numbers))
     if float in kinds or not numbers:
@@ -250,7 +254,7 @@ def dtype_of(numbers: list[Any]) -> DType:
 
 
 def pack(numbers: list[Any], dtype: DType) -> bytes:
-    """Return Python numbers as elements; those that do not fit are refused."""
+    """Return Python numbers as packed elements. Raises `UsageError` for one that does not fit."""
     try:
         if dtype is dtypes.bfloat16:
             from compiler.ir.uop import round_to  # noqa: PLC0415 - for one dtype only
@@ -269,7 +273,7 @@ def pack(numbers: list[Any], dtype: DType) -> bytes:
 
 
 def unpack(data: bytes | memoryview, dtype: DType) -> list[Any]:
-    """Return elements as Python numbers."""
+    """Return packed elements as Python numbers."""
     if dtype is dtypes.bfloat16:
         data = bytes(data)
         return list(
@@ -281,7 +285,7 @@ def unpack(data: bytes | memoryview, dtype: DType) -> list[Any]:
 
 
 def nested(numbers: list[Any], shape: tuple[int, ...]) -> Any:
-    """Return numbers as a nest of lists of a shape; a plain number for shape ()."""
+    """Return numbers as nested lists of a shape; a plain number for shape ()."""
     if not shape:
         return numbers[0]
     if 0 in shape:
@@ -293,7 +297,7 @@ def nested(numbers: list[Any], shape: tuple[int, ...]) -> Any:
 
 # -- NumPy arrays --------------------------------------------------------------------------------------
 def from_numpy(data: Any) -> tuple[memoryview, tuple[int, ...], DType]:
-    """Return an array as elements, shape and dtype; kinds that no dtype matches are refused."""
+    """Return the elements, shape and dtype of an array. Raises `UsageError` for a kind without a dtype."""
     name = data.dtype.name
     if name not in CODES:
         raise UsageError(f"no dtype matches the array's {name}; convert it, as with .astype('float32')")

@@ -1,14 +1,14 @@
 """The tensor: an expression and the realized leaves that it is over.
 
-Lazy: nothing runs before `realize`, `numpy`, `item`, ... What was computed from a tensor never sees it
-change; only `assign` and what is built on it (in-place operators, `x[...] = y`, optimisers) give a tensor a
-new value, stored in the same memory (`frontend.assignment`), and with it the tensors that share elements with
-it: what it is a view of and the views of that (`frontend.views`). Here is what a tensor is and how its value
-is had; methods live in `frontend.ops`, by what they do: `frontend.methods` names them, `frontend.operators`
-the operators.
+Tensors are lazy: nothing is computed before `realize`, `numpy`, `item`, ... Only `assign`, and the operations
+built on it (in-place operators, `x[...] = y`, optimisers), change the value of a tensor. The new value is
+stored in the same memory (`frontend.assignment`), and also changes the tensors that share elements with it
+(`frontend.views`). Tensors that were computed from the old value keep it. This module defines what a tensor
+is, how it is computed and read; its other methods are in `frontend.ops`, named in `frontend.methods`, and its
+operators in `frontend.operators`.
 
-Dtypes: `a + b` promotes by `compiler.dtype.promote`; a Python number takes the dtype of the tensor
-beside it, unless it is a float and the tensor is not (then float32). Shapes broadcast aligned at the end.
+Dtypes: `a + b` promotes by `compiler.dtype.promote`. A Python number takes the dtype of the tensor; a float
+beside an integer tensor makes the result float32. Shapes broadcast, aligned at the last axis.
 
 Next: `expr`, `trace` and `realize`, in this order.
 """
@@ -20,12 +20,12 @@ import math
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from frontend import assignment, copies, transfer
-from frontend.arg_aliases import spelled
+from frontend.arg_aliases import accepts_aliases
 from frontend.autograd import engine
 from frontend.autograd import state as grad_state
 from frontend.device import Device
 from frontend.expr import PARAM, leaf_expr
-from frontend.history import look
+from frontend.history import realize_for_reading
 from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
@@ -71,14 +71,15 @@ class Tensor(Methods, Operators):
     ) -> None:
         """Make a tensor of a number, nested lists, a range, bytes (uint8), an array, or another tensor.
 
-        A number is a constant; other data is copied to the device now, and may change afterwards. Without
-        `dtype`: the array's own; float32 for floats, int32 for integers and bool for bools in Python data.
-        `device` is a name such as "cpu" or "nv:0", the default device without it.
+        A number becomes a constant. Other data is copied to the device by this call, and may change
+        afterwards. `dtype` None: that of the array; for Python data float32 for floats, int32 (int64 where
+        needed) for integers, bool for bools. `device` is a name such as "cpu" or "nv:0"; None: the default.
 
             Tensor([[1.0, 2.0], [3.0, 4.0]])                    # float32, shape (2, 2)
             Tensor(numpy_array, device="cpu", requires_grad=True)
 
-        Raises `UsageError` for lists of unequal length and for what holds no numbers.
+        Raises `UsageError` for lists of unequal length, data without numbers and an unknown device;
+        `OutOfMemoryError` when the device has no memory for the data.
         """
         wanted = arguments.element_type(dtype)
         self.recipe = None
@@ -102,7 +103,10 @@ class Tensor(Methods, Operators):
 
     # -- making -----------------------------------------------------------------------------------------
     def operand(self, value: Any) -> Any:
-        """Return what stands for a value beside this tensor: a tensor on its device, or a Python number."""
+        """Return a value as the other operand of this tensor: a tensor on its device, or a Python number.
+
+        Raises `UsageTypeError` for a value that is neither.
+        """
         if value.__class__ is self.__class__ or isinstance(value, (bool, int, float)):
             return value
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not hasattr(value, "expr"):
@@ -114,13 +118,13 @@ class Tensor(Methods, Operators):
         raise UsageTypeError(f"wanted a tensor, a number, lists or an array, saw {type(value).__name__}")
 
     def parameter(self, value: float) -> Tensor:
-        """Return a number in a one-element buffer: it may change without another kernel."""
+        """Return a number as a tensor of shape () in memory, so that other numbers use the same kernel."""
         dtype = arguments.number_dtype(value, self.expr.dtype)
         opened = Device[self.expr.device]
         leaf = Leaf(opened.write_small(pack([value], dtype).ljust(16, b"\0")))
         return self.of_part((leaf_expr((), dtype, opened.name), (leaf,)))
 
-    # -- what it is -------------------------------------------------------------------------------------
+    # -- properties -------------------------------------------------------------------------------------
     @property
     def shape(self) -> tuple[int, ...]:
         """The size of each axis."""
@@ -148,7 +152,7 @@ class Tensor(Methods, Operators):
 
     @property
     def is_realized(self) -> bool:
-        """Whether the value is computed, or being computed, in a buffer."""
+        """Whether the value is in memory, or being computed by submitted work."""
         return self.expr.op is PARAM
 
     def numel(self) -> int:
@@ -159,7 +163,7 @@ class Tensor(Methods, Operators):
         """Return the bytes that the elements take."""
         return math.prod(self.expr.shape) * self.expr.dtype.itemsize
 
-    @spelled
+    @accepts_aliases
     def size(self, axis: int | None = None) -> Any:
         """Return the shape, or the size of one axis."""
         return (
@@ -174,20 +178,32 @@ class Tensor(Methods, Operators):
 
     # -- computing --------------------------------------------------------------------------------------
     def realize(self, *others: Tensor) -> Self:
-        """Compute the value, and those of others in the same launch; return self.
+        """Compute the value, and those of `others` in the same launch; return self.
 
-        Submits the kernels and returns: the device may still be at work, and what reads the value (`numpy`,
-        `item`, ...) waits. Realized tensors have memory of their own and drop what they were computed from,
-        also for gradients: call `backward` first. Of a realized tensor it does nothing.
+        Waiting: the call compiles if needed, submits the kernels and returns. The device may still be
+        working; reading a value (`numpy`, `item`, ...) waits for it.
+
+        Effects: a realized tensor has its value in memory, and no longer references the tensors that it was
+        computed from. Its history for gradients ends here: call `backward` first. A tensor that is realized
+        already does not change. A pending assignment is stored in the memory that the tensor has;
+        copy-on-write: other tensors that alias the old contents get a copy first.
+
+        Order: launches of one device run in the order of the calls. Tensors of several devices are computed
+        in one launch for each.
+
+        Threads: any thread may call it; one thread at a time submits (`frontend.device.LOCK`).
+
+        Raises, and then leaves the tensors pending:
+        - `UsageTypeError` for an argument that is no tensor.
+        - `UsageError` for memory of a closed device, inside a traced method, and for a tensor beyond the
+          address space; with validation for a hazard.
+        - `UsageIndexError`, `UsageZeroDivisionError` under `HCQ_VALIDATE=1` for an invalid index or divisor.
+        - `CompileError` when a kernel cannot be compiled; `OutOfMemoryError` when the device has no memory.
+        - `DeviceFault` when the device has faulted before. A fault of this work is raised by the first call
+          that waits for it.
 
             a, b = x + y, x * y
-            a.realize(b)              # one launch, x and y are read once
-
-        A pending `assign` is stored in the buffer that the tensor had. Copy-on-write: tensors that alias its
-        old contents get a copy first.
-
-        Raises `UsageTypeError` for what is no tensor (nothing is computed), `OutOfMemoryError` when the
-        device has no memory for the results. Faults of the device are raised by whatever waits for the value.
+            a.realize(b)              # one launch; x and y are read once
         """
         if others:
             for t in others:
@@ -198,10 +214,10 @@ class Tensor(Methods, Operators):
         return self
 
     def data(self) -> bytes:
-        """Return the elements as bytes, row-major and little-endian, once the device has computed them.
+        """Return a copy of the elements as bytes, in row-major order and little-endian.
 
-        Realizes what is pending, and waits. The bytes are a copy. Raises `UsageError` inside a captured
-        function, `hcq.errors.DeviceFault` or `SignalTimeout` when the device failed.
+        Computes a pending tensor, and waits for the device. Raises `UsageError` inside a captured function,
+        `DeviceFault` when the device has faulted, and what `realize` raises.
         """
         return bytes(self._elements())
 
@@ -212,36 +228,36 @@ class Tensor(Methods, Operators):
                 "hint: return the tensor and read it outside"
             )
         if self.recipe.__class__ is Rebound or not aliased(self.expr):
-            look(self)
+            realize_for_reading(self)
         else:
             check_concrete(self)
         return bytes_of(self)
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """Return the value as a NumPy array of its own, of the same shape and dtype; float32 of a bfloat16.
+        """Return a copy of the value as a NumPy array of the same shape and dtype; bfloat16 as float32.
 
-        Waits and raises as `data` does.
+        Waits and raises as `data`.
         """
         return to_numpy(self._elements(), self.expr.shape, self.expr.dtype)
 
     def tolist(self) -> Any:
-        """Return the value as nested lists of Python numbers; a number for shape ().
+        """Return the value as nested lists of Python numbers; for shape () as a number.
 
-        Waits and raises as `data` does.
+        Waits and raises as `data`.
         """
         return nested(unpack(self._elements(), self.expr.dtype), self.expr.shape)
 
     def item(self) -> Any:
         """Return the only element as a Python number: bool, int or float.
 
-        Waits and raises as `data` does, and `UsageError` when there is not exactly one element.
+        Waits and raises as `data`; also `UsageError` for a tensor that has not exactly one element.
         """
         if math.prod(self.expr.shape) != 1:
             raise UsageError(f"item() needs exactly one element, the shape is {self.expr.shape}")
         return unpack(self._elements(), self.expr.dtype)[0]
 
     def clone(self) -> Tensor:
-        """Return the same value in a buffer of its own, once realized; gradients flow through."""
+        """Return a tensor of the same value in memory of its own; gradients flow through."""
         return movement.contiguous(self)
 
     to = transfer.to
@@ -251,7 +267,7 @@ class Tensor(Methods, Operators):
     # -- gradients --------------------------------------------------------------------------------------
     @property
     def requires_grad(self) -> bool | None:
-        """Whether `backward` gives this tensor a gradient; None is undecided: optimisers make it True."""
+        """Whether `backward` gives this tensor a gradient. None: undecided; an optimiser sets it to True."""
         try:
             return self.state.wanted
         except AttributeError:
@@ -268,7 +284,7 @@ class Tensor(Methods, Operators):
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that `backward` added up, or None. An optimiser's step drops it."""
+        """The gradient that `backward` accumulated, or None. The step of an optimiser removes it."""
         return cast("Tensor | None", grad_state.grad_of(self))
 
     @grad.setter
@@ -291,7 +307,10 @@ class Tensor(Methods, Operators):
     @classmethod
     @contextlib.contextmanager
     def train(cls, mode: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002 - the field's signature
-        """Train inside a `with` block: dropout drops, batch norms use the batch's statistics."""
+        """Set the training mode inside a `with` block: dropout is active, batch norms use batch statistics.
+
+        Raises `UsageTypeError` for a `mode` that is no bool. The mode holds for the whole process.
+        """
         before = Tensor.training
         Tensor.training = flag(mode, "train, mode")
         try:
@@ -299,7 +318,7 @@ class Tensor(Methods, Operators):
         finally:
             Tensor.training = before
 
-    # -- as Python sees it ------------------------------------------------------------------------------
+    # -- Python protocols --------------------------------------------------------------------------------
     def __len__(self) -> Any:
         if not self.expr.shape:
             raise UsageTypeError("a tensor of shape () has no length; item() gives its number")
@@ -311,10 +330,10 @@ class Tensor(Methods, Operators):
         return iter([indexing.getitem(self, i) for i in range(self.expr.shape[0])])
 
     def __contains__(self, value: object) -> Any:
-        raise UsageError("`in` would have to compute; use (tensor == value).any().item()")
+        raise UsageError("`in` is not supported, as it would compute; use (tensor == value).any().item()")
 
     def __bool__(self) -> Any:
-        raise UsageError(f"the truth of {self!r} would have to be computed; use .item(), .any() or .all()")
+        raise UsageError(f"{self!r} has no truth value before it is computed; use .item(), .any() or .all()")
 
     def __float__(self) -> Any:
         return float(self.item())

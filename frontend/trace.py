@@ -1,24 +1,24 @@
-"""How a tensor method becomes one dictionary lookup.
+"""Memoised tensor methods: a call with a known structure of arguments is one dictionary lookup.
 
-A method is traced once for each structure of its arguments: their expressions, which of their leaves
-coincide, and the other arguments. Traced means: called on *abstract* tensors, whose leaves are plain
-numbers. What comes back, an expression and an order of leaves, is kept; from then on the method is a
-lookup. Traces nest, so `softmax` is one lookup and so is the `exp` inside it.
+A method is *traced* once for each structure of its arguments: their expressions, which of their leaves
+coincide, and the values of the other arguments. It is called on *abstract* tensors, whose leaves are
+integers. The result, an expression and an order of leaves, is stored; later calls look it up. Traces nest:
+`softmax` is one lookup, and so is the `exp` inside it.
 
-`method` wraps functions of one tensor and other arguments, `operator` those of two tensors (or a tensor
-and a number), `composite` any mixture. They keep the *recipe* of each result, the function and its
-arguments: when a tensor that others were built from is realized, those others are rebuilt from their
+`method` wraps functions of one tensor and other arguments, `operator` functions of two tensors or of a tensor
+and a number, `composite` all others. They store the *recipe* of each result, the function and its arguments.
+When a tensor that others were built from is realized, those others are rebuilt from their
 recipes at their own realize (`frontend.refresh`).
 
-Numbers: a constant is part of the structure. A number that keeps changing at one place (an operator on
-one structure, outside traces) would make a structure, and a kernel, per value; from the fifth value on it
-is passed in a one-element buffer instead.
+Numbers: a constant is part of the structure. A number that changes from call to call at one place (an
+operator on one structure, outside traces) would need a kernel for each value; from the fifth value on it is
+passed in a one-element buffer instead.
 
-Threads: a tensor's expression and leaves belong together, and another thread may realize it at any call.
-So whatever reads both reads them in one go, no call in between (Python changes threads at calls and at the
-ends of loops only); whatever gives a tensor others does it with `become`, or as carefully.
+Threads: the expression and the leaves of a tensor belong together, and another thread may realize the tensor
+at any call. Code therefore reads both without a call in between (CPython switches threads only at calls and
+at the ends of loops), and sets both with `become` or with the same care.
 
-Not here: the expressions (`expr`), reading of arguments (`parameters`), computing values (`realize`).
+Not here: the expressions (`expr`), conversion of arguments (`parameters`), computing values (`realize`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from __future__ import annotations
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
 
-from frontend.arg_aliases import SAME, spelled_out
+from frontend.arg_aliases import ALIASES, without_aliases
 from frontend.expr import TABLE, Expr, Leaves, Part, join, merge
 from frontend.parameters import fitted
 from frontend.tensor_base import EPOCH, T, TensorBase
@@ -40,11 +40,11 @@ P = ParamSpec("P")
 _new = object.__new__
 
 CONSTANT_LIMIT: Final = 4
-"""Values of a number at one place that become part of the structure."""
+"""The most values of a number at one place that become part of the structure."""
 PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
 """Numbers that always become part of the structure."""
 _depth: Final = [0]
-"""How many traces are under way: inside one, every number is part of the structure."""
+"""One number: the nesting depth of traces, inside which every number is part of the structure."""
 
 
 def make(like: T, part: Part) -> T:
@@ -59,7 +59,7 @@ def make(like: T, part: Part) -> T:
 
 def become(t: TensorBase, expr: Expr, leaves: Leaves) -> None:
     """Give a tensor another expression and other leaves; other threads see both or neither."""
-    before = t.expr, t.leaves  # kept until both are set: letting go of them may run code
+    before = t.expr, t.leaves  # kept until both are set, as freeing them may run other code
     try:
         t.expr = expr
         t.leaves = leaves
@@ -70,22 +70,19 @@ def become(t: TensorBase, expr: Expr, leaves: Leaves) -> None:
 
 
 def same(x: T) -> T:
-    """Return x: the recipe of a tensor that has the value, and the memory, of another."""
+    """Return x: the recipe of a tensor with the value and the memory of x."""
     return x
 
 
 def apply(op: str, arg: Any, *sources: T) -> T:
-    """Return the primitive `op` of tensors whose shapes and dtypes already agree.
-
-    For use inside traced methods.
-    """
+    """Return the primitive `op` of tensors whose shapes and dtypes agree. For use inside traced methods."""
     for s in sources:
         s.used = True
     return make(sources[0], join(op, arg, *[(s.expr, s.leaves) for s in sources]))
 
 
 def abstract(like: T, expr: Expr, leaves: Leaves) -> T:
-    """Return a tensor for use inside a trace: of no epoch, its leaves are numbers."""
+    """Return an abstract tensor, for use inside a trace: its leaves are integers, its epoch is 0."""
     t = _new(like.__class__)
     t.expr = expr
     t.leaves = leaves
@@ -105,10 +102,7 @@ def traced(fn: Callable[..., Any], *args: Any, **names: Any) -> Any:
 
 
 def _static(value: Any) -> Any:
-    """Return what stands for a static argument in a key.
-
-    1, 1.0 and True are different, so are 0.0 and -0.0.
-    """
+    """Return the key of an argument that is no tensor. It distinguishes 1, 1.0 and True, and 0.0 and -0.0."""
     cls = value.__class__
     if cls is float or cls is bool or cls is complex:
         return (cls, repr(value))
@@ -116,7 +110,7 @@ def _static(value: Any) -> Any:
 
 
 def _finish(result: TensorBase, leaves: Leaves, key: Any) -> tuple[Expr, Leaves]:
-    """Return a traced result over the real leaves, and keep it for the next time."""
+    """Return a traced result over the real leaves, and store it under `key`."""
     order = result.leaves
     if order == tuple(range(len(leaves))):
         if key is not None:
@@ -140,16 +134,16 @@ def _result(like: T, expr: Expr, leaves: Leaves, recipe: tuple[Any, ...], epoch:
 def method(
     fn: Callable[Concatenate[T, P], T], shared: Callable[..., None] | None = None
 ) -> Callable[Concatenate[T, P], T]:
-    """Memoise a method of one tensor; the other arguments are static and hashable.
+    """Memoise a method of one tensor and other arguments.
 
-    Outside traces, `shared(tensor, result, call, args, names)` is called with each result, if given.
+    Outside traces `shared(tensor, result, call, args, names)`, if given, is called with each result.
     """
     raw = cast("Any", fn)
 
     @wraps(fn)
     def call(x: T, *args: Any, **names: Any) -> T:
-        if names and not SAME.keys().isdisjoint(names):
-            every, names = spelled_out(raw, (x, *args), names)
+        if names and not ALIASES.keys().isdisjoint(names):
+            every, names = without_aliases(raw, (x, *args), names)
             args = every[1:]
         e = x.expr
         leaves = x.leaves
@@ -160,7 +154,7 @@ def method(
         )
         try:
             found = TABLE.get(key)
-        except TypeError:  # an argument cannot be hashed, as lists cannot
+        except TypeError:  # an argument is not hashable, such as a list
             found = None
         if found is None:
             given = fitted(raw, (x, *args), names)
@@ -243,7 +237,7 @@ def _trace_pair(  # noqa: PLR0917 - internal
 
 
 def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
-    """The second operand is no tensor: a number that joins the key, or anything that makes a tensor."""
+    """Apply an operator to a tensor and a value that is no tensor: a number, or data for a tensor."""
     cls = value.__class__
     if cls is not int and cls is not float and cls is not bool:
         value = a.operand(value)
@@ -269,12 +263,12 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
 
 
 def varies(fn: Any, e: Expr, value: float) -> bool:
-    """Count a new number at one place; return whether it changes too often to be part of the structure."""
+    """Count a new number at one place; return whether there are too many to be part of structures."""
     if _depth[0] or value in PLAIN or value != value:  # noqa: PLR0124 - NaN has one structure
         return False
     if e.dtype.is_int and isinstance(value, int) and not e.dtype.min <= value <= e.dtype.max:
         return False
-    site = (varies, fn, e)  # dropped with the structures: it keeps its expression alive
+    site = (varies, fn, e)  # in the table of structures, as the key keeps its expression alive
     count: int = TABLE.get(site, 0)
     if count >= CONSTANT_LIMIT:
         return True
@@ -283,13 +277,13 @@ def varies(fn: Any, e: Expr, value: float) -> bool:
 
 
 def composite(fn: Callable[P, T]) -> Callable[P, T]:
-    """Memoise a function of several tensors and other arguments; the first argument is a tensor."""
+    """Memoise a function of several tensors and other arguments, of which the first is a tensor."""
     raw = cast("Any", fn)
 
     @wraps(fn)
     def call(*args: Any, **names: Any) -> Any:
-        if names and not SAME.keys().isdisjoint(names):
-            args, names = spelled_out(raw, args, names)
+        if names and not ALIASES.keys().isdisjoint(names):
+            args, names = without_aliases(raw, args, names)
         first = args[0]
         cls = first.__class__
         if names and any(a.__class__ is cls for a in names.values()):
@@ -313,7 +307,7 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
         name = tuple(key)
         try:
             found = TABLE.get(name)
-        except TypeError:  # an argument cannot be hashed, as lists and arrays cannot
+        except TypeError:  # an argument is not hashable, such as a list or an array
             found = None
         if found is None:
             given = fitted(raw, args, names)
@@ -334,7 +328,7 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
 def _by_position(
     fn: Any, args: tuple[Any, ...], names: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments given by name as positional ones, as far as the function takes them so."""
+    """Return the arguments with named ones moved to their positions where the function allows that."""
     from inspect import signature  # noqa: PLC0415 - rarely needed, and slow to import
 
     bound = signature(fn).bind(*args, **names)
@@ -348,14 +342,14 @@ def _trace(
     cls = args[0].__class__
     rest = iter(key[1:])  # for each tensor its expression and which leaves (None: the first ones)
 
-    def stand_in(a: Any) -> Any:
+    def abstracted(a: Any) -> Any:
         e = next(rest)
         if a.__class__ is not cls:
             return a
         where = next(rest)
         return abstract(cast("TensorBase", a), e, tuple(range(e.n)) if where is None else where)
 
-    result = traced(raw, *[stand_in(a) for a in args], **names)
+    result = traced(raw, *[abstracted(a) for a in args], **names)
     if not isinstance(result, cls):
         raise UsageError(f"{raw.__name__} must return one tensor, it returned {result!r}")
     return _finish(cast("TensorBase", result), leaves, key)

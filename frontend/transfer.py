@@ -1,8 +1,8 @@
-"""Moving a tensor to another device, by way of the host.
+"""Moving a tensor to another device, through host memory.
 
-What arrives is realized: a leaf. Where the tensor depends on one with requires_grad, the leaf keeps what it
-was moved from (`frontend.storage.Origin`), with the memory under it, so that gradients flow back
-(`frontend.autograd.engine`). Others keep nothing: moving data to a device holds no memory of the other.
+The result is realized: a leaf. If the tensor depends on one with requires_grad, the leaf keeps the expression
+that it was moved from (`frontend.storage.Origin`), and its memory, so that gradients flow back
+(`frontend.autograd.engine`). Otherwise it keeps nothing on the other device.
 
 Not here: copies on one device (`copies`).
 """
@@ -30,10 +30,13 @@ if TYPE_CHECKING:
 
 
 def to(self: T, device: str | DType | None) -> T:
-    """Return the value on another device: a new tensor, through which gradients flow back.
+    """Return the value on another device, as a realized tensor through which gradients flow back.
 
-    They reach the tensors that have requires_grad by then; to others, a moved tensor is a fresh start. On the
-    same device it is self. A dtype in the place of a device casts.
+    They reach the tensors that have requires_grad at the time of the call. On the same device the result is
+    self. None is the default device. A dtype instead of a device casts.
+
+    Computes a pending tensor and waits for it. Raises `UsageError` for an unknown device and inside a
+    captured function, and what `realize` raises.
     """
     if isinstance(device, DType):
         return cast(self, device)
@@ -55,15 +58,16 @@ def to(self: T, device: str | DType | None) -> T:
 
 
 def _source(t: T) -> tuple[T, tuple[Any, Leaves] | None]:
-    """Return what to realize and copy, and the part through which gradients flow back, if any.
+    """Return the tensor to realize and copy, and the part through which gradients flow back, or None.
 
-    Realizing t itself would take from it what it was computed from: then a twin is realized in its place.
+    Realizing t itself would end its history; if that is needed, another tensor of the same expression is
+    realized instead.
     """
     with LOCK:
         if not t.expr.dtype.is_float:
             return t, None
         if t.recipe.__class__ is Rebound:
-            realize_one(t)  # an assigned tensor is a fresh start, in memory that others may share
+            realize_one(t)  # an assigned tensor has no history
         elif t.epoch != EPOCH[0]:
             refresh(t)
         part = t.expr, t.leaves
@@ -74,7 +78,7 @@ def _source(t: T) -> tuple[T, tuple[Any, Leaves] | None]:
 
 
 def _wanted(part: tuple[Any, Leaves]) -> bool:
-    """Whether a gradient of this part would reach a tensor that requires one."""
+    """Return whether a gradient of this part would reach a tensor with requires_grad."""
     leaves = set(part[1])
     marked = {(t.expr, t.leaves) for t in wanting() if leaves.issuperset(t.leaves)}
     moved = {(leaf.origin.there, (leaf,)) for leaf in part[1] if leaf.origin is not None}

@@ -1,16 +1,16 @@
-"""Numbers that change from call to call where a slice needs them: one kernel for all their values.
+"""Variables: whole numbers in slices, indices and arithmetic, with one kernel for all their values.
 
     position = Variable("position", 0, 127)
     for i in range(128):
         cache[position.bind(i)] = keys          # the same kernel each time, also inside a TinyJit
 
-A bound variable carries its value in a one-element buffer, so binding it anew changes no structure. It takes
-whole numbers by + - and *, and stands in slices (`x[v : v + 4]`: the size must be a number), as an index,
-beside tensors in arithmetic, and among the arguments of a captured function. Its range is checked when it is
-bound, and against the axis when it is used.
+A bound variable has its value in a one-element buffer, so that another value uses the same structure and
+kernel. It combines with whole numbers by +, - and *, and can be used in slices (`x[v : v + 4]`, whose size
+must be constant), as an index, with tensors in arithmetic, and as an argument of a captured function. Its
+range is checked when it is bound, and against the axis when it is used.
 
-Unbound variables are symbols: `(a * 40 + b) // 20` is index arithmetic of the compiler, simplified and with
-known bounds (`.min`, `.max`, `.render()`).
+Unbound variables are symbols: `(a * 40 + b) // 20` is index arithmetic of the compiler, which simplifies it
+and knows its bounds (`.min`, `.max`, `.render()`).
 
 Not here: reading at a bound variable (`frontend.ops.moving`), captured functions (`jit`).
 """
@@ -102,7 +102,11 @@ class Variable:
         return self.symbol >= other
 
     def bind(self, value: int, *, device: str | None = None) -> Bound:
-        """Return the variable with a value."""
+        """Return the variable with a value, in memory of a device (None: the default device).
+
+        Raises `UsageError` for a value outside the bounds and inside a captured function, `UsageTypeError`
+        for a value that is no whole number.
+        """
         number = whole(value, self.name)
         if not self.low <= number <= self.high:
             raise UsageError(f"{self.name} must lie in {self.low}..{self.high}, saw {number}")
@@ -146,7 +150,7 @@ class Bound:
 
     def __add__(self, number: int) -> Bound:
         if _is_tensor(number):
-            return NotImplemented  # its __radd__ does it; so below
+            return NotImplemented  # the tensor's __radd__ handles it
         return replace(self, offset=self.offset + whole(number, self.variable.name))
 
     __radd__ = __add__
@@ -165,7 +169,7 @@ class Bound:
     __rmul__ = __mul__
 
     def beyond(self, other: Bound) -> int | None:
-        """Return self - other when that is a number whatever the value."""
+        """Return self - other if that is the same for all values, else None."""
         same = self.variable == other.variable and self.part == other.part and self.factor == other.factor
         return self.offset - other.offset if same else None
 

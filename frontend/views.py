@@ -1,13 +1,14 @@
 """Views: tensors that share their elements with the tensor that they were taken from.
 
-Indexing by slices and whole numbers, reshape, permute, transpose, expand, shrink, ... return a view: a write
-to it changes the tensor that it was taken from and all other views of that, and a write to that changes the
-view. A tensor stays an expression over leaves, so nothing is shared in memory: a write builds the new whole
-(`put_back`), and every other tensor of the family is derived anew (`frontend.assignment`).
+Indexing by slices and whole numbers, reshape, permute, transpose, expand, shrink, ... return a view. A write
+to a view changes the tensor that it was taken from and all other views of that; a write to that tensor
+changes the views. As a tensor is an expression over leaves, no memory is shared: a write builds the new value
+of the root (`put_back`), and derives every other tensor of the family again (`frontend.assignment`).
 
-A *family* is the set of all living tensors that share elements, held weakly; its first is the *root*. A view
-keeps a `Link`: the family, the link of the tensor that it was taken from, and the function and arguments that
-took it. So a view keeps neither its root nor other views alive, and a tensor without views has no family.
+A *family* is the set of all tensors that share elements, referenced weakly; its first member is the *root*. A
+view has a `Link`: the family, the link of the tensor that it was taken from, and the function and arguments
+that took it. A view therefore keeps neither its root nor other views alive. A tensor without views has no
+family.
 
 Not here: the write (`frontend.assignment`), views of buffers (`hcq.memory`). Decision: ADR 12.
 """
@@ -37,14 +38,15 @@ P = ParamSpec("P")
 _tuple = tuple.__new__
 _ref = weakref.ref
 SWEEP: Final = 64
+"""Dead references are removed each time that a family has grown by so many members."""
 
 
 BACK: Final[dict[Any, Callable[..., TensorBase]]] = {}
-"""For functions whose views are not put back by `put_back`: (parent, value, *arguments) to the new parent."""
+"""View functions that `put_back` cannot invert -> inverse(parent, value, *arguments), the new parent."""
 
 
 def share(base: TensorBase, view: TensorBase, read: Any, args: tuple[Any, ...], names: Any = None) -> None:
-    """Make `view`, which `read(base, *args, **names)` gave, one of base's family."""
+    """Add `view`, the result of `read(base, *args, **names)`, to the family of `base`."""
     try:
         link = base.link
     except AttributeError:
@@ -57,7 +59,7 @@ def share(base: TensorBase, view: TensorBase, read: Any, args: tuple[Any, ...], 
 
 
 def _sweep(family: Family) -> None:
-    """Drop dead references; not while another thread writes to the family, which iterates over it."""
+    """Remove dead references, unless another thread holds `LOCK` and may be iterating over the family."""
     if LOCK.acquire(blocking=False):
         try:
             for _ in range(len(family)):
@@ -69,7 +71,7 @@ def _sweep(family: Family) -> None:
 
 
 def leave(t: TensorBase) -> None:
-    """Take a tensor out of its family: its elements are its own from now on."""
+    """Remove a tensor from its family: it shares no elements from now on."""
     link = link_of(t)
     if link is not None:
         link.family.remove(_ref(t))
@@ -77,7 +79,7 @@ def leave(t: TensorBase) -> None:
 
 
 def link_of(t: TensorBase) -> Link | None:
-    """Return how a tensor belongs to a family, None when it never had views nor is one."""
+    """Return the link of a tensor; None when it has no views and is none."""
     try:
         return t.link
     except AttributeError:
@@ -94,7 +96,7 @@ def others(t: TensorBase) -> list[TensorBase]:
 
 
 def owns(t: TensorBase) -> bool:
-    """Return whether a tensor has memory of its own: then an assign stores there."""
+    """Return whether a tensor has memory of its own, which an assignment writes."""
     recipe = t.recipe
     if recipe.__class__ is Rebound:
         return recipe.home is not None or (t.expr.op is PARAM and recipe.version != BORROWED)
@@ -102,7 +104,7 @@ def owns(t: TensorBase) -> bool:
 
 
 def follow(root: TensorBase) -> None:
-    """Derive the views of a root that has another leaf anew where they have no memory of their own."""
+    """Derive the views of a root with a new leaf again, except those with memory of their own."""
     link = link_of(root)
     if link is None or link.parent is not None:
         return
@@ -115,12 +117,12 @@ def follow(root: TensorBase) -> None:
 
 
 def viewing(fn: Callable[Concatenate[T, P], T]) -> Callable[Concatenate[T, P], T]:
-    """Memoise a method whose results are views of its tensor: see `frontend.trace.method`."""
+    """Memoise a method whose results are views of its first argument; see `frontend.trace.method`."""
     return method(fn, share)
 
 
 def derived(link: Link, root: TensorBase) -> TensorBase:
-    """Return what a view of that link is of a root."""
+    """Return the view that a link describes, taken of `root`."""
     if link.parent is None:
         return root
     found: TensorBase = link.read(derived(link.parent, root), *link.args, **link.names or {})
@@ -128,9 +130,9 @@ def derived(link: Link, root: TensorBase) -> TensorBase:
 
 
 def written(link: Link, root: TensorBase, value: TensorBase) -> TensorBase:
-    """Return the root with a view of that link having another value.
+    """Return the new value of the root when the view of a link has the value `value`.
 
-    Raises `UsageError` where several elements of the view are one element of the root.
+    Raises `UsageError` when several elements of the view are one element of the root.
     """
     if link.parent is None:
         return value
@@ -147,7 +149,7 @@ def written(link: Link, root: TensorBase, value: TensorBase) -> TensorBase:
 
 @composite
 def put_back(self: TensorBase, value: TensorBase, chain: Expr) -> TensorBase:
-    """Return self with the value of a view of it; `chain` is the view of a leaf of self's shape."""
+    """Return self with `value` in a view of it; `chain` is the expression of the view of a leaf."""
     if 0 in value.expr.shape:
         return self
     whole = prod(value.expr.shape) == prod(self.expr.shape)
@@ -161,7 +163,7 @@ def put_back(self: TensorBase, value: TensorBase, chain: Expr) -> TensorBase:
 
 
 def _undone(e: Expr, x: TensorBase) -> TensorBase:
-    """Return x, of the shape of a movement's result, moved back to that of its source, among zeros."""
+    """Return x, which has the shape of a movement's result, in the shape of its source, padded by 0."""
     shape = e.src[0].shape
     if e.op is Ops.RESHAPE or (e.op is Ops.EXPAND and prod(shape) == prod(e.shape)):
         return apply(Ops.RESHAPE, shape, x)
@@ -175,7 +177,7 @@ def _undone(e: Expr, x: TensorBase) -> TensorBase:
     if e.op is Ops.PAD:
         return apply(Ops.SHRINK, tuple([(lo, lo + n) for (lo, _), n in zip(e.arg, shape, strict=True)]), x)
     raise UsageError(
-        f"writing to a view of shape {e.shape} in which several elements are one element of the tensor of "
-        f"shape {shape} that it was taken from: which value is meant?\n"
+        f"several elements of a view of shape {e.shape} are one element of the tensor of shape {shape} that "
+        "it was taken from: a write is ambiguous\n"
         "hint: clone() the view first, or write to the tensor"
     )

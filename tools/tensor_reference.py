@@ -12,7 +12,7 @@ import re
 from importlib import import_module
 from typing import Any
 
-from frontend.arg_aliases import SAME
+from frontend.arg_aliases import ALIASES
 from frontend.methods import Methods
 from frontend.ops.functions import Functions
 from frontend.tensor import Tensor
@@ -91,6 +91,6 @@ def page() -> str:
             shown = ", ".join([f"`{call}`" for call in calls]).replace("|", "\\|")
             lines.append(f"| {shown} | {_first(fn.__doc__)}{_differences(calls)} |")
         parts.append("\n".join(lines) + "\n")
-    rows = [f"| `{name}` | {' or '.join([f'`{own}`' for own in owns])} |" for name, owns in SAME.items()]
+    rows = [f"| `{name}` | {' or '.join([f'`{own}`' for own in owns])} |" for name, owns in ALIASES.items()]
     parts.append(NAMES + "\n".join(rows) + "\n")
     return "\n".join(parts)

@@ -1,15 +1,14 @@
-"""Gradients: reverse mode as rules on primitive operations, from graph to graph.
+"""Gradients: reverse mode, by a rule for each primitive operation.
 
-A rule gets the gradient of a result, the result and its sources, and returns the gradient of each source
-(None: none flows). It is written with tensor methods, so gradients are lazy tensors like any other and
-can be differentiated again. The backward graph of a known forward structure is a lookup: `_vjp` is
-memoised on expressions and on which nodes gradients are wanted for.
+A rule takes the gradient of a result, the result and its sources, and returns the gradient of each source
+(None: no gradient flows). Rules are written with tensor methods, so gradients are lazy tensors that can be
+differentiated again. The backward graph of a known forward structure is a lookup: `_vjp` is memoised on
+expressions and on the nodes that need gradients.
 
-Nodes are identified by structure: two tensors that are the same expression of the same leaves are one
-node.
+Nodes are identified by structure: two tensors with the same expression over the same leaves are one node.
 
-A graph is of one device. Where one of its leaves was moved there (`frontend.transfer`), the leaf's
-gradient is moved back and goes on through what the leaf was moved from.
+A graph belongs to one device. The gradient of a leaf that was moved there (`frontend.transfer`) is moved
+back, and continues through the expression that the leaf was moved from.
 
 Not here: the rules (`primitives`, `rules`), what a tensor keeps of gradients (`state`).
 """
@@ -62,17 +61,11 @@ RULES: Final[dict[str, Any]] = {
     TAKE_ALONG_AXIS: primitives.take_along_axis,
     SEGMENT_SUM: primitives.segment_sum,
 }
-"""For every operation through which gradients flow.
-
-Through integers, bools, comparisons, bits and BITCAST none does.
-"""
+"""Operation -> its rule. No gradient flows through integers, bools, comparisons, bits and BITCAST."""
 
 
 def between(root: Node, wanted: set[Node]) -> list[Node]:
-    """Return the nodes between the root and the wanted ones, users before sources.
-
-    Nothing else needs a gradient.
-    """
+    """Return the nodes on paths from the root to the wanted nodes, users before sources."""
     reaches: dict[Node, bool] = {}
     order: list[Node] = []
     stack = [root]
@@ -95,9 +88,9 @@ def between(root: Node, wanted: set[Node]) -> list[Node]:
 
 
 def sources(node: Node) -> list[Node]:
-    """Return the sources of a node through which gradients flow.
+    """Return the sources of a node through which gradients flow: floats, under an operation with a rule.
 
-    Floats, under an operation that has a rule and is not constant; not the values that a rule stands for.
+    The first source of RULED, whose values it has, is left out.
     """
     e = node[0]
     if e.op is STOP or e.op not in RULES:
@@ -107,10 +100,7 @@ def sources(node: Node) -> list[Node]:
 
 
 def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node]) -> list[Node | None]:
-    """Return the gradient of each wanted node, given the gradient of the root.
-
-    All over the same abstract leaves.
-    """
+    """Return the gradient of each wanted node, given that of the root, over the same abstract leaves."""
     gradients_of: dict[Node, T] = {root: make(like, seed)}
     for node in between(root, set(wanted)):
         g = gradients_of.get(node)
@@ -131,10 +121,11 @@ def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node]) -> list[Node |
 
 
 def gradient(self: T, *targets: T, gradient: T | None = None) -> list[T]:
-    """Return the gradient of self, a float scalar, with respect to each target.
+    """Return the gradient of self with respect to each target, as lazy tensors of the targets' shapes.
 
-    With `gradient`, the gradient of self, self may have any shape. Targets are tensors that self was
-    computed from, pending or realized. Raises `UsageError` when self does not depend on one of them.
+    Self is a float tensor of shape (); with `gradient`, the gradient of self, it may have any shape. Targets
+    are pending or realized tensors that self was computed from. Raises `UsageError` when self does not depend
+    on one of them, is no float, or has another shape without `gradient`.
     """
     for t in targets:
         tensor(t, "gradient, targets", self)
@@ -143,8 +134,8 @@ def gradient(self: T, *targets: T, gradient: T | None = None) -> list[T]:
         if g is None:
             raise UsageError(
                 f"gradient: target {i} ({t!r}) is not part of what {self!r} was computed from\n"
-                "hint: a tensor realized in between is a fresh start: keep it pending, or name it; a "
-                "target needs requires_grad before the tensors that lead to it are moved or read"
+                "hint: realizing a tensor in between ends its history: keep it pending, or make it a target; "
+                "a target needs requires_grad before tensors that depend on it are moved or read"
             )
     return [g for g in found if g is not None]
 
@@ -165,16 +156,16 @@ def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> l
             f"gradient= must be {self.expr.dtype.name}{list(self.expr.shape)} as self, "
             f"saw {seed.expr.dtype.name}{list(seed.expr.shape)}"
         )
-    with LOCK:  # many tensors are visited, and results are kept for all
+    with LOCK:
         moved = behind(self.leaves)
         return _across(self, targets, seed, moved) if moved else _gradients(self, targets, seed)
 
 
 def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) -> list[T | None]:
-    """Differentiate one device's graph after the other.
+    """Differentiate the graphs of several devices, one after the other.
 
-    Leaves that were moved pass their gradients on when all of these are known: what a leaf came from is older
-    than the leaf, so the youngest is next.
+    A moved leaf passes its gradient on when all parts of it are known. The origin of a leaf has only older
+    leaves, so the youngest waiting leaf is always complete.
     """
     found: list[T | None] = [None] * len(targets)
     waiting: dict[Leaf, T] = {}
@@ -182,8 +173,8 @@ def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) ->
     root, start = self, seed
     while True:
         here = [leaf for leaf in root.leaves if leaf in useful]
-        stands = [make(self, (leaf.origin.there, (leaf,))) for leaf in here]
-        new = _gradients(root, [*targets, *stands], start)
+        targets_here = [make(self, (leaf.origin.there, (leaf,))) for leaf in here]
+        new = _gradients(root, [*targets, *targets_here], start)
         found = [_sum(a, b) for a, b in zip(found, new[: len(targets)], strict=True)]
         for leaf, g in zip(here, new[len(targets) :], strict=True):
             if g is not None and leaf.origin.spent:
@@ -208,7 +199,7 @@ def _sum(a: T | None, b: T | None) -> T | None:
 
 
 def _leading(moved: list[Leaf], targets: Sequence[TensorBase]) -> set[Leaf]:
-    """Return the moved leaves, given oldest first, that may have been computed from a target."""
+    """Return the moved leaves that may depend on a target; `moved` is ordered oldest first."""
     useful: set[Leaf] = set()
     for leaf in moved:
         leaves = set(leaf.origin.leaves)
@@ -251,14 +242,13 @@ def _gradients(self: T, targets: Sequence[T], seed: T | None) -> list[T | None]:
 
 
 def _place(t: TensorBase, index: dict[Any, int]) -> Node | None:
-    """Return a target as a node over the root's leaves; None when it has leaves that the root lacks."""
+    """Return a target as a node over the leaves of the root; None when it has other leaves."""
     if any(leaf not in index for leaf in t.leaves):
         return None
     return t.expr, tuple([index[leaf] for leaf in t.leaves])
 
 
 def _one(x: TensorBase) -> Node:
-
     one = constant(x, 1.0, x.expr.dtype, x.expr.shape)
     return one.expr, one.leaves
 
@@ -266,32 +256,32 @@ def _one(x: TensorBase) -> Node:
 # -- backward ------------------------------------------------------------------------------------------
 @method
 def detach(self: T) -> T:
-    """Return the same value, constant to differentiation: no view (PyTorch shares the memory)."""
+    """Return the same value, through which no gradient flows. It is no view; in PyTorch it is one."""
     return apply(STOP, None, self)
 
 
 @method
-def carried(self: T) -> T:
-    """Return the same value as an expression of its own: computed anew, and differentiable."""
+def recomputed(self: T) -> T:
+    """Return the same value as another expression, which is computed again and passes gradients on."""
     return ruled("beside", self, self) if self.expr.dtype.is_float else apply(STOP, None, self)
 
 
 def backward(self: T, gradient: T | None = None) -> T:
     """Add the gradient of self to `.grad` of every tensor with requires_grad that it depends on; return self.
 
-    `self` is a float tensor of shape (); with `gradient`, the gradient of self, it may have any shape.
-    Gradients are lazy tensors in the shape, dtype and device of what they belong to; a second call adds to
-    them, and an optimiser's step or `zero_grad` removes them.
+    Self is a float tensor of shape (); with `gradient`, the gradient of self, it may have any shape.
+    Gradients are lazy tensors with the shape, dtype and device of their tensor. A second call adds to them;
+    the step of an optimiser or `zero_grad` removes them.
 
         loss = (model(x) - y).square().mean()
         loss.backward()
         weight.grad.realize()
 
-    Its value may be read before (`item`, `numpy`, ...), but `realize()` ends the history: a realized
-    tensor is a leaf. So is one whose value is read after its backward.
+    The value of self may be read before (`item`, `numpy`, ...). `realize()` ends its history, and so does
+    reading its value after `backward`.
 
-    Raises `UsageError` when self is realized, no float, not of shape () without `gradient`, or depends on no
-    tensor with requires_grad.
+    Raises `UsageError` when self is realized, no float, not of shape () without `gradient`, or does not
+    depend on a tensor with requires_grad; nothing is changed then.
     """
     with LOCK:
         _add_gradients(self, gradient)
@@ -323,5 +313,5 @@ def _add_gradients(self: T, gradient: T | None) -> None:
             state_of(total).past = Past.CUT
     if e.op is not PARAM:
         state_of(self).past = Past.SPENT
-    elif self.leaves[0].origin is not None and self.leaves[0].origin.looked:
+    elif self.leaves[0].origin is not None and self.leaves[0].origin.read:
         self.leaves[0].origin = self.leaves[0].origin.after()

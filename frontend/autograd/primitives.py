@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from frontend.tensor_base import TensorBase
 
 _FEW_PLACES: Final = 16
-"""In windows up to this size, gradients are added up place by place."""
+"""The largest window whose gradients are summed position by position."""
 
 Sources = tuple["TensorBase", ...]
 Gradients = tuple["TensorBase | None", ...]
@@ -48,7 +48,7 @@ def _neg(a: TensorBase) -> TensorBase:
 
 # -- elementwise ---------------------------------------------------------------------------------------
 def constant(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Through stopped values nothing flows."""
+    """STOP: no gradient."""
     return (None,) * len(sources)
 
 
@@ -89,7 +89,7 @@ def expand(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
 
 
 def pad(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Pad: the part of g that is no padding."""
+    """Pad: the part of g that is not padding."""
     shape = sources[0].expr.shape
     return (
         apply(Ops.SHRINK, tuple([(lo, lo + n) for (lo, _), n in zip(out.expr.arg, shape, strict=True)]), g),
@@ -97,7 +97,7 @@ def pad(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
 
 
 def shrink(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Shrink: g with zeros where something was cut."""
+    """Shrink: g padded with zeros where elements were cut."""
     shape = sources[0].expr.shape
     return (
         apply(
@@ -112,11 +112,10 @@ def flip(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
 
 
 def window(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Windows: each element's gradient is the sum over the windows that hold it.
+    """Windows: the gradient of an element is the sum over the windows that contain it.
 
-    Windows of one axis are undone one at a time, the last first. Windows that do not overlap lie side by
-    side: no sum at all. Others are added up: small ones as one shifted copy per place inside the window,
-    larger ones as a sum along diagonals.
+    Axes are processed one at a time, the last first. Windows that do not overlap need no sum. Other small
+    windows are summed as one shifted copy for each position inside the window, larger ones along diagonals.
     """
     axes, sizes, strides, dilations = out.expr.arg
     shape = sources[0].expr.shape
@@ -130,10 +129,7 @@ def window(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
 
 
 def _side_by_side(g: TensorBase, axis: int, size: int, stride: int, n: int) -> TensorBase:
-    """Put the last axis, the places inside a window, next to `axis`, the windows.
-
-    Gaps between windows are zero.
-    """
+    """Merge the last axis, positions inside a window, into `axis`, the windows; gaps between them are 0."""
     rank = len(g.expr.shape) - 1
     g = apply(Ops.PERMUTE, (*range(axis + 1), rank, *range(axis + 1, rank)), g)
     g = apply(Ops.PAD, tuple([(0, stride - size) if i == axis + 1 else (0, 0) for i in range(rank + 1)]), g)
@@ -157,7 +153,7 @@ def _overlapping(g: TensorBase, axis: int, size: int, stride: int, dilation: int
 
 
 def _along_diagonals(g: TensorBase, axis: int, size: int, stride: int, dilation: int, n: int) -> TensorBase:
-    """Add up g[i - w * dilation, w] over the places w: evenly spaced in the flat array of both axes."""
+    """Sum g[i - w * dilation, w] over w: elements evenly spaced in the flattened pair of axes."""
     reach = (size - 1) * dilation
     g = interleaved(g, axis, stride, reach, n + reach)
     rank = len(g.expr.shape)
@@ -176,8 +172,8 @@ def _along_diagonals(g: TensorBase, axis: int, size: int, stride: int, dilation:
 def reduction(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Reductions.
 
-    A sum hands g to every term; max and min share it among those that attain it; a product hands to each the
-    product of the others.
+    Each term of a sum gets g. The elements that equal a maximum or minimum share g evenly. Each factor of a
+    product gets g times the product of the others.
     """
     op, axes = out.expr.arg
     x = sources[0]
@@ -195,7 +191,7 @@ def reduction(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
 
 
 def _product_of_others(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
-    """For each element the product of all others over the axes, also where some are zero, infinite or NaN.
+    """Return for each element the product of the others over the axes, exact for zeros, infinities and NaN.
 
     These are counted; the product of the rest, and of the signs of infinities, is divided by each element.
     """

@@ -1,11 +1,12 @@
 """Gradients of functions that have a rule of their own: what a RULED expression names (`ops.sources.ruled`).
 
-The gradient of a function is not always that of the operations its values are made of: these may overflow
-on the way, divide 0 by 0, or meet at a kink from the wrong side. At kinks, edges and special values a rule
-gives what PyTorch gives; `tests/frontend/test_gradients_of_pytorch.py` compares them with recorded data.
+The gradient of the operations that compute a function is not always its gradient: they may overflow, divide 0
+by 0, or take the wrong side of a kink. At kinks, edges and special values a rule gives the gradient of
+PyTorch; `tests/frontend/test_gradients_of_pytorch.py` compares them with recorded data.
 
-Every rule is called as `rule(g, out, sources, about)`: g is the gradient of `out`, in its shape and dtype,
-`sources` are what `ruled` was given. Rules use methods and primitives, so they can be differentiated.
+Every rule is called as `rule(g, out, sources, about)`: g is the gradient of `out`, in its shape and dtype;
+`sources` and `about` are the arguments of `ruled`. Rules use methods and primitives, so they can be
+differentiated.
 
 Not here: rules of primitives (`primitives`).
 """
@@ -38,7 +39,7 @@ Gradients = tuple["TensorBase | None", ...]
 
 
 def ruled(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Values with a rule: what the rule gives for the other sources."""
+    """RULED: no gradient for the values, the gradients of the rule for the other sources."""
     name, *about = out.expr.arg
     return None, *RULES[name](g, out, sources[1:], tuple(about))
 
@@ -71,7 +72,7 @@ def zero(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Grad
 
 
 def beside(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
-    """A value beside others of which it has nothing: g, and 0 for the others."""
+    """The value of the first source, independent of the others: g, and 0 for the others."""
     return g, *zero(g, out, sources[1:], about)
 
 
@@ -236,7 +237,7 @@ def every_extreme(g: TensorBase, out: TensorBase, sources: Sources, about: About
 def variance(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """Squared distances from the mean, added up over axes, by a count: 2 g / count times each distance.
 
-    Nothing comes through the mean, as distances add up to 0.
+    The mean contributes nothing, as the distances sum to 0.
     """
     axes, count = about
     x = sources[0]

@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 
 _wanting: Final[dict[int, weakref.ref[Any]]] = {}
-"""All living tensors with requires_grad, in order of their marking."""
+"""Weak references to all tensors with requires_grad, in the order in which they were marked."""
 
 
 def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: FBT001 - the value of a property
     """Set whether `backward` gives tensors a gradient.
 
-    Those that require one are realized, in one launch, unless they were computed from others that do: nodes
-    are known by structure, and two pending tensors of zeros would be one.
+    Tensors that require one are realized, in one launch, unless they were computed from others that do: nodes
+    are identified by structure, and two pending tensors of zeros would be one node. Raises `UsageError` for
+    tensors that are no floats.
     """
     if wanted:
         wrong = next((t for t in tensors if not t.expr.dtype.is_float), None)
@@ -54,7 +55,7 @@ def _forget(number: int, ref: weakref.ref[Any]) -> None:
 
 
 def state_of(t: TensorBase) -> Gradient:
-    """Return a tensor's gradient state, made at first use."""
+    """Return the gradient state of a tensor, made at its first use."""
     try:
         return t.state
     except AttributeError:
@@ -63,7 +64,7 @@ def state_of(t: TensorBase) -> Gradient:
 
 
 def grad_of(t: TensorBase) -> TensorBase | None:
-    """Return a tensor's gradient, None when it has none."""
+    """Return the gradient of a tensor, or None."""
     try:
         return t.state.value
     except AttributeError:
@@ -71,7 +72,7 @@ def grad_of(t: TensorBase) -> TensorBase | None:
 
 
 def marked(t: T, wanted: bool | None) -> T:  # noqa: FBT001 - the value of a property
-    """Set whether `backward` gives a new tensor a gradient, unless that is None; return it."""
+    """Set requires_grad of a new tensor, unless `wanted` is None; return the tensor."""
     if wanted is not None:
         want((t,), flag(wanted, "requires_grad"))
     return t
@@ -83,6 +84,6 @@ def anyone() -> bool:
 
 
 def wanting() -> list[TensorBase]:
-    """Return all living tensors with requires_grad."""
+    """Return all tensors with requires_grad."""
     found = [ref() for ref in list(_wanting.values())]
     return [t for t in found if t is not None]

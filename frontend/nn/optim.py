@@ -1,9 +1,9 @@
-"""Optimisers: each step gives parameters new values in place, from the gradients that `backward` left.
+"""Optimisers: a step assigns new values to parameters, from the gradients that `backward` stored.
 
-`step()` computes everything in one launch: gradients, updates, the optimiser's state, all that is
-assigned but pending on its device (the running statistics of batch norms), and the loss whose `backward`
-gave the gradients. It takes the gradients away. The learning rate is a tensor: set it to a number or a tensor
-at any time, a captured step sees it. Other settings are numbers, fixed once a step was captured.
+`step()` computes in one launch the gradients, the updates, the state of the optimiser, all pending
+assignments on its device (such as running statistics of batch norms), and the loss whose `backward` gave the
+gradients. It removes the gradients. The learning rate is a tensor and may be set to a number or a tensor at
+any time; a captured step uses the new value. Other settings are numbers, fixed once a step was captured.
 
 Not here: gradients (`frontend.autograd`), capturing a step (`frontend.jit`), the checks of settings
 (`settings`).
@@ -54,12 +54,12 @@ class Optimizer(ABC):
         if undecided:
             grad_state.want(undecided, True)
         self.params = [p for p in every if p.requires_grad]
-        """Tensors that move."""
+        """The parameters with requires_grad, which steps update."""
         self.buffers = [p for p in every if not p.requires_grad]
-        """Tensors without gradients that change while training; computed with each step."""
+        """The other tensors given; their pending values are computed with each step."""
         if not self.params:
             raise UsageError("an optimiser needs at least one tensor with requires_grad, none was given")
-        realize_many(self.buffers)  # with memory to be assigned to, all steps are one structure
+        realize_many(self.buffers)  # with memory, so that all steps have one structure
         devices = {p.device for p in self.params}
         if len(devices) > 1:
             raise UsageError(
@@ -92,14 +92,14 @@ class Optimizer(ABC):
         self._lr.assign(float(number_within(f"{type(self).__name__}, lr", value, 0.0)))
 
     def zero_grad(self) -> None:
-        """Drop the gradients of all parameters, where they were not used: `step` drops those it used."""
+        """Remove the gradients of all parameters. `step` does that itself."""
         for p in self.params:
             p.grad = None
 
     def schedule_step(self) -> list[Tensor]:
-        """Assign new values to parameters and state without computing them yet.
+        """Assign new values to parameters and state, without computing them.
 
-        Return every assigned tensor: realize all of them together, in one launch (`step` does that).
+        Return the tensors to realize together in one launch, as `step` does. Raises as `step`.
         """
         if CAPTURE.now is not None:
             self.captured = True
@@ -126,7 +126,7 @@ class Optimizer(ABC):
         return [*self.params, *changed, *self.buffers, *assigned, *losses.values()]
 
     def step(self) -> None:
-        """Move the parameters by their gradients, in one launch, and take the gradients away.
+        """Update the parameters in one launch, and remove their gradients.
 
         Raises `UsageError` when a parameter has no gradient; nothing is changed then.
         """
@@ -146,7 +146,7 @@ class Optimizer(ABC):
 
 
 def _tensors(params: Sequence[Tensor]) -> list[Tensor]:
-    """Return tensors given as a list; a single one, or anything else, is no list of them."""
+    """Return the tensors of an iterable. Raises `UsageTypeError` for a single tensor and anything else."""
     every = [] if isinstance(params, Tensor) or not isinstance(params, Iterable) else list(params)
     if isinstance(params, Tensor) or params is None or not all(isinstance(p, Tensor) for p in every):
         kinds = ", ".join(dict.fromkeys([type(p).__name__ for p in every])) or type(params).__name__

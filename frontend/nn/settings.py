@@ -1,7 +1,7 @@
-"""Settings of optimisers: numbers that are checked when they are set, and that a capture holds on to.
+"""Settings of optimisers: numbers that are checked when they are set, and fixed once a step is captured.
 
-A step under `TinyJit` is captured with the numbers that it was made with. Setting one later could have no
-effect on replays, so it is refused from then on. The learning rate is a tensor instead (`nn.optim`).
+A step under `TinyJit` is captured with its numbers as constants. A later change would have no effect on
+replays, so it raises an error. The learning rate is a tensor instead (`nn.optim`).
 
 Next: `optim` and `layers`, the users.
 """
@@ -16,7 +16,10 @@ from hcq.errors import UsageError
 
 
 def number_within(what: str, value: Any, low: float, high: float = math.inf) -> float:
-    """Return a number, low <= value < high; refuse anything else."""
+    """Return a number, low <= value < high.
+
+    Raises `UsageError`, which `what` starts, for one outside, `UsageTypeError` for anything else.
+    """
     found = number(value, what)
     if not low <= found < high:
         upper = "" if high == math.inf else f" and below {high:g}"
@@ -25,7 +28,10 @@ def number_within(what: str, value: Any, low: float, high: float = math.inf) -> 
 
 
 class Setting:
-    """A number of an optimiser, low <= value < high, as an attribute."""
+    """A numeric attribute of an optimiser, low <= value < high.
+
+    Setting it raises `UsageError` for a number outside and after a step was captured.
+    """
 
     def __init__(self, low: float = 0.0, high: float = math.inf) -> None:
         self.low, self.high = low, high
@@ -48,7 +54,7 @@ class Setting:
         what = f"{type(instance).__name__}, {self.name}"
         if vars(instance).get("captured"):
             raise UsageError(
-                f"{what}: a captured step holds {vars(instance)[self.name]}, and would go on with it\n"
-                "hint: make another optimiser, and capture its step; the learning rate may be set at any time"
+                f"{what}: a captured step uses {vars(instance)[self.name]} and cannot change\n"
+                "hint: make another optimiser and capture its step; only the learning rate may change later"
             )
         vars(instance)[self.name] = number_within(what, value, self.low, self.high)

@@ -69,7 +69,7 @@ def _walk(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) -> No
 
 
 def get_parameters(model: Any) -> list[Tensor]:
-    """Return the tensors of an object, those without gradients too: optimisers skip these."""
+    """Return the tensors of an object, including those without requires_grad."""
     return list(get_state_dict(model).values())
 
 
@@ -77,7 +77,7 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = T
     """Assign values to the tensors of an object by name, in place.
 
     Values are cast to the dtype and moved to the device of their target. With `strict`, missing and unknown
-    names raise `UsageError`; another shape raises in any case. Then nothing is assigned.
+    names raise `UsageError`; another shape always does. Nothing is assigned then.
     """
     own = get_state_dict(model)
     missing, extra = [n for n in own if n not in state], [n for n in state if n not in own]

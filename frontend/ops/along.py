@@ -1,4 +1,4 @@
-"""Elements along one axis that an integer tensor names: read, added up, written.
+"""Reading, adding and writing of elements along one axis at the indices of an integer tensor.
 
 Negative numbers count from the end, which PyTorch refuses in all but `take`. What lies outside is an
 `IndexError` where the host knows it, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`); else it
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import spelled
+from frontend.arg_aliases import accepts_aliases
 from frontend.ops.arguments import Shape, axis_of
 from frontend.ops.comparison import gt
 from frontend.ops.elementwise import add, sub, where
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from frontend.tensor_base import T, TensorBase
 
 
-@spelled
+@accepts_aliases
 def gather(self: T, axis: int, index: T) -> T:
     """Return out[i][j]... = self[..., index[i][j]..., ...] along one axis: index has the rank of self.
 
@@ -53,9 +53,9 @@ def _gather(self: T, axis: int, index: T) -> T:
     return apply(TAKE_ALONG_AXIS, (a, False), x, wrapped(index, self.expr.shape[a], "gather", a))
 
 
-@spelled
+@accepts_aliases
 def take(self: T, index: T, axis: int = 0) -> T:
-    """Return the parts of an axis that an integer tensor names: its shape takes the place of the axis.
+    """Return the elements of an axis at the indices of an integer tensor, whose shape replaces the axis.
 
     Unlike PyTorch's `take`, which indexes the flattened tensor: that is `x.flatten().take(index)`.
 
@@ -73,7 +73,7 @@ def _take(self: T, index: T, axis: int) -> T:
 
 
 def rows(weight: T, index: T) -> T:
-    """Return the rows of a table that integers name, from 0 on: negative ones lie outside."""
+    """Return the rows of a table at non-negative indices; negative ones are out of range."""
     limit = Limit("Embedding", 0, weight.expr.shape[0])
     refuse_known(index, limit)
     return _rows(weight, index, limit)
@@ -87,9 +87,9 @@ def _rows(self: T, index: T, limit: Limit) -> T:
     return apply(Ops.GATHER, 0, self, index)
 
 
-@spelled
+@accepts_aliases
 def index_select(self: T, axis: int, index: T) -> T:
-    """Return the parts of an axis that a vector of integers names.
+    """Return the elements of an axis at the indices of a vector of integers.
 
     Out of range: as in `gather`.
     """
@@ -109,7 +109,7 @@ def _index(what: str, x: T, axis: int, index: T) -> T:
     return found
 
 
-@spelled
+@accepts_aliases
 def scatter_add(self: T, axis: int, index: T, src: T) -> T:
     """Return self with src[i][j]... added at [..., index[i][j]..., ...] along one axis.
 
@@ -133,7 +133,7 @@ def _scatter_add(self: T, axis: int, index: T, src: T) -> T:
     return add(self, _grown(total, shape))
 
 
-@spelled
+@accepts_aliases
 def scatter(self: T, axis: int, index: T, src: T | Number) -> T:
     """Return self with src[i][j]..., or a number, written at [..., index[i][j]..., ...] along one axis.
 
@@ -155,9 +155,9 @@ def _scatter(self: T, axis: int, index: T, src: T | Number) -> T:
 
 
 def written(x: T, axis: int, place: T, values: T) -> T:
-    """Return x with values of the shape of `place` written there along an axis; outside is nowhere."""
+    """Return x with values written at the indices `place` along an axis; those out of range are ignored."""
     shape = x.expr.shape
-    last = add(last_named(place, axis, shape[axis]), 1)  # 0: none, as beyond the index
+    last = add(last_named(place, axis, shape[axis]), 1)  # 0: no index names it
     last = _grown(where(gt(last, 0), last, 0), shape)
     n = place.expr.shape[axis]
     rows = _grown(values, tuple([n if i == axis else m for i, m in enumerate(shape)]))
@@ -165,7 +165,10 @@ def written(x: T, axis: int, place: T, values: T) -> T:
 
 
 def _checked(what: str, shape: Shape, axis: int, index: TensorBase) -> int:
-    """Return the axis; refuse an index of another rank, or one that is longer in another axis."""
+    """Return the axis, checked.
+
+    Raises `UsageError` for an index of another rank or longer in another axis.
+    """
     a = axis_of(axis, shape, what)
     wanted = index.expr.shape
     if len(wanted) != len(shape) or any(
@@ -179,12 +182,12 @@ def _checked(what: str, shape: Shape, axis: int, index: TensorBase) -> int:
 
 
 def _bounds(shape: Shape, wanted: Shape, axis: int) -> tuple[tuple[int, int], ...]:
-    """Return which part of a shape an index of another shape names, the whole of the axis."""
+    """Return the bounds of the part of a shape that an index can name: all of the axis."""
     return tuple([(0, n if i == axis else wanted[i]) for i, n in enumerate(shape)])
 
 
 def _values(what: str, x: T, index: T, src: T | Number) -> T:
-    """Return what is written, in the shape of the index."""
+    """Return the value to write, in the shape of the index."""
     dtype, wanted = x.expr.dtype, index.expr.shape
     if isinstance(src, (int, float)):
         return constant(x, suited(src, dtype), dtype, wanted)

@@ -29,7 +29,7 @@ def whole(value: object, what: str) -> int:
 
 
 def whole_or_none(value: object) -> int | None:
-    """Return a whole number, None for anything else; most arrays have `__index__` and are none."""
+    """Return a whole number; None for anything else, also for arrays, which may have `__index__`."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
     try:
@@ -39,7 +39,7 @@ def whole_or_none(value: object) -> int | None:
 
 
 def tensor(value: object, what: str, like: object) -> None:
-    """Refuse what is no tensor as `like` is: arrays and numbers, too, where the tensor itself is meant."""
+    """Raise `UsageTypeError` for a value that is no tensor, where the tensor itself is needed."""
     if not isinstance(value, like.__class__):
         raise UsageTypeError(f"{what}: wanted a tensor, saw a value of type {type(value).__name__}")
 
@@ -80,7 +80,7 @@ def axes_of(axes: Axes, shape: Shape, what: str) -> Shape:
 
 
 def fill_in(shape: Shape, old: Shape, what: str) -> Shape:
-    """Return a new shape with its -1, if any, filled in."""
+    """Return a new shape with -1, if any, replaced by the remaining size."""
     unknown = shape.count(-1)
     if unknown > 1 or any(n < -1 for n in shape):
         raise UsageError(f"{what} of {old} to {shape}: sizes are positive, and at most one is -1")
@@ -121,7 +121,7 @@ def repeated(value: int | Sequence[int], count: int, what: str) -> Shape:
 
 
 def representable(value: float) -> float:
-    """Return a number that a float64 can hold, if only rounded; `UsageError` for whole numbers beyond."""
+    """Return a number, if float64 can hold it rounded. Raises `UsageError` for larger whole numbers."""
     try:
         float(value)
     except OverflowError:
@@ -131,10 +131,7 @@ def representable(value: float) -> float:
 
 
 def number_dtype(value: object, beside: DType) -> DType:
-    """Return the dtype that a Python number takes beside a tensor.
-
-    The tensor's, unless that cannot hold its kind.
-    """
+    """Return the dtype of a Python number beside a tensor: that of the tensor, or of a higher kind."""
     if isinstance(value, float):
         return beside if beside.is_float else dtypes.float32
     if isinstance(value, int) and not isinstance(value, bool):
@@ -147,7 +144,7 @@ def number_dtype(value: object, beside: DType) -> DType:
 
 
 def element_type(wanted: DType | str | None) -> DType | None:
-    """Return the dtype that is wanted by itself or by name; None where none is."""
+    """Return a dtype given by itself or by name; None for None."""
     found = by_name(wanted) if isinstance(wanted, str) else wanted
     if found is not None and found.__class__ is not DType:
         raise UsageTypeError(f"dtype: wanted a dtype such as dtypes.float32, or its name, saw {wanted!r}")

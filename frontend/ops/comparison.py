@@ -166,9 +166,9 @@ def allclose(
     atol: float = 1e-8,
     equal_nan: bool = False,  # noqa: FBT001, FBT002 - the field's signature
 ) -> builtins.bool:
-    """Compute, and return whether all elements are close: see `isclose`.
+    """Return whether all elements are close; see `isclose`.
 
-    The result is a Python bool: this waits for the device.
+    The result is a Python bool, so this computes and waits for the device.
     """
     near = isclose(self, other, rtol, atol, equal_nan)
     return builtins.bool(apply(Ops.REDUCE, (Ops.MIN, tuple(range(len(near.expr.shape)))), near).item())

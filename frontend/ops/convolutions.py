@@ -1,4 +1,4 @@
-"""Convolutions and pools: what moves a window over the spatial axes of (batch, channels, ...).
+"""Convolutions and pooling: operations on windows over the spatial axes of (batch, channels, ...).
 
 Not here: layers, which hold parameters (`frontend.nn.layers`); the primitive that they become
 (`frontend.primitives.convolution`).
@@ -184,7 +184,7 @@ def avg_pool2d(
 ) -> T:
     """Return the mean of each window over the last axes.
 
-    Padded zeros count unless `count_include_pad` is false.
+    Padded zeros are included unless `count_include_pad` is false.
 
     Integers give float32. Raises `UsageError` for a window larger than the padded axis.
     """

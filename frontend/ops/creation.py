@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import spelled
+from frontend.arg_aliases import accepts_aliases
 from frontend.autograd.state import marked
 from frontend.device import Device
 from frontend.expr import source_expr
@@ -54,9 +54,9 @@ def default_dtype(value: object) -> DType:
 
 
 def part_of_data(data: Any, dtype: DType | None, device: str | None) -> Part:
-    """Return what the constructor makes of a number, lists, bytes or an array: an expression and its leaves.
+    """Return the expression and leaves of host data: a number, lists, bytes or an array.
 
-    Of an array the dtype is its own, whatever was asked for.
+    An array keeps its dtype, whatever `dtype` is.
     """
     name = Device.named(device)
     if isinstance(data, (bool, int, float)):
@@ -87,7 +87,7 @@ def part_of_data(data: Any, dtype: DType | None, device: str | None) -> Part:
 
 
 def _extremes(array: Any) -> tuple[int, int] | None:
-    """Return the least and the greatest of few integers: of many it would take longer than copying them."""
+    """Return the least and the greatest of few integers; for many it would take longer than the copy."""
     return (int(array.min()), int(array.max())) if 0 < array.size <= KNOWN_LIMIT else None
 
 
@@ -193,7 +193,7 @@ def arange(
 
 
 def _finite(what: str, *numbers: float) -> list[Any]:
-    """Return Python numbers that are finite; refuse anything else."""
+    """Return finite Python numbers. Raises `UsageError` or `UsageTypeError` for anything else."""
     found = [number(n, what) for n in numbers]
     for n in found:
         if not math.isfinite(n):
@@ -269,7 +269,7 @@ def ones_like(self: T, *, dtype: DType | str | None = None) -> T:
     return full_like(self, 1, dtype=dtype)
 
 
-@spelled
+@accepts_aliases
 def one_hot(self: T, classes: int) -> T:
     """Return a last axis of `classes`, 1 at the place that the integer names and 0 elsewhere (int32).
 

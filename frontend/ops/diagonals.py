@@ -37,7 +37,7 @@ def diagonal(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T:
 
 
 def _diagonal(x: T, offset: int) -> T:
-    """Rows one element longer, cut as if they were as long as before: the diagonal is the first column."""
+    """Return the diagonal: with rows padded by one element and reshaped, it is the first column."""
     *before, rows, columns = x.expr.shape
     down, right = max(0, -offset), max(0, offset)
     n = max(0, min(rows - down, columns - right))

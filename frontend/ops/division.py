@@ -51,7 +51,7 @@ def rdiv(self: T, other: T | Number) -> T:
 
 
 def _remainder(x: T, y: T) -> tuple[T, T]:
-    """Return C's fmod, and where it is not 0 and has the other sign than y."""
+    """Return C's fmod, and whether it is not 0 and differs from y in sign."""
     rest = apply(Ops.FMOD, None, x, y)
     zero = constant(x, 0.0, x.expr.dtype, x.expr.shape)
     signs = apply(Ops.XOR, None, apply(Ops.LT, None, rest, zero), apply(Ops.LT, None, y, zero))
@@ -59,7 +59,7 @@ def _remainder(x: T, y: T) -> tuple[T, T]:
 
 
 def _float_floordiv(x: T, y: T) -> T:
-    """Return the quotient of floats rounded down, by way of the exact remainder.
+    """Return the quotient of floats rounded down, computed from the exact remainder.
 
     x - rest is a multiple of y, so its quotient is near a whole number, and rounds to it; the rounded
     quotient of x itself may lie above. Where x is nearer to 0 than y, a zero of the quotient's sign.
@@ -154,7 +154,7 @@ def rmod(self: T, other: T | Number) -> T:
 
 # -- the table -----------------------------------------------------------------------------------------
 def _slopes_of_remainder(g: T, result: T, x: T, y: T) -> tuple[T, T]:
-    """Return g, and -g times the whole quotient that was taken away: of C's fmod, of which `mod` is made."""
+    """Return g, and -g times the truncated quotient: the gradients of C's fmod, on which `mod` is based."""
     taken = apply(Ops.ROUND, None, apply(Ops.DIV, None, apply(Ops.SUB, None, x, result), y))
     return g, neg(mul(g, taken))
 

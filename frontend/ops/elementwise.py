@@ -52,7 +52,7 @@ def result_dtype(*operands: TensorBase | Number) -> DType:
 
 
 def beside(wide: DType, scalar: DType) -> DType:
-    """Return the dtype of a tensor with axes beside one of shape ()."""
+    """Return the result dtype of a tensor with axes and one of shape ()."""
     category = {"bool": 0, "int": 1, "uint": 1, "float": 2}
     return scalar if category[scalar.kind] > category[wide.kind] else wide
 
@@ -122,7 +122,7 @@ def minimum(self: T, other: T | Number) -> T:
 
 @method
 def neg(self: T) -> T:
-    """Return -self; of a bool it is refused, as in PyTorch: `~` negates it."""
+    """Return -self. A bool raises `UsageError`, as in PyTorch; `~` negates it."""
     if self.expr.dtype is dtypes.bool:
         raise UsageError("-x of a bool is refused\nhint: ~x is its negation; or cast it")
     return apply(Ops.NEG, None, self)
@@ -148,25 +148,25 @@ def _bits(what: str, op: str, a: T, b: T | Number, *, swap: bool = False) -> T:
 
 @operator
 def bitwise_and(self: T, other: T | Number) -> T:
-    """Return the conjunction of bits."""
+    """Return the bitwise conjunction."""
     return _bits("bitwise_and", Ops.AND, self, other)
 
 
 @operator
 def bitwise_or(self: T, other: T | Number) -> T:
-    """Return the disjunction of bits."""
+    """Return the bitwise disjunction."""
     return _bits("bitwise_or", Ops.OR, self, other)
 
 
 @operator
 def bitwise_xor(self: T, other: T | Number) -> T:
-    """Return the bits that differ."""
+    """Return the bitwise exclusive or."""
     return _bits("bitwise_xor", Ops.XOR, self, other)
 
 
 @operator
 def lshift(self: T, other: T | Number) -> T:
-    """Return the bits moved up; by the width or more gives 0.
+    """Return the bits shifted left; a shift by the width or more gives 0.
 
     Raises `UsageError` for floats; so do all operations on bits.
     """
@@ -175,7 +175,7 @@ def lshift(self: T, other: T | Number) -> T:
 
 @operator
 def rshift(self: T, other: T | Number) -> T:
-    """Return the bits moved down, keeping the sign of signed integers."""
+    """Return the bits shifted right, keeping the sign of signed integers."""
     return _bits("rshift", Ops.SHR, self, other)
 
 
@@ -223,7 +223,7 @@ def masked_fill(self: T, mask: T, value: T | Number) -> T:
 
 @composite
 def clip(self: T, low: T | Number | None = None, high: T | Number | None = None) -> T:
-    """Return values limited to low..high, numbers or tensors; None leaves that side open.
+    """Return values limited to low..high, which are numbers or tensors; None: no limit on that side.
 
     Where low is above high, high. The gradient on a bound is 1 for self and 0 for the bound.
 

@@ -1,4 +1,4 @@
-"""Greatest and least values, as PyTorch has them: `max` and `min` along an axis give values and places.
+"""Greatest and least values as in PyTorch: `max` and `min` along an axis return values and indices.
 
 `amax` and `amin` give values alone, over any axes.
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
-from frontend.arg_aliases import spelled
+from frontend.arg_aliases import accepts_aliases
 from frontend.ops import reduce
 from frontend.ops.elementwise import maximum, minimum
 from frontend.tensor_base import T
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Extreme(NamedTuple, Generic[T]):
-    """The greatest or least values along an axis, and where each was (int32)."""
+    """The greatest or least values along an axis, and their indices (int32)."""
 
     values: T
     indices: T
@@ -66,7 +66,7 @@ def _several(axis: Axes, x: TensorBase) -> Axes:
     return axis if isinstance(axis, (tuple, list)) else (axis,)
 
 
-@spelled
+@accepts_aliases
 def aminmax(self: T, *, axis: int | None = None, keepdim: bool = False) -> Extremes[T]:
     """Return the least and the greatest value along an axis, of all when None. Both are one kernel."""
     return Extremes(amin(self, axis, keepdim), amax(self, axis, keepdim))
@@ -78,7 +78,7 @@ def max(self: T, axis: None = None, keepdim: bool = False) -> T: ...  # noqa: FB
 def max(self: T, axis: int, keepdim: bool = False) -> Extreme[T]: ...  # noqa: FBT001, FBT002 - as above
 @overload
 def max(self: T, axis: T | tuple[int, ...]) -> T: ...
-@spelled
+@accepts_aliases
 def max(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:  # noqa: FBT001, FBT002 - as above
     """Return the greatest value of all; along one axis, the pair `(values, indices)`; NaN when there is one.
 
@@ -98,7 +98,7 @@ def min(self: T, axis: None = None, keepdim: bool = False) -> T: ...  # noqa: FB
 def min(self: T, axis: int, keepdim: bool = False) -> Extreme[T]: ...  # noqa: FBT001, FBT002 - as above
 @overload
 def min(self: T, axis: T | tuple[int, ...]) -> T: ...
-@spelled
+@accepts_aliases
 def min(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:  # noqa: FBT001, FBT002 - as above
     """Return the least value of all; along one axis, the pair `(values, indices)`; NaN when there is one.
 

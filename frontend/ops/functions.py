@@ -1,4 +1,4 @@
-"""Functions of numbers, element by element: exponentials, roots, trigonometry, rounding, and what is finite.
+"""Elementwise functions of one tensor: exponentials, roots, trigonometry, rounding, tests of finiteness.
 
 To add one, add it here, in three steps: the function, its row in `ROWS` and its name in `Functions`
 (docs/how-to/add-an-elementwise-operation.md). Arithmetic and bits: `elementwise`; activations: `activation`.
@@ -154,25 +154,25 @@ def _rounding(op: str, x: T) -> T:
 
 @method
 def floor(self: T) -> T:
-    """Return the whole number below, as a float; integers stay."""
+    """Return the largest whole number not above, as a float; integers do not change."""
     return _rounding(Ops.FLOOR, self)
 
 
 @method
 def ceil(self: T) -> T:
-    """Return the whole number above, as a float; integers stay."""
+    """Return the smallest whole number not below, as a float; integers do not change."""
     return _rounding(Ops.CEIL, self)
 
 
 @method
 def trunc(self: T) -> T:
-    """Return the whole number towards zero, as a float; integers stay."""
+    """Return the number rounded towards zero, as a float; integers do not change."""
     return _rounding(Ops.TRUNC, self)
 
 
 @method
 def round(self: T) -> T:
-    """Return the nearest whole number, ties to even, as a float; integers stay."""
+    """Return the nearest whole number, ties to even, as a float; integers do not change."""
     return _rounding(Ops.ROUND, self)
 
 
@@ -256,7 +256,7 @@ ROWS: Final = (
 
 
 class Functions:
-    """The names under which a tensor has them, for type checkers and editors too."""
+    """The methods of `Tensor` for these functions, visible to type checkers and editors."""
 
     __slots__ = ()
 

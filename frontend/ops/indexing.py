@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What one entry of a key takes from one axis.
+    """The part of one axis that an entry of a key selects: `count` indices begin, begin + step, ...
 
-    Begin, begin + step, ... (count of them); `drop` removes the axis.
+    `drop` removes the axis.
     """
 
     begin: int
@@ -129,7 +129,7 @@ def getitem(self: T, key: Any) -> T:
 
 
 def item(self: T, key: Any) -> T:
-    """Return self[key] as a value of its own."""
+    """Return self[key], never as a view."""
     return _item(self, key)[0]
 
 
@@ -149,7 +149,7 @@ def _item(self: T, key: Any) -> tuple[T, bool]:
 
 
 def with_tensors(x: TensorBase, key: Any) -> Any:
-    """Return a key whose lists, nested tuples, ranges and NumPy arrays are tensors."""
+    """Return a key with lists, nested tuples, ranges and NumPy arrays converted to tensors."""
     if isinstance(key, tuple):
         return tuple([_with_tensor(x, k) for k in key])
     return _with_tensor(x, key)
@@ -162,7 +162,7 @@ def _with_tensor(x: TensorBase, part: Any) -> Any:
 
 
 def refuse_outside(what: str, shape: Shape, entries: list[Entry], tensors: list[Any]) -> None:
-    """Raise when a value known on the host of an index tensor is out of range."""
+    """Raise `UsageIndexError` if the host knows a value of an index tensor, and it is out of range."""
     axes = [e for e in entries if e is not None]
     for axis, e in enumerate(axes):
         if isinstance(e, int):
@@ -171,7 +171,7 @@ def refuse_outside(what: str, shape: Shape, entries: list[Entry], tensors: list[
 
 @composite
 def part_of(self: T, entries: tuple[Entry, ...], *tensors: T) -> T:
-    """Return what the entries of a key name."""
+    """Return the elements that the entries of a key select."""
     axes = [e for e in entries if e is not None]
     whole_axis = [Cut(0, n, 1, drop=False) for n in self.expr.shape]
     cuts = [e if isinstance(e, Cut) else whole_axis[i] for i, e in enumerate(axes)]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _wide(dtype: DType) -> DType:
-    """Products are added up in 32 bits at least."""
+    """Return a product converted so that sums have at least 32 bits."""
     if dtype.bits >= 32:
         return dtype
     return dtypes.float32 if dtype.is_float else dtypes.uint32 if dtype.kind == "uint" else dtypes.int32

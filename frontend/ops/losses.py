@@ -1,4 +1,4 @@
-"""Losses: how far predictions are from targets, as one number or one for each element.
+"""Losses: the distance of predictions from targets, as one number or one for each element.
 
 Not here: softmax (`nnops`); gradients that are more exact than their parts (`frontend.autograd.rules`).
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import spelled
+from frontend.arg_aliases import accepts_aliases
 from frontend.ops import reduce
 from frontend.ops.arguments import whole
 from frontend.ops.comparison import ge, lt, ne
@@ -63,7 +63,7 @@ def _chosen(what: str, logs: T, target: T, ignore: int | None) -> T:
     return outside if ignore is None else where(ne(target, ignore), outside, 0.0)
 
 
-@spelled
+@accepts_aliases
 def sparse_categorical_crossentropy(
     self: T,
     target: T,
@@ -102,7 +102,7 @@ def _labelled(self: T, target: T, ignore_index: int, label_smoothing: float, red
     return _reduced(where(counted, neg(chosen), 0.0), reduction, convert(counted, logs.expr.dtype))
 
 
-@spelled
+@accepts_aliases
 def cross_entropy(
     self: T,
     target: T,
@@ -146,7 +146,7 @@ def _cross_entropy(self: T, target: T, reduction: Reduction, label_smoothing: fl
     return _reduced(neg(reduce.sum(mul(log_softmax(logits), goal), -1)), reduction)
 
 
-@spelled
+@accepts_aliases
 def nll_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
     """Return the negative of log probabilities (batch, classes) at integer classes (batch,).
 
@@ -176,7 +176,7 @@ def _nll_loss(self: T, target: T, reduction: Reduction) -> T:
 def binary_crossentropy(self: T, target: T, reduction: Reduction = "mean") -> T:
     """Return the cross entropy of probabilities with targets between 0 and 1.
 
-    Logarithms count as -100 at least, as in PyTorch: a certain and wrong answer costs 100.
+    Logarithms are limited to -100, as in PyTorch, so the loss of an element is at most 100.
 
     Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape.
     """

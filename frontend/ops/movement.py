@@ -130,7 +130,7 @@ def _is_pair(value: object) -> bool:
 
 
 def _padding(padding: Sequence[Any], shape: Shape) -> tuple[tuple[int, int], ...]:
-    """Read ((before, after), ...) for all axes, or the field's flat (last before, last after, ...)."""
+    """Return (before, after) of each axis, given so, or as flat (last before, last after, ...)."""
     rank = len(shape)
     if all(p is None or isinstance(p, (tuple, list)) for p in padding):
         if len(padding) != rank or not all(p is None or _is_pair(p) for p in padding):
@@ -148,12 +148,12 @@ def _padding(padding: Sequence[Any], shape: Shape) -> tuple[tuple[int, int], ...
 
 @method
 def pad(self: T, padding: Sequence[Any], value: float = 0.0) -> T:
-    """Return self with `value` around.
+    """Return self padded with `value`.
 
     `padding` is ((before, after) or None, ...) for every axis, or flat pairs for the last axes, last one
     first. Negative padding cuts.
 
-    A copy, no view.
+    The result is a copy.
 
         Tensor.ones(2, 3).pad((1, 0))      # (2, 4): one column of zeros in front
     """
@@ -227,7 +227,7 @@ def unflatten(self: T, axis: int, shape: tuple[int, ...]) -> T:
 def repeat(self: T, *repeats: int | Sequence[int]) -> T:
     """Return self tiled: repeats[i] times along axis i, axes aligned at the end.
 
-    Always a copy, as NumPy's `tile`.
+    The result is always a copy, as of NumPy's `tile`.
 
         Tensor([[1, 2]]).repeat(2, 2)      # [[1, 2, 1, 2], [1, 2, 1, 2]]
     """
@@ -262,7 +262,7 @@ def repeat_interleave(self: T, repeats: int | T, axis: int | None = None) -> T:
 
 @method
 def contiguous(self: T) -> T:
-    """Return the same values in a buffer of their own, once realized; never a view.
+    """Return the same values in memory of their own, never as a view.
 
     Returns a tensor of its own also where self has a buffer: writes to one do not change the other.
     """

@@ -1,4 +1,4 @@
-"""What networks are made of: norms, softmax, dropout, attention.
+"""Operations of neural networks: normalisation, softmax, dropout, attention.
 
 Not here: convolutions and pools (`convolutions`), losses (`losses`), products of matrices (`linalg`),
 activations (`activation`), layers, which hold parameters (`frontend.nn.layers`).
@@ -107,9 +107,9 @@ def batchnorm(self: T, weight: T | None, bias: T | None, mean: T, invstd: T, axi
 
 # -- dropout and attention ---------------------------------------------------------------------------
 def dropout(self: T, p: float = 0.5) -> T:
-    """Return self with a share p of its elements zero and the rest scaled by 1 / (1 - p).
+    """Return self with each element set to 0 with probability p, and the others scaled by 1 / (1 - p).
 
-    Self itself outside training.
+    Outside training the result is self.
 
     Inside `Tensor.train()` each call draws anew, also at each replay of a captured function. Raises
     `UsageError` for p outside 0..1.
@@ -151,7 +151,7 @@ def _scores(query: T, key: T, mask: T | None, is_causal: bool) -> T:  # noqa: FB
 
 
 def _softmax_of_seen(scores: T) -> T:
-    """Return the softmax, zeros in rows of which nothing may be seen."""
+    """Return the softmax; zeros in rows in which every score is masked."""
     top = reduce.detached(reduce.max(scores, -1, keepdim=True))
     unseen = spread(eq(top, -math.inf), scores.expr.shape)
     return where(unseen, 0.0, softmax(where(unseen, 0.0, scores)))
@@ -171,7 +171,7 @@ def scaled_dot_product_attention(
 
     self is (..., queries, depth), key (..., keys, depth), value (..., keys, width): the result is (...,
     queries, width). `is_causal` masks keys after the query; `dropout_p` drops weights inside
-    `Tensor.train()`. Rows without any key give 0. Raises `UsageError` when shapes do not fit.
+    `Tensor.train()`. Rows in which every key is masked give 0. Raises `UsageError` when shapes do not fit.
     """
     is_causal = flag(is_causal, "scaled_dot_product_attention, is_causal")
     if is_causal and attn_mask is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import spelled
+from frontend.arg_aliases import accepts_aliases
 from frontend.ops.arguments import Axes, axis_of, repeated, whole
 from frontend.ops.elementwise import result_dtype
 from frontend.ops.movement import reshape, several, shrink, unsqueeze
@@ -29,7 +29,7 @@ def part(self: T, axis: int, begin: int, end: int) -> T:
     return shrink(self, tuple(bounds))
 
 
-@spelled
+@accepts_aliases
 def split(self: T, size: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
     """Return parts of `size` along an axis (the last may be smaller), or parts of the sizes given.
 
@@ -50,7 +50,7 @@ def split(self: T, size: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
     return tuple([part(self, a, s, s + k) for s, k in zip(starts, lengths, strict=True)])
 
 
-@spelled
+@accepts_aliases
 def chunk(self: T, count: int, axis: int = 0) -> tuple[T, ...]:
     """Return at most `count` parts of one size along an axis; the last may be smaller.
 
@@ -62,9 +62,9 @@ def chunk(self: T, count: int, axis: int = 0) -> tuple[T, ...]:
     return split(self, max(1, -(-self.expr.shape[a] // count)), a)
 
 
-@spelled
+@accepts_aliases
 def unbind(self: T, axis: int = 0) -> tuple[T, ...]:
-    """Return the parts of one place each along an axis, without the axis.
+    """Return the elements of an axis as separate tensors, without the axis.
 
     All parts are views, in order.
     """
@@ -73,11 +73,11 @@ def unbind(self: T, axis: int = 0) -> tuple[T, ...]:
     return tuple([reshape(part(self, a, i, i + 1), (*shape[:a], *shape[a + 1 :])) for i in range(shape[a])])
 
 
-@spelled
+@accepts_aliases
 def cat(self: T | Sequence[T], *others: T, axis: int = 0) -> T:
     """Return tensors, given singly or as one sequence, joined along an axis.
 
-    Other sizes must be equal, dtypes are promoted.
+    The sizes of other axes must be equal; dtypes are promoted.
 
     Raises `UsageError` when another axis differs.
     """
@@ -113,7 +113,7 @@ def _joined(self: T, *others: T, axis: int) -> T:
 
 
 def _beside(left: T, right: T, axis: int, border: int) -> T:
-    """Return left before the border of an axis, right from there on."""
+    """Return the elements of `left` before the border of an axis, those of `right` from there on."""
     before = coordinate(left, left.expr.shape, axis)
     return apply(
         Ops.WHERE,
@@ -124,7 +124,7 @@ def _beside(left: T, right: T, axis: int, border: int) -> T:
     )
 
 
-@spelled
+@accepts_aliases
 def stack(self: T | Sequence[T], *others: T, axis: int = 0) -> T:
     """Return tensors of one shape, given singly or as one sequence, joined along a new axis.
 
@@ -140,9 +140,9 @@ def stack(self: T | Sequence[T], *others: T, axis: int = 0) -> T:
 
 @method
 def roll(self: T, shifts: int | tuple[int, ...], axes: Axes = None) -> T:
-    """Return elements moved along axes, those pushed out coming in at the other end.
+    """Return elements shifted cyclically along axes.
 
-    Without axes, flattened for it.
+    Without axes the flattened tensor is shifted, and then reshaped.
 
         Tensor([1, 2, 3]).roll(1)      # [3, 1, 2]
     """

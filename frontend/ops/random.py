@@ -62,9 +62,9 @@ GENERATOR: Final = Generator()
 
 
 def manual_seed(seed: int = 0) -> None:
-    """Start the random numbers anew: the same seed gives the same numbers, on every device.
+    """Seed the generator. The same seed gives the same numbers on every device.
 
-    One generator serves the whole process: each draw takes its next number.
+    There is one generator for the process; each draw advances it.
     """
     if CAPTURE.now is not None:
         raise UsageError("manual_seed inside a captured function would not be replayed; call it outside")
@@ -179,7 +179,8 @@ def rand(
 ) -> T:
     """Return numbers uniform in [0, 1): multiples of 2**-24; half types 2**-11, 2**-8, float64 2**-53.
 
-    `dtype` is float32 by default. Owns no memory until realized. Raises `UsageError` for a dtype of integers.
+    `dtype` is float32 by default. It has no memory until it is realized. Raises `UsageError` for a dtype of
+    integers.
     """
     return marked(_rand(_draw(cls, device), shape_of(shape, "rand"), _float(dtype)), requires_grad)
 

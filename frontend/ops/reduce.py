@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import spelled
+from frontend.arg_aliases import accepts_aliases
 from frontend.expr import STOP, float_dtype
 from frontend.ops.arguments import Axes, Shape, axes_of, axis_of
 from frontend.ops.comparison import ne
@@ -40,14 +40,14 @@ def fold(op: str, x: T, axes: Shape, *, keepdim: bool) -> T:
 
 
 def sum_dtype(dtype: DType) -> DType:
-    """Small integers and bools are added up in 32 bits of the same sign."""
+    """Return x converted for a sum: integers below 32 bits and bools to 32 bits of the same sign."""
     if dtype is dtypes.bool or (dtype.kind == "int" and dtype.bits < 32):
         return dtypes.int32
     return dtypes.uint32 if dtype.kind == "uint" and dtype.bits < 32 else dtype
 
 
 def _accumulate(op: str, x: T, axes: Shape, *, keepdim: bool) -> T:
-    """Add up or multiply; 16-bit floats do so in 32 bits and are rounded once."""
+    """Return a sum or product; 16-bit floats are combined in 32 bits and rounded once."""
     dtype = x.expr.dtype
     if dtype.is_float and dtype.bits == 16:
         return convert(fold(op, convert(x, dtypes.float32), axes, keepdim=keepdim), dtype)
@@ -186,7 +186,7 @@ def std(self: T, axis: Axes = None, keepdim: bool = False, correction: int = 1) 
     return narrowed(ruled("root", sqrt(squared), squared), self)
 
 
-@spelled
+@accepts_aliases
 def var_mean(
     self: T,
     axis: Axes = None,
@@ -224,10 +224,7 @@ def _is_infinite(x: T) -> T:
 
 
 def detached(x: T) -> T:
-    """Return x as a constant of differentiation.
-
-    The maximum under an exponential cancels: its gradient is known to be zero.
-    """
+    """Return x without gradient: the maximum subtracted inside an exponential cancels."""
     return apply(STOP, None, x)
 
 
@@ -256,9 +253,9 @@ def _arg(op: str, x: T, axis: int | None, *, keepdim: bool) -> T:
 
 @method
 def argmax(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return where the greatest value lies along an axis (in the flattened tensor when None).
+    """Return the index of the greatest value along an axis (None: of the flattened tensor).
 
-    The first of equals, a NaN first of all.
+    Of equal values it is the first; a NaN counts as greatest.
 
     The result is int32; the axis stays with size 1 when `keepdim`. Raises `UsageError` for an axis without
     elements.
@@ -268,9 +265,9 @@ def argmax(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noq
 
 @method
 def argmin(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return where the least value lies along an axis (in the flattened tensor when None).
+    """Return the index of the least value along an axis (None: of the flattened tensor).
 
-    The first of equals, a NaN first of all.
+    Of equal values it is the first; a NaN counts as least.
 
     The result is int32; the axis stays with size 1 when `keepdim`. Raises `UsageError` for an axis without
     elements.
@@ -282,7 +279,7 @@ def argmin(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noq
 def normalize(self: T, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> T:
     """Return self divided by its p-norm along an axis, or by eps where that is greater.
 
-    For p = 0 the norm is how many are not 0, for infinity the greatest.
+    For p = 0 the norm is the number of non-zero elements, for infinity the greatest absolute value.
     """
     x = widened(self)
     return narrowed(div(x, clip(p_norm(x, p, axis), eps)), self)
@@ -300,7 +297,7 @@ def p_norm(x: T, p: float, axis: int) -> T:
 
 @method
 def count_nonzero(self: T, axis: Axes = None) -> T:
-    """Return how many values over axes are not zero.
+    """Return the number of non-zero values over axes.
 
     The result is int32.
     """

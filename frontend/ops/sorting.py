@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import spelled
+from frontend.arg_aliases import accepts_aliases
 from frontend.ops.arguments import axis_of, whole
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant, convert, coordinate
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from compiler.dtype import DType
 
 DIRECT: Final = 1024
-"""Rows up to so many elements are sorted by ranks alone."""
+"""The longest row that is sorted by ranks alone."""
 BLOCK: Final = 512
 """The length of the blocks that longer rows are merged from."""
 
 
 class Sorted(NamedTuple, Generic[T]):
-    """Values in order, and where each was along the axis (int32)."""
+    """Values in order, and their indices along the axis (int32)."""
 
     values: T
     indices: T
 
 
-@spelled
+@accepts_aliases
 def sort(
     self: T,
     axis: int = -1,
     descending: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; it always is
 ) -> Sorted[T]:
-    """Return the values in order along an axis, and where each was; equals keep their order.
+    """Return the values in order along an axis, and their indices; equal values keep their order.
 
     A NaN is the greatest of all, as in PyTorch: last, or first when descending. Realized together, both are
     computed once.
@@ -70,7 +70,7 @@ def argsort(
     descending: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; it always is
 ) -> T:
-    """Return where the elements are that are in order along an axis (int32): see `sort`."""
+    """Return the indices (int32) that sort an axis; see `sort`."""
     a = axis_of(axis, self.expr.shape, "argsort")
     return _from_last(_order(_keys(self, a, descending=descending)), a)
 
@@ -81,13 +81,13 @@ def _sorted(self: T, order: T, axis: int) -> T:
 
 
 def inverse(order: T, axis: int) -> T:
-    """Return the inverse of a permutation along an axis: where it names each place."""
+    """Return the inverse of a permutation along an axis."""
     last = _keys(order, axis, descending=False)
     n = last.expr.shape[-1]
     return _from_last(_of_rank(last, n) if n <= DIRECT else _order(last), axis)
 
 
-@spelled
+@accepts_aliases
 def topk(
     self: T,
     k: int,
@@ -95,9 +95,9 @@ def topk(
     largest: bool = True,  # noqa: FBT001, FBT002 - the field's signature
     sorted: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; they always are
 ) -> Sorted[T]:
-    """Return the k greatest values along an axis (or the least), in order, and where each was.
+    """Return the k greatest (or least) values along an axis, in order, and their indices.
 
-    A NaN is greater than all; the first of equals comes first.
+    A NaN counts as greatest; of equal values the first comes first.
 
     Returns the named tuple `(values, indices)`; indices are int32. Raises `UsageError` for k outside 0..size.
     """

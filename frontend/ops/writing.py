@@ -1,4 +1,4 @@
-"""Writing: `x[key] = value` builds the new whole and assigns it.
+"""Writing: `x[key] = value` builds the new value of x and assigns it.
 
 What was computed from x before keeps its value. What x is a view of, and views of x, change with it
 (`frontend.views`). Parts are chosen by masks of coordinates, places that integer tensors name by `scatter`.
@@ -50,7 +50,7 @@ def setitem(self: TensorBase, key: Any, value: Any) -> None:
 
 
 def _is_there(x: T, key: Any, value: T) -> bool:
-    """Whether a value is what `x[key]` gave: written by now if it was changed, as by `x[key] += 1`."""
+    """Return whether a value is the view x[key] itself, whose change is written already (`x[key] += 1`)."""
     link, own = link_of(value), link_of(x)
     if link is None or own is None or link.parent is not own or link.read is not item:
         return False
@@ -86,7 +86,7 @@ def written(self: T, key: Any, value: Any) -> T:
 
 
 def _value(x: T, value: Any) -> T:
-    """Return what is written as a tensor of x's dtype."""
+    """Return the value to write as a tensor of the dtype of x."""
     given = x.operand(value)
     if given.__class__ is not x.__class__:
         return constant(x, representable(given) if x.expr.dtype.is_float else given, x.expr.dtype, ())

@@ -1,10 +1,10 @@
-"""CONV, a primitive of the frontend: a convolution with a gradient of its own.
+"""CONV, a primitive of the frontend: a convolution with its own gradient rule.
 
 CONV src=(x, weight) arg=(strides, dilations, groups): x is (batch, groups * channels, *spatial), already
-padded; weight is (groups * outputs, channels, *kernel). The compiler never sees it: `lower` writes it as
-windows, products and a sum. It is kept whole up to there because the derivative of windows alone is a sum
-over shifted copies of an array as large as all windows; the derivative of a convolution is a convolution
-(`frontend.autograd.engine`).
+padded; weight is (groups * outputs, channels, *kernel). `lower` expresses it as windows, products and a sum
+for the compiler. It is one primitive because the gradient of a convolution is a convolution
+(`frontend.autograd.primitives`), while the gradient of windows alone is a sum over shifted copies of an array
+as large as all windows.
 
 Not here: padding and arguments of the methods (`frontend.ops.convolutions`).
 """

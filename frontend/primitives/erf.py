@@ -1,4 +1,4 @@
-"""ERF, a primitive of the frontend: the error function, with a gradient of its own.
+"""ERF, a primitive of the frontend: the error function, with its own gradient rule.
 
 Up to 1 it is x + x P(x²), beyond it 1 - exp(Q(|x|)) with the sign of x; from 4 (float64: 6) on it is 1. The
 polynomials are minimax on the relative error of the result, fitted in 50 digits; coefficients were rounded

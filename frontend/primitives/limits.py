@@ -1,7 +1,7 @@
 """LIMIT: bounds checks of integer tensors - indices that must lie in a range, divisors that must not be 0.
 
 LIMIT src=(x) arg=Limit or Divisor has the value of x, and is removed before compilation (`frontend.expr`), so
-it costs nothing. Values that the host knows are checked at once: constants, and the extremes of data from
+it costs nothing. Values that the host knows are checked immediately: constants, and the extremes of data from
 lists and arrays (`Leaf.known`). Values that only the device knows are checked under validation
 (`HCQ_VALIDATE=1`): before a launch, every LIMIT that it depends on is computed and read back. Without
 validation an index outside reads 0 and writes nothing, and an integer divided by 0 gives 0.

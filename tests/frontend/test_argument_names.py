@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from frontend import Tensor
-from frontend.arg_aliases import SAME
+from frontend.arg_aliases import ALIASES
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,4 +82,4 @@ def test_a_name_gives_the_same_structure():
 
 
 def test_no_argument_alias_maps_to_itself():
-    assert all(name not in others for name, others in SAME.items())
+    assert all(name not in others for name, others in ALIASES.items())

@@ -18,7 +18,7 @@ import hcq
 from frontend import Device, Tensor, TinyJit, nn
 from frontend.nn.optim import SGD, AdamW
 from frontend.realize import PENDING
-from frontend.storage import UNDERWAY
+from frontend.storage import UNSUBMITTED
 
 COUNTING = {"getrefcount", "get_referrers", "get_referents", "getweakrefcount", "getweakrefs"}
 """What tells who refers to an object: none of it is the same on every interpreter."""
@@ -171,7 +171,7 @@ def test_a_launch_that_fails_anywhere_leaves_every_value():
         v.assign(source.sum())
         new = source + 1
         stopped = stopped_at(at, lambda w=w, v=v, new=new: Tensor.realize(w, v, new))
-        assert not UNDERWAY, f"stopped at call {at}"
+        assert not UNSUBMITTED, f"stopped at call {at}"
         values = [t.tolist() for t in (held, w, v, new, part)]
         assert values == [[3.0, 4.0], [10.0, 20.0], [3.0], [2.0, 3.0], [20.0]], f"stopped at call {at}"
         assert not {id(w), id(v), id(new)} & set(PENDING)
