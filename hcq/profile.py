@@ -6,14 +6,15 @@ Not here: when a device traces (`device`, docs/profiling.md), the clock itself
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hcq.commands import Timestamp
 from hcq.signal import Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hcq.commands import Command
 
@@ -32,6 +33,27 @@ class Clock:
     def to_ns(self, ticks: int) -> int:
         """Return the CLOCK_MONOTONIC nanoseconds of a device time in ticks."""
         return self.host_ns + (ticks - self.ticks) * 1_000_000_000 // self.hz
+
+
+_READINGS: Final = 4
+"""Readings of a device clock, of which `tie` uses the fastest."""
+
+
+def tie(read: Callable[[], int], hz: int, *, host_ns: Callable[[], int] = time.monotonic_ns) -> Clock:
+    """Return the relation of a device clock of `hz` ticks a second to the host's CLOCK_MONOTONIC.
+
+    `read` returns the device time in ticks. It is called several times, each between two readings of the host
+    clock; the fastest one counts, with the middle of its interval as the host time. `host_ns` returns
+    CLOCK_MONOTONIC in nanoseconds. Raises what `read` raises.
+    """
+    readings: list[tuple[int, int, int]] = []
+    for _ in range(_READINGS):
+        before = host_ns()
+        ticks = read()
+        after = host_ns()
+        readings.append((after - before, ticks, (before + after) // 2))
+    _, ticks, middle = min(readings)
+    return Clock(ticks=ticks, host_ns=middle, hz=hz)
 
 
 @dataclass(frozen=True, slots=True)

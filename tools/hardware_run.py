@@ -58,7 +58,7 @@ def wheels(run: Run) -> None:
         run.skip("wheels", f"{folder} holds no wheels")
         return
     command = [
-        sys.executable,
+        run.python,
         "-m",
         "pip",
         "install",
@@ -80,7 +80,7 @@ def wheels(run: Run) -> None:
 
 def box(run: Run, name: str, limit_s: float) -> None:
     """Describe the machine; this runs first, because CUDA's library creates missing device nodes."""
-    stage = run.run(Stage(name, [sys.executable, "-m", "tools.hardware.box"], limit_s))
+    stage = run.run(Stage(name, [run.python, "-m", "tools.hardware.box"], limit_s))
     log = run.logs / f"{name}.log"
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     for line in lines:
@@ -109,7 +109,7 @@ def packages(run: Run) -> None:
         absent = [name for name in _NEEDED if str(_seen(stage).get(name, "")).startswith("absent")]
         return f"not installed: {', '.join(absent)}; --wheels DIR installs them" if absent else ""
 
-    stage = run.run(Stage("packages", [sys.executable, "-c", code], 60), lacking)
+    stage = run.run(Stage("packages", [run.python, "-c", code], 60), lacking)
     stage.facts = _seen(stage)
     run.write()
 
@@ -125,7 +125,7 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
     out = run.logs / f"{name}.json"
     # The ladder ends before its limit, so that it is not killed with its last child.
     budget = min(limit_s * run.patience, run.left_s() - 5 - run.reserve_s) - 20
-    command = [sys.executable, "-m", "tools.bringup", "--from", str(first), "--to", str(last)]
+    command = [run.python, "-m", "tools.bringup", "--from", str(first), "--to", str(last)]
     command += ["--device", f"{run.options.vendor}:{run.options.device}"]
     command += ["--choices", run.choices, "--variants", variants]
     command += ["--report", str(out), "--traces", str(run.logs / name), "--budget", f"{max(budget, 0):.0f}"]
@@ -175,7 +175,7 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
     if not there:
         run.skip(name, f"{', '.join(folders)} does not exist")
         return
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    command = [run.python, "-m", "pytest", "-p", "no:cacheprovider"]
     if find_spec("pytest_timeout") or (run.site / "pytest_timeout.py").exists():
         command += ["-p", "pytest_timeout"]  # its marker is used, and plugins are not loaded automatically
     command += ["-W", "ignore::pytest.PytestConfigWarning", *selection, *there]
@@ -232,7 +232,7 @@ def beside_cuda(run: Run, limit_s: float) -> None:
     """Run the benchmarks through CUDA or HIP by PyTorch; in a dry run only import them."""
     if run.options.dry:
         code = "from tools.bench.cuda import CASES; print(*CASES)"
-        run.run(Stage("cuda", [sys.executable, "-c", code], limit_s))
+        run.run(Stage("cuda", [run.python, "-c", code], limit_s))
     else:
         _measure(run, "cuda", ["cuda", "--device", "cpu"], limit_s)
 
@@ -240,7 +240,7 @@ def beside_cuda(run: Run, limit_s: float) -> None:
 def _measure(run: Run, name: str, cases: Sequence[str], limit_s: float) -> None:
     out = run.logs / f"{name}.jsonl"
     # Each row is printed when it is measured, so a hang does not lose the rows before it.
-    command = f"exec {shlex.join([sys.executable, '-m', 'tools.bench', *cases])} > {shlex.quote(str(out))}"
+    command = f"exec {shlex.join([run.python, '-m', 'tools.bench', *cases])} > {shlex.quote(str(out))}"
     stage = run.run(Stage(name, ["sh", "-c", command], limit_s))
     if out.exists():
         whole = [line for line in out.read_text().splitlines() if line.endswith("}")]

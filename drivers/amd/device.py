@@ -37,7 +37,7 @@ from drivers.amd.uploader import Uploader
 from drivers.kernel import PAGE, view_at
 from hcq.driver import Allocation, DeviceInfo, Place, QueueKind
 from hcq.errors import UnsupportedError, UsageError
-from hcq.profile import Clock
+from hcq.profile import tie
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from drivers.amd.topology import Gpu
     from hcq.driver import BufferSpec, DriverDevice
     from hcq.errors import FaultReport
+    from hcq.profile import Clock
     from hcq.program import DriverProgram, KernelImage
 
 COMPUTE_QUEUES: Final = 2
@@ -53,7 +54,6 @@ COPY_QUEUES: Final = 2
 PROVE_S: Final = 2.0
 """How long a recovered device may take to run its first packet."""
 _SPIN_S: Final = 50e-6
-_CLOCK_LOOKS: Final = 4
 _MES_SINCE: Final = Generation.GFX11
 """Since then firmware schedules the queues (kfd_device.c)."""
 AnyEncoder: TypeAlias = Pm4Encoder | AqlEncoder | SdmaEncoder
@@ -382,15 +382,8 @@ class AmdDevice:
     # --- time, waiting, faults
 
     def clock(self) -> Clock:
-        """Tie the GPU's counter to this host's clock, by the quickest of a few looks."""
-        looks = []
-        for _ in range(_CLOCK_LOOKS):
-            before = time.monotonic_ns()
-            ticks = self.process.kfd.clock_counters(self.gpu.gpu_id).gpu_clock_counter
-            after = time.monotonic_ns()
-            looks.append((after - before, ticks, (before + after) // 2))
-        _, ticks, host_ns = min(looks)
-        return Clock(ticks=ticks, host_ns=host_ns, hz=self._hz)
+        """Return the relation of the GPU's counter to the host's clock."""
+        return tie(lambda: self.process.kfd.clock_counters(self.gpu.gpu_id).gpu_clock_counter, self._hz)
 
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
         """Look at a signal slot eagerly, then sleep until an interrupt; see `hcq.driver.DriverDevice`."""

@@ -37,19 +37,19 @@ from drivers.nv.uploader import Service
 from drivers.nv.vaspace import VaSpace
 from hcq.driver import Allocation, DeviceInfo, Place, QueueKind
 from hcq.errors import DriverError, FaultKind, FaultReport, UnsupportedError, UsageError
-from hcq.profile import Clock
+from hcq.profile import tie
 
 if TYPE_CHECKING:
     from drivers.kernel import Kernel
     from drivers.nv.rm import Card
     from hcq.driver import BufferSpec, DriverDevice
+    from hcq.profile import Clock
     from hcq.program import DriverProgram, KernelImage
 
 COMPUTE_QUEUES: Final = 2
 COPY_QUEUES: Final = 2
 _SPIN_S: Final = 50e-6
 _NAPS_S: Final = (0.0, 20e-6, 50e-6, 100e-6, 200e-6)
-_CLOCK_LOOKS: Final = 4
 
 
 def device_info(driver: str, index: int, gpu: Gpu) -> DeviceInfo:
@@ -331,15 +331,8 @@ class NvDevice:
     # --- time, waiting, faults
 
     def clock(self) -> Clock:
-        """Tie the GPU's nanoseconds, which releases write, to this host's, by the quickest of a few looks."""
-        looks = []
-        for _ in range(_CLOCK_LOOKS):
-            before = time.monotonic_ns()
-            ticks = self._doorbell.time_ns()
-            after = time.monotonic_ns()
-            looks.append((after - before, ticks, (before + after) // 2))
-        _, ticks, host_ns = min(looks)
-        return Clock(ticks=ticks, host_ns=host_ns, hz=1_000_000_000)
+        """Return the relation of the GPU's nanoseconds, which releases write, to the host's clock."""
+        return tie(self._doorbell.time_ns, 1_000_000_000)
 
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
         """Poll a signal slot, at first eagerly; see `hcq.driver.DriverDevice`."""

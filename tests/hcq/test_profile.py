@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hcq.graph import Graph
-from hcq.profile import PENDING, Clock, Span, chrome_trace
+from hcq.profile import PENDING, Clock, Span, chrome_trace, tie
 from hcq.registry import wrap
 from tests.hcq.fake import FakeDevice
 
@@ -32,6 +32,12 @@ def test_a_clock_is_linear_and_passes_through_its_tie(ticks: int, host_ns: int, 
     clock = Clock(ticks, host_ns, hz)
     assert clock.to_ns(ticks) == host_ns
     assert clock.to_ns(ticks + delta) - host_ns == delta * 10**9 // hz
+
+
+def test_a_clock_is_tied_by_the_fastest_reading():
+    host, device = iter([0, 9_000, 20_000, 20_010, 30_000, 37_000, 40_000, 45_000]), iter([1, 2, 3, 4])
+    clock = tie(lambda: next(device), 1_000_000_000, host_ns=lambda: next(host))
+    assert clock == Clock(ticks=2, host_ns=20_005, hz=1_000_000_000)
 
 
 def test_a_trace_has_a_process_a_device_and_a_thread_a_queue():

@@ -10,30 +10,32 @@ import sys
 import tarfile
 import time
 import zipfile
-from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tools import hardware_run
 from tools.hardware import box
-from tools.hardware import stage as hardware_stage
-from tools.hardware.stage import REPOSITORY, Run, Stage
+from tools.hardware.stage import REPOSITORY, Run, Stage, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-Made = "Callable[..., Run]"
-
 
 @pytest.fixture
 def made(tmp_path: Path) -> Callable[..., Run]:
-    """Make a run in folders of the test's own."""
+    """Make a run in folders of the test, with the shell script `python` instead of the interpreter."""
 
-    def make(*arguments: str) -> Run:
+    def make(*arguments: str, python: str = "", timing: Timing | None = None, kind: type[Run] = Run) -> Run:
         folders = ["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
-        return Run(hardware_run.parse(["--dry", "--device", "nv", *folders, *arguments]))
+        options = hardware_run.parse(["--dry", "--device", "nv", *folders, *arguments])
+        if not python:
+            return kind(options, timing=timing)
+        script = tmp_path / "python"
+        script.write_text("#!/bin/sh\n" + python)
+        script.chmod(0o755)
+        return kind(options, timing=timing, python=str(script))
 
     return make
 
@@ -45,29 +47,37 @@ def report_of(run: Run) -> dict[str, list[dict[str, object]]]:
     return told
 
 
-def over_once(monkeypatch: pytest.MonkeyPatch, run: Run, log: str, words: str) -> None:
-    """Let a stage's time be over once its log ends with some words, however long that takes."""
-    now = run.start
+def over_after(log: Path, words: str) -> Timing:
+    """Return a timing whose clock is past every limit once a log ends with `words`."""
+    now = time.monotonic()
 
     def monotonic() -> float:
         nonlocal now
-        path = run.logs / log
-        if path.exists() and path.read_text().endswith(words):
-            now += 1e6  # at every look: the first may be the one that the limit counts from
+        if log.exists() and log.read_text().endswith(words):
+            now += 1e6  # at every call: the first may be the start of the limit
         return now
 
-    clock = {name: getattr(time, name) for name in ("strftime", "gmtime", "time")}
-    monkeypatch.setattr(hardware_stage, "time", SimpleNamespace(monotonic=monotonic, **clock))
-    monkeypatch.setattr(hardware_stage, "BEAT_S", 0.1)
-    monkeypatch.setattr(hardware_stage, "_END_S", 100.0)
+    return Timing(monotonic, beat_s=0.1, end_s=100.0)
 
 
-def instead(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
-    """Put a shell script in the interpreter's place."""
-    fake = folder / "python"
-    fake.write_text("#!/bin/sh\n" + text)
-    fake.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(fake))
+class Recorded(Run):
+    """A run that records its stages instead of running them."""
+
+    def __init__(self, *options: Any, **names: Any) -> None:
+        super().__init__(*options, **names)
+        self.seen: list[tuple[str, float]] = []
+        """(stage, seconds reserved then)."""
+        self.commands: dict[str, str] = {}
+
+    def run(self, stage: Stage, explain: object = None) -> Stage:  # noqa: ARG002 - that of `Run.run`
+        """Record a stage."""
+        self.seen.append((stage.name, self.reserve_s))
+        self.commands[stage.name] = " ".join(stage.command)
+        return stage
+
+    def skip(self, name: str, why: str) -> None:  # noqa: ARG002 - that of `Run.skip`
+        """Record a skipped stage."""
+        self.seen.append((name, self.reserve_s))
 
 
 @pytest.mark.slow
@@ -83,11 +93,8 @@ def test_the_whole_hardware_run_works_without_hardware(tmp_path: Path):
     ]  # fmt: skip
 
 
-def test_a_failed_stage_keeps_the_reports_of_the_others(
-    made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-):
-    run = made()
-    over_once(monkeypatch, run, "sleeps.log", "begun\n")
+def test_a_failed_stage_keeps_the_reports_of_the_others(tmp_path: Path, made: Callable[..., Run]):
+    run = made(timing=over_after(tmp_path / "work/logs/sleeps.log", "begun\n"))
     words = {
         "segfaults": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
         "fails": "raise SystemExit(3)",
@@ -109,10 +116,9 @@ def test_a_run_that_is_killed_leaves_the_report_of_the_stage_that_ran(tmp_path: 
     out, work = tmp_path / "out", tmp_path / "work"
     code = f"""
 from tools import hardware_run
-from tools.hardware import stage
-from tools.hardware.stage import Run, Stage
-stage.BEAT_S = 0.1
-run = Run(hardware_run.parse(["--dry", "--out", {str(out)!r}, "--work", {str(work)!r}]))
+from tools.hardware.stage import Run, Stage, Timing
+options = hardware_run.parse(["--dry", "--out", {str(out)!r}, "--work", {str(work)!r}])
+run = Run(options, timing=Timing(beat_s=0.1))
 run.run(Stage("long", ["sh", "-c", "echo $$; exec sleep 600"], 500))
 """
     child = subprocess.Popen([sys.executable, "-S", "-c", code], cwd=REPOSITORY, env={"PYTHONPATH": "."})
@@ -132,28 +138,20 @@ run.run(Stage("long", ["sh", "-c", "echo $$; exec sleep 600"], 500))
         assert archive.getnames() == ["long.log"]
 
 
-def test_a_bench_cut_short_keeps_its_rows(
-    tmp_path: Path, made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-):
-    run = made()
-    over_once(monkeypatch, run, "benchmarks.jsonl", '{"case"')
-    instead(monkeypatch, tmp_path, "echo '{\"case\": 1}'\nprintf '{\"case\"'\nsleep 1000\n")
+def test_a_bench_cut_short_keeps_its_rows(tmp_path: Path, made: Callable[..., Run]):
+    over = over_after(tmp_path / "work/logs/benchmarks.jsonl", '{"case"')
+    run = made(timing=over, python="echo '{\"case\": 1}'\nprintf '{\"case\"'\nsleep 1000\n")
     hardware_run.benchmarks(run, 2)
     assert report_of(run)["stages"][0]["facts"] == {"rows": [{"case": 1}]}
 
 
-def test_interrupted_tests_report_progress(
-    tmp_path: Path, made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-):
-    run = made()
-    run.options.dry = False
-    over_once(monkeypatch, run, "conformance.log", "three ")
-    instead(
-        monkeypatch,
-        tmp_path,
-        "echo 'tests/a.py::one[nv:0] PASSED   [ 1%]'\necho 'tests/a.py::two FAILED [ 2%]'\n"
+def test_interrupted_tests_report_progress(tmp_path: Path, made: Callable[..., Run]):
+    run = made(
+        timing=over_after(tmp_path / "work/logs/conformance.log", "three "),
+        python="echo 'tests/a.py::one[nv:0] PASSED   [ 1%]'\necho 'tests/a.py::two FAILED [ 2%]'\n"
         "printf 'tests/a.py::three '\nsleep 1000\n",
     )
+    run.options.dry = False
     hardware_run.tests(run, "conformance", ["tests/conformance"], 2)
     facts = report_of(run)["stages"][0]["facts"]
     assert facts == {
@@ -171,12 +169,11 @@ echo "began with $choices"; sleep 1000
 
 
 @pytest.mark.parametrize("passed", ["true", "false"])
-def test_a_ladder_cut_short_keeps_its_rungs_and_hands_on_what_works(
-    tmp_path: Path, made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, passed: str
+def test_a_ladder_cut_short_keeps_its_rungs_and_uses_working_choices(
+    tmp_path: Path, made: Callable[..., Run], passed: str
 ):
-    run = made("--choices", "pcas=3")
-    over_once(monkeypatch, run, "ladder.log", "began with pcas=3\n")
-    instead(monkeypatch, tmp_path, LADDER % passed)
+    over = over_after(tmp_path / "work/logs/ladder.log", "began with pcas=3\n")
+    run = made("--choices", "pcas=3", timing=over, python=LADDER % passed)
     launches = hardware_run.ladder(run, "ladder", 0, 24, 2, variants="needed")
     assert launches is (passed == "true")
     assert (run.choices, run.device) == ("stack=low", "nv:stack=low:0")
@@ -185,19 +182,10 @@ def test_a_ladder_cut_short_keeps_its_rungs_and_hands_on_what_works(
     assert stage["facts"]["rungs"] == {"18 stack=low": "pass" if launches else "no"}  # type: ignore[index]  # JSON
 
 
-def test_the_fault_has_its_time_and_comes_before_the_last_check_alone(
-    made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-):
-    run = made()
-    seen: list[tuple[str, float]] = []
-
-    def note(stage: Stage, explain: object = None) -> Stage:
-        seen.append((stage.name, run.reserve_s))
-        return stage
-
-    monkeypatch.setattr(run, "run", note)
-    monkeypatch.setattr(run, "skip", lambda name, _: seen.append((name, run.reserve_s)))
+def test_time_is_reserved_for_the_fault_and_the_check_after_it(made: Callable[..., Recorded]):
+    run = made(kind=Recorded)
     hardware_run.run_stages(run)
+    seen = run.seen
     names = [name for name, _ in seen]
     assert names == [name for name in hardware_run.NAMES if name != "wheels"]
     assert {reserve for name, reserve in seen if name not in {"fault", "after"}} == {80}
@@ -208,7 +196,7 @@ def test_the_fault_has_its_time_and_comes_before_the_last_check_alone(
 def test_the_time_limits_fit_into_ten_minutes():
     options = hardware_run.parse([])
     # A stage that cannot be ended is left after ten seconds; then the interpreter ends.
-    assert options.total + hardware_stage._END_S < 600 - 10
+    assert options.total + Timing().end_s < 600 - 10
 
 
 def test_only_some_stages_run_on_request(made: Callable[..., Run]):
@@ -220,15 +208,12 @@ def test_only_some_stages_run_on_request(made: Callable[..., Run]):
         hardware_run.parse(["--only", "ladder,lader"])
 
 
-def test_wheels_are_unpacked_where_pip_does_not_work(
-    tmp_path: Path, made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-):
+def test_wheels_are_unpacked_where_pip_does_not_work(tmp_path: Path, made: Callable[..., Run]):
     folder = tmp_path / "wheels"
     folder.mkdir()
     with zipfile.ZipFile(folder / "thing-1.0-py3-none-any.whl", "w") as archive:
         archive.writestr("thing/__init__.py", "there = True\n")
-    run = made("--wheels", str(folder))
-    instead(monkeypatch, tmp_path, "echo No module named pip; exit 1\n")
+    run = made("--wheels", str(folder), python="echo No module named pip; exit 1\n")
     hardware_run.wheels(run)
     stage = report_of(run)["stages"][0]
     assert str(stage["status"]).startswith("passed: unpacked")
@@ -272,13 +257,9 @@ exit 1
 
 
 def test_a_failing_ladder_reports_the_rung_and_a_hint(
-    tmp_path: Path,
-    made: Callable[..., Run],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    made: Callable[..., Run], capsys: pytest.CaptureFixture[str]
 ):
-    run = made()
-    instead(monkeypatch, tmp_path, FAILED)
+    run = made(python=FAILED)
     hardware_run.ladder(run, "ladder", 0, 24, 100, variants="needed")
     (stage,) = report_of(run)["stages"]
     assert stage["reason"] == (
@@ -289,17 +270,12 @@ def test_a_failing_ladder_reports_the_rung_and_a_hint(
     assert "load the modules" in said
 
 
-def test_a_run_with_only_skipped_tests_fails(
-    tmp_path: Path, made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-):
-    run = made()
-    run.options.dry = False
-    instead(
-        monkeypatch,
-        tmp_path,
-        "echo 'tests/a.py::one[nv:0] SKIPPED (nv:0 cannot) [50%]'\n"
+def test_a_run_with_only_skipped_tests_fails(made: Callable[..., Run]):
+    run = made(
+        python="echo 'tests/a.py::one[nv:0] SKIPPED (nv:0 cannot) [50%]'\n"
         "echo 'SKIPPED [1] tests/conftest.py:43: nv:0 cannot be opened here: no such device node'\n",
     )
+    run.options.dry = False
     hardware_run.tests(run, "conformance", ["tests/conformance"], 100)
     (stage,) = report_of(run)["stages"]
     assert stage["status"] == "failed"
@@ -368,16 +344,10 @@ def test_the_vendor_is_that_of_the_nodes_or_the_one_that_is_named(tmp_path: Path
         made("--device", "intel:0")
 
 
-def test_stages_of_an_amd_run_name_its_device(made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch):
-    run = made("--device", "amd:1")
-    commands: dict[str, str] = {}
-
-    def note(stage: Stage, explain: object = None) -> Stage:
-        commands[stage.name] = " ".join(stage.command)
-        return stage
-
-    monkeypatch.setattr(run, "run", note)
+def test_stages_of_an_amd_run_name_its_device(made: Callable[..., Recorded]):
+    run = made("--device", "amd:1", kind=Recorded)
     hardware_run.run_stages(run)
+    commands = run.commands
     assert "--device amd:1" in commands["ladder"]
     assert "tools.bench amd " in commands["benchmarks"]
     assert "nv" not in commands["ladder"].split()

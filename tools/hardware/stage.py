@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Callable  # noqa: TC003 - a field of a dataclass
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,17 +27,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
-BEAT_S: Final = 5.0
-"""Seconds between two writes of the report while a stage runs."""
-_END_S: Final = 10.0
 _LEAST_S: Final = 0.5
 """Seconds that must be left for a stage to start."""
 _TAIL: Final = 4000
 _LARGEST: Final = 4 << 20
 """Bytes of one file that the archive holds at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The clock of a run and its intervals in seconds; tests pass others."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    beat_s: float = 5.0
+    """Time between two writes of the report while a stage runs."""
+    end_s: float = 10.0
+    """Time that a killed process has to exit."""
 
 
 @dataclass
@@ -57,10 +65,14 @@ class Stage:
 
 
 class Run:
-    """All stages of one command."""
+    """All stages of one command. `python` is the interpreter that the stages run."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(
+        self, options: argparse.Namespace, *, timing: Timing | None = None, python: str = sys.executable
+    ) -> None:
         self.options = options
+        self.timing = timing or Timing()
+        self.python = python
         self.out = Path(options.out).resolve()
         self.work = Path(options.work).resolve()
         self.logs = self.work / "logs"
@@ -76,7 +88,7 @@ class Run:
         self.reserve_s = 0.0
         """Seconds that are reserved for the last stages."""
         self.stages: list[Stage] = []
-        self.start = time.monotonic()
+        self.start = self.timing.monotonic()
         self._commit = _commit()
 
     @property
@@ -87,7 +99,7 @@ class Run:
 
     def left_s(self) -> float:
         """Return the seconds left of the total."""
-        return float(self.options.total) * self.patience - (time.monotonic() - self.start)
+        return float(self.options.total) * self.patience - (self.timing.monotonic() - self.start)
 
     def wanted(self, name: str) -> bool:
         """Return whether a stage is to run."""
@@ -106,7 +118,7 @@ class Run:
         if limit < _LEAST_S:
             stage.status = "skipped: the time is used up"
             return self._show(stage)
-        started = time.monotonic()
+        started = self.timing.monotonic()
         log = self.logs / f"{stage.name}.log"
         with log.open("wb") as output:
             # In a new session, so that its own children can be killed with it.
@@ -117,9 +129,9 @@ class Run:
             try:
                 self._watch(stage, child, log, limit)
             except BaseException:
-                _end(child)
+                _end(child, self.timing.end_s)
                 raise
-        stage.seconds = round(time.monotonic() - started, 2)
+        stage.seconds = round(self.timing.monotonic() - started, 2)
         stage.tail = _tail(log)
         passed = stage.status == "passed"
         stage.reason = explain(stage) if explain is not None else ""
@@ -132,16 +144,17 @@ class Run:
     def _watch(self, stage: Stage, child: subprocess.Popen[bytes], log: Path, limit: float) -> None:
         """Wait for a stage and write the report at intervals; kill the stage after its limit."""
         stage.status = "running"
-        end = time.monotonic() + limit
+        monotonic = self.timing.monotonic
+        end = monotonic() + limit
         while True:
             try:
-                stage.returncode = child.wait(timeout=max(0.0, min(BEAT_S, end - time.monotonic())))
+                stage.returncode = child.wait(timeout=max(0.0, min(self.timing.beat_s, end - monotonic())))
             except subprocess.TimeoutExpired:
                 stage.tail = _tail(log)
-                if time.monotonic() < end:
+                if monotonic() < end:
                     self.write()
                     continue
-                stage.status = f"hung: killed after {limit:.0f} s" + _end(child)
+                stage.status = f"hung: killed after {limit:.0f} s" + _end(child, self.timing.end_s)
             else:
                 stage.status = _ending(stage.returncode)
             return
@@ -182,7 +195,7 @@ class Run:
             "python": platform.python_version(),
             "kernel": platform.release(),
             "commit": self._commit,
-            "seconds": round(time.monotonic() - self.start, 1),
+            "seconds": round(self.timing.monotonic() - self.start, 1),
             "passed": bool(self.stages) and all(s.status.startswith("passed") for s in self.stages),
             "stages": [asdict(stage) for stage in self.stages],
         }
@@ -222,14 +235,14 @@ def _ending(returncode: int) -> str:
     return f"died: {signal.Signals(-returncode).name}"
 
 
-def _end(child: subprocess.Popen[bytes]) -> str:
+def _end(child: subprocess.Popen[bytes], end_s: float) -> str:
     """Kill the process group of a stage; return a text if the process does not exit, else ""."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
         return ""
     try:
-        child.wait(timeout=_END_S)
+        child.wait(timeout=end_s)
     except subprocess.TimeoutExpired:
         return f"; process {child.pid} does not exit: it hangs in the kernel"
     return ""
