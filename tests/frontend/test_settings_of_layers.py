@@ -78,7 +78,7 @@ def test_other_settings_are_fixed_once_a_step_was_captured():
     optimiser.weight_decay = 0.5
     step()
     for name in ("momentum", "weight_decay"):
-        with pytest.raises(UsageError, match=f"SGD, {name}: a captured step holds"):
+        with pytest.raises(UsageError, match=f"SGD, {name}: a captured step uses"):
             setattr(optimiser, name, 0.25)
 
 
