@@ -49,6 +49,10 @@ def _text(_name: str, text: str) -> str:
     return text
 
 
+def _path(_name: str, text: str) -> Path | None:
+    return Path(text) if text else None
+
+
 def _names(_name: str, text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -105,6 +109,12 @@ class Config:
         "HCQ_RING_BYTES",
         "bytes of each queue's ring of arguments, and on a GPU of its ring of commands; 0: the usual size",
         _ring,
+    )
+    emu_report: Path | None = _setting(  # noqa: RUF009 - makes a field, like those around it
+        None,
+        "HCQ_EMU_REPORT",
+        "file that gets a line of JSON when an emulated AMD GPU closes: how exact its instructions are",
+        _path,
     )
     workers: int | None = _setting(
         None,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from drivers.amd.driver import AmdDriver
 from drivers.amd.emu.driver import Machines
+from hcq.config import config
 
 if TYPE_CHECKING:
     from drivers.amd.emu.machine.runs import Engines
@@ -23,7 +24,7 @@ def _engines(settings: Settings) -> Engines:
     """Return what executes the queues of an emulated machine."""
     from drivers.amd.emu.engines.engines import AmdEngines  # noqa: PLC0415 - heavy, not part of real hardware
 
-    return AmdEngines(settings)
+    return AmdEngines(settings, report=config().emu_report)
 
 
 DRIVER = AmdDriver()

@@ -64,6 +64,9 @@ class Idle:
     def make(self, machine: Machine, queue: QueueObject) -> QueueRun:
         raise AssertionError(machine, queue)
 
+    def close(self) -> None:
+        """Nothing is kept."""
+
     def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         raise AssertionError(stuck)
 

@@ -78,6 +78,9 @@ class Noted:
         self.runs.append(Run(queue, self.notes))
         return self.runs[-1]
 
+    def close(self) -> None:
+        """Nothing is kept."""
+
     def endless_waits(self, _stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         return {}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.aql import Aql
 from drivers.amd.emu.engines.kernels import Kernels
+from drivers.amd.emu.engines.ledgers import Ledgers
 from drivers.amd.emu.engines.order import Watch
 from drivers.amd.emu.engines.pm4_queue import Pm4Queue
 from drivers.amd.emu.engines.run import Run
@@ -19,6 +20,7 @@ from drivers.emu.waits import find_deadlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from drivers.amd.emu.engines.bus import Bus
     from drivers.amd.emu.engines.flights import Flights
@@ -40,16 +42,21 @@ _MAKERS: Final[Mapping[QueueType, Callable[[Bus, Flights, Kernels, Ring], Engine
 class AmdEngines:
     """Makes and judges runs (`drivers.amd.emu.machine.runs.Engines`)."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        """`settings` are those of the SIMT engine that runs kernels."""
+    def __init__(self, settings: Settings | None = None, *, report: Path | None = None) -> None:
+        """`settings` are those of the SIMT engine that runs kernels; `report` gets a line of JSON."""
         settings = settings or Settings()
-        self.kernels = Kernels(settings)
+        self.kernels = Kernels(settings, None if report is None else Ledgers(report))
         self.watch = Watch.of(settings.checks)
         """Records races between queues and caches; None where that is off."""
 
     def make(self, machine: Machine, queue: QueueObject) -> Run:
         """Return what executes a new queue."""
         return Run(machine, queue, self.kernels, _MAKERS[queue.kind], self.watch)
+
+    def close(self) -> None:
+        """Write the report, where one is wanted."""
+        if self.kernels.ledgers is not None:
+            self.kernels.ledgers.close()
 
     def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         """Return which runs wait for each other, and why; changes nothing."""

@@ -13,11 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from drivers.amd.emu.engines.errors import changed_fault, dispatch_fault, stale_fault, unsupported
 from drivers.amd.emu.engines.faults import kernel_fault
-from drivers.amd.emu.engines.loads import Loads
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
 from drivers.amd.emu.isa.programs import decoded, translated
 from drivers.amd.emu.isa.translate import Entry
@@ -38,6 +35,9 @@ if TYPE_CHECKING:
     from drivers.amd.emu.engines.bus import Bus
     from drivers.amd.emu.engines.coherence import Dispatch
     from drivers.amd.emu.engines.dispatch import Launch
+    from drivers.amd.emu.engines.ledgers import Ledgers
+    from drivers.amd.emu.engines.loads import Loads
+    from drivers.amd.emu.isa.programs import Decoded
     from drivers.emu.memory import Mapping
     from drivers.emu.simt.engine import Program, Settings
     from hcq.layout import BitStruct
@@ -59,7 +59,7 @@ class Code:
     """Machine code as the instruction cache holds it."""
 
     name: str
-    raw: bytes
+    decoded: Decoded
     registers: int
     """Vector registers that the instructions name."""
     program: Program
@@ -74,7 +74,9 @@ class Code:
 class Kernels:
     """Code of the GPUs of one machine, by address space and address."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, ledgers: Ledgers | None = None) -> None:
+        """With `ledgers` it is noted how exact the instructions that run are."""
+        self.ledgers = ledgers
         self._settings = settings
         self.timeout_s = _TIMEOUT_S
         """A kernel that takes longer hangs."""
@@ -108,7 +110,7 @@ class Kernels:
         known = self._cached.get(key)
         what = "an instruction fetch"
         if known is not None:
-            if bus.space.fetch(launch.code, len(known.raw), what) == known.raw:
+            if bus.space.fetch(launch.code, len(known.decoded.code), what) == known.decoded.code:
                 return known
             raise stale_fault(
                 f"the code at {launch.code:#x} changed since a kernel ran there, and no acquire with GLI_INV "
@@ -135,6 +137,8 @@ class Kernels:
             kernel = decoded(raw, processor, launch.lanes, f"code at {launch.code:#x}")
             made = translated(self._settings, processor, launch.lanes, _entry(launch), kernel)
         except UnsupportedError as error:
+            if self.ledgers is not None:
+                self.ledgers.refused(processor, str(error))
             raise unsupported(str(error)) from error
         if made.missing_waits:
             raise QueueFault(
@@ -151,7 +155,7 @@ class Kernels:
         else:
             place = (at, bus.read(at, Descriptor.SIZE, "a kernel descriptor"))
             descriptor = Descriptor.from_bytes(place[1])
-        return Code(name, kernel.code, made.registers, made.program, descriptor, f"{at or 0:#x}", place)
+        return Code(name, kernel, made.registers, made.program, descriptor, f"{at or 0:#x}", place)
 
     def _steps(
         self,
@@ -179,6 +183,8 @@ class Kernels:
             shared_bytes=launch.lds_bytes,
             local_bytes=scratch,
         )
+        if self.ledgers is not None:
+            self.ledgers.launched(bus.gpu.profile.name, launch.lanes, code.name, code.decoded)
         return _run(bus, launch, code, kernarg, work, options, self._turns, began)
 
 
@@ -194,10 +200,14 @@ def _run(  # noqa: PLR0917 - a launch has that many parts
 ) -> Iterator[SlicedLaunch]:
     pages = HeldPages(bus.machine.lock)
     sliced = SlicedLaunch(code.program, work, bus.space.map, options, on_end=pages.drop)
-    turn = loads = None
+    turn = None
+    loads: Loads | None = None
     order = bus.order
     if order is not None and order.acting is not None:
-        loads = Loads(sliced.instructions) if began is not None else None
+        if began is not None:
+            from drivers.amd.emu.engines.loads import Loads  # noqa: PLC0415 - NumPy, where caches are checked
+
+            loads = Loads(sliced.instructions)
         turn = Turn(sliced, order.acting, bus.space.map, loads)
         turn.work.name = f"kernel {code.name} on {turn.work.name.removeprefix('kernel on ')}"
         turn.work.locate = sliced.describe
@@ -229,12 +239,12 @@ def _entry(launch: Launch) -> Entry:
 
 def _same(bus: Bus, launch: Launch, before: Code, mapping: Mapping) -> bool:
     """Return whether code and descriptor lie where they lay, byte for byte."""
-    if before.place is None or launch.code + len(before.raw) > mapping.end:
+    if before.place is None or launch.code + len(before.decoded.code) > mapping.end:
         return False
     at, descriptor = before.place
     return (
         mapping.va <= at <= mapping.end - len(descriptor)
-        and bus.read(launch.code, len(before.raw), "an instruction fetch") == before.raw
+        and bus.read(launch.code, len(before.decoded.code), "an instruction fetch") == before.decoded.code
         and bus.read(at, len(descriptor), "a kernel descriptor") == descriptor
     )
 
@@ -245,11 +255,13 @@ def _descriptor_of(bus: Bus, launch: Launch, mapping: Mapping) -> int | None:
         return None
     raw = bus.read(mapping.va, mapping.size // 8 * 8, "a search for kernel descriptors")
     first = -mapping.va % DESCRIPTOR_ALIGN
-    offsets = np.frombuffer(raw, "<i8")[(first + 16) // 8 :: DESCRIPTOR_ALIGN // 8]
-    wanted = launch.code - (mapping.va + first + DESCRIPTOR_ALIGN * np.arange(len(offsets)))
+    offsets = memoryview(raw).cast("q")[(first + 16) // 8 :: DESCRIPTOR_ALIGN // 8]
+    wanted = launch.code - (mapping.va + first)
     found = []
-    for index in np.flatnonzero(offsets == wanted):
-        at = first + DESCRIPTOR_ALIGN * int(index)
+    for index, offset in enumerate(offsets):
+        at = first + DESCRIPTOR_ALIGN * index
+        if offset != wanted - DESCRIPTOR_ALIGN * index:
+            continue
         if at + Descriptor.SIZE > len(raw):
             continue
         descriptor = Descriptor.from_bytes(raw, at)

@@ -342,4 +342,6 @@ class Machine:
     def close(self) -> None:
         """End the thread; the next doorbell starts another."""
         self.scheduler.close()
+        if self._engines is not None:
+            self._engines.close()
         self.user.close()

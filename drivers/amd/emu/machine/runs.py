@@ -83,6 +83,10 @@ class Engines(Protocol):
         """Return what executes a new queue."""
         ...
 
+    def close(self) -> None:
+        """Take note that the machine closes; it may be used again."""
+        ...
+
     def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         """Return which runs wait for what can never come, and why; changes nothing."""
         ...
