@@ -1,8 +1,8 @@
 """The caches of compiled kernels: `Recent` in this process, and the keys of the disk cache (`hcq.store`).
 
-A key covers the kernel's canonical text, the arch, the inputs of the target row, LLVM's version and a
-digest of the compiler's own sources, so no entry is ever invalidated: an outdated entry is not found.
-Reading needs no LLVM.
+A key covers the kernel's canonical text, the architecture, the settings of the target, LLVM's version and a
+digest of the compiler's sources. Therefore entries are never invalidated; outdated ones are not found. A
+lookup does not load LLVM.
 
 Not here: the files (`hcq.store`). Next: `compile`, which looks kernels up.
 """
@@ -28,7 +28,7 @@ KIND = "kernels"
 
 @functools.cache
 def sources_digest() -> str:
-    """Digest of this package's sources."""
+    """Return the digest of this package's sources."""
     folder = Path(__file__).parent
     parts: list[str | bytes] = []
     for path in sorted(folder.rglob("*.py")):
@@ -38,40 +38,40 @@ def sources_digest() -> str:
 
 @functools.cache
 def compiler_digest() -> str:
-    """Digest of what turns a kernel into its image's bytes: this package's sources and LLVM's version."""
+    """Return the digest of this package's sources and LLVM's version, which determine an image's bytes."""
     return _key_of(sources_digest(), llvm.version())
 
 
 def key_of(text: str, arch: str, settings: str) -> str:
-    """The key under which a kernel is stored."""
+    """Return the key of a kernel: of its canonical text, its architecture and the target's settings."""
     return _key_of(compiler_digest(), arch, settings, text)
 
 
 def get(key: str) -> bytes | None:
-    """The payload of a key, or None."""
+    """Return the payload of a key, or None."""
     return store(config().cache).get(KIND, key)
 
 
 def put(key: str, payload: bytes) -> None:
-    """Store a payload. If that fails, the next run compiles again."""
+    """Store a payload. A failure is not an error: the next run compiles the kernel again."""
     store(config().cache).put(KIND, key, payload)
 
 
 class Recent(Generic[Value]):
-    """Values by key; above `limit` bytes those unused for longest are dropped. Threads may share it.
+    """A cache that drops its least recently used values above `limit` bytes. Thread-safe.
 
-    A value larger than the limit is kept alone, until the next one comes.
+    A value larger than the limit is kept alone until the next `put`.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.nbytes = 0
-        """Bytes of all values that are kept, as given to `put`."""
+        """Bytes of all values in the cache, as given to `put`."""
         self._kept: dict[Hashable, tuple[Value, int]] = {}
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Value | None:
-        """Return the value of a key, which is then the one used last, or None."""
+        """Return the value of a key and mark it as used, or return None."""
         with self._lock:
             found = self._kept.pop(key, None)
             if found is None:
@@ -80,7 +80,7 @@ class Recent(Generic[Value]):
             return found[0]
 
     def put(self, key: Hashable, value: Value, nbytes: int) -> None:
-        """Keep a value of so many bytes, in place of what was there."""
+        """Store a value of `nbytes` bytes; it replaces an earlier value of the key."""
         with self._lock:
             self.nbytes += nbytes - self._kept.pop(key, (None, 0))[1]
             self._kept[key] = value, nbytes
@@ -89,7 +89,7 @@ class Recent(Generic[Value]):
                 self.nbytes -= self._kept.pop(oldest)[1]
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop all values."""
         with self._lock:
             self._kept.clear()
             self.nbytes = 0

@@ -1,11 +1,10 @@
 """`compile_kernel` and `compile_many`: kernel ASTs to images, through the caches.
 
-A kernel is looked up in this process, then on disk, then compiled. The two lookups need only the kernel's
-text: they load neither LLVM nor the lowering code. The first lookup of a kernel in a process raises the audit
-event `compiler.kernel` with its text and arch (`sys.addaudithook`), whether or not it is then compiled.
+A kernel is looked up in this process, then on disk, and then compiled. The lookups use only the kernel's text
+and load neither LLVM nor the lowering code. The first lookup of a kernel in a process raises the audit event
+`compiler.kernel` with its text and architecture (`sys.addaudithook`), also if the kernel is not compiled.
 
-Not here: the steps of a compilation (`pipeline`), the processes in which risky kernels are compiled
-(`workers`).
+Not here: the steps of a compilation (`pipeline`), compilation in worker processes (`workers`).
 """
 
 from __future__ import annotations
@@ -29,28 +28,25 @@ if TYPE_CHECKING:
     from hcq.program import KernelImage
 
 OPT_LEVEL = 0
-"""LLVM's pipeline.
-
-None. The linear form is already free of repeated and loop-invariant work; the code generator does the rest.
-"""
+"""LLVM's optimisation level: no passes, because the linear form has no repeated or loop-invariant work."""
 SEVERAL = 3
-"""Missing kernels from which on compiling in parallel pays."""
+"""Number of missing kernels from which on they are compiled in parallel."""
 
 MADE_BYTES = 64 << 20
-"""Of kernels that this process keeps in memory; the disk keeps more."""
+"""Limit, in bytes, of the kernels that this process keeps in memory."""
 NODE_BYTES = 20
-"""Of a kernel's nodes in memory, a character of its text."""
+"""Estimated bytes of a kernel's nodes in memory for each character of its text."""
 
 _made: cache.Recent[CompiledKernel] = cache.Recent(MADE_BYTES)
 
 
 def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
-    """Compile a kernel for an arch (`DeviceInfo.arch`).
+    """Compile a kernel for an architecture (`DeviceInfo.arch`), or return it from a cache. Thread-safe.
 
-    The argument block of the image has one 8-byte pointer for every BUFFER slot, in order, then one int64 for
-    every VAR in order of name. A buffer that the kernel stores to must not be visible through another slot,
-    and host kernels use up to 128 KiB of their thread's stack. Raises CompileError with the kernel's text, or
-    UnsupportedError for an arch without a target.
+    The argument block of the image has an 8-byte pointer for each BUFFER slot, in order, then an int64 for
+    each VAR in order of name. A buffer that the kernel stores to must not be accessible through another slot.
+    Host kernels use up to 128 KiB of their thread's stack. Raises `CompileError` with the kernel's text, or
+    `UnsupportedError` for an architecture without a target.
     """
     found, key, text = _lookup(ast, arch)
     if found is not None:
@@ -59,11 +55,11 @@ def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
 
 
 def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> list[CompiledKernel]:
-    """Compile several kernels; three or more that no cache has are compiled in parallel, equal ones once.
+    """Compile several kernels, and return them in order; three or more missing ones are compiled in parallel.
 
-    On threads for targets that LLVM cannot fail on (it releases the interpreter and every compile has its own
-    context), else, or with `isolate`, in spawned worker processes: one that aborts inside LLVM becomes a
-    CompileError that carries the kernel's text. All others are compiled and kept before an error is raised.
+    Threads compile for targets on which LLVM does not abort. Spawned worker processes compile for other
+    targets, or with `isolate`; a kernel on which LLVM aborts becomes a `CompileError` with its text. Equal
+    kernels are compiled once. Before the first error is raised, all other kernels are compiled and cached.
     """
     found: dict[UOp, CompiledKernel] = {}
     missing: dict[UOp, tuple[str, str]] = {}
@@ -88,7 +84,7 @@ def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> li
 def _compile_all(
     missing: dict[UOp, tuple[str, str]], arch: str, *, isolate: bool
 ) -> list[tuple[UOp, CompiledKernel | HcqError]]:
-    """Every missing kernel with its image or its error."""
+    """Return every missing kernel with its result or its error."""
     target = target_of(arch)
     if len(missing) >= SEVERAL or (isolate and missing):
         if isolate or target.may_abort:
@@ -110,7 +106,7 @@ def _compile_all(
 def _on_threads(
     missing: dict[UOp, tuple[str, str]], target: Target
 ) -> list[tuple[UOp, CompiledKernel | HcqError]]:
-    """Lower here, one kernel after the other, while threads run LLVM on those that are ready."""
+    """Lower the kernels in this thread, in order, while a thread pool runs LLVM on the lowered ones."""
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415  # only with several kernels
 
     out: list[tuple[UOp, CompiledKernel | HcqError]] = []
@@ -131,7 +127,7 @@ def _on_threads(
 
 
 def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, str, str]:
-    """(the kernel if a cache has it, its key, its text)."""
+    """Return the kernel if a cache has it, else None; its key; and its text."""
     made = _made.get((ast, arch))
     if made is not None:
         return made, "", ""
@@ -146,7 +142,7 @@ def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, str, str]:
         kernel = from_bytes(payload, arch=target.arch)
     except MalformedError as error:
         if config().debug:
-            _say(f"compiler cache: {error}; compiling again")
+            _print(f"compiler cache: {error}; compiling again")
         return None, key, text
     stats.hits += 1
     _remember(ast, arch, kernel, text)
@@ -154,7 +150,7 @@ def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, str, str]:
 
 
 def _keep(ast: UOp, arch: str, place: tuple[str, str], kernel: CompiledKernel) -> CompiledKernel:
-    """Store a kernel on disk under its key, and in this process; `place` is its key and its text."""
+    """Store a kernel in both caches and return it; `place` is its key and its text."""
     key, text = place
     cache.put(key, to_bytes(kernel))
     _remember(ast, arch, kernel, text)
@@ -171,7 +167,7 @@ def forget() -> None:
 
 
 def compile_uncached(ast: UOp, arch: str) -> CompiledKernel:
-    """Compile a kernel without looking it up or keeping it: what workers and searches use."""
+    """Compile a kernel without the caches, as workers do."""
     return _compile(ast, target_of(arch), kernel_key(ast))
 
 
@@ -214,17 +210,17 @@ def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
         group_ns=max(1, round(plan.nanoseconds / count)),
     )
     if config().debug:
-        _tell(image, plan, ir)
+        _print_debug(image, plan, ir)
     return CompiledKernel(image, groups, threads)
 
 
-def _tell(image: KernelImage, plan: Plan, ir: str) -> None:
-    """Print what DEBUG selects: 1 the plan, 4 the IR as well; `pipeline` prints the linear form at 3."""
+def _print_debug(image: KernelImage, plan: Plan, ir: str) -> None:
+    """Print the plan, and from DEBUG=4 on the IR; `pipeline` prints the linear form from 3 on."""
     text = (
         f"compiled for {image.arch}: {len(image.code)} bytes, {image.group_ns} ns a workgroup\n{plan.text()}"
     )
-    _say(text if config().debug < 4 else f"{text}\n{ir}")
+    _print(text if config().debug < 4 else f"{text}\n{ir}")
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201  # DEBUG talk goes to stderr
+def _print(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201  # DEBUG output goes to stderr

@@ -1,7 +1,7 @@
-"""Element types: interned singletons compared by identity, and how two of them promote.
+"""Element types: singletons compared by identity, and the promotion of two types.
 
-Not here: the names of types in LLVM IR (the renderer's table) or in NumPy arrays (only the name is kept, so
-that importing this module loads nothing).
+Not here: LLVM's types (`compiler.codegen.llvm_ir`), NumPy's dtypes (only their names, so that this module
+does not import NumPy).
 
 Next: `compiler.ir.uop`, nodes with a dtype; `frontend.ops.elementwise`, which operands take part in a
 promotion.
@@ -22,22 +22,22 @@ Kind = Literal["bool", "int", "uint", "float"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One element type. Exactly one object exists for each, so `is` compares them."""
+    """One element type. There is one object for each, so `is` compares types."""
 
     name: str
     bits: int
     kind: Kind
     itemsize: int
-    """Bytes of one element in memory; a bool takes one byte that holds 0 or 1."""
+    """Bytes of one element in memory; a bool is one byte with the value 0 or 1."""
     numpy: str | None
-    """The NumPy name of the same type; None for bfloat16, which NumPy lacks (store it as uint16)."""
+    """NumPy's name of the type; None for bfloat16, which NumPy lacks (its arrays are uint16)."""
     is_float: bool = field(init=False)
     """Whether values are floating point."""
     is_int: bool = field(init=False)
-    """Whether values are integers, signed or not; a bool is none."""
+    """Whether values are signed or unsigned integers; bool is not an integer type."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "is_float", self.kind == "float")  # both are read at every node
+        object.__setattr__(self, "is_float", self.kind == "float")  # read for every node
         object.__setattr__(self, "is_int", self.kind in ("int", "uint"))
 
     def __repr__(self) -> str:
@@ -48,13 +48,13 @@ class DType:
 
     @property
     def min(self) -> int:
-        """The least integer value; only for bool and integers."""
+        """The smallest value of an integer type or bool; `UsageError` for floats."""
         self._integral("min")
         return -(1 << (self.bits - 1)) if self.kind == "int" else 0
 
     @property
     def max(self) -> int:
-        """The greatest integer value; only for bool and integers."""
+        """The largest value of an integer type or bool; `UsageError` for floats."""
         self._integral("max")
         return (1 << (self.bits - (self.kind == "int"))) - 1
 
@@ -86,7 +86,7 @@ class dtypes:  # noqa: N801 - the field's name for this namespace
 
     @staticmethod
     def all() -> Iterator[DType]:
-        """Every type a tensor may have."""
+        """Return all types that a tensor can have."""
         return iter(_TENSOR)
 
 
@@ -100,7 +100,7 @@ _SIGNED: Final = {8: dtypes.int16, 16: dtypes.int32, 32: dtypes.int64, 64: dtype
 
 
 def by_name(name: str) -> DType:
-    """Return the type of that name."""
+    """Return the type with a name; `UsageError` if there is none."""
     found = _BY_NAME.get(name)
     if found is None:
         raise UsageError(f"no element type is called {name!r}; there are: {', '.join(_BY_NAME)}")
@@ -108,11 +108,11 @@ def by_name(name: str) -> DType:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """Return the least type that holds values of both, by the field's rules.
+    """Return the type of an operation on two types.
 
-    bool gives way to integers, integers to floats of any width. Two floats give the wider; float16 with
-    bfloat16 gives float32. A signed and an unsigned integer give a signed one that holds both; with uint64
-    that is float64.
+    bool promotes to any integer type, and integers promote to any float type. Two floats give the wider one;
+    float16 and bfloat16 give float32. A signed and an unsigned integer give a signed type with the values of
+    both; with uint64 they give float64.
     """
     if a is b:
         return a

@@ -1,6 +1,6 @@
-"""Compiled kernels: the image with its launch size, and their bytes in a cache or on a pipe.
+"""Compiled kernels: an image with its launch size, and its serialization for caches and pipes.
 
-Not here: making images (`compile`), where their bytes are kept (`cache`), loading them (`hcq.program`).
+Not here: making images (`compile`), the caches (`cache`), loading images (`hcq.program`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """What `compile_kernel` returns: an image and how many workgroups and threads to launch."""
+    """A kernel's image, and the numbers of workgroups and of threads per workgroup to launch, by axis."""
 
     image: KernelImage
     groups: Dim3
@@ -27,7 +27,7 @@ class CompiledKernel:
 
 
 def slots(arguments: Arguments) -> tuple[ArgSlot, ...]:
-    """The argument block: a pointer a buffer, then an int64 a variable."""
+    """Return the slots of the argument block: a pointer per buffer, then an int64 per variable."""
     out = []
     for k, access in enumerate(arguments.access):
         mode = "rw" if access == "rw" else "w" if access == "w" else "r"
@@ -38,7 +38,7 @@ def slots(arguments: Arguments) -> tuple[ArgSlot, ...]:
 
 
 def to_bytes(kernel: CompiledKernel) -> bytes:
-    """One line of JSON with the facts, then the code."""
+    """Serialize a kernel as one line of JSON with its facts, followed by its code."""
     image = kernel.image
     facts = {
         "name": image.name,
@@ -56,23 +56,23 @@ def to_bytes(kernel: CompiledKernel) -> bytes:
 
 
 class MalformedError(ValueError):
-    """The bytes are not a compiled kernel; the message names what is missing."""
+    """The bytes are not a compiled kernel; the message names the first defect."""
 
 
 def from_bytes(data: bytes, *, arch: str) -> CompiledKernel:
-    """Inverse of `to_bytes` for a kernel of `arch`. Raises MalformedError for bytes that it did not make."""
+    """Deserialize a kernel for `arch`; `MalformedError` for bytes that `to_bytes` did not make for it."""
     head, _, code = data.partition(b"\n")
     try:
         facts = json.loads(head)
     except (ValueError, RecursionError) as error:
-        raise MalformedError(f"the facts of a kernel are no JSON: {error}") from error
+        raise MalformedError(f"the facts of a kernel are not JSON: {error}") from error
     if not isinstance(facts, dict) or facts.keys() != _FACTS.keys():
-        raise MalformedError(f"the facts of a kernel are {', '.join(_FACTS)}; these are {head[:200]!r}")
+        raise MalformedError(f"a kernel has the facts {', '.join(_FACTS)}, not {head[:200]!r}")
     for name, kind in _FACTS.items():
         if type(facts[name]) is not kind or (kind is int and facts[name] < 0):
             raise MalformedError(f"{name} of a kernel is {facts[name]!r}")
     if not is_whole(code):
-        raise MalformedError(f"the code of a kernel is no whole object file of {len(code)} bytes")
+        raise MalformedError(f"the code of a kernel, {len(code)} bytes, is not a complete object file")
     if facts["arch"] != arch:
         raise MalformedError(f"the kernel is for {facts['arch']!r}, not for {arch!r}")
     groups, threads = _dim3(facts.pop("groups")), _dim3(facts.pop("threads"))
@@ -112,4 +112,4 @@ def _dim3(sizes: object) -> Dim3:
     match sizes:
         case [int(x), int(y), int(z)] if min(x, y, z) > 0:
             return x, y, z
-    raise MalformedError(f"three sizes of at least 1 were wanted, there are {sizes!r}")
+    raise MalformedError(f"three sizes of at least 1 are expected, not {sizes!r}")

@@ -1,12 +1,12 @@
-"""The one seam to LLVM: IR text in, object bytes (or assembly text) out.
+"""The binding to LLVM: it compiles IR text to object bytes or to assembly text.
 
-A binding of our own to the C functions of llvmlite's shared library. The `llvmlite` package itself is never
-imported: it takes a process-wide lock around every call and leaks pass managers, whereas every call here has
-its own context, so threads compile in parallel (cffi releases the GIL). The functions are no stable ABI,
-hence the pinned version, which is checked when the library loads.
+It calls the C functions of llvmlite's shared library through cffi and does not import the `llvmlite` package,
+which takes a process-wide lock around every call and leaks pass managers. Every call here has its own LLVM
+context, so threads compile in parallel (cffi releases the GIL). The functions are not a stable ABI, so only
+pinned versions are accepted, when the library is loaded.
 
-What LLVM cannot select (an intrinsic the target lacks, an unknown library call) ends the *process*: callers
-that cannot be sure compile in a worker (see `workers`).
+Code that LLVM cannot select (an intrinsic that the target lacks, an unknown library call) ends the *process*;
+kernels that may contain such code are compiled in a worker (`workers`).
 
 Not here: the IR text (`compiler.codegen.llvm_ir`), PTX to cubin (`compiler.targets.nvptx.assembler`).
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SUPPORTED = ("0.50.",)
-"""Prefixes of the llvmlite versions whose library functions are known."""
+"""Prefixes of the supported llvmlite versions."""
 
 _PROTOTYPES = """
 void LLVMPY_InitializeAllTargetInfos(void); void LLVMPY_InitializeAllTargets(void);
@@ -53,19 +53,22 @@ void LLVMPY_GetDefaultTargetTriple(char **); unsigned int LLVMPY_GetVersionInfo(
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What LLVM generates code for."""
+    """A machine for which LLVM generates code."""
 
     triple: str
     cpu: str
     features: str = ""
-    """LLVM's `+a,-b` list."""
+    """Features as a list for LLVM: "+a,-b"."""
     reloc: str = "pic"
     codemodel: str = "small"
 
 
 @functools.cache
 def library_path() -> Path:
-    """The path of llvmlite's shared library, found without importing llvmlite."""
+    """Return the path of llvmlite's shared library without importing llvmlite.
+
+    `UnsupportedError` without it.
+    """
     folder = folder_of("llvmlite")
     if folder is None:
         raise UnsupportedError(
@@ -76,21 +79,21 @@ def library_path() -> Path:
 
 
 def version() -> str:
-    """Llvmlite's version, as its installation records it. Loads nothing."""
+    """Return llvmlite's version from its installation metadata, without loading the library."""
     return version_of("llvmlite")
 
 
 @functools.cache
 def major() -> int:
-    """LLVM's own major version, which decides the processors it supports. Loads the library."""
+    """Return LLVM's major version, which determines the supported processors; it loads the library."""
     _, lib = _library()
     return int(lib.LLVMPY_GetVersionInfo()) >> 16
 
 
 @functools.cache
 def _load() -> tuple[Any, Any]:
-    """Open and initialise the library; called under `_LOADING`."""
-    import cffi  # noqa: PLC0415  # only a compile needs it
+    """Open and initialize the library; the caller holds `_LOADING`."""
+    import cffi  # noqa: PLC0415  # needed only to compile
 
     if not version().startswith(SUPPORTED):
         raise UnsupportedError(
@@ -116,7 +119,7 @@ def _library() -> tuple[Any, Any]:
 
 
 def _take(ffi: Any, lib: Any, out: Any) -> str:
-    """Copy a string LLVM allocated, and free it."""
+    """Return a string that LLVM allocated, and free it."""
     if out[0] == ffi.NULL:
         return ""
     text: str = ffi.string(out[0]).decode(errors="replace")
@@ -126,7 +129,7 @@ def _take(ffi: Any, lib: Any, out: Any) -> str:
 
 @functools.cache
 def host() -> Machine:
-    """This machine as LLVM sees it: triple, CPU name and features."""
+    """Return this machine with LLVM's triple, CPU name and features."""
     ffi, lib = _library()
 
     def read(function: Any) -> str:
@@ -144,14 +147,14 @@ def host() -> Machine:
 def emit_object(ir: str, machine: Machine, *, level: int = 0, codegen: int = 2) -> bytes:
     """Compile IR text to the bytes of an ELF object.
 
-    `level` is the optimisation pipeline (0 runs none), `codegen` the code generator's level, 0 to 3. Raises
-    CompileError when the text does not parse or verify.
+    `level` is the optimisation level of the passes (0 runs none), `codegen` that of the code generator, 0 to
+    3. Raises `CompileError` if the text does not parse or verify, `UnsupportedError` for an unknown triple.
     """
     return _emit(ir, machine, level, codegen, assembly=False)
 
 
 def emit_assembly(ir: str, machine: Machine, *, level: int = 0, codegen: int = 2) -> str:
-    """Compile IR text to assembly: what people read, and for NVPTX the PTX itself."""
+    """Compile IR text to assembly, for NVPTX to PTX. Arguments and errors are those of `emit_object`."""
     return _emit(ir, machine, level, codegen, assembly=True).decode()
 
 
@@ -203,7 +206,7 @@ def _set_layout(ffi: Any, lib: Any, module: Any, target_machine: Any) -> None:
 
 
 def _optimise(lib: Any, undo: ExitStack, module: Any, target_machine: Any, level: int) -> None:
-    """Run the default pipeline once; a pass manager must never run twice."""
+    """Run the default passes; a pass manager must not run twice."""
     tuning = lib.LLVMPY_CreatePipelineTuningOptions()
     undo.callback(lib.LLVMPY_DisposePipelineTuningOptions, tuning)
     builder = lib.LLVMPY_CreatePassBuilder(target_machine, tuning)

@@ -1,8 +1,9 @@
-"""One kernel from AST to LLVM IR text, step by step: merge ranges, choose a plan, linearize, render.
+"""The steps from a kernel's AST to LLVM IR text: merge ranges, choose a plan, linearize, render.
 
-`compile` runs this when no cache has the kernel. Not here: caches and machine code (`compile`), how the AST
-was made (`compiler.schedule`). Next: `compiler.kernel.tiling`, `compiler.kernel.linearize`,
-`compiler.codegen.llvm_ir`, in this order.
+`compile` runs them for a kernel that no cache has.
+
+Not here: caches and machine code (`compile`), making the AST (`compiler.schedule`). Next, in this order:
+`compiler.kernel.tiling`, `compiler.kernel.linearize`, `compiler.codegen.llvm_ir`.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ if TYPE_CHECKING:
     from compiler.targets.base import Target
 
 WORTH_FLATTENING = 0.95
-"""A flat picture pays for its masks when it saves at least this much."""
+"""A flattened picture is used if its estimated time is below this fraction of the original's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """A kernel's arguments, read from its AST."""
+    """The arguments of a kernel."""
 
     access: tuple[str, ...]
-    """For every buffer slot: r, w or rw."""
+    """Access to each buffer slot: "r", "w" or "rw"."""
     variables: tuple[str, ...]
-    """Names, in order."""
+    """Names of the variables, sorted."""
 
 
 def arguments(ast: UOp) -> Arguments:
-    """What a kernel is launched with."""
+    """Return the arguments of a kernel."""
     nodes = ordered(ast)
     reads = {n.src[0].arg for n in nodes if n.op is Ops.LOAD}
     writes = {s.src[0].arg for s in ast.src}
@@ -53,18 +54,18 @@ def arguments(ast: UOp) -> Arguments:
 
 
 def to_lines(ast: UOp, plan: Plan, args: Arguments) -> list[Line]:
-    """The linear form under a plan, verified."""
+    """Return the verified linear form of a kernel under a plan."""
     writer = Linearizer(ast, plan, len(args.access))
     writer.index.variables.update({name: k for k, name in enumerate(args.variables)})
     lines = linear.prune(linear.flatten(writer.run().root))
     linear.verify(lines)
     if config().debug >= 3:
-        print(linear.dump(lines), file=sys.stderr)  # noqa: T201  # DEBUG talk goes to stderr
+        print(linear.dump(lines), file=sys.stderr)  # noqa: T201  # DEBUG output goes to stderr
     return lines
 
 
 def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan]:
-    """IR text of a kernel and the plan it follows. With a plan, the AST is taken as it is."""
+    """Return a kernel's IR text and its plan. With a given plan, the AST is not transformed."""
     args, name = arguments(ast), kernel_name(ast)
     if plan is None:
         ast = merge_ranges(ast)

@@ -1,4 +1,4 @@
-"""Counters of compiler work in this process, read by tests and tools.
+"""Counters of the compiler's work in this process, for tests and tools.
 
 Not here: launches (`frontend.stats`, which includes these counts).
 """
@@ -6,6 +6,6 @@ Not here: launches (`frontend.stats`, which includes these counts).
 from __future__ import annotations
 
 lowered = 0
-"""Kernels lowered from their AST: neither the disk cache nor the process had them."""
+"""Number of kernels lowered from their AST because no cache had them."""
 hits = 0
-"""Kernels found in the disk cache."""
+"""Number of kernels found in the disk cache."""

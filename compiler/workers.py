@@ -1,11 +1,11 @@
 """Compilation in worker processes, for kernels on which LLVM may abort the process.
 
-LLVM aborts on code that it cannot select. Workers are spawned, never forked: a fresh interpreter that imports
-this package and answers requests on its pipes. Kernels travel as their canonical text, results as the bytes
-that the disk cache keeps. If a worker aborts, its kernel becomes a CompileError with the kernel's text and
-the worker's last output; a new worker replaces it.
+LLVM aborts on code that it cannot select. A worker is a spawned, not a forked, interpreter that imports this
+package and serves requests on its pipes. Kernels are sent as canonical text, results as the bytes of the disk
+cache. If a worker aborts, its kernel becomes a `CompileError` with the kernel's text and the worker's last
+output, and a new worker replaces it.
 
-Not here: which kernels go to a worker (`compile`).
+Not here: the choice of kernels for workers (`compile`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _LENGTH = struct.Struct("<cI")
 _DONE, _REFUSED, _UNSUPPORTED = b"k", b"c", b"u"
-LAST_WORDS = 2000
-"""Characters of a dead worker's stderr that an error repeats."""
+STDERR_SHOWN = 2000
+"""Characters of a dead worker's stderr that an error shows."""
 
 
 def _write(pipe: IO[bytes], kind: bytes, data: bytes) -> None:
@@ -39,7 +39,7 @@ def _write(pipe: IO[bytes], kind: bytes, data: bytes) -> None:
 
 
 def _read(pipe: IO[bytes]) -> tuple[bytes, bytes] | None:
-    """One message; None when the other side is gone."""
+    """Return one message as (kind, data), or None if the other side closed the pipe."""
     head = pipe.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
@@ -49,12 +49,12 @@ def _read(pipe: IO[bytes]) -> tuple[bytes, bytes] | None:
 
 
 class Worker:
-    """One process; `compile` returns a kernel or the error it became. Not safe for two threads at once."""
+    """One worker process for an architecture. Not thread-safe."""
 
     def __init__(self, arch: str, *, prelude: str = "") -> None:
         """Start a process.
 
-        `prelude` is Python that it runs before it serves (a search or a test prepares it).
+        `prelude` is Python code that the process runs first, for tests.
         """
         home = str(Path(__file__).resolve().parent.parent)
         start = (
@@ -62,40 +62,44 @@ class Worker:
             f"from compiler.workers import serve; serve({arch!r})"
         )
         self._arch = target_of(arch).arch
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
         self._process = subprocess.Popen(
-            [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words
+            [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr
         )
         self.dead = False
 
     def compile(self, text: str) -> CompiledKernel | HcqError:
-        """Compile the kernel of a canonical text."""
+        """Compile the kernel of a canonical text; return it, or its error.
+
+        After an abort the worker is `dead`.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
             _write(self._process.stdin, _DONE, text.encode())
-            answer = _read(self._process.stdout)
+            reply = _read(self._process.stdout)
         except BrokenPipeError:
-            answer = None
-        if answer is None:
-            return self._buried(text)
-        kind, data = answer
+            reply = None
+        if reply is None:
+            return self._abort_error(text)
+        kind, data = reply
         if kind == _DONE:
             try:
                 return from_bytes(data, arch=self._arch)
             except MalformedError as error:
-                return CompileError(f"the compile worker sent no kernel: {error}", ast=text)
+                return CompileError(f"the compile worker sent an invalid kernel: {error}", ast=text)
         message = data.decode()
         return CompileError(message) if kind == _REFUSED else UnsupportedError(message)
 
-    def _buried(self, text: str) -> CompileError:
+    def _abort_error(self, text: str) -> CompileError:
         self.dead = True
         code = self._process.wait()
-        self._words.seek(0)
-        words = self._words.read().decode(errors="replace")[-LAST_WORDS:].strip()
+        self._stderr.seek(0)
+        output = self._stderr.read().decode(errors="replace")[-STDERR_SHOWN:].strip()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         return CompileError(
-            f"the compile worker ended ({how}): LLVM could not select the code; its output: {words}", ast=text
+            f"the compile worker ended ({how}): LLVM could not select the code; its output: {output}",
+            ast=text,
         )
 
     def close(self) -> None:
@@ -107,15 +111,15 @@ class Worker:
                 except BrokenPipeError:
                     self.dead = True
         self._process.wait()
-        self._words.close()
+        self._stderr.close()
 
 
 def compile_texts(
     texts: Sequence[str], arch: str, *, processes: int = 0, start: Callable[[str], Worker] = Worker
 ) -> list[CompiledKernel | HcqError]:
-    """Compile kernels on up to `processes` workers; a result or an error for each, in order.
+    """Compile kernels on up to `processes` workers; return a result or an error for each, in order.
 
-    0 is one worker for each CPU that this process may use, whatever the target's own cores are.
+    0 means one worker for each CPU that this process may use.
     """
     processes = processes or len(os.sched_getaffinity(0))
     results: list[CompiledKernel | HcqError | None] = [None] * len(texts)
@@ -155,11 +159,11 @@ def compile_texts(
 
 
 def serve(arch: str) -> None:
-    """The worker's side: answer requests on stdin until it ends. Whatever else prints goes to stderr."""
+    """Serve requests on stdin until it is closed, in a worker process; other output goes to stderr."""
     from compiler.compile import compile_uncached  # noqa: PLC0415  # the worker's own imports
     from compiler.ir.serialize import parse_kernel  # noqa: PLC0415
 
-    answers = os.fdopen(os.dup(1), "wb")
+    replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     requests = sys.stdin.buffer
     while (request := _read(requests)) is not None:
@@ -167,8 +171,8 @@ def serve(arch: str) -> None:
         try:
             kernel = compile_uncached(parse_kernel(text), arch)
         except UnsupportedError as error:
-            _write(answers, _UNSUPPORTED, str(error).encode())
+            _write(replies, _UNSUPPORTED, str(error).encode())
         except HcqError as error:
-            _write(answers, _REFUSED, str(error).encode())
+            _write(replies, _REFUSED, str(error).encode())
         else:
-            _write(answers, _DONE, to_bytes(kernel))
+            _write(replies, _DONE, to_bytes(kernel))

@@ -1,6 +1,6 @@
-"""Float arithmetic on registers: what decomposed functions are written in (`transcendental`, `sincos`).
+"""Float arithmetic on registers, with which decomposed functions are written (`transcendental`, `sincos`).
 
-Not here: decisions for each operation and dtype (`compiler.kernel.isel`).
+Not here: instruction selection by operation and dtype (`compiler.kernel.isel`).
 """
 
 # ruff: noqa: D403 - docstrings are formulas
@@ -71,7 +71,7 @@ class Floats:
     def where(
         self, predicate: str, x: Line | float, y: Line | float, a: Line | float, b: Line | float
     ) -> Line:
-        """`a` where the comparison of x and y holds, else `b`."""
+        """`a` where the comparison of x and y is true, else `b`."""
         return self.b.select(self.b.cmp(predicate, self.f(x), self.f(y)), self.f(a), self.f(b))
 
     def as_int(self, x: Line) -> Line:
@@ -91,7 +91,7 @@ class Floats:
         return self.b.line("freeze", raw.dtype, raw.lanes, (raw,))
 
     def rint(self, x: Line) -> Line:
-        """To the nearest integer, ties to even."""
+        """x rounded to the nearest integer, ties to even."""
         return self.b.call("rint", x)
 
     def power_of_two(self, n: Line) -> Line:
@@ -100,7 +100,7 @@ class Floats:
         return self.as_float(self.int_op("shl", self.int_op("add", n, bias), self.mantissa))
 
     def horner(self, coefficients: Sequence[float], x: Line) -> Line:
-        """The polynomial, lowest power first."""
+        """The polynomial of x with these coefficients, lowest power first, by Horner's scheme."""
         total = self.f(coefficients[-1])
         for c in reversed(coefficients[:-1]):
             total = self.fma(total, x, c)
@@ -111,13 +111,13 @@ class Floats:
         return self.dtype is dtypes.float32
 
     def scaled(self, mantissa: Line, n: Line) -> Line:
-        """mantissa * 2**n with n applied in two halves: overflow and denormals round once, at the end."""
+        """mantissa * 2**n, with n in two halves so that overflow and denormals round once, at the end."""
         count = self.to_int(n)
         half = self.int_op("ashr", count, 1)
         rest = self.int_op("sub", count, half)
         return self.mul(self.mul(mantissa, self.power_of_two(half)), self.power_of_two(rest))
 
     def clamped(self, x: Line, low: float, high: float) -> Line:
-        """x in [low, high]; NaN stays, because ordered comparisons are false for it."""
+        """x limited to [low, high]; NaN stays NaN, because ordered comparisons are false for it."""
         capped = self.where("ogt", x, high, high, x)
         return self.where("olt", capped, low, low, capped)

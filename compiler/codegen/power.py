@@ -1,15 +1,14 @@
 """x**y: of floats within two units of the last place, of integers exactly, modulo 2 to their width.
 
-Floats: y log2|x| in two words, so that the 8 (float64: 11) bits that its whole part takes from the fraction
-are there; then 2 to that power, and the special values of C's pow. With s = (m - 1) / (m + 1), where m is
-the mantissa in [sqrt(1/2), sqrt(2)), log2(m) is 2 / ln(2) (s + s**3/3 + s**5 T(s**2)), all but T in two
-words. A small whole exponent that is known takes squares and products in two words instead.
+Floats: y log2|x| is computed in two words, which restores the 8 (float64: 11) bits that its integer part
+takes from the fraction; then 2 to that power, and the special values of C's pow. With s = (m - 1) / (m + 1),
+where m is the mantissa in [sqrt(1/2), sqrt(2)), log2(m) is 2 / ln(2) (s + s**3/3 + s**5 T(s**2)), all but T
+in two words. A constant small integer exponent uses squares and products in two words instead.
 
-Integers: squares and products. Exponents below 64 take six rounds; all others, rare, a loop over the bits
-that are left. A negative exponent gives 0, except for the bases 1 and -1.
+Integers: squares and products. Exponents below 64 take six rounds; larger ones, which are rare, a loop over
+the remaining bits. A negative exponent gives 0, except for the bases 1 and -1.
 
-Not here: exp, log and their polynomials (`transcendental`). Next: `compiler.kernel.isel`, which selects these
-lines.
+Not here: exp, log and their polynomials (`transcendental`). Next: `compiler.kernel.isel`, the caller.
 """
 
 # ruff: noqa: D403 - docstrings are formulas
@@ -43,9 +42,9 @@ FACTOR_64 = (2.8853900817779268, 4.0710547481862066e-17)
 """2 / ln(2)."""
 LN2_LOW = 2.3190468138462996e-17
 KNOWN = 64
-"""The largest exponent of floats that takes squares and products."""
+"""The largest constant integer exponent of floats that is computed by squares and products."""
 SHORT = 6
-"""Bits of an integer exponent that need no loop."""
+"""Bits of an integer exponent that are handled without a loop."""
 
 
 def _product(v: Floats, x: Pair, y: Pair) -> Pair:
@@ -99,10 +98,10 @@ def _exp2(v: Floats, x: Pair) -> Line:
 def _whole(v: Floats, x: Line, exponent: int) -> Line:
     """x**exponent, which is not 0, by squares and products.
 
-    What overflows has no second word, and neither has a zero, whose sign the sum would lose.
+    The second word is dropped after an overflow, and for a zero, whose sign the sum would lose.
     """
     base = x, v.f(0.0)
-    if exponent < 0:  # first of all: the power may overflow where its inverse is no zero yet
+    if exponent < 0:  # inverted first: the power may overflow where its inverse is not yet zero
         inverse = v.div(1.0, x)
         base = inverse, v.mul(v.fma(v.neg(inverse), x, 1.0), inverse)
     left, total = abs(exponent), None
@@ -125,7 +124,7 @@ def _float(b: Builder, x: Line, y: Line) -> Line:
     if y.op == "const" and isinstance(y.arg, float) and y.arg.is_integer() and 0 < abs(y.arg) <= KNOWN:
         return _whole(v, x, int(y.arg))
     size = b.call("fabs", x)
-    huge = 2.0**33 if v.single() else 2.0**65  # times the least logarithm: out of range, as is all beyond
+    huge = 2.0**33 if v.single() else 2.0**65  # out of range even times the smallest logarithm
     exponent = v.clamped(y, -huge, huge)
     logarithm = _log2(v, size)
     high = v.mul(exponent, logarithm[0])
@@ -133,7 +132,7 @@ def _float(b: Builder, x: Line, y: Line) -> Line:
     result = _exp2(v, (high, low))
     none, rising = b.cmp("oeq", size, v.f(0.0)), b.cmp("ogt", y, v.f(0.0))
     extreme = b.alu("or", none, b.cmp("oeq", size, v.f(math.inf)))
-    falls = b.alu("xor", none, rising)  # zero to a negative power rises, infinity to one falls
+    falls = b.alu("xor", none, rising)  # a negative power of zero is infinite
     result = b.select(extreme, b.select(falls, v.f(math.inf), v.f(0.0)), result)
     half = v.mul(y, 0.5)
     whole = b.cmp("oeq", b.call("floor", y), y)
@@ -148,7 +147,7 @@ def _float(b: Builder, x: Line, y: Line) -> Line:
 
 
 def _round(b: Builder, total: Line, base: Line, rest: Line) -> tuple[Line, Line, Line]:
-    """One bit of the exponent: (total, base, rest) after it."""
+    """Return (total, base, rest) after one bit of the exponent."""
     one = b.const(rest.dtype, 1)
     odd = b.cmp("ne", b.alu("and", rest, one), b.const(rest.dtype, 0))
     total = b.select(odd, b.alu("mul", total, base), total)

@@ -1,10 +1,11 @@
-"""The remainder of float division as C's fmod has it: x - trunc(x / y) y, exactly, with the sign of x.
+"""The remainder of float division as in C's fmod: x - trunc(x / y) y, exact, with the sign of x.
 
-A quotient below 2**23 (float64: 2**52) needs one division: its whole part q is at most one too large, x - q y
-is a multiple of the unit of y and below |y|, so one fma gives it exactly, and so does adding y back. Larger
-quotients, rare, take away y times powers of two in steps of as many bits, in a loop.
+A quotient below 2**23 (float64: 2**52) needs one division. Its integer part q is at most one too large; x - q
+y is a multiple of the unit of y and below |y|, so one fma computes it exactly, and adding y back is exact,
+too. For larger quotients, which are rare, a loop subtracts multiples of y by powers of two, as many bits per
+step.
 
-Not here: remainders of integers (`compiler.kernel.isel`, which selects these lines, too).
+Not here: remainders of integers (`compiler.kernel.isel`, which also calls this module).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def _once(v: Floats, x: Line, y: Line) -> tuple[Line, Line]:
-    """Return x modulo y where x / y is small, both positive.
+    """Return x modulo y for positive x and y with a small quotient.
 
-    (the remainder, the quotient, rounded).
+    The result is (remainder, rounded quotient).
     """
     b = v.b
     quotient = v.div(x, y)
@@ -32,7 +33,7 @@ def _once(v: Floats, x: Line, y: Line) -> tuple[Line, Line]:
 
 
 def _far(v: Floats, x: Line, y: Line, step: int, rounds: int) -> Line:
-    """Return x modulo y for any quotient: first y 2**(k step) up to x, then down again, each taken away."""
+    """Return x modulo y for any quotient: reduce by y 2**(k step), from the largest below x down."""
     b = v.b
     scale = 2.0**step
     up = b.enter_loop(b.index(0), b.index(rounds), 1, b.cursor)
@@ -46,7 +47,7 @@ def _far(v: Floats, x: Line, y: Line, step: int, rounds: int) -> Line:
 
 
 def fmod(b: Builder, x: Line, y: Line) -> Line:
-    """The remainder, of float32 or float64 registers; NaN for infinite x and for zero y."""
+    """Return the remainder of float32 or float64 registers; NaN for infinite x and for zero y."""
     v = Floats(b, x.dtype)
     x, y = b.level((x, y))
     dividend, divisor = b.call("fabs", x), b.call("fabs", y)

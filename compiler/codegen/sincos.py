@@ -1,8 +1,8 @@
 """sin and cos of any argument as plain arithmetic in the linear form, for float32 and float64, strict.
 
-Small arguments are reduced by three words of pi/2; large ones, in a branch that rarely runs, by as many bits
-of 2/pi as their exponent requires (Payne and Hanek). `transcendental` documents how the polynomials were
-found and which errors are asserted.
+Small arguments are reduced by three words of pi/2. Large ones are reduced, in a branch that rarely runs, by
+as many bits of 2/pi as their exponent requires (Payne and Hanek). `transcendental` documents the polynomials
+and the asserted errors.
 
 Next: `transcendental`, whose table lists these functions.
 """
@@ -67,7 +67,7 @@ def _circle(v: Floats, x: Line, *, quarter: int) -> Line:
 def _reduce(v: Floats, x: Line) -> tuple[Line, Line]:
     """x = q * pi/2 + r with |r| <= pi/4.
 
-    (r, q). Small arguments by three words of pi/2, any others in a branch that rarely runs.
+    The result is (r, q). Large arguments are reduced in a branch that rarely runs.
     """
     words = (1.57079637050628662109375, -4.37113900018624283e-8, -1.7151245100058819e-15)
     limit = 1e5
@@ -92,7 +92,7 @@ def _reduce(v: Floats, x: Line) -> tuple[Line, Line]:
 
 @functools.cache
 def two_over_pi(bits: int) -> int:
-    """floor(2/pi * 2**bits), by Machin's formula in integers."""
+    """Return floor(2/pi * 2**bits), by Machin's formula in integers."""
     one = 1 << (bits + 64)
 
     def arctan_inverse(n: int) -> int:
@@ -109,7 +109,7 @@ def two_over_pi(bits: int) -> int:
 
 
 def chunks(width: int, count: int) -> list[int]:
-    """The first bits of 2/pi in integers of `width` bits."""
+    """Return the first bits of 2/pi as `count` integers of `width` bits."""
     bits = two_over_pi(width * count)
     return [(bits >> (width * (count - 1 - k))) & ((1 << width) - 1) for k in range(count)]
 
@@ -120,9 +120,9 @@ def _modulo_4(v: Floats, p: Line) -> Line:
 
 
 def _reduce_far_32(v: Floats, x: Line) -> tuple[Line, Line]:
-    """Payne and Hanek in float64.
+    """Reduce by Payne and Hanek's method in float64; return (r, q).
 
-    24 bits of x times 28 bits of 2/pi is exact, and so is each product modulo 4.
+    The product of 24 bits of x and 28 bits of 2/pi is exact, and so is each product modulo 4.
     """
     d = Floats(v.b, dtypes.float64)
     wide = v.b.convert("fpext", x, dtypes.float64)
@@ -135,9 +135,9 @@ def _reduce_far_32(v: Floats, x: Line) -> tuple[Line, Line]:
 
 
 def _reduce_far_64(v: Floats, x: Line) -> tuple[Line, Line]:
-    """Payne and Hanek.
+    """Reduce by Payne and Hanek's method; return (r, q).
 
-    Five 53-bit pieces of 2/pi selected by x's exponent, products in two words, summed in two words.
+    The exponent of x selects five 53-bit pieces of 2/pi; products and their sum are in two words.
     """
     b = v.b
     exponent = v.int_op("sub", v.int_op("and", v.int_op("lshr", v.as_int(x), 52), 2047), 1023)
@@ -168,14 +168,14 @@ def _reduce_far_64(v: Floats, x: Line) -> tuple[Line, Line]:
 
 
 def _two_sum(v: Floats, a: Line, b: Line) -> tuple[Line, Line]:
-    """a + b and what its rounding lost."""
+    """Return a + b and its rounding error."""
     s = v.add(a, b)
     t = v.sub(s, a)
     return s, v.add(v.sub(a, v.sub(s, t)), v.sub(b, t))
 
 
 def _lookup(v: Floats, table: Line, index: Line) -> Line:
-    """Elements of a constant table; every index is inside it."""
+    """Return elements of a constant table; every index must be inside it."""
     b = v.b
     if index.lanes == 1:
         return b.line("load", v.dtype, 1, (b.offset(table, index, v.dtype),))

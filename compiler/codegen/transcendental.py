@@ -1,19 +1,19 @@
-"""Exponentials, logarithms, tanh, and the table of decomposed functions: strict arithmetic, in linear form.
+"""Exponentials, logarithms, tanh, and the table of all decomposed functions, as strict arithmetic.
 
 For float32 and float64; sin and cos are in `sincos`.
 
-LLVM has no vector library and calls libm for every single value, and on a GPU it has none at all, so every
-function is decomposed here once for all targets. NaN, infinities, signed zeros and denormals are correct;
-the largest errors, in units of the last place, are asserted by tests/compiler/test_transcendental.py:
+LLVM calls libm for each element of a vector and has no library on GPUs. Therefore the functions are
+decomposed here, once for all targets. NaN, infinities, signed zeros and denormals are correct. The largest
+errors, in units of the last place, are asserted by tests/compiler/test_transcendental.py:
 
     float32  exp 0.9  exp2 0.9  expm1 1.5  log 0.9  log1p 1.2  log2 1.1  sin cos 1.6 (any argument)  tanh 1.5
     float64  exp 1.0  exp2 1.0  expm1 1.5  log 1.0  log1p 1.2  log2 1.5  sin cos 1.6 (any argument)  tanh 1.6
 
-Polynomials are minimax on the relative error of the final function (Remez exchange in 40 digits or more); the
-coefficients were rounded one by one from the lowest power, the rest fitted again after each, so their
-rounding errors are absorbed.
+Polynomials are minimax on the relative error of the final function (Remez exchange with at least 40 digits).
+The coefficients were rounded one by one from the lowest power, and the others fitted again after each
+rounding.
 
-Not here: which operations use the table (`compiler.kernel.isel`), powers (`power`).
+Not here: the operations that use the table (`compiler.kernel.isel`), powers (`power`).
 """
 
 # ruff: noqa: D403 - docstrings are formulas
@@ -88,7 +88,7 @@ LOG2E = 1.4426950408889634
 
 
 def _ln2(v: Floats) -> tuple[float, float]:
-    """ln 2 in two words; a small integer times the first is exact."""
+    """Return ln 2 in two words; the product of a small integer and the first is exact."""
     return (
         (0.693145751953125, 1.42860682030941723e-6)
         if v.single()
@@ -107,7 +107,7 @@ def _halving(v: Floats, x: Line) -> tuple[Line, Line]:
 
 
 def _exp_reduced(v: Floats, x: Line) -> tuple[Line, Line]:
-    """exp(x) as (mantissa, n) with exp(x) = mantissa * 2**n."""
+    """Return (mantissa, n) with exp(x) = mantissa * 2**n."""
     r, n = _halving(v, x)
     return v.horner(EXP_32 if v.single() else EXP_64, r), n
 
@@ -136,7 +136,7 @@ def exp2(b: Builder, x: Line) -> Line:
 
 
 def expm1(b: Builder, x: Line) -> Line:
-    """e**x - 1 = 2 (2**(n-1) q + (2**(n-1) - 1/2)) with q = e**r - 1, in halves since 2**n may overflow."""
+    """e**x - 1 = 2 (2**(n-1) q + (2**(n-1) - 1/2)) with q = e**r - 1; halves, because 2**n may overflow."""
     v = Floats(b, x.dtype)
     low, high, tiny = (-18.0, 89.0, 2.0**-26) if v.single() else (-40.0, 710.0, 2.0**-55)
     r, n = _halving(v, v.clamped(x, low, high))
@@ -158,13 +158,13 @@ def log_split(v: Floats, x: Line) -> tuple[Line, Line]:
     e = v.int_op("ashr", above, v.mantissa)
     m = v.as_float(v.int_op("sub", bits, v.int_op("shl", e, v.mantissa)))
     e = v.int_op("sub", e, v.b.select(tiny, v.i(shift), v.i(0)))
-    if not v.single():  # narrow integers convert with one instruction everywhere
+    if not v.single():  # on all targets int32 converts with one instruction
         e = v.b.convert("trunc", e, dtypes.int32)
     return v.sub(m, 1.0), v.b.convert("sitofp", e, v.dtype)
 
 
 def _log_specials(v: Floats, x: Line, y: Line) -> Line:
-    """The results of +inf, zero, negative numbers and NaN."""
+    """Return y with the results for +inf, zero, negative numbers and NaN replaced."""
     y = v.where("oeq", x, math.inf, x, y)
     y = v.where("oeq", x, 0.0, -math.inf, y)
     return v.where("ult", x, 0.0, math.nan, y)
@@ -187,17 +187,17 @@ def log(b: Builder, x: Line) -> Line:
 
 
 def log1p(b: Builder, x: Line) -> Line:
-    """log(1 + x): of the rounded sum u, and what its rounding lost, as a correction of first order."""
+    """log(1 + x): the logarithm of the rounded sum, with a first-order correction of its rounding error."""
     v = Floats(b, x.dtype)
     u = v.add(x, 1.0)
     back = v.sub(u, x)
     lost = v.add(v.sub(x, v.sub(u, back)), v.sub(1.0, back))
     f, e = log_split(v, u)
     near = b.cmp("oeq", e, v.f(0.0))
-    f = b.select(near, x, f)  # exact, so nothing is lost
+    f = b.select(near, x, f)  # exact, without a rounding error
     scale = v.power_of_two(v.to_int(v.neg(v.where("ogt", e, 60.0, 60.0, e))))
     c = b.select(near, v.f(0.0), v.mul(lost, scale))
-    c = v.fma(c, v.fma(f, f, v.neg(f)), c)  # over 1 + f, about
+    c = v.fma(c, v.fma(f, f, v.neg(f)), c)  # divided by 1 + f, approximately
     high, low = _ln2(v)
     if v.single():
         z = v.mul(f, f)

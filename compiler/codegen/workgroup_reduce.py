@@ -1,8 +1,9 @@
-"""Totals of all threads of a workgroup combined, so that each thread ends with the result.
+"""The reduction over the threads of a workgroup; every thread receives the result.
 
-A butterfly: at each step a thread combines its value with that of the thread whose number differs in one bit,
-from the highest bit down, so the tree depends on the number of threads alone. Between warps values travel
-through workgroup memory, several at once between two barriers; within a warp from register to register.
+It is a butterfly reduction. In each step a thread combines its value with that of the thread whose index
+differs in one bit, from the highest bit down, so the order depends only on the number of threads. Values are
+exchanged between warps through shared memory, several between two barriers, and within a warp through
+registers.
 
 Not here: the part of a reduction that one thread computes (`compiler.kernel.reductions`, the caller).
 """
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from compiler.kernel.linear import Line
 
 SHARED_BYTES = 4096
-"""Workgroup memory that an exchange may take: arrays of all types and sizes together fit 48 KiB."""
+"""Bytes of shared memory of one exchange; the arrays of all types and sizes together fit in 48 KiB."""
 
 
 class Total(NamedTuple):
-    """One thread's share of a reduction."""
+    """One thread's partial result of a reduction."""
 
     op: str
     dtype: DType
@@ -35,7 +36,7 @@ class Total(NamedTuple):
 
 
 def over_threads(b: Builder, totals: Sequence[Total], threads: int, warp: int) -> list[Line]:
-    """Return the combined values, in order. All threads of the workgroup run this."""
+    """Return the combined values, in order. All threads of the workgroup must execute the lines."""
     values = [total.value for total in totals]
     step = threads // 2
     while step >= warp:
@@ -54,7 +55,7 @@ def over_threads(b: Builder, totals: Sequence[Total], threads: int, warp: int) -
 
 
 def _batches(values: Sequence[Line], threads: int) -> list[list[int]]:
-    """Numbers of values of one type that fit the memory of an exchange together."""
+    """Group the indices of values by type, each group small enough for one exchange."""
     kinds: dict[DType, list[int]] = {}
     for i, value in enumerate(values):
         kinds.setdefault(value.dtype, []).append(i)
@@ -66,7 +67,7 @@ def _batches(values: Sequence[Line], threads: int) -> list[list[int]]:
 
 
 def _through_memory(b: Builder, values: Sequence[Line], step: int, threads: int) -> list[Line]:
-    """Return the values of the thread whose number differs by `step`."""
+    """Exchange values with the thread whose index differs in the bit `step`, through shared memory."""
     dtype = values[0].dtype
     kind = isel.storage_type(dtype)
     rows = 1 << (len(values) - 1).bit_length()
@@ -86,7 +87,7 @@ def _through_memory(b: Builder, values: Sequence[Line], step: int, threads: int)
 
 
 def _exchanged(b: Builder, value: Line, step: int, active: int) -> Line:
-    """Return the value of the thread of the same warp whose number differs by `step`, in words of 32 bits."""
+    """Return the value of the thread of the same warp whose index differs in `step`, by 32-bit exchanges."""
 
     def swap(word: Line) -> Line:
         return b.line("exchange", dtypes.uint32, 1, (word,), (step, active))

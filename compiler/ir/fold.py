@@ -1,12 +1,12 @@
 """Scalar values of kernels: each constructor returns the simplest equal node, under strict floating point.
 
-There is no pass: the scheduler builds values bottom-up through `alu`, which folds constants and applies the
-rule of the op, a small function in a table. No rule changes a result bit, signed zeros and NaNs included; `x
-+ 0.0` stays (it turns -0.0 into 0.0), `x - 0.0` and `x * 1.0` go. Integer arithmetic on coordinates becomes
-index arithmetic again.
+The scheduler builds values bottom-up through `alu`, which folds constants and applies the rule of the
+operation, a function in a table. No rule changes a bit of a result, also not of signed zeros and NaN: `x +
+0.0` is kept, because it turns -0.0 into 0.0; `x - 0.0` and `x * 1.0` become x. Integer arithmetic on
+coordinates becomes index arithmetic.
 
-Not here: the arithmetic on constants (`scalar`), index arithmetic (`index`). Next: `compiler.schedule.lower`,
-which builds kernels with these constructors.
+Not here: the arithmetic on constants (`scalar`), index arithmetic (`index`), reductions (`fold_reduce`).
+Next: `compiler.schedule.lower`, which builds kernels with these constructors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Sources = tuple[UOp, ...]
 
 
 def alu(op: str, dtype: DType, src: Sources) -> UOp:
-    """Return op(src) in its simplest form."""
+    """Return the simplest node equal to op(src); `src` are values of kernels."""
     if all([s.op is Ops.CONST for s in src]):  # noqa: C419 - a list is faster, and this is hot
         value = compute(op, dtype, [s.arg for s in src], src[0].dtype)
         if value is not None:
@@ -41,14 +41,14 @@ def alu(op: str, dtype: DType, src: Sources) -> UOp:
 
 
 def number(index: UOp, dtype: DType) -> UOp:
-    """Return an index, or a mask, as a value."""
+    """Return an index or a mask as a value of `dtype`."""
     if index.op is Ops.CONST:
         return const(index.arg, dtype)
     return uop(Ops.IVALUE, dtype, (index,))
 
 
 def index_of(value: UOp) -> UOp:
-    """Return an integer value as an index: coordinates as arithmetic, the rest as an atom."""
+    """Return an integer value as an index: index arithmetic for coordinates, an INDEXOF atom for others."""
     if value.op is Ops.CONST:
         return symbolic.const(int(value.arg))
     if value.op is Ops.IVALUE:
@@ -59,12 +59,12 @@ def index_of(value: UOp) -> UOp:
 
 
 def _holds(dtype: DType, x: UOp) -> bool:
-    """Whether a dtype holds every value of x, both integers."""
+    """Return whether an integer dtype has every value of the integer node x."""
     return x.dtype.is_int and dtype.is_int and dtype.min <= x.vmin and x.vmax <= dtype.max
 
 
 def is_constant(x: UOp, value: float) -> bool:
-    """Whether x is that constant; 0.0 and -0.0 are different."""
+    """Return whether x is the constant `value`; 0.0 and -0.0 are different."""
     if x.op is not Ops.CONST or x.arg != value:
         return False
     return value != 0 or math.copysign(1.0, x.arg) == math.copysign(1.0, value)
@@ -72,7 +72,7 @@ def is_constant(x: UOp, value: float) -> bool:
 
 # -- arithmetic on coordinates ---------------------------------------------------------------------
 def _affine(x: UOp) -> UOp | None:
-    """Return the index behind a coordinate or an integer constant."""
+    """Return a coordinate or an integer constant as an index, or None for other values."""
     if x.op is Ops.IVALUE and x.dtype is not dtypes.bool:
         return x.src[0]
     if x.op is Ops.CONST:
@@ -81,7 +81,7 @@ def _affine(x: UOp) -> UOp | None:
 
 
 def _coordinate(dtype: DType, index: UOp) -> UOp | None:
-    """Return an index as a value of dtype unless it may overflow there."""
+    """Return an index as a value of dtype, or None if it may overflow."""
     if dtype in (dtypes.int32, dtypes.int64) and dtype.min <= index.vmin and index.vmax <= dtype.max:
         return number(index, dtype)
     return None
@@ -94,7 +94,7 @@ def _two_coordinates(dtype: DType, src: Sources) -> tuple[UOp, UOp] | None:
     return None if a is None or b is None else (a, b)
 
 
-# -- one rule an op --------------------------------------------------------------------------------
+# -- one rule per operation --------------------------------------------------------------------------------
 def fold_add(dtype: DType, src: Sources) -> UOp | None:
     """Fold x + -0.0 → x; integers: x + 0 → x; coordinates add as indices."""
     a, b = src
@@ -119,7 +119,7 @@ def fold_sub(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_mul(dtype: DType, src: Sources) -> UOp | None:
-    """Fold x * 1 → x; floats: x * -1 → NEG x; integers: x * 0 → 0; a coordinate times a number stays one."""
+    """Fold x * 1 → x; floats: x * -1 → NEG x; integers: x * 0 → 0; coordinate * number → coordinate."""
     for x, y in (src, src[::-1]):
         if y.op is not Ops.CONST:
             continue
@@ -135,7 +135,7 @@ def fold_mul(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_div(dtype: DType, src: Sources) -> UOp | None:
-    """Fold x / 1 → x; x / 2**k → x * 2**-k, which rounds the same."""
+    """Fold x / 1 → x; x / 2**k → x * 2**-k, which rounds equally."""
     x, y = src
     if y.op is not Ops.CONST:
         return None
@@ -149,7 +149,7 @@ def fold_div(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_floordiv(dtype: DType, src: Sources) -> UOp | None:
-    """Fold x // 1 → x; a coordinate over a positive number stays one."""
+    """Fold x // 1 → x; coordinate // positive number → coordinate."""
     x, y = src
     if y.op is Ops.CONST and y.arg > 0:
         if y.arg == 1:
@@ -160,7 +160,7 @@ def fold_floordiv(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_mod(dtype: DType, src: Sources) -> UOp | None:
-    """Fold x % 1 → 0; a coordinate modulo a positive number stays one; x % n → x where 0 <= x < n."""
+    """Fold x % 1 → 0; x % n → x if 0 <= x < n; coordinate % positive number → coordinate."""
     x, y = src
     if y.op is Ops.CONST and y.arg > 0:
         if y.arg == 1:
@@ -173,7 +173,7 @@ def fold_mod(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_pow(dtype: DType, src: Sources) -> UOp | None:
-    """Fold x**0 → 1; x**1 → x; 1**x → 1: also where x is NaN."""
+    """Fold x**0 → 1; x**1 → x; 1**x → 1, also for NaN."""
     x, y = src
     if (y.op is Ops.CONST and y.arg == 0) or (x.op is Ops.CONST and x.arg == 1):
         return const(1, dtype)
@@ -186,7 +186,7 @@ def fold_same(_dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_and(dtype: DType, src: Sources) -> UOp | None:
-    """Fold x & x → x; x & false → false; x & true → x; masks join."""
+    """Fold x & x → x; x & false → false; x & true → x; two masks → their conjunction."""
     a, b = src
     if a is b:
         return a
@@ -226,12 +226,12 @@ def fold_xor(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_shift(_dtype: DType, src: Sources) -> UOp | None:
-    """Shift by nothing."""
+    """Fold a shift by 0 → x."""
     return src[0] if src[1].op is Ops.CONST and src[1].arg == 0 else None
 
 
 def fold_neg(dtype: DType, src: Sources) -> UOp | None:
-    """NEG NEG x → x; a coordinate stays one."""
+    """NEG NEG x → x; NEG coordinate → coordinate."""
     x = src[0]
     if x.op is Ops.NEG:
         return x.src[0]
@@ -250,7 +250,7 @@ def fold_not(_dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_abs(_dtype: DType, src: Sources) -> UOp | None:
-    """ABS NEG x, ABS ABS x → ABS x; a value that is never negative stays."""
+    """ABS NEG x, ABS ABS x → ABS x; ABS x → x if x is never negative."""
     x = src[0]
     if x.op is Ops.NEG:
         return alu(Ops.ABS, x.dtype, x.src)
@@ -258,9 +258,10 @@ def fold_abs(_dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_cast(dtype: DType, src: Sources) -> UOp | None:
-    """CAST to the own dtype → x; CAST CAST x → CAST x when the type between holds every x.
+    """CAST to the same dtype → x; CAST CAST x → CAST x if the intermediate dtype has every value of x.
 
-    Not from integer through a float to an integer that lacks some x: floats saturate, integers wrap.
+    The second is not applied from an integer through a float to an integer without some values of x, because
+    floats saturate and integers wrap.
     """
     x = src[0]
     if x.dtype is dtype:
@@ -275,7 +276,7 @@ def fold_cast(dtype: DType, src: Sources) -> UOp | None:
 
 
 def exact_cast(a: DType, b: DType) -> bool:
-    """Whether every value of a has an equal one in b."""
+    """Return whether dtype b has every value of dtype a."""
     if a is b or a.kind == "bool":
         return True
     if a.is_int and b.is_int:
@@ -306,7 +307,7 @@ def fold_bitcast(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_where(dtype: DType, src: Sources) -> UOp | None:
-    """WHERE of a constant, of two equal branches, of NOT c; WHERE(c, true, false) → c."""
+    """Fold WHERE of a constant condition, of equal branches, of NOT c; WHERE(c, true, false) → c."""
     condition, a, b = src
     if a is b:
         return a
@@ -320,7 +321,7 @@ def fold_where(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_lt(_dtype: DType, src: Sources) -> UOp | None:
-    """Compare coordinates as indices; x < x → false for integers."""
+    """Fold x < x → false for integers; compare coordinates as indices."""
     a, b = src
     if a is b and not a.dtype.is_float:
         return const(value=False, dtype=dtypes.bool)
@@ -333,12 +334,12 @@ def fold_lt(_dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_eq(_dtype: DType, src: Sources) -> UOp | None:
-    """Fold x == x → true for all but floats."""
+    """Fold x == x → true, except for floats."""
     return const(value=True, dtype=dtypes.bool) if src[0] is src[1] and not src[0].dtype.is_float else None
 
 
 def fold_ne(_dtype: DType, src: Sources) -> UOp | None:
-    """Fold x != x → false for all but floats."""
+    """Fold x != x → false, except for floats."""
     return const(value=False, dtype=dtypes.bool) if src[0] is src[1] and not src[0].dtype.is_float else None
 
 
@@ -371,7 +372,7 @@ RULES: Final[dict[str, Callable[[DType, Sources], UOp | None]]] = {
 
 # -- reductions ------------------------------------------------------------------------------------
 def identity(op: str, dtype: DType) -> UOp:
-    """Return what a reduction over nothing gives."""
+    """Return the result of a reduction over no elements."""
     if op is Ops.ADD:
         return const(0, dtype)
     if op is Ops.MUL:
@@ -384,8 +385,8 @@ def identity(op: str, dtype: DType) -> UOp:
 def combine(op: str, value: UOp, ranges: Sequence[UOp], used: int) -> UOp:
     """Return the reduction of value over ranges; bit n of `used` is set if value depends on range n.
 
-    Ranges that the value does not depend on leave: MAX and MIN keep the value, ADD multiplies it, MUL raises
-    it.
+    Ranges that the value does not depend on are removed: MAX and MIN keep the value, ADD multiplies it by
+    their size, MUL raises it to their size.
     """
     kept = tuple([r.arg[0] for r in ranges if used >> r.arg[0] & 1])
     times = math.prod([r.arg[1] for r in ranges if not used >> r.arg[0] & 1])
@@ -397,7 +398,7 @@ def combine(op: str, value: UOp, ranges: Sequence[UOp], used: int) -> UOp:
 
 
 def _times(value: UOp, times: int) -> UOp:
-    """Return value added to itself; float16 counts that it cannot hold are multiplied in float32."""
+    """Return value * times; a count that is not exact in a narrow float is multiplied in float32."""
     dtype = value.dtype
     if dtype.is_int:
         wrapped = times & ((1 << dtype.bits) - 1)
@@ -410,7 +411,7 @@ def _times(value: UOp, times: int) -> UOp:
 
 
 def _power(value: UOp, times: int) -> UOp:
-    """Return value multiplied by itself, by squaring."""
+    """Return value ** times, by squaring."""
     result: UOp | None = None
     while times:
         if times & 1:

@@ -1,10 +1,10 @@
-"""Constructors of tensor graphs: they infer shapes and dtypes, and refuse arguments that do not fit.
+"""Constructors of tensor graphs: they infer shapes and dtypes, and raise `UsageError` for invalid arguments.
 
 They build exactly what they are asked for. Broadcasting, promotion and default arguments belong to the
 frontend; arithmetic simplification belongs to `compiler.ir.fold`. The only shortcut: a movement that changes
 nothing returns its source.
 
-Not here: what the operations compute (`ops`). Next: `compiler.schedule.scheduler`, which turns these graphs
+Not here: the meaning of the operations (`ops`). Next: `compiler.schedule.scheduler`, which turns these graphs
 into kernels.
 """
 
@@ -28,18 +28,18 @@ __all__ = [
 ]  # fmt: skip
 
 Bound = int | UOp
-"""A number, or an index made of Variables."""
+"""A number, or index arithmetic on Variables."""
 
 
 def param(slot: int, shape: Sequence[int], dtype: DType) -> UOp:
-    """Return the buffer in parameter `slot`, row-major and contiguous."""
+    """Return the buffer of parameter `slot`, row-major and contiguous."""
     if slot < 0:
         raise UsageError(f"PARAM slot must not be negative, not {slot}")
     return uop(Ops.PARAM, _storable(dtype, "PARAM"), (), (slot, _sizes(shape, "PARAM")))
 
 
 def iota(shape: Sequence[int], axis: int, dtype: DType = dtypes.int32) -> UOp:
-    """Return the coordinate along one axis, int32 or int64."""
+    """Return a tensor with the coordinate along one axis, int32 or int64."""
     sizes = _sizes(shape, "IOTA")
     if dtype not in (dtypes.int32, dtypes.int64):
         raise UsageError(f"IOTA is int32 or int64, not {dtype.name}; CAST it")
@@ -86,7 +86,7 @@ def permute(x: UOp, order: Sequence[int]) -> UOp:
 
 
 def expand(x: UOp, shape: Sequence[int]) -> UOp:
-    """Return x with axes of size 1 repeated to `shape`; the rank stays."""
+    """Return x with axes of size 1 repeated to `shape`, which has the same rank."""
     sizes = _sizes(shape, "EXPAND")
     if sizes == x.shape:
         return x
@@ -114,8 +114,8 @@ def pad(x: UOp, padding: Sequence[tuple[int, int]]) -> UOp:
 def shrink(x: UOp, bounds: Sequence[tuple[Bound, Bound]]) -> UOp:
     """Return the part begin <= i < end of each axis.
 
-    `begin` and `end` may be made of Variables when their difference is a number: a slice of fixed size at a
-    moving place.
+    `begin` and `end` may contain Variables if their difference is a number: a slice of a fixed size at a
+    variable position.
     """
     if len(bounds) != len(x.shape):
         raise UsageError(f"SHRINK of {_show(x)} by {tuple(bounds)}: wanted one (begin, end) for each axis")
@@ -158,7 +158,7 @@ def flip(x: UOp, axes: Sequence[int]) -> UOp:
     """Return x with the axes reversed."""
     found = tuple(sorted({_axis(a, len(x.shape), "FLIP", x.shape) for a in axes}))
     if len(found) != len(axes):
-        raise UsageError(f"FLIP of {_show(x)} along {tuple(axes)}: an axis stands there twice")
+        raise UsageError(f"FLIP of {_show(x)} along {tuple(axes)}: an axis occurs twice")
     found = tuple([a for a in found if x.shape[a] > 1])
     return uop(Ops.FLIP, x.dtype, (x,), found) if found else x
 
@@ -174,7 +174,7 @@ def window(
         )
     found = tuple([_axis(a, len(x.shape), "WINDOW", x.shape) for a in axes])
     if len(set(found)) != len(found):
-        raise UsageError(f"WINDOW of {_show(x)} along {tuple(axes)}: an axis stands there twice")
+        raise UsageError(f"WINDOW of {_show(x)} along {tuple(axes)}: an axis occurs twice")
     for axis, size, stride, dilation in zip(found, sizes, strides, dilations, strict=True):
         if min(size, stride, dilation) < 1:
             raise UsageError(
@@ -193,9 +193,9 @@ def window(
 
 # -- elementwise -----------------------------------------------------------------------------------
 def unary(op: str, x: UOp) -> UOp:
-    """Return op(x) for an op of `compiler.ir.ops.UNARY`."""
+    """Return op(x) for an operation of `compiler.ir.ops.UNARY`."""
     if op not in ops.UNARY:
-        raise UsageError(f"{op} is no unary operation; there are: {', '.join(sorted(ops.UNARY))}")
+        raise UsageError(f"{op} is not a unary operation; there are: {', '.join(sorted(ops.UNARY))}")
     _suits(op, x)
     return uop(op, x.dtype, (x,))
 
@@ -217,9 +217,9 @@ def bitcast(x: UOp, dtype: DType) -> UOp:
 
 
 def binary(op: str, a: UOp, b: UOp) -> UOp:
-    """Return op(a, b) for an op of `compiler.ir.ops.BINARY`; shapes and dtypes must be equal."""
+    """Return op(a, b) for an operation of `compiler.ir.ops.BINARY`; shapes and dtypes must be equal."""
     if op not in ops.BINARY:
-        raise UsageError(f"{op} is no binary operation; there are: {', '.join(sorted(ops.BINARY))}")
+        raise UsageError(f"{op} is not a binary operation; there are: {', '.join(sorted(ops.BINARY))}")
     if a.dtype is not b.dtype:
         raise UsageError(f"{op} of {a.dtype.name} and {b.dtype.name}: dtypes must be equal; CAST one of them")
     if a.shape != b.shape:
@@ -231,7 +231,7 @@ def binary(op: str, a: UOp, b: UOp) -> UOp:
 
 
 def where(condition: UOp, a: UOp, b: UOp) -> UOp:
-    """Return a where the condition holds, else b."""
+    """Return a where the bool condition is true, else b; shapes must be equal."""
     if condition.dtype is not dtypes.bool:
         raise UsageError(f"WHERE: the condition {_show(condition)} must be bool; compare it with 0")
     if a.dtype is not b.dtype:
@@ -246,7 +246,7 @@ def where(condition: UOp, a: UOp, b: UOp) -> UOp:
     return uop(Ops.WHERE, a.dtype, (condition, a, b))
 
 
-# -- the rest --------------------------------------------------------------------------------------
+# -- other operations --------------------------------------------------------------------------------------
 def full(value: float, shape: Sequence[int], dtype: DType) -> UOp:
     """Return a constant expanded to a shape."""
     scalar = const(value, dtype)
@@ -254,12 +254,12 @@ def full(value: float, shape: Sequence[int], dtype: DType) -> UOp:
 
 
 def reduce(x: UOp, op: str, axes: Sequence[int]) -> UOp:
-    """Return x combined by ADD, MUL, MAX or MIN over axes, which leave the shape; over no axis it is x."""
+    """Return x reduced by ADD, MUL, MAX or MIN over axes, which the result lacks; over no axis return x."""
     if op not in ops.REDUCERS:
         raise UsageError(f"REDUCE by {op}: wanted one of {', '.join(sorted(ops.REDUCERS))}")
     found = tuple(sorted({_axis(a, len(x.shape), "REDUCE", x.shape) for a in axes}))
     if len(found) != len(axes):
-        raise UsageError(f"REDUCE of {_show(x)} over {tuple(axes)}: an axis stands there twice")
+        raise UsageError(f"REDUCE of {_show(x)} over {tuple(axes)}: an axis occurs twice")
     if x.dtype is dtypes.bool and op in (Ops.ADD, Ops.MUL):
         raise UsageError(
             f"REDUCE of {_show(x)} by {op}: bool is combined by MAX (any) or MIN (all); CAST it to count"
@@ -276,12 +276,12 @@ def gather(x: UOp, indices: UOp, axis: int) -> UOp:
 
 
 def contiguous(x: UOp) -> UOp:
-    """Return x in a buffer of its own."""
+    """Return x stored in its own buffer."""
     return x if x.op is Ops.CONTIGUOUS else uop(Ops.CONTIGUOUS, x.dtype, (x,))
 
 
 def assign(target: UOp, value: UOp) -> UOp:
-    """Return value, stored into target: a PARAM, or SHRINK, RESHAPE, PERMUTE, FLIP of one.
+    """Return `value` stored in place to `target`: a PARAM, or SHRINK, RESHAPE, PERMUTE, FLIP of one.
 
     Every other use of the PARAM reads the contents before the ASSIGN; uses of the result read the new ones.
     """
@@ -313,7 +313,7 @@ def _sizes(shape: Sequence[int], what: str) -> Shape:
     sizes = tuple(shape)
     for n in sizes:
         if n.__class__ is not int or n < 0:
-            raise UsageError(f"{what}: a shape is made of whole numbers, none negative, not {sizes}")
+            raise UsageError(f"{what}: sizes of a shape are non-negative integers, not {sizes}")
     return sizes
 
 
@@ -339,7 +339,7 @@ _WANTED: Final = {
 
 
 def _suits(op: str, x: UOp) -> None:
-    """Refuse operations that the dtype does not have."""
+    """Raise `UsageError` unless the dtype of x has the operation."""
     dtype = x.dtype
     if dtype in (dtypes.index, dtypes.void):
         raise UsageError(

@@ -1,13 +1,12 @@
-"""Index arithmetic with canonical constructors: sums are always atoms with integer coefficients.
+"""Index arithmetic with canonical constructors: a sum is always atoms with integer coefficients.
 
-There is no simplification pass. Each constructor returns the canonical node; since sums are affine by
-construction, constant folding, like terms, re-association and distribution are dictionary merges. Only
-division, modulo and comparison have rules. Atoms are ranges, variables, divisions, modulos and computed
-indices; every node has its bounds. Order is structural, so equal arithmetic gives equal text in every
-process. Masks are conjunctions of `x < c`; TRUE and FALSE are constants.
+Each constructor returns the canonical node, so there is no simplification pass. Sums are affine by
+construction; constant folding, collection of terms, re-association and distribution are merges of
+dictionaries. Only division, modulo and comparison have rules. Atoms are ranges, variables, divisions, modulos
+and computed indices; every node has bounds. The order of terms is structural, so equal arithmetic has equal
+text in every process. Masks are conjunctions of `x < c`; TRUE and FALSE are constants.
 
-Not here: values of kernels that are no indices (`fold`), index arithmetic on registers
-(`compiler.kernel.indexing`).
+Not here: other values of kernels (`fold`), index arithmetic on registers (`compiler.kernel.indexing`).
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ FALSE: Final = _const(value=False, dtype=_BOOL)
 
 
 def loop(number: int, size: int) -> UOp:
-    """Return the loop variable of that number, 0 <= r < size; of size one it is the constant 0."""
+    """Return the loop variable with a number, 0 <= r < size; for size 1 the constant 0."""
     return ZERO if size == 1 else uop(Ops.RANGE, _INDEX, (), (number, size))
 
 
-def Variable(name: str, lo: int, hi: int) -> UOp:  # noqa: N802 - the field's name for it
-    """Return an integer that is given at launch, `lo <= value <= hi`."""
+def Variable(name: str, lo: int, hi: int) -> UOp:  # noqa: N802 - the public name
+    """Return an integer whose value is given at launch, `lo <= value <= hi`."""
     if not name.isidentifier():
         raise UsageError(f"a Variable's name must be an identifier, not {name!r}")
     if lo > hi:
-        raise UsageError(f"Variable {name!r} can hold nothing: its bounds are {lo}..{hi}; wanted lo <= hi")
+        raise UsageError(f"Variable {name!r} has no values: its bounds are {lo}..{hi}; expected lo <= hi")
     return uop(Ops.VAR, _INDEX, (), (name, lo, hi))
 
 
@@ -68,7 +67,7 @@ def as_index(x: UOp | int, operator: str) -> UOp:
 
 
 def as_number(x: object, operator: str) -> int:
-    """Return the right operand of an operator that takes numbers only."""
+    """Return the right operand of an operator as a number; `UsageError` if it is not a valid one."""
     if isinstance(x, UOp) and x.op is Ops.CONST:
         x = x.arg
     if not isinstance(x, int):
@@ -79,7 +78,7 @@ def as_number(x: object, operator: str) -> int:
 
 
 def terms_of(x: UOp) -> tuple[Terms, int]:
-    """Return the affine form of an index: fresh terms, and the constant."""
+    """Return the affine form of an index: a new dictionary of terms, and the constant."""
     if x.op is Ops.SUM:
         coefficients, constant = x.arg
         return dict(zip(x.src, coefficients, strict=True)), constant
@@ -93,7 +92,7 @@ def _structural(item: tuple[UOp, int]) -> tuple[int, int]:
 
 
 def linear(terms: Terms, constant: int) -> UOp:
-    """Return the canonical sum. Consumes `terms`. Recombines a*c*(x // c) + a*(x % c) into a*x."""
+    """Return the canonical sum of terms, which it changes; a*c*(x // c) + a*(x % c) becomes a*x."""
     for atom, coefficient in terms.items():
         if atom.op is Ops.IMOD and coefficient:
             quotient = _table.get((Ops.IDIV, _INDEX, atom.arg, atom.src))
@@ -144,7 +143,7 @@ def mul(x: UOp, factor: int) -> UOp:
 
 
 def dot(xs: Iterable[UOp], factors: Iterable[int], constant: int = 0) -> UOp:
-    """Return sum(x * factor) + constant in one step, without nodes in between."""
+    """Return sum(x * factor) + constant, without intermediate nodes."""
     terms: Terms = {}
     for x, c in zip(xs, factors, strict=True):
         terms, constant = _added(terms, constant, x, c)
@@ -164,9 +163,9 @@ def _bounds(terms: Terms, constant: int) -> tuple[int, int]:
 
 
 def _split(terms: Terms, constant: int, c: int) -> tuple[int, Terms, Terms, int, int] | None:
-    """Find a divisor g of c such that the terms it does not divide stay in [0, g).
+    """Find a divisor g of c such that the sum of the terms it does not divide is in [0, g).
 
-    Return g, the other terms over g, the small terms, and the constants of both.
+    Return g, the other terms divided by g, the remaining terms, and the constants of both; None without a g.
     """
     for g in sorted({gcd(v, c) for v in terms.values()}, reverse=True):
         if g == 1:
@@ -196,7 +195,7 @@ def div(x: UOp, c: int) -> UOp:
 
 
 def _div_of_rest(rest: Terms, k: int, c: int) -> UOp:
-    """Return (rest + k) // c where nothing divides out: a common factor, nested divisions, or a new atom."""
+    """Return (rest + k) // c by a common factor, by nested divisions, or as a new atom."""
     split = _split(rest, k, c)
     if split is not None:
         g, big, _, big_k, _ = split
@@ -262,7 +261,7 @@ def ge(x: UOp, c: int) -> UOp:
 
 
 def both(*masks: UOp) -> UOp:
-    """Return the conjunction: flat, in structural order, the tightest comparison of each index."""
+    """Return the conjunction of masks, with the tightest comparison of each index, in structural order."""
     least: dict[UOp, int] = {}
     for mask in masks:
         if mask is FALSE:
@@ -280,7 +279,7 @@ def both(*masks: UOp) -> UOp:
 
 
 def implies(mask: UOp, other: UOp) -> bool:
-    """Whether `other` surely holds where `mask` does: its comparisons are among the mask's, or weaker."""
+    """Return whether `mask` implies `other`, judged by comparisons of equal indices."""
     if other is TRUE or mask is FALSE or mask is other:
         return True
     if other is FALSE or mask is TRUE:
@@ -295,7 +294,7 @@ def parts_of(mask: UOp) -> tuple[UOp, ...]:
 
 
 def is_mask(x: UOp) -> TypeGuard[UOp]:
-    """Whether a node is a mask: TRUE, FALSE, a comparison or a conjunction of them."""
+    """Return whether a node is a mask: TRUE, FALSE, a comparison or a conjunction."""
     return x.op in MASK or x is TRUE or x is FALSE
 
 
@@ -309,7 +308,7 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def substitute(x: UOp, env: Mapping[UOp, UOp], memo: dict[UOp, UOp]) -> UOp:
-    """Replace atoms of an index or a mask through the canonical constructors. `memo` belongs to one `env`."""
+    """Replace atoms of an index or a mask by `env`; `memo` caches results for this `env` only."""
     found = memo.get(x)
     if found is None:
         found = env.get(x)
@@ -329,7 +328,7 @@ REBUILD: Final[dict[str, Callable[[UOp, list[UOp]], UOp]]] = {
 
 
 def atoms_of(xs: Iterable[UOp]) -> dict[UOp, None]:
-    """Return the ranges, variables and computed indices under index nodes and masks."""
+    """Return the ranges, variables and computed indices in index nodes and masks, in order of appearance."""
     found: dict[UOp, None] = {}
     seen: set[UOp] = set()
     stack = list(xs)
@@ -346,7 +345,7 @@ def atoms_of(xs: Iterable[UOp]) -> dict[UOp, None]:
 
 
 def evaluate(x: UOp, env: Mapping[UOp, int]) -> int:
-    """Return the value of an index, or a mask's truth as 0 or 1, where `env` gives ranges and variables."""
+    """Return the value of an index, or of a mask as 0 or 1; `env` has the values of atoms."""
     return _evaluate(x, env, {})
 
 
@@ -372,6 +371,6 @@ def _evaluate(x: UOp, env: Mapping[UOp, int], memo: dict[UOp, int]) -> int:
         elif op is Ops.IAND:
             found = int(all(values))
         else:
-            raise UsageError(f"{x!r} is no index arithmetic")
+            raise UsageError(f"{x!r} is not index arithmetic")
     memo[x] = found
     return found

@@ -1,7 +1,7 @@
-"""What a node derives from its operation and sources when it is made: tables keyed by op.
+"""Inference of a node's shape, bounds and structural order, by tables keyed by operation.
 
-Derived are shape, bounds and structural order. A rule gets the sources and the argument; the factory in
-`compiler.ir.uop` calls it once per distinct node.
+A rule receives the sources and the argument; the factory in `compiler.ir.uop` calls it once for each distinct
+node.
 
 Not here: checks of the arguments (`graph`, `verify`).
 """
@@ -131,7 +131,7 @@ def _bounds_imod(_dtype: DType, _src: tuple[UOp, ...], arg: Any) -> Bounds:
 
 
 def _bounds_of_first(dtype: DType, src: tuple[UOp, ...], _arg: Any) -> Bounds:
-    """Bounds pass through what keeps values: movement, and conversions that hold them all."""
+    """Return the source's bounds, if the dtype holds all its values, else the limits of the dtype."""
     if dtype.kind == "float":
         return 0, 0
     low, high = LIMITS[dtype]
@@ -169,7 +169,7 @@ def _order_indexof(src: tuple[UOp, ...], arg: Any) -> int:
 
 
 def _structure(x: UOp) -> int:
-    """Return a number of the structure under a value, which keeps it in `order`."""
+    """Return a hash of the structure of a value, and store it in `order`."""
     stack = [x]
     while stack:
         node = stack[-1]

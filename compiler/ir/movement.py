@@ -1,11 +1,11 @@
-"""Movement operations as functions on index tuples: no view objects.
+"""Movement operations as functions on index tuples.
 
-Ranges enter at the output and flow to the buffers. `push` takes the index of an element of the result and
-gives the index of the source element that it shows, and a mask that is false where the result is padding. A
-reshape is cut into groups of axes that match, so untouched axes pass through by identity; `WINDOW` is affine
-and needs no division.
+Indices propagate from the output to the buffers. `push` translates the index of an element of the result to
+the index of the corresponding element of the source, with a mask that is false for padding. A reshape is
+divided into groups of axes with equal products, so unchanged axes keep their index; `WINDOW` is affine and
+needs no division.
 
-Not here: which kernel an index belongs to (`compiler.schedule.fusion`), views as objects (`view`).
+Not here: the kernel of an index (`compiler.schedule.fusion`), views as objects (`view`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ Group = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def push(op: str, arg: Any, source: Shape, result: Shape, index: Index) -> Pushed:
-    """Return the source's index and the mask of what is not padding. Neither shape may hold a 0."""
+    """Return the source's index, and a mask that is false for padding.
+
+    No axis of either shape may have size 0.
+    """
     return _PUSH[op](arg, source, result, index)
 
 
 @lru_cache(maxsize=4096)
 def groups(old: Shape, new: Shape) -> tuple[Group, ...]:
-    """Cut a reshape into the smallest pairs of runs with equal products: ((old axes), (new axes))."""
+    """Divide a reshape into the smallest groups of axes with equal products: ((old axes), (new axes))."""
     found = []
     i = j = 0
     while i < len(old) or j < len(new):
@@ -53,7 +56,7 @@ def groups(old: Shape, new: Shape) -> tuple[Group, ...]:
 
 
 def _reshape(_arg: Any, source: Shape, result: Shape, index: Index) -> Pushed:
-    """Within each group: flatten the new axes, split by the old ones."""
+    """In each group, flatten the new axes and split the result by the old ones."""
     out = [ZERO] * len(source)
     for olds, news in groups(source, result):
         if len(olds) == len(news) == 1:
@@ -80,7 +83,7 @@ def _expand(_arg: Any, source: Shape, _result: Shape, index: Index) -> Pushed:
 
 
 def _pad(arg: Any, source: Shape, _result: Shape, index: Index) -> Pushed:
-    """Shift, and mask what falls outside."""
+    """Shift the index, and mask elements outside the source."""
     out = []
     masks = []
     for i, (before, after), n in zip(index, arg, source, strict=True):

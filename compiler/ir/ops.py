@@ -1,17 +1,16 @@
 """The operations of the intermediate representation: definition, sources and argument of each.
 
-Two graphs share them. A *tensor graph* is what a frontend builds (`compiler.ir.graph` has its constructors):
-nodes have a shape. A *kernel AST* is what the scheduler makes of it and the back half compiles: nodes are
-scalars, shape ().
+Two graphs share them. A frontend builds a *tensor graph* (`compiler.ir.graph` has its constructors), whose
+nodes have shapes. The scheduler makes *kernel ASTs* of it, whose nodes are scalars with shape ().
 
 Arithmetic that both graphs share is defined here once and for every target:
 
-- integers wrap around; FLOORDIV and MOD follow Python's signs; by zero they give 0; SHL and SHR by the width
-  or more give 0 (SHR of a negative number: -1), and a negative amount counts as too large; nothing traps
+- integers wrap; FLOORDIV and MOD have Python's signs, and give 0 for a divisor of 0; SHL and SHR by the
+  width or more, or by a negative amount, give 0 (SHR of a negative number gives -1); no operation traps
 - float operations round once, to nearest even; NaN, infinities and signed zeros are kept (strict floating
   point)
 - MAX and MIN give NaN when an operand is NaN; of two zeros of different sign they may give either
-- LT, EQ, NE are false, false, true when an operand is NaN
+- with a NaN operand LT and EQ are false, and NE is true
 - CAST float to integer truncates, saturates, and maps NaN to 0; integer to narrower integer wraps; anything
   to bool is `x != 0` (NaN is true); bool to number is 0 or 1; integer to float and float to narrower float
   round to nearest even
@@ -36,7 +35,7 @@ class Ops:
 
     # -- leaves of tensor graphs -------------------------------------------------------------------
     PARAM: Final = "PARAM"
-    """Contents that a buffer had before the schedule runs. arg=(slot, shape); row-major and contiguous."""
+    """The contents of a buffer before the schedule runs. arg=(slot, shape); row-major and contiguous."""
     CONST: Final = "CONST"
     """arg=value, exactly representable in dtype: bool, int or float by the dtype's kind. Both graphs;
     shape ()."""
@@ -47,11 +46,11 @@ class Ops:
     RESHAPE: Final = "RESHAPE"
     """Row-major reinterpretation. arg=shape."""
     PERMUTE: Final = "PERMUTE"
-    """out axis i is source axis arg[i]. arg=order."""
+    """Axis i of the result is axis arg[i] of the source. arg=order."""
     EXPAND: Final = "EXPAND"
     """Repeat axes of size 1. arg=shape, same rank."""
     PAD: Final = "PAD"
-    """Put zeros around. arg=((before, after), ...), none negative."""
+    """Add zeros before and after each axis. arg=((before, after), ...), none negative."""
     SHRINK: Final = "SHRINK"
     """Keep begin <= i < end of each axis. arg=((begin, end), ...): numbers, or both index UOps (made of VARs)
     whose difference is a number."""
@@ -72,9 +71,9 @@ class Ops:
     LOG: Final = "LOG"
     LOG2: Final = "LOG2"
     EXPM1: Final = "EXPM1"
-    """exp(x) - 1, also where x is so small that exp(x) rounds to 1."""
+    """exp(x) - 1, accurate also for small x."""
     LOG1P: Final = "LOG1P"
-    """log(1 + x), also where x is so small that 1 + x rounds to 1."""
+    """log(1 + x), accurate also for small x."""
     SIN: Final = "SIN"
     COS: Final = "COS"
     TANH: Final = "TANH"
@@ -84,7 +83,7 @@ class Ops:
     ROUND: Final = "ROUND"
     """To the nearest integer, ties to even; floats stay floats."""
     NOT: Final = "NOT"
-    """Logical for bool, every bit for integers."""
+    """Logical for bool, bitwise for integers."""
     CAST: Final = "CAST"
     """Convert to the node's dtype, by the rules above."""
     BITCAST: Final = "BITCAST"
@@ -97,15 +96,15 @@ class Ops:
     DIV: Final = "DIV"
     """True division; floats."""
     FLOORDIV: Final = "FLOORDIV"
-    """Integers, rounded down."""
+    """Division of integers, rounded down."""
     MOD: Final = "MOD"
-    """Integers, the sign of the divisor."""
+    """Remainder of integers, with the sign of the divisor."""
     FMOD: Final = "FMOD"
-    """Floats: x - trunc(x / y) * y, exactly, with the sign of x; NaN where x is infinite or y is 0."""
+    """Floats: x - trunc(x / y) * y, exact, with the sign of x; NaN for infinite x or zero y."""
     POW: Final = "POW"
-    """Floats: as C's pow. Integers: wraps around; a negative power is 0, or 1 or -1 where the base is one."""
+    """Floats: C's pow. Integers wrap; a negative exponent gives 0, except for the bases 1 and -1."""
     COPYSIGN: Final = "COPYSIGN"
-    """Floats: the first with the sign of the second, also of a zero."""
+    """Floats: the first with the sign of the second, also of zero and NaN."""
     MAX: Final = "MAX"
     MIN: Final = "MIN"
     AND: Final = "AND"
@@ -115,16 +114,16 @@ class Ops:
     SHR: Final = "SHR"
     """Arithmetic for signed integers, logical for unsigned."""
     LT: Final = "LT"
-    """a < b; gives bool, as do EQ and NE."""
+    """a < b; the result of LT, EQ and NE is bool."""
     EQ: Final = "EQ"
     NE: Final = "NE"
 
     WHERE: Final = "WHERE"
-    """src=(condition, a, b): a where the bool condition holds, else b."""
+    """src=(condition, a, b): a where the bool condition is true, else b."""
 
-    # -- tensor graphs: what is not elementwise ----------------------------------------------------
+    # -- tensor graphs: other operations ----------------------------------------------------
     REDUCE: Final = "REDUCE"
-    """Tensor: arg=(op, axes), op one of ADD MUL MAX MIN; the axes leave the shape. An empty reduction gives
+    """Tensor: arg=(op, axes), op one of ADD MUL MAX MIN; the result lacks the axes. An empty reduction gives
     the op's identity.
 
     Kernel: src=(value,) arg=(op, (range number, ...)): combines value over those RANGEs in any order. They
@@ -135,7 +134,7 @@ class Ops:
     """src=(x, indices) arg=axis: out.shape = x.shape[:axis] + indices.shape + x.shape[axis+1:]. Indices are
     int32 or int64; one outside [0, n) gives 0 and reads nothing."""
     CONTIGUOUS: Final = "CONTIGUOUS"
-    """The same values in a buffer of their own."""
+    """The same values, stored in their own buffer."""
     ASSIGN: Final = "ASSIGN"
     """src=(target, value): the value, stored in place. The target is a PARAM, or SHRINK, RESHAPE, PERMUTE,
     FLIP of one."""
@@ -158,7 +157,7 @@ class Ops:
     """arg=(number, size): loop variable, 0 <= r < size, size > 1. Output ranges come first: 0, 1, ...
     outermost first."""
     VAR: Final = "VAR"
-    """arg=(name, lo, hi): a number given at launch, bounds inclusive; one int64 of the argument block after
+    """arg=(name, lo, hi): a number given at launch, bounds inclusive; an int64 in the argument block after
     the buffers, in order of name."""
     SUM: Final = "SUM"
     """src=atoms, arg=((coefficient, ...), constant): sum(atom * coefficient) + constant. Atoms are distinct
@@ -180,7 +179,7 @@ class Ops:
     graphs: a scalar made of VARs."""
 
 
-# -- what elementwise operations are -------------------------------------------------------------------
+# -- elementwise operations -------------------------------------------------------------------
 Value = bool | int | float
 FLOATS: Final = frozenset({"float"})
 INTEGERS: Final = frozenset({"int", "uint"})
@@ -191,16 +190,16 @@ ANY: Final = NUMBERS | {"bool"}
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """One elementwise operation of one or two sources; `Ops` defines it under its name.
+    """An elementwise operation with one or two sources; `Ops` documents it under its name.
 
-    `kinds` are the kinds of dtype (`DType.kind`) that its sources may have; two sources have one dtype, which
-    is the result's too, unless it is a `predicate`: bool. `floats` and `whole` compute it on Python numbers,
-    to fold constants: `floats` exactly or rounded once, None where the device's rounding is its own; `whole`
-    on integers and bools of any size, reduced to the dtype afterwards. `transcendental`: a polynomial, dear.
-    `exact`: its result on float16 and bfloat16, computed in float32, needs no rounding. `oracle` is the NumPy
-    function that tests compare with; None: `tests.oracle` has one of its own.
+    `kinds` are the kinds of dtype (`DType.kind`) of its sources. Two sources have the same dtype, which is
+    also the result's, except for a `predicate`, whose result is bool. `floats` and `whole` compute it on
+    Python numbers, for constant folding: `floats` exactly or rounded once, or None if the device may round
+    differently; `whole` on unbounded integers and bools, which are wrapped afterwards. `transcendental`
+    operations are expensive polynomials. The results of `exact` ones on float16 and bfloat16, computed in
+    float32, need no rounding. `oracle` is the NumPy function for tests; None if `tests.oracle` has its own.
 
-    Its instructions stand in `compiler.kernel.isel`, by name.
+    `compiler.kernel.isel` has its instructions, by name.
     """
 
     op: str
@@ -235,7 +234,7 @@ def _extreme(choose: Callable[[float, float], float]) -> Callable[[float, float]
 
 
 def _whole(rule: Callable[[float], int]) -> Callable[[float], float]:
-    """Keep what has no whole part, and the sign of a zero."""
+    """Return a rounding function that keeps infinities, NaN and the sign of zero."""
     return lambda x: math.copysign(rule(x), x) if math.isfinite(x) else x
 
 
@@ -257,7 +256,10 @@ _WIDEST: Final = 64
 
 
 def _transcendental(op: str, point: float, result: float) -> Elementwise:
-    """Return the row of a function named as NumPy's, folded only at `point`, where its value is exact."""
+    """Return the row of a function with NumPy's name.
+
+    It is folded only at `point`, where the result is exact.
+    """
 
     def floats(x: float) -> float | None:
         if x != point:
@@ -307,7 +309,7 @@ _ROWS: Final = (
     Elementwise(Ops.NE, 2, ANY, operator.ne, operator.ne, predicate=True, oracle="not_equal"),
 )
 ROWS: Final = {row.op: row for row in _ROWS}
-"""The elementwise operations by name, but CAST, BITCAST and WHERE: their sources differ in dtype."""
+"""The elementwise operations by name, except CAST, BITCAST and WHERE, whose sources differ in dtype."""
 
 # -- sets of operations --------------------------------------------------------------------------------
 UNARY: Final = frozenset(row.op for row in _ROWS if row.sources == 1)

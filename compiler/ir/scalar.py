@@ -1,6 +1,6 @@
-"""Arithmetic on Python numbers exactly as kernels do it, for folding constants.
+"""Arithmetic on Python numbers with the results of kernels, for constant folding.
 
-The rules stand in `compiler.ir.ops`, and what each operation computes in its row there; here results are
+`compiler.ir.ops` defines the rules, and the computation of each operation in its row. Here results are
 rounded or wrapped to the dtype.
 
 Next: `fold`, which calls these functions.
@@ -24,7 +24,7 @@ Number = float
 
 
 def compute(op: str, dtype: DType, values: Sequence[Number], source: DType) -> Number | None:
-    """Return op(values), rounded or wrapped to dtype; None when it is not folded.
+    """Return op(values), rounded or wrapped to dtype; None if it is not folded.
 
     `source` is the dtype of the first value.
     """
@@ -43,7 +43,7 @@ def compute(op: str, dtype: DType, values: Sequence[Number], source: DType) -> N
 
 
 def convert(value: int | float, dtype: DType) -> Number:  # noqa: PYI041 - the two are distinguished
-    """CAST: float to integer truncates and saturates, integers wrap, floats round."""
+    """Cast a number: float to integer truncates and saturates, integers wrap, floats round."""
     if dtype.is_float:
         return round_to(_to_float(value, dtype), dtype)
     if dtype is dtypes.bool:
@@ -61,7 +61,7 @@ _DOUBLE: Final = 53
 
 
 def _to_float(value: int | float, dtype: DType) -> float:  # noqa: PYI041 - the two are distinguished
-    """Return a double that rounds to dtype as the number does: long integers are rounded to odd."""
+    """Return a float64 that rounds to dtype as the exact number does; long integers are rounded to odd."""
     if isinstance(value, float) or dtype is dtypes.float64:
         return float(value)
     extra = abs(value).bit_length() - _DOUBLE
@@ -74,7 +74,7 @@ def _to_float(value: int | float, dtype: DType) -> float:  # noqa: PYI041 - the 
 
 
 def wrap(value: Number, dtype: DType) -> int:
-    """Reduce a whole number to dtype, as two's complement does."""
+    """Return an integer wrapped to dtype, in two's complement."""
     if dtype is dtypes.bool:
         return bool(value)
     low = int(value) & ((1 << dtype.bits) - 1)

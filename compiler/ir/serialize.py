@@ -1,8 +1,8 @@
-"""Nodes as text: index arithmetic for people, and the canonical text of a kernel, which is also its key.
+"""Nodes as text: readable index arithmetic, and the canonical text of a kernel for its cache key.
 
-The canonical text numbers nodes in the order of a depth-first walk from the root, one line a node, so it
-depends on the structure alone: never on ids, hash seeds or the process. `parse_kernel` reads it back, which
-is how a kernel travels to another process.
+The canonical text has one line per node, numbered in depth-first order from the root. It depends only on the
+structure, not on ids, hash seeds or the process. `parse_kernel` reads it back, for example in a worker
+process.
 
 Not here: keys of the disk cache, which also cover target and compiler (`compiler.cache`).
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def node_text(x: UOp) -> str:
-    """Return index arithmetic as an expression, anything else as its canonical text."""
+    """Return index arithmetic as an expression, other nodes as canonical text."""
     if x.op in INDEX or x.op in MASK or (x.op is Ops.CONST and x.dtype is dtypes.index):
         return _expression(x, {})
     return kernel_key(x)
@@ -66,7 +66,10 @@ def _expression_of(x: UOp, memo: dict[UOp, str]) -> str:
 
 
 def postorder(roots: Iterable[UOp]) -> list[UOp]:
-    """Return every node under the roots once, sources before users; structure alone decides the order."""
+    """Return every node under the roots once, sources before users.
+
+    The order depends only on the structure.
+    """
     done: set[UOp] = set()
     order: list[UOp] = []
     stack = list(roots)
@@ -95,7 +98,10 @@ def postorder(roots: Iterable[UOp]) -> list[UOp]:
 def unknown_under(
     root: UOp, known: Container[UOp], sources: Callable[[UOp], tuple[UOp, ...]] = attrgetter("src")
 ) -> list[UOp]:
-    """Return the nodes under a root that are not known, sources before users; under a known one all are."""
+    """Return the nodes under a root that are not in `known`, sources before users.
+
+    Sources of known nodes count as known.
+    """
     done: set[UOp] = set()
     order: list[UOp] = []
     stack = [root]
@@ -115,7 +121,7 @@ def unknown_under(
 
 
 def kernel_key(kernel: UOp) -> str:
-    """Return the canonical text of a kernel: equal for equal kernels, in every process."""
+    """Return the canonical text of a kernel, which is equal for equal kernels in every process."""
     numbers: dict[UOp, int] = {}
     lines: list[str] = []
     for x in postorder((kernel,)):
@@ -137,8 +143,8 @@ _FLOATS: Final = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf"
 
 
 def parse_kernel(text: str) -> UOp:
-    """Return the kernel of a canonical text."""
-    from ast import literal_eval  # noqa: PLC0415 - slow to import, and only workers read texts
+    """Return the kernel of a canonical text; `UsageError` if it is malformed."""
+    from ast import literal_eval  # noqa: PLC0415 - slow to import, and used only by workers
 
     nodes: list[UOp] = []
     for number, line in enumerate(text.split("\n")):
@@ -157,7 +163,7 @@ def parse_kernel(text: str) -> UOp:
 
 
 def _interned(arg: Any) -> Any:
-    """Give operation names inside arguments back their identity."""
+    """Intern the operation names in an argument, because they are compared by identity."""
     if arg.__class__ is tuple:
         return tuple([_interned(a) for a in arg])
     return sys.intern(arg) if arg.__class__ is str else arg

@@ -1,9 +1,8 @@
-"""The one node of the intermediate representation: interned and immutable, derived properties filled in.
+"""The node of the intermediate representation: interned, immutable, with inferred properties.
 
-`uop(op, dtype, src, arg)` is the factory: the same arguments give the same object, so `is` compares whole
-graphs. What the operations mean stands in `compiler.ir.ops`; checked constructors are in `compiler.ir.graph`
-(tensors) and `compiler.ir.index` (index arithmetic). The factory itself checks nothing: `compiler.ir.verify`
-does.
+`uop(op, dtype, src, arg)` is the factory. Equal arguments give the same object, so `is` compares whole
+graphs. `compiler.ir.ops` defines the operations. Checked constructors are in `compiler.ir.graph` (tensors)
+and `compiler.ir.index` (index arithmetic). The factory checks nothing; `compiler.ir.verify` does.
 
 Next: `ops`, the operations; `graph` and `index`, the checked constructors.
 """
@@ -25,13 +24,13 @@ Shape = tuple[int, ...]
 
 
 class UOp:
-    """One interned node. Never construct it: call `uop`, or a checked constructor.
+    """One interned node, made by `uop` or a checked constructor.
 
-    `shape` is () in kernel ASTs. `vmin` and `vmax` are inclusive bounds of index, integer and bool nodes;
-    both are 0 for floats, where they mean nothing. `id` orders nodes by creation, for printing; it differs
-    between processes and must not reach a key; `order` is a structural number of index nodes, the same in
-    every process (of others 0 until an INDEXOF is made above them). Index nodes (dtype index) add, subtract,
-    multiply by numbers, and take `//`, `%`, `<`, `>=` of numbers.
+    `shape` is () in kernel ASTs. `vmin` and `vmax` are inclusive bounds of index, integer and bool nodes; for
+    floats both are 0 and have no meaning. `id` is the order of creation; it differs between processes and
+    must not be part of a key. `order` is a structural hash of index nodes, equal in every process; other
+    nodes have 0 until an INDEXOF of them is made. Index nodes (dtype index) can be added and subtracted, and
+    combined with numbers by `*`, `//`, `%`, `<` and `>=`.
     """
 
     __slots__ = ("arg", "dtype", "id", "op", "order", "shape", "src", "vmax", "vmin")
@@ -39,7 +38,7 @@ class UOp:
     op: str
     dtype: DType
     src: tuple[UOp, ...]
-    arg: Any  # its type is the op's business: see compiler.ir.ops
+    arg: Any  # its type depends on the operation: see compiler.ir.ops
     shape: Shape
     vmin: int
     vmax: int
@@ -126,22 +125,22 @@ class UOp:
 
 
 _table: dict[tuple[str, DType, Any, tuple[UOp, ...]], UOp] = {}
-_births = 0
+_created = 0
 
 
 def uop(op: str, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
-    """Return the node of these parts; it is made only when it does not exist yet. Nothing is checked."""
-    if op is Ops.CONST:  # by value, -0.0 would be found as 0.0
+    """Return the interned node of these parts, without checks. Thread-safe."""
+    if op is Ops.CONST:  # as a key -0.0 equals 0.0
         return const(arg, dtype)
     key = (op, dtype, arg, src)
     node = _table.get(key)
     if node is None:
-        node = _table.setdefault(key, _birth(op, dtype, src, arg))  # one for all threads
+        node = _table.setdefault(key, _create(op, dtype, src, arg))  # atomic, so all threads get one node
     return node
 
 
-def _birth(op: str, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp:
-    global _births  # noqa: PLW0603 - the count of nodes of this process
+def _create(op: str, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp:
+    global _created  # noqa: PLW0603 - the count of nodes of this process
     node = UOp.__new__(UOp)
     node.op = op
     node.dtype = dtype
@@ -158,17 +157,16 @@ def _birth(op: str, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp:
         node.vmin, node.vmax = LIMITS[dtype]
     order = ORDER.get(op)
     node.order = 0 if order is None else order(src, arg)
-    _births += 1
-    node.id = _births
+    _created += 1
+    node.id = _created
     return node
 
 
 def const(value: float, dtype: DType) -> UOp:
     """Return a scalar constant.
 
-    The value is converted to the dtype's Python class and, for floats, rounded to what the dtype holds
-    exactly. 0.0 and -0.0 are different constants; every NaN is the same one. An integer outside the dtype
-    raises UsageError.
+    The value is converted to the dtype's Python class; floats are rounded to the dtype. 0.0 and -0.0 are
+    different constants; all NaN are one. `UsageError` for a number that the integer dtype does not have.
     """
     exact = _exact(value, dtype)
     name: Any = exact
@@ -177,20 +175,20 @@ def const(value: float, dtype: DType) -> UOp:
     key = (Ops.CONST, dtype, name, ())
     node = _table.get(key)
     if node is None:
-        node = _table.setdefault(key, _birth(Ops.CONST, dtype, (), exact))
+        node = _table.setdefault(key, _create(Ops.CONST, dtype, (), exact))
     return node
 
 
 def table_size() -> int:
-    """Return how many nodes are interned."""
+    """Return the number of interned nodes."""
     return len(_table)
 
 
 def trim_table(limit: int) -> bool:
-    """Drop every node when there are more than `limit`; return whether that happened.
+    """Drop all nodes if there are more than `limit`; return whether they were dropped.
 
-    Nodes still referred to stay usable, but are no longer the same as equal ones made later: call it only
-    when no graph made before will be combined with one made after.
+    Existing nodes stay usable, but are not identical to equal nodes made later. The caller must not combine
+    graphs from before and after.
     """
     if len(_table) <= limit:
         return False
@@ -211,15 +209,15 @@ def _exact(value: float, dtype: DType) -> float:
     if kind == "bool":
         return bool(value)
     if not math.isfinite(value) or int(value) != value:
-        raise UsageError(f"{value!r} is no value of {dtype.name}; wanted a whole number")
+        raise UsageError(f"{value!r} is not a value of {dtype.name}; expected an integer")
     low, high = LIMITS[dtype]
     if not low <= value <= high:
-        raise UsageError(f"{value!r} does not fit {dtype.name}; wanted {low} to {high}")
+        raise UsageError(f"{value!r} does not fit {dtype.name}; expected {low} to {high}")
     return int(value)
 
 
 def round_to(value: float, dtype: DType) -> float:
-    """Round a Python float to the nearest value of a float dtype, ties to even; beyond it, infinity."""
+    """Round a Python float to the nearest value of a float dtype, ties to even; overflow gives infinity."""
     if math.isnan(value):
         return _NAN
     if dtype is dtypes.float64 or math.isinf(value):
@@ -235,7 +233,7 @@ def round_to(value: float, dtype: DType) -> float:
 
 
 def _round_bfloat16(value: float) -> float:
-    """Round once from float64: through float32 would round twice."""
+    """Round a float64 once; a conversion through float32 would round twice."""
     if value == 0:
         return value
     exponent = max(math.frexp(value)[1], -125)  # bfloat16 has 8 significant bits; subnormals end at 2**-133

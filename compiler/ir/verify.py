@@ -1,4 +1,4 @@
-"""Checks of graphs and kernels between passes; a failure names the node and what was expected of it.
+"""Checks of graphs and kernels between passes; `CompileError` names the node and the violated rule.
 
 Not here: checks of user arguments (`graph`), of the linear form (`compiler.kernel.linear`). Next:
 `compiler.schedule.scheduler`, which calls these between passes.
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def verify_tensor(root: UOp) -> None:
-    """Check that a tensor graph is one: every node is what its checked constructor would build."""
+    """Check that every node of a tensor graph equals the result of its checked constructor."""
     for x in postorder((root,)):
         if x.dtype is dtypes.index:
             continue
         build = _TENSOR.get(x.op)
         if build is None and x.op not in sets.ELEMENTWISE:
-            raise CompileError(f"{x!r} has no place in a tensor graph; it belongs to kernels")
+            raise CompileError(f"{x!r} is not an operation of tensor graphs; it belongs to kernels")
         try:
             same = build(x) if build is not None else _elementwise(x)
         except (UsageError, ValueError, TypeError, IndexError) as error:
@@ -110,7 +110,7 @@ class _Kernel:
             if why:
                 raise self.fail(x, why)
         else:
-            raise self.fail(x, "has no place in a kernel")
+            raise self.fail(x, "is not an operation of kernels")
 
     def _value(self, x: UOp) -> None:
         if not all(_is_value(s) for s in x.src):
@@ -126,7 +126,7 @@ class _Kernel:
 
     # -- scoping -----------------------------------------------------------------------------------
     def _ranges(self, x: UOp) -> None:
-        """Fill the free ranges of a node and the ones reduced inside it."""
+        """Compute the free ranges of a node, and the ranges reduced inside it."""
         free = frozenset().union(*[self.free[s] for s in x.src])
         inside = frozenset().union(*[self.inside[s] for s in x.src])
         if x.op is Ops.RANGE:
@@ -190,7 +190,7 @@ class _Kernel:
             )
 
 
-# -- one rule an op: what is wrong, or "" ----------------------------------------------------------
+# -- one rule per operation: the violated rule as text, or "" ----------------------------------------
 def _is_value(x: UOp) -> bool:
     return x.dtype not in (dtypes.index, dtypes.void) and x.op is not Ops.BUFFER and x.op not in sets.MASK
 
@@ -212,11 +212,11 @@ def _sum(x: UOp) -> str:
     if len(coefficients) != len(x.src) or 0 in coefficients or not x.src:
         return "wanted one coefficient, not 0, for each atom"
     if len(set(x.src)) != len(x.src):
-        return "an atom stands there twice"
+        return "an atom occurs twice"
     if not all(_is_index(s) and s.op not in (Ops.SUM, Ops.CONST) for s in x.src):
         return "its sources must be atoms: RANGE, VAR, IDIV, IMOD, INDEXOF"
     if [(s.order, s.id) for s in x.src] != sorted((s.order, s.id) for s in x.src):
-        return "atoms must stand in structural order"
+        return "atoms must be in structural order"
     return ""
 
 

@@ -9,7 +9,7 @@ buffers:
 
     view = ShapeTracker.from_shape((3, 4)).permute((1, 0)).view   # View(shape=(4, 3), strides=(1, 4))
 
-No other module of the project uses them.
+No other module of this project uses them.
 
 Not here: views of tensors, whose writes reach their base (`frontend.views`); indices inside kernels
 (`movement`).
@@ -51,7 +51,7 @@ class View:
 
     @classmethod
     def from_shape(cls, shape: Sequence[int]) -> View:
-        """Return the view of a contiguous buffer of that shape."""
+        """Return the view of a contiguous buffer with a shape."""
         sizes = tuple(shape)
         strides = symbolic.strides_of(sizes)
         return cls(sizes, tuple([0 if n == 1 else s for n, s in zip(sizes, strides, strict=True)]))
@@ -69,7 +69,7 @@ class View:
     def expr_idxs(self, index: Sequence[UOp] | None = None) -> tuple[UOp, UOp]:
         """Return (base element, mask) of an index, as expressions; by default of ranges idx0, idx1, ...
 
-        `index` has one expression for each axis. The mask is the constant true where there is none.
+        `index` has one expression per axis. Without a mask the second result is the constant true.
         """
         at = _ranges(self.shape) if index is None else tuple(index)
         masks = []
@@ -96,7 +96,7 @@ class ShapeTracker:
 
     @classmethod
     def from_shape(cls, shape: Sequence[int]) -> ShapeTracker:
-        """Return the view of a contiguous buffer of that shape."""
+        """Return the view of a contiguous buffer with a shape."""
         return cls(graph.param(0, shape, dtypes.uint8))
 
     @property
@@ -106,7 +106,7 @@ class ShapeTracker:
 
     @property
     def base(self) -> UOp:
-        """The node that stands for the base buffer."""
+        """The node of the base buffer."""
         node = self.node
         while node.op in MOVEMENT:
             node = node.src[0]
@@ -114,7 +114,7 @@ class ShapeTracker:
 
     @property
     def size(self) -> int:
-        """Number of elements that the view shows."""
+        """Number of elements of the view."""
         return prod(self.shape)
 
     # -- movement ----------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class ShapeTracker:
     def expr_idxs(self, index: Sequence[UOp] | None = None) -> tuple[UOp, UOp]:
         """Return (base element, mask) of an index, as expressions; by default of ranges idx0, idx1, ...
 
-        Where the mask is false the element reads as 0, and the base element is undefined.
+        If the mask is false, the element reads as 0 and the base element is undefined.
         """
         at: Index = _ranges(self.shape) if index is None else tuple(index)
         if len(at) != len(self.shape):
@@ -197,7 +197,7 @@ class ShapeTracker:
         )
 
     def real_strides(self) -> Strides:
-        """Return the stride in the base, in elements, of each axis; None where it is not constant."""
+        """Return the stride of each axis in the base, in elements; None if it is not constant."""
         index, _ = self.expr_idxs()
         terms, _ = symbolic.terms_of(index)
         inside = symbolic.atoms_of([s for atom in terms for s in atom.src])
@@ -205,7 +205,7 @@ class ShapeTracker:
 
     @property
     def view(self) -> View | None:
-        """The equivalent `View`; None where one offset, one stride per axis and a box cannot express it."""
+        """The equivalent `View`; None if an offset, a stride per axis and a box do not suffice."""
         strides = self.real_strides()
         index, mask = self.expr_idxs()
         terms, offset = symbolic.terms_of(index)
@@ -219,12 +219,12 @@ class ShapeTracker:
         return View(self.shape, tuple([s for s in strides if s is not None]), offset, None if whole else box)
 
     def render(self) -> str:
-        """Return the base element as text, with the mask in front of it when there is one."""
+        """Return the base element as text, preceded by the mask if there is one."""
         return _render(*self.expr_idxs())
 
 
 def base_view(node: UOp) -> tuple[UOp, ShapeTracker] | None:
-    """Return (PARAM, view) of a graph that only moves a PARAM, and so needs no kernel; None for any other."""
+    """Return (PARAM, view) of a graph that only moves a PARAM and needs no kernel; None for others."""
     tracker = ShapeTracker(node)
     return (tracker.base, tracker) if tracker.base.op is Ops.PARAM else None
 
@@ -234,7 +234,7 @@ def _ranges(shape: Shape) -> Index:
 
 
 def _box(mask: UOp, ranges: Index, shape: Shape) -> tuple[tuple[int, int], ...] | None:
-    """Return a (begin, end) per axis, outside which the mask is false; None when the mask is no such box."""
+    """Return (begin, end) per axis of a mask that is true exactly in a box; None for other masks."""
     box = [[0, n] for n in shape]
     if mask is symbolic.FALSE:
         return tuple([(0, 0) for _ in shape])

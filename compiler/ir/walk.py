@@ -1,7 +1,7 @@
 """Traversals of kernel ASTs: all nodes with sources first, and the ranges that each node depends on.
 
-They only read. Not here: traversals that rebuild a graph, which stand with the passes that need them
-(`compiler.kernel.merge`, `compiler.schedule.lower`). Next: `ops`, what RANGE and REDUCE mean.
+Not here: traversals that rebuild a graph (`compiler.kernel.merge`, `compiler.schedule.lower`). Next: `ops`,
+which defines RANGE and REDUCE.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def ranges_in(root: UOp) -> dict[UOp, frozenset[UOp]]:
-    """For every node under the root, the RANGEs it depends on from outside.
+    """Return, for every node under the root, the free RANGEs on which it depends.
 
-    Those a REDUCE binds are not among its own.
+    The RANGEs that a REDUCE binds are not free in it.
     """
     free: dict[UOp, frozenset[UOp]] = {}
     empty: frozenset[UOp] = frozenset()
@@ -37,7 +37,7 @@ def ranges_in(root: UOp) -> dict[UOp, frozenset[UOp]]:
 
 
 def ordered(root: UOp) -> list[UOp]:
-    """Every node under the root once, sources first."""
+    """Return every node under the root once, sources first."""
     seen: set[UOp] = set()
     out: list[UOp] = []
     stack: list[tuple[UOp, bool]] = [(root, False)]
@@ -53,5 +53,5 @@ def ordered(root: UOp) -> list[UOp]:
 
 
 def bound_ranges(reduce: UOp, free: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
-    """The RANGEs that a REDUCE runs over."""
+    """Return the RANGEs over which a REDUCE runs."""
     return frozenset([r for r in free[reduce.src[0]] if r.arg[0] in reduce.arg[1]])

@@ -76,8 +76,8 @@ class Memory:
         ]
         for k, column in enumerate(transposed(b, rows)):
             self.index.env[unit] = k
-            self.owner.values[(node, *[self.index.env[u] for u in self.owner.unit_keys[node]])] = (
-                isel.unpack(b, column, node.dtype)
+            self.owner.values[(node, *[self.index.env[u] for u in self.owner.unit_keys[node]])] = isel.unpack(
+                b, column, node.dtype
             )
         self.index.env[unit] = here
         return self.owner.values[(node, *[self.index.env[u] for u in self.owner.unit_keys[node]])]

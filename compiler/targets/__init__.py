@@ -1,7 +1,7 @@
 """Targets: one module each, with its dialect of LLVM IR and its limits; `target_of` finds one by arch.
 
-Not here: the choice of an arch, which is the driver's (`DeviceInfo.arch`). Next: `base`, what a target
-declares; `host`, the simplest one.
+Not here: the choice of the architecture, which the driver makes (`DeviceInfo.arch`). Next: `base`, the type
+of a target; `host`, the simplest one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def target_of(arch: str) -> Target:
-    """The row of an arch: `x86_64-...` and `aarch64-...` are hosts, `sm_...` NVIDIA, `gfx...` AMD."""
+    """Return the target of an architecture: `x86_64-...`, `aarch64-...`, `sm_...` (NVIDIA), `gfx...` (AMD).
+
+    Raises UnsupportedError for any other.
+    """
     if arch.startswith(("x86_64-", "aarch64-")):
         from compiler.targets import host  # noqa: PLC0415  # only the one that is needed
 

@@ -1,6 +1,6 @@
-"""What a target declares, as one table row: registers, vector width, memory, costs, dialect, assembler.
+"""The type of a target: registers, vector width, memory, costs, dialect and assembler.
 
-Not here: the rows (`host`, `compiler.targets.nvptx.target`). Next: `compiler.kernel.cost`, which reads the
+Not here: the targets (`host`, `compiler.targets.nvptx.target`). Next: `compiler.kernel.cost`, which reads the
 limits.
 """
 
@@ -16,45 +16,43 @@ if TYPE_CHECKING:
     from compiler.llvm import Machine
 
 
-def loader_reads(_code: bytes, _name: str) -> tuple[int, int]:
-    """For targets whose images state their memory to the driver alone: no other properties are needed."""
+def unknown_memory(_code: bytes, _name: str) -> tuple[int, int]:
+    """Return (0, 0), for targets whose loader reads the memory sizes from the image."""
     return 0, 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A target's row: machine facts for the cost model, and how code is made."""
+    """A target: machine properties for the cost model, and functions that make code."""
 
     arch: str
     dialect: Dialect
     machine: Callable[[], Machine]
-    """LLVM's description; called only when something is compiled."""
+    """Returns LLVM's description of the machine; called only to compile."""
     vector_bytes: int
-    """Bytes of the widest vector register; the width of explicit vectors."""
+    """Bytes of the widest vector register, the width of explicit vectors."""
     registers: int
-    """Vector registers."""
+    """Number of vector registers."""
     fma_per_cycle: float
     loads_per_cycle: float
     gigahertz: float
     bytes_per_ns: float
-    """Memory bandwidth of one core."""
+    """Memory bandwidth of one core in bytes per nanosecond."""
     l1_bytes: int
     l2_bytes: int
     cores: int
     gathers: bool
-    """Whether gathers and masked stores are instructions; without them they are many."""
+    """Whether gathers and masked stores are single instructions."""
     threads: int = 1
-    """Threads of a workgroup at most, a power of two; above one, lanes are threads."""
+    """The largest number of threads of a workgroup, a power of two. Above 1, threads replace vector lanes."""
     warp: int = 1
-    """Threads that run together and may exchange registers, a power of two."""
+    """Threads of a warp, which can exchange registers; a power of two."""
     may_abort: bool = False
-    """Whether LLVM may end the process on a kernel.
-
-    Such targets compile in workers when there are several.
-    """
+    """Whether LLVM may end the process on a kernel; several kernels of such targets are compiled in
+    workers."""
     settings: str = ""
-    """What the plan depends on besides the arch; part of the cache key."""
+    """Inputs of the plan besides the architecture, as text; part of the cache key."""
     emit: Callable[[str, Machine, int], bytes]
     """(IR text, machine, optimisation level) -> the image's code."""
-    memory: Callable[[bytes, str], tuple[int, int]] = loader_reads
+    memory: Callable[[bytes, str], tuple[int, int]] = unknown_memory
     """(code, kernel name) -> `KernelImage.shared_bytes` and `scratch_bytes`."""

@@ -1,9 +1,9 @@
-"""The host target: one call a workgroup, vectors of the machine's width.
+"""The host target: a function call per workgroup, with vectors of the machine's width.
 
-A kernel is `void kernel(u64 args, u64 x, u64 y, u64 z)`. `args` points at the argument block: 8 bytes a
-buffer, then 8 a variable. An arch is the machine's name and a digest that the cpu driver makes of
-/proc/cpuinfo (then LLVM's own detection chooses instructions), or one of the fixed levels below, whose code
-runs on every machine of that level.
+A kernel is `void kernel(u64 args, u64 x, u64 y, u64 z)`. `args` points to the argument block, with 8 bytes
+per buffer, then 8 per variable; x, y, z are the workgroup's index. An architecture is the machine's name with
+a digest of /proc/cpuinfo from the cpu driver (LLVM then detects the instruction sets), or one of the levels
+below, whose code runs on every machine of that level.
 
 Not here: linking and mapping the object (`drivers.cpu.link`, `drivers.cpu.image`).
 """
@@ -25,7 +25,7 @@ attributes #0 = { nounwind "no-jump-tables"="true" "prefer-vector-width"="512" }
 !0 = !{i32 1}"""
 
 LEVELS = {"x86_64-v3": (32, 16, True), "x86_64-v4": (64, 32, True), "aarch64-v8": (16, 32, False)}
-"""arch -> (vector bytes, vector registers, gathers and masks)."""
+"""Architecture -> (vector bytes, vector registers, whether gathers and masked accesses are fast)."""
 
 
 def _entry(name: str, pointers: int, variables: int) -> str:
@@ -54,7 +54,7 @@ DIALECT = Dialect(
 
 @functools.cache
 def _flags() -> frozenset[str]:
-    """This machine's instruction sets as the kernel names them."""
+    """Return the names of this machine's instruction sets in /proc/cpuinfo."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -95,12 +95,12 @@ def _emit(ir: str, machine: llvm.Machine, level: int) -> bytes:
 
 @functools.cache
 def target(arch: str) -> Target:
-    """The row of a host arch; UnsupportedError when its code could not run here."""
+    """Return the target of a host architecture; `UnsupportedError` if its code cannot run on this machine."""
     name, dash, _ = arch.partition("-")
     if not dash or (arch not in LEVELS and name != platform.machine()):
         raise UnsupportedError(
-            f"no host target {arch!r}; wanted {platform.machine()}-<digest>, as in DeviceInfo.arch, "
-            f"or one of {', '.join(LEVELS)}"
+            f"no host target {arch!r}; there are {platform.machine()}-<digest>, as in DeviceInfo.arch, "
+            f"and {', '.join(LEVELS)}"
         )
     vector_bytes, registers, gathers = LEVELS.get(arch) or _native_row()
     wide = vector_bytes == 64

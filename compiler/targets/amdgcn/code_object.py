@@ -1,7 +1,9 @@
-"""What a launch needs to know of a code object before it is loaded: memory of a workgroup and of a thread.
+"""Memory sizes of a kernel in a code object: LDS of a workgroup and private memory of a thread.
 
-Read from the kernel's descriptor, whose symbol is the kernel's name with `.kd`. Not here: registers,
-arguments and relocations, which are the loader's. Source: LLVM's AMDGPUUsage, "Kernel Descriptor".
+They are read from the kernel descriptor, whose symbol is the kernel's name with `.kd`. Source: LLVM's
+AMDGPUUsage, "Kernel Descriptor".
+
+Not here: registers, arguments and relocations (`drivers.amd.code`).
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMTAB = 2
 _SIZES = struct.Struct("<II")
-"""The descriptor's first words: bytes of LDS of a workgroup, private bytes of a thread."""
+"""The first words of the descriptor: bytes of LDS of a workgroup, private bytes of a thread."""
 
 
 def memory_of(code: bytes, name: str) -> tuple[int, int]:
-    """(static bytes of LDS of a workgroup, private bytes of a thread) of the kernel `name`.
+    """Return (static bytes of LDS of a workgroup, private bytes of a thread) of the kernel `name`.
 
-    `code` is an unlinked object as LLVM emits it. Raises CompileError when it has no such kernel.
+    `code` is an unlinked object from LLVM. Raises `CompileError` if it has no such kernel.
     """
     wanted = f"{name}.kd".encode() + b"\0"
     head = _HEADER.unpack_from(code)

@@ -1,8 +1,8 @@
-"""Which calls of an IR text LLVM can select on a processor; the others are refused before LLVM sees them.
+"""The calls that LLVM can select on a processor; IR text with other calls is refused before it reaches LLVM.
 
-On an intrinsic that a processor lacks, on a function that nothing defines and on inline assembly LLVM ends
-the process. So every call is looked up here first: intrinsics of AMDGPU by what the processor has, LLVM's own
-ones by element type (LLVM has no library for this target). A name that is not in a table is refused.
+LLVM ends the process on an intrinsic that the processor lacks, on an undefined function and on inline
+assembly. Therefore every call is looked up first: intrinsics of AMDGPU by the processor's features, LLVM's
+generic ones by element type (LLVM has no library for this target). A name that is in no table is refused.
 
 Not here: choosing instructions (`lanes`, `target`), the processors (`rows`).
 """
@@ -55,9 +55,9 @@ NEEDS: dict[str, str] = {
     }.items()
     for intrinsic in intrinsics.split()
 }
-"""AMDGPU's intrinsic, without its prefix -> the features a processor must have.
+"""AMDGPU intrinsic without its prefix -> the features that the processor must have.
 
-It stands with its types where only these are selected, without them where the types do not matter."""
+The name includes its types if LLVM selects only these."""
 
 INTEGERS = frozenset(("i8", "i16", "i32", "i64"))
 FLOATS = frozenset(("f16", "f32", "f64"))
@@ -70,7 +70,7 @@ PLAIN: dict[str, frozenset[str]] = {
                     INTEGERS),
     **dict.fromkeys(("fptosi.sat", "fptoui.sat", "sadd.sat", "ssub.sat", "uadd.sat", "usub.sat"), INTEGERS),
 }  # fmt: skip
-"""LLVM's own intrinsic -> the element types it is selected for; of conversions, the result's."""
+"""LLVM's generic intrinsic -> the element types that LLVM selects; for conversions, of the result."""
 _CALLED = re.compile(r"\bcall\b[^@\n]*@([\w.$-]+)\(")
 _DEFINED = re.compile(r"^define [^@\n]*@([\w.$-]+)\(", re.MULTILINE)
 _ASSEMBLY = re.compile(r"\bcall\b[^@\n\"]*\basm\b")
@@ -79,7 +79,7 @@ _AMD, _LLVM = "llvm.amdgcn.", "llvm."
 
 
 def check(ir: str, choice: Choice) -> None:
-    """Raise CompileError when the text calls what LLVM cannot select for the choice."""
+    """Raise `CompileError` if the text has a call that LLVM cannot select for the choice."""
     if _ASSEMBLY.search(ir):
         raise CompileError("LLVM here has no assembler for AMDGPU: inline assembly cannot be emitted", ast=ir)
     for name in sorted(set(_CALLED.findall(ir))):
@@ -89,11 +89,11 @@ def check(ir: str, choice: Choice) -> None:
 
 
 def _undefined(name: str, ir: str) -> str:
-    return "" if name in _DEFINED.findall(ir) else "nothing defines it: kernels are not linked with a library"
+    return "" if name in _DEFINED.findall(ir) else "it is not defined: kernels are not linked with a library"
 
 
 def _problem(name: str, choice: Choice) -> str:
-    """What keeps an intrinsic from being selected; empty when nothing does."""
+    """Return why LLVM cannot select an intrinsic, or ""."""
     types = _TYPES.search(name)
     stem = name[: types.start()] if types else name
     here = "compiler.targets.amdgcn.intrinsics"

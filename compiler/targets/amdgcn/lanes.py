@@ -1,16 +1,16 @@
-"""Exchanges of 32-bit words between the lanes of a wave whose numbers differ in one bit.
+"""Exchanges of 32-bit words between lanes of a wave whose indices differ in one bit.
 
-The cheapest instruction for each distance, by what the processor has:
+The cheapest instruction for each distance, by the features of the processor:
 
-- `row_xmask` (gfx10 on): a modifier of an operand (DPP), any distance below 16 in no instruction of its own;
-  before it `quad_perm` for 1 and 2, and `row_ror:8` for 8, which in rows of 16 is the same exchange.
-- `v_permlanex16` (gfx10 on): distance 16.
-- `ds_swizzle` in its bit mode: any distance below 32; it uses the crossbar of LDS, no memory.
-- `v_permlane64` (gfx11 on): distance 32; `ds_bpermute` where it reaches all 64 lanes, which is before gfx10.
+- `row_xmask` (from gfx10): an operand modifier (DPP) for any distance below 16, no separate instruction;
+  on older processors `quad_perm` for 1 and 2, and `row_ror:8` for 8, the same exchange in rows of 16.
+- `v_permlanex16` (from gfx10): distance 16.
+- `ds_swizzle` in bit mode: any distance below 32; it uses the crossbar of LDS, but no memory.
+- `v_permlane64` (from gfx11): distance 32; before gfx10 `ds_bpermute`, which there reaches all 64 lanes.
 
-Lanes that are switched off are never read: a partner of a running lane runs, too.
+Inactive lanes are never read: the partner of an active lane is active.
 
-Not here: exchanges between waves, which go through LDS (`compiler.codegen.workgroup_reduce`).
+Not here: exchanges between waves through LDS (`compiler.codegen.workgroup_reduce`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ QUAD_PERM = {1: 0xB1, 2: 0x4E}
 ROW_ROTATE_8 = 0x128
 ROW_XMASK = 0x160
 SAME_LOW, SAME_HIGH = 0x76543210, 0xFEDCBA98 - (1 << 32)
-"""Selects of `v_permlanex16`: each lane reads the lane of its own place in the other row."""
+"""Selectors of `v_permlanex16`: each lane reads the lane with the same position in the other row."""
 ROW, HALF = 16, 32
-"""Lanes of a row, and of half a long wave."""
+"""Lanes of a row, and of half a wave64."""
 DECLARED = """declare i32 @llvm.amdgcn.update.dpp.i32(i32, i32, i32 immarg, i32 immarg, i32 immarg, i1 immarg)
 declare i32 @llvm.amdgcn.permlanex16.i32(i32, i32, i32, i32, i1 immarg, i1 immarg)
 declare i32 @llvm.amdgcn.permlane64.i32(i32)
@@ -38,12 +38,12 @@ declare i32 @llvm.amdgcn.mbcnt.hi(i32, i32)"""
 
 
 def reach(row: Row, wave: int) -> int:
-    """Threads, from a multiple of that number on, that exchange registers: a wave, or half of one."""
+    """Return the number of adjacent threads that can exchange registers: a wave, or half of one."""
     return HALF if "row-xmask" in row.features and "permlane64" not in row.features else wave
 
 
 def exchange(row: Row, register: str, word: str, distance: int) -> list[str]:
-    """Instructions that put the word of the lane at a distance in the register.
+    """Return instructions that read the word of the lane at a distance into a register.
 
     The distance is a power of two below `reach`.
     """
@@ -68,12 +68,12 @@ def exchange(row: Row, register: str, word: str, distance: int) -> list[str]:
 
 
 def dpp_control(row: Row, distance: int) -> int | None:
-    """The control word of the DPP that exchanges at this distance, or None."""
+    """Return the control word of the DPP that exchanges at a distance, or None."""
     if "row-xmask" in row.features:
         return ROW_XMASK + distance if distance < ROW else None
     return ROW_ROTATE_8 if distance == ROW // 2 else QUAD_PERM.get(distance)
 
 
 def swizzle(distance: int) -> int:
-    """The offset of `ds_swizzle` in bit mode: and 31, or 0, xor the distance, within each 32 lanes."""
+    """Return the offset of `ds_swizzle` in bit mode: and 31, or 0, xor the distance, within 32 lanes."""
     return 31 | distance << 10

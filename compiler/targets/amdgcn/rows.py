@@ -1,11 +1,11 @@
-"""The AMD architectures that kernels are compiled for, one row each.
+"""The AMD architectures for which kernels are compiled, a row each.
 
-What differs between them for the renderer: sizes of waves, ways to exchange registers between lanes, and the
-first LLVM that knows the processor. Source: LLVM's AMDGPUUsage (processors, features); the instruction-set
-manuals of MI200, MI300, RDNA2, RDNA3 and RDNA4. The figures of the cost model are those of the largest part,
-as AMD publishes them; they only rank schedules.
+A row has wave sizes, instructions that exchange registers between lanes, and the first LLVM version with the
+processor. Sources: LLVM's AMDGPUUsage (processors, features); the instruction-set manuals of MI200, MI300,
+RDNA2, RDNA3 and RDNA4. The figures of the cost model are AMD's published ones for the largest part; they only
+rank schedules.
 
-Not here: what a driver must know of them (`drivers.amd.targets`). Next: `target`, which compiles for a row.
+Not here: properties for the driver (`drivers.amd.targets`). Next: `target`, which compiles for a row.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from hcq.errors import UnsupportedError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One processor (LLVM's `-mcpu`)."""
+    """One processor, named as for LLVM's `-mcpu`."""
 
     waves: tuple[int, ...]
-    """Threads of a wave that it can run with; the first is chosen where nothing else is asked for."""
+    """Possible numbers of threads of a wave, the default first."""
     features: frozenset[str]
-    """Groups of instructions that it has: what `lanes` chooses by, and `intrinsics.NEEDS`."""
+    """Groups of instructions that the processor has, as named in `lanes` and `intrinsics.NEEDS`."""
     llvm: int
     """The first major version of LLVM with this processor."""
     processors: int
     """Compute units of the largest part."""
     gigahertz: float
     bytes_per_ns: float
-    """Memory bandwidth of one compute unit."""
+    """Memory bandwidth of one compute unit in bytes per nanosecond."""
     l2_bytes: int
 
 
@@ -73,7 +73,7 @@ CODE_OBJECTS = {"v5": 500, "v6": 600}
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to compile for: a processor, the size of its waves, and the version of the code object."""
+    """A compilation target: a processor, its wave size, and the code object version."""
 
     arch: str
     row: Row
@@ -82,10 +82,10 @@ class Choice:
 
 
 def choice_of(text: str) -> Choice:
-    """Read "gfx1100", or with options as in "gfx1100:wave64:v6"; each option at most once, in any order.
+    """Parse "gfx1100", or with options "gfx1100:wave64:v6"; each option at most once, in any order.
 
-    Without options waves have the first size of the row and code objects are v5. Raises UnsupportedError for
-    what the table lacks.
+    By default waves have the first size of the row, and code objects are v5. Raises `UnsupportedError` for an
+    unknown processor or option.
     """
     arch, *options = text.split(":")
     row = ROWS.get(arch)
@@ -96,7 +96,7 @@ def choice_of(text: str) -> Choice:
     versions = [option for option in options if option in CODE_OBJECTS]
     if len(sizes) > 1 or len(versions) > 1 or len(sizes) + len(versions) < len(options):
         raise UnsupportedError(
-            f"{text!r} asks for what {arch} does not have; its options are one of {', '.join(waves)}, "
+            f"{arch} does not have the options of {text!r}; they are one of {', '.join(waves)}, "
             f"and one of {', '.join(CODE_OBJECTS)}"
         )
     return Choice(arch, row, sizes[0] if sizes else row.waves[0], versions[0] if versions else "v5")

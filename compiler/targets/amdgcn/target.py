@@ -1,12 +1,12 @@
-"""AMD targets: the text of kernels in LLVM's IR, and the code objects that LLVM makes of it.
+"""AMD targets: the dialect of LLVM IR, and the code objects that LLVM emits.
 
-Lanes are threads, so kernels are scalar code. LLVM emits the object itself, and it stays unlinked (ET_REL):
-the descriptor of a kernel has one relocation to its code, a table of constants two, which the loader applies.
+Threads replace vector lanes, so kernels are scalar code. LLVM emits unlinked objects (ET_REL): a kernel
+descriptor has one relocation to its code, a table of constants two, which the loader applies.
 
-Parameters are passed by value in the order of the argument block: a pointer a buffer, then an i64 a variable.
-They are read from memory, not preloaded into registers, and there are no hidden arguments: nothing that a
-kernel does needs the packet, the queue or the size of the grid. Pointers keep their address spaces, so that
-no access is a flat one. What a row lacks is never emitted (`lanes`) and always refused (`intrinsics`).
+Parameters are passed by value in the order of the argument block: a pointer per buffer, then an i64 per
+variable. They are read from memory, not preloaded into registers. There are no hidden arguments, because
+kernels do not use the packet, the queue or the grid size. Pointers keep their address spaces, so no access is
+flat. Instructions that a processor lacks are not emitted (`lanes`), and are refused (`intrinsics`).
 
 Not here: text that is the same for every target (`compiler.codegen.llvm_ir`), loading (`drivers.amd.code`).
 Next: `rows`, the processors.
@@ -31,7 +31,7 @@ SPACES = {"argument": GLOBAL, "shared": SHARED, "table": CONSTANT, "scratch": PR
 BARRIER = """fence syncscope("workgroup") release, !mmra !1
   call void @llvm.amdgcn.s.barrier()
   fence syncscope("workgroup") acquire, !mmra !1"""
-"""Orders LDS alone (what a barrier of the linear form promises), so no cache of global memory is touched."""
+"""It orders only LDS, as the barrier of the linear form requires, and affects no cache of global memory."""
 ABSENT = {
     **{f"llvm.amdgcn.workitem.id.{axis}": f'"amdgpu-no-workitem-id-{axis}"' for axis in "xyz"},
     **{f"llvm.amdgcn.workgroup.id.{axis}": f'"amdgpu-no-workgroup-id-{axis}" "amdgpu-no-cluster-id-{axis}"'

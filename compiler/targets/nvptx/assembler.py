@@ -1,9 +1,9 @@
-"""PTX to cubin: in process by nvJitLink, or by a `ptxas` program; and the PTX put into the image it became.
+"""Assembly of PTX to cubins, in process by nvJitLink or by a `ptxas` program.
 
-The image carries its PTX in a section of its own, so that a dump can show it and an emulated GPU can run
-it, and the assembler's table of which instruction stems from which PTX line, so that a fault can name the
-line. Needs no GPU and no kernel driver. Not here: making the PTX (`targets.nvptx`), loading images (the
-drivers).
+The cubin contains its PTX in an additional section, which dumps show and emulated GPUs execute, and the
+assembler's table of PTX lines, by which faults name a line. Neither a GPU nor a kernel driver is needed.
+
+Not here: making the PTX (`target`), loading cubins (`drivers.nv`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 PTX_SECTION: Final = ".hcq.ptx"
 _LINES: Final = "-lineinfo"
-"""Both assemblers: keep the table of PTX lines. Without `.loc` in the PTX it changes no instruction."""
+"""The option of both assemblers that keeps the table of PTX lines; it does not change instructions."""
 _INPUT_PTX: Final = 2  # nvJitLinkInputType NVJITLINK_INPUT_PTX, nvJitLink.h
 _LIBRARY: Final = "libnvJitLink.so.13"
-_CURE: Final = (
+_HINT: Final = (
     "install the assembler with `pip install 'hcq[nv]'` (nvidia-nvjitlink 13), "
     "or put a CUDA 13 `ptxas` on the PATH"
 )
@@ -48,11 +48,11 @@ Assembler = Literal["auto", "nvjitlink", "ptxas"]
 
 
 def assemble(ptx: str, arch: str, *, assembler: Assembler = "auto", options: Sequence[str] = ()) -> bytes:
-    """Assemble PTX for `arch` ("sm_90a") and return the cubin with the PTX inside.
+    """Assemble PTX for `arch` ("sm_90a") and return the cubin, which contains the PTX.
 
-    `auto` takes nvJitLink, and `ptxas` where that is not installed. Raises `CompileError` with the
-    assembler's own text, `UnsupportedError` when there is no assembler. Thread-safe; releases Python's
-    lock while it runs.
+    `auto` uses nvJitLink, or `ptxas` if nvJitLink is not installed. Raises `CompileError` with the
+    assembler's message, `UnsupportedError` if there is no assembler. Thread-safe; the GIL is released while
+    it runs.
     """
     return with_ptx(without_text(_assembler(assembler)(ptx, arch, options)), ptx)
 
@@ -71,9 +71,9 @@ def available() -> str:
 
 @cache
 def identity() -> str:
-    """Return the identity of the assembler that `auto` selects; loads no library.
+    """Return a text that identifies the assembler that `auto` selects, without loading it.
 
-    Two files of one name, size and time of change count as the same assembler.
+    Files with equal names, sizes and modification times count as the same assembler.
     """
     program = shutil.which("ptxas")
     files = [*_candidates()[:-1], *_nvidia_programs("ptxas"), *([Path(program)] if program else [])]
@@ -97,12 +97,12 @@ def _assembler(name: Assembler) -> Callable[[str, str, Sequence[str]], bytes]:
 
 @cache
 def _library() -> tuple[Any, Any]:
-    """Return cffi and nvJitLink; neither has static types, and neither leaves this file."""
+    """Return cffi's interface and nvJitLink; both are untyped and used only in this file."""
     try:
-        from cffi import FFI  # noqa: PLC0415 - only those who assemble pay for it
+        from cffi import FFI  # noqa: PLC0415 - needed only to assemble
     except ImportError as error:
         raise UnsupportedError(
-            f"nvJitLink is called through cffi, which is not installed\nhint: {_CURE}"
+            f"nvJitLink is called through cffi, which is not installed\nhint: {_HINT}"
         ) from error
     ffi = FFI()
     ffi.cdef(_DECLARATIONS)
@@ -112,14 +112,14 @@ def _library() -> tuple[Any, Any]:
             return ffi, ffi.dlopen(str(path))
         except OSError as error:
             tried.append(f"{path}: {error}")
-    raise UnsupportedError(f"nvJitLink is not installed; tried: {'; '.join(tried)}\nhint: {_CURE}")
+    raise UnsupportedError(f"nvJitLink is not installed; tried: {'; '.join(tried)}\nhint: {_HINT}")
 
 
 def _candidates() -> list[Path]:
-    """Return where the library may be: the wheel's folder first, then wherever the system's loader looks."""
+    """Return the possible paths of the library: in the wheel's folder, then in the loader's search path."""
     found: list[Path] = []
     try:
-        spec = find_spec("nvidia")  # a namespace of wheels, which need not be there
+        spec = find_spec("nvidia")  # a namespace package of wheels; it may be missing
     except (ImportError, ValueError):
         spec = None
     for root in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
@@ -128,7 +128,7 @@ def _candidates() -> list[Path]:
 
 
 def nvjitlink_version() -> str:
-    """Return nvJitLink's version in words; raises `UnsupportedError` when it is not installed."""
+    """Return nvJitLink's name and version; `UnsupportedError` if it is not installed."""
     ffi, library = _library()
     major, minor = ffi.new("unsigned int *"), ffi.new("unsigned int *")
     library.nvJitLinkVersion(major, minor)
@@ -169,7 +169,7 @@ def _ptxas_path() -> str:
     candidates = [str(path) for path in _nvidia_programs("ptxas")]
     found = next(iter(candidates), None) or shutil.which("ptxas")
     if found is None:
-        raise UnsupportedError(f"there is neither nvJitLink nor ptxas\nhint: {_CURE}")
+        raise UnsupportedError(f"there is neither nvJitLink nor ptxas\nhint: {_HINT}")
     return found
 
 
@@ -197,13 +197,14 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _PROGBITS, _SECTION_ALIGN, _LARGEST_ALIGN = 1, 8, 128
 _SEGMENT_TYPE_AND_FLAGS = 8
 _TEXT_SECTION: Final = ".nv_debug_ptx_txt"
-"""Where the assemblers put a copy of the PTX, without comments, beside the table of its lines."""
+"""The section in which the assemblers store a copy of the PTX without comments, with the table of its
+lines."""
 
 
 def without_text(cubin: bytes) -> bytes:
-    """Return the cubin with the assembler's own copy of the PTX emptied: `with_ptx` puts the whole text in.
+    """Return the cubin without the assembler's copy of the PTX; `with_ptx` adds the complete text.
 
-    The bytes after the copy move to the front by a multiple of the largest alignment.
+    The bytes after the copy move forward by a multiple of the largest alignment.
     """
     head, sections, names = _tables(cubin)
     out = bytearray(cubin)
@@ -230,11 +231,11 @@ def without_text(cubin: bytes) -> bytes:
 
 
 def _tables(cubin: bytes) -> tuple[list[Any], list[list[int]], list[str]]:
-    """Return the header's fields, the section headers and the sections' names."""
+    """Return the ELF header's fields, the section headers and the names of the sections."""
     head = list(_HEADER.unpack_from(cubin))
     table, size, count, names = head[6], *head[11:14]
     if cubin[:4] != b"\x7fELF" or size != _SECTION.size:
-        raise UsageError(f"no cubin: it begins with {cubin[:4]!r}")
+        raise UsageError(f"not a cubin: it begins with {cubin[:4]!r}")
     sections = [list(_SECTION.unpack_from(cubin, table + i * size)) for i in range(count)]
     text = sections[names][4]
     words = [cubin[text + one[0] : cubin.index(b"\0", text + one[0])].decode() for one in sections]
@@ -242,9 +243,9 @@ def _tables(cubin: bytes) -> tuple[list[Any], list[list[int]], list[str]]:
 
 
 def with_ptx(cubin: bytes, ptx: str) -> bytes:
-    """Return the cubin with one more section, PTX_SECTION, which is not loaded by the vendor's tools.
+    """Return the cubin with the additional section PTX_SECTION, which the vendor's tools ignore.
 
-    What was there stays where it is: names, the text and a new section table are appended.
+    Existing contents keep their offsets; section names, the text and a new section table are appended.
     """
     head, sections, _ = _tables(cubin)
     names = head[13]
@@ -266,7 +267,7 @@ def with_ptx(cubin: bytes, ptx: str) -> bytes:
 
 
 def ptx_of(cubin: bytes) -> str:
-    """Return the PTX that `with_ptx` put in; raises `UsageError` when there is none."""
+    """Return the PTX that `with_ptx` added; `UsageError` if there is none."""
     _, sections, names = _tables(cubin)
     for section, name in zip(sections, names, strict=True):
         if name == PTX_SECTION:

@@ -31,8 +31,8 @@ class Expansion:
     """IR text of one operation.
 
     The operands are `%x` and `%y`, the value is `%result`, and `%here` is the block in which it starts. Text
-    with blocks of its own ends in one of the name `done`. `declare` lines must stand as the renderer writes
-    them.
+    with its own blocks ends in the block `done`. `declare` lines must have the form that the renderer writes,
+    so that equal ones are declared once.
     """
 
     text: str
@@ -46,11 +46,11 @@ class Expansion:
 
     @property
     def ends(self) -> str:
-        """The block in which it ends; empty for text without blocks."""
+        """The block in which the text ends; "" for text without blocks."""
         return "done" if "\ndone:\n" in self.body else ""
 
     def written(self, prefix: str, operands: dict[str, str], here: str) -> str:
-        """The text with its own names behind `prefix` and the given ones, `%x` to `%result`, in place."""
+        """Return the text with `operands` in place of `%x` to `%result`, and other names prefixed."""
         given = {**operands, "here": f"%{here}"}
 
         def name(match: re.Match[str]) -> str:

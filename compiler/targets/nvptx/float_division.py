@@ -1,11 +1,10 @@
-"""Division of floats out of multiplications, for targets whose division would be a call.
+"""Division of floats by multiplications, for targets where LLVM's division is a library call.
 
 Quotients are correctly rounded (nearest, ties to even; subnormals, infinities, NaNs and signed zeros as IEEE
-754 has them) whatever the start value, as long as it keeps the bound that PTX documents: `rcp.approx.ftz.f32`
-is off by one unit of the last place at most. (tests/compiler/test_division.py moves it to either end and
-beyond.) Let p be the digits of the
-format (24, 53), and significands x, y scaled so that 1 <= y < 2 and 1 <= t = x / y < 2: results then have the
-unit u = 2**(1 - p).
+754 has them) for every start value within the bound that PTX documents: `rcp.approx.ftz.f32` has an error of
+at most one unit of the last place. (tests/compiler/test_division.py tests both ends and values beyond.) Let p
+be the digits of the format (24, 53), and significands x, y scaled so that 1 <= y < 2 and 1 <= t = x / y < 2:
+results then have the unit u = 2**(1 - p).
 
 **Rounding by the residual** (float64, and float32 out of the ordinary). r = (1 - e) / y is made to lie below
 1 / y by a bias of eight units, so 0 < e < 2**-19.4. q = x r rounds once, below t < 2, by u/2 at most;
@@ -26,7 +25,7 @@ a unit away from every midpoint, so q rounds as t does if |1 - y r| < 1/(Y + 1),
 **Subnormal quotients** are rounded once: to 4 m plus the sign of the residual of the correctly rounded m,
 which orders it against every coarser midpoint, and from there by integer arithmetic.
 
-Not here: integers (`int_division`), square roots (`sqrt`). Next: `expansion`, what is built here; `target`,
+Not here: integers (`int_division`), square roots (`sqrt`). Next: `expansion`, the result type; `target`,
 the user.
 """
 
@@ -40,16 +39,16 @@ from compiler.targets.nvptx.expansion import RECIPROCAL, RECIPROCAL_DECLARED, Ex
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A binary format, as the texts spell it."""
+    """A binary floating-point format, with its names in LLVM IR."""
 
     name: str
     """LLVM's type."""
     suffix: str
-    """Its part of an intrinsic's name."""
+    """The format's suffix of intrinsics."""
     word: str
     """The integer type of its bits."""
     digits: int
-    """Of the significand, with the leading one."""
+    """Digits of the significand, with the leading one."""
     bias: int
 
     @property
@@ -250,9 +249,9 @@ declare {w} @llvm.smin.{w}({w}, {w})
 
 @functools.cache
 def divide_float32() -> Expansion:
-    """X / y. Ordinary operands take eight multiplications and no change of scale.
+    """Return the expansion of x / y; ordinary operands take eight multiplications and no scaling.
 
-    These are: y and 1/y normal, y's significand not among the last 64, |x| at least 2**-101 or +0, and a
+    Ordinary means: y and 1/y normal, y's significand not among the last 64, |x| at least 2**-101 or +0, and a
     quotient of 2**-125 to 2**126.
     """
     f, e = FLOAT32, 1 << 23
@@ -294,7 +293,7 @@ done:
 
 @functools.cache
 def divide_float64() -> Expansion:
-    """X / y. Operands and quotients of ordinary size take five multiplications and integer steps."""
+    """Return the expansion of x / y; operands and quotients of ordinary size take five multiplications."""
     f, e = FLOAT64, 1 << 52
     return Expansion(f"""{_declared(f)}
   %bx = bitcast double %x to i64

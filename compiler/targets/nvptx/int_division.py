@@ -1,16 +1,16 @@
-"""Division of 64-bit integers out of multiplications, for targets whose division would be a call.
+"""Division of 64-bit integers by multiplications, for targets where LLVM's division is a library call.
 
-Exact for every divisor but zero (which the caller handles), for any start value within the bound of PTX's
-`rcp.approx.ftz.f32`. Operands below 2**32 take the 32-bit instruction. For the others, with B = 2**64 / y and
-r an integer below B, Newton's step r' = r + floor(r (2**64 - r y) / 2**64) is not below r and stays below B,
-and its error f = B - r becomes f' < f**2 / B + 1. The start value lies below B (1 - 2**-21) and less than
-B 2**-19 + 1 below B, so after two steps f < 2 where B >= 8, and where B < 8 it is so from the start.
-floor(x r / 2**64) is then the quotient, or one or two below it, and two corrections make it exact.
+It is exact for every divisor except zero, which the caller handles, and for any start value within the bound
+of PTX's `rcp.approx.ftz.f32`. Operands below 2**32 use the 32-bit instruction. For others, with B = 2**64 / y
+and r an integer below B, Newton's step r' = r + floor(r (2**64 - r y) / 2**64) is not below r and stays below
+B, and its error f = B - r becomes f' < f**2 / B + 1. The start value lies below B (1 - 2**-21) and less than
+B 2**-19 + 1 below B, so after two steps f < 2 for B >= 8; for B < 8 this holds from the start. floor(x r /
+2**64) is then the quotient, or one or two less, and two corrections make it exact.
 
-Signed division is that of the magnitudes with a sign put to it: rounded towards zero; the least integer by -1
-wraps.
+Signed division divides the magnitudes and sets the sign, so it rounds towards zero; the smallest integer
+divided by -1 wraps.
 
-Not here: floats (`float_division`). Next: `expansion`, what is built here; `target`, the user.
+Not here: floats (`float_division`). Next: `expansion`, the result type; `target`, the user.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _high(a: str, b: str, result: str) -> str:
 
 
 def _step(r: str, result: str) -> str:
-    """A step of Newton's for the reciprocal of %b."""
+    """A Newton step for the reciprocal of %b."""
     return f"""
   %{result}.rb = mul i64 {r}, %b
   %{result}.miss = sub i64 0, %{result}.rb{_high(r, f"%{result}.miss", f"{result}.more")}
@@ -41,7 +41,7 @@ def _step(r: str, result: str) -> str:
 
 
 def _correction(quotient: str, rest: str, s: str) -> str:
-    """One more when the rest still holds the divisor."""
+    """Increment the quotient if the remainder is not below the divisor."""
     return f"""
   %{s}.holds = icmp uge i64 {rest}, %b
   %{s}.next = add i64 {quotient}, 1
@@ -70,7 +70,7 @@ long:
   %rest = sub i64 %a, %back{_correction("%q0", "%rest", "q1")}{_correction("%q1", "%q1.rest", "q2")}
   br label %done
 done:"""
-"""%a / %b: %q.short out of one block or %q2 out of the other."""
+"""%a / %b: the quotient is %q.short from the block `short`, or %q2 from the block `long`."""
 
 _PHI = "phi i64 [ %q.short, %short ], [ %q2, %long ]"
 

@@ -1,8 +1,8 @@
-"""Square roots out of multiplications, for targets whose square root would be a call.
+"""Square roots by multiplications, for targets where LLVM's square root is a library call.
 
-Correctly rounded (nearest, ties to even) whatever the start value, as long as it keeps the bound that PTX
-documents: `rsqrt.approx.ftz.f32` is off by 2**-22.9 of its value at most. (tests/compiler/test_division.py
-moves it to either end and beyond.)
+They are correctly rounded (nearest, ties to even) for every start value within the bound that PTX
+documents: `rsqrt.approx.ftz.f32` has a relative error of at most 2**-22.9. (tests/compiler/test_division.py
+tests both ends of the bound and values beyond it.)
 
 **float64.** The argument is scaled by an even power of two to 1 <= m < 4, so that 1 <= t = sqrt(m) < 2 and
 results have the unit u = 2**-52. With y0 = (1 + c) / t, |c| < 2**-21, the product s = m y0 is rounded once;
@@ -15,10 +15,10 @@ square would have too many digits. g may reach 2 from below, where a step down i
 be the number below 1, and the comparison takes the step back.)
 
 **float32.** Arguments below 2**-96 are scaled by 2**80. One step corrects root and inverse together, a
-residual step rounds. That the result is the nearest number is tested, not proved: for every
-significand and both parities of the exponent with every start value within twice the bound.
+residual step rounds. That the result is the nearest number is tested, not proved, for every
+significand and both parities of the exponent, with every start value within twice the bound.
 
-Not here: division (`float_division`). Next: `expansion`, what is built here; `target`, the user.
+Not here: division (`float_division`). Next: `expansion`, the result type; `target`, the user.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""NVIDIA targets: LLVM writes PTX, `compiler.targets.nvptx.assembler` assembles it.
+"""NVIDIA targets: LLVM emits PTX, and `compiler.targets.nvptx.assembler` assembles it.
 
-Lanes are threads, so kernels are scalar code.
-
-Parameters are passed by value in the order of the argument block: a pointer a buffer, then an i64 a variable.
-An arch is a row of the table; LLVM aborts on instructions that an arch lacks, so this module uses only what
-every row has.
+Threads replace vector lanes, so kernels are scalar code. Parameters are passed by value in the order of the
+argument block: a pointer per buffer, then an i64 per variable. LLVM aborts on instructions that an
+architecture lacks, so kernels use only instructions that all architectures of the table have.
 
 Not here: loading cubins (`drivers.nv.cubin`).
 """
@@ -29,7 +27,7 @@ ROWS = {
     "sm_100a": (148, 1.8, 50.0),
     "sm_120a": (170, 2.2, 10.0),
 }
-"""Known archs; the figures only steer the cost model."""
+"""Known architectures; only the cost model uses the figures."""
 THREADS = 256
 WARP = 32
 SHARED_SPACE = 3
@@ -51,7 +49,7 @@ def _entry(name: str, pointers: int, variables: int) -> str:
 
 
 def _special(name: str, register: str) -> list[str]:
-    """A special register, zero-extended."""
+    """Return instructions that read a special register, zero-extended to i64."""
     return [
         f"  {register}.narrow = call i32 @llvm.nvvm.read.ptx.sreg.{name}()",
         f"  {register} = zext i32 {register}.narrow to i64",
@@ -59,7 +57,7 @@ def _special(name: str, register: str) -> list[str]:
 
 
 def _exchange(register: str, word: str, distance: int, threads: int) -> list[str]:
-    """The butterfly exchange: mask of the threads that take part, word, distance, last lane."""
+    """Return the butterfly exchange of a word with the thread at a distance."""
     members = -1 if threads == WARP else (1 << threads) - 1
     words = f"i32 {members}, i32 {word}, i32 {distance}, i32 {WARP - 1}"
     return [f"  {register} = call i32 @llvm.nvvm.shfl.sync.bfly.i32({words})"]
@@ -73,9 +71,8 @@ EXPANSIONS = {
     ("udiv", "uint64"): int_division.divide_unsigned,
     ("sdiv", "int64"): int_division.divide_signed,
 }
-"""What the assembler would call a helper for, and link it in: a call stack, relocations and more registers.
-
-Its division of 32-bit integers has no call."""
+"""Operations for which the assembler would link a helper function, with a call stack, relocations and more
+registers. Its division of 32-bit integers has no call."""
 
 DIALECT = Dialect(
     entry=_entry,
@@ -92,7 +89,7 @@ DIALECT = Dialect(
 
 
 def ptx(ir: str, machine: llvm.Machine, level: int) -> str:
-    """The PTX of a kernel."""
+    """Return the PTX of a kernel."""
     return llvm.emit_assembly(ir, machine, level=level)
 
 
@@ -108,8 +105,8 @@ def _machine(arch: str) -> llvm.Machine:
 
 @functools.cache
 def target(arch: str) -> Target:
-    """The row of an arch; UnsupportedError when it is not in the table."""
-    from compiler.targets.nvptx.assembler import identity  # noqa: PLC0415  # only who compiles for NVIDIA pays for it
+    """Return the target of an architecture; `UnsupportedError` if it is not in the table."""
+    from compiler.targets.nvptx.assembler import identity  # noqa: PLC0415  # needed only for NVIDIA
 
     row = ROWS.get(arch)
     if row is None:
