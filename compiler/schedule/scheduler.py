@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from compiler.ir import graph
-from compiler.ir.fold import identity
+from compiler.ir.fold_reduce import identity
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import postorder
 from compiler.ir.uop import uop

@@ -51,9 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--all", action="store_true", help="every case but cuda, which needs PyTorch")
     parser.add_argument("--device", default="auto", help="a name for hcq.open (default: auto)")
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON lines, also in a terminal"
-    )
+    parser.add_argument("--json", action="store_true", help="print JSON lines, also in a terminal")
     parser.add_argument("--output", type=Path, help="write the JSON lines to this file, too")
     parser.add_argument("--plot", type=Path, help="draw the medians to this PNG (needs the [plot] extra)")
     parser.add_argument(

@@ -148,9 +148,7 @@ def _powers() -> None:
             f"to {e!r}",
             ours=lambda x, e=e: x**e,
             places=places,
-            differs="As C's pow also for 0.5 and -0.5, where PyTorch takes a square root."
-            if places
-            else "",
+            differs="As C's pow also for 0.5 and -0.5, where PyTorch takes a square root." if places else "",
             tolerance={"float32": 1e-5},
         )
     for b in (0, 0.0, -0.0, 1, 1.0, 2, 0.5, 0.7, -1, -2, -0.5, 10.0, INF, -INF, NAN):
