@@ -140,6 +140,12 @@ class Bus:
         """Raise an interrupt."""
         self.machine.interrupt(self.gpu, context, bits)
 
+    def doubt(self, message: str) -> None:
+        """Report what works here and need not elsewhere: once, and as a fault where all is checked."""
+        if self.order is not None:
+            raise packet_fault(message)
+        self.lint(message)
+
     def lint(self, message: str) -> None:
         """Report once what works, and is a sign of a mistake all the same."""
         self.machine.lint(f"{self.queue.name}: {message}")

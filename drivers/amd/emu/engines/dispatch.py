@@ -64,7 +64,7 @@ def _written(registers: Mapping[int, int], place: int) -> int:
     if place not in registers:
         name = ShRegister(place).name if place in set(ShRegister) else f"register {place:#x}"
         raise dispatch_fault(
-            f"DISPATCH_DIRECT before {name} was ever written on this queue",
+            f"DISPATCH_DIRECT before {name} was written for this launch: it is another's, or unknown",
             QueueException.PACKET_DISPATCH_REGISTER_INVALID,
         )
     return registers[place]
@@ -91,7 +91,7 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
     def get(place: int) -> int:
         return _written(registers, place)
 
-    block = _block([get(ShRegister.COMPUTE_NUM_THREAD_X + axis) for axis in range(3)], generation)
+    block = _block(bus, [get(ShRegister.COMPUTE_NUM_THREAD_X + axis) for axis in range(3)], generation)
     groups = (packet.DIM_X, packet.DIM_Y, packet.DIM_Z)
     if initiator.USE_THREAD_DIMENSIONS:
         if any(count % size for count, size in zip(groups, block, strict=True)):
@@ -105,6 +105,11 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
     get(ShRegister.COMPUTE_RESOURCE_LIMITS)
     rsrc1 = RSRC1[generation].from_int(get(ShRegister.COMPUTE_PGM_RSRC1))
     rsrc2 = RSRC2[generation].from_int(get(ShRegister.COMPUTE_PGM_RSRC2))
+    if any(size > 1 for size in block[rsrc2.TIDIG_COMP_CNT + 1 :]):
+        bus.doubt(
+            f"workgroups of {block} for a kernel that is told {rsrc2.TIDIG_COMP_CNT + 1} coordinates of a "
+            "work-item: some of its work-items are alike"
+        )
     lanes = 32 if initiator.CS_W32_EN else 64
     return Launch(
         code=(get(ShRegister.COMPUTE_PGM_HI) << 32 | get(ShRegister.COMPUTE_PGM_LO)) << PROGRAM_SHIFT,
@@ -149,7 +154,7 @@ def _check_initiator(initiator: Initiator, generation: int) -> None:
             raise unsupported(f"DISPATCH_INITIATOR with {name} is not emulated")
 
 
-def _block(values: list[int], generation: int) -> Dim3:
+def _block(bus: Bus, values: list[int], generation: int) -> Dim3:
     layout = NUM_THREAD[generation]
     known = sum(field.mask() for field in layout.FIELDS.values())
     for value in values:
@@ -158,6 +163,8 @@ def _block(values: list[int], generation: int) -> Dim3:
                 f"COMPUTE_NUM_THREAD {value:#x} has bits that no field declares",
                 QueueException.PACKET_DISPATCH_REGISTER_INVALID,
             )
+        if value & ~layout.FIELDS["FULL"].mask():
+            bus.doubt(f"COMPUTE_NUM_THREAD {value:#x} describes a partial workgroup, and PARTIAL_TG_EN is 0")
     x, y, z = (layout.FIELDS["FULL"].extract(value) for value in values)
     return x, y, z
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.coherence import AGENT, LOAD_CACHES, SYSTEM
+from drivers.amd.emu.engines.errors import unsupported
 from drivers.amd.layouts.aql import FenceScope, Header
 from drivers.amd.layouts.pm4 import Event
 from drivers.amd.layouts.pm4_generations import (
@@ -46,6 +47,15 @@ def of_gcr(control: GcrCntl, generation: int) -> frozenset[str]:
     """Return what GCR_CNTL asks for; the vector caches are L0 and, before gfx12, GL1."""
     vector = control.GLV_INV and (control.GL1_INV or generation >= 12)
     return _named(scalar=control.GLK_INV, vector=vector, l2=control.GL2_INV, back=control.GL2_WB)
+
+
+def check_gcr(control: GcrCntl, what: str) -> None:
+    """Refuse operations on ranges, and those that drop what was not written back."""
+    for name in ("GL1_RANGE", "GL2_RANGE", "GL2_US", "GL2_DISCARD", "RANGE_IS_PA"):
+        if getattr(control, name):
+            raise unsupported(f"{what} with {name}: caches are written back and invalidated whole")
+    if control.GLI_INV > 1:
+        raise unsupported(f"{what} with GLI_INV {control.GLI_INV}: 1 invalidates all of its cache")
 
 
 def of_release(packet: ReleaseMem, generation: int) -> frozenset[str]:

@@ -8,6 +8,7 @@ Not here: rings (`ring`), decoding (`packets`), launches (`dispatch`, `kernels`)
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from drivers.amd.emu.engines.coherence import SYSTEM
 from drivers.amd.emu.engines.dispatch import from_registers
 from drivers.amd.emu.engines.errors import changed_fault, packet_fault, unsupported
 from drivers.amd.emu.engines.flights import Sort, once
-from drivers.amd.emu.engines.maintenance import of_acquire_gfx9, of_gcr, of_release
+from drivers.amd.emu.engines.maintenance import check_gcr, of_acquire_gfx9, of_gcr, of_release
 from drivers.amd.emu.engines.packets import decode, length, opcode, stores, wide
 from drivers.amd.emu.engines.waits import Wait
 from drivers.amd.layouts.events import END_OF_PIPE_CONTEXT_BITS, QueueException
@@ -40,6 +41,7 @@ from drivers.amd.layouts.pm4 import (
     MemSpace,
     Opcode,
     PredExec,
+    ReleaseDst,
     SetShReg,
     WaitOperation,
     WaitRegMem,
@@ -66,6 +68,11 @@ if TYPE_CHECKING:
 GRBM_GFX_INDEX: Final = 0x200
 """The one UCONFIG register that a compute queue writes: which shader engines later "
 "register writes are for."""
+_WRITTEN: Final = re.compile(
+    r"COMPUTE_(START|NUM_THREAD|RESTART)_[XYZ]|COMPUTE_(PIPELINESTAT|PERFCOUNT)_ENABLE|COMPUTE_PGM_\w+"
+    r"|COMPUTE_DISPATCH_SCRATCH_BASE_(LO|HI)|COMPUTE_RESOURCE_LIMITS|COMPUTE_TMPRING_SIZE|COMPUTE_USER_DATA_\d+"
+)
+"""Registers that a launch sets (facts 4.4); the others are the kernel driver's or the firmware's."""
 _DEPTH: Final = 2
 """Indirect buffers within each other."""
 _DATA_BYTES: Final = {
@@ -105,6 +112,8 @@ class Pm4:
         self._xcc_of_all = xcc if xccs > 1 else None
         self.registers: dict[int, int] = {}
         """Place -> value of the SH registers that were written."""
+        self._fresh: set[int] = set()
+        """Places that were written since the last launch."""
         self._names = register_names(self.generation)
         self.frames: list[Frame] = []
         self.waiting: Wait | None = None
@@ -235,8 +244,11 @@ class Pm4:
                     QueueException.PACKET_DISPATCH_REGISTER_INVALID,
                 )
             if place not in self._names:
-                self._bus.lint(f"SET_SH_REG writes register {place:#x}, which gfx{self.generation} has not")
+                self._bus.doubt(f"SET_SH_REG writes register {place:#x}, which gfx{self.generation} has not")
+            elif not _WRITTEN.match(self._names[place]):
+                self._bus.doubt(f"SET_SH_REG writes {self._names[place]}, which is not the driver's to write")
             self.registers[place] = value
+            self._fresh.add(place)
 
     def _uconfig(self, words: list[int]) -> None:
         if len(words) != 3 or words[1] != GRBM_GFX_INDEX:
@@ -255,6 +267,7 @@ class Pm4:
             self._bus.maintain(of_acquire_gfx9(packet), self._xcc_of_all)
         else:
             caches = GcrCntl.from_int(packet.GCR_CNTL)
+            check_gcr(caches, self.at)
             self._bus.maintain(of_gcr(caches, self.generation), self._xcc_of_all)
             instructions = bool(caches.GLI_INV)
             if self.generation == 12 and (caches.GLM_WB or caches.GLM_INV or caches.GL1_INV):
@@ -279,6 +292,7 @@ class Pm4:
             and not packet.GLM_INV
         ):
             raise packet_fault("RELEASE_MEM has GLM_WB without GLM_INV")
+        self._check_release(packet)
         va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
         if packet.DATA_SEL is not DataSel.NONE:
             size = _DATA_BYTES[packet.DATA_SEL]
@@ -287,6 +301,21 @@ class Pm4:
             self._bus.lint("RELEASE_MEM interrupts with context 0, which names no event")
         behind = (Sort.KERNEL, Sort.RELEASE)
         self._flights.begin(Sort.RELEASE, self.at, once(lambda: self._released(packet, va)), behind=behind)
+
+    def _check_release(self, packet: ReleaseMem) -> None:
+        """Object to fields that have no effect, and to operations that lose or hide what was stored."""
+        if packet.DST_SEL is not ReleaseDst.MEMORY:
+            self._bus.doubt(f"{self.at} stores to the L2, where the host may not see it")
+        for name in ("GL2_DISCARD", "GL2_RANGE", "GL2_US"):
+            if getattr(packet, name, 0):
+                raise unsupported(f"{self.at} with {name}: the L2 is written back and invalidated whole")
+        data = {
+            DataSel.LOW_32: packet.DATA_HI, DataSel.ATOMIC_ADD_32: packet.DATA_HI, DataSel.FULL_64: 0,
+        }.get(packet.DATA_SEL, packet.DATA_LO | packet.DATA_HI)  # fmt: skip
+        if data:
+            self._bus.doubt(f"{self.at} has data {data:#x}, which {packet.DATA_SEL.name} does not store")
+        if packet.INT_CTXID and packet.INT_SEL in (IntSel.NONE, IntSel.DATA_AFTER_WRITE):
+            self._bus.doubt(f"{self.at} has context {packet.INT_CTXID:#x} and raises no interrupt")
 
     def _released(self, packet: ReleaseMem, va: int) -> None:
         what, data = "RELEASE_MEM", wide(packet.DATA_LO, packet.DATA_HI)
@@ -361,7 +390,11 @@ class Pm4:
                 "AQL queues "
                 "take kernel-dispatch packets"
             )
-        launch = from_registers(self._bus, self.registers, packet)
+        registers = self.registers
+        if self._bus.order is not None:  # a register that is left as the last kernel's is legal, and no good
+            registers = {place: value for place, value in registers.items() if place in self._fresh}
+        self._fresh.clear()
+        launch = from_registers(self._bus, registers, packet)
         steps = self._kernels.begin(self._bus, launch)
         self._flights.begin(Sort.KERNEL, self.at, steps)
         for place in range(ShRegister.COMPUTE_USER_DATA_0, ShRegister.COMPUTE_USER_DATA_15 + 1):

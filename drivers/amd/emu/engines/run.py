@@ -114,6 +114,11 @@ class Run:
         return bool(ready) and all(one.slice is not None for one in ready) and not self._engine.can_advance()
 
     @property
+    def away(self) -> bool:
+        """Whether a kernel of it runs on a thread of its own now."""
+        return any(one.away for one in self._flights.all)
+
+    @property
     def waiting(self) -> Wait | None:
         """The wait that it stands at."""
         return next(iter(self._engine.waits()), None)

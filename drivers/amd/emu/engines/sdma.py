@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.amd.emu.engines import atomics
 from drivers.amd.emu.engines.errors import changed_fault, check, packet_fault, unsupported
 from drivers.amd.emu.engines.flights import Sort, once
-from drivers.amd.emu.engines.maintenance import of_gcr
+from drivers.amd.emu.engines.maintenance import check_gcr, of_gcr
 from drivers.amd.emu.engines.packets import wide
 from drivers.amd.emu.engines.pm4 import Frame
 from drivers.amd.emu.engines.waits import Promise, Wait
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 _COPIES: Final = frozenset({Sort.COPY})
 _BEHIND_COPIES: Final = (Fence, Timestamp, Atomic, Trap, GcrReq)
 _DATA_BYTES: Final = 4
+_UNCACHED: Final = 3
 _HOST_FLUSH: Final = (Op.POLL_REGMEM, 0, 0x8000_0000, 0, 0, 0)
 """What ROCr sends for a flush of the host data path."""
 
@@ -178,7 +179,7 @@ class Sdma:
             if name in fields and getattr(packet, name):
                 raise packet_fault(f"COPY with {name}: linear copies of user queues leave it 0")
         if packet.PARAMETER:
-            self._bus.lint(f"COPY with swap and cache policy {packet.PARAMETER:#x}")
+            self._bus.doubt(f"COPY with swap and cache policy {packet.PARAMETER:#x}")
         size = packet.COUNT_MINUS_ONE + 1
         source, target = wide(packet.SRC_LO, packet.SRC_HI), wide(packet.DST_LO, packet.DST_HI)
         self._begin(lambda: self._bus.copy(source, target, size, "COPY"))
@@ -227,6 +228,9 @@ class Sdma:
     def _ordered(self, packet: BitStruct) -> None:
         """Execute a packet behind all copies."""
         if isinstance(packet, Fence):
+            mtype = getattr(packet, "MTYPE", _UNCACHED)
+            if mtype != _UNCACHED:
+                self._bus.doubt(f"FENCE with MTYPE {mtype}: {_UNCACHED} is uncached, others may come late")
             self._bus.store(wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.DATA, _DATA_BYTES, "FENCE")
         elif isinstance(packet, Timestamp):
             va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
@@ -246,6 +250,7 @@ class Sdma:
             self._bus.interrupt(packet.INT_CONTEXT, TRAP_CONTEXT_BITS)
         elif isinstance(packet, GcrReq):
             control = GcrCntl.from_int(packet.GCR_CONTROL_HI << 16 | packet.GCR_CONTROL_LO)
+            check_gcr(control, "GCR_REQ")
             self._bus.maintain(of_gcr(control, int(self._bus.gpu.profile.target.generation)))
             if control.GLI_INV:
                 self._kernels.invalidate(self._bus.space.number)

@@ -47,6 +47,11 @@ class QueueRun(Protocol):
         ...
 
     @property
+    def away(self) -> bool:
+        """Whether a kernel of it runs on a thread of its own now."""
+        ...
+
+    @property
     def at(self) -> str:
         """Which packet is being executed, for reports; empty where none is."""
         ...
