@@ -8,16 +8,22 @@ import pytest
 
 from drivers.amd.decode import pm4_packets, sdma_packets
 from drivers.amd.encode_aql import call_of, inline_words, units
-from drivers.amd.layouts import aql, pm4
+from drivers.amd.layouts import aql, events, kfd, pm4
 from hcq.driver import QueueKind
 from tests.drivers.amd.golden import GOLDEN
 from tests.drivers.amd.opened import opened as opened_driver
 from tests.drivers.amd.rig import opened, read
 from tools.amd.script import Script
 from tools.amd.scripted import ScriptedKernel
+from tools.mutants.__main__ import sample
 from tools.mutants.amd import structures
+from tools.mutants.amd.equivalent import fact
+from tools.mutants.amd.kernels import TARGETS, ladder
 from tools.mutants.amd.packets import Aql, Pm4, Sdma, change
-from tools.mutants.sites import DELETE, OPERATIONS
+from tools.mutants.devices import Target
+from tools.mutants.sites import DELETE, OPERATIONS, Mutant
+from tools.mutants.verdicts import CAUGHT
+from tools.mutants.walk import judge_all, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,3 +162,52 @@ def test_gpus_that_memory_is_mapped_to_are_fields() -> None:
     assert maps
     gpu = kernel.script.gpu_id(0).to_bytes(4, "little")
     assert all(blocks == [gpu] for blocks in maps)
+
+
+def mutant(label: str, operation: str) -> Mutant:
+    return Mutant("word", 0, 0, 0, ((0, 1),), operation, label)
+
+
+@pytest.mark.parametrize(
+    ("label", "operation", "known"),
+    [
+        ("word 3 WAIT_REG_MEM.POLL_INTERVAL", "ones", True),
+        ("word 3 WAIT_REG_MEM.REFERENCE", "ones", False),
+        ("word 9 ACQUIRE_MEM GcrCntl.GL2_INV", "ones", True),
+        ("word 9 ACQUIRE_MEM GcrCntl.GLK_INV", "zero", False),
+        ("word 9 ACQUIRE_MEM GcrCntl.GLM_INV", "zero", True),
+        ("word 9 ACQUIRE_MEM", DELETE, False),
+    ],
+)
+def test_only_mutants_of_a_class_with_a_fact_leave_the_denominator(
+    label: str, operation: str, *, known: bool
+) -> None:
+    assert bool(fact(mutant(label, operation))) == known
+
+
+def test_waits_whose_number_depends_on_time_are_not_mutated() -> None:
+    waited = bytearray(events.kfd_ioctl_wait_events_args.SIZE)
+    number = int(kfd.Request(NR=kfd.Call.WAIT_EVENTS, BYTES=len(waited), DIRECTION=3))
+    assert structures.call(number, waited).timed
+
+
+@pytest.mark.slow
+def test_sample_of_mutants_of_every_kind_is_noticed() -> None:
+    target = Target(device="amd-emu")
+    mutants = sample(listed(target), 24, 7, None)
+    verdicts = judge_all(target, mutants, jobs=1, seeds=(1,))
+    left = [
+        (str(one), verdict)
+        for one, verdict in zip(mutants, verdicts, strict=True)
+        if verdict.outcome not in CAUGHT
+    ]
+    assert left == []
+
+
+@pytest.mark.slow
+def test_every_wait_and_barrier_of_the_ladders_kernel_is_missed() -> None:
+    for processor in TARGETS:
+        case = ladder(processor)
+        for label, rest in case.without_one():
+            if not label.endswith(("buffer_gl0_inv", "SCOPE_SE")):  # nothing is loaded behind it
+                assert rest.run(1)[0], label

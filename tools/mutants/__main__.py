@@ -25,7 +25,7 @@ from tools.mutants.verdicts import CAUGHT, Outcome
 from tools.mutants.walk import judge_all, listed, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tools.mutants.sites import Kind, Mutant
     from tools.mutants.verdicts import Verdict
@@ -39,6 +39,13 @@ class Row:
     kind: Kind
     outcome: Outcome
     detail: str
+    fact: str | None = None
+    """By which it changes nothing; empty without one, None where the vendor knows of none."""
+
+    @property
+    def survived(self) -> bool:
+        """Whether it counts as not noticed: the same bytes alone prove nothing where facts are known."""
+        return self.outcome not in CAUGHT or (self.outcome is Outcome.EQUIVALENT and self.fact == "")
 
 
 def sample(mutants: Sequence[Mutant], count: int, seed: int, kind: Kind | None) -> list[Mutant]:
@@ -52,17 +59,21 @@ def sample(mutants: Sequence[Mutant], count: int, seed: int, kind: Kind | None) 
     return out
 
 
-def rows_of(mutants: Sequence[Mutant], verdicts: Sequence[Verdict]) -> list[Row]:
-    """Return the mutants with their verdicts."""
+def rows_of(
+    mutants: Sequence[Mutant],
+    verdicts: Sequence[Verdict],
+    fact: Callable[[Mutant], str | None] = lambda _: None,
+) -> list[Row]:
+    """Return the mutants with their verdicts; `fact` says why one changes nothing."""
     return [
-        Row(str(mutant), mutant.kind, verdict.outcome, verdict.detail)
+        Row(str(mutant), mutant.kind, verdict.outcome, verdict.detail, fact(mutant))
         for mutant, verdict in zip(mutants, verdicts, strict=True)
     ]
 
 
 def score(rows: Sequence[Row]) -> float:
     """Return the share of caught mutants: refused, reported, timed out or equivalent."""
-    return sum(row.outcome in CAUGHT for row in rows) / len(rows) if rows else 1.0
+    return sum(not row.survived for row in rows) / len(rows) if rows else 1.0
 
 
 def text(rows: Sequence[Row], total: int) -> str:
@@ -75,13 +86,15 @@ def text(rows: Sequence[Row], total: int) -> str:
             shown = ", ".join(f"{outcome} {counts[outcome]}" for outcome in Outcome if counts[outcome])
             lines.append(f"{kind}: {score(part):.3f} of {len(part)} ({shown})")
     lines.append(f"score {score(rows):.3f}: {len(rows)} of {total} mutants")
-    changing = [row for row in rows if row.outcome is not Outcome.EQUIVALENT]
+    changing = [row for row in rows if row.outcome is not Outcome.EQUIVALENT or row.survived]
     lines.append(f"without the equivalent ones {score(changing):.3f} of {len(changing)}")
     lines += [
         f"{row.outcome}: {row.mutant}" + (f" ({row.detail})" if row.detail else "")
         for row in rows
-        if row.outcome not in CAUGHT
+        if row.survived
     ]
+    facts = Counter(row.fact for row in rows if row.outcome is Outcome.EQUIVALENT and row.fact)
+    lines += [f"equivalent, {count}: {fact}" for fact, count in facts.most_common()]
     return "\n".join(lines)
 
 
@@ -116,7 +129,8 @@ def main(arguments: Sequence[str]) -> int:
     mutants = listed(target)
     count = given.sample or len(KINDS) * len(mutants)
     chosen = sample(mutants, count, given.seed, given.kind)
-    rows = rows_of(chosen, judge_all(target, chosen, jobs=given.jobs, progress=_show))
+    verdicts = judge_all(target, chosen, jobs=given.jobs, progress=_show)
+    rows = rows_of(chosen, verdicts, emulated.equivalence)
     total = sum(given.kind in {None, mutant.kind} for mutant in mutants)
     sys.stdout.write(text(rows, total) + "\n")
     if given.json is not None:

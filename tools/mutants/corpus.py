@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from hcq.errors import HcqError
+from tools.mutants.amd import kernels as amd
 from tools.mutants.nv import kernels as nv
 from tools.mutants.verdicts import CAUGHT, SEEDS, Outcome, Verdict, overall
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
     from tools.mutants.emulated import Kernel
 
-CORPORA: Final[Mapping[str, Callable[[], Iterator[Kernel]]]] = MappingProxyType({"nv-emu": nv.corpus})
+CORPORA: Final[Mapping[str, Callable[[], Iterator[Kernel]]]] = MappingProxyType(
+    {"nv-emu": nv.corpus, "amd-emu": amd.corpus}
+)
 """Name of the device -> its kernels."""
 
 

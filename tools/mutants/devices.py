@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from tools.mutants.amd.emulated import AmdEmulated
 from tools.mutants.nv.emulated import NvEmulated
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from tools.mutants.emulated import Emulated
 
-DEVICES: Final[Mapping[str, Emulated]] = MappingProxyType({"nv-emu": NvEmulated()})
+DEVICES: Final[Mapping[str, Emulated]] = MappingProxyType({"nv-emu": NvEmulated(), "amd-emu": AmdEmulated()})
 """Name of the device -> its vendor's part."""
 
 

@@ -44,6 +44,8 @@ class Call:
     layout: type[Struct] | None
     """The layout of the argument; None for unknown members, which are not changed."""
     blocks: Sequence[Block] = ()
+    timed: bool = False
+    """Whether it is repeated as time goes, as waits are: it is neither counted nor changed."""
     encoded: bool = True
     """Whether the request is encoded by Linux's _IOC; else it is a plain number."""
 
@@ -140,6 +142,15 @@ class Emulated(Protocol):
     @property
     def drivers(self) -> Sequence[str]:
         """The versions of the kernel's driver; the first is the default."""
+        ...
+
+    @property
+    def private(self) -> bool:
+        """Whether the scenario also computes in memory that the host does not map."""
+        ...
+
+    def equivalence(self, mutant: Mutant) -> str | None:
+        """Return the fact by which a mutant changes nothing, empty without one; None: not known of any."""
         ...
 
     def kernels(self, profile: str) -> Mapping[str, KernelImage]:

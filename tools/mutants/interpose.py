@@ -43,6 +43,8 @@ class Interposer:
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         """Forward an ioctl, with the chosen mutant."""
+        if isinstance(argument, bytearray) and self._machine.call(request, argument).timed:
+            return self._inner.ioctl(fd, request, argument)
         index, mutant = self._next("ioctl")
         if not isinstance(argument, bytearray):
             return self._inner.ioctl(fd, request, argument)

@@ -66,7 +66,12 @@ class Judge:
         machine.close()
 
     def _play(self, machine: Machine, interposer: Interposer) -> list[bytes]:
-        scenario = Scenario(machine.driver(interposer), self._kernels, limit_s=lambda: self._limit_s)
+        scenario = Scenario(
+            machine.driver(interposer),
+            self._kernels,
+            limit_s=lambda: self._limit_s,
+            private=self._emulated.private,
+        )
         try:
             seen = scenario.play()
         except DeviceFault:

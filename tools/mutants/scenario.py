@@ -34,10 +34,19 @@ class Scenario:
     """One run of the program. No wait lasts longer than `limit_s()` seconds."""
 
     def __init__(
-        self, driver: Driver, kernels: Mapping[str, KernelImage], *, limit_s: Callable[[], float]
+        self,
+        driver: Driver,
+        kernels: Mapping[str, KernelImage],
+        *,
+        limit_s: Callable[[], float],
+        private: bool = False,
     ) -> None:
+        """With `private` it also computes in memory that the host does not map."""
+        self._private = private
         self.device = Device(driver.open(0, None))
         self._limit_s = limit_s
+        self._shared_arguments = len(kernels["shared"].args)
+        """A vendor's kernel also takes the top of its shared memory, or is built for it."""
         self._programs = {name: self.device.load(one) for name, one in kernels.items()}
         self._seen: list[Buffer] = []
 
@@ -54,6 +63,9 @@ class Scenario:
         self._copy()
         self._cross()
         self._graph()
+        if self._private:
+            for _ in range(2):
+                self._unmapped()
         return [repr(self.device.info).encode(), *(bytes(buffer.host()) for buffer in self._seen)]
 
     def _launch(self) -> None:
@@ -61,7 +73,8 @@ class Scenario:
         grid, shared = self._programs["grid"], self._programs["shared"]
         commands = queue.record()
         commands.exec(grid, grid.args(out, 5), groups=(2, 1, 1), threads=(32, 1, 1))
-        commands.exec(shared, shared.args(mirror, 2048), groups=(1, 1, 1), threads=(256, 1, 1))
+        arguments = (mirror, 2048)[: self._shared_arguments]
+        commands.exec(shared, shared.args(*arguments), groups=(1, 1, 1), threads=(256, 1, 1))
         queue.submit(commands).wait(timeout_s=self._limit_s())
 
     def _copy(self) -> None:
@@ -106,6 +119,21 @@ class Scenario:
         for _ in range(2):
             executable.submit({opened: chain[0]}).wait(timeout_s=self._limit_s())
         executable.close()
+
+    def _unmapped(self) -> None:
+        """Copy in, count twice, copy out, each behind the other."""
+        device, count = self.device, self._programs["count"]
+        source, target = self._buffer(30), self._buffer(31)
+        first, middle, last = (device.alloc(BYTES) for _ in range(3))
+        compute, copies = device.compute, device.copies[0]
+        begun = copies.submit(copies.record().copy(first, source, USED).fill(last, 5, USED))
+        commands = compute.record()
+        commands.exec(count, count.args(middle, first), groups=(1, 1, 1), threads=(1, 1, 1)).barrier()
+        commands.exec(count, count.args(last, middle), groups=(1, 1, 1), threads=(1, 1, 1))
+        counted = compute.submit(commands, after=[begun])
+        copies.submit(copies.record().copy(target, last, USED), after=[counted]).wait(
+            timeout_s=self._limit_s()
+        )
 
     def close(self) -> None:
         """Close the device."""

@@ -57,7 +57,10 @@ class Pm4:
                 continue
             at = packet.at
             where = f"word {at} {packet.name}"
-            yield _deleted(packet, index, entry, where)
+            what = where
+            if isinstance(packet.value, pm4.SetShReg):
+                what += f" {registers.register_names(self.generation)[packet.value.REG_OFFSET]}"
+            yield _deleted(packet, index, entry, what)
             yield from sites.fields(pm4.Header, "word", index, entry, at, words[at], f"{where} header")
             yield from _fields(type(packet.value), words, at, (index, entry), where, first=_WORD)
             for offset, layout in self._nested(packet):

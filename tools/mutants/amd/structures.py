@@ -70,7 +70,8 @@ def call(request: int, argument: bytearray) -> Call:
     layout = LAYOUTS.get(number)
     if number is kfd.Call.CREATE_QUEUE and len(argument) == kfd.kfd_ioctl_create_queue_args_1_11.SIZE:
         layout = kfd.kfd_ioctl_create_queue_args_1_11
-    return Call(number.name, layout, tuple(_blocks(number, argument)))
+    timed = number is kfd.Call.WAIT_EVENTS
+    return Call(number.name, layout, tuple(_blocks(number, argument)), timed=timed)
 
 
 def _blocks(number: kfd.Call, argument: bytearray) -> Iterator[Block]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hcq.program import KernelImage
     from tools.mutants.emulated import Call
     from tools.mutants.nv.doorbells import ChannelSubmission
+    from tools.mutants.sites import Mutant
 
 _ARCH: Final = {"sm_90": "sm_90a", "sm_120": "sm_120a"}
 """Profile -> the architecture of its kernels, if it differs."""
@@ -36,6 +37,7 @@ class NvEmulated:
 
     profiles: Final = ("sm_90", "sm_80", "sm_120")
     drivers: Final = ("580", "570", "590", "595")
+    private: Final = False
 
     @staticmethod
     def kernels(profile: str) -> Mapping[str, KernelImage]:
@@ -51,6 +53,12 @@ class NvEmulated:
     def open(profile: str, driver: str, seed: int) -> NvMachine:
         """Return a new machine with all sanitizers."""
         return NvMachine(open_machine(profile, driver=driver, seed=seed, checks=Sanitizers.all()))
+
+    @staticmethod
+    def equivalence(mutant: Mutant) -> str | None:
+        """Return None: what changes no bytes is not divided further (docs/reliability.md)."""
+        del mutant
+        return None
 
 
 class NvMachine:

@@ -114,9 +114,9 @@ class Run:
         return bool(ready) and all(one.slice is not None for one in ready) and not self._engine.can_advance()
 
     @property
-    def away(self) -> bool:
+    def in_background(self) -> bool:
         """Whether a kernel of it runs on a thread of its own now."""
-        return any(one.away for one in self._flights.all)
+        return any(one.in_background for one in self._flights.all)
 
     @property
     def waiting(self) -> Wait | None:

@@ -47,7 +47,7 @@ class QueueRun(Protocol):
         ...
 
     @property
-    def away(self) -> bool:
+    def in_background(self) -> bool:
         """Whether a kernel of it runs on a thread of its own now."""
         ...
 

@@ -1,0 +1,204 @@
+"""Mutants of a doorbell of an AMD queue: packets, descriptors, arguments, the stores.
+
+A submission is what the ring took since the queue's last doorbell, and every indirect buffer that it names:
+entry 0 is the ring, the buffers follow in their order. Not here: the packets' fields (`packets`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.decode import aql_packet, pm4_packets, sdma_packets
+from drivers.amd.layouts import aql, pm4, sdma
+from drivers.amd.layouts.code import Descriptor
+from drivers.amd.layouts.kfd import DOORBELL_BYTES, QueueType
+from drivers.amd.layouts.registers import PROGRAM_SHIFT, ShRegister
+from tools.mutants import sites
+from tools.mutants.amd.packets import Aql, Pm4, Sdma, change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.amd.emu.kfd.gpu import GpuSpace
+    from drivers.amd.emu.kfd.queues import QueueObject
+    from drivers.amd.emu.machine.machine import Machine
+    from tools.mutants.amd.packets import Stream
+    from tools.mutants.emulated import Store
+    from tools.mutants.sites import Mutant, Runs
+
+_WHAT: Final = "mutant"
+_LONG: Final[Runs] = ((0, 64),)
+_WORD: Final[Runs] = ((0, 32),)
+_VALUE, _OFFSET, _WPTR = range(3)
+_ARGUMENTS, _DESCRIPTOR = 0, 1
+_ARGUMENT_WORDS: Final = 4
+"""Of every kernel of the scenario: its longest arguments."""
+_DEPTH: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Words of a submission in one place."""
+
+    stream: Stream
+    words: list[int]
+    places: list[int]
+    """Address of each word."""
+
+
+class Doorbells:
+    """The doorbells of one machine, one after another."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._taken: dict[int, int] = {}
+        """Number of the queue -> bytes that its doorbells covered."""
+        self._descriptors: set[int] = set()
+
+    def submission(self, offset: int, value: int) -> QueueSubmission | None:
+        """Return what a store of 64 bits submits; None when it is no queue's doorbell."""
+        gpu = self._machine.gpus[0]
+        queue = self._machine.queue_of(gpu, offset // DOORBELL_BYTES)
+        if queue is None:
+            return None
+        assert gpu.space is not None
+        end = {QueueType.COMPUTE: 4 * value, QueueType.COMPUTE_AQL: 64 * (value + 1)}.get(queue.kind, value)
+        first = self._taken.get(queue.number, 0)
+        self._taken[queue.number] = end
+        places = [queue.ring_va + at % queue.ring_bytes for at in range(first, end, 4)]
+        return QueueSubmission(offset, value, queue, gpu.space, places, self._descriptors)
+
+
+class QueueSubmission:
+    """A doorbell that is to be rung: a `tools.mutants.emulated.Submission`."""
+
+    def __init__(  # noqa: PLR0917 - what a doorbell consists of
+        self,
+        offset: int,
+        value: int,
+        queue: QueueObject,
+        space: GpuSpace,
+        places: list[int],
+        descriptors: set[int],
+    ) -> None:
+        self._offset, self._value, self._queue, self._space = offset, value, queue, space
+        self._descriptors = descriptors
+        self._parts = list(self._find(places))
+
+    @property
+    def store(self) -> Store:
+        """The store as the driver makes it."""
+        return self._offset, self._value
+
+    def mutants(self, index: int) -> Iterator[Mutant]:
+        """Yield the mutants of the doorbell and of all that it submits."""
+        yield sites.Mutant("doorbell", index, 0, 0, (), sites.DELETE, f"doorbell of {self._queue.name}")
+        for at, raw, runs, label in (
+            (_VALUE, self._value, _LONG, "value"),
+            (_OFFSET, self._offset, _WORD, "offset"),
+            (_WPTR, self._load(self._queue.wptr_va, 8), _LONG, "write pointer"),
+        ):
+            yield from sites.variants("store", index, 0, at, runs, raw, f"doorbell {label}")
+        for entry, part in enumerate(self._parts):
+            yield from part.stream.mutants(part.words, index, entry)
+            for number, (arguments, descriptor) in enumerate(self._launches(part)):
+                for word in range(_ARGUMENT_WORDS):
+                    raw = self._load(arguments + 4 * word, 4)
+                    label = f"argument word {word} of launch {number}"
+                    yield from sites.variants(
+                        "memory", index, entry, number, ((32 * word, 32),), raw << 32 * word, label,
+                        part=_ARGUMENTS,
+                    )  # fmt: skip
+                if descriptor and descriptor not in self._descriptors:
+                    self._descriptors.add(descriptor)
+                    data = self._space.read(descriptor, Descriptor.SIZE, _WHAT)
+                    for label, at, size in sites.members(Descriptor, data):
+                        raw = int.from_bytes(data[at : at + size], "little")
+                        yield from sites.variants(
+                            "descriptor", index, entry, number, ((8 * at, 8 * size),), raw << 8 * at, label,
+                            part=_DESCRIPTOR,
+                        )  # fmt: skip
+
+    def make(self, mutant: Mutant) -> Store:
+        """Make a mutant; return what is to be stored to the doorbell page."""
+        if mutant.space == "doorbell":
+            return None
+        offset, value = self._offset, self._value
+        if mutant.space == "store":
+            if mutant.at == _VALUE:
+                value = sites.changed(value, mutant.runs, mutant.operation)
+            elif mutant.at == _OFFSET:
+                offset = sites.changed(offset, mutant.runs, mutant.operation)
+            else:
+                self._change(self._queue.wptr_va, mutant, 64)
+            return offset, value
+        part = self._parts[mutant.entry]
+        if mutant.space in {"memory", "descriptor"}:
+            place = list(self._launches(part))[mutant.at][mutant.part]
+            self._change(place, mutant, Descriptor.SIZE * 8 if mutant.part == _DESCRIPTOR else 128)
+        else:
+            new = change(part.stream, part.words, mutant)
+            for va, word, old in zip(part.places, new, part.words, strict=True):
+                if word != old:
+                    self._space.write(va, word.to_bytes(4, "little"), _WHAT)
+        return offset, value
+
+    def _change(self, va: int, mutant: Mutant, bits: int) -> None:
+        raw = sites.changed(self._load(va, bits // 8), mutant.runs, mutant.operation)
+        self._space.write(va, raw.to_bytes(bits // 8, "little"), _WHAT)
+
+    def _load(self, va: int, size: int) -> int:
+        return int.from_bytes(self._space.read(va, size, _WHAT), "little")
+
+    # ---- finding
+
+    def _find(self, places: list[int]) -> Iterator[_Part]:
+        """Yield the ring's words and those of the indirect buffers that they name."""
+        words = [self._load(va, 4) for va in places]
+        target = self._queue.gpu.profile.target
+        generation = int(target.generation)
+        if self._queue.kind is QueueType.COMPUTE:
+            yield from self._pm4(words, places, generation)
+        elif self._queue.kind is QueueType.COMPUTE_AQL:
+            yield _Part(Aql(), words, places)
+            for at in range(0, len(words), aql.PACKET_WORDS):
+                packet = aql_packet(words, at)
+                if isinstance(packet, aql.Pm4Ib):
+                    ib = pm4.IndirectBuffer.from_words(words[at + 1 : at + 1 + pm4.IndirectBuffer.WORDS])
+                    yield from self._pm4(*self._buffer(ib.ADDRESS_LO, ib.ADDRESS_HI, ib.IB_SIZE), generation)
+        else:
+            yield _Part(Sdma(target.sdma), words, places)
+            for one in sdma_packets(words, target.sdma):
+                if isinstance(one.value, sdma.Indirect):
+                    ibs = self._buffer(one.value.BASE_LO, one.value.BASE_HI, one.value.IB_SIZE)
+                    yield _Part(Sdma(target.sdma), *ibs)
+
+    def _pm4(self, words: list[int], places: list[int], generation: int, depth: int = 0) -> Iterator[_Part]:
+        yield _Part(Pm4(generation), words, places)
+        for one in pm4_packets(words, generation):
+            if isinstance(one.value, pm4.IndirectBuffer) and depth < _DEPTH:
+                ib = self._buffer(one.value.ADDRESS_LO, one.value.ADDRESS_HI, one.value.IB_SIZE)
+                yield from self._pm4(*ib, generation, depth + 1)
+
+    def _buffer(self, low: int, high: int, count: int) -> tuple[list[int], list[int]]:
+        places = [(high << 32 | low) + 4 * at for at in range(count)]
+        return [self._load(va, 4) for va in places], places
+
+    def _launches(self, part: _Part) -> Iterator[tuple[int, int]]:
+        """Yield where the arguments and the descriptor of each launch lie; 0 for one that is not fetched."""
+        if isinstance(part.stream, Aql):
+            for at in range(0, len(part.words), aql.PACKET_WORDS):
+                packet = aql_packet(part.words, at)
+                if isinstance(packet, aql.KernelDispatch):
+                    yield packet.KERNARG_ADDRESS, packet.KERNEL_OBJECT
+        elif isinstance(part.stream, Pm4):
+            registers: dict[int, int] = {}
+            for one in pm4_packets(part.words, part.stream.generation):
+                if isinstance(one.value, pm4.SetShReg):
+                    registers |= dict(enumerate(one.data, one.value.REG_OFFSET))
+                elif isinstance(one.value, pm4.DispatchDirect):
+                    low = registers.get(ShRegister.COMPUTE_USER_DATA_0, 0)
+                    high = registers.get(ShRegister.COMPUTE_USER_DATA_0 + 1, 0)
+                    assert registers.get(ShRegister.COMPUTE_PGM_LO, 0) << PROGRAM_SHIFT
+                    yield high << 32 | low, 0

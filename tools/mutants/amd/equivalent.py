@@ -1,0 +1,89 @@
+"""Classes of mutants of AMD's packets and calls that change nothing, each with the fact that makes it so.
+
+The same bytes under every seed are no proof: a mutant that no class names survives. Sections are those of the
+project's fact sheet of AMD (facts/amd.md).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tools.mutants.sites import Mutant
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """Mutants that change nothing."""
+
+    label: re.Pattern[str]
+    fact: str
+    operations: frozenset[str]
+
+
+_ALL: Final = frozenset({"zero", "ones", "plus", "minus", "delete"})
+_MORE: Final = frozenset({"ones", "plus"})
+CLASSES: Final = (
+    Class(re.compile(r"\.(POLL_)?INTERVAL$"), "4.2, 6: how often a word is polled: speed", _ALL),
+    Class(
+        re.compile(r"\.OPTIMIZE_ACE_OFFLOAD_MODE$|\.OFFLOAD_POLLING$"), "4.2: how a wait polls: speed", _ALL
+    ),
+    Class(re.compile(r"WAIT_REG_MEM\.OPERATION$"), "4.2: 3 is a wait that may be preempted", _MORE),
+    Class(re.compile(r"\.(CACHE_POLICY|TEMPORAL)$"), "4.2: which lines the L2 keeps: speed", _ALL),
+    Class(re.compile(r"header\.SHADER_TYPE$"), "4.1: ignored since gfx9", _ALL),
+    Class(
+        re.compile(r"(GcrCntl|RELEASE_MEM|ACQUIRE_MEM)\.(GLM_|CB$|DB$|TC_INV_METADATA$|TC_MD_ACTION$)"),
+        "4.2: metadata of images and of the graphics back end; kernels here have none",
+        _ALL,
+    ),
+    Class(
+        re.compile(
+            r"(GcrCntl|RELEASE_MEM|ACQUIRE_MEM)\.(GL[IKV12]+_(INV|WB)|TCL?1?(_VOL|_WB|_NC|_WC)?(_ACTION)?"
+            r"|SH_[IK]CACHE|KCACHE_(VOL|WB))$"
+        ),
+        "4.2: caches are invalidated or written back that need not be: speed",
+        _MORE,
+    ),
+    Class(
+        re.compile(r"GcrCntl\.SEQ$|RELEASE_MEM\.SEQ$"), "4.2: the order of operations that all complete", _ALL
+    ),
+    Class(
+        re.compile(r"GcrCntl\.GLK_WB$|\.KCACHE_WB$"), "docs/facts/amd-caches.md: no kernel stores to it", _ALL
+    ),
+    Class(
+        re.compile(
+            r"(RELEASE_MEM|ACQUIRE_MEM|GcrCntl)\.(GLV_INV|GL1_INV|GL2_(INV|WB)|TCL1|TC|TC_WB)(_ACTION)?$"
+        ),
+        "docs/facts/amd-caches.md, errors 2 and 4: no load or copy behind it relied on it",
+        frozenset({"zero", "minus"}),
+    ),
+    Class(re.compile(r"COMPUTE_START_[XYZ]"), "4.2: FORCE_START_AT_000 starts at 0", _ALL - {"delete"}),
+    Class(re.compile(r"COMPUTE_RESOURCE_LIMITS"), "4.3: limits of waves in flight: speed", _ALL),
+    Class(
+        re.compile(r"COMPUTE_(TMPRING_SIZE|DISPATCH_SCRATCH_BASE_(LO|HI))"),
+        "8.4: read where SCRATCH_EN is set; the scenario's kernels have no scratch",
+        _ALL,
+    ),
+    Class(
+        re.compile(r"COMPUTE_PGM_RSRC2\.TRAP_PRESENT$"), "4.4: AMD's tests set it, tinygrad does not", _ALL
+    ),
+    Class(re.compile(r"COMPUTE_PGM_RSRC1\.PRIV$"), "D9: sources differ where it is set", _ALL),
+    Class(
+        re.compile(
+            r"Initiator\.(ORDER_MODE|FORCE_START_AT_000|(SCALAR|VECTOR)_L1_INV_VOL|DISABLE_DISP_PREMPT_EN)$"
+        ),
+        "4.2: order of workgroups, a start of 0, more invalidation, preemption: none changes results",
+        _ALL,
+    ),
+)
+"""In the order in which they are tried."""
+
+
+def fact(mutant: Mutant) -> str:
+    """Return the fact by which a mutant changes nothing; empty where no class names it."""
+    for one in CLASSES:
+        if mutant.operation in one.operations and one.label.search(mutant.label):
+            return one.fact
+    return ""
