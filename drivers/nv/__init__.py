@@ -1,11 +1,11 @@
-"""NVIDIA GPUs, from Ampere to Blackwell, over the kernel driver's own ioctls.
+"""The driver for NVIDIA GPUs from Ampere to Blackwell, which uses the ioctls of NVIDIA's kernel driver.
 
-In order of dependence: `layouts` (every number) - `rm`, `uvm` (the two kernel interfaces) - `topology`
-(queries of the GPU) - `vaspace`, `memory` - `channel`, `ring`, `push`, `encode` - `cubin`, `qmd`, `program` -
-`faults` - `device`, `driver`. `quirks` holds the values that public sources leave in doubt.
+In order of dependence: `layouts` (all hardware numbers) - `rm`, `uvm` (the two kernel interfaces) -
+`topology` (queries of the GPU) - `vaspace`, `memory` - `channel`, `ring`, `push`, `encode` - `cubin`, `qmd`,
+`program` - `faults` - `device`, `driver`. `quirks` holds the values that public sources leave in doubt.
 
-Not here: the emulated GPU (`drivers.nv.emu`), kernels (`compiler.targets.nvptx`). Next: docs/nv.md; `device`,
-where the parts meet.
+Not here: the emulated GPU (`drivers.nv.emu`), code generation (`compiler.targets.nvptx`). Next: docs/nv.md;
+`device`, which assembles the parts.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def _variants() -> str:
 
 
 def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
-    """Return the profile, driver branch, and whether "native" and "checked", that a variant names.
+    """Return the profile and driver branch that a variant names, and whether it has "native" and "checked".
 
-    Raises `UsageError` that names what there is.
+    Raises `UsageError`, whose hint lists the valid names, if a part of the variant is unknown or repeated.
     """
     from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - heavy, and not part of real hardware
 
@@ -52,11 +52,11 @@ def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
 
 
 def _emulated(variant: str | None) -> Kernel:
-    """Return an emulated machine; the one place that names both driver and emulator.
+    """Return an emulated machine. This is the only place that imports both the driver and the emulator.
 
-    A variant is made of "sm_80", "sm_90" or "sm_120", a driver branch such as "570", "native" for a
-    kernel whose ioctls are not filtered, and "checked" for one that runs kernels with all sanitizers, joined
-    by "+". Default: "sm_90+580".
+    The parts of a variant, joined by "+": "sm_80", "sm_90" or "sm_120"; a driver branch such as "570";
+    "native" for an emulated kernel driver that does not filter ioctls; "checked" for running kernels with all
+    sanitizers. The default is "sm_90+580".
     """
     from drivers.emu.simt.library import Sanitizers  # noqa: PLC0415 - heavy, and not part of real hardware
     from drivers.nv.emu.machine import open_machine  # noqa: PLC0415 - the same
@@ -72,8 +72,8 @@ def _emulated(variant: str | None) -> Kernel:
 
 
 DRIVER = NvDriver()
-"""The real hardware of this machine."""
-EMULATED = NvDriver("nv-emu", _emulated, hint=lambda: f"a number alone is the GPU's; {_variants()}")
-"""A GPU emulated below the ioctl: "nv-emu", "nv-emu:sm_80+570"."""
+"""The driver of the GPUs of this machine."""
+EMULATED = NvDriver("nv-emu", _emulated, hint=lambda: f"a bare number is the index of a GPU; {_variants()}")
+"""The driver of GPUs that are emulated below the ioctl: "nv-emu", "nv-emu:sm_80+570"."""
 
 __all__ = ["DRIVER", "EMULATED", "NvDriver", "check_variant"]

@@ -1,8 +1,8 @@
-"""One hardware channel in a channel group of its own: ring memory, notifier, engine objects, doorbell token.
+"""One hardware channel in its own channel group: ring memory, notifier, engine objects, doorbell token.
 
-A channel is built in the order of nv.md 2.2, steps 17 to 24, and torn down in reverse. A fault kills a
-channel: `close` and a new one is the repair; memory and address space outlive it. Not here: what is put
-into the ring (`ring`).
+A channel is created in the order of nv.md 2.2, steps 17 to 24, and destroyed in reverse order. After a fault
+a channel cannot be used; it is closed and replaced. Memory and address space outlive it. Not here: the
+contents of the ring (`ring`).
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ if TYPE_CHECKING:
 RING_BYTES: Final = 1 << 21
 """Ring entries and the user area share one block of video memory."""
 ENTRIES: Final = 4096
-_BELL: Final = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
+_DOORBELL: Final = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
 _SYSTEM_RING_BYTES: Final = 1 << 16
-"""Size of the block where ring and user area lie in system memory."""
+"""Size of the block of ring entries and user area if they are in system memory."""
 
 
 _SUBCONTEXTS: Final = {"async": CtxshareFlags.SUBCONTEXT_ASYNC, "sync": CtxshareFlags.SUBCONTEXT_SYNC}
 
 
 class ChannelKind(enum.Enum):
-    """Which engines a channel feeds."""
+    """The engines that a channel serves."""
 
     COMPUTE = "compute"
     COPY = "copy"
@@ -67,7 +67,7 @@ class ChannelKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all channels of a device share."""
+    """The objects that all channels of a device share."""
 
     rm: Rm
     space: Space
@@ -80,7 +80,11 @@ class Context:
 
 
 class Channel:
-    """A scheduled channel. Owns its objects; `close` gives them back."""
+    """A scheduled channel. It owns its objects and memory, which `close` frees.
+
+    Raises `DriverError` or `OutOfMemoryError` if the kernel driver refuses a step; then nothing is left
+    allocated.
+    """
 
     def __init__(
         self, context: Context, kind: ChannelKind, engine: int, *, label: str, entries: int = ENTRIES
@@ -90,18 +94,18 @@ class Channel:
         self.label = label
         self._context = context
         self.entry_count = entries
-        """How many entries the ring has."""
+        """The number of entries of the ring."""
         self._undo = contextlib.ExitStack()
         self._fence = context.rm.kernel.fence
         self.diagnostics = context.rm.kernel.diagnostics
-        """What the kernel's side reports of work that does not finish; see `drivers.kernel.Kernel`."""
+        """Returns the kernel's reports on work that does not finish; see `drivers.kernel.Kernel`."""
         self._write = context.doorbell.write32
         self.entry_level = GpfifoEntry.pack(
             ADDRESS=0, LENGTH=0, LEVEL=int(context.choices.gp_level == "subroutine")
         )[0]
-        """What the LEVEL of a ring entry adds to it."""
+        """The LEVEL field of this channel's ring entries, as a summand of the entry."""
         self.copy_refusal = ""
-        """Why a compute channel has no copy engine beside it; empty when it has."""
+        """The reason why a compute channel has no copy engine object; empty if it has one."""
         with contextlib.ExitStack() as stack:
             self._make_memory(stack)
             self._make_channel(stack)
@@ -116,22 +120,22 @@ class Channel:
         stack.callback(memories.free, self.notifier)
         self.memory, self.userd_memory, self.userd_offset = self._ring_memory(memories, stack)
         view, user, errors = self.memory.view, self.userd_memory.view, self.notifier.view
-        assert view is not None, "the ring is always mapped"
-        assert user is not None, "the user area is always mapped"
-        assert errors is not None, "the notifier is always mapped"
+        assert view is not None, "the ring is mapped"
+        assert user is not None, "the user area is mapped"
+        assert errors is not None, "the notifier is mapped"
         entries = self.entry_count * GpfifoEntry.SIZE
         view[:entries] = bytes(entries)
         userd = user[self.userd_offset : self.userd_offset + USERD_BYTES]
         userd[:] = bytes(USERD_BYTES)
         errors[:] = bytes(len(errors))
-        # "L", also 8 bytes: CPython stores to it in two thirds of the time.
+        # "L" and not "Q", which also has 8 bytes: a store takes CPython two thirds of the time.
         self.entries = view[:entries].cast("L")
         self.userd = userd.cast("I")
         self.put_index = BlackwellAControlGPFifo.offset_of("GPPut") // 4
         self.errors = errors.cast("I")
 
     def _ring_memory(self, memories: Memories, stack: contextlib.ExitStack) -> tuple[Memory, Memory, int]:
-        """Return the memory of ring entries, that of the user area, and where in it that lies."""
+        """Return the memory of ring entries, the memory of the user area, and the area's offset in it."""
         label, where = f"ring of {self.label}", self._context.choices.ring
         behind = self.entry_count * GpfifoEntry.SIZE
         if where == "video":
@@ -151,7 +155,7 @@ class Channel:
         context, rm = self._context, self._context.rm
         choices = context.choices
         shared = self.kind is ChannelKind.COMPUTE and choices.context_share
-        # A group holds the address space itself, or leaves it to the context share of its channel.
+        # The address space is given to the group, or to the context share of its channel.
         self.group = rm.alloc(
             context.handles.device,
             RmClass.KEPLER_CHANNEL_GROUP_A,
@@ -206,7 +210,7 @@ class Channel:
             # No parameters: the copy engine that shares the graphics run list (nv.md 2.2 step 21).
             stack.callback(rm.free, rm.alloc(self.handle, gpu.copy_class))
         except DriverError as error:
-            # Kernels run without it; a copy on this queue then raises with what was refused.
+            # Kernels run without it; a copy on this queue raises an error with this reason.
             self.copy_refusal = str(error)
 
     def _register(self, stack: contextlib.ExitStack) -> None:
@@ -215,8 +219,8 @@ class Channel:
             return
         base = size = 0
         if self.kind is ChannelKind.COMPUTE:
-            # UVM refuses a window that is too small for all of them, each at its own alignment, up to 2 MiB;
-            # what is left over costs nothing.
+            # UVM refuses a window that is too small for all buffers, each at an alignment of up to 2 MiB.
+            # Unused addresses cost nothing.
             size = choices.context_window << 20
             window = context.memories.window(size, label=f"context buffers of {self.label}")
             stack.callback(context.memories.free, window)
@@ -232,38 +236,38 @@ class Channel:
         layout = rm.struct(NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS)
         rm.control(self.group, Control.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, layout(bEnable=True))
 
-    def ring(self, put: int) -> None:
-        """Move the put index and write the doorbell; entries and words written before are visible first."""
+    def ring_doorbell(self, put: int) -> None:
+        """Store the put index, then the doorbell, each after a fence that makes earlier stores visible."""
         fence = self._fence
         fence()
         self.userd[self.put_index] = put
         fence()
-        self._write(_BELL, self.token)
+        self._write(_DOORBELL, self.token)
 
-    def got(self) -> int | None:
-        """Return how far the GPU has fetched the ring, where that is known; it lags.
+    def fetched(self) -> int | None:
+        """Return the get index: the ring entry that the GPU fetches next; the value may be late.
 
-        None where the class does not report it (since Blackwell), and while the field is 0: firmware that
-        runs the channels (GSP) was seen to leave it at 0 all the time.
+        None if the channel class does not report it (since Blackwell), or while the field is 0: the GSP
+        firmware was observed to leave it at 0.
         """
         if not self._context.gpu.reports_get:
             return None
         return self.userd[HopperAControlGPFifo.offset_of("GPGet") // 4] or None
 
     def error(self) -> NvNotification | None:
-        """Return what the error notifier holds, or None while it is empty."""
+        """Return the contents of the error notifier, or None while it is empty."""
         words = self.errors
         if not (words[2] or words[3]):
             return None
         return NvNotification.from_bytes(bytes(words[: NvNotification.SIZE // 4]))
 
     def stop(self) -> None:
-        """Take the channel off the run list, a running kernel too: the first step to end a hang."""
+        """Remove the channel from the run list and preempt its work: the first step to end a hang."""
         rm = self._context.rm
         layout = rm.struct(NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS)
         rm.control(self.group, Control.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, layout(bEnable=False))
         rm.control(self.group, Control.NVA06C_CTRL_CMD_PREEMPT, NVA06C_CTRL_PREEMPT_PARAMS(bWait=True))
 
     def close(self) -> None:
-        """Unregister and free everything, the last made first; idempotent."""
+        """Unregister the channel and free its objects in reverse order of creation; idempotent."""
         self._undo.close()

@@ -1,9 +1,8 @@
-"""Reading a cubin: what a launch needs of a kernel, and its bytes as they lie in device memory.
+"""The reader of cubins: the facts that a launch needs, and the image for device memory.
 
-The file is uploaded whole, with its relocations applied in place, so that code lies where the linker put
-it and a dump of memory still identifies it. Memory without bytes in the file and
-constant banks that are not aligned enough lie behind it. Not here: the launch descriptor (`qmd`), the
-upload (`program`).
+The image is the whole file with its relocations applied in place, so that code keeps its offset in the file
+and a memory dump can be identified. Sections without bytes in the file, and constant banks with too small an
+alignment, follow the file. Not here: the launch descriptor (`qmd`), the upload (`program`).
 """
 
 from __future__ import annotations
@@ -52,36 +51,37 @@ class Kernel:
 
     name: str
     sm: int
-    """SM number of the file: 90."""
+    """The file's SM number, such as 90."""
     registers: int
     barriers: int
     stack_bytes: int
-    """Local memory a thread."""
+    """Local memory of a thread in bytes."""
     shared_bytes: int
-    """Size of the kernel's shared section, which holds the reserve since sm_90."""
+    """Size of the kernel's shared section in bytes; since sm_90 it includes the system's reserve."""
     clustered: bool
-    """It must be launched in clusters of workgroups."""
+    """Whether it must be launched in clusters of workgroups."""
     parameter_base: int
-    """Where the parameters start in constant bank 0."""
+    """Offset of the parameters in constant bank 0, in bytes."""
     parameter_bytes: int
     parameters: tuple[InfoKparam, ...]
-    """Ordinal, offset behind `parameter_base`, and bytes of each, by offset; empty without a record."""
+    """Ordinal, offset from `parameter_base` and size of each, sorted by offset; empty if the file has no
+    record."""
     code: int
-    """Bytes from the start of the image to the entry."""
+    """Offset of the entry in the image, in bytes."""
     code_bytes: int
     banks: Mapping[int, tuple[int, int]]
-    """Constant bank -> (bytes from the start of the image, size)."""
+    """Number of a constant bank -> (offset in the image, size), in bytes."""
 
 
 def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
-    """Return the file, where its sections go, and what it holds of kernel `name`.
+    """Return the parsed file, the placement of its sections, and the facts of kernel `name`.
 
-    Raises `UsageError` for what is no cubin or has no such kernel.
+    Raises `UsageError` (or its subclass `ElfError`) if the data is not a valid cubin or has no such kernel.
     """
     elf = Elf(data)
     if elf.machine != Machine.CUDA:
         raise UsageError(
-            f"kernel {name}: the code is for ELF machine {elf.machine}, a cubin has {int(Machine.CUDA)}"
+            f"kernel {name}: the code is for ELF machine {elf.machine}; a cubin has {int(Machine.CUDA)}"
         )
     text = elf.section(f"{Section.TEXT}{name}")
     if text is None:
@@ -99,7 +99,7 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
     kernel = Kernel(
         name=name,
         sm=(elf.flags >> SM_SHIFT.get(elf.abi, 0)) & 0xFF,
-        # A helper that was linked in may need more registers than the kernel itself.
+        # A linked function may need more registers than the kernel itself.
         registers=max(values.get(InfoAttribute.REGCOUNT, {}).values(), default=0),
         barriers=counts[0][0] if counts else text.flags >> TEXT_BARRIERS_SHIFT & 0x1F,
         stack_bytes=values.get(InfoAttribute.MIN_STACK_SIZE, {}).get(symbol, 0),
@@ -116,22 +116,22 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
 
 
 def _parameters(elf: Elf, name: str, records: list[bytes] | None) -> InfoParamCbank:
-    """Return where the parameters lie: without a record there are none, behind the words of the driver."""
+    """Return offset and size of the parameters; without a record the kernel has none."""
     if records:
         return InfoParamCbank.from_bytes(records[0])
     bank0 = elf.section(f"{Section.CONSTANT0}{name}")
     if bank0 is None:
-        raise UsageError(f"{name} is no kernel that ptxas made: it has no {Section.CONSTANT0}{name}")
+        raise UsageError(f"{name} is not a kernel from ptxas: it has no section {Section.CONSTANT0}{name}")
     return InfoParamCbank(offset=bank0.size, size=0)
 
 
 def _records(payloads: list[bytes]) -> tuple[InfoKparam, ...]:
-    """Return the records of the parameters, by offset: a file has the last parameter first."""
+    """Return the records of the parameters, sorted by offset; in a file the last parameter comes first."""
     return tuple(sorted(map(InfoKparam.from_bytes, payloads), key=lambda record: record.offset))
 
 
 def _banks(elf: Elf, kernel: str) -> Iterator[tuple[int, ElfSection]]:
-    """Yield the constant banks behind bank 0 that `kernel` reads: the file's, and those of its own."""
+    """Yield the constant banks above 0 that `kernel` reads: those of the file and those of the kernel."""
     for section in elf.sections:
         found = _BANK.fullmatch(section.name)
         if found and section.size and found[2] in {None, kernel}:
@@ -139,7 +139,7 @@ def _banks(elf: Elf, kernel: str) -> Iterator[tuple[int, ElfSection]]:
 
 
 def _place(elf: Elf, banks: set[int]) -> Placement:
-    """Lay the file out as it is; what has no bytes, and banks that lie askew, behind it."""
+    """Keep the file's layout; place sections without bytes, and misaligned banks, after it."""
     at = -(-len(elf.data) // BANK_ALIGN) * BANK_ALIGN
     offsets: dict[int, int] = {}
     for section in elf.sections:
@@ -160,7 +160,10 @@ def _place(elf: Elf, banks: set[int]) -> Placement:
 
 
 def _infos(elf: Elf, name: str) -> dict[int, list[bytes]]:
-    """Return the payloads of an info section by attribute."""
+    """Return the payloads of an info section, by attribute.
+
+    Raises `UsageError` if the section is malformed.
+    """
     section = elf.section(name)
     out: dict[int, list[bytes]] = {}
     if section is None:
@@ -172,7 +175,7 @@ def _infos(elf: Elf, name: str) -> dict[int, list[bytes]]:
         size = record.value if record.format == InfoFormat.SVAL else 0
         payload = data[at : at + size] if size else record.value.to_bytes(2, "little")
         if len(payload) < size or record.format not in InfoFormat._value2member_map_:
-            raise UsageError(f"section {name} is broken at {at - InfoRecord.SIZE:#x}")
+            raise UsageError(f"section {name} is malformed at {at - InfoRecord.SIZE:#x}")
         out.setdefault(record.attribute, []).append(payload)
         at += size
     return out
@@ -188,7 +191,10 @@ def _symbol_values(infos: Mapping[int, list[bytes]]) -> dict[int, dict[int, int]
 
 
 def load(elf: Elf, placement: Placement, base: int) -> bytes:
-    """Return the image for device address `base`, relocated."""
+    """Return the image, relocated for device address `base`.
+
+    Raises `UnsupportedError` if the kernel refers to a symbol that the image does not define.
+    """
     image = Image(elf, placement)
     image.content[: len(elf.data)] = elf.data
 
@@ -242,4 +248,4 @@ FORMULAS: Final[Mapping[int, Formula]] = {
     Relocation.R_CUDA_ABS47_34: _call(CallAbs47),
     Relocation.R_CUDA_ABS55_16_34: _call(CallAbs55),
 }
-"""Relocation type -> how it is applied."""
+"""Relocation type -> formula."""

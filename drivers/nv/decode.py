@@ -1,9 +1,9 @@
-"""Words back to packets, and layout values to text, for dumps, golden streams and checks.
+"""The decoder: words to packets, and layout values to text, for dumps, golden streams and checks.
 
-Made from the layouts alone, never from the encoder.
+It uses the layouts only, never the encoder, so that it can check the encoder's output.
 
-Not here: judging what is decoded (`drivers.nv.emu.engines`). Next: `tools.nv.golden`, which writes streams as
-text.
+Not here: checks of the decoded packets (`drivers.nv.emu.engines`). Next: `tools.nv.golden`, which writes
+streams as text.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One method with its data."""
+    """One method with one word of data."""
 
     subchannel: int
     method: int
     name: str
     data: int
     fields: BitStruct | None
-    """The data decoded, where it has parts."""
+    """The decoded fields of the data; None if it is a plain number."""
 
     def __str__(self) -> str:
         engine = Subchannel(self.subchannel).name.lower() if self.method >= HOST_METHODS_END else "host"
@@ -42,7 +42,7 @@ class Write:
 
 
 def _tables(*, wide: bool) -> dict[int, Mapping[int, Method]]:
-    """Return subchannel -> methods of its engine; `wide` for Hopper and later."""
+    """Return subchannel -> methods of its engine, for engines since Hopper (`wide`) or before."""
     return {
         Subchannel.COMPUTE: compute.METHODS if wide else compute.METHODS_AMPERE,
         Subchannel.COPY: dma.METHODS if wide else dma.METHODS_AMPERE,
@@ -50,9 +50,10 @@ def _tables(*, wide: bool) -> dict[int, Mapping[int, Method]]:
 
 
 def methods(words: Sequence[int], *, wide: bool = True, wide_host: bool | None = None) -> Iterator[Write]:
-    """Yield the methods of a segment, one at a time; a bad header or an unknown method is a ValueError.
+    """Yield the methods of a segment. Raises ValueError at an invalid header or an unknown method.
 
-    `wide` is True for engines since Hopper, `wide_host` for channels since Hopper's; None is as `wide`.
+    `wide` is True for engines since Hopper, `wide_host` for channel classes since Hopper's; None means as
+    `wide`.
     """
     engines = _tables(wide=wide)
     hosts = host.METHODS if (wide if wide_host is None else wide_host) else host.METHODS_AMPERE
@@ -61,7 +62,7 @@ def methods(words: Sequence[int], *, wide: bool = True, wide_host: bool | None =
         head = MethodHeader.from_int(words[at])
         bad = head.check()
         if bad:
-            raise ValueError(f"word {at} ({words[at]:#x}) is no method header: {bad[0]}")
+            raise ValueError(f"word {at} ({words[at]:#x}) is not a method header: {bad[0]}")
         at += 1
         data = [head.COUNT] if head.OPCODE == SecOp.IMMEDIATE else list(words[at : at + head.COUNT])
         if head.OPCODE != SecOp.IMMEDIATE:
@@ -85,17 +86,17 @@ def _step(op: SecOp, index: int) -> int:
 
 
 def entry(word: int) -> GpfifoEntry:
-    """Return a ring entry."""
+    """Decode a ring entry."""
     return GpfifoEntry.from_int(word)
 
 
 def text(words: Sequence[int], *, wide: bool = True) -> list[str]:
-    """Return a segment as lines to read."""
+    """Return the text of a segment, one line for each method. Raises ValueError as `methods` does."""
     return [str(write) for write in methods(words, wide=wide)]
 
 
 def fields_text(value: BitStruct | Struct) -> str:
-    """Return "NAME=value" for every field that is not zero, and for those that must always be given."""
+    """Return "NAME=value" for each field that is not zero or has no default; "0" if there is none."""
     shown = []
     for name, spec in type(value).FIELDS.items():
         field: object = getattr(value, name)
@@ -118,7 +119,7 @@ def _text(value: object) -> str:
     if isinstance(value, tuple):
         places = ", ".join(f"{i}: {_text(one)}" for i, one in enumerate(value) if not _zero(one))
         return f"[{places}]"
-    return f"({fields_text(value)})"  # type: ignore[arg-type]  # what is left is a nested layout
+    return f"({fields_text(value)})"  # type: ignore[arg-type]  # the remaining case is a nested layout
 
 
 def _zero(value: object) -> bool:

@@ -1,8 +1,8 @@
-"""An open NVIDIA GPU: `hcq.driver.DriverDevice`, implemented with the parts of this folder.
+"""An open NVIDIA GPU: the implementation of `hcq.driver.DriverDevice` from the parts of this folder.
 
-Opening brings the GPU up as far as its own copy channel; compute and copy rings are made on first use.
-Every step that fails undoes the ones before it. Locks: one for memory, programs and faults, one for
-looking at error notifiers; rings are locked by their queues.
+Opening a device initialises it up to the driver's own copy channel; compute and copy rings are created on
+first use. If a step fails, the steps before it are undone. One lock guards memory, programs and faults,
+another one the reading of error notifiers; each queue locks its ring.
 
 Not here: the steps themselves (`rm`, `topology`, `channel`, `program`), choosing a GPU (`driver`).
 """
@@ -32,8 +32,8 @@ from drivers.nv.ring import PUSH_BYTES, PUSH_BYTES_PER_ENTRY, NvRing
 from drivers.nv.rm import Rm
 from drivers.nv.slm import LocalMemory
 from drivers.nv.space import open_space
-from drivers.nv.topology import Gpu, Handles, ask, open_objects
-from drivers.nv.uploader import Service
+from drivers.nv.topology import Gpu, Handles, open_objects, query_gpu
+from drivers.nv.uploader import Uploader
 from drivers.nv.vaspace import VaSpace
 from hcq.driver import Allocation, DeviceInfo, Place, QueueKind
 from hcq.errors import DriverError, FaultKind, FaultReport, UnsupportedError, UsageError
@@ -53,7 +53,7 @@ _NAPS_S: Final = (0.0, 20e-6, 50e-6, 100e-6, 200e-6)
 
 
 def device_info(driver: str, index: int, gpu: Gpu) -> DeviceInfo:
-    """Return what is known of a GPU before it is opened."""
+    """Return the public facts of a GPU, from the results of its queries."""
     return DeviceInfo(
         driver=driver,
         index=index,
@@ -75,7 +75,11 @@ def device_info(driver: str, index: int, gpu: Gpu) -> DeviceInfo:
 
 
 class NvDevice:
-    """See `hcq.driver.DriverDevice`. `recover` gives a faulted device new channels; its memory stays."""
+    """An open GPU; see `hcq.driver.DriverDevice` for the methods' contracts.
+
+    `ring_bytes` is the size of the push-buffer memory of each ring; 0 is the default. Raises
+    `UnsupportedError`, `DriverError` or `BringUpError` if the GPU cannot be opened.
+    """
 
     def __init__(
         self,
@@ -91,14 +95,15 @@ class NvDevice:
         self._push_bytes = ring_bytes or PUSH_BYTES
         self._lock = threading.RLock()
         self._notifiers = threading.Lock()
-        """Held while error notifiers are read without `_lock`, and while they are given back; taken last."""
+        """Held while error notifiers are read without `_lock`, and while they are freed; always taken
+        last."""
         self._fault: FaultReport | None = None
         self._rings: dict[tuple[QueueKind, int], NvRing] = {}
         self._programs: list[NvProgram] = []
-        self._shown: dict[int, Memory] = {}
+        self._host_memory: dict[int, Memory] = {}
         self._aliases: dict[int, Memory] = {}
         self._lent: dict[int, list[tuple[NvDevice, Memory]]] = {}
-        """Address of an allocation -> the other devices that map it, and as what."""
+        """Address of an allocation -> the other devices that map it, each with its mapping."""
         self._launched: deque[str] = deque(maxlen=8)
         self._code_epoch = 1
         self._undo = contextlib.ExitStack()
@@ -107,7 +112,7 @@ class NvDevice:
             stack.callback(self.rm.close)
             self.rm.open_gpu(card.minor)
             self.handles: Handles = open_objects(self.rm, card)
-            self.gpu: Gpu = ask(self.rm, self.handles, choices)
+            self.gpu: Gpu = query_gpu(self.rm, self.handles, choices)
             self._info = device_info(driver, index, self.gpu)
             self.name = f"{driver}:{index}"
             doorbell = Doorbell(self.rm, self.handles, self.gpu, choices)
@@ -124,15 +129,15 @@ class NvDevice:
             self._local = LocalMemory(self.gpu, self.memories)
             ring = self._new_ring(ChannelKind.COPY, 0, f"{self.name} service")
             stack.callback(ring.close)
-            self._service = Service(ring, self.memories, self.fault)
-            stack.callback(self._service.close)
+            self._uploader = Uploader(ring, self.memories, self.fault)
+            stack.callback(self._uploader.close)
             stack.callback(self._close_rings)
             stack.callback(self._end_all_lending)
             self._undo = stack.pop_all()
 
     @property
     def info(self) -> DeviceInfo:
-        """What the device is."""
+        """The public facts of the device."""
         return self._info
 
     # --- memory
@@ -147,14 +152,14 @@ class NvDevice:
                 visible = spec.host_visible or spec.coherent
                 memory = self.memories.vram(size, label=f"{size} bytes of video memory", host_visible=visible)
                 try:
-                    self._service.zero(memory.va, memory.size)
+                    self._uploader.zero(memory.va, memory.size)
                 except BaseException:
                     self.memories.free(memory)
                     raise
         return Allocation(memory.va, memory.size, memory.view, memory)
 
     def free(self, allocation: Allocation) -> None:
-        """Free what `alloc` gave."""
+        """Free an allocation. Raises `UsageError` if it is from another driver."""
         memory = allocation.handle
         if not isinstance(memory, Memory):
             raise UsageError(f"{allocation!r} was not allocated by {self.name}")
@@ -164,23 +169,26 @@ class NvDevice:
             self.memories.free(memory)
 
     def map_host(self, va: int, size: int) -> None:
-        """Show host memory, whole pages, to the device at the same address."""
+        """Map whole pages of host memory for the device, at the same address.
+
+        Raises `UsageError` if the range is not whole pages, `DriverError` if the kernel driver refuses it.
+        """
         if va % PAGE or size % PAGE:
             raise UsageError(f"host memory at {va:#x}, {size} bytes, is not whole pages of {PAGE}")
         with self._lock:
-            memory = self.memories.show(va, size, label="host memory")
+            memory = self.memories.map_host(va, size, label="host memory")
             if not self.gpu.wide_host and va >> SEM_ADDRESS_BITS:
                 try:
                     self._aliases[va] = self.memories.alias(memory)
                 except BaseException:
                     self.memories.free(memory)
                     raise
-            self._shown[va] = memory
+            self._host_memory[va] = memory
 
     def unmap_host(self, va: int, size: int) -> None:
-        """Undo `map_host`."""
+        """Undo `map_host`. Raises `UsageError` if the range was not mapped by it."""
         with self._lock:
-            memory = self._shown.pop(va, None)
+            memory = self._host_memory.pop(va, None)
             if memory is None or memory.size != size:
                 raise UsageError(f"host memory at {va:#x}, {size} bytes, is not shown to {self.name}")
             alias = self._aliases.pop(va, None)
@@ -188,23 +196,29 @@ class NvDevice:
                 self.memories.free(alias)
             self.memories.free(memory)
 
-    def reach(self, va: int) -> int:
-        """Return the address at which the host engine finds a signal slot: its own on Hopper's channels."""
+    def semaphore_va(self, va: int) -> int:
+        """Return the address of a signal slot for the host engine, which before Hopper has 40 address bits.
+
+        Raises `UsageError` if `va` has more bits and is not a signal slot.
+        """
         if self.gpu.wide_host:
             return va
-        for start, alias in tuple(self._aliases.items()):  # other threads show and hide memory
+        for start, alias in tuple(self._aliases.items()):  # a copy: other threads map and unmap memory
             if start <= va < start + alias.size:
                 return alias.va + va - start
         raise UsageError(
-            f"{va:#x} is beyond what the host engine of {self.gpu.sm} addresses, and is no signal slot"
+            f"{va:#x} is beyond the addresses of the host engine of {self.gpu.sm}, and is not a signal slot"
         )
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
-        """Map another GPU's allocation here. Raises `UnsupportedError` where no link carries it."""
+        """Map another GPU's allocation at the same address.
+
+        Raises `UnsupportedError` if no link allows it.
+        """
         memory = allocation.handle
         if not isinstance(owner, NvDevice):
             raise UnsupportedError(
-                f"{self.name} cannot see memory of {owner.info.driver}:{owner.info.index}: only NVIDIA GPUs "
+                f"{self.name} cannot map memory of {owner.info.driver}:{owner.info.index}: only NVIDIA GPUs "
                 "share memory\nhint: copy through host memory (BufferSpec(place=Place.HOST))"
             )
         if not isinstance(memory, Memory):
@@ -222,7 +236,10 @@ class NvDevice:
             owner._lent.setdefault(memory.va, []).append((self, mine))  # noqa: SLF001 - the same
 
     def _end_lending(self, va: int) -> None:
-        """Unmap an allocation from all other GPUs. `_lock` is free: theirs are taken."""
+        """Unmap an allocation from all other GPUs.
+
+        The caller does not hold `_lock`, because their locks are taken.
+        """
         with self._lock:
             lent = self._lent.pop(va, [])
         for peer, memory in lent:
@@ -238,7 +255,7 @@ class NvDevice:
     # --- queues
 
     def ring(self, kind: QueueKind, index: int) -> NvRing:
-        """Return a ring, made on first use."""
+        """Return the ring of a queue, created on first use. Raises `UsageError` if there is no such queue."""
         count = COMPUTE_QUEUES if kind is QueueKind.COMPUTE else COPY_QUEUES
         if not 0 <= index < count:
             raise UsageError(f"{self.name} has {count} {kind.value} queues, there is no number {index}")
@@ -281,7 +298,7 @@ class NvDevice:
         return push.compute_setup(self.gpu, self.choices, copies=copies)
 
     def _refresh(self, ring: NvRing) -> push.Words:
-        """Return what a ring must send before its next words: new code, new local memory."""
+        """Return the words that new code or new local memory requires before a ring's next submission."""
         if ring.code_epoch == self._code_epoch and ring.local_epoch == self._local.epoch:
             return ()
         words: push.Words = ()
@@ -294,25 +311,29 @@ class NvDevice:
         return words
 
     def encoder(self, kind: QueueKind, index: int) -> NvEncoder:
-        """Return an encoder for one queue."""
+        """Return an encoder for a queue."""
         refusal = ""
         if kind is QueueKind.COMPUTE:
             refusal = self.ring(kind, index).channel.copy_refusal
         return NvEncoder(
-            kind, self.choices, reach=self.reach, launched=self._launched, graphics_copy_refusal=refusal
+            kind,
+            self.choices,
+            semaphore_va=self.semaphore_va,
+            launched=self._launched,
+            graphics_copy_refusal=refusal,
         )
 
     # --- programs
 
     def load(self, image: KernelImage) -> NvProgram:
-        """Upload a cubin, relocated for where it lies; see `hcq.driver.DriverDevice`."""
+        """Upload a cubin, relocated for its address; see `hcq.driver.DriverDevice`."""
         elf, placement, kernel = cubin.read(image.code, image.name)
         with self._lock, contextlib.ExitStack() as stack:
             memory = self.memories.vram(placement.size, label=f"code of {image.name}")
             stack.callback(self.memories.free, memory)
             program = NvProgram(image, kernel, memory, self.gpu, self.choices)
-            self._service.upload(memory.va, cubin.load(elf, placement, memory.va))
-            self._local.need(program.local_bytes)
+            self._uploader.upload(memory.va, cubin.load(elf, placement, memory.va))
+            self._local.ensure(program.local_bytes)
             self._code_epoch += 1
             for ring in self.rings():
                 ring.stale = True
@@ -321,7 +342,7 @@ class NvDevice:
         return program
 
     def unload(self, program: DriverProgram) -> None:
-        """Free a program's image."""
+        """Free a program's image. Raises `UsageError` if it is from another driver."""
         if not isinstance(program, NvProgram):
             raise UsageError(f"{program!r} was not loaded by {self.name}")
         with self._lock:
@@ -335,7 +356,7 @@ class NvDevice:
         return tie(self._doorbell.time_ns, 1_000_000_000)
 
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
-        """Poll a signal slot, at first eagerly; see `hcq.driver.DriverDevice`."""
+        """Poll a signal slot, for 50 us without sleeping; see `hcq.driver.DriverDevice`."""
         slot = view_at(va, 8).cast("Q")
         end = time.perf_counter() + timeout_s
         eager = min(end, time.perf_counter() + _SPIN_S)
@@ -351,10 +372,10 @@ class NvDevice:
         return True
 
     def signal_written(self, va: int) -> None:
-        """Nothing to wake: channels watch memory, and host threads poll."""
+        """Do nothing: channels and host threads poll memory."""
 
     def fault(self) -> FaultReport | None:
-        """Return the sticky fault; reads each notifier and progress slot once while there is none."""
+        """Return the sticky fault, or None; without a fault, read each notifier and progress slot once."""
         if self._fault is not None:
             return self._fault
         with self._notifiers:
@@ -395,9 +416,9 @@ class NvDevice:
         )
 
     def recover(self) -> None:
-        """Give every ring a new channel and clear the fault; memory, programs and mappings stay.
+        """Give every ring a new channel and clear the fault; memory, programs and mappings are kept.
 
-        Of channels that did not fault those with work in flight are stopped first.
+        Channels with work in flight that did not fault are stopped first.
         """
         with self._lock:
             with self._notifiers:
@@ -410,12 +431,12 @@ class NvDevice:
             self._fault = None
 
     def rings(self) -> list[NvRing]:
-        """Return the rings that are open, the driver's own first."""
-        service = getattr(self, "_service", None)
-        return [*([service.ring] if service else []), *(r for r in self._rings.values() if not r.closed)]
+        """Return the open rings, the driver's own first."""
+        uploader = getattr(self, "_uploader", None)
+        return [*([uploader.ring] if uploader else []), *(r for r in self._rings.values() if not r.closed)]
 
     def close(self) -> None:
-        """Stop the queues and give everything back; idempotent."""
+        """Stop the queues and free all resources; idempotent."""
         with self._lock:
             self._undo.close()
 

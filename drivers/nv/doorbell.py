@@ -1,7 +1,7 @@
-"""The usermode page of a device: doorbells of all its channels, and its clock.
+"""The usermode page of a device: the doorbell of all its channels, and its clock.
 
-Not here: what a ring writes before it (`ring`). Next: `drivers.nv.emu.engines.usermode`, the same page
-emulated.
+Not here: the stores before the doorbell (`channel`, `ring`). Next: `drivers.nv.emu.engines.usermode`, the
+emulated page.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 class Doorbell:
-    """Owns the mappings of the page.
+    """The mappings of the page, which `close` unmaps.
 
-    Through BAR1 the page takes stores only, so the clock is read through a second mapping, of BAR0:
-    nvidia-push rings through the one and states that it cannot be read, and UVM reads the time from BAR0.
+    A mapping through BAR1 accepts stores only, so the clock is read through a second mapping, through BAR0.
+    Source: nvidia-push writes doorbells through BAR1 and states that it cannot be read; UVM reads the time
+    through BAR0.
     """
 
     def __init__(self, rm: Rm, handles: Handles, gpu: Gpu, choices: Quirks = DEFAULT) -> None:
@@ -33,14 +34,14 @@ class Doorbell:
             bar1 = choices.doorbell_bar1 and gpu.usermode_class >= USERMODE_WITH_PARAMS
             owner = handles.device if choices.doorbell_owner == "device" else handles.subdevice
             self.registers = _page(rm, handles, gpu, stack, owner, bar1=bar1)
-            """The doorbells; to be written only."""
+            """The doorbell registers; write only."""
             self._clock = self.registers
             if bar1:
                 self._clock = _page(rm, handles, gpu, stack, owner, bar1=False)
             self._undo = stack.pop_all()
 
     def time_ns(self) -> int:
-        """Return the GPU's time, read until its halves belong together (nv.md 2.3)."""
+        """Return the GPU's time in nanoseconds; the halves are read until they are consistent (nv.md 2.3)."""
         read = self._clock.read32
         high = read(UsermodeRegister.TIME_1)
         while True:
@@ -51,7 +52,7 @@ class Doorbell:
             high = again
 
     def close(self) -> None:
-        """Unmap; idempotent."""
+        """Unmap the page; idempotent."""
         self._undo.close()
 
 

@@ -1,6 +1,6 @@
-"""The NVIDIA vendor: which GPUs there are, and opening one; on Linux, or on an emulated GPU in its place.
+"""The NVIDIA driver: it lists the GPUs and opens one, on Linux or on an emulated machine.
 
-Not here: bringing a GPU up (`device`), the values of doubt in a device's name (`quirks`).
+Not here: initialising a GPU (`device`), the doubtful values that a device's name can set (`quirks`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONTROL_NODE = "/dev/nvidiactl"
 
 
 def linux(variant: str | None) -> Kernel:
-    """Return the kernel of this machine; a variant is ignored."""
+    """Return the Linux kernel of this machine; the variant has no effect."""
     from drivers.kernel import LinuxKernel  # noqa: PLC0415 - opened on demand
 
     del variant
@@ -33,11 +33,11 @@ def linux(variant: str | None) -> Kernel:
 
 
 class NvDriver:
-    """See `hcq.driver.Driver`.
+    """A driver with the given name; see `hcq.driver.Driver`.
 
-    `make_kernel` gets the variant, the text after the colon that is no number. On real hardware it names
-    choices instead: "nv:stack=low" (`quirks.parse`). `hint` makes the hint of the error where no GPU has that
-    number.
+    `make_kernel` receives the variant: the text after the colon of a device's name that is not a number. On
+    real hardware the variant sets doubtful values instead: "nv:stack=low" (`quirks.parse`). `hint` returns
+    the hint of the error for an unknown GPU number.
     """
 
     def __init__(
@@ -53,26 +53,26 @@ class NvDriver:
 
     @property
     def name(self) -> str:
-        """The name devices are opened by."""
+        """The name by which devices are opened."""
         return self._name
 
     def enumerate(self) -> list[DeviceInfo]:
-        """Return the GPUs that could be opened now; nothing where there is no driver or no supported GPU."""
+        """Return the GPUs that can be opened now; empty if there is no kernel driver or no supported GPU."""
         kernel = self.make_kernel(None)
         try:
-            # Without the control node there is nothing to import the driver for; "auto" checks at every open.
+            # Without the control node the heavy modules are not imported; "auto" checks at every open.
             kernel.close(kernel.open(_CONTROL_NODE))
         except HcqError:
             return []
-        from drivers.nv.device import device_info  # noqa: PLC0415 - heavy, and absent hardware needs none of it
+        from drivers.nv.device import device_info  # noqa: PLC0415 - heavy, and not needed without hardware
         from drivers.nv.rm import Rm  # noqa: PLC0415 - the same
-        from drivers.nv.topology import ask, open_objects  # noqa: PLC0415 - the same
+        from drivers.nv.topology import open_objects, query_gpu  # noqa: PLC0415 - the same
 
         found: list[DeviceInfo] = []
         for index, card in enumerate(self._cards(kernel)):
             with contextlib.suppress(HcqError), contextlib.closing(Rm(kernel)) as rm:
                 rm.open_gpu(card.minor)
-                found.append(device_info(self._name, index, ask(rm, open_objects(rm, card))))
+                found.append(device_info(self._name, index, query_gpu(rm, open_objects(rm, card))))
         return found
 
     def _cards(self, kernel: Kernel) -> list[Card]:
@@ -83,7 +83,11 @@ class NvDriver:
         return []
 
     def open(self, index: int, variant: str | None, *, choices: Quirks | None = None) -> NvDevice:
-        """Open GPU `index`. Raises `UnsupportedError` or `DriverError` with a hint."""
+        """Open GPU `index`.
+
+        Raises `UsageError` if there is no such GPU or the variant is unknown, `UnsupportedError` or
+        `DriverError` with a hint if it cannot be opened.
+        """
         from drivers.nv.device import NvDevice  # noqa: PLC0415 - heavy
         from drivers.nv.quirks import DEFAULT, parse  # noqa: PLC0415 - heavy
         from drivers.nv.rm import Rm  # noqa: PLC0415 - heavy
@@ -106,6 +110,6 @@ class NvDriver:
 
     def _absent(self, index: int, count: int) -> str:
         known = {0: "no GPU", 1: "one GPU, number 0"}.get(count, f"{count} GPUs, numbers 0 to {count - 1}")
-        hint = self._hint() if count else "`nvidia-smi -L` lists the GPUs; a container must be given them"
+        hint = self._hint() if count else "`nvidia-smi -L` lists the GPUs; a container needs them passed in"
         text = f"{self._name}:{index} does not exist: the kernel driver lists {known}"
         return f"{text}\nhint: {hint}" if hint else text

@@ -1,11 +1,10 @@
-"""Neutral commands to push-buffer words, for compute and copy channels.
+"""The encoder: neutral commands to push-buffer words, for compute and copy channels.
 
-A launch is a block of argument memory - the descriptor and constant bank 0, which it names - and four
-words. Order between launches comes from `Barrier` and from the release that ends a submission, both of
-which wait for the engine. Memory is made visible by the descriptor's own barrier at grid end, and caches
-are dropped at grid start.
+A launch consists of a block of argument memory, with the launch descriptor and constant bank 0, and of four
+words. `Barrier`, and the release that ends a submission, order launches: both wait until the engine is idle.
+The descriptor makes a kernel's stores visible at the end of its grid, and invalidates caches at the start.
 
-Not here: the words of each sequence (`push`), the descriptor (`qmd`), rings (`ring`).
+Not here: the words of each packet sequence (`push`), the descriptor (`qmd`), rings (`ring`).
 """
 
 from __future__ import annotations
@@ -47,21 +46,22 @@ _LOW = 0xFFFF_FFFF
 
 
 class NvEncoder:
-    """Encodes for one kind of channel."""
+    """The encoder for one kind of channel; see `hcq.driver.Encoder`."""
 
     def __init__(
         self,
         kind: QueueKind,
         choices: Quirks,
         *,
-        reach: Callable[[int], int],
+        semaphore_va: Callable[[int], int],
         launched: deque[str],
         graphics_copy_refusal: str = "",
     ) -> None:
         self._launched = launched.append
-        """Notes the kernels encoded last, for fault reports that have no program counter."""
-        self._reach = reach
-        """Where the channel's host finds a signal slot: generations before Hopper address 40 bits only."""
+        """Records the kernels that were encoded last, for fault reports without a program counter."""
+        self._semaphore_va = semaphore_va
+        """Returns the address of a signal slot for the host engine, which before Hopper addresses 40 bits
+        only."""
         self.kind = kind
         self._subchannel = Subchannel.COMPUTE if kind is QueueKind.COMPUTE else Subchannel.COPY
         self._copy_refusal = graphics_copy_refusal
@@ -93,7 +93,7 @@ class NvEncoder:
 
     def _semaphore(self, out: PushBuffer, va: int, value: Word, execute: int) -> None:
         if va >> SEM_ADDRESS_BITS:
-            va = self._reach(va)
+            va = self._semaphore_va(va)
         if isinstance(value, int):
             out.words += (
                 push.SEM_HEADERS[self._subchannel],
@@ -137,10 +137,10 @@ class NvEncoder:
             self._semaphore(out, va, 0, push.RELEASE_WFI_TIME)
 
     def _barrier(self, _command: Barrier, out: PushBuffer) -> None:
-        # Every scope is reached: grids end with a system barrier.
+        # This serves every scope: grids end with a barrier of system scope.
         if self.kind is QueueKind.COMPUTE:
             out.words.append(push.WAIT_FOR_IDLE)
-        # Copies of one channel run one after the other, each after the one before is done.
+        # Copies of one channel run in order, each after the previous one is done.
 
     # --- work
 
@@ -182,7 +182,7 @@ class NvEncoder:
 
     def _piece(self, out: PushBuffer, dst: Word, src: Word, size: Word) -> None:
         at = len(out.words)
-        out.words += push.copy(_known(dst), _known(src), size if isinstance(size, int) else 1)
+        out.words += push.copy(_constant(dst), _constant(src), size if isinstance(size, int) else 1)
         for word, (upper, lower) in ((src, push.COPY_SITES_SRC), (dst, push.COPY_SITES_DST)):
             _open_address(out, word, at + upper, at + lower)
         if not isinstance(size, int):
@@ -197,7 +197,7 @@ class NvEncoder:
             at = len(out.words)
             piece = min(size - start, MAX_COPY_BYTES) if isinstance(size, int) else 4
             place = _add(dst, start)
-            out.words += push.fill(_known(place), value & _LOW if isinstance(value, int) else 0, piece)
+            out.words += push.fill(_constant(place), value & _LOW if isinstance(value, int) else 0, piece)
             upper, lower = push.FILL_SITES_DST
             _open_address(out, place, at + upper, at + lower)
             if not isinstance(value, int):
@@ -212,7 +212,7 @@ class NvEncoder:
             return
         if self._copy_refusal:
             raise UnsupportedError(
-                "copies on a compute queue need a copy engine beside it, which was refused: "
+                "copies on a compute queue need a copy engine object on its channel, which was refused: "
                 f"{self._copy_refusal}\n"
                 "hint: record the copy for a copy queue"
             )
@@ -232,14 +232,14 @@ class NvEncoder:
             at = len(out.words)
             execute = push.RELEASE_WFI if wide else push.RELEASE_WFI_32
             mask = (1 << command.bits) - 1
-            self._semaphore(out, _known(dst), value & mask if isinstance(value, int) else value, execute)
+            self._semaphore(out, _constant(dst), value & mask if isinstance(value, int) else value, execute)
             _open_address(out, dst, at + 2, at + 1)
             return
         first = len(out.words)
         shifts = (0, 32) if wide else (0,)
         for shift in shifts:
             known = value >> shift & _LOW if isinstance(value, int) else 0
-            out.words += push.copy_signal(_known(dst) + shift // 8, known)
+            out.words += push.copy_signal(_constant(dst) + shift // 8, known)
         step = (len(out.words) - first) // len(shifts)
         if not isinstance(value, int):
             for piece, shift in enumerate(shifts):
@@ -249,7 +249,7 @@ class NvEncoder:
             _open_address(out, _add(dst, shift // 8), at + 1, at + 2)
 
     def _indirect(self, command: Indirect, out: PushBuffer) -> None:
-        # Ring entries, not packets, call prebuilt words.
+        # Prebuilt words are called by ring entries, not by packets.
         at, va, end = len(out.words), command.buffer.va, command.words
         for start in range(0, end, MAX_SEGMENT_WORDS):
             length = min(end - start, MAX_SEGMENT_WORDS)
@@ -257,7 +257,7 @@ class NvEncoder:
             out.calls.append((at, entry))
 
 
-def _known(word: Word) -> int:
+def _constant(word: Word) -> int:
     return word if isinstance(word, int) else 0
 
 
@@ -267,6 +267,6 @@ def _add(word: Word, k: int) -> Word:
 
 def _open_address(out: PushBuffer, word: Word, upper: int, lower: int) -> None:
     if not isinstance(word, int):
-        # The lowest piece first, and the next one right behind it: so the model sees one number of 64 bits.
+        # The low half first, then at once the high half: the replay then treats both as one 64-bit number.
         out.patch_word(lower, word, width=32)
         out.patch_word(upper, word >> 32, width=32)

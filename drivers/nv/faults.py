@@ -1,10 +1,10 @@
-"""What hardware reports when a channel is stopped: the error notifier, SM error states, MMU faults.
+"""Fault reports of a stopped channel: from the error notifier, SM error states and MMU faults.
 
-Polling reads each channel's notifier once. Once an error was posted the debugger object is queried, which
-sandboxes allow; where they filter the MMU query the address comes from the SM's own registers (nv.md 6.2,
-7.2).
+Once a notifier has an error, the debugger object is queried, which sandboxes allow. If a sandbox filters the
+MMU query, the address comes from the SM's registers (nv.md 6.2, 7.2).
 
-Not here: the text that a user reads (`hcq.faults.messages`), the line table (`lines`).
+Not here: polling the notifiers (`device`), the text for users (`hcq.faults.messages`), the line table
+(`lines`).
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _KINDS: dict[int, FaultKind] = {
 
 
 _OF_KERNELS = frozenset({RcCode.GR_EXCEPTION, RcCode.CONTEXT_SWITCH_TIMEOUT})
-"""Codes that are mostly a kernel's doing, and are not where none was launched."""
+"""Codes that a kernel usually causes; without a launch they have another cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class SmError:
-    """One SM that stopped."""
+    """The error state of one SM that stopped."""
 
     sm: int
     state: NV83DE_SM_ERROR_STATE_REGISTERS
@@ -79,12 +79,15 @@ class SmError:
 
 
 def pc_of(state: NV83DE_SM_ERROR_STATE_REGISTERS) -> int:
-    """Return where the warp was."""
+    """Return the program counter of the warp."""
     return state.hwwWarpEsrPc64 or state.hwwWarpEsrPc
 
 
 def sm_errors(rm: Rm, handles: Handles, gpu: Gpu, channel: Channel) -> tuple[list[SmError], str]:
-    """Query the debugger object for the stopped SMs, in as many reads as needed, and for the MMU's fault."""
+    """Query the debugger object; return the stopped SMs, and a description of the MMU fault or "".
+
+    Raises `DriverError` if the kernel driver refuses the query.
+    """
     params = NV83DE_ALLOC_PARAMETERS(hAppClient=rm.root, hClass3dObject=channel.compute_object)
     debugger = rm.alloc(handles.device, RmClass.GT200_DEBUGGER, params)
     found: list[SmError] = []
@@ -114,7 +117,7 @@ def sm_errors(rm: Rm, handles: Handles, gpu: Gpu, channel: Channel) -> tuple[lis
 
 @dataclass(frozen=True, slots=True)
 class MmuFault:
-    """The place of a failed access, as the channel recorded it."""
+    """A failed access, as the channel recorded it."""
 
     va: int
     kind: int
@@ -124,8 +127,8 @@ class MmuFault:
 
 
 def mmu_fault(rm: Rm, channel: Channel) -> MmuFault | None:
-    """Query the channel for its MMU fault; None where there is none or a sandbox filters the question."""
-    # Not in the list of a filtering sandbox, and no listed call gives the full address (nv.md 7.2).
+    """Query the channel for its MMU fault; None if there is none or a sandbox filters the query."""
+    # Sandboxes filter this control, and no control that they allow gives the full address (nv.md 7.2).
     with contextlib.suppress(DriverError):
         reply: Any = rm.control(
             channel.handle, Control.NV906F_CTRL_GET_MMU_FAULT_INFO, NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS()
@@ -150,9 +153,9 @@ def _access_in(text: str) -> Access | None:
 
 
 def source_at(program: NvProgram, pc: int) -> str:
-    """Return the PTX line that the instruction at `pc` stems from, in words; empty where the image has none.
+    """Describe the PTX line of the instruction at `pc`; "" if the image has no line table for it.
 
-    Whether hardware stops at the instruction or a little behind it is not known (nv.md 6.2).
+    Whether hardware reports the instruction or one shortly after it is not known (nv.md 6.2).
     """
     name = program.image.name
     elf, placement, _ = cubin.read(program.image.code, name)
@@ -184,7 +187,7 @@ def report(
     launched: Iterable[str],
     stuck: str,
 ) -> FaultReport:
-    """Return all available information about a channel's error."""
+    """Return a fault report with all available information about a channel's error."""
     code = notification.info32
     meaning = RC_MEANING.get(code, "see the list of Xid codes of the kernel driver")
     lines = [f"the kernel driver stopped the channel with code {code} (Xid): {meaning}"]
@@ -208,14 +211,14 @@ def report(
     places = [pc_of(e.state) for e in errors] + list(fault.shaders if fault else ())
     kernel = next((p.image.name for place in places for p in programs if p.holds(place)), None)
     try:
-        # Shader addresses of the MMU are those of programs, not of instructions.
+        # The shader addresses of an MMU fault are start addresses of programs, not of instructions.
         sources = [source_at(p, pc_of(e.state)) for e in errors for p in programs if p.holds(pc_of(e.state))]
     except UsageError as error:
         lines.append(f"the PTX line could not be found: {error}")
         sources = []
     last = tuple(dict.fromkeys(launched))
     if not last and code in _OF_KERNELS:
-        lines.append("no kernel was encoded on this device: it is not one that faulted")
+        lines.append("no kernel was encoded on this device, so no kernel caused the fault")
     elif kernel is None and last:
         lines.append(f"no program counter names the kernel; encoded last: {', '.join(last)}")
     return FaultReport(

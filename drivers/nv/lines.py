@@ -1,8 +1,8 @@
-"""Which PTX line each machine instruction of a cubin stems from.
+"""The line table of a cubin: the PTX line of each machine instruction.
 
-The assembler writes the table, a DWARF line program, with the option to keep line information; its lines
-count the PTX text as it was given, comments and empty lines with it. Not here: the users (`faults`, and an
-emulated GPU that must name the instruction of a line).
+The assembler writes the table, a DWARF line program, if line information is enabled. Lines are numbers in the
+PTX text as it was passed to the assembler, comments and empty lines included. Not here: the users (`faults`,
+and the emulated GPU, which must find the instruction of a line).
 
 Source: DWARF 2 and 3, 6.2; the section's name and its meaning: measured with nvJitLink and ptxas 13.5.
 """
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from drivers.elf import Elf
 
 _SECTION_SHIFT: Final = 32
-"""An address of the line program, once relocated: its section's index above, the offset in it below."""
+"""A relocated address of the line program holds the section's index above this bit and the offset below."""
 _LENGTH_BYTES, _VERSION_BYTES = 4, 2
 _VERSIONS: Final = (2, 3, 4)
 _UNWRITTEN: Final = 0
-"""The line of instructions that stem from none."""
+"""The line number of instructions without a PTX line."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineTable:
-    """The lines of one function; offsets are bytes from its start, lines count from 1."""
+    """The lines of one function; offsets are bytes from its start, line numbers start at 1."""
 
     rows: tuple[tuple[int, int], ...]
-    """Ascending (offset, line): the line holds up to the next row's offset, 0 stands for none."""
+    """Ascending (offset, line); a line is valid up to the next row's offset, and 0 means no line."""
 
     @classmethod
     def of(cls, elf: Elf, section: str) -> LineTable | None:
-        """Return the lines of the function in `section` (".text.k"), None where the file has none for it.
+        """Return the lines of the function in `section` (".text.k"), or None if the file has none for it.
 
-        Raises `ElfError` for a table that is broken.
+        Raises `ElfError` if the table is malformed.
         """
         table, text = elf.section(Section.LINES), elf.section(section)
         if table is None or text is None:
@@ -59,12 +59,12 @@ class LineTable:
         return cls(tuple(sorted(found.items()))) if found else None
 
     def line_at(self, offset: int) -> int | None:
-        """Return the PTX line of the instruction at `offset`; None where it stems from none."""
+        """Return the PTX line of the instruction at `offset`, or None."""
         at = bisect_right(self.rows, offset, key=lambda row: row[0])
         return (self.rows[at - 1][1] or None) if at else None
 
     def offsets_of(self, line: int) -> tuple[int, ...]:
-        """Return the ascending offsets of the instructions that stem from a PTX line; empty where none do."""
+        """Return the offsets of the instructions of a PTX line, ascending; empty if there are none."""
         return tuple(
             offset
             for (start, own), (end, _) in zip(self.rows, self.rows[1:], strict=False)
@@ -74,14 +74,14 @@ class LineTable:
 
 
 def ptx_line(ptx: str, line: int) -> str:
-    """Return the text of a line of PTX, without the space around it; empty where there is no such line."""
+    """Return a line of PTX text without surrounding space; "" if there is no such line."""
     lines = ptx.split("\n")
     return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
 
 def _rows(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield (address, line) of all line programs; what ends a sequence has line 0."""
-    # Parsed at the first query only.
+    """Yield (address, line) from all line programs; the end of a sequence has line 0."""
+    # Imported here because only fault reports need it.
     from elftools.common.exceptions import DWARFError, ELFError  # noqa: PLC0415
     from elftools.common.utils import struct_parse  # noqa: PLC0415
     from elftools.dwarf.lineprogram import LineProgram  # noqa: PLC0415
@@ -101,10 +101,10 @@ def _rows(data: bytes) -> Iterator[tuple[int, int]]:
             at += _LENGTH_BYTES + head.unit_length
             code = start + 2 * _LENGTH_BYTES + _VERSION_BYTES + head.header_length
             if not start < code <= at <= len(data) or not head.line_range or not head.opcode_base:
-                raise ElfError(f"section {Section.LINES} has a broken head at {start:#x}")
+                raise ElfError(f"section {Section.LINES} has a malformed header at {start:#x}")
             entries = LineProgram(head, stream, structs, code, at).get_entries()
         except (DWARFError, ELFError) as error:
-            raise ElfError(f"section {Section.LINES} is broken at {start:#x}: {error}") from error
+            raise ElfError(f"section {Section.LINES} is malformed at {start:#x}: {error}") from error
         for entry in entries:
             if entry.state is not None:
                 yield entry.state.address, 0 if entry.state.end_sequence else entry.state.line

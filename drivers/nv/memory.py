@@ -1,7 +1,7 @@
-"""Memory of a device: video and host memory, mapped by UVM, and which allocation lies at an address.
+"""Memory of a device: allocation and mapping of video and host memory, and the map of allocations.
 
-Every mapping has one address on both sides. Not here: sub-allocation (the model above requests whole pages),
-filling with zeros (`uploader`), free addresses (`vaspace`).
+A mapping has the same address for the CPU and the GPU. Not here: sub-allocation (`hcq.memory` requests whole
+pages), filling with zeros (`uploader`), free addresses (`vaspace`).
 """
 
 from __future__ import annotations
@@ -51,25 +51,26 @@ _BIG: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """A range that this device maps."""
+    """A range of memory that belongs to this device; `va` and `size` are in bytes."""
 
     va: int
     size: int
     view: memoryview | None
-    """The CPU's view, where it has one."""
+    """The CPU's view of the memory; None if the CPU does not map it."""
     handle: int
-    """The RM object behind it; the mapping of a whole range has one."""
+    """The RM memory object; 0 for reserved addresses without memory."""
     label: str
     own_object: bool = True
-    """The RM object goes with this mapping; an alias has none of its own."""
+    """Whether the RM object is freed with this mapping; False for an alias."""
     own_range: bool = True
-    """The address came from `VaSpace`; host memory shown to the device keeps its own."""
+    """Whether the address came from `VaSpace`; False for host memory that the caller owns, and for peers'
+    memory."""
     of_process: bool = False
-    """Pages of this process, at the same address: other GPUs can be shown them."""
+    """Whether it consists of pages of this process at the same address, which other GPUs can also map."""
 
 
 class Mapper(Protocol):
-    """What maps memory for the GPU: `uvm.Uvm`, or `space.RmSpace`."""
+    """An interface that maps memory for the GPU: `uvm.Uvm` or `space.RmSpace`."""
 
     def map(self, memory: int, va: int, size: int) -> None:
         """Map an RM object at `va`."""
@@ -85,7 +86,11 @@ class Mapper(Protocol):
 
 
 class Memories:
-    """Allocates and maps; each call leaves nothing behind when it fails."""
+    """The allocator of a device's memory. A call that raises leaves nothing allocated.
+
+    Allocations raise `OutOfMemoryError` if memory or addresses are exhausted, `DriverError` for other
+    refusals.
+    """
 
     def __init__(self, rm: Rm, uvm: Mapper, handles: Handles, space: VaSpace, choices: Quirks) -> None:
         self._rm, self._uvm, self._handles, self._space = rm, uvm, handles, space
@@ -94,7 +99,7 @@ class Memories:
         self.map: MemoryMap[Memory] = MemoryMap()
 
     def vram(self, size: int, *, label: str, host_visible: bool = False, contiguous: bool = False) -> Memory:
-        """Allocate video memory; its content is not defined."""
+        """Allocate and map video memory of at least `size` bytes; its contents are undefined."""
         huge = size >= HUGE
         large = PageSize.HUGE if self._choices.huge_pages else PageSize.DEFAULT
         page_size = large if huge else _SMALL_PAGES[self._choices.small_pages]
@@ -119,11 +124,11 @@ class Memories:
             limit=size - 1,
         )
         with contextlib.ExitStack() as stack:
-            va = self._space.take(size)
-            stack.callback(self._space.give_back, va)
+            va = self._space.reserve(size)
+            stack.callback(self._space.release, va)
             hint = (
                 f"{size >> 20} MiB of video memory were asked for; "
-                "close buffers, or see nvidia-smi for who holds it"
+                "close buffers, or check with nvidia-smi which process uses it"
             )
             handle = self._rm.alloc(self._handles.device, RmClass.NV01_MEMORY_LOCAL_USER, params, hint=hint)
             stack.callback(self._rm.free, handle)
@@ -133,14 +138,14 @@ class Memories:
         return self._note(Memory(va=va, size=size, view=view, handle=handle, label=label))
 
     def host(self, size: int, *, label: str) -> Memory:
-        """Allocate host memory, zeroed, pinned, coherent, and map it at its own address."""
+        """Allocate zeroed, pinned, coherent host memory of at least `size` bytes, and map it for the GPU."""
         if self._choices.host_memory == "system":
             return self.mapped_system(size, label=label)
         size = -(-size // PAGE) * PAGE
         with contextlib.ExitStack() as stack:
-            va = self._space.take(size)
-            stack.callback(self._space.give_back, va)
-            # Shared, not private: a fork must not copy pages that the device has pinned.
+            va = self._space.reserve(size)
+            stack.callback(self._space.release, va)
+            # Shared and not private: a fork must not copy pages that are pinned for the device.
             flags = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED | MAP_POPULATE
             mapping = self._rm.kernel.mmap(size, va=va, flags=flags)
             handle = self._rm.alloc_os_descriptor(self._handles.device, va, size)
@@ -151,8 +156,8 @@ class Memories:
             Memory(va=va, size=size, view=mapping.view, handle=handle, label=label, of_process=True)
         )
 
-    def show(self, va: int, size: int, *, label: str) -> Memory:
-        """Map memory that this process has at [va, va + size), whole pages, at the same address."""
+    def map_host(self, va: int, size: int, *, label: str) -> Memory:
+        """Map whole pages [va, va + size) of this process for the GPU, at the same address."""
         handle = self._rm.alloc_os_descriptor(self._handles.device, va, size)
         try:
             self._uvm.map(handle, va, size)
@@ -164,11 +169,11 @@ class Memories:
     def map_peer(self, memory: Memory, owner: Rm, uuid: bytes, *, label: str) -> Memory:
         """Map the memory of another GPU (`uuid`, with the client `owner`) at the same address.
 
-        Memory of the process becomes visible to this device as well; video memory needs a link between the
-        GPUs, and raises `DriverError` without one.
+        Memory of the process is mapped as `map_host` does. Video memory needs a link between the GPUs;
+        without one this raises `DriverError`.
         """
         if memory.of_process:
-            return self.show(memory.va, memory.size, label=label)
+            return self.map_host(memory.va, memory.size, label=label)
         self._uvm.map_peer(memory.handle, memory.va, memory.size, owner=owner, uuid=uuid)
         return self._note(
             Memory(
@@ -183,12 +188,12 @@ class Memories:
         )
 
     def alias(self, memory: Memory) -> Memory:
-        """Map what `show` mapped a second time, at an address of ours; free it first."""
-        va = self._space.take(memory.size)
+        """Map memory from `map_host` a second time, at a low address. Free the alias before the memory."""
+        va = self._space.reserve(memory.size)
         try:
             self._uvm.map(memory.handle, va, memory.size)
         except BaseException:
-            self._space.give_back(va)
+            self._space.release(va)
             raise
         label = f"{memory.label}, seen by the host engine"
         return self._note(
@@ -196,7 +201,7 @@ class Memories:
         )
 
     def push(self, size: int, *, label: str) -> Memory:
-        """Allocate memory for words that the host engine fetches."""
+        """Allocate zeroed memory for push-buffer words."""
         if not self._choices.push_in_vram:
             return self.host(size, label=label)
         memory = self.vram(size, label=label, host_visible=True)
@@ -205,7 +210,7 @@ class Memories:
         return memory
 
     def mapped_system(self, size: int, *, label: str) -> Memory:
-        """Allocate system memory of the resource manager, zeroed, and map it at its own address."""
+        """Allocate zeroed system memory of the resource manager, and map it for the GPU."""
         memory = self.system(size, label=label)
         assert memory.view is not None, "system memory has a view"
         memory.view[:] = bytes(memory.size)
@@ -217,11 +222,11 @@ class Memories:
         return self._note(memory)
 
     def notifier(self, size: int) -> Memory:
-        """Allocate what the resource manager writes errors to and this process reads."""
+        """Allocate an error notifier: the resource manager writes it, this process reads it."""
         return self.system(size, label="error notifier")
 
     def system(self, size: int, *, label: str) -> Memory:
-        """Allocate system memory of the resource manager; the GPU does not map it."""
+        """Allocate system memory of the resource manager without mapping it for the GPU."""
         size = -(-size // PAGE) * PAGE
         params = NV_MEMORY_ALLOCATION_PARAMS(
             owner=self._rm.root,
@@ -242,8 +247,8 @@ class Memories:
             limit=size - 1,
         )
         with contextlib.ExitStack() as stack:
-            va = self._space.take(size)
-            stack.callback(self._space.give_back, va)
+            va = self._space.reserve(size)
+            stack.callback(self._space.release, va)
             handle = self._rm.alloc(self._handles.device, RmClass.NV01_MEMORY_SYSTEM, params)
             stack.callback(self._rm.free, handle)
             view = self._view(handle, va, size, on_gpu=False)
@@ -251,15 +256,15 @@ class Memories:
         return Memory(va=va, size=size, view=view, handle=handle, label=label)
 
     def window(self, size: int, *, label: str) -> Memory:
-        """Reserve addresses without memory, for the driver's own buffers."""
-        va = self._space.take(size)
+        """Reserve addresses without memory, for context buffers of the kernel driver."""
+        va = self._space.reserve(size)
         return self._note(Memory(va=va, size=size, view=None, handle=0, label=label))
 
     def free(self, memory: Memory) -> None:
-        """Unmap and free."""
+        """Unmap and free memory."""
         with contextlib.ExitStack() as stack:
             if memory.own_range:
-                stack.callback(self._space.give_back, memory.va)
+                stack.callback(self._space.release, memory.va)
             if memory.handle and memory.own_object:
                 stack.callback(self._rm.free, memory.handle)
             if memory in self.map:
@@ -268,7 +273,7 @@ class Memories:
                     stack.callback(self._uvm.unmap, memory.va, memory.size)
 
     def close(self) -> None:
-        """Free what is left, the newest first."""
+        """Free all remaining memory in reverse order of addresses."""
         for memory in reversed(self.map.live()):
             self.free(memory)
 

@@ -1,10 +1,11 @@
-"""Presets: sets of choices under which some public driver has launched kernels, and on which GPUs.
+"""Presets: sets of doubtful values with which a public driver has launched kernels, and its GPUs.
 
-One value at a time, or two, cannot get from our defaults to what another driver does. The ladder tries these
-when a rung fails, then goes back towards the default as far as it can (`tools.bringup.ladder`); a device is
-opened with one as "nv:hopper-launch". `docs/sources.md` grades the evidence for each.
+Other drivers differ from the defaults here in several values at once, so trying one or two changed values is
+not enough. The bring-up ladder tries presets when a rung fails, then restores as many defaults as it can
+(`tools.bringup.ladder`). A device is opened with a preset as "nv:hopper-launch". `docs/sources.md` grades the
+evidence for each.
 
-Not here: the single choices (`quirks`).
+Not here: the single values (`quirks`).
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """Values that worked together."""
+    """A set of values that worked together."""
 
     values: Mapping[str, Any]
-    """Field of `Quirks` -> value; the others are left as they are."""
+    """Field of `Quirks` -> value; other fields are not changed."""
     computes: tuple[int, ...]
-    """Compute classes of the GPUs that it worked on."""
+    """Compute classes of the GPUs on which it worked."""
     source: str
-    """Short name in `docs/sources.md`, and what was run."""
+    """Short name in `docs/sources.md`, and the work that was run."""
 
 
 _HOPPER_LAUNCH: Final[dict[str, Any]] = {
@@ -100,9 +101,9 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
         ),
     }
 )
-"""Name -> preset, the one with the fewest changes first."""
+"""Name -> preset; the one with the fewest changes is first."""
 
 
 def fitting(compute: int | None) -> list[str]:
-    """Return the names of the presets that worked on GPUs with a compute class; all of them for None."""
+    """Return the names of the presets that worked on GPUs with a compute class; all names for None."""
     return [name for name, preset in PRESETS.items() if compute is None or compute in preset.computes]

@@ -1,4 +1,4 @@
-"""A kernel on one device: its image, its descriptor template and the driver's words of constant bank 0.
+"""A kernel on one device: its image, its descriptor template, and the driver's words of constant bank 0.
 
 Not here: reading cubins (`cubin`), versions of the descriptor (`qmd`), launching (`encode`).
 """
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 
 _SHAPES_KEPT: Final = 256
 _GROUP_COUNTS: Final = ("nctaid", "nclusterid", "cga1_nclusterid")
-"""Words of constant bank 0 that hold the grid's shape; a grid without clusters is one of clusters of one."""
+"""Words of constant bank 0 that hold the grid's shape; without clusters, each cluster is one workgroup."""
 _FIRST_SM_WITH_RESERVE: Final = 90
 _SLOT_SIZES: Final = (1, 2, 4, 8)
-"""Bytes that a slot may have (`hcq.program.ArgSlot`)."""
+"""Valid sizes of an argument slot in bytes (`hcq.program.ArgSlot`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One launch shape, ready but for addresses and arguments."""
+    """The prebuilt data of one launch shape; addresses and arguments are still open."""
 
     block: array[int]
-    """The descriptor and, `NvProgram.bank_at` bytes on, constant bank 0."""
+    """The descriptor, and constant bank 0 at offset `NvProgram.bank_at`, as u64 words."""
     bank_word: int
-    """The word of the descriptor to which the bank's address is added."""
+    """The descriptor's u64 word that receives the bank's address, with its other bits set."""
 
 
 class NvProgram:
-    """A kernel that was uploaded."""
+    """An uploaded kernel. Raises `UnsupportedError` or `UsageError` if the GPU cannot run it (`check`)."""
 
     __slots__ = (
         "_bank0",
@@ -75,7 +75,7 @@ class NvProgram:
         self._bank0 = check(image, kernel, gpu)
         counts = [name for name in _GROUP_COUNTS if name in self._bank0.FIELDS]
         self.group_counts = tuple(tuple(self._bank0.offset_of(n, axis) for n in counts) for axis in range(3))
-        """Axis of the grid -> where in constant bank 0 it stands."""
+        """Axis of the grid -> offsets of its size in constant bank 0, in bytes."""
         reserve = 0 if kernel.sm >= _FIRST_SM_WITH_RESERVE else RESERVED_SHARED
         static = kernel.shared_bytes - (RESERVED_SHARED if not reserve else 0)
         self.dynamic_shared = max(0, image.shared_bytes - max(static, 0))
@@ -86,7 +86,7 @@ class NvProgram:
         high = choices.stack == "high"
         local = stack + LOCAL_STACK_RESERVE * high if stack else 0
         self.local_bytes = -(-local // LOCAL_THREAD_ALIGN) * LOCAL_THREAD_ALIGN
-        """Local memory a thread, which the device must back."""
+        """Local memory of a thread in bytes, which the device must back."""
         self.stack_pointer = STACK_POINTER_TOP if high else self.local_bytes
         block = self._bank0.SIZE + max(image.kernarg_size, kernel.parameter_bytes)
         self.bank0_bytes = -(-block // 16) * 16
@@ -106,21 +106,26 @@ class NvProgram:
             ),
         )
         self.bank_at = -(-self.descriptor.layout.SIZE // self.descriptor.align) * self.descriptor.align
-        """Where constant bank 0 lies behind the descriptor, in bytes."""
+        """Offset of constant bank 0 from the start of the descriptor, in bytes."""
         self.bank_word_at = 8 * self.descriptor.bank0
-        """Where in the descriptor the bank's address stands, shifted right by `bank_shift`."""
+        """Offset in the descriptor of the u64 with the bank's address, shifted right by `bank_shift`; in
+        bytes."""
         self.bank_shift = self.descriptor.dialect.bank_shift
         first = self.bank_at + self._bank0.SIZE
         self.arguments = slice(first // 8, (first + image.kernarg_size) // 8)
-        """Where in a shape's block the arguments lie, in u64 words."""
+        """The position of the arguments in a shape's block, in u64 words."""
         self.max_threads = min(image.max_threads, thread_limit(kernel.registers))
         self.shapes: dict[tuple[tuple[Word, Word, Word], Dim3], Shape] = {}
 
     def shape(self, groups: tuple[Word, Word, Word], threads: Dim3) -> Shape:
-        """Return what a launch of this shape needs, made once a shape; open dimensions are left 0."""
+        """Return the prebuilt data of a launch shape, cached if all dimensions are numbers.
+
+        Open dimensions are 0 in it. Raises `UsageError` if the workgroup has too many threads or a dimension
+        is out of range.
+        """
         if not all(isinstance(word, int) for word in groups):
             return self._open(groups, threads)
-        shape = self._make(groups, threads)  # type: ignore[arg-type]  # all of them are numbers
+        shape = self._make(groups, threads)  # type: ignore[arg-type]  # all are numbers here
         if len(self.shapes) >= _SHAPES_KEPT:
             self.shapes.clear()
         self.shapes[groups, threads] = shape
@@ -142,8 +147,8 @@ class NvProgram:
         count = threads[0] * threads[1] * threads[2]
         if not 0 < count <= self.max_threads:
             raise UsageError(
-                f"kernel {self.image.name}: {count} threads a workgroup; at most {self.max_threads} fit "
-                f"({self.kernel.registers} registers a thread)"
+                f"kernel {self.image.name}: {count} threads in a workgroup; at most {self.max_threads} fit "
+                f"({self.kernel.registers} registers for each thread)"
             )
         descriptor = self.descriptor.shaped(groups, threads)
         head = self._bank0(**self.bank0_fields(groups, threads)).to_bytes()
@@ -153,7 +158,7 @@ class NvProgram:
         return Shape(block, descriptor[self.descriptor.bank0])
 
     def bank0_fields(self, groups: Dim3, threads: Dim3) -> Mapping[str, object]:
-        """Return the driver's words of constant bank 0 by name."""
+        """Return the driver's words of constant bank 0, by name."""
         banks = self.kernel.banks
         fields = {
             "ntid": threads,
@@ -176,7 +181,7 @@ class NvProgram:
 
     @property
     def head_bytes(self) -> int:
-        """Where the argument block starts in constant bank 0."""
+        """Offset of the arguments in constant bank 0, in bytes."""
         return self._bank0.SIZE
 
     def holds(self, va: int) -> bool:
@@ -185,21 +190,25 @@ class NvProgram:
 
 
 def thread_limit(registers: int) -> int:
-    """Return how many threads of a workgroup the register file holds (nv.md 4.2)."""
+    """Return the most threads of a workgroup that the register file holds (nv.md 4.2)."""
     return resident_warps(registers) * WARP
 
 
 def check(image: KernelImage, kernel: Kernel, gpu: Gpu) -> type[Struct]:
-    """Return the layout of constant bank 0, or refuse an image that this GPU cannot run."""
+    """Return the layout of constant bank 0.
+
+    Raises `UnsupportedError` if the image is for another GPU or needs clusters, `UsageError` if image and
+    code contradict each other.
+    """
     family = f"sm_{kernel.sm}"
     layout = BANK0.get(gpu.family)
     own = int(gpu.sm.removeprefix("sm_"))
-    # Code runs on its own and on later members of its family, not on earlier ones.
+    # Code runs on its own architecture and on later members of its family.
     if kernel.sm // 10 != own // 10 or kernel.sm > own or layout is None:
         raise UnsupportedError(f"kernel {image.name} was assembled for {family}, this GPU is {gpu.sm}")
     if kernel.clustered:
         raise UnsupportedError(
-            f"kernel {image.name} must be launched in clusters of workgroups, which this driver does not do"
+            f"kernel {image.name} must be launched in clusters of workgroups, which is not supported"
         )
     if kernel.parameter_base != layout.SIZE:
         raise UsageError(
@@ -215,15 +224,16 @@ def check(image: KernelImage, kernel: Kernel, gpu: Gpu) -> type[Struct]:
         _check_slots(image, kernel)
     if kernel.registers > MAX_REGISTERS:
         raise UsageError(
-            f"kernel {image.name}: {kernel.registers} registers a thread, at most {MAX_REGISTERS} exist"
+            f"kernel {image.name}: {kernel.registers} registers for each thread; the most is {MAX_REGISTERS}"
         )
     return layout
 
 
 def _check_slots(image: KernelImage, kernel: Kernel) -> None:
-    """Refuse argument slots that contradict the parameters which the code was assembled with.
+    """Raise `UsageError` if argument slots contradict the parameters of the assembled code.
 
-    A parameter of 1, 2, 4 or 8 bytes is one slot; any other, passed by value, is filled by the slots in it.
+    A parameter of 1, 2, 4 or 8 bytes is one slot; one of another size, passed by value, may consist of
+    several.
     """
     left = {record.offset: record for record in kernel.parameters}
     for ordinal, slot in enumerate(image.args):

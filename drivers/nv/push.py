@@ -1,7 +1,7 @@
-"""Push-buffer words: the few sequences that this driver sends, as tuples ready to append.
+"""Push-buffer words: the packet sequences that this driver sends, as tuples of words.
 
-Headers are made once, at import, from their layouts; functions take addresses and return words. Not here:
-when to send what (`encode`), rings (`ring`).
+Headers are packed from their layouts once, at import; functions take addresses and return words. Not here:
+the order of the sequences (`encode`), rings (`ring`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SEM_COPY: Final = header(COPY, HostMethod.SEM_ADDR_LO, 5)
 SEM_HEADERS: Final = {COMPUTE: _SEM, COPY: _SEM_COPY}
 SEM_WORDS: Final = 6
 SEM_VALUE: Final = 3
-"""Where in a `semaphore` the value stands, low word first."""
+"""Index of the value in `semaphore`, low word first."""
 
 ACQUIRE: Final = int(
     SemExecute(OPERATION=SemOperation.ACQ_CIRC_GEQ, ACQUIRE_SWITCH_TSG=True, PAYLOAD_SIZE=True)
@@ -70,7 +70,7 @@ RELEASE_WFI_TIME: Final = int(
 )
 
 HALF_WIDTH: Final = frozenset({ACQUIRE_32, RELEASE_WFI_32})
-"""The operations whose payload is 32 bits."""
+"""The operations with a payload of 32 bits."""
 
 WAIT_FOR_IDLE: Final = _immediate(COMPUTE, ComputeMethod.WAIT_FOR_IDLE)
 HOST_WFI: Final = _immediate(COMPUTE, HostMethod.WFI)
@@ -112,12 +112,12 @@ FILL_COMPONENTS: Final = int(RemapComponents(DST_X=RemapSource.CONST_A, COMPONEN
 
 
 def semaphore(subchannel: Subchannel, va: int, value: int, execute: int) -> Words:
-    """Acquire or release a semaphore through the host."""
+    """Acquire or release a semaphore with the host engine; `execute` is one of the constants above."""
     return (SEM_HEADERS[subchannel], va & _LOW, va >> 32, value & _LOW, value >> 32, execute)
 
 
 def copy(dst: int, src: int, size: int) -> Words:
-    """Copy bytes with the copy engine, in pieces it takes."""
+    """Copy `size` bytes with the copy engine, in pieces of at most MAX_COPY_BYTES."""
     words: Words = ()
     while size > 0:
         piece = min(size, MAX_COPY_BYTES)
@@ -130,11 +130,11 @@ def copy(dst: int, src: int, size: int) -> Words:
 COPY_SITES_SRC: Final = (1, 2)
 COPY_SITES_DST: Final = (3, 4)
 COPY_SITE_SIZE: Final = 6
-"""Where in one piece of `copy` the upper and lower address words and the length stand."""
+"""Indices, in one piece of `copy`, of the upper and lower address words and of the length."""
 
 
 def fill(dst: int, value: int, size: int) -> Words:
-    """Repeat a u32 over `size` bytes, a multiple of 4, with the copy engine."""
+    """Fill `size` bytes, a multiple of 4, with a u32, by the copy engine."""
     words: Words = (_COPY_CONST, value, _COPY_COMPONENTS, FILL_COMPONENTS)
     while size > 0:
         piece = min(size, MAX_COPY_BYTES)
@@ -146,11 +146,11 @@ def fill(dst: int, value: int, size: int) -> Words:
 FILL_SITE_VALUE: Final = 1
 FILL_SITES_DST: Final = (5, 6)
 FILL_SITE_SIZE: Final = 8
-"""Where in a `fill` of one piece the value, the address words and the length stand."""
+"""Indices, in a `fill` of one piece, of the value, the address words and the length."""
 
 
 def copy_signal(va: int, value: int, launch: int = LAUNCH_SIGNAL) -> Words:
-    """Release a 32-bit semaphore when the copies before are done and visible."""
+    """Release a 32-bit semaphore once earlier copies are done and visible."""
     return (_COPY_SEMAPHORE, va >> 32, va & _LOW, value, _COPY_LAUNCH, launch)
 
 
@@ -158,7 +158,7 @@ COPY_SIGNAL_VALUE: Final = 3
 
 
 def graphics_copy_end(slot: int) -> Words:
-    """Make a compute channel wait for its copy engine, which raises `slot`; the host then clears it."""
+    """Make a compute channel wait for its copy engine, which sets `slot` to 1; then clear the slot."""
     return (
         *copy_signal(slot, 1),
         *semaphore(COPY, slot, 1, ACQUIRE_32),
@@ -167,12 +167,12 @@ def graphics_copy_end(slot: int) -> Words:
 
 
 def launch(descriptor: int, action: PcasAction) -> Words:
-    """Start the grid whose descriptor lies at `descriptor`."""
+    """Launch the grid with the descriptor at address `descriptor`."""
     return (PCAS_A, descriptor >> 8, PCAS2_B, int(SendSignalingPcas2B(PCAS_ACTION=action)))
 
 
 def compute_setup(gpu: Gpu, choices: Quirks, *, copies: bool) -> Words:
-    """Return the first methods of a compute channel: objects, caches, windows (nv.md 3.4)."""
+    """Return the methods that initialise a compute channel: objects, caches, windows (nv.md 3.4)."""
     method = ComputeMethod
     shared, local = vaspace.WINDOWS[choices.windows]
     words: list[int] = [
@@ -202,12 +202,12 @@ def compute_setup(gpu: Gpu, choices: Quirks, *, copies: bool) -> Words:
 
 
 def copy_setup(gpu: Gpu) -> Words:
-    """Return the first methods of a copy channel."""
+    """Return the methods that initialise a copy channel."""
     return (header(COPY, DmaMethod.SET_OBJECT, 1), int(SetObject(CLASS=gpu.copy_class)))
 
 
 def local_memory(va: int, bytes_per_tpc: int, tpcs: int, *, all_sms: bool) -> Words:
-    """Point the shaders at other backing for local memory, once those that use the old one are done."""
+    """Wait until the compute engine is idle, then set the backing of local memory."""
     method = ComputeMethod
     return (
         WAIT_FOR_IDLE,
@@ -225,10 +225,13 @@ _CACHES: Final = int(InvalidateShaderCaches(INSTRUCTION=True, DATA=True, CONSTAN
 
 
 def new_code() -> Words:
-    """Drop what the shader caches hold, after code was put where other code may have been."""
+    """Invalidate the shader caches, after code was loaded at addresses that may have held other code."""
     return (header(COMPUTE, ComputeMethod.INVALIDATE_SHADER_CACHES, 1), _CACHES)
 
 
 def report_semaphore(va: int, value: int) -> Words:
-    """Release a semaphore of the compute class, four words with the time (a rung of the ladder)."""
+    """Release a four-word semaphore of the compute class, with a timestamp.
+
+    Used by the bring-up ladder only.
+    """
     return (header(COMPUTE, ComputeMethod.SET_REPORT_SEMAPHORE_A, 4), va >> 32, va & _LOW, value, 0)

@@ -1,10 +1,10 @@
-"""Launch descriptors as drivers fill them: one interface to the three versions.
+"""Launch descriptors (QMD): one interface to the three versions.
 
-`Descriptor` is the template of one kernel: everything but the grid's shape and the address of constant
-bank 0. Values that versions spell differently (shifted addresses, other names) are distinguished here and
-nowhere else.
+`Descriptor` is the template for one kernel: all fields except the grid's shape and the address of constant
+bank 0. Only this module handles the differences between versions (shifted addresses, names of fields).
 
-Not here: the fields (`drivers.nv.layouts.qmd`), what a kernel needs (`cubin`), the constant bank (`program`).
+Not here: the fields (`drivers.nv.layouts.qmd`), the facts of a kernel (`cubin`), the constant bank
+(`program`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WORD = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What one version calls things, and in which units."""
+    """The field names and units of one version."""
 
     grid: tuple[str, str, str]
     registers: str
@@ -55,7 +55,7 @@ class Dialect:
     local_shift: int
     bank: tuple[str, str]
     bank_shift: int
-    """Log2 of the alignment of constant banks, whose addresses are given in these units."""
+    """Log2 of the alignment of constant banks and of the unit of their addresses, in bytes."""
 
 
 _V04_BANK = ("CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6", "CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6")
@@ -94,7 +94,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         6,
     ),
 }
-"""Version -> its words for things (nv.md 4.1)."""
+"""Version -> its field names and units (nv.md 4.1)."""
 
 _SPARE: Final = frozenset(
     {
@@ -110,50 +110,53 @@ _SPARE: Final = frozenset(
         "SASS_VERSION",
     }
 )
-"""What the one launch known on Hopper leaves out (nv.md 4.2)."""
+"""Fields that the only publicly known launch on Hopper does not set (nv.md 4.2)."""
 THREADS: Final = ("CTA_THREAD_DIMENSION0", "CTA_THREAD_DIMENSION1", "CTA_THREAD_DIMENSION2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launchable:
-    """What a descriptor states of a kernel."""
+    """The facts of a kernel that its descriptor states; sizes are in bytes."""
 
     program: int
-    """Address of the entry."""
+    """Device address of the entry."""
     code_bytes: int
     registers: int
     barriers: int
     shared_bytes: int
-    """Shared memory a workgroup, everything counted."""
+    """Shared memory of a workgroup: static, dynamic and reserved."""
     local_bytes: int
-    """Local memory a thread, everything counted."""
+    """Local memory of a thread, with the reserve for the stack."""
     banks: Mapping[int, tuple[int, int]]
-    """Constant bank -> (address, size), bank 0 left out."""
+    """Number of a constant bank -> (address, size), without bank 0."""
     bank0_bytes: int
 
 
 def carveouts(gpu: Gpu, shared_bytes: int) -> tuple[int, int]:
-    """Return the codes of the smallest carve-out that holds `shared_bytes`, and of the largest there is."""
+    """Return the codes of the smallest carve-out that holds `shared_bytes`, and of the GPU's largest.
+
+    Raises `UsageError` if `shared_bytes` exceeds the largest.
+    """
     steps = CARVEOUTS_KIB[gpu.family]
     fitting = next((kib for kib in steps if kib << 10 >= shared_bytes), None)
     if fitting is None:
         raise UsageError(
-            f"the kernel needs {shared_bytes} bytes of shared memory a workgroup with what the system keeps; "
-            f"{gpu.sm} has {steps[-1] << 10}"
+            f"the kernel needs {shared_bytes} bytes of shared memory for each workgroup, with the system's "
+            f"reserve; {gpu.sm} has {steps[-1] << 10}"
         )
     return sm_config(fitting), sm_config(steps[-1])
 
 
 def resident_warps(registers: int) -> int:
-    """Return how many warps of so many registers a thread the register file holds (nv.md 4.2)."""
+    """Return the number of warps that the register file holds, at `registers` for each thread (nv.md 4.2)."""
     unit = -(-max(registers, 1) * WARP // REGISTER_UNIT) * REGISTER_UNIT
     return REGISTER_FILE // unit // 4 * 4
 
 
 def wanted_carveout(gpu: Gpu, kernel: Launchable, threads: int) -> int:
-    """Return the code of the smallest carve-out for all the groups that an SM could run at once.
+    """Return the code of the smallest carve-out that holds all workgroups which an SM could run at once.
 
-    An SM that is set to less runs fewer groups, however many registers and warps are left.
+    With a smaller carve-out an SM runs fewer workgroups, even if registers and warps are free.
     """
     steps = CARVEOUTS_KIB[gpu.family]
     warps = min(gpu.max_warps, resident_warps(kernel.registers))
@@ -163,7 +166,7 @@ def wanted_carveout(gpu: Gpu, kernel: Launchable, threads: int) -> int:
 
 
 class Descriptor:
-    """The template of one kernel's descriptor, as u64 words, and where the open values go."""
+    """The template of one kernel's descriptor, as u64 words, and the positions of its open values."""
 
     __slots__ = (
         "_carveout",
@@ -182,12 +185,12 @@ class Descriptor:
 
     def __init__(self, gpu: Gpu, choices: Quirks, kernel: Launchable) -> None:
         self._gpu, self._kernel = gpu, kernel
-        # One launch is known that leaves them unset, of a kernel without shared memory of its own.
-        silent = choices.carveout == "none" and kernel.shared_bytes <= RESERVED_SHARED
-        self._carveout = "none" if silent else "least" if choices.carveout == "least" else "wanted"
-        # Computed in any case: a size beyond every carve-out is refused.
+        # One public launch leaves the carve-outs unset, for a kernel that declares no shared memory.
+        unset = choices.carveout == "none" and kernel.shared_bytes <= RESERVED_SHARED
+        self._carveout = "none" if unset else "least" if choices.carveout == "least" else "wanted"
+        # Computed in any case, because it raises if the size exceeds every carve-out.
         least = carveouts(gpu, kernel.shared_bytes)
-        self._carveouts = (0, 0) if silent else least
+        self._carveouts = (0, 0) if unset else least
         version = gpu.generation.qmd
         self.layout = QMDS[version]
         self.dialect = DIALECTS[version]
@@ -196,12 +199,12 @@ class Descriptor:
         words = self.layout(**{name: value for name, value in fields.items() if name in names}).to_bytes()
         self.template = array("Q", words)
         self.align = 1 << max(self.dialect.bank_shift, 8 if not self.dialect.bank_shift else 6)
-        """Alignment of constant bank 0."""
+        """Alignment of constant bank 0 in bytes."""
         self.grid = tuple(_place(self.layout, name) for name in self.dialect.grid)
         self.threads = tuple(_place(self.layout, name) for name in THREADS)
         self.target = _place(self.layout, "TARGET_SM_CONFIG_SHARED_MEM_SIZE")
         self.bank0 = _place(self.layout, self.dialect.bank[0])[0]
-        """Index of the u64 word in which bank 0's address goes, shifted right by `dialect.bank_shift`."""
+        """Index of the u64 word that receives bank 0's address, shifted right by `dialect.bank_shift`."""
 
     def _fields(self, gpu: Gpu, choices: Quirks, kernel: Launchable) -> dict[str, object]:
         dialect, version = self.dialect, gpu.generation.qmd
@@ -246,7 +249,10 @@ class Descriptor:
         }
 
     def shaped(self, groups: tuple[int, int, int], threads: tuple[int, int, int]) -> array[int]:
-        """Return a copy with the shape filled in; only bank 0's address is open then."""
+        """Return a copy with the launch shape set; only bank 0's address is still open.
+
+        Raises `UsageError` if a dimension does not fit its field.
+        """
         words = self.template[:]
         target = self._carveouts[0]
         if self._carveout == "wanted":
@@ -257,7 +263,7 @@ class Descriptor:
             for value, (index, lo, width) in zip(values, places, strict=True):
                 if not 0 < value < 1 << width:
                     raise UsageError(
-                        f"a grid of {groups} groups of {threads} threads: {value} does not fit {width} bits"
+                        f"{groups} workgroups of {threads} threads: {value} does not fit {width} bits"
                     )
                 words[index] |= value << lo
         return words

@@ -1,8 +1,8 @@
-"""The doubtful values: what public sources do not settle, each with what some working driver uses.
+"""The doubtful values: those that public sources do not settle. Each alternative is used by a working driver.
 
-A device is opened with one `Quirks`, a choice for each value. The bring-up ladder tries the other values in
-turn and reports which work. Each field has a row in nv.md 9. Not here: sets of values that are known to work
-together (`presets`).
+A device is opened with one `Quirks`, which selects a value for each field. The bring-up ladder tries the
+other values and reports which work. Each field has a row in nv.md 9. Not here: sets of values that are known
+to work together (`presets`).
 """
 
 from __future__ import annotations
@@ -22,52 +22,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirks:
-    """One setting of every doubtful value; the defaults have the most evidence."""
+    """A value for each doubtful field; the defaults have the most evidence."""
 
     stack: Literal["high", "low"] = "high"
-    """Local memory: "high" is the top of the window with a fixed stack pointer, "low" counts from 0."""
+    """The stack in local memory: at the top of the window with a fixed stack pointer, or from offset 0."""
     all_sms: bool = True
-    """Local memory's MAX_SM_COUNT: 0xff, or the number of TPCs."""
+    """MAX_SM_COUNT of local memory: 0xff, or the number of TPCs."""
     windows: Literal["low", "high"] = "low"
-    """Shared and local window below all memory, or above it."""
+    """The shared and local windows lie below all memory, or above it."""
     qmd_type: int = TYPE_GRID_CTA
     """QMD_TYPE of V04: GRID_CTA, or 0 as NVK leaves it."""
     group_id: int | None = None
-    """QMD_GROUP_ID; none is what is known to launch with the descriptor's version."""
+    """QMD_GROUP_ID; None selects the value that is known to work with the descriptor's version."""
     sampler_via_header: bool = False
-    """SAMPLER_INDEX by header, or apart from it, as in the launches known on Hopper."""
+    """SAMPLER_INDEX is VIA_HEADER, or independent as in the known launches on Hopper."""
     full_descriptor: bool = True
-    """Descriptors set more than Hopper's one known launch did: invalidations, membar, prefetch of code.
-    Without them a store of a kernel may become visible some time after its release."""
+    """Descriptors also set cache invalidations, a membar and code prefetch, unlike Hopper's one known launch.
+    Without them a kernel's stores may become visible after its release."""
     carveout: Literal["wanted", "least", "none"] = "wanted"
-    """The target carve-out holds all groups that an SM can run, or one; or carve-outs and shared memory are
-    left unset where a kernel has none of its own, as in Hopper's one known launch."""
+    """The target carve-out holds all workgroups that an SM can run ("wanted") or one ("least"); with "none",
+    carve-outs and shared memory are unset if a kernel declares no shared memory, as in Hopper's one known
+    launch."""
     pcas: PcasAction = PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE
-    """How a descriptor is launched; the others leave its cached copy or its prefetch alone."""
+    """The action that launches a descriptor; the other values do not invalidate its cached copy, or not
+    prefetch."""
     channel_class: Literal["newest", "c96f", "c86f", "c56f"] = "newest"
-    """The class of channels: the newest that the GPU lists, or an older one that it lists as well."""
+    """The class of channels: the newest that the GPU lists, or an older one that it also lists."""
     doorbell_class: Literal["newest", "c661", "c461", "c561", "c361"] = "newest"
-    """The class of the doorbell page, likewise."""
+    """The class of the doorbell page: the newest that the GPU lists, or an older one that it also lists."""
     doorbell_bar1: bool = True
-    """The doorbell page through BAR1, or BAR0."""
+    """The doorbell page is mapped through BAR1, or through BAR0."""
     doorbell_owner: Literal["subdevice", "device"] = "subdevice"
-    """The object that the doorbell page is mapped through."""
+    """The object through which the doorbell page is mapped."""
     notifier: bool = True
-    """Channels name an error notifier, or none."""
+    """Channels have an error notifier, or none."""
     pitch_kind: bool = True
     """Memory is allocated with format 6, or 0."""
     persistent_vidmem: bool = True
     """Video memory is allocated with PERSISTENT_VIDMEM."""
     huge_pages: bool = True
-    """Large video memory requests 2 MiB pages, or leaves the page size to the driver."""
+    """Large allocations of video memory request 2 MiB pages, or leave the page size to the kernel driver."""
     small_pages: Literal["4k", "default", "64k"] = "4k"
-    """Small video memory requests 4 KiB pages, leaves the page size to the driver, or requests 64 KiB."""
+    """Small allocations request 4 KiB pages, leave the page size to the kernel driver, or request 64 KiB."""
     system_cached: bool = True
-    """System memory of the resource manager is cached, or left to the driver."""
+    """System memory of the resource manager is requested as cached, or as uncached."""
     register_copy_channels: bool = True
     """Copy channels are registered with UVM as well."""
     copy_engine: Literal["first", "second", "last"] = "first"
-    """Which copy engine off the graphics run list comes first."""
+    """Which copy engine outside the graphics run list is used first."""
     context_share: bool = True
     """Compute channels use a context share, or the group's own address space."""
     subcontext: Literal["async", "sync"] = "async"
@@ -77,28 +79,28 @@ class Quirks:
     gr_parameters: bool = True
     """The compute object is allocated with its parameters, or without any."""
     object_buffer: bool = False
-    """Channels name the ring memory in hObjectBuffer, or nothing."""
+    """Channels pass the ring memory in hObjectBuffer, or 0."""
     graphics_copy: bool = True
-    """Compute channels carry a copy object as well."""
+    """Compute channels also have a copy engine object, or not."""
     vaspace: Literal["uvm", "rm"] = "uvm"
-    """UVM owns the address space, or the resource manager does, without UVM; sandboxes refuse the latter."""
+    """The owner of the address space: UVM, or the resource manager without UVM, which sandboxes refuse."""
     vaspace_faulting: bool = False
-    """The address space also sets ENABLE_PAGE_FAULTING."""
+    """The address space sets ENABLE_PAGE_FAULTING, or not."""
     ring: Literal["video", "system", "pages"] = "video"
     """Ring entries and user area lie in video memory or in system memory of the resource manager; or the
     entries in pages of this process and only the user area in system memory."""
     gp_level: Literal["main", "subroutine"] = "main"
-    """LEVEL of ring entries: both are known to work."""
+    """LEVEL of ring entries; both values are known to work."""
     host_memory: Literal["pages", "system"] = "pages"
-    """Host memory is pages of this process, or system memory of the resource manager."""
+    """Host memory consists of pages of this process, or is system memory of the resource manager."""
     push_in_vram: bool = False
-    """Push buffers lie in video memory, or in host memory."""
+    """Push buffers are in video memory, or in host memory."""
     arguments_in_vram: bool = False
-    """Coherent host memory, arguments above all, is video memory that the CPU maps."""
+    """Coherent memory, such as kernel arguments, is video memory that the CPU maps, or host memory."""
     plausible: bool = True
-    """Counts and sizes that no supported GPU has are refused (`topology`)."""
+    """Counts and sizes that no supported GPU has are refused (`topology`), or accepted."""
     qmd_version_method: bool = False
-    """SET_QMD_VERSION and SET_SPA_VERSION are sent at the start."""
+    """SET_QMD_VERSION and SET_SPA_VERSION are sent when a channel is set up, or not."""
 
 
 DEFAULT: Final = Quirks()
@@ -145,14 +147,14 @@ ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
     "plausible": (True, False),
     "qmd_version_method": (False, True),
 }
-"""Field -> its values, the default first."""
+"""Field -> its values; the default is first."""
 
 
 def parse(text: str) -> Quirks:
-    """Return the choices that "stack=low+group_id=63" names; `describe` writes what this reads.
+    """Parse a text such as "stack=low+group_id=63"; the inverse of `describe`.
 
-    A word without "=" is a preset ("hopper-launch", see `presets`), which what follows it may change. Raises
-    `UsageError` that names what is known.
+    A word without "=" names a preset ("hopper-launch", see `presets`); later parts may override its values.
+    Raises `UsageError`, which lists the valid names, for an unknown part.
     """
     if text == describe(DEFAULT):
         return DEFAULT
@@ -162,7 +164,7 @@ def parse(text: str) -> Quirks:
         if part in PRESETS:
             values |= PRESETS[part].values
             continue
-        fitting = [value for value in ALTERNATIVES.get(name, ()) if spelt(value) == given.lower()]
+        fitting = [value for value in ALTERNATIVES.get(name, ()) if value_text(value) == given.lower()]
         if not fitting:
             raise UsageError(_unknown(part, name, tuple(PRESETS)))
         values[name] = fitting[0]
@@ -170,21 +172,21 @@ def parse(text: str) -> Quirks:
 
 
 def _unknown(part: str, name: str, presets: tuple[str, ...]) -> str:
-    """Return what is wrong with a part of a text: the value of a choice, or its name."""
+    """Return the message on an unknown part of a text: a wrong value, or a wrong name."""
     if name in ALTERNATIVES:
-        values = ", ".join(map(spelt, ALTERNATIVES[name]))
-        return f"{part!r} is no choice of the NVIDIA driver: {name} takes {values}"
+        values = ", ".join(map(value_text, ALTERNATIVES[name]))
+        return f"{part!r} is not an option of the NVIDIA driver: {name} takes {values}"
     near = get_close_matches(name, (*ALTERNATIVES, *presets), n=1)
     guess = f" Did you mean {near[0]!r}?" if near else ""
-    known = "; ".join(f"{n}={'|'.join(map(spelt, v))}" for n, v in ALTERNATIVES.items())
+    known = "; ".join(f"{n}={'|'.join(map(value_text, v))}" for n, v in ALTERNATIVES.items())
     return (
-        f"{part!r} is no choice of the NVIDIA driver.{guess}\n"
-        f"hint: there are: {known}; and sets of them: {', '.join(presets)}"
+        f"{part!r} is not an option of the NVIDIA driver.{guess}\n"
+        f"hint: the options are: {known}; the presets are: {', '.join(presets)}"
     )
 
 
-def spelt(value: object) -> str:
-    """Return how a value is written."""
+def value_text(value: object) -> str:
+    """Return the text of a value, as `parse` reads it."""
     if isinstance(value, bool | None):
         return str(value).lower()
     return str(int(value)) if isinstance(value, int) else str(value)
@@ -200,5 +202,5 @@ def changes(choices: Quirks, start: Quirks = DEFAULT) -> dict[str, Any]:
 
 
 def describe(choices: Quirks) -> str:
-    """Return the settings that are not the default, or "default"."""
-    return "+".join(f"{name}={spelt(value)}" for name, value in changes(choices).items()) or "default"
+    """Return the values that differ from the default as text, or "default"."""
+    return "+".join(f"{name}={value_text(value)}" for name, value in changes(choices).items()) or "default"

@@ -1,4 +1,4 @@
-"""What the kernel driver refuses, as errors with a cure: RM and UVM statuses, missing nodes, other branches.
+"""Errors for refusals of the kernel driver, with a hint: RM and UVM statuses, missing nodes, other branches.
 
 Not here: faults of a running device (`faults`).
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _OUT_OF_MEMORY = frozenset({NvStatus.NO_MEMORY, NvStatus.INSUFFICIENT_RESOURCES})
-_SILENT = "the node exists but no driver answers: load the modules (modprobe nvidia nvidia-uvm)"
+_NO_DRIVER = "the node exists but has no driver: load the modules (modprobe nvidia nvidia-uvm)"
 _NODE_CURES = {
     errno.ENOENT: (
         "no such device node. Load the modules (modprobe nvidia nvidia-uvm), or create the node with mknod "
@@ -27,8 +27,8 @@ _NODE_CURES = {
     ),
     errno.EACCES: "you may not open {path}: add your user to the group that owns it, or run as root",
     errno.EPERM: "you may not open {path}: the container or device policy forbids it; pass the GPU through",
-    errno.ENODEV: _SILENT,
-    errno.ENXIO: _SILENT,
+    errno.ENODEV: _NO_DRIVER,
+    errno.ENXIO: _NO_DRIVER,
     errno.EIO: "the kernel driver could not bring the GPU up; see dmesg for NVRM messages",
     errno.EMFILE: "this process has too many files open: close devices, or raise the limit (ulimit -n)",
     errno.EBUSY: "the device is held exclusively by another process; see nvidia-smi or fuser {path}",
@@ -39,19 +39,19 @@ _ENGINE_CLASSES = range(0x9000, 0x10000)
 
 
 def refuse(call: str, status: int, *, arguments: str = "", hint: str = "") -> NoReturn:
-    """Raise the error of an NV_STATUS."""
+    """Raise the error of an NV_STATUS: `OutOfMemoryError` or `DriverError`."""
     kind = OutOfMemoryError if status in _OUT_OF_MEMORY else DriverError
     raise kind(call, status, status_name(status), arguments=arguments, hint=hint or CAUSES.get(status, ""))
 
 
 def node_error(path: str, error: DriverError) -> DriverError:
-    """Return the error for a node that could not be opened, with its cure."""
+    """Return the error for a node that could not be opened, with a hint."""
     cure = _NODE_CURES.get(error.status, error.hint).format(path=path)
     return DriverError(f"open {path}", error.status, error.status_name, hint=cure)
 
 
 def unknown_branch(version: str) -> UnsupportedError:
-    """Return the error for a driver whose structures are not known."""
+    """Return the error for a branch of the kernel driver whose structures are unknown."""
     known = ", ".join(str(branch) for branch in BRANCHES)
     return UnsupportedError(
         f"NVIDIA driver {version or '(no version)'} is not supported: its structures are not known here\n"
@@ -60,7 +60,7 @@ def unknown_branch(version: str) -> UnsupportedError:
 
 
 def unsupported_gpu(name: str, classes: Iterable[int]) -> UnsupportedError:
-    """Return the error for a GPU none of whose compute classes is in the table."""
+    """Return the error for a GPU without a supported compute class."""
     seen = [code for code in classes if code & 0xFF == COMPUTE_LOW_BYTE and code in _ENGINE_CLASSES]
     known = ", ".join(f"{CLASS_NAMES[code]} ({code:#x})" for code in GENERATIONS)
     older = [UNSUPPORTED_COMPUTE[code] for code in seen if code in UNSUPPORTED_COMPUTE]
@@ -73,13 +73,13 @@ def unsupported_gpu(name: str, classes: Iterable[int]) -> UnsupportedError:
 
 
 def mig_mode(name: str, refused: str = "") -> UnsupportedError:
-    """Return the error for a GPU that is divided by MIG; `refused` is the driver's answer."""
-    seen = f"; it refused what only an undivided GPU answers: {refused}" if refused else ""
+    """Return the error for a GPU in MIG mode; `refused` is the kernel driver's error, if any."""
+    seen = f"; it refused a query that works only outside MIG mode: {refused}" if refused else ""
     return UnsupportedError(
-        f"{name or 'this GPU'} seems to be in MIG mode, which this driver does not handle{seen}\n"
+        f"{name or 'this GPU'} seems to be in MIG mode, which this driver does not support{seen}\n"
         "hint: ask the administrator for `nvidia-smi -mig 0`, or for another GPU"
     )
 
 
 class BringUpError(HcqError):
-    """The device answered, but not as a working one does."""
+    """The device responded, but with a result that a working device does not return."""

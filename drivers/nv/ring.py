@@ -1,8 +1,8 @@
-"""The ring of one channel: words into push-buffer memory, entries into the ring, the doorbell.
+"""The ring of one channel: it writes words to push-buffer memory, entries to the ring, and the doorbell.
 
-Each submission ends with a store of its number to a slot of the ring's own: so the ring can tell, on every
-generation, which words and entries the GPU has fetched and may be written again. Not here: how channels are
-made (`channel`).
+Each submission ends with a release of its number to the ring's progress slot. From this slot the ring knows,
+on every generation, which words and entries the GPU has fetched, so that they can be overwritten. Not here:
+creating channels (`channel`).
 """
 
 from __future__ import annotations
@@ -34,17 +34,22 @@ _LOW: Final = 0xFFFF_FFFF
 
 
 _ONE_WORD: Final = GpfifoEntry.pack(ADDRESS=0, LENGTH=1)[0]
-"""What each word of a segment adds to its ring entry."""
+"""The summand of a ring entry for each word of its segment."""
 _TAIL_WORDS: Final = push.SEM_WORDS
-"""What the ring adds to a submission: the release of its number."""
+"""Words that the ring adds to a submission: the release of its number."""
 
 
 def _nothing(_words: int) -> None:
-    """Do nothing."""
+    """Do nothing: the default of `NvRing.stalled`."""
 
 
 class NvRing:
-    """One ring. Not thread-safe: the queue above holds its lock."""
+    """The ring of one channel; see `hcq.driver.Ring`. Not thread-safe: the queue holds its lock.
+
+    `setup` are the first words on a channel. `refresh` returns words to send before the next submission if
+    `stale` is set. `fault` returns the device's fault, or None. `push_bytes` is the size of the push-buffer
+    memory.
+    """
 
     def __init__(
         self,
@@ -61,7 +66,7 @@ class NvRing:
         self._refresh = refresh
         self._fault = fault
         self.stalled: Callable[[int], None] = _nothing
-        """See `hcq.driver.Ring`; `words` and `submissions`, too."""
+        """This attribute, `words` and `submissions`: see `hcq.driver.Ring`."""
         self.memory: Memory = memories.push(_PUSH_START + push_bytes, label=f"push buffer of {channel.label}")
         view = self.memory.view
         assert view is not None, "host memory has a view"
@@ -69,7 +74,7 @@ class NvRing:
         self._words = view[_PUSH_START:].cast("I")
         self._capacity = len(self._words)
         self._entry = self.memory.va + _PUSH_START + channel.entry_level
-        """The ring entry of no words: the address, which stands in it as it is, and its LEVEL."""
+        """A ring entry of length 0: the address, which an entry holds unshifted, and LEVEL."""
         self.words = self._capacity - _TAIL_WORDS
         self._size = channel.entry_count
         self.submissions = self._size - 1
@@ -81,33 +86,35 @@ class NvRing:
             raise
 
     def attach(self, channel: Channel) -> None:
-        """Start on a channel: a new one, after a fault, finds the ring empty."""
+        """Use a channel with an empty ring: the first one, or a new one after a fault."""
         self.channel = channel
         self.retired = False
-        """The channel was given up, and there is no new one yet."""
+        """Whether the channel was closed and there is no new one yet."""
         subchannel = Subchannel.COMPUTE if channel.kind is ChannelKind.COMPUTE else Subchannel.COPY
         self._release = array("I", push.semaphore(subchannel, self.memory.va, 0, push.RELEASE))
-        """What ends a submission; its number is filled in."""
+        """The release that ends a submission, whose number is filled in."""
         number = 4 * push.SEM_VALUE
         self._number = memoryview(self._release).cast("B")[number : number + 8].cast("L")
         self._entries = channel.entries
         self._progress[0] = 0
         self.sequence = 0
         self._head = self._tail = 0
-        """Words ever written, and words known to be fetched."""
+        """Total words written, and words known to be fetched."""
         self._put = self._taken = 0
-        """Entries ever written, and entries known to be fetched."""
+        """Total entries written, and entries known to be fetched."""
         self._head_limit, self._put_limit = self._capacity, self._size - 1
-        """How far both may go before one must look again: to what is not fetched, or to the buffer's end."""
+        """Limits of `_head` and `_put` until progress must be read again: unfetched data, or the buffer's
+        end."""
         self._in_flight: deque[tuple[int, int, int]] = deque()
         self.code_epoch = self.local_epoch = 0
         self.stale = True
-        """Set by the device: the next words must be preceded by settings for new code or local memory."""
+        """Set by the device if `refresh` must be called before the next words, after new code or local
+        memory."""
         self.send(self._setup, ())
 
     @property
     def taken(self) -> int:
-        """Entries ever written; see `hcq.driver.Ring`."""
+        """Total entries written; see `hcq.driver.Ring`."""
         return self._put
 
     def submit(self, pushbuffer: PushBuffer) -> None:
@@ -120,11 +127,15 @@ class NvRing:
         self.send(pushbuffer.words, pushbuffer.calls)
 
     def send(self, words: Sequence[int], calls: Sequence[tuple[int, int]] = ()) -> None:
-        """Send words as they are, with calls of prebuilt ones between them; see `PushBuffer.calls`."""
+        """Send words, with calls of prebuilt words between them; see `PushBuffer.calls`.
+
+        Blocks while the ring has no space. Raises `UsageError` if it can never hold them, `DeviceFault` if
+        the device faults in the meantime.
+        """
         count = len(words) + _TAIL_WORDS
         put = self._put
         if self._head + count > self._head_limit or put + 1 + 2 * len(calls) > self._put_limit:
-            self._make_room(count, 1 + 2 * len(calls))
+            self._wait_for_space(count, 1 + 2 * len(calls))
         at, head = self._head % self._capacity, self._head + count
         if words.__class__ is not array:
             words = array("I", words)
@@ -140,10 +151,10 @@ class NvRing:
         entries[put % size] = entry0 + 4 * (at + start) + (count - start) * _ONE_WORD
         self._head, self._put = head, put + 1
         self._in_flight.append((sequence, head, put + 1))
-        self.channel.ring((put + 1) % size)
+        self.channel.ring_doorbell((put + 1) % size)
 
-    def _make_room(self, count: int, entries: int) -> None:
-        """Wait until `count` words, which do not wrap, and `entries` ring entries are free."""
+    def _wait_for_space(self, count: int, entries: int) -> None:
+        """Wait until `count` contiguous words and `entries` ring entries are free."""
         if count > self._capacity or entries >= self._size:
             raise UsageError(
                 f"{count} words and {entries} entries at once are larger than the ring: "
@@ -165,9 +176,9 @@ class NvRing:
             time.sleep(_NAP_S)
 
     def reclaim(self) -> int:
-        """Take back what the GPU has fetched; return the number of the last submission it reached."""
+        """Free the space of completed submissions; return the number of the last completed one."""
         reached = self._progress[0]
-        if reached > self.sequence:  # no result: `overshot` is the fault
+        if reached > self.sequence:  # an invalid value, which `overshot` reports as a fault
             return reached
         while self._in_flight and self._in_flight[0][0] <= reached:
             _, self._tail, self._taken = self._in_flight.popleft()
@@ -176,46 +187,46 @@ class NvRing:
         return reached
 
     def overshot(self) -> str:
-        """Return that the GPU claims to have reached a submission that was never sent; else empty."""
-        reached = self._progress[0]  # read first: more may be sent meanwhile
+        """Return a message if the progress slot holds a number that was never sent, else ""."""
+        reached = self._progress[0]  # read first: `sequence` may grow in the meantime
         if reached <= self.sequence:
             return ""
         return (
             f"the progress slot of {self.channel.label} holds {reached:#x}, but {self.sequence} submissions "
-            f"were sent: the release that ends one went wrong, or something wrote over {self.memory.va:#x}"
+            f"were sent: a release wrote a wrong value, or something overwrote {self.memory.va:#x}"
         )
 
     def stuck(self) -> str:
-        """Return what the ring is doing, and the kernel side's reason if any; empty when all was fetched."""
+        """Return the position of the ring and the kernel's report on it, if any; "" if all is fetched."""
         text = self.position()
-        if not text or self._fault() is not None:  # reports of a fault belong to the fault
+        if not text or self._fault() is not None:  # a fault's report contains the kernel's reports
             return text
         mine = f"channel {self.channel.handle:#x}"
         return text + "".join(f"; {known}" for known in self.channel.diagnostics() if mine in known)
 
     def position(self) -> str:
-        """Return how far the ring was fetched; empty when all was."""
+        """Describe how far the ring is fetched; "" if all is fetched."""
         reached = self.reclaim()
         if reached == self.sequence or self.retired:
             return ""
-        got = self.channel.got()
+        got = self.channel.fetched()
         text = f"{self.channel.label}: fetched {reached} of {self.sequence} submissions, "
         text += f"put index {self._put % self._size}"
         return text + (f", fetched up to {got}" if got is not None else "")
 
     def close(self) -> None:
-        """Free channel and push memory, a kernel that hangs notwithstanding; idempotent."""
+        """Free channel and push-buffer memory, even if a kernel hangs; idempotent."""
         if not self.closed:
             self.closed = True
             self.retire()
             self._memories.free(self.memory)
 
     def retire(self) -> None:
-        """Give the channel up; one that is not done is taken off the run list first; idempotent."""
+        """Close the channel; if it has unfinished work, stop it first; idempotent."""
         if self.retired:
             return
         if self.position():
-            # Freeing ends a hung channel as well; stopping it first only makes that quick (nv.md 6.4).
+            # Freeing also ends a hung channel; stopping it first only makes that fast (nv.md 6.4).
             with contextlib.suppress(DriverError):
                 self.channel.stop()
         self.retired = True

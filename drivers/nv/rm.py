@@ -1,7 +1,8 @@
-"""The resource-manager client: objects, controls and CPU mappings over /dev/nvidiactl and /dev/nvidiaN.
+"""The client of the resource manager: objects, controls, CPU mappings, by /dev/nvidiactl and /dev/nvidiaN.
 
-Owns descriptors and the root client; the caller that allocates an object frees it (`free` takes its children
-along). Handles are ours and count up, so that traces of two runs compare. Not here: GPU mappings (`uvm`).
+It owns the file descriptors and the root client. Whoever allocates an object frees it; `free` also frees its
+children. The client chooses handles, in ascending order, so that traces of two runs are comparable. Not here:
+GPU mappings (`uvm`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _VERSION_FILE = "/proc/driver/nvidia/version"
 
 
 def open_node(kernel: Kernel, path: str) -> int:
-    """Open a device node; the error of a missing one names the cure."""
+    """Open a device node. Raises `DriverError` with a hint."""
     try:
         return kernel.open(path)
     except DriverError as error:
@@ -43,23 +44,26 @@ def open_node(kernel: Kernel, path: str) -> int:
 
 
 def escape(kernel: Kernel, fd: int, number: Escape, block: bytearray, what: str) -> None:
-    """Issue a frontend ioctl; only transport errors are checked here."""
+    """Issue a frontend ioctl. Raises `DriverError` if the ioctl fails.
+
+    The caller checks the status in the block.
+    """
     try:
         kernel.ioctl(fd, request(number, len(block)), block)
     except DriverError as error:
-        hint = f"the kernel driver did not take {number.name} with {len(block)} bytes: another driver branch?"
+        hint = f"the kernel driver refused {number.name} with {len(block)} bytes: another driver branch?"
         kind = type(error)
         raise kind(f"{number.name} ({what})", error.status, error.status_name, hint=hint) from None
 
 
 def driver_version(kernel: Kernel, ctl: int) -> str:
-    """Return the kernel module's version: from /proc, or queried over the control node."""
+    """Return the version of the kernel module, from /proc or from a query of the control node."""
     with contextlib.suppress(DriverError):
         text = kernel.read_file(_VERSION_FILE).decode(errors="replace")
         for word in text.split():
             if word[:1].isdigit() and word.count(".") >= 1 and word.replace(".", "").isdigit():
                 return word
-    # A sandbox shows no /proc/driver/nvidia/version (nv.md 1.5).
+    # In a sandbox /proc/driver/nvidia/version does not exist (nv.md 1.5).
     layout = layouts.nv_ioctl_rm_api_version_t
     block = bytearray(layout.pack(cmd=layouts.VERSION_QUERY))
     escape(kernel, ctl, Escape.NV_ESC_CHECK_VERSION_STR, block, "query")
@@ -68,7 +72,7 @@ def driver_version(kernel: Kernel, ctl: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A GPU as NV_ESC_CARD_INFO lists it."""
+    """A GPU in the list of NV_ESC_CARD_INFO."""
 
     minor: int
     gpu_id: int
@@ -77,7 +81,11 @@ class Card:
 
 
 class Rm:
-    """One client of the resource manager and the node of one GPU (or of none, to list the GPUs)."""
+    """One client of the resource manager, with the node of one GPU, or of none to list the GPUs.
+
+    Raises `UnsupportedError` for an unknown driver branch, `DriverError` if a node cannot be opened. Methods
+    raise `DriverError` or `OutOfMemoryError` with the status if the resource manager refuses a call.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -104,8 +112,8 @@ class Rm:
         self._undo.close()
 
     def struct(self, layout: type[_S]) -> type[_S]:
-        """Return what a layout of branch 580 is on this branch."""
-        # A branch's layout has the fields that the driver uses.
+        """Return the layout on this branch that corresponds to a layout of branch 580."""
+        # The layouts of all branches have the fields that the driver uses.
         return self.structs[layout.__name__]  # type: ignore[return-value]  # see above
 
     # --- nodes
@@ -113,7 +121,7 @@ class Rm:
     def cards(self) -> list[Card]:
         """Return the GPUs that this process can open.
 
-        Raises `DriverError` with a cure when the driver lists some and none can be opened.
+        Raises `DriverError` with a hint if the kernel driver lists GPUs and none can be opened.
         """
         layout = layouts.nv_ioctl_card_info_t
         block = bytearray(layout.SIZE * layouts.CARD_INFO_RECORDS)
@@ -126,13 +134,13 @@ class Rm:
         ]
         if len(listed) == 1:
             return listed
-        there = [card for card in listed if self._there(card)]
-        if listed and not there:
+        usable = [card for card in listed if self._usable(card)]
+        if listed and not usable:
             self.kernel.close(open_node(self.kernel, f"/dev/nvidia{listed[0].minor}"))  # raises the reason
-        return there
+        return usable
 
-    def _there(self, card: Card) -> bool:
-        # A container lists the host's GPUs and has the nodes of its own ones only.
+    def _usable(self, card: Card) -> bool:
+        # A container lists all GPUs of the host, but has nodes only for its own.
         try:
             self.kernel.close(self.kernel.open(f"/dev/nvidia{card.minor}"))
         except DriverError as error:
@@ -140,7 +148,7 @@ class Rm:
         return True
 
     def open_gpu(self, minor: int) -> None:
-        """Open the node of a GPU, which brings it up, and tie it to this client."""
+        """Open the node of a GPU, which initialises the GPU, and register it with this client."""
         self.node = f"/dev/nvidia{minor}"
         self.gpu_fd = open_node(self.kernel, self.node)
         self._undo.callback(self.kernel.close, self.gpu_fd)
@@ -171,7 +179,7 @@ class Rm:
         return self._alloc(parent, class_, params, hint)[0]
 
     def alloc_reply(self, parent: int, class_: int, params: _S, *, hint: str = "") -> tuple[int, _S]:
-        """Allocate an object and return its handle and its parameters as the driver left them."""
+        """Allocate an object; return its handle, and its parameters as the kernel driver returned them."""
         handle, block = self._alloc(parent, class_, params, hint)
         return handle, type(params).from_bytes(block)
 
@@ -208,13 +216,16 @@ class Rm:
             refuse("RM_FREE", reply.status, arguments=repr(reply))
 
     def control(self, target: int, command: Control, params: _S) -> _S:
-        """Issue a control on an object and return its parameters as the driver left them."""
+        """Issue a control on an object; return its parameters as the kernel driver returned them."""
         inner = bytearray(params.to_bytes())
         self.control_block(target, command, inner, repr(params))
         return type(params).from_bytes(inner)
 
     def control_block(self, target: int, command: Control, inner: bytearray, shown: str = "") -> None:
-        """Issue a control whose parameters are already a block."""
+        """Issue a control with packed parameters, which are changed in place.
+
+        `shown` describes them in errors.
+        """
         layout = layouts.NVOS54_PARAMETERS
         block = bytearray(
             layout.pack(
@@ -232,17 +243,18 @@ class Rm:
             refuse(name, status, arguments=f"object {target:#x}, {len(inner)} bytes; {shown}")
 
     def query(self, target: int, command: Control, **fields: object) -> Struct:
-        """Issue a control whose parameters are looked up by its number."""
+        """Issue a control with parameters of its branch's layout, found by the command; return them."""
         layout = self.structs[CONTROL_STRUCTS[command]]
         return self.control(target, command, layout(**fields))
 
     # --- memory that the GPU maps without UVM
 
     def map_dma(self, device: int, space: int, memory: int, va: int, size: int) -> int:
-        """Map RM memory into an address space that the resource manager owns; return where it lies.
+        """Map RM memory into an address space that the resource manager owns; return its address.
 
-        `space` is the NV01_MEMORY_VIRTUAL of the address space. `va` is asked for; the driver aligns it down
-        silently to a page size of its own choice unless 4 KiB are asked for, too.
+        `space` is the NV01_MEMORY_VIRTUAL of the address space, `va` the requested address. Unless 4 KiB
+        pages are requested, too, the kernel driver silently aligns the address down to a page size of its
+        choice.
         """
         layout = self.struct(layouts.NVOS46_PARAMETERS)
         flags = layouts.MapDmaFlags(CACHE_SNOOP=True, PAGE_SIZE=1, DMA_OFFSET_FIXED=True)
@@ -270,10 +282,10 @@ class Rm:
         if reply.status:
             refuse("RM_UNMAP_MEMORY_DMA", reply.status, arguments=repr(reply))
 
-    # --- memory that the CPU sees
+    # --- memory that the CPU maps
 
     def alloc_os_descriptor(self, device: int, va: int, size: int) -> int:
-        """Make an object of this process's own pages [va, va + size); they stay pinned until it is freed."""
+        """Create an object for this process's pages [va, va + size); they are pinned until it is freed."""
         inner = layouts.NVOS02_PARAMETERS
         layout = layouts.nv_ioctl_nvos02_parameters_with_fd
         flags = OsDescriptorFlags(PHYSICALITY=1, COHERENCY=1, MAPPING=1)
@@ -292,13 +304,13 @@ class Rm:
         reply = layout.from_bytes(block).params
         if reply.status:
             refuse("RM_ALLOC_MEMORY NV01_MEMORY_SYSTEM_OS_DESCRIPTOR", reply.status, arguments=repr(reply),
-                   hint="pages must be whole, writable and few enough to pin (ulimit -l)")  # fmt: skip
+                   hint="whole writable pages within the limit of locked memory (ulimit -l)")  # fmt: skip
         self._parents[reply.hObjectNew] = device
         return reply.hObjectNew
 
     @contextlib.contextmanager
     def _mapping_fd(self, owner: int, memory: int, size: int, *, on_gpu: bool) -> Iterator[int]:
-        # One descriptor carries exactly one mapping context, so each mapping gets a fresh one (nv.md 1.4).
+        # A descriptor holds exactly one mapping context, so each mapping uses a new one (nv.md 1.4).
         fd = open_node(self.kernel, self.node if on_gpu else CTL_NODE)
         try:
             if on_gpu:
@@ -310,14 +322,17 @@ class Rm:
             escape(self.kernel, self.ctl, Escape.NV_ESC_RM_MAP_MEMORY, block, f"{memory:#x}")
             reply = layout.from_bytes(block).params
             if reply.status:
-                hint = "BAR1 is too small or full, or the GPU computes in confidence" if on_gpu else ""
+                hint = "BAR1 is full or too small, or confidential computing is on" if on_gpu else ""
                 refuse("RM_MAP_MEMORY", reply.status, arguments=repr(reply), hint=hint)
             yield fd
         finally:
             self.kernel.close(fd)
 
     def map_memory(self, owner: int, memory: int, size: int, *, va: int, on_gpu: bool, flags: int) -> Mapping:
-        """Map RM memory into this process at `va`; `on_gpu` for video memory, else system memory."""
+        """Map RM memory into this process at `va`.
+
+        `on_gpu` is True for video memory, False for system memory.
+        """
         with self._mapping_fd(owner, memory, size, on_gpu=on_gpu) as fd:
             return self.kernel.mmap(size, fd=fd, va=va, flags=flags)
 

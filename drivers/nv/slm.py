@@ -1,7 +1,7 @@
-"""Backing of local memory: one block for all threads that can run, grown when a kernel needs more.
+"""The backing of local memory: one block for all threads that can run at once; it grows on demand.
 
-Channels receive the new backing at their next submission. An outgrown block stays until the device is closed:
-kernels that were launched before may still use it.
+Channels receive a new backing with their next submission. A replaced block is kept until the device is
+closed, because kernels that were launched before may still use it.
 
 Not here: the size that a kernel needs (`cubin`), the words that set the backing (`push`).
 """
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def sizes(gpu: Gpu, bytes_per_thread: int) -> tuple[int, int]:
-    """Return the bytes a TPC and in all that `bytes_per_thread` takes (nv.md 2.8)."""
+    """Return the bytes for each TPC and in total that `bytes_per_thread` requires (nv.md 2.8)."""
     warp = _up(bytes_per_thread * LOCAL_THREADS_PER_WARP, LOCAL_WARP_ALIGN)
     tpc = _up(warp * gpu.max_warps * gpu.sms_per_tpc, LOCAL_TPC_ALIGN)
-    # Litter counts, not what is left after floor-sweeping: units are numbered with gaps.
+    # Litter counts and not the counts after floor-sweeping, because the numbers of units have gaps.
     return tpc, _up(tpc * gpu.litter_tpcs, LOCAL_TOTAL_ALIGN)
 
 
@@ -36,17 +36,23 @@ def _up(value: int, unit: int) -> int:
 
 
 class LocalMemory:
-    """The block that shaders spill to; none until a kernel needs one."""
+    """The backing block; there is none until a kernel needs local memory.
+
+    The caller holds the device's lock.
+    """
 
     def __init__(self, gpu: Gpu, memories: Memories) -> None:
         self._gpu, self._memories = gpu, memories
         self._bytes = 0
         self._memory: Memory | None = None
         self.epoch = 0
-        """Counts up whenever channels must be sent new settings."""
+        """Incremented whenever channels need new settings."""
 
-    def need(self, bytes_per_thread: int) -> None:
-        """Make sure that so much is there for every thread."""
+    def ensure(self, bytes_per_thread: int) -> None:
+        """Grow the block if it has less than `bytes_per_thread` for each thread.
+
+        Raises `OutOfMemoryError`.
+        """
         if bytes_per_thread <= self._bytes:
             return
         _, total = sizes(self._gpu, bytes_per_thread)
@@ -55,7 +61,7 @@ class LocalMemory:
         self.epoch += 1
 
     def words(self, *, all_sms: bool) -> push.Words:
-        """Return the settings that a compute channel is sent."""
+        """Return the words that set the backing on a compute channel; empty if there is no block."""
         if self._memory is None:
             return ()
         tpc, _ = sizes(self._gpu, self._bytes)

@@ -1,8 +1,8 @@
-"""The address space of one GPU and who maps into it: UVM, or the resource manager itself.
+"""The address space of one GPU, into which either UVM or the resource manager maps memory.
 
-UVM: the way of CUDA and of sandboxes. The resource manager's own way, without UVM, is that of the one public
-raw launch on Hopper (`choices`, `vaspace`); sandboxes refuse its ioctl. Not here: which addresses are free
-(`vaspace`), what is mapped where (`memory`).
+CUDA uses UVM, and sandboxes allow it. The one public raw launch on Hopper uses the resource manager without
+UVM (`Quirks.vaspace`); sandboxes refuse that ioctl. Not here: free addresses (`vaspace`), the map of
+allocations (`memory`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from drivers.nv.topology import Gpu, Handles
 
     class Space(Mapper, Protocol):
-        """What maps memory for the GPU, and context buffers for its channels."""
+        """An interface that maps memory for the GPU, and context buffers for its channels."""
 
         def register_channel(self, channel: int, base: int, length: int) -> None:
-            """Let a channel's context buffers be mapped into a window."""
+            """Map a channel's context buffers into the window [base, base + length)."""
             ...
 
         def unregister_channel(self, channel: int) -> None:
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 
 ADDRESS_LIMIT: Final = (1 << 49) - 1
-"""The last address that every generation maps, and that a process can have."""
+"""The highest address that every generation can map."""
 
 
 class RmSpace:
-    """An address space that the resource manager owns: mapped with NV_ESC_RM_MAP_MEMORY_DMA, without UVM.
+    """An address space that the resource manager owns; it is mapped by NV_ESC_RM_MAP_MEMORY_DMA, without UVM.
 
-    Context buffers are the resource manager's own matter here, wherever it puts them.
+    The resource manager places context buffers itself.
     """
 
     def __init__(self, rm: Rm, handles: Handles, vaspace: int) -> None:
@@ -59,7 +59,7 @@ class RmSpace:
         self._mapped: dict[int, int] = {}
 
     def map(self, memory: int, va: int, size: int) -> None:
-        """Map an RM object at `va`."""
+        """Map an RM object at `va`. Raises `BringUpError` if the resource manager maps it elsewhere."""
         got = self._rm.map_dma(self._device, self._virtual, memory, va, size)
         if got != va:
             self._rm.unmap_dma(self._device, self._virtual, memory, got, size)
@@ -81,20 +81,20 @@ class RmSpace:
         self._rm.unmap_dma(self._device, self._virtual, self._mapped.pop(va), va, size)
 
     def register_channel(self, channel: int, base: int, length: int) -> None:
-        """Nothing to do: the resource manager maps the context buffers."""
+        """Do nothing: the resource manager maps the context buffers."""
 
     def unregister_channel(self, channel: int) -> None:
-        """Nothing to undo."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Free the object that stands for the address space."""
+        """Free the object that represents the address space."""
         self._rm.free(self._virtual)
 
 
 def open_space(
     rm: Rm, gpu: Gpu, handles: Handles, choices: Quirks, stack: contextlib.ExitStack
 ) -> tuple[int, Space]:
-    """Return the handle of a new address space and what maps into it; `stack` gives both back."""
+    """Return the handle of a new address space and its mapper; closing `stack` frees both."""
     by_rm = choices.vaspace == "rm"
     flags = VaspaceFlags.NONE if by_rm else VaspaceFlags.IS_EXTERNALLY_OWNED
     if choices.vaspace_faulting:

@@ -1,9 +1,9 @@
-"""Topology of a GPU: classes, units, engines and sizes, queried from the resource manager; and its row.
+"""The topology of a GPU: classes, units, engines and sizes, from queries of the resource manager.
 
-Rows, not names, decide: the newest class of each family that the device lists (nv.md 2.1). Counts and sizes
-that no supported GPU has are an error, never a value to build on.
+The generation follows from the newest class of each kind that the device lists (nv.md 2.1), not from names.
+Counts and sizes that no supported GPU has raise an error.
 
-Not here: the rows (`drivers.nv.layouts.families`), the values in doubt (`quirks`).
+Not here: the table of generations (`drivers.nv.layouts.families`), the doubtful values (`quirks`).
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ if TYPE_CHECKING:
 _ARCH_SUFFIX = {90: "a", 100: "a", 120: "a"}
 """Architectures whose full instruction set needs the architecture-specific target."""
 
-# Ranges that hold for every chip of the table in `families`, whole or floor-swept. They identify no chip.
-# A reply at another place in the buffer than in its layout, as on an unknown build of the kernel driver,
-# would otherwise become wrong sizes of local memory and wrong limits that go unnoticed.
-# Source: 48 or 64 warps an SM from compute capability 8.0 to 12.x; nv.md 1.6 (512 SM records), 2.7
+# Ranges that hold for every chip of the table in `families`, whole or floor-swept. Without this check, an
+# unknown build of the kernel driver with another layout of a reply would silently give wrong sizes or limits.
+# Source: 48 or 64 warps for each SM from compute capability 8.0 to 12.x; nv.md 1.6 (512 SM records), 2.7
 _WARPS: Final = range(32, 65)
 _GPCS: Final = range(1, 33)
 """A mask of GPCs has 32 bits."""
@@ -69,7 +68,7 @@ _CLASSES: Final = range(1, 1025)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU with the results of all queries."""
+    """The results of all queries of one GPU."""
 
     name: str
     uuid: bytes
@@ -81,56 +80,56 @@ class Gpu:
     sm_version: int
     max_warps: int
     gpcs: int
-    """Litter counts: what the chip could have; sizes computed from them are safe."""
+    """This and the next two are litter counts, the chip's maximum; sizes computed from them are safe."""
     tpcs_per_gpc: int
     sms_per_tpc: int
     sms: int
-    """SMs that are there."""
+    """The number of SMs present."""
     vram_bytes: int
     copy_engines: tuple[int, ...]
-    """NV2080 engine types of the copy engines off the graphics run list, in order."""
+    """NV2080 engine types of the copy engines outside the graphics run list, in order of use."""
 
     @property
     def wide_host(self) -> bool:
-        """Whether the host engine of its channels addresses 57 bits; else 40."""
+        """Whether the host engine of its channels has addresses of 57 bits and not 40."""
         return self.generation.wide_addresses and self.gpfifo_class >= WIDE_CHANNEL
 
     @property
     def reports_get(self) -> bool:
-        """Whether the user area of its channels has a field for how far the ring was fetched."""
+        """Whether the user area of its channels has the get index."""
         return self.gpfifo_class < SILENT_CHANNEL
 
     @property
     def arch(self) -> str:
-        """The compile target: "sm_90a"."""
+        """The compile target, such as "sm_90a"."""
         return self.sm + _ARCH_SUFFIX.get(sm_number(self.sm_version), "")
 
     @property
     def sm(self) -> str:
-        """The architecture without suffix: "sm_90"."""
+        """The architecture without suffix, such as "sm_90"."""
         return f"sm_{sm_number(self.sm_version)}"
 
     @property
     def family(self) -> str:
-        """The architecture of the tables: "sm_100" for its siblings as well."""
+        """The key of this architecture in tables: "sm_100" and "sm_120" stand for their whole families."""
         return {10: "sm_100", 12: "sm_120"}.get(sm_number(self.sm_version) // 10, self.sm)
 
     @property
     def litter_tpcs(self) -> int:
-        """TPCs that local memory is sized for."""
+        """The number of TPCs for which local memory is sized."""
         return self.gpcs * self.tpcs_per_gpc
 
 
 @dataclass(frozen=True, slots=True)
 class Handles:
-    """The objects under which everything of one GPU is allocated."""
+    """The device and subdevice objects, parents of all other objects of one GPU."""
 
     device: int
     subdevice: int
 
 
 def open_objects(rm: Rm, card: Card) -> Handles:
-    """Allocate device and subdevice of an opened GPU; they go with the client."""
+    """Allocate device and subdevice of an opened GPU; they are freed with the client."""
     info: Any = rm.query(rm.root, Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2, gpuId=card.gpu_id)
     device = rm.alloc(
         rm.root,
@@ -144,7 +143,7 @@ def open_objects(rm: Rm, card: Card) -> Handles:
 
 
 def class_list(rm: Rm, device: int) -> tuple[int, ...]:
-    """Return the classes that a device lists: queries their count first, then the list."""
+    """Return the classes that a device lists. Raises `BringUpError` if their number is implausible."""
     command = Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST
     asked: Any = rm.query(device, command)
     if asked.numClasses not in _CLASSES:
@@ -155,7 +154,7 @@ def class_list(rm: Rm, device: int) -> tuple[int, ...]:
 
 
 def gr_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
-    """Query the graphics engine for numbers."""
+    """Query values of the graphics engine by index. Raises `BringUpError` if the reply has other indices."""
     size = NV2080_CTRL_GR_INFO.SIZE
     block = bytearray(b"".join(NV2080_CTRL_GR_INFO.pack(index=index) for index in indices))
     rm.query(
@@ -169,7 +168,10 @@ def gr_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
 
 
 def fb_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
-    """Query the memory for numbers, KiB where they are sizes."""
+    """Query values of the video memory by index; sizes are in KiB.
+
+    Raises `BringUpError` as `gr_info` does.
+    """
     asked = tuple(NV2080_CTRL_FB_INFO(index=index) for index in indices)
     reply: Any = rm.query(
         subdevice, Control.NV2080_CTRL_CMD_FB_GET_INFO_V2, fbInfoListSize=len(asked), fbInfoList=asked
@@ -178,7 +180,7 @@ def fb_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
 
 
 def _answers(rm: Rm, what: str, indices: Sequence[int], replies: Sequence[Any]) -> list[int]:
-    """Return the numbers of a list whose reply must have the indices of the query."""
+    """Return the values of replies, whose indices must be those of the query."""
     came = [reply.index for reply in replies]
     if came != list(indices):
         asked = [*map(int, indices)]
@@ -187,7 +189,7 @@ def _answers(rm: Rm, what: str, indices: Sequence[int], replies: Sequence[Any]) 
 
 
 def copy_engines(rm: Rm, subdevice: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the indices of copy engines: (off the graphics run list, on it)."""
+    """Return the indices of copy engines: those outside the graphics run list, and those on it."""
     caps: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_CE_GET_ALL_CAPS)
     present = [i for i in range(64) if caps.present >> i & 1]
     shared = tuple(i for i in present if caps.capsTbl[i][0] & GRCE_BIT)
@@ -195,11 +197,11 @@ def copy_engines(rm: Rm, subdevice: int) -> tuple[tuple[int, ...], tuple[int, ..
 
 
 def count_sms(rm: Rm, subdevice: int, sms_per_tpc: int) -> int:
-    """Return how many SMs there are, after floor-sweeping."""
+    """Return the number of SMs after floor-sweeping."""
     try:
         order: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
     except DriverError:
-        # Its record has changed between branches (nv.md 1.5); the masks give the same and have not.
+        # The record differs between branches (nv.md 1.5). The masks give the same number and do not differ.
         gpcs: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_GPC_MASK)
         masks: list[Any] = [
             rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK, gpcId=gpc)
@@ -213,7 +215,7 @@ def count_sms(rm: Rm, subdevice: int, sms_per_tpc: int) -> int:
 
 
 def uuid_of(rm: Rm, subdevice: int) -> bytes:
-    """Return the 16 bytes that name the GPU to UVM."""
+    """Return the 16 bytes that identify the GPU to UVM."""
     reply: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO, flags=GID_BINARY_SHA1)
     return bytes(reply.data[:GID_BYTES])
 
@@ -225,9 +227,9 @@ def gpu_name(rm: Rm, subdevice: int) -> str:
 
 
 def choose(name: str, classes: Sequence[int], choices: Quirks = DEFAULT) -> tuple[Generation, int, int, int]:
-    """Return the generation and the channel, doorbell and copy class that a class list gives.
+    """Return the generation, and the channel, doorbell and copy class, that follow from a class list.
 
-    Raises `UnsupportedError` for a class that was chosen and is not listed.
+    Raises `UnsupportedError` for an unsupported GPU, MIG mode, or a class of `choices` that is not listed.
     """
     present = set(classes)
     row = next((row for compute, row in _newest_first() if compute in present), None)
@@ -240,14 +242,14 @@ def choose(name: str, classes: Sequence[int], choices: Quirks = DEFAULT) -> tupl
     copy = next((c for c in COPY_CLASSES if c in present and c in row.copy), None)
     if gpfifo is None or usermode is None or copy is None:
         raise UnsupportedError(
-            f"{name}: a {row.name} without a channel, doorbell or copy class that goes with it; "
+            f"{name}: a {row.name} without a matching channel, doorbell or copy class; "
             f"seen: {', '.join(f'{c:#x}' for c in classes)}"
         )
     return row, gpfifo, usermode, copy
 
 
 def _class(name: str, what: str, wanted: str, known: Sequence[int], there: set[int]) -> int | None:
-    """Return the class of a role: the one that was chosen, else the newest; None where there is none."""
+    """Return the chosen class, or the newest one that is listed; None if none is."""
     if wanted == "newest":
         return next((c for c in known if c in there), None)
     if int(wanted, 16) in there:
@@ -256,11 +258,11 @@ def _class(name: str, what: str, wanted: str, known: Sequence[int], there: set[i
     raise UnsupportedError(f"{name} has no {what} class {wanted}; it lists {listed}")
 
 
-def ask(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
+def query_gpu(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
     """Query the topology of an opened GPU.
 
-    Raises `UnsupportedError` for one that is not in the table or in MIG mode, `BringUpError` for numbers that
-    cannot be true, unless `choices.plausible` is False.
+    Raises `UnsupportedError` for an unsupported GPU or MIG mode, `BringUpError` for implausible values unless
+    `choices.plausible` is False.
     """
     name = gpu_name(rm, handles.subdevice)
     row, gpfifo, usermode, copy = choose(name, class_list(rm, handles.device), choices)
@@ -281,7 +283,7 @@ def ask(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
         raise mig_mode(name, str(error)) from error
     separate, _ = copy_engines(rm, handles.subdevice)
     if not separate:
-        raise UnsupportedError(f"{name} has no copy engine off the graphics run list, which copy queues need")
+        raise UnsupportedError(f"{name} has no copy engine outside the graphics run list, for copy queues")
     gpu = Gpu(
         name=name or row.name,
         uuid=uuid_of(rm, handles.subdevice),
@@ -297,25 +299,25 @@ def ask(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
         sms_per_tpc=sms_per_tpc,
         sms=count_sms(rm, handles.subdevice, sms_per_tpc),
         vram_bytes=fb_info(rm, handles.subdevice, (FbInfo.TOTAL_RAM_SIZE,))[0] << 10,
-        copy_engines=_turned(tuple(copy_engine(i) for i in separate), choices.copy_engine),
+        copy_engines=_rotated(tuple(copy_engine(i) for i in separate), choices.copy_engine),
     )
-    if choices.plausible and (wrong := _doubts(gpu)):
+    if choices.plausible and (wrong := _implausible_values(gpu)):
         raise _implausible(rm, gpu.name, wrong)
     return gpu
 
 
 def _implausible(rm: Rm, name: str, what: str) -> BringUpError:
-    """Return the error for a reply that cannot be true."""
+    """Return the error for an implausible reply."""
     return BringUpError(
-        f"{name or 'the GPU'}: the reply of driver {rm.version} cannot be true: {what}\n"
-        f"hint: does this build of the driver lay its structures out otherwise than branch {rm.branch}? "
+        f"{name or 'the GPU'}: the reply of driver {rm.version} is implausible: {what}\n"
+        f"hint: this build of the driver may have other structures than branch {rm.branch}; "
         "`python -m tools.bringup --to 5 --json` shows the replies; "
         'opening it as "nv:plausible=false" accepts it'
     )
 
 
-def _doubts(gpu: Gpu) -> str:
-    """Return which of a GPU's numbers no supported GPU has, in words; empty when all is plausible."""
+def _implausible_values(gpu: Gpu) -> str:
+    """Describe the values that no supported GPU has; "" if all are plausible."""
     row, per_gpc, per_tpc = gpu.generation, gpu.tpcs_per_gpc, gpu.sms_per_tpc
     room = min(gpu.litter_tpcs * per_tpc, _MOST_SMS)
     fine = {
@@ -335,8 +337,8 @@ def _doubts(gpu: Gpu) -> str:
     return "; ".join(text for text, is_fine in fine.items() if not is_fine)
 
 
-def _turned(engines: tuple[int, ...], first: str) -> tuple[int, ...]:
-    """Return the engines with another one in front."""
+def _rotated(engines: tuple[int, ...], first: str) -> tuple[int, ...]:
+    """Return the engines, rotated so that the chosen one is first."""
     at = {"first": 0, "second": 1, "last": -1}[first] % len(engines)
     return engines[at:] + engines[:at]
 

@@ -1,4 +1,4 @@
-"""The driver's own copy channel: zeros for new memory, code for programs. Each call waits until it is done.
+"""The driver's own copy channel, which zeroes new memory and uploads code. Each call waits for completion.
 
 Not here: copies that users submit (`encode`), the channel itself (`channel`, `ring`).
 """
@@ -25,8 +25,11 @@ _SLOT_BYTES: Final = 4096
 TIMEOUT_S: Final = 20.0
 
 
-class Service:
-    """Synchronous copies and fills. Thread-safe. Owns its ring and its staging memory."""
+class Uploader:
+    """Synchronous copies and fills. Thread-safe. It owns its ring and its staging memory.
+
+    Calls raise `DeviceFault` if the device faults, `BringUpError` if the channel does not finish in 20 s.
+    """
 
     def __init__(self, ring: NvRing, memories: Memories, fault: Callable[[], FaultReport | None]) -> None:
         self.ring = ring
@@ -41,7 +44,7 @@ class Service:
         self._bytes = view[_SLOT_BYTES:]
 
     def zero(self, va: int, size: int) -> None:
-        """Fill device memory with zeros."""
+        """Fill `size` bytes of device memory, a multiple of 4, with zeros."""
         with self._lock:
             self._run(push.fill(va, 0, size))
 
@@ -64,11 +67,11 @@ class Service:
                 raise DeviceFault(report)
             if time.monotonic() > deadline:
                 raise BringUpError(
-                    f"the driver's copy channel did not answer in {TIMEOUT_S:.0f} s: {self.ring.stuck()}"
+                    f"the driver's copy channel did not finish in {TIMEOUT_S:.0f} s: {self.ring.stuck()}"
                 )
             time.sleep(0)
 
     def close(self) -> None:
-        """Free ring and staging memory."""
+        """Free the ring and the staging memory."""
         self.ring.close()
         self._memories.free(self._stage)

@@ -1,7 +1,7 @@
-"""The unified-memory client of one device: registration, ranges and mappings of its address space.
+"""The client of UVM for one device: registration, ranges and mappings of its address space.
 
-Owns two descriptors of /dev/nvidia-uvm (the second keeps the process's memory alive, nv.md 1.2). Addresses
-are chosen by `vaspace`, memory objects come from `rm`.
+It owns two descriptors of /dev/nvidia-uvm; the second one keeps the process's memory alive (nv.md 1.2). Not
+here: the choice of addresses (`vaspace`), memory objects (`rm`).
 
 Next: `space`, which selects between this and the resource manager's own mappings.
 """
@@ -26,7 +26,10 @@ NODE = "/dev/nvidia-uvm"
 
 
 class Uvm:
-    """One address space of one GPU."""
+    """One address space of one GPU.
+
+    Methods raise `DriverError` or `OutOfMemoryError` if the ioctl fails or returns an error status.
+    """
 
     def __init__(self, rm: Rm, uuid: bytes) -> None:
         self._rm = rm
@@ -40,7 +43,7 @@ class Uvm:
             memory_fd = open_node(self._kernel, NODE)
             stack.callback(self._kernel.close, memory_fd)
             self._call(UvmCommand.UVM_INITIALIZE, layouts.UVM_INITIALIZE_PARAMS())
-            # In multi-process sharing mode, always so in a sandbox, the answer is WARN_NOTHING_TO_DO.
+            # In multi-process sharing mode, which sandboxes always use, the status is WARN_NOTHING_TO_DO.
             self._call(
                 UvmCommand.UVM_MM_INITIALIZE,
                 layouts.UVM_MM_INITIALIZE_PARAMS(uvmFd=self.fd),
@@ -63,7 +66,7 @@ class Uvm:
         self._undo.close()
 
     def register_vaspace(self, vaspace: int) -> None:
-        """Take over an address space; from here on only this object maps into it."""
+        """Register an address space with UVM; afterwards only this object maps into it."""
         self._call(
             UvmCommand.UVM_REGISTER_GPU_VASPACE,
             layouts.UVM_REGISTER_GPU_VASPACE_PARAMS(
@@ -89,7 +92,7 @@ class Uvm:
                 base=base,
                 length=length,
             ),
-            hint="the engine object must exist before, and the window must hold the context buffers",
+            hint="allocate the engine object first; the window must be large enough for the context buffers",
         )
 
     def unregister_channel(self, channel: int) -> None:
@@ -101,12 +104,13 @@ class Uvm:
         self._call(UvmCommand.UVM_UNREGISTER_CHANNEL, layout(**fields))
 
     def map_peer(self, memory: int, va: int, size: int, *, owner: Rm, uuid: bytes) -> None:
-        """Map another GPU's memory object at `va`: that of the client `owner`, on the GPU `uuid`.
+        """Map a memory object of another GPU (`uuid`, with the client `owner`) at `va`.
 
-        Raises `DriverError` where no link carries it. A second client's GPU must be registered here, too.
-        NVLink and BAR1 peers are peers as soon as both are registered; UVM_ENABLE_PEER_ACCESS is for others,
-        and refuses those with INVALID_DEVICE (uvm_va_space.c, register_gpu_peers, and uvm_gpu.c,
-        uvm_gpu_retain_pcie_peer_access, of open-gpu-kernel-modules 595.45.04).
+        Raises `DriverError` if there is no link between the GPUs. The other GPU must also be registered here.
+        GPUs that are connected by NVLink or BAR1 become peers when both are registered;
+        UVM_ENABLE_PEER_ACCESS is for other links, and returns INVALID_DEVICE for those (uvm_va_space.c,
+        register_gpu_peers, and uvm_gpu.c, uvm_gpu_retain_pcie_peer_access, of open-gpu-kernel-modules
+        595.45.04).
         """
         if uuid not in self._peers:
             peer = NvProcessorUuid(uuid=uuid)
@@ -129,9 +133,9 @@ class Uvm:
     def map(
         self, memory: int, va: int, size: int, *, read_only: bool = False, owner: Rm | None = None
     ) -> None:
-        """Map an RM memory object at `va`; creates the range and leaves nothing when it fails.
+        """Create a range and map an RM memory object at `va`; on failure nothing is left.
 
-        `owner`: the client whose object it is, where it is not this device's.
+        `owner` is the client that owns the object, if it is not this device's.
         """
         client = owner or self._rm
         self._call(

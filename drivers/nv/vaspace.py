@@ -1,9 +1,9 @@
-"""Device addresses: which are free, and the host addresses that stand beside them.
+"""The allocator of device addresses, which are also reserved as host addresses.
 
-Every range is reserved in this process as well (no access, no memory), so that memory seen from both sides
-can have one address, and no host memory that is shown to the device later can fall onto it. All ranges lie
-below 2^40, where launch descriptors and push buffers must lie. The shared and local windows of the compute
-engine are never handed out.
+Every range is also reserved in this process, without access or memory. So memory can have the same address
+for the CPU and the GPU, and host memory that is mapped later cannot overlap device memory. All ranges are
+below 2^40, as launch descriptors and push buffers require. The shared and local windows of the compute engine
+are never allocated.
 
 Not here: what is mapped at an address (`memory`), the mapping calls (`uvm`, `rm`).
 """
@@ -27,30 +27,31 @@ LAST: Final = 0xF0_0000_0000
 HUGE: Final = 1 << 21
 
 SHARED_WINDOW: Final = 0x4_0000_0000
-"""Aligned to 4 GiB, and 4 GiB of nothing: required since Hopper, harmless before (nv.md 2.8)."""
+"""A window of 4 GiB without memory, aligned to 4 GiB; required since Hopper, harmless before (nv.md 2.8)."""
 LOCAL_WINDOW: Final = 0xFF00_0000
-"""16 MiB of nothing."""
+"""A window of 16 MiB without memory."""
 WINDOWS: Final[Mapping[str, tuple[int, int]]] = {
     "low": (SHARED_WINDOW, LOCAL_WINDOW),
     "high": (0xF4_0000_0000, 0xF8_0000_0000),
 }
-"""Where the shared and the local window lie: below all memory, or above it (`choices`)."""
+"""Addresses of the shared and the local window: below all memory, or above it (`Quirks.windows`)."""
 
 
 class VaSpace:
-    """The free ranges between FIRST and LAST, in order. Not thread-safe: the device holds its lock."""
+    """The free ranges in [FIRST, LAST). Not thread-safe: the caller holds the device's lock."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._free: list[tuple[int, int]] = [(FIRST, LAST)]
         self._low = FIRST
-        """Below, what is free was in the way of something, or leapt over: looked at when nothing above is."""
+        """Free ranges below this address are searched last: host mappings were found there."""
         self._held: dict[int, int] = {}
 
-    def take(self, size: int, align: int = HUGE) -> int:
-        """Reserve `size` bytes (page multiple) and return their address.
+    def reserve(self, size: int, align: int = HUGE) -> int:
+        """Reserve `size` bytes, a multiple of a page; return their address. Raises `OutOfMemoryError`.
 
-        Over what else this process uses the search leaps, twice as far each time: each try is a system call.
+        Each attempt is a system call, so the search skips memory that this process uses otherwise in steps
+        that double in size.
         """
         for low, growth in ((self._low, 2), (FIRST, 1)):
             va = self._search(size, align, low, growth)
@@ -62,10 +63,10 @@ class VaSpace:
         )
 
     def _search(self, size: int, align: int, low: int, growth: int) -> int | None:
-        """Reserve the first place found from `low` on; None when there is none."""
+        """Reserve the first range that is found from `low` on; None if there is none."""
         for index, (start, end) in enumerate(self._free):
             first = va = (max(start, low) + align - 1) & -align
-            leap = max(align, HUGE)
+            step = max(align, HUGE)
             while va + size <= end:
                 if self._reserve(va, size):
                     self._free[index : index + 1] = [
@@ -74,11 +75,11 @@ class VaSpace:
                     if va > first:
                         self._low = va
                     return va
-                va, leap = va + leap, leap * growth
+                va, step = va + step, step * growth
         return None
 
-    def give_back(self, va: int) -> None:
-        """Return a range that `take` gave; what is mapped there on the host goes, too."""
+    def release(self, va: int) -> None:
+        """Free a reserved range; host mappings in it are unmapped, too."""
         size = self._held.pop(va)
         self._kernel.munmap(va, size)
         self._low = min(self._low, va)
@@ -92,9 +93,9 @@ class VaSpace:
         self._free = merged
 
     def close(self) -> None:
-        """Give all ranges back."""
+        """Free all ranges."""
         for va in list(self._held):
-            self.give_back(va)
+            self.release(va)
 
     def _reserve(self, va: int, size: int) -> bool:
         flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.nv.layouts.compute import PcasAction
-from drivers.nv.quirks import ALTERNATIVES, DEFAULT, parse, spelt
+from drivers.nv.quirks import ALTERNATIVES, DEFAULT, parse, value_text
 from tools.bringup import command
 from tools.bringup.checks import REPEATS, RungError
 from tools.bringup.ladder import ONE, Ladder
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     [
         (["--emulate", "foo"], ("no emulated GPU is called 'foo'", "sm_120")),
         (["--device", "nv-emu:sm_70"], ("no emulated GPU is called 'sm_70'",)),
-        (["--choices", "bogus=1"], ("'bogus=1' is no choice", "there are")),
+        (["--choices", "bogus=1"], ("'bogus=1' is not an option", "the options are")),
         (["--choices", "stak=low"], ("Did you mean 'stack'?",)),
         (["--from", "3", "--to", "2"], ("--from 3 comes after --to 2", "22, 24, 23, 25")),
         (["--from", "23", "--to", "24"], ("--from 23 comes after --to 24",)),
@@ -112,7 +112,7 @@ def test_the_last_lines_count_the_variants() -> None:
 
 
 def test_values_that_are_expected_to_fail_are_choices() -> None:
-    known = {f"{name}={spelt(value)}" for name, values in ALTERNATIVES.items() for value in values[1:]}
+    known = {f"{name}={value_text(value)}" for name, values in ALTERNATIVES.items() for value in values[1:]}
     assert set(EXPECTED) <= known
     start = parse("qmd_type=0")
     assert NV.reasons(parse("qmd_type=0+vaspace=rm"), start) == EXPECTED["vaspace=rm"]

@@ -11,7 +11,7 @@ from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.gpfifo import GpfifoEntry
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.presets import PRESETS
-from drivers.nv.quirks import ALTERNATIVES, DEFAULT, changes, describe, parse, spelt
+from drivers.nv.quirks import ALTERNATIVES, DEFAULT, changes, describe, parse, value_text
 from drivers.nv.refusals import BringUpError
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 HANG_S = 100
 HOPPER, BLACKWELL, AMPERE, ADA = 0xCBC0, 0xCEC0, 0xC6C0, 0xC9C0
-VALUES = [f"{name}={spelt(value)}" for name, values in ALTERNATIVES.items() for value in values[1:]]
+VALUES = [f"{name}={value_text(value)}" for name, values in ALTERNATIVES.items() for value in values[1:]]
 HOPPER_LACKS = {"channel_class=c96f"}
 
 
@@ -181,11 +181,11 @@ def test_a_channel_of_an_older_class_finds_signals_below_forty_bits() -> None:
         pool = made.rm.kernel.mmap(65536, flags=0x21)
         made.map_host(pool.va, 65536)
         assert pool.va >> 40
-        assert made.reach(pool.va + 16) < 1 << 40
+        assert made.semaphore_va(pool.va + 16) < 1 << 40
         made.unmap_host(pool.va, 65536)
         made.rm.kernel.munmap(pool.va, 65536)
     with contextlib.closing(opened(ScriptedKernel(), "default")) as made:
-        assert made.reach(1 << 46) == 1 << 46
+        assert made.semaphore_va(1 << 46) == 1 << 46
 
 
 @pytest.mark.parametrize("told", [0, 5])
@@ -197,5 +197,5 @@ def test_a_fetched_index_of_zero_is_not_assumed(told: int) -> None:
         kernel.doorbell.stalled = True
         ring.send((0x2000_0000,))
         ring.channel.userd[34] = told
-        assert ring.channel.got() == (told or None)
+        assert ring.channel.fetched() == (told or None)
         assert ("fetched up to" in ring.stuck()) is bool(told)

@@ -8,7 +8,7 @@ import pytest
 
 from compiler.targets.nvptx import assembler
 from drivers.nv import EMULATED
-from drivers.nv.quirks import ALTERNATIVES, parse, spelt
+from drivers.nv.quirks import ALTERNATIVES, parse, value_text
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import DeviceFault, UnsupportedError
@@ -24,7 +24,7 @@ PRESETS = [
     ("nvk-rm", BLACKWELL),
 ]
 REFUSED: dict[str, type[Exception]] = {"qmd_type=0": DeviceFault, "channel_class=c96f": UnsupportedError}
-VALUES = [f"{name}={spelt(value)}" for name, values in ALTERNATIVES.items() for value in values[1:]]
+VALUES = [f"{name}={value_text(value)}" for name, values in ALTERNATIVES.items() for value in values[1:]]
 
 
 def run(variant: str, text: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.nv.presets import PRESETS, fitting
-from drivers.nv.quirks import ALTERNATIVES, describe, parse, spelt
+from drivers.nv.quirks import ALTERNATIVES, describe, parse, value_text
 from tools.bringup import command
 from tools.bringup import ladder as nv_ladder
 from tools.bringup.checks import EMULATED_PATIENCE
@@ -173,7 +173,7 @@ def test_rungs_that_pass_try_other_values_after_all_others_and_before_the_fault(
     assert [number for number, _, _ in told[-2:]] == [23, 25]
     others = [(number, how) for number, how, _ in told[8:-2]]
     assert sorted(others) == sorted(
-        (rung.number, f"{name}={spelt(value)}")
+        (rung.number, f"{name}={value_text(value)}")
         for rung in TABLE if rung.number in {16, 17, 18, 19, 20, 21, 22}
         for name in rung.doubts for value in ALTERNATIVES[name][1:]
     )  # fmt: skip

@@ -120,7 +120,7 @@ def test_a_function_that_is_no_kernel_is_refused():
     data = assembler.assemble(PTX.format(arch="sm_90a"), "sm_90a")
     texts = (s.name.removeprefix(".text.") for s in Elf(data).sections if s.name.startswith(".text."))
     helper = next(name for name in texts if name != "k")
-    with pytest.raises(UsageError, match=r"is no kernel that ptxas made: it has no \.nv\.constant0\."):
+    with pytest.raises(UsageError, match=r"is not a kernel from ptxas: it has no section \.nv\.constant0\."):
         cubin.read(data, helper)
 
 

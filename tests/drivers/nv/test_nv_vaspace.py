@@ -36,25 +36,25 @@ class EmptyHost:
 def test_ranges_are_apart_aligned_and_come_back():
     space = VaSpace(LinuxKernel())
     sizes = (4096, HUGE, 3 * HUGE, 4096)
-    taken = [space.take(size) for size in sizes]
+    taken = [space.reserve(size) for size in sizes]
     assert all(va % HUGE == 0 and FIRST <= va < LAST for va in taken)
     assert len(set(taken)) == 4
     for va in taken:
-        space.give_back(va)
-    assert [space.take(size) for size in sizes] == taken
+        space.release(va)
+    assert [space.reserve(size) for size in sizes] == taken
     space.close()
 
 
 def test_ranges_that_come_back_are_one_again():
     host = EmptyHost()
     space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
-    taken = [space.take(size) for size in (4096, HUGE, 3 * HUGE, 4096)]
+    taken = [space.reserve(size) for size in (4096, HUGE, 3 * HUGE, 4096)]
     for va in (taken[2], taken[0], taken[3], taken[1]):
-        space.give_back(va)
+        space.release(va)
     assert host.taken == []
-    assert space.take(LAST - FIRST) == taken[0] == FIRST
+    assert space.reserve(LAST - FIRST) == taken[0] == FIRST
     with pytest.raises(OutOfMemoryError):
-        space.take(4096)
+        space.reserve(4096)
     space.close()
     assert host.taken == []
 
@@ -63,7 +63,7 @@ def test_a_range_that_the_host_uses_is_passed_over():
     host = EmptyHost()
     space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     host.mmap(4096, va=FIRST + 8192, flags=MAP_FIXED_NOREPLACE)
-    assert space.take(HUGE) == FIRST + HUGE
+    assert space.reserve(HUGE) == FIRST + HUGE
 
 
 def test_address_ranges_used_by_the_host_are_skipped_once():
@@ -71,7 +71,7 @@ def test_address_ranges_used_by_the_host_are_skipped_once():
     space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     host.mmap(64 << 30, va=FIRST, flags=MAP_FIXED_NOREPLACE)
     host.asked = 0
-    taken = [space.take(HUGE) for _ in range(10)]
+    taken = [space.reserve(HUGE) for _ in range(10)]
     assert host.asked <= 30
     assert taken[0] >= FIRST + (64 << 30)
     assert [b - a for a, b in itertools.pairwise(taken)] == [HUGE] * 9
@@ -82,34 +82,34 @@ def test_a_skipped_hole_is_used_when_nothing_else_is_free():
     space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     host.mmap(HUGE, va=FIRST, flags=MAP_FIXED_NOREPLACE)
     host.mmap(30 * HUGE, va=FIRST + 2 * HUGE, flags=MAP_FIXED_NOREPLACE)
-    first = space.take(HUGE)
-    second = space.take(HUGE)
+    first = space.reserve(HUGE)
+    second = space.reserve(HUGE)
     assert (first, second) == (FIRST + HUGE, FIRST + 33 * HUGE)
-    rest = space.take(LAST - second - HUGE)
+    rest = space.reserve(LAST - second - HUGE)
     assert rest == second + HUGE
-    assert space.take(HUGE) == FIRST + 32 * HUGE
+    assert space.reserve(HUGE) == FIRST + 32 * HUGE
     with pytest.raises(OutOfMemoryError):
-        space.take(40 * HUGE)
+        space.reserve(40 * HUGE)
 
 
 def test_ranges_freed_below_a_skip_are_reused():
     host = EmptyHost()
     space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
-    low = space.take(HUGE)
+    low = space.reserve(HUGE)
     host.mmap(8 * HUGE, va=low + HUGE, flags=MAP_FIXED_NOREPLACE)
-    high = space.take(HUGE)
+    high = space.reserve(HUGE)
     assert high > low + 8 * HUGE
-    space.give_back(low)
-    assert space.take(HUGE) == low
+    space.release(low)
+    assert space.reserve(HUGE) == low
 
 
 def test_a_range_that_this_process_uses_is_passed_over():
     kernel = LinuxKernel()
     space = VaSpace(kernel)
-    probe = space.take(HUGE)
-    space.give_back(probe)
+    probe = space.reserve(HUGE)
+    space.release(probe)
     kernel.mmap(4096, va=probe, flags=MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE)
-    assert space.take(HUGE) >= probe + HUGE
+    assert space.reserve(HUGE) >= probe + HUGE
     kernel.munmap(probe, 4096)
     space.close()
 

@@ -106,7 +106,7 @@ class Bench(Checks):
     @property
     def gpu(self) -> Gpu:
         """The properties of the GPU."""
-        return self._once("gpu", lambda: topology.ask(self.rm, self.handles, self.choices))  # type: ignore[no-any-return]  # a Gpu
+        return self._once("gpu", lambda: topology.query_gpu(self.rm, self.handles, self.choices))  # type: ignore[no-any-return]  # a Gpu
 
     @property
     def doorbell(self) -> Doorbell:

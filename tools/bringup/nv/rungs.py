@@ -162,7 +162,7 @@ def mapping(bench: Bench) -> Facts:
     facts["small vram"] = hex(memories.vram(8192, label="ladder").va)
     host = bench.kernel.mmap(65536, flags=0x21)
     bench.stack.callback(bench.kernel.munmap, host.va, 65536)
-    shown = memories.show(host.va, 65536, label="signal pool")
+    shown = memories.map_host(host.va, 65536, label="signal pool")
     bench.stack.callback(memories.free, shown)
     facts["shown"] = hex(shown.va)
     return facts
@@ -176,7 +176,7 @@ def copy_channel(bench: Bench) -> Facts:
     context = bench.context
     channel = Channel(context, ChannelKind.COPY, context.gpu.copy_engines[0], label="ladder copy")
     bench.stack.callback(channel.close)
-    return {"token": hex(channel.token), "engine": channel.engine, "get": channel.got()}
+    return {"token": hex(channel.token), "engine": channel.engine, "get": channel.fetched()}
 
 
 def host_release(bench: Bench) -> Facts:
@@ -184,7 +184,8 @@ def host_release(bench: Bench) -> Facts:
     ring = bench.ring(ChannelKind.COPY)
     memory, words = bench.slot()
     ring.send(push.semaphore(Subchannel.COPY, memory.va, 0x1234_5678, push.RELEASE))
-    facts: Facts = {"us": bench.reach(ring, words, 0x1234_5678, "host release"), "get": ring.channel.got()}
+    us = bench.reach(ring, words, 0x1234_5678, "host release")
+    facts: Facts = {"us": us, "get": ring.channel.fetched()}
 
     def again(number: int) -> None:
         ring.send(push.semaphore(Subchannel.COPY, memory.va, number, push.RELEASE))
@@ -196,7 +197,7 @@ def host_release(bench: Bench) -> Facts:
     # The signal pool: pages of this process at their host address, above 2^40.
     pool = bench.kernel.mmap(65536, flags=0x21)
     bench.stack.callback(bench.kernel.munmap, pool.va, 65536)
-    shown = bench.context.memories.show(pool.va, 65536, label="signal pool")
+    shown = bench.context.memories.map_host(pool.va, 65536, label="signal pool")
     bench.stack.callback(bench.context.memories.free, shown)
     ring.send(push.semaphore(Subchannel.COPY, pool.va, 0x4321, push.RELEASE))
     facts["signal pool us"] = bench.reach(

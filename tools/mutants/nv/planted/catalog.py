@@ -40,8 +40,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="doorbell before the put index",
         file="channel.py",
-        old="        self.userd[self.put_index] = put\n        fence()\n        self._write(_BELL, self.token)",
-        new="        self._write(_BELL, self.token)\n        self.userd[self.put_index] = put\n        fence()",
+        old="        self.userd[self.put_index] = put\n        fence()\n        self._write(_DOORBELL, self.token)",
+        new="        self._write(_DOORBELL, self.token)\n        self.userd[self.put_index] = put\n        fence()",
         names=r"doorbell|bell|put index|GPPut|fence",
         seen="the last submission is not executed until the next doorbell",
     ),
@@ -66,7 +66,7 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="put index not taken modulo the ring",
         file="ring.py",
-        old="self.channel.ring((put + 1) % size)",
+        old="self.channel.ring_doorbell((put + 1) % size)",
         new="self.channel.ring(put + 1)",
         names=r"put|entries",
         seen="works for the first 4,096 submissions",
