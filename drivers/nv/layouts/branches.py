@@ -1,8 +1,8 @@
-"""Driver branches: which structure a name means where.
+"""Driver branches: the layout of each structure on each branch of the kernel driver.
 
-A branch that is not in the table is refused: layouts are never guessed.
+A branch that is not in the table is refused; layouts are never guessed.
 
-Next: `drivers.nv.rm`, which asks for the branch's structures.
+Next: `drivers.nv.rm`, which selects the structures of its branch.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ STRUCTS: Final[Mapping[int, Mapping[str, type[Struct]]]] = {branch: _table(branc
 
 
 def branch_of(version: str) -> int | None:
-    """Return the branch of a driver version such as "580.159.03", or None when it is not known."""
+    """Return the branch of a driver version such as "580.159.03", or None if it is unknown."""
     head = version.split(".", 1)[0]
     return int(head) if head.isdigit() and int(head) in BRANCHES else None

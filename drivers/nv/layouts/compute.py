@@ -75,7 +75,7 @@ class ComputeMethod(enum.IntEnum):
 
 
 class PcasAction(enum.IntEnum):
-    """What SEND_SIGNALING_PCAS2_B does with the descriptor that SEND_PCAS_A named."""
+    """The action of SEND_SIGNALING_PCAS2_B on the descriptor that SEND_PCAS_A named."""
 
     INVALIDATE = 0x1
     SCHEDULE = 0x2
@@ -91,7 +91,7 @@ class PcasAction(enum.IntEnum):
 
 
 class ReportOperation(enum.IntEnum):
-    """What a report semaphore does."""
+    """The operation of a report semaphore."""
 
     RELEASE = 0
     ACQUIRE = 1
@@ -224,7 +224,7 @@ _DATA: Final[Mapping[int, type[BitStruct]]] = {
     _M.SET_REPORT_SEMAPHORE_D: ReportSemaphoreD,
 }
 METHODS: Final[Mapping[int, Method]] = MappingProxyType({int(m): Method(m.name, _DATA.get(m)) for m in _M})
-"""Address -> method, Hopper and Blackwell. LOAD_INLINE_QMD_DATA goes on in steps of 4."""
+"""Address -> method, Hopper and Blackwell. LOAD_INLINE_QMD_DATA continues in steps of 4."""
 METHODS_AMPERE: Final[Mapping[int, Method]] = MappingProxyType(
     {
         **METHODS,
@@ -236,19 +236,20 @@ METHODS_AMPERE: Final[Mapping[int, Method]] = MappingProxyType(
 """Address -> method, Ampere and Ada."""
 
 SHARED_WINDOW_ALIGN: Final = 1 << 32
-"""Hopper and later: the shared window is aligned to this and spans as much; nothing may be mapped inside."""
+"""Alignment and size of the shared window, Hopper and later; nothing may be mapped in the window."""
 LOCAL_WINDOW_BYTES: Final = 1 << 24
-"""The local window spans this many bytes; nothing may be mapped inside."""
+"""Size of the local window; nothing may be mapped in the window."""
 LOCAL_WARP_ALIGN: Final = 0x200
 LOCAL_TPC_ALIGN: Final = 0x8000
 LOCAL_TOTAL_ALIGN: Final = 0x20000
 LOCAL_THREAD_ALIGN: Final = 16
 LOCAL_THREADS_PER_WARP: Final = 32
 LOCAL_STACK_RESERVE: Final = 0x240
-"""Bytes a thread above the initial stack pointer, in the scheme proven up to Ada and on Blackwell."""
+"""Bytes for each thread above the initial stack pointer, in the scheme that is proven up to Ada and on
+Blackwell."""
 MAX_SM_COUNT_ALL: Final = 0xFF
-"""SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C of two working drivers."""
+"""The value of SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C in two working drivers."""
 NON_THROTTLED_C_COUNTS_HOPPER: Final = 0xFFFF_0000
 """Bits of the same word that hold two further counts on Hopper (nv.md 2.8); no driver sets them."""
 QMD_VERSION_HOPPER: Final = 0x0001_0040
-"""SET_QMD_VERSION seen on Hopper; optional."""
+"""The value of SET_QMD_VERSION observed on Hopper; the method is optional."""

@@ -1,4 +1,4 @@
-"""Controls of the resource manager: their numbers, parameters and the values inside them.
+"""Controls of the resource manager: numbers, parameters and values. One table of layouts, so a long file.
 
 Not here: the debugger object and the fault queries of a channel (`debugger`).
 """
@@ -19,7 +19,7 @@ SOURCE_570 = "open-gpu-kernel-modules 570.211.01, ctrl*.h (nv.md 1.5)"
 
 
 class Control(enum.IntEnum):
-    """Control numbers; the upper half names the class of the object that takes them."""
+    """Control numbers; the upper half is the class of the object that accepts them."""
 
     NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION = 0x101
     NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION_V2 = 0x13E
@@ -67,7 +67,7 @@ class GrInfo(enum.IntEnum):
 
 
 class FbInfo(enum.IntEnum):
-    """Indices of NV2080_CTRL_CMD_FB_GET_INFO_V2; sizes in KiB (nv.md 2.7)."""
+    """Indices of NV2080_CTRL_CMD_FB_GET_INFO_V2; sizes are in KiB (nv.md 2.7)."""
 
     RAM_SIZE = 0x07
     TOTAL_RAM_SIZE = 0x08
@@ -77,7 +77,7 @@ class FbInfo(enum.IntEnum):
 
 
 GID_BINARY_SHA1: Final = 2
-"""`flags` of GPU_GET_GID_INFO that ask for the 16 bytes that UVM takes."""
+"""`flags` of GPU_GET_GID_INFO that request the 16 bytes which identify a GPU to UVM."""
 GID_BYTES: Final = 16
 GRCE_BIT: Final = 1
 """Bit of the first capability byte of a copy engine that shares the graphics run list."""
@@ -91,42 +91,42 @@ EVENT_ACTION_REPEAT: Final = 2
 
 
 class NV2080_CTRL_GR_GET_CTX_BUFFER_SIZE_PARAMS(Struct, size=16, source="nv.md 1.6"):
-    """Parameters of nv2080 gr get ctx buffer size."""
+    """Parameters of NV2080_CTRL_CMD_GR_GET_CTX_BUFFER_SIZE."""
 
     hChannel: int = u32(0x0)
     totalBufferSize: int = u64(0x8)
 
 
 class NV2080_CTRL_GR_ROUTE_INFO(Struct, size=16, source=SOURCE):
-    """Which graphics engine is meant; zeros outside MIG."""
+    """The selection of a graphics engine; all zeros outside MIG."""
 
     flags: int = u32(0x0)
     route: int = u64(0x8)
 
 
 class NV2080_CTRL_GR_INFO(Struct, size=8, source=SOURCE):
-    """One question to the graphics engine and its answer."""
+    """One query of the graphics engine: index, and the value in the reply."""
 
     index: int = u32(0x0)
     data: int = u32(0x4)
 
 
 class NV2080_CTRL_GPU_INFO(Struct, size=8, source=SOURCE):
-    """One question about the GPU and its answer."""
+    """One query of the GPU: index, and the value in the reply."""
 
     index: int = u32(0x0)
     data: int = u32(0x4)
 
 
 class NV2080_CTRL_FB_INFO(Struct, size=8, source=SOURCE):
-    """One question about the memory and its answer."""
+    """One query of the video memory: index, and the value in the reply."""
 
     index: int = u32(0x0)
     data: int = u32(0x4)
 
 
 class NV2080_CTRL_GR_GLOBAL_SM_ID(Struct, size=18, source=SOURCE):
-    """Where one SM sits."""
+    """The position of one SM."""
 
     gpcId: int = u16(0x0)
     localTpcId: int = u16(0x2)
@@ -140,13 +140,13 @@ class NV2080_CTRL_GR_GLOBAL_SM_ID(Struct, size=18, source=SOURCE):
 
 
 class NV0000_CTRL_GPU_GET_ATTACHED_IDS_PARAMS(Struct, size=128, source=SOURCE):
-    """Parameters of nv0000 gpu get attached ids."""
+    """Parameters of NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS."""
 
     gpuIds: tuple[int, ...] = u32(0x0, count=32)
 
 
 class NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS(Struct, size=384, source=SOURCE):
-    """Parameters of nv0000 gpu get probed ids."""
+    """Parameters of NV0000_CTRL_CMD_GPU_GET_PROBED_IDS."""
 
     gpuIds: tuple[int, ...] = u32(0x0, count=32)
     excludedGpuIds: tuple[int, ...] = u32(0x80, count=32)
@@ -154,14 +154,14 @@ class NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS(Struct, size=384, source=SOURCE):
 
 
 class NV0000_CTRL_GPU_ATTACH_IDS_PARAMS(Struct, size=132, source=SOURCE):
-    """Parameters of nv0000 gpu attach ids."""
+    """Parameters of NV0000_CTRL_CMD_GPU_ATTACH_IDS."""
 
     gpuIds: tuple[int, ...] = u32(0x0, count=32)
     failedId: int = u32(0x80)
 
 
 class NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS(Struct, size=32, source=SOURCE):
-    """Parameters of nv0000 gpu get id info v2."""
+    """Parameters of NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2."""
 
     gpuId: int = u32(0x0)
     gpuFlags: int = u32(0x4)
@@ -174,7 +174,7 @@ class NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS(Struct, size=32, source=SOURCE):
 
 
 class NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_PARAMS(Struct, size=40, source=SOURCE):
-    """Parameters of nv0000 system get build version."""
+    """Parameters of NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION."""
 
     sizeOfStrings: int = u32(0x0)
     pDriverVersionBuffer: int = u64(0x8)
@@ -185,7 +185,7 @@ class NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_PARAMS(Struct, size=40, source=SOURCE
 
 
 class NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_V2_PARAMS(Struct, size=1032, source=SOURCE):
-    """Parameters of nv0000 system get build version v2."""
+    """Parameters of NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION_V2."""
 
     driverVersionBuffer: str = chars(0x0, 256)
     versionBuffer: str = chars(0x100, 256)
@@ -196,21 +196,21 @@ class NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_V2_PARAMS(Struct, size=1032, source=S
 
 
 class NV0080_CTRL_GPU_GET_CLASSLIST_PARAMS(Struct, size=16, source=SOURCE):
-    """Parameters of nv0080 gpu get classlist."""
+    """Parameters of NV0080_CTRL_CMD_GPU_GET_CLASSLIST."""
 
     numClasses: int = u32(0x0)
     classList: int = u64(0x8)
 
 
 class NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS(Struct, size=804, source=SOURCE):
-    """Parameters of nv0080 gpu get classlist v2."""
+    """Parameters of NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2."""
 
     numClasses: int = u32(0x0)
     classList: tuple[int, ...] = u32(0x4, count=200)
 
 
 class NV2080_CTRL_GPU_GET_GID_INFO_PARAMS(Struct, size=268, source=SOURCE):
-    """Parameters of nv2080 gpu get gid info."""
+    """Parameters of NV2080_CTRL_CMD_GPU_GET_GID_INFO."""
 
     index: int = u32(0x0)
     flags: int = u32(0x4)
@@ -219,28 +219,28 @@ class NV2080_CTRL_GPU_GET_GID_INFO_PARAMS(Struct, size=268, source=SOURCE):
 
 
 class NV2080_CTRL_GPU_GET_INFO_V2_PARAMS(Struct, size=564, source=SOURCE):
-    """Parameters of nv2080 gpu get info v2."""
+    """Parameters of NV2080_CTRL_CMD_GPU_GET_INFO_V2."""
 
     gpuInfoListSize: int = u32(0x0)
     gpuInfoList: tuple[NV2080_CTRL_GPU_INFO, ...] = nested(0x4, NV2080_CTRL_GPU_INFO, count=70)
 
 
 class NV2080_CTRL_GPU_GET_ENGINES_V2_PARAMS(Struct, size=340, source=SOURCE):
-    """Parameters of nv2080 gpu get engines v2."""
+    """Parameters of NV2080_CTRL_CMD_GPU_GET_ENGINES_V2."""
 
     engineCount: int = u32(0x0)
     engineList: tuple[int, ...] = u32(0x4, count=84)
 
 
 class NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS(Struct, size=132, source=SOURCE):
-    """Parameters of nv2080 gpu get name string."""
+    """Parameters of NV2080_CTRL_CMD_GPU_GET_NAME_STRING."""
 
     gpuNameStringFlags: int = u32(0x0)
     gpuNameString: str = chars(0x4, 128)
 
 
 class NV2080_CTRL_GR_GET_INFO_PARAMS(Struct, size=32, source=SOURCE):
-    """Parameters of nv2080 gr get info."""
+    """Parameters of NV2080_CTRL_CMD_GR_GET_INFO."""
 
     grInfoListSize: int = u32(0x0)
     grInfoList: int = u64(0x8)
@@ -248,14 +248,14 @@ class NV2080_CTRL_GR_GET_INFO_PARAMS(Struct, size=32, source=SOURCE):
 
 
 class NV2080_CTRL_GR_GET_GPC_MASK_PARAMS(Struct, size=24, source=SOURCE):
-    """Parameters of nv2080 gr get gpc mask."""
+    """Parameters of NV2080_CTRL_CMD_GR_GET_GPC_MASK."""
 
     grRouteInfo: NV2080_CTRL_GR_ROUTE_INFO = nested(0x0, NV2080_CTRL_GR_ROUTE_INFO)
     gpcMask: int = u32(0x10)
 
 
 class NV2080_CTRL_GR_GET_TPC_MASK_PARAMS(Struct, size=24, source=SOURCE):
-    """Parameters of nv2080 gr get tpc mask."""
+    """Parameters of NV2080_CTRL_CMD_GR_GET_TPC_MASK."""
 
     grRouteInfo: NV2080_CTRL_GR_ROUTE_INFO = nested(0x0, NV2080_CTRL_GR_ROUTE_INFO)
     gpcId: int = u32(0x10)
@@ -263,7 +263,7 @@ class NV2080_CTRL_GR_GET_TPC_MASK_PARAMS(Struct, size=24, source=SOURCE):
 
 
 class NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS(Struct, size=9240, source=SOURCE):
-    """Parameters of nv2080 gr get global sm order."""
+    """Parameters of NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER."""
 
     globalSmId: tuple[NV2080_CTRL_GR_GLOBAL_SM_ID, ...] = nested(0x0, NV2080_CTRL_GR_GLOBAL_SM_ID, count=512)
     numSm: int = u16(0x2400)
@@ -272,21 +272,21 @@ class NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS(Struct, size=9240, source=SOURCE
 
 
 class NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS(Struct, size=136, source=SOURCE):
-    """Parameters of nv2080 ce get all caps."""
+    """Parameters of NV2080_CTRL_CMD_CE_GET_ALL_CAPS."""
 
     capsTbl: tuple[bytes, ...] = blob(0x0, 2, count=64)
     present: int = u64(0x80)
 
 
 class NV2080_CTRL_FB_GET_INFO_V2_PARAMS(Struct, size=1028, source=SOURCE):
-    """Parameters of nv2080 fb get info v2."""
+    """Parameters of NV2080_CTRL_CMD_FB_GET_INFO_V2."""
 
     fbInfoListSize: int = u32(0x0)
     fbInfoList: tuple[NV2080_CTRL_FB_INFO, ...] = nested(0x4, NV2080_CTRL_FB_INFO, count=128)
 
 
 class NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS(Struct, size=16, source=SOURCE):
-    """Parameters of nv2080 mc get arch info."""
+    """Parameters of NV2080_CTRL_CMD_MC_GET_ARCH_INFO."""
 
     architecture: int = u32(0x0)
     implementation: int = u32(0x4)
@@ -295,14 +295,14 @@ class NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS(Struct, size=16, source=SOURCE):
 
 
 class NV2080_CTRL_PERF_BOOST_PARAMS(Struct, size=8, source=SOURCE):
-    """Parameters of nv2080 perf boost."""
+    """Parameters of NV2080_CTRL_CMD_PERF_BOOST."""
 
     flags: int = u32(0x0)
     duration: int = u32(0x4)
 
 
 class NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS(Struct, size=20, source=SOURCE):
-    """Parameters of nv2080 event set notification."""
+    """Parameters of NV2080_CTRL_CMD_EVENT_SET_NOTIFICATION."""
 
     event: int = u32(0x0)
     action: int = u32(0x4)
@@ -312,13 +312,13 @@ class NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS(Struct, size=20, source=SOURCE):
 
 
 class NV2080_CTRL_TIMER_GET_TIME_PARAMS(Struct, size=8, source=SOURCE):
-    """Parameters of nv2080 timer get time."""
+    """Parameters of NV2080_CTRL_CMD_TIMER_GET_TIME."""
 
     time_nsec: int = u64(0x0)
 
 
 class NV2080_CTRL_FB_FLUSH_GPU_CACHE_PARAMS(Struct, size=4024, source=SOURCE):
-    """Parameters of nv2080 fb flush gpu cache."""
+    """Parameters of NV2080_CTRL_CMD_FB_FLUSH_GPU_CACHE."""
 
     addressArray: tuple[int, ...] = u64(0x0, count=500)
     addressArraySize: int = u32(0xFA0)
@@ -328,7 +328,7 @@ class NV2080_CTRL_FB_FLUSH_GPU_CACHE_PARAMS(Struct, size=4024, source=SOURCE):
 
 
 class NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS(Struct, size=536, source=SOURCE):
-    """Parameters of nv2080 fifo disable channels."""
+    """Parameters of NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS."""
 
     bDisable: bool = u8(0x0)
     numChannels: int = u32(0x4)
@@ -340,7 +340,7 @@ class NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS(Struct, size=536, source=SOURCE):
 
 
 class NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS(Struct, size=3, source=SOURCE):
-    """Parameters of nva06c gpfifo schedule."""
+    """Parameters of NVA06C_CTRL_CMD_GPFIFO_SCHEDULE."""
 
     bEnable: bool = u8(0x0)
     bSkipSubmit: bool = u8(0x1)
@@ -348,13 +348,13 @@ class NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS(Struct, size=3, source=SOURCE):
 
 
 class NVA06C_CTRL_TIMESLICE_PARAMS(Struct, size=8, source=SOURCE):
-    """Parameters of nva06c timeslice."""
+    """Parameters of NVA06C_CTRL_CMD_TIMESLICE."""
 
     timesliceUs: int = u64(0x0)
 
 
 class NVA06C_CTRL_PREEMPT_PARAMS(Struct, size=8, source=SOURCE):
-    """Parameters of nva06c preempt."""
+    """Parameters of NVA06C_CTRL_CMD_PREEMPT."""
 
     bWait: bool = u8(0x0)
     bManualTimeout: bool = u8(0x1)
@@ -362,7 +362,7 @@ class NVA06C_CTRL_PREEMPT_PARAMS(Struct, size=8, source=SOURCE):
 
 
 class NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS(Struct, size=3, source=SOURCE):
-    """Parameters of nva06f gpfifo schedule."""
+    """Parameters of NVA06F_CTRL_CMD_GPFIFO_SCHEDULE."""
 
     bEnable: bool = u8(0x0)
     bSkipSubmit: bool = u8(0x1)
@@ -370,31 +370,31 @@ class NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS(Struct, size=3, source=SOURCE):
 
 
 class NVA06F_CTRL_BIND_PARAMS(Struct, size=4, source=SOURCE):
-    """Parameters of nva06f bind."""
+    """Parameters of NVA06F_CTRL_CMD_BIND."""
 
     engineType: int = u32(0x0)
 
 
 class NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS(Struct, size=4, source=SOURCE):
-    """Parameters of nvc36f cmd gpfifo get work submit token."""
+    """Parameters of NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN."""
 
     workSubmitToken: int = u32(0x0)
 
 
 class NVC36F_CTRL_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX_PARAMS(Struct, size=4, source=SOURCE):
-    """Parameters of nvc36f gpfifo set work submit token notif index."""
+    """Parameters of NVC36F_CTRL_CMD_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX."""
 
     index: int = u32(0x0)
 
 
 class NV2080_CTRL_GR_GLOBAL_SM_ID_570(Struct, size=12, source=SOURCE_570):
-    """Where one SM sits, in the shorter record of branch 570; its words are not known here one by one."""
+    """The position of one SM, in the shorter record of branch 570, whose words are not known individually."""
 
     words: tuple[int, ...] = u16(0x0, count=6)
 
 
 class NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS_570(Struct, size=6168, source=SOURCE_570):
-    """Parameters of nv2080 gr get global sm order, branch 570."""
+    """Parameters of NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER, branch 570."""
 
     globalSmId: tuple[NV2080_CTRL_GR_GLOBAL_SM_ID_570, ...] = nested(
         0x0, NV2080_CTRL_GR_GLOBAL_SM_ID_570, count=512
@@ -405,42 +405,42 @@ class NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS_570(Struct, size=6168, source=SO
 
 
 class NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS_570(Struct, size=256, source=SOURCE_570):
-    """Parameters of nv0000 gpu get probed ids, branch 570."""
+    """Parameters of NV0000_CTRL_CMD_GPU_GET_PROBED_IDS, branch 570."""
 
     gpuIds: tuple[int, ...] = u32(0x0, count=32)
     excludedGpuIds: tuple[int, ...] = u32(0x80, count=32)
 
 
 class NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS_570(Struct, size=404, source=SOURCE_570):
-    """Parameters of nv0080 gpu get classlist v2, branch 570."""
+    """Parameters of NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2, branch 570."""
 
     numClasses: int = u32(0x0)
     classList: tuple[int, ...] = u32(0x4, count=100)
 
 
 class NV2080_CTRL_GPU_GET_INFO_V2_PARAMS_570(Struct, size=524, source=SOURCE_570):
-    """Parameters of nv2080 gpu get info v2, branch 570."""
+    """Parameters of NV2080_CTRL_CMD_GPU_GET_INFO_V2, branch 570."""
 
     gpuInfoListSize: int = u32(0x0)
     gpuInfoList: tuple[NV2080_CTRL_GPU_INFO, ...] = nested(0x4, NV2080_CTRL_GPU_INFO, count=65)
 
 
 class NV2080_CTRL_FB_GET_INFO_V2_PARAMS_570(Struct, size=460, source=SOURCE_570):
-    """Parameters of nv2080 fb get info v2, branch 570."""
+    """Parameters of NV2080_CTRL_CMD_FB_GET_INFO_V2, branch 570."""
 
     fbInfoListSize: int = u32(0x0)
     fbInfoList: tuple[NV2080_CTRL_FB_INFO, ...] = nested(0x4, NV2080_CTRL_FB_INFO, count=57)
 
 
 class NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS_570(Struct, size=2, source=SOURCE_570):
-    """Parameters of nva06c gpfifo schedule, branch 570."""
+    """Parameters of NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, branch 570."""
 
     bEnable: bool = u8(0x0)
     bSkipSubmit: bool = u8(0x1)
 
 
 class NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS_570(Struct, size=2, source=SOURCE_570):
-    """Parameters of nva06f gpfifo schedule, branch 570."""
+    """Parameters of NVA06F_CTRL_CMD_GPFIFO_SCHEDULE, branch 570."""
 
     bEnable: bool = u8(0x0)
     bSkipSubmit: bool = u8(0x1)
@@ -449,7 +449,7 @@ class NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS_570(Struct, size=2, source=SOURCE_570):
 class NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS_595(
     Struct, size=68, source="open-gpu-kernel-modules 595.45.04 (nv.md 1.5)"
 ):
-    """Parameters of nv2080 gpu get name string, branch 595."""
+    """Parameters of NV2080_CTRL_CMD_GPU_GET_NAME_STRING, branch 595."""
 
     gpuNameStringFlags: int = u32(0x0)
     gpuNameString: str = chars(0x4, 64)
@@ -499,7 +499,7 @@ STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
         )
     }
 )
-"""Every structure here by its name, at branch 580."""
+"""Name -> structure of this file, at branch 580."""
 
 STRUCTS_BY_BRANCH: Final[Mapping[int, Mapping[str, type[Struct]]]] = MappingProxyType(
     {

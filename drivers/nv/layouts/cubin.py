@@ -18,18 +18,18 @@ SOURCE = "measured with ptxas 12.9, 13.5 and nvdisasm (nv.md 5)"
 
 EM_CUDA: Final = 190
 OSABI_13: Final = 0x41
-"""e_ident OSABI since toolkit 13; its SM number is e_flags >> 8, older ones have it in the low byte."""
+"""e_ident OSABI since toolkit 13, with the SM number in e_flags >> 8; older files have it in the low byte."""
 OSABI_12: Final = 0x33
 ABIVERSION: Final[Mapping[int, int]] = MappingProxyType({OSABI_12: 7, OSABI_13: 8})
 SM_SHIFT: Final[Mapping[int, int]] = MappingProxyType({OSABI_12: 0, OSABI_13: 8})
-"""OSABI -> where the SM number starts in e_flags."""
+"""OSABI -> lowest bit of the SM number in e_flags."""
 TEXT_ALIGN: Final = 128
 INSTRUCTION_BYTES: Final = 16
 """Bytes of a machine instruction, sm_75 and later."""
 PREFETCH_PAD: Final = 4096
-"""Bytes behind the last code byte: instruction prefetch runs past the end."""
+"""Bytes that must be mapped after the last code byte, because instruction prefetch runs past the end."""
 PTX_SECTION: Final = ".hcq.ptx"
-"""The section in which our images carry the PTX they were assembled from."""
+"""The section of hcq's images with the PTX from which they were assembled."""
 TEXT_BARRIERS_SHIFT: Final = 20
 """Barriers in sh_flags of .text.*, toolkit 12."""
 TEXT_REGISTERS_SHIFT: Final = 24
@@ -51,11 +51,11 @@ class Section(enum.StrEnum):
     GLOBAL = ".nv.global"
     GLOBAL_INIT = ".nv.global.init"
     LINES = ".nv_debug_line_sass"
-    """Which line of the PTX each instruction stems from; there when assembled with -lineinfo."""
+    """The PTX line of each instruction; present if the file was assembled with -lineinfo."""
 
 
 class InfoFormat(enum.IntEnum):
-    """How an info record carries its value."""
+    """The format of an info record's value."""
 
     NVAL = 1
     BVAL = 2
@@ -85,7 +85,7 @@ class InfoAttribute(enum.IntEnum):
 
 
 class InfoRecord(Struct, size=4, source=SOURCE):
-    """The head of an info record; SVAL is followed by `value` bytes."""
+    """The header of an info record; for SVAL, `value` bytes follow."""
 
     format: InfoFormat = u8(0x0)
     attribute: int = u8(0x1)
@@ -93,7 +93,7 @@ class InfoRecord(Struct, size=4, source=SOURCE):
 
 
 class InfoParamCbank(Struct, size=8, source=SOURCE):
-    """PARAM_CBANK: where the parameters lie in constant bank 0."""
+    """PARAM_CBANK: offset and size of the parameters in constant bank 0."""
 
     symbol: int = u32(0x0)
     offset: int = u16(0x4)
@@ -210,11 +210,13 @@ BANK0: Final[Mapping[str, type[Struct]]] = MappingProxyType(
 """Architecture -> layout of the driver words; the parameters start at its SIZE."""
 
 RESERVED_SHARED: Final = 0x400
-"""Bytes of shared memory a workgroup that the system keeps: part of .nv.shared since sm_90, added before."""
+"""Bytes of shared memory that the system reserves in each workgroup; in .nv.shared since sm_90, added to it
+before."""
 STACK_POINTER_TOP: Final = 0xFFFDC0
-"""Initial stack pointer where it is proven (up to Ada, Blackwell): the local window's end minus a reserve."""
+"""The initial stack pointer that is proven up to Ada and on Blackwell: the local window's end minus a
+reserve."""
 SHARED_GRANULE: Final = 0x100
-"""Shared memory of a descriptor is rounded up to this."""
+"""The unit to which a descriptor's shared memory is rounded up."""
 
 STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
     {

@@ -1,6 +1,6 @@
-"""The debugger object and the fault queries of a channel: what an SM stopped on.
+"""The debugger object and the fault queries of a channel: the error states of SMs, and MMU faults.
 
-READ_ALL_SM_ERROR_STATES passes sandboxes; READ_MMU_FAULT_INFO and NV906F GET_MMU_FAULT_INFO do not (nv.md
+Sandboxes allow READ_ALL_SM_ERROR_STATES, and filter READ_MMU_FAULT_INFO and NV906F GET_MMU_FAULT_INFO (nv.md
 6.2, 7.2).
 
 Not here: other controls (`controls`), error codes (`fault`). Next: `drivers.nv.faults`, the reader.
@@ -19,11 +19,11 @@ from hcq.layout import Struct, chars, nested, u8, u32, u64
 SOURCE = "open-gpu-kernel-modules 580.142, ctrl83de.h and ctrl906f.h (nv.md 1.6, 6.2)"
 
 MAX_SMS_PER_READ: Final = 100
-"""READ_ALL_SM_ERROR_STATES reads at most this many; go on with `startingSM`."""
+"""The most SMs that one READ_ALL_SM_ERROR_STATES returns; `startingSM` selects the first."""
 
 
 class NV83DE_SM_ERROR_STATE_REGISTERS(Struct, size=48, source=SOURCE):
-    """Error state of one SM: nonzero ESR words are the reason that it stopped."""
+    """The error state of one SM; nonzero ESR words give the reason of its stop."""
 
     hwwGlobalEsr: int = u32(0x0)
     hwwWarpEsr: int = u32(0x4)
@@ -52,7 +52,7 @@ class NV83DE_MMU_FAULT_INFO_ENTRY(Struct, size=16, source=SOURCE):
 
 
 class NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS(Struct, size=16, source=SOURCE):
-    """Parameters of nv906f cmd reset channel."""
+    """Parameters of NV906F_CTRL_CMD_RESET_CHANNEL."""
 
     engineID: int = u32(0x0)
     subdeviceInstance: int = u32(0x4)
@@ -61,7 +61,7 @@ class NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS(Struct, size=16, source=SOURCE):
 
 
 class NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS(Struct, size=104, source=SOURCE):
-    """Parameters of nv906f get mmu fault info."""
+    """Parameters of NV906F_CTRL_GET_MMU_FAULT_INFO."""
 
     addrHi: int = u32(0x0)
     addrLo: int = u32(0x4)
@@ -71,7 +71,7 @@ class NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS(Struct, size=104, source=SOURCE):
 
 
 class NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS(Struct, size=4824, source=SOURCE):
-    """Parameters of nv83de debug read all sm error states."""
+    """Parameters of NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES."""
 
     hTargetChannel: int = u32(0x0)
     numSMsToRead: int = u32(0x4)
@@ -84,14 +84,14 @@ class NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS(Struct, size=4824, sourc
 
 
 class NV83DE_CTRL_DEBUG_CLEAR_ALL_SM_ERROR_STATES_PARAMS(Struct, size=8, source=SOURCE):
-    """Parameters of nv83de debug clear all sm error states."""
+    """Parameters of NV83DE_CTRL_CMD_DEBUG_CLEAR_ALL_SM_ERROR_STATES."""
 
     hTargetChannel: int = u32(0x0)
     numSMsToClear: int = u32(0x4)
 
 
 class NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_PARAMS(Struct, size=72, source=SOURCE):
-    """Parameters of nv83de debug read mmu fault info."""
+    """Parameters of NV83DE_CTRL_CMD_DEBUG_READ_MMU_FAULT_INFO."""
 
     mmuFaultInfoList: tuple[NV83DE_MMU_FAULT_INFO_ENTRY, ...] = nested(
         0x0, NV83DE_MMU_FAULT_INFO_ENTRY, count=4
@@ -100,13 +100,13 @@ class NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_PARAMS(Struct, size=72, source=SOURC
 
 
 class NV83DE_CTRL_DEBUG_SET_EXCEPTION_MASK_PARAMS(Struct, size=4, source=SOURCE):
-    """Parameters of nv83de debug set exception mask."""
+    """Parameters of NV83DE_CTRL_CMD_DEBUG_SET_EXCEPTION_MASK."""
 
     exceptionMask: int = u32(0x0)
 
 
 class NV83DE_CTRL_DEBUG_SET_MODE_MMU_DEBUG_PARAMS(Struct, size=4, source=SOURCE):
-    """Parameters of nv83de debug set mode mmu debug."""
+    """Parameters of NV83DE_CTRL_CMD_DEBUG_SET_MODE_MMU_DEBUG."""
 
     action: int = u32(0x0)
 
@@ -128,4 +128,4 @@ STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
         )
     }
 )
-"""Every structure here by its name; the same on every branch."""
+"""Name -> structure of this file; the same on every branch."""

@@ -1,7 +1,7 @@
 """Methods of the copy classes c6b5 to cab5.
 
-A copy is offsets, line length and LAUNCH_DMA; a fill is the same with remapped constants; a signal is
-a launch that transfers nothing.
+A copy consists of offsets, the line length and LAUNCH_DMA. A fill is a copy with constants as remapped
+components. A signal is a LAUNCH_DMA that transfers nothing.
 
 Not here: host methods (`host`). Next: `drivers.nv.push`, the sequences in use.
 """
@@ -47,7 +47,7 @@ class DmaMethod(enum.IntEnum):
 
 
 class DataTransferType(enum.IntEnum):
-    """What LAUNCH_DMA moves."""
+    """The kind of transfer of LAUNCH_DMA."""
 
     NONE = 0
     PIPELINED = 1
@@ -57,7 +57,7 @@ class DataTransferType(enum.IntEnum):
 
 
 class DmaSemaphoreType(enum.IntEnum):
-    """What LAUNCH_DMA signals."""
+    """The semaphore operation of LAUNCH_DMA."""
 
     NONE = 0
     RELEASE_ONE_WORD = 1
@@ -82,7 +82,7 @@ class DmaReduction(enum.IntEnum):
 
 
 class RemapSource(enum.IntEnum):
-    """What a destination component takes."""
+    """The source of a destination component."""
 
     SRC_X = 0
     SRC_Y = 1
@@ -119,7 +119,7 @@ class LaunchDma(BitStruct, source=SOURCE):
 
 
 class RemapComponents(BitStruct, source=SOURCE):
-    """SET_REMAP_COMPONENTS: what each destination component takes."""
+    """SET_REMAP_COMPONENTS: the source of each destination component."""
 
     DST_X: RemapSource = optional(2, 0)
     DST_Y: RemapSource = optional(6, 4)
@@ -153,6 +153,6 @@ METHODS_AMPERE: Final[Mapping[int, Method]] = MappingProxyType(
 """Address -> method, Ampere and Ada."""
 
 MAX_COPY_BYTES: Final = 1 << 31
-"""Bytes a LAUNCH_DMA at most; longer copies are cut."""
+"""The most bytes of one LAUNCH_DMA; longer copies are split."""
 PAYLOAD_UPPER_SINCE: Final = 0xC7B5
 """The first copy class with SET_SEMAPHORE_PAYLOAD_UPPER."""

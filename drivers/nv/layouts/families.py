@@ -1,9 +1,9 @@
-"""GPU generations as rows: class numbers, launch-descriptor version, architecture ids.
+"""The table of GPU generations: class numbers, launch-descriptor version, architecture numbers.
 
-A device's classes are chosen from its class list, the newest of each family first; a row
-holds what belongs together.
+A device's classes are chosen from its class list, the newest of each kind first. A row holds the classes that
+work together.
 
-Not here: what a GPU reports about itself (`drivers.nv.topology`).
+Not here: the queries of a GPU (`drivers.nv.topology`).
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ SOURCE = "open-gpu-kernel-modules 570.86.15 to 595.45.04, g_gpu_class_list.c (nv
 GPFIFO_CLASSES: Final = (0xCA6F, 0xC96F, 0xC86F, 0xC56F)
 """Channel classes, the newest first."""
 USERMODE_CLASSES: Final = (0xC761, 0xC661, 0xC461, 0xC561, 0xC361)
-"""Doorbell classes, best first: c461 stands before c561 and c361, which sandboxes do not list (nv.md 7.2)."""
+"""Doorbell classes in order of preference: c461 precedes c561 and c361, which sandboxes do not list (nv.md
+7.2)."""
 WIDE_CHANNEL: Final = 0xC86F
-"""The first channel class whose host semaphores take 57-bit addresses, not 40 (clc56f.h, clc86f.h)."""
+"""The first channel class whose host semaphores have addresses of 57 bits and not 40 (clc56f.h, clc86f.h)."""
 SILENT_CHANNEL: Final = 0xC96F
-"""The first channel class whose user area has no field for how far the ring was fetched (nv.md 2.4)."""
+"""The first channel class whose user area has no get index (nv.md 2.4)."""
 USERMODE_WITH_PARAMS: Final = 0xC661
-"""The first doorbell class that takes parameters; older ones take none."""
+"""The first doorbell class with allocation parameters; older classes have none."""
 COMPUTE_CLASSES: Final = (0xCEC0, 0xCDC0, 0xCBC0, 0xC9C0, 0xC7C0, 0xC6C0)
 COMPUTE_LOW_BYTE: Final = 0xC0
-"""What the number of every compute class ends in."""
+"""The low byte of the number of every compute class."""
 COPY_CLASSES: Final = (0xCAB5, 0xC9B5, 0xC8B5, 0xC7B5, 0xC6B5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """What a compute class implies."""
+    """The facts that follow from a compute class."""
 
     name: str
     compute: int
     gpfifo: tuple[int, ...]
-    """Channel classes that go with it."""
+    """Channel classes that work with it."""
     usermode: tuple[int, ...]
     copy: tuple[int, ...]
     qmd: str
@@ -50,11 +51,11 @@ class Generation:
     sm_version: int
     """GR SM_VERSION of the row; siblings differ in the low byte."""
     reports_get: bool
-    """The user area of its newest channel shows how far the ring was fetched (nv.md 2.4)."""
+    """Whether the user area of its newest channel class has the get index (nv.md 2.4)."""
     wide_addresses: bool
-    """57-bit addresses in host and engine methods (Hopper and later)."""
+    """Whether host and engine methods have addresses of 57 bits (Hopper and later)."""
     window_bits: int
-    """Context-buffer windows lie below 2 to this power (nv.md 2.5)."""
+    """Context-buffer windows must lie below 2 to this power (nv.md 2.5)."""
 
 
 # fmt: off
@@ -100,8 +101,8 @@ GENERATIONS: Final[Mapping[int, Generation]] = MappingProxyType(
 """Compute class -> generation."""
 
 SM_NUMBERS: Final[Mapping[int, int]] = MappingProxyType({0x802: 80, 0xA04: 120})
-"""GR SM_VERSION -> number of the architecture, where it does not spell it: GA100 has no other version, and
-GB20x reports 10.4 on some branches and 12.0 on others (ctrl2080gr.h)."""
+"""GR SM_VERSION -> number of the architecture, if they differ: GA100 reports 8.2, GB20x reports 10.4 on some
+branches and 12.0 on others (ctrl2080gr.h)."""
 
 
 def sm_number(sm_version: int) -> int:
@@ -110,7 +111,7 @@ def sm_number(sm_version: int) -> int:
 
 
 UNSUPPORTED_COMPUTE: Final[Mapping[int, str]] = MappingProxyType({0xC5C0: "Turing"})
-"""Compute classes that are recognised and refused by name."""
+"""Unsupported compute classes -> name, for the error message."""
 
 CLASS_NAMES: Final[Mapping[int, str]] = MappingProxyType(
     {

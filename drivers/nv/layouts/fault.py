@@ -37,7 +37,7 @@ class NvNotification(Struct, size=16, source=SOURCE):
 STRUCTS: Final = {layout.__name__: layout for layout in (NvTimeStamp, NvNotification)}
 
 NOTIFIER_ERROR: Final = 0
-"""Entry of a channel's notifier buffer: errors. 1 is the work-submit token, 2 key rotation."""
+"""Index of the error entry in a channel's notifier buffer; 1 is the work-submit token, 2 is key rotation."""
 NOTIFIER_ENTRIES: Final = 3
 NOTIFIER_POSTED: Final = 0xFFFF
 
@@ -83,18 +83,18 @@ RC_MEANING: Final[Mapping[int, str]] = MappingProxyType(
         79: "the GPU has fallen off the bus",
         94: "contained memory error",
         95: "uncontained memory error",
-        109: "context switch timeout: a kernel that does not end, or a queue that waits for what never comes",
+        109: "context switch timeout: a kernel that does not end, or a queue whose wait never ends",
         **{
             code: f"copy engine {i} error: a bad LAUNCH_DMA or a page that is not mapped"
             for i, code in enumerate(_COPY_CODES)
         },
     }
 )
-"""Robust-channel code -> what it means, and the usual cause."""
+"""Robust-channel code -> its meaning and usual cause."""
 
 
 class MmuFaultType(enum.IntEnum):
-    """What the MMU objected to."""
+    """The reason of an MMU fault."""
 
     PDE = 0x0
     PDE_SIZE = 0x1
@@ -115,7 +115,7 @@ class MmuFaultType(enum.IntEnum):
 
 
 class MmuAccess(enum.IntEnum):
-    """What was tried."""
+    """The kind of the faulting access."""
 
     READ = 0
     WRITE = 1
@@ -125,6 +125,6 @@ class MmuAccess(enum.IntEnum):
 
 
 MMU_ACCESS_PHYSICAL: Final = 8
-"""Added to an access type when the access was physical."""
+"""Added to an access type if the access was physical."""
 WARP_ESR_INVALID_ADDRESS_SPACE: Final = 0x10
-"""The one warp error code that is known on Hopper."""
+"""The only warp error code that is known on Hopper."""

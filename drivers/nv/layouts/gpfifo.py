@@ -1,6 +1,6 @@
 """The channel ring: GPFIFO entries, method headers, the user area of a channel and the doorbell page.
 
-A ring entry points at a push-buffer segment; a segment is a list of method headers, each with its data.
+A ring entry points to a push-buffer segment, which is a list of method headers, each followed by its data.
 Not here: the methods themselves (`host`, `compute`, `dma`).
 """
 
@@ -26,7 +26,7 @@ class GpfifoEntry(BitStruct, words=1, word_bits=64, source=SOURCE):
 
 
 class GpfifoOpcode(enum.IntEnum):
-    """What a control entry does."""
+    """The operation of a control entry."""
 
     NOP = 0
     ILLEGAL = 1
@@ -36,7 +36,7 @@ class GpfifoOpcode(enum.IntEnum):
 
 
 class GpfifoControl(BitStruct, words=1, word_bits=64, source=SOURCE):
-    """A ring entry without a segment; OPERAND of an extended base is address bits 56:40 (Hopper on)."""
+    """A ring entry without a segment; OPERAND of an extended base has address bits 56:40 (since Hopper)."""
 
     OPERAND: int = optional(24, 8)
     OPCODE: GpfifoOpcode = bits(39, 32)
@@ -44,7 +44,7 @@ class GpfifoControl(BitStruct, words=1, word_bits=64, source=SOURCE):
 
 
 class SecOp(enum.IntEnum):
-    """How a method header spreads its data."""
+    """How a method header assigns its data words to methods."""
 
     INCREMENTING = 1
     NON_INCREMENTING = 3
@@ -74,18 +74,18 @@ class MethodHeader(BitStruct, source=SOURCE):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method of a class: its name, and the layout of its data word where it has parts."""
+    """A method of a class: its name, and the layout of its data word if that has fields."""
 
     name: str
     data: type[BitStruct] | None = None
 
 
 SEGMENT_ADDRESS_BITS: Final = 40
-"""Push buffers lie below 2 to this power, so that no extended base is needed."""
+"""Push buffers must lie below 2 to this power, so that no extended base is needed."""
 MAX_SEGMENT_WORDS: Final = (1 << 21) - 1
 MAX_METHOD_WORDS: Final = (1 << 13) - 1
 HOST_METHODS_END: Final = 0x100
-"""Methods below this belong to the host and are taken on any subchannel."""
+"""Methods below this address belong to the host engine and are valid on any subchannel."""
 
 
 class HopperAControlGPFifo(Struct, size=512, source="open-gpu-kernel-modules 580.142, clc86f.h (nv.md 1.6)"):
@@ -105,7 +105,7 @@ class HopperAControlGPFifo(Struct, size=512, source="open-gpu-kernel-modules 580
 class BlackwellAControlGPFifo(
     Struct, size=512, source="open-gpu-kernel-modules 580.142, clc96f.h (nv.md 1.6)"
 ):
-    """The user area (USERD) of a Blackwell channel: completion is seen by semaphore only."""
+    """The user area (USERD) of a Blackwell channel, which has no get index: semaphores report completion."""
 
     GPPut: int = u32(0x8C)
 
@@ -121,7 +121,7 @@ class UsermodeRegister(enum.IntEnum):
     TIME_1 = 0x84
     """Nanoseconds, high word; bits 28:0."""
     NOTIFY_CHANNEL_PENDING = 0x90
-    """Write a channel's token here: the doorbell."""
+    """The doorbell: a store of a channel's token notifies its channel."""
 
 
 USERMODE_BYTES: Final = 0x10000
@@ -131,8 +131,11 @@ class WorkSubmitToken(
     BitStruct,
     source="nv.md 2.2 step 23; open-gpu-kernel-modules 595.45.04, gb202/dev_vm.h, kernel_fifo_gb202.c",
 ):
-    """What a channel's doorbell takes: rung as the driver gave it, whatever its bits mean."""
+    """The token that is stored to the doorbell, as the kernel driver returned it.
+
+    Its other bits are opaque.
+    """
 
     CHANNEL: int = bits(11, 0)
     RUNLIST: int = bits(22, 16)
-    RUNLIST_DOORBELL: bool = optional(30, doc="1 rings; tokens of GB20x have it, older GPUs lack it")
+    RUNLIST_DOORBELL: bool = optional(30, doc="must be 1 on GB20x, whose tokens contain it; absent before")

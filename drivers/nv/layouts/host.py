@@ -1,4 +1,4 @@
-"""Host methods of a channel: semaphores, waits for idle, memory barriers. Taken on any subchannel.
+"""Host methods of a channel, valid on any subchannel: semaphores, waits for idle, memory barriers.
 
 Not here: the engines' own methods (`compute`, `dma`).
 """
@@ -39,14 +39,14 @@ class HostMethod(enum.IntEnum):
 
 
 class SemOperation(enum.IntEnum):
-    """What SEM_EXECUTE does."""
+    """The operation of SEM_EXECUTE."""
 
     ACQUIRE = 0
-    """Wait until equal."""
+    """Wait until the word equals the payload."""
     RELEASE = 1
     ACQ_STRICT_GEQ = 2
     ACQ_CIRC_GEQ = 3
-    """Wait until the wrapped difference is not negative."""
+    """Wait until the word minus the payload, wrapped to a signed number, is not negative."""
     ACQ_AND = 4
     ACQ_NOR = 5
     REDUCTION = 6
@@ -66,7 +66,7 @@ class SemReduction(enum.IntEnum):
 
 
 class MemOperation(enum.IntEnum):
-    """What MEM_OP_D does; TLB operations need a privileged channel."""
+    """The operation of MEM_OP_D; TLB operations need a privileged channel."""
 
     MEMBAR = 0x05
     MMU_TLB_INVALIDATE = 0x09
@@ -106,10 +106,10 @@ class SemAddrHiAmpere(BitStruct, source=SOURCE):
 
 
 class SemExecute(BitStruct, source=SOURCE):
-    """SEM_EXECUTE; a release with the time writes payload at +0 and nanoseconds at +8."""
+    """SEM_EXECUTE; a release with a timestamp writes the payload at +0 and nanoseconds at +8."""
 
     OPERATION: SemOperation = bits(2, 0)
-    ACQUIRE_SWITCH_TSG: bool = optional(12, doc="give up the run list while waiting")
+    ACQUIRE_SWITCH_TSG: bool = optional(12, doc="yield to other channels while waiting")
     RELEASE_WFI: bool = optional(20, doc="wait for the engine before the release")
     PAYLOAD_SIZE: bool = optional(24, doc="1 is 64 bits")
     RELEASE_TIMESTAMP: bool = optional(25)
@@ -124,7 +124,7 @@ class Wfi(BitStruct, source=SOURCE):
 
 
 class MemOpD(BitStruct, source=SOURCE):
-    """MEM_OP_D: runs the operation that A to C prepared."""
+    """MEM_OP_D: starts the operation, with the operands in MEM_OP_A to MEM_OP_C."""
 
     OPERATION: MemOperation = bits(31, 27)
 
@@ -147,7 +147,7 @@ METHODS_AMPERE: Final[Mapping[int, Method]] = MappingProxyType(
 """Address -> method, Ampere and Ada."""
 
 SEM_ADDRESS_BITS: Final = 40
-"""Host semaphores up to Ada lie below 2 to this power; engines reach further."""
+"""Host semaphores must lie below 2 to this power up to Ada; engines have wider addresses."""
 SEMAPHORE_RECORD_BYTES: Final = 16
 SEMAPHORE_TIME_OFFSET: Final = 8
-"""Where a release with the time puts the nanoseconds."""
+"""Offset of the nanoseconds in a release with a timestamp, in bytes."""

@@ -1,4 +1,4 @@
-"""Launch descriptors by version, and what all of them share.
+"""Launch descriptors by version, and constants that all versions share.
 
 V03 is Ampere's and Ada's, V04 Hopper's, V05 Blackwell's (nv.md 4.1). Each is written whole, not as a diff of
 the one before: of V04's 134 fields only 4 lie where V03 has them, and only 16 stay there in V05.
@@ -33,21 +33,21 @@ ALIASES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
         },
     }
 )
-"""Version -> second names that the header gives to the same bits, one per index."""
+"""Version -> alternative names of the same bits in the header, one for each index."""
 
 ALIGNMENT: Final = 256
-"""Bytes: a descriptor's address is handed over in these units."""
+"""Alignment of a descriptor, and unit of its address in SEND_PCAS_A, in bytes."""
 ADDRESS_BITS: Final = 40
-"""A descriptor lies below 2 to this power."""
+"""A descriptor must lie below 2 to this power."""
 CONSTANT_BANKS: Final = 8
 GROUP_ID_TINYGRAD: Final = 0x3F
 GROUP_ID_NVK: Final = 0x1F
-"""The group ids that working drivers use where it is not 0 (nv.md 4.2)."""
+"""The group ids other than 0 that working drivers use (nv.md 4.2)."""
 GROUP_IDS: Final[Mapping[str, int]] = MappingProxyType({"V03": 0, "V04": 0, "V05": GROUP_ID_TINYGRAD})
-"""Version -> a group id known to launch: 0 up to Hopper, where no driver is known to use 0 since."""
+"""Version -> a group id that is known to work: 0 up to Hopper; since then no driver is known to use 0."""
 TYPE_GRID_CTA: Final = 2
 PREFETCH_UNIT: Final = 256
-"""Bytes in which the prefetch of code is counted."""
+"""The unit of the code prefetch in bytes."""
 PREFETCH_MAX: Final = 0x1FF
 MAX_REGISTERS: Final = 255
 
@@ -67,11 +67,11 @@ CARVEOUTS_KIB: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
 GROUPS_PER_SM: Final[Mapping[str, int]] = MappingProxyType(
     {"sm_80": 32, "sm_86": 16, "sm_87": 16, "sm_89": 24, "sm_90": 32, "sm_100": 32, "sm_120": 24}
 )
-"""Workgroups that an SM runs at once at most (CUDA C programming guide, compute capabilities)."""
+"""The most workgroups that an SM runs at once (CUDA C programming guide, compute capabilities)."""
 REGISTER_FILE: Final = 65536
-"""Registers of an SM, of which each of its four parts has a quarter."""
+"""Registers of an SM; each of its four partitions has a quarter."""
 REGISTER_UNIT: Final = 256
-"""Registers that a warp is given at once."""
+"""The unit in which registers are allocated to a warp."""
 WARP: Final = 32
 
 

@@ -26,7 +26,7 @@ SOURCE = "NVIDIA open-gpu-doc, QMD V03_00 of clc6c0qmd.h (nv.md 4.4)"
 
 
 class QmdV03(BitStruct, words=64, source=SOURCE):
-    """What a grid is: its code, its shape, its constant banks, what it signals and what it starts."""
+    """A grid: its code, shape, constant banks, releases and dependent grid."""
 
     OUTER_PUT: int = optional(30, 0)
     OUTER_OVERFLOW: bool = optional(31)

@@ -29,7 +29,7 @@ SOURCE = "NVIDIA open-gpu-doc, QMD V04_00 of clcbc0qmd.h (nv.md 4.4)"
 
 
 class QmdV04(BitStruct, words=96, source=SOURCE):
-    """What a grid is: its code, its shape, its constant banks, what it signals and what it starts."""
+    """A grid: its code, shape, constant banks, releases and dependent grid."""
 
     DEPENDENCE_COUNTER: int = optional(15, 0)
     QMD_GROUP_ID: int = optional(21, 16)

@@ -29,7 +29,7 @@ SOURCE = "NVIDIA open-gpu-doc, QMD V05_00 of clcdc0qmd.h (nv.md 4.4)"
 
 
 class QmdV05(BitStruct, words=96, source=SOURCE):
-    """What a grid is: its code, its shape, its constant banks, what it signals and what it starts."""
+    """A grid: its code, shape, constant banks, releases and dependent grid."""
 
     HW_ONLY_SPAN_LIST_HEAD_INDEX: int = optional(29, 0)
     HW_ONLY_SPAN_LIST_HEAD_INDEX_VALID: bool = optional(30)

@@ -11,7 +11,7 @@ SOURCE = "NVIDIA open-gpu-doc, QMD headers (nv.md 4.4)"
 
 
 class CallLimit(enum.IntEnum):
-    """Whether the depth of calls is checked."""
+    """The check of the call depth."""
 
     _32 = 0
     NO_CHECK = 1
@@ -26,14 +26,14 @@ class ConstantPrefetch(enum.IntEnum):
 
 
 class CtaDistribution(enum.IntEnum):
-    """How clusters spread."""
+    """The placement of clusters."""
 
     LOAD_BALANCING = 0
     MULTI_CAST = 1
 
 
 class DependentAction(enum.IntEnum):
-    """What happens to the dependent descriptor when this grid ends."""
+    """The action on the dependent descriptor at the end of this grid."""
 
     QMD_INCREMENT_PUT = 0
     QMD_SCHEDULE = 1
@@ -50,7 +50,7 @@ class InterruptType(enum.IntEnum):
 
 
 class MembarType(enum.IntEnum):
-    """What a grid flushes when it ends."""
+    """The memory barrier at the end of a grid."""
 
     L1_NONE = 0
     L1_SYSMEMBAR = 1
@@ -58,14 +58,14 @@ class MembarType(enum.IntEnum):
 
 
 class ProgramPrefetchType(enum.IntEnum):
-    """When code is prefetched; the spelling is the header's."""
+    """The time of the code prefetch; names are spelled as in the header."""
 
     PREFETCH_LAUNCH = 0
     PREFTECH_POST = 1
 
 
 class QmdType(enum.IntEnum):
-    """What the descriptor launches."""
+    """The kind of work that the descriptor launches."""
 
     QUEUE = 0
     GRID_NULL = 1
@@ -110,14 +110,14 @@ class ReleaseMembar(enum.IntEnum):
 
 
 class SamplerIndex(enum.IntEnum):
-    """How samplers are found."""
+    """The source of sampler indices."""
 
     INDEPENDENTLY = 0
     VIA_HEADER_INDEX = 1
 
 
 class SemaphoreSize(enum.IntEnum):
-    """How much a release writes; four words include the time."""
+    """The size of a release; four words include a timestamp."""
 
     SEMAPHORE_FOUR_WORDS = 0
     SEMAPHORE_ONE_WORD = 1

@@ -4,7 +4,7 @@ Nodes: /dev/nvidiactl and /dev/nvidiaN. An ioctl returns 0 even when the resourc
 status word. Not here: what RM_ALLOC and RM_CONTROL carry (`rm_classes`, `controls`, `debugger`).
 """
 
-# ruff: noqa: N801, N815, TC001, TC003, E501 - names are the vendor's own; annotations are read at run time
+# ruff: noqa: N801, N815, TC001, TC003 - names are the vendor's own; annotations are read at run time
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCE = "open-gpu-kernel-modules 580.142, nvos.h and nv-ioctl.h (nv.md 1.2, 1.6
 
 
 class Escape(enum.IntEnum):
-    """ioctl numbers of the frontend; the size of the structure stands in the request word."""
+    """The ioctl numbers of the frontend; the request word contains the size of the structure."""
 
     NV_ESC_RM_ALLOC_MEMORY = 0x27
     NV_ESC_RM_FREE = 0x29
@@ -64,16 +64,16 @@ def request(escape: int, size: int) -> int:
 
 
 CARD_INFO_RECORDS: Final = 64
-"""Records asked for with NV_ESC_CARD_INFO; 32 and 64 are accepted."""
+"""Number of records in NV_ESC_CARD_INFO; the kernel driver accepts 32 and 64."""
 
 VERSION_QUERY: Final = 0x32
-"""NV_ESC_CHECK_VERSION_STR: the command that only asks for the string ('2')."""
+"""NV_ESC_CHECK_VERSION_STR: the command that only queries the string ('2')."""
 VERSION_RECOGNISED: Final = 1
-"""NV_ESC_CHECK_VERSION_STR: the reply that means yes."""
+"""NV_ESC_CHECK_VERSION_STR: the reply if the versions match."""
 
 
 class nv_pci_info_t(Struct, size=12, source=SOURCE):
-    """Where a GPU sits on the PCI bus."""
+    """The PCI address and ids of a GPU."""
 
     domain: int = u32(0x0)
     bus: int = u8(0x4)
@@ -84,7 +84,7 @@ class nv_pci_info_t(Struct, size=12, source=SOURCE):
 
 
 class nv_ioctl_card_info_t(Struct, size=72, source=SOURCE):
-    """One GPU in the reply of NV_ESC_CARD_INFO; `valid` is set where the record is used."""
+    """One GPU in the reply of NV_ESC_CARD_INFO; `valid` is set if the record is used."""
 
     valid: bool = u8(0x0)
     pci_info: nv_pci_info_t = nested(0x4, nv_pci_info_t)
@@ -99,13 +99,13 @@ class nv_ioctl_card_info_t(Struct, size=72, source=SOURCE):
 
 
 class nv_ioctl_register_fd_t(Struct, size=4, source=SOURCE):
-    """NV_ESC_REGISTER_FD: ties a /dev/nvidiaN descriptor to the RM client of `ctl_fd`."""
+    """NV_ESC_REGISTER_FD: registers a /dev/nvidiaN descriptor with the RM client of `ctl_fd`."""
 
     ctl_fd: int = i32(0x0)
 
 
 class nv_ioctl_rm_api_version_t(Struct, size=72, source=SOURCE):
-    """NV_ESC_CHECK_VERSION_STR: ask for, or compare, the version of the kernel module."""
+    """NV_ESC_CHECK_VERSION_STR: queries or compares the version of the kernel module."""
 
     cmd: int = u32(0x0)
     reply: int = u32(0x4)
@@ -161,7 +161,7 @@ class NVOS00_PARAMETERS(Struct, size=16, source=SOURCE):
 
 
 class NVOS02_PARAMETERS(Struct, size=48, source=SOURCE):
-    """What NV_ESC_RM_ALLOC_MEMORY carries besides the descriptor."""
+    """The parameters of NV_ESC_RM_ALLOC_MEMORY, without the descriptor."""
 
     hRoot: int = u32(0x0)
     hObjectParent: int = u32(0x4)
@@ -186,7 +186,7 @@ class NVOS21_PARAMETERS(Struct, size=32, source=SOURCE):
 
 
 class NVOS33_PARAMETERS(Struct, size=48, source=SOURCE):
-    """What NV_ESC_RM_MAP_MEMORY carries besides the descriptor; `pLinearAddress` is a cookie."""
+    """The parameters of NV_ESC_RM_MAP_MEMORY, without the descriptor; `pLinearAddress` is a cookie."""
 
     hClient: int = u32(0x0)
     hDevice: int = u32(0x4)
@@ -213,12 +213,12 @@ class MapDmaFlags(BitStruct, source="nvos.h"):
     """NVOS46 flags."""
 
     CACHE_SNOOP: bool = optional(4, doc="system memory is read through the CPU's caches")
-    PAGE_SIZE: int = optional(11, 8, doc="1 is 4 KiB; with a larger page RM moves an address that is not aligned to it")
-    DMA_OFFSET_FIXED: bool = optional(15, doc="dmaOffset is the address wanted")
+    PAGE_SIZE: int = optional(11, 8, doc="1 is 4 KiB; with a larger page RM aligns the address down to it")
+    DMA_OFFSET_FIXED: bool = optional(15, doc="dmaOffset is the requested address")
 
 
 class NVOS46_PARAMETERS(Struct, size=64, source=SOURCE):
-    """NV_ESC_RM_MAP_MEMORY_DMA: where the resource manager owns the address space."""
+    """NV_ESC_RM_MAP_MEMORY_DMA: maps memory into an address space that the resource manager owns."""
 
     hClient: int = u32(0x0)
     hDevice: int = u32(0x4)
@@ -271,7 +271,7 @@ class NVOS55_PARAMETERS(Struct, size=28, source=SOURCE):
 
 
 class NVOS64_PARAMETERS(Struct, size=48, source=SOURCE):
-    """NV_ESC_RM_ALLOC, the long form: what this driver uses."""
+    """NV_ESC_RM_ALLOC, the long form, which this driver uses."""
 
     hRoot: int = u32(0x0)
     hObjectParent: int = u32(0x4)
@@ -292,7 +292,7 @@ class nv_ioctl_nvos02_parameters_with_fd(Struct, size=56, source=SOURCE):
 
 
 class nv_ioctl_nvos33_parameters_with_fd(Struct, size=56, source=SOURCE):
-    """NV_ESC_RM_MAP_MEMORY: prepares `fd`, a fresh one, for one mmap."""
+    """NV_ESC_RM_MAP_MEMORY: prepares `fd`, a newly opened descriptor, for one mmap."""
 
     params: NVOS33_PARAMETERS = nested(0x0, NVOS33_PARAMETERS)
     fd: int = i32(0x30)
@@ -340,7 +340,7 @@ STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
         )
     }
 )
-"""Every structure here by its name, at branch 580."""
+"""Name -> structure of this file, at branch 580."""
 
 STRUCTS_BY_BRANCH: Final[Mapping[int, Mapping[str, type[Struct]]]] = MappingProxyType(
     {
@@ -370,4 +370,4 @@ ESCAPE_STRUCTS: Final[Mapping[int, type[Struct]]] = MappingProxyType(
         Escape.NV_ESC_WAIT_OPEN_COMPLETE: nv_ioctl_wait_open_complete_t,
     }
 )
-"""Escape -> its structure at branch 580 (RM_ALLOC also takes NVOS21; CARD_INFO takes an array)."""
+"""Escape -> its structure at branch 580 (RM_ALLOC also accepts NVOS21; CARD_INFO uses an array)."""

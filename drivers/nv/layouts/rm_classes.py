@@ -1,4 +1,4 @@
-"""Classes of the resource manager: their numbers, allocation parameters and the flags inside them.
+"""Classes of the resource manager: numbers, allocation parameters and flags. One table, so a long file.
 
 Not here: which class a device uses (`families`), the methods of engine classes (`host`, `compute`, `dma`).
 """
@@ -36,7 +36,7 @@ class RmClass(enum.IntEnum):
 
 
 class EngineType(enum.IntEnum):
-    """NV2080 engine types (nv.md 2.2 step 18); COPY10 and above go on from `COPY10`."""
+    """NV2080 engine types (nv.md 2.2 step 18); those of copy engines above 10 follow `COPY10`."""
 
     NULL = 0
     GR0 = 1
@@ -114,7 +114,7 @@ class MemAttr(BitStruct, source="nvos.h (nv.md 2.6)"):
 class MemAttr2(BitStruct, source="nvos.h (nv.md 2.6)"):
     """NVOS32_ATTR2, the `attr2` word of NV_MEMORY_ALLOCATION_PARAMS."""
 
-    ZBC: int = optional(1, 0, doc="1 prefers no zero-bandwidth clear")
+    ZBC: int = optional(1, 0, doc="1: prefer memory without zero-bandwidth clear")
     GPU_CACHEABLE: int = optional(3, 2, doc="1 yes, 2 no")
     PAGE_SIZE_HUGE: int = optional(21, 20, doc="1 is 2 MiB, 2 is 512 MiB")
 
@@ -124,7 +124,7 @@ class OsDescriptorFlags(BitStruct, source="nvos.h (nv.md 2.6)"):
 
     PHYSICALITY: int = optional(7, 4, doc="1 is noncontiguous")
     COHERENCY: int = optional(15, 12, doc="1 is cached")
-    MAPPING: int = optional(31, 30, doc="1 asks for no kernel mapping")
+    MAPPING: int = optional(31, 30, doc="1: no kernel mapping")
 
 
 class VaspaceFlags(enum.IntFlag):
@@ -151,7 +151,7 @@ class CtxshareFlags(enum.IntEnum):
 class ChannelFlags(BitStruct, source="nvos.h (nv.md 2.4)"):
     """NVOS04 flags of a channel."""
 
-    GROUP_CHANNEL_RUNQUEUE: bool = optional(4, doc="1 takes the second run queue")
+    GROUP_CHANNEL_RUNQUEUE: bool = optional(4, doc="1: the second run queue")
     PRIVILEGED_CHANNEL: bool = optional(5)
     DELAY_CHANNEL_SCHEDULING: bool = optional(6)
     GROUP_CHANNEL_THREAD: int = optional(29, 28)
@@ -170,7 +170,7 @@ CHANNEL_WINDOW_BITS: Final[Mapping[str, int]] = MappingProxyType(
 
 
 class NV_MEMORY_DESC_PARAMS(Struct, size=24, source=SOURCE):
-    """A memory range that RM fills in for itself."""
+    """A memory range that RM fills in itself."""
 
     base: int = u64(0x0)
     size: int = u64(0x8)
@@ -221,7 +221,7 @@ class NV_VASPACE_ALLOCATION_PARAMETERS(Struct, size=56, source=SOURCE):
 
 
 class NV_HOPPER_USERMODE_A_PARAMS(Struct, size=2, source=SOURCE):
-    """Doorbell page of Hopper and later, under the subdevice; older classes take none."""
+    """Doorbell page of Hopper and later, under the subdevice; older classes have no parameters."""
 
     bBar1Mapping: bool = u8(0x0)
     bPriv: bool = u8(0x1)
@@ -394,7 +394,7 @@ STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
         )
     }
 )
-"""Every structure here by its name, at branch 580."""
+"""Name -> structure of this file, at branch 580."""
 
 STRUCTS_BY_BRANCH: Final[Mapping[int, Mapping[str, type[Struct]]]] = MappingProxyType(
     {

@@ -1,4 +1,4 @@
-"""NV_STATUS: what the resource manager and UVM answer, beside the return value of the ioctl.
+"""NV_STATUS: the status that the resource manager and UVM return in addition to the ioctl's return value.
 
 Not here: robust-channel codes of a dead channel (`fault`).
 """
@@ -11,7 +11,7 @@ SOURCE = "open-gpu-kernel-modules 580.142, nvstatuscodes.h (nv.md 1.3)"
 
 
 class NvStatus(enum.IntEnum):
-    """The codes worth a name; others stay numbers."""
+    """The status codes that this project names; others remain numbers."""
 
     OK = 0x00
     INSUFFICIENT_RESOURCES = 0x1A
@@ -54,11 +54,11 @@ CAUSES: dict[int, str] = {
     NvStatus.STATE_IN_USE: "the descriptor has a mapping already: each mapping takes a fresh one",
     NvStatus.UVM_ADDRESS_IN_USE: "the range overlaps another one or a mapping that UVM owns",
 }
-"""Usual cause of a status in this driver."""
+"""Status -> its usual cause in this driver."""
 
 
 def status_name(code: int) -> str:
-    """Return the name of a status, or the number."""
+    """Return the name of a status, or its number as text."""
     try:
         return f"NV_ERR_{NvStatus(code).name}" if code else "NV_OK"
     except ValueError:

@@ -23,7 +23,7 @@ SOURCE_590 = "open-gpu-kernel-modules 590.48.01, uvm_ioctl.h (nv.md 1.5)"
 
 
 class UvmCommand(enum.IntEnum):
-    """ioctl numbers of /dev/nvidia-uvm."""
+    """The ioctl numbers of /dev/nvidia-uvm."""
 
     UVM_INITIALIZE = 0x30000001
     UVM_DEINITIALIZE = 0x30000002
@@ -57,7 +57,7 @@ class UvmInitFlags(enum.IntFlag):
 
 
 class UvmGpuMappingType(enum.IntEnum):
-    """What a GPU may do through a mapping."""
+    """The accesses that a mapping allows to a GPU."""
 
     DEFAULT = 0
     READ_WRITE_ATOMIC = 1
@@ -66,7 +66,7 @@ class UvmGpuMappingType(enum.IntEnum):
 
 
 class UvmGpuCachingType(enum.IntEnum):
-    """How a GPU caches a mapping."""
+    """The caching of a mapping by a GPU."""
 
     DEFAULT = 0
     FORCE_UNCACHED = 1
@@ -74,13 +74,13 @@ class UvmGpuCachingType(enum.IntEnum):
 
 
 class NvProcessorUuid(Struct, size=16, source=SOURCE):
-    """The 16 bytes that name a GPU to UVM."""
+    """The 16 bytes that identify a GPU to UVM."""
 
     uuid: bytes = blob(0x0, 16)
 
 
 class UvmGpuMappingAttributes(Struct, size=36, source=SOURCE):
-    """How one GPU sees a mapping."""
+    """The attributes of a mapping for one GPU."""
 
     gpuUuid: NvProcessorUuid = nested(0x0, NvProcessorUuid)
     gpuMappingType: UvmGpuMappingType = u32(0x10)
@@ -124,7 +124,7 @@ class UVM_UNREGISTER_GPU_PARAMS(Struct, size=20, source=SOURCE):
 
 
 class UVM_REGISTER_GPU_VASPACE_PARAMS(Struct, size=32, source=SOURCE):
-    """UVM_REGISTER_GPU_VASPACE: from here on only UVM maps into this address space."""
+    """UVM_REGISTER_GPU_VASPACE: afterwards only UVM maps into this address space."""
 
     gpuUuid: NvProcessorUuid = nested(0x0, NvProcessorUuid)
     rmCtrlFd: int = i32(0x10)
@@ -234,7 +234,7 @@ class UVM_ALLOC_SEMAPHORE_POOL_PARAMS(Struct, size=9248, source=SOURCE):
 
 
 class UVM_UNREGISTER_CHANNEL_PARAMS_590(Struct, size=12, source=SOURCE_590):
-    """UVM_UNREGISTER_CHANNEL since branch 590, which drops the uuid."""
+    """UVM_UNREGISTER_CHANNEL since branch 590, without the uuid."""
 
     hClient: int = u32(0x0)
     hChannel: int = u32(0x4)
@@ -242,7 +242,7 @@ class UVM_UNREGISTER_CHANNEL_PARAMS_590(Struct, size=12, source=SOURCE_590):
 
 
 class UVM_FREE_PARAMS_590(Struct, size=16, source=SOURCE_590):
-    """UVM_FREE since branch 590, which drops the length."""
+    """UVM_FREE since branch 590, without the length."""
 
     base: int = u64(0x0)
     rmStatus: NvStatus = u32(0x8)
@@ -273,7 +273,7 @@ STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
         )
     }
 )
-"""Every structure here by its name, at branch 580."""
+"""Name -> structure of this file, at branch 580."""
 
 _SINCE_590: Final[Mapping[str, type[Struct]]] = {
     "UVM_UNREGISTER_CHANNEL_PARAMS": UVM_UNREGISTER_CHANNEL_PARAMS_590,

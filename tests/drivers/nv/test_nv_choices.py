@@ -83,11 +83,11 @@ def test_a_preset_may_be_changed_and_is_written_as_its_values() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("bogus=1", ("bogus", "there are: stack=high|low", "hopper-launch")),
+        ("bogus=1", ("bogus", "options are: stack=high|low", "hopper-launch")),
         ("stak=low", ("Did you mean 'stack'?",)),
         ("stack=middle", ("stack takes high, low",)),
         ("hoper-launch", ("Did you mean 'hopper-launch'?",)),
-        ("", ("no choice",)),
+        ("", ("not an option",)),
     ],
 )
 def test_an_unknown_choice_is_refused_with_the_known_ones(text: str, words: tuple[str, ...]) -> None:

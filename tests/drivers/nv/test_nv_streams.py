@@ -193,7 +193,7 @@ def test_a_full_ring_waits_until_the_device_faults():
 
 
 def test_unknown_methods_and_headers_are_not_decoded():
-    with pytest.raises(ValueError, match="no method header"):
+    with pytest.raises(ValueError, match="not a method header"):
         list(decode.methods([0]))
     with pytest.raises(ValueError, match="no method"):
         list(decode.methods([push.header(push.COPY, 0x104, 1), 0]))
