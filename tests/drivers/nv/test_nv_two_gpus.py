@@ -98,7 +98,7 @@ def test_a_peer_and_an_owner_may_close_in_any_order(owner_first: bool):  # noqa:
 def test_memory_of_another_vendor_is_refused():
     with pair() as (_, a, _b), hcq.open("cpu") as cpu:
         memory = cpu.driver.alloc(4096, BufferSpec())
-        with pytest.raises(UnsupportedError, match=r"cannot see memory of cpu:0.*\n.*through host memory"):
+        with pytest.raises(UnsupportedError, match=r"cannot map memory of cpu:0.*\n.*through host memory"):
             a.driver.map_peer(memory, cpu.driver)
         cpu.driver.free(memory)
 
