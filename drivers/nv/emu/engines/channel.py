@@ -1,7 +1,8 @@
-"""One channel being run: doorbell, ring, push buffers, subchannels, work in flight (nv.md 3.1, 3.2).
+"""The execution of one channel: doorbell, ring, push buffers, subchannels, work in flight (nv.md 3.1, 3.2).
 
-Engine work is put in flight and finishes in an order that the machine's seed decides, unless a method waits
-for it. Not here: the methods (`host`, `compute`, `copy`), the order of the queues (`drivers.emu.scheduler`).
+Engine work is started in order and finishes in an order that the machine's seed determines, unless a method
+waits for it. Not here: the methods (`host`, `compute`, `copy`), the order of queues
+(`drivers.emu.scheduler`).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _FINISH_CHANCE = 0.125
 Small, so that work overlaps.
 """
 _TOLD = 0.75
-"""Share of channels whose user area reports what was fetched, where the GPU may report it."""
+"""Share of channels whose user area reports GPGet, on GPUs that may report it."""
 _channels = itertools.count(1)
 _GP_PUT = HopperAControlGPFifo.offset_of("GPPut")
 _GP_GET = HopperAControlGPFifo.offset_of("GPGet")
@@ -63,14 +64,14 @@ _GP_GET = HopperAControlGPFifo.offset_of("GPGet")
 
 @dataclass(slots=True)
 class _Entry:
-    """A ring entry as the doorbell saw it."""
+    """A ring entry as the doorbell found it."""
 
     slot: int
     raw: int
     digest: int | None
-    """Of its segment; None where it is not mapped."""
+    """Checksum of its segment; None if the segment is not mapped."""
     known: VectorClock
-    """What the host may have seen done when it rang."""
+    """The clock of all work that the host may have observed as done at the doorbell."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,39 +87,39 @@ class ChannelRun:
     waiting: Acquire | None = None
     """The semaphore that it waits for."""
     draining: tuple[str | None, Callable[[], None]] | None = None
-    """The engine whose work must be done first (None is all of them), and what comes then."""
+    """The engine whose work must be done first (None: all engines), and the action that follows."""
     yielded: bool = False
     inflight: list[Operation] = field(default_factory=list)
     calls: deque[MethodCall] = field(default_factory=deque)
     entries: deque[_Entry] = field(default_factory=deque)
     bound: dict[int, Engine] = field(default_factory=dict)
-    """Subchannel -> what is bound to it."""
+    """Subchannel -> the engine object bound to it."""
     at: str = "nothing run yet"
     acting: Operation | None = None
-    """The operation at hand, if it is an engine's."""
+    """The engine operation that is running, or None."""
     known: VectorClock = field(default_factory=dict)
-    """What was done before the method at hand."""
+    """The channel's vector clock before the current method."""
     faults: Faults = field(default_factory=Faults)
-    """What a debugger reads of it."""
+    """The fault state that a debugger object reads."""
     unflushed: UnflushedStores = field(default_factory=UnflushedStores)
-    """Stores of its engines that need not be visible yet; noted where cache maintenance is checked."""
+    """Stores of its engines that may not be visible yet; recorded if cache maintenance is checked."""
     _numbers: Counter[str] = field(default_factory=Counter)
     _bell: threading.Lock = field(default_factory=threading.Lock)
     number: int = field(default_factory=_channels.__next__)
-    """Identifies this channel among all others, also those of other machines and freed ones."""
+    """A number that is unique among all channels of all machines, freed ones included."""
     _put: int = 0
     _slot: int = 0
     _base: int = 0
     _rung: dict[int, int] = field(default_factory=dict)
-    """Slot -> what it held when the doorbell last covered it."""
+    """Slot -> its contents when a doorbell last covered it."""
     tells_get: bool = field(init=False)
-    """Whether the user area reports how far the ring was fetched: may be left 0 (docs/sources.md)."""
+    """Whether the user area reports GPGet; hardware may leave it at 0 (docs/sources.md)."""
     combining: WriteCombining = field(init=False)
-    """Checks the host's fences."""
+    """The check of the host's fences."""
     _told: memoryview = field(init=False, repr=False)
     host: Host = field(init=False)
     rng: random.Random = field(init=False)
-    """Its own generator: other channels are polled at times that vary, its draws must not."""
+    """A random generator of its own, because the times at which other channels are polled vary."""
 
     def __post_init__(self) -> None:
         self.host = Host(self)
@@ -130,12 +131,12 @@ class ChannelRun:
         self.tells_get = told and self.machine.profile.generation.reports_get
 
     def hold(self) -> None:
-        """Keep the pages that the hardware writes to, whatever becomes of their objects."""
+        """Hold references to the pages that the hardware writes, even if their objects are freed."""
         for memory in self._memories():
             memory.backing.take()
 
     def release(self) -> None:
-        """Release them."""
+        """Release the references of `hold`."""
         for memory in self._memories():
             memory.backing.drop()
 
@@ -149,26 +150,26 @@ class ChannelRun:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is left to run."""
+        """Whether work is left to run."""
         return self.dead is None and bool(
             self.calls or self.entries or self.waiting or self.inflight or self.draining
         )
 
     @property
     def stuck(self) -> bool:
-        """Whether it can do nothing but wait for a semaphore."""
+        """Whether it can only wait for a semaphore."""
         return not self.inflight and self.waiting is not None and not self._can_advance()
 
     @property
     def computing(self) -> bool:
-        """Whether nothing is left to do but to run kernels on."""
+        """Whether it can only continue kernels that are in flight."""
         ready = self._ready()
         return bool(ready) and all(one.slice is not None for one in ready) and not self._can_advance()
 
     # ---- the doorbell
 
     def ring_bell(self) -> None:
-        """Take note of the entries up to GPPut, as the doorbell found them; nothing is run."""
+        """Record the entries up to GPPut at a doorbell; nothing is executed."""
         put = self.host_put
         if put >= self.setup.entries:
             self.machine.stop(self, host_error(f"GPPut is {put}, the ring has {self.setup.entries} entries"))
@@ -195,24 +196,24 @@ class ChannelRun:
 
     @property
     def host_put(self) -> int:
-        """GPPut in the user area now."""
+        """GPPut in the user area."""
         return self._told[0]
 
     def slot(self, number: int) -> int:
-        """Return what a slot of the ring holds now; the ring may not be mapped, which raises."""
+        """Return the contents of a slot of the ring. Raises `ChannelError` if the ring is not mapped."""
         return self._slot_value(number)
 
     @property
     def put(self) -> int:
-        """GPPut when the doorbell last rang."""
+        """GPPut at the last doorbell."""
         return self._put
 
     def stale(self, slot: int) -> int:
-        """Return what a slot of the ring held when the doorbell last covered it; 0 if it never did."""
+        """Return the contents of a slot when a doorbell last covered it; 0 if none did."""
         return self._rung.get(slot, 0)
 
     def pending(self) -> tuple[_Entry, ...]:
-        """Return the entries not fetched yet; a doorbell may add more meanwhile."""
+        """Return the entries that are not fetched yet; a doorbell may add more at any time."""
         with self._bell:
             return tuple(self.entries)
 
@@ -228,7 +229,7 @@ class ChannelRun:
     # ---- running
 
     def step(self) -> Outcome:
-        """Do a little: run one operation in flight, or one method, or fetch one entry."""
+        """Run one operation in flight or one method, or fetch one entry; return the outcome."""
         if self.dead is not None:
             return Outcome.IDLE
         self.yielded = False
@@ -263,7 +264,7 @@ class ChannelRun:
         return bool(self.calls or self.entries)
 
     def _ready(self) -> list[Operation]:
-        """Return the operations that may be done next."""
+        """Return the operations in flight that may run next."""
         seen: set[str] = set()
         out = []
         for operation in self.inflight:
@@ -285,18 +286,21 @@ class ChannelRun:
         return Outcome.PROGRESS
 
     def released(self, written: SemaphoreStore) -> None:
-        """Take note, just before, that the work or the method at hand writes a semaphore."""
+        """Record that the running operation or method is about to write a semaphore."""
         self.machine.history.record(written)
         if self.machine.races is not None:
             known = self.known if self.acting is None else self.acting.work.end_clock()
             self.machine.races.releases.record(self.number, written, known)
 
     def _acquired(self, wait: Acquire) -> None:
-        """Acquire from the release that ended a wait; advise on one that wrote half of the awaited bits."""
+        """Join the clock of the release that ended a wait.
+
+        Advise if it wrote only half of the awaited bits.
+        """
         what = "SEM_EXECUTE acquire"
         at = self.space.host(wait.va, wait.bits // 8, Access.READ, what)
         if wait.bits == 64 and self.machine.history.width(at) == 32:
-            # Correct as long as another semaphore is taken before 2^32, as timelines of 32 bits do.
+            # Correct if the driver uses another semaphore before 2^32, as 32-bit timelines do.
             self.machine.lint(
                 f"the semaphore at {wait.va:#x} is waited for with 64 bits and was released with 32: the "
                 "release is cut once the value passes 2^32"
@@ -307,12 +311,12 @@ class ChannelRun:
         join(self.known, self.machine.races.releases.clock_after_wait(at, value, wait.bits, wait.satisfied))
 
     def touches(self, va: int, size: int, *, write: bool) -> None:
-        """Take note of an access by the operation at hand."""
+        """Record an access of the running operation."""
         if self.machine.notes and self.acting is not None:
             self._touch(self.acting.work, va, size, write=write)
 
     def wrote(self, engine: str, what: str, va: int, size: int) -> None:
-        """Take note of work that the method at hand has done itself: a write."""
+        """Record a write that the current method itself has made."""
         if not self.machine.notes:
             return
         work = self._work(engine, what)
@@ -321,7 +325,7 @@ class ChannelRun:
         join(self.known, work.end_clock())
 
     def _work(self, engine: str, what: str) -> Work:
-        """Begin a piece of work with the channel's vector clock."""
+        """Create a piece of work with the channel's vector clock."""
         self._numbers[engine] += 1
         name = f"{what} on {self.name} ({self.at})"
         return Work((self.number, engine), self._numbers[engine], name, dict(self.known))
@@ -343,23 +347,23 @@ class ChannelRun:
     def launch(
         self, run: Callable[[], Iterator[SlicedLaunch] | None], engine: str, what: str, *, ordered: bool
     ) -> None:
-        """Put engine work in flight."""
+        """Start engine work."""
         work = self._work(engine, what)
         if ordered:
             join(work.known, {work.stream: work.number - 1})
         self.inflight.append(Operation(run, engine, ordered, what, self.at, work))
 
     def when_idle(self, then: Callable[[], None], engine: str | None = None) -> None:
-        """Do something once all work of an engine, or of all engines, is done; until then the ring stands."""
+        """Block the ring until all work of an engine (None: of all engines) is done, then call `then`."""
         self.draining = (engine, then)
 
     def unbind(self, cls: int) -> None:
-        """Drop an engine object that was freed: no subchannel has it any more."""
+        """Unbind a freed engine object from all subchannels."""
         self.objects.discard(cls)
         self.bound = {at: engine for at, engine in self.bound.items() if engine.cls != cls}
 
     def abandon(self) -> None:
-        """Drop all that is left to do."""
+        """Drop all remaining work."""
         for operation in self.inflight:
             operation.abandon()
         self.inflight.clear()
@@ -436,7 +440,7 @@ class ChannelRun:
             raise host_error(f"SET_OBJECT {data.CLASS:#x}: the channel has no object of that class")
         before = self.bound.get(call.subchannel)
         if before is not None and before.cls == data.CLASS:
-            return  # the state is the channel's and stays
+            return  # the state belongs to the channel and is kept
         error = None if before is None else before.left_over()
         if error is not None:
             raise error

@@ -1,6 +1,6 @@
 """The compute classes: windows, local memory, launches, report semaphores, inline upload (nv.md 3.4, 4.3).
 
-Not here: the descriptor (`descriptor`), checks of the kernel's needs (`fit`), running the grid (`grid`).
+Not here: the descriptor (`descriptor`), checks of the kernel's resources (`fit`), running the grid (`grid`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ZERO_DATA = {
     M.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI: Kind.UNSUPPORTED,
     M.INVALIDATE_SAMPLER_CACHE_NO_WFI: Kind.UNSUPPORTED,
 }
-"""Methods that take 0, and what other data is."""
+"""Methods whose data must be 0, and a description of other data."""
 _REDUCTIONS = {
     ReductionOp.RED_ADD: SemReduction.IADD,
     ReductionOp.RED_MIN: SemReduction.IMIN,
@@ -72,20 +72,20 @@ _REDUCTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Where shared and local memory appear, and what backs the latter; None was never set."""
+    """The windows of shared and local memory, and the backing of local memory; None was never set."""
 
     shared: int | None
     local: int | None
     backing: int | None
     per_tpc: int | None
     sm_count: int | None
-    """How many SMs or TPCs may use local memory."""
+    """The number of SMs or TPCs that may use local memory."""
 
     def check(self, space: VaSpace, wide: bool) -> None:  # noqa: FBT001 - a property of the GPU, no switch
-        """Refuse windows that are not set, misaligned, or have something mapped inside (nv.md 2.8).
+        """Refuse windows that are not set, are misaligned, or contain a mapping (nv.md 2.8).
 
-        The facts require this for Hopper's shared window; for the others they state 16 MiB to reserve, and
-        every value in use is aligned to that.
+        The facts require this for Hopper's shared window. For the others they state that 16 MiB must be
+        reserved, and all known drivers align the window to that.
         """
         span = layout.SHARED_WINDOW_ALIGN if wide else layout.LOCAL_WINDOW_BYTES
         for name, base, size in (
@@ -126,9 +126,9 @@ class Compute:
             del self.methods[method]
         self._registers: dict[int, int] = {}
         self._unlaunched = False
-        """SEND_PCAS_A gave a descriptor, and it was not scheduled."""
+        """Whether SEND_PCAS_A named a descriptor that is not scheduled yet."""
         self._invalidated = False
-        """It was only invalidated, so that sending it again is right."""
+        """Whether the descriptor was only invalidated, so that it may be sent again."""
         self._inline = bytearray()
         self._inline_left = 0
         self._inline_flushes = True
@@ -161,7 +161,7 @@ class Compute:
             action(self, call.value)
 
     def _judge(self, method: M, value: int) -> None:
-        """Refuse data that the method does not take."""
+        """Refuse data that the method does not accept."""
         data = self.methods[method].data
         generation = self._run.machine.profile.generation
         if method is M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C and generation.qmd == "V04":
@@ -176,7 +176,7 @@ class Compute:
             raise self.error(f"SET_SPA_VERSION {value:#x}: class {self.cls:#x} has {wanted:#x}")
 
     def left_over(self) -> ChannelError | None:
-        """Return the error of a descriptor never scheduled, or of an upload cut short."""
+        """Return the error for a descriptor that was never scheduled, or an incomplete upload, or None."""
         if self._inline_left:
             return self.error(f"{self._inline_left} bytes of inline data are missing")
         if not self._unlaunched:
@@ -264,9 +264,10 @@ class Compute:
         )
 
     def _fetch(self, va: int, *, reread: bool) -> Descriptor:
-        """Read a descriptor; `reread`: the action takes what is in memory, not what the scheduler holds.
+        """Read a descriptor; with `reread` from memory, not from the scheduler's cache.
 
-        PREFETCH_SCHEDULE reads it again, invalidation or not: tinygrad (a9069c1) rewrites them under it.
+        PREFETCH_SCHEDULE reads it again even without an invalidation: tinygrad (a9069c1) rewrites descriptors
+        and launches them this way.
         """
         machine, space = self._run.machine, self._run.space
         size = descriptor.descriptor_bytes(machine.profile)

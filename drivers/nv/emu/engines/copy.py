@@ -1,8 +1,9 @@
 """The copy classes: transfers, fills by remapping, semaphores (nv.md 3.5).
 
-Some words are an error although hardware ignores them, since their effect is lost: offsets and sizes
-that no transfer uses, transfers of nothing, bits that do nothing without others. A copy that overlaps itself
-is one because the order of the bytes is not documented; one onto itself is lint.
+Some words are an error here although hardware ignores them, because they show a mistake of the driver:
+offsets and sizes that no transfer uses, empty transfers, bits that have no effect without others. A copy with
+overlapping source and destination is an error because the order of the bytes is not documented; a copy onto
+itself is lint.
 
 Not here: semaphore arithmetic (`semaphore`), order between engines (`drivers.emu.races`).
 """
@@ -48,13 +49,13 @@ _FOR_ONE_TRANSFER = frozenset(
     }
 )
 _NOT_EMULATED = ("SRC_TYPE", "DST_TYPE", "COPY_TYPE", "VPRMODE", "MEMORY_SCRUB_ENABLE", "FLUSH_TYPE")
-"""Fields of LAUNCH_DMA. The other type of flush reaches the GPU alone; whom the data is for is unknown."""
+"""Fields of LAUNCH_DMA. A flush of the other type is visible to the GPU only, and the reader is unknown."""
 _PIECE = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """A transfer as it stood when it was launched."""
+    """The registers of a transfer at its launch."""
 
     source: int
     target: int
@@ -80,7 +81,7 @@ class Copy:
         self._unused: set[DmaMethod] = set()
 
     def error(self, message: str, kind: Kind = Kind.METHOD) -> ChannelError:
-        """Return the error that this engine posts."""
+        """Return the error of this engine, with its error code."""
         index = self._run.setup.engine - EngineType.COPY0
         code = RcCode[f"CE{index}_ERROR"] if 0 <= index <= 10 else RcCode.CE0_ERROR
         return ChannelError(code, kind, message)
@@ -103,7 +104,7 @@ class Copy:
             self._launch(LaunchDma.from_int(call.value))
 
     def left_over(self) -> ChannelError | None:
-        """Return the error of a transfer that was set up and never launched."""
+        """Return the error for a transfer that was set up and never launched, or None."""
         return self._lost("a semaphore is released") if self._unused else None
 
     def _lost(self, then: str) -> ChannelError:
@@ -163,7 +164,7 @@ class Copy:
         self._refuse_idle_bits(launch, transfers=transfers)
 
     def _refuse_idle_bits(self, launch: LaunchDma, *, transfers: bool) -> None:
-        """Refuse bits that do nothing without others."""
+        """Refuse bits that have no effect without others."""
         releases = launch.SEMAPHORE_TYPE is not DmaSemaphoreType.NONE
         for needed, there, names in (
             ("a transfer", transfers, ("MULTI_LINE_ENABLE", "REMAP_ENABLE", "FORCE_RMWDISABLE")),
@@ -304,7 +305,7 @@ class Copy:
 
 
 def _reduced(operation: DmaReduction, old: int, payload: int) -> int:
-    """Return the value that a reduction of floats leaves."""
+    """Return the result of a reduction of floats."""
     a, b = struct.unpack("<ff", struct.pack("<II", old, payload))
     result = {DmaReduction.FADD: a + b, DmaReduction.FMIN: min(a, b), DmaReduction.FMAX: max(a, b)}[operation]
     return int.from_bytes(bytes(ctypes.c_float(result)), "little")  # a C float, which overflows to infinity
@@ -315,7 +316,7 @@ def _selected(remap: RemapComponents) -> list[RemapSource]:
 
 
 def _mixed(remap: RemapComponents, data: bytes, old: bytes, constants: list[bytes]) -> bytes:
-    """Return the target of a remapping transfer; `old` is what it holds before."""
+    """Return the new contents of the target of a remapping transfer; `old` are the contents before."""
     out, parts, size = bytearray(old), _selected(remap), remap.COMPONENT_SIZE + 1
     step_in, step_out = (remap.NUM_SRC_COMPONENTS + 1) * size, (remap.NUM_DST_COMPONENTS + 1) * size
     for i, part in enumerate(parts):

@@ -1,8 +1,9 @@
-"""Cubins as the emulated GPU reads them.
+"""The emulated GPU's reader of cubins.
 
-Kernels, their info records, relocations, the PTX inside (nv.md 5).
+It reads kernels, their info records, relocations, and the embedded PTX (nv.md 5).
 
-Written from the facts, not from the driver's loader. Not here: finding them in device memory (`images`).
+It is written from the facts, independently of the driver's loader. Not here: finding cubins in device memory
+(`images`).
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ class Patch:
     offset: int
     type: int
     target: int
-    """Index of the section that the symbol lies in."""
+    """Index of the symbol's section."""
     value: int
-    """What is added to that section's address."""
+    """The summand to that section's address."""
     name: str
 
 
 @dataclass(slots=True)
 class KernelInfo:
-    """What a cubin holds of one kernel."""
+    """The facts of one kernel in a cubin; sizes are in bytes."""
 
     name: str
     text: Section
@@ -66,27 +67,27 @@ class KernelInfo:
     param_base: int = 0
     param_bytes: int = 0
     static_shared: int = 0
-    """Of the whole workgroup, the reserved part included."""
+    """Shared memory of a workgroup, the reserved part included."""
     constant0: int = 0
-    """Bytes of bank 0 with its parameters."""
+    """Size of bank 0 with the parameters."""
     banks: dict[int, Section] = field(default_factory=dict)
-    """Constant banks other than 0 that the image brings for it, its own and those of all its kernels."""
+    """Constant banks other than 0 in the image: the kernel's own, and those of all kernels."""
 
 
 @dataclass(slots=True)
 class Cubin:
-    """One image."""
+    """One parsed image."""
 
     elf: Elf
     arch: int
     ptx: str
     kernels: dict[str, KernelInfo] = field(default_factory=dict)
     tables: dict[int, list[Patch]] = field(default_factory=dict)
-    """Section of a constant bank -> the relocations of its content."""
+    """Section of a constant bank -> relocations of its contents."""
 
     @classmethod
     def parse(cls, data: bytes) -> Cubin:
-        """Read an image; raises `UsageError` where it is broken. `ptx` is empty where it carries none."""
+        """Parse an image. Raises `UsageError` if it is malformed. `ptx` is empty if the image has none."""
         elf = Elf(data)
         if elf.machine != EM_CUDA or ABIVERSION.get(elf.abi) != elf.abi_version:
             raise UsageError(
@@ -136,7 +137,7 @@ class Cubin:
         return banks
 
     def _patches(self, section: Section) -> list[Patch]:
-        """Return what relocations change in a section."""
+        """Return the relocations of a section."""
         out = []
         for one in self.elf.relocations():
             if one.section != section.index or one.type == 0:
@@ -157,7 +158,7 @@ class Cubin:
 
 
 def _is_ptx(content: bytes) -> bool:
-    """Return whether a section is PTX: it begins with its version, comments aside."""
+    """Return whether a section is PTX: after comments it begins with .version."""
     for line in content[:4096].splitlines():
         if line.strip() and not line.lstrip().startswith(b"//"):
             return line.startswith(PTX_START)
@@ -165,7 +166,7 @@ def _is_ptx(content: bytes) -> bool:
 
 
 def _read_info(kernel: KernelInfo, data: bytes, symbols: list[int], *, own: bool) -> None:
-    """Take the records about this kernel."""
+    """Read the records of this kernel."""
     at = 0
     while at < len(data):
         head = InfoRecord.from_bytes(data, at)
@@ -193,7 +194,7 @@ def _read_info(kernel: KernelInfo, data: bytes, symbols: list[int], *, own: bool
 
 
 def patch_bytes(kind: int) -> tuple[int, int]:
-    """Return the bytes (from, to) that a relocation may change, counted from its offset."""
+    """Return the range of bytes, relative to its offset, that a relocation may change."""
     match kind:
         case Relocation.R_CUDA_64:
             return 0, 8
@@ -206,7 +207,7 @@ def patch_bytes(kind: int) -> tuple[int, int]:
 
 
 def read_patch(content: bytes, offset: int, kind: int) -> int:
-    """Return the value that lies at a relocated place."""
+    """Return the value at a relocated place."""
     match kind:
         case Relocation.R_CUDA_ABS47_34:
             return CallAbs47.from_bytes(content, offset).TARGET
@@ -218,7 +219,7 @@ def read_patch(content: bytes, offset: int, kind: int) -> int:
 
 
 def mask_of(patches: tuple[Patch, ...] | list[Patch], content: bytes) -> bytes:
-    """Return content with the bits that relocations write set to zero."""
+    """Return contents with all bits that relocations write set to zero."""
     out = bytearray(content)
     for patch in patches:
         if patch.type in (Relocation.R_CUDA_ABS47_34, Relocation.R_CUDA_ABS55_16_34):

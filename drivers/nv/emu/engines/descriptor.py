@@ -1,6 +1,6 @@
 """Launch descriptors (QMDs) of all versions in one form, checked bit by bit (nv.md 4).
 
-Not here: what the kernel in the image needs (`grid`), the layouts (`drivers.nv.layouts.qmd_*`).
+Not here: the requirements of the kernel in the image (`fit`), the layouts (`drivers.nv.layouts.qmd_*`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Bank:
 
 @dataclass(frozen=True, slots=True)
 class GridRelease:
-    """A semaphore that the end of a grid writes."""
+    """A semaphore release at the end of a grid."""
 
     va: int
     payload: int
@@ -66,7 +66,7 @@ class GridRelease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """A launch."""
+    """The decoded descriptor of a launch."""
 
     va: int
     raw: bytes
@@ -74,39 +74,39 @@ class Descriptor:
     block: Dim3
     program: int
     prefetch: tuple[int, int]
-    """Address and bytes of the code to be prefetched."""
+    """Address and size in bytes of the code to prefetch."""
     registers: int
     barriers: int
     shared: int
     configs: Dim3
-    """Codes of the least, the wanted and the greatest shared-memory carve-out."""
+    """Codes of the minimum, the target and the maximum shared-memory carve-out."""
     local: tuple[int, int]
-    """Bytes a thread: low and high."""
+    """Local memory of a thread in bytes: low and high."""
     banks: dict[int, Bank]
     releases: tuple[GridRelease, ...]
     dependents: tuple[tuple[int, bool], ...]
-    """What this one starts when its grid ends: address, and whether the descriptor is invalidated first."""
+    """The dependent launch: its descriptor's address, and whether the descriptor is invalidated first."""
     membar: MembarType
-    """What the end of the grid flushes."""
+    """The memory barrier at the end of the grid."""
     invalidates_instructions: bool
     invalidates_constants: bool
     invalidates_data: bool
     caches_loads: bool
-    """Whether loads from global memory go through the L1."""
+    """Whether loads from global memory use the L1."""
 
     @property
     def threads(self) -> int:
-        """Threads a workgroup."""
+        """The number of threads of a workgroup."""
         return self.block[0] * self.block[1] * self.block[2]
 
 
 def descriptor_bytes(profile: Profile) -> int:
-    """Return the size of the descriptors that a GPU takes."""
+    """Return the size in bytes of a GPU's descriptors."""
     return QMDS[profile.generation.qmd].SIZE
 
 
 def banks_of(profile: Profile, raw: bytes) -> dict[int, Bank]:
-    """Return the constant banks that a descriptor names, unchecked; none where they are malformed."""
+    """Return the constant banks of a descriptor without checks; empty if they are malformed."""
     version = profile.generation.qmd
     try:
         return _banks(QMDS[version].from_bytes(raw), old=version == "V03")
@@ -115,7 +115,7 @@ def banks_of(profile: Profile, raw: bytes) -> dict[int, Bank]:
 
 
 def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
-    """Decode and check a descriptor; what is wrong with it alone is a launch error."""
+    """Decode and check a descriptor by itself. Raises a launch error if it is invalid."""
     version = profile.generation.qmd
     qmd: Any = QMDS[version].from_bytes(raw)  # the versions differ in their fields
     _judge(profile, qmd, version)
@@ -164,7 +164,7 @@ def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
 
 @functools.cache
 def _masks(version: str) -> tuple[int, tuple[Field, ...]]:
-    """Return the bits that a launch may set, and the fields among them whose values have names."""
+    """Return the bits that a launch may set, and the fields whose values are enumerated."""
     layout = QMDS[version]
     understood = [field for name, field in layout.FIELDS.items() if _UNDERSTOOD.fullmatch(name)]
     named = tuple(field for field in understood if issubclass(field.type, enum.Enum))
@@ -172,7 +172,7 @@ def _masks(version: str) -> tuple[int, tuple[Field, ...]]:
 
 
 def _judge_bits(qmd: Any, version: str) -> None:
-    """Refuse bits that no field declares, values without a name, and fields that nothing emulated sets."""
+    """Refuse undeclared bits, values that are not enumerated, and fields that are not emulated."""
     understood, named = _masks(version)
     stray = int(qmd) & ~understood
     if not stray and all(
@@ -207,14 +207,16 @@ def _judge(profile: Profile, qmd: Any, version: str) -> None:
 
 
 def _judge_shape(profile: Profile, one: Descriptor) -> None:
-    """Refuse shapes that no kernel can have; limits of blocks and widths are the CUDA programming guide's."""
+    """Refuse invalid shapes; the limits are those of the CUDA programming guide."""
     if 0 in one.grid or 0 in one.block:
         raise launch_error(f"grid {one.grid} or block {one.block} has a zero")
     if one.grid[0] >= 1 << 31:
         raise launch_error(f"grid {one.grid} is wider than 2^31 - 1")
     if one.threads > 1024 or one.block[2] > 64:
         raise launch_error(f"block {one.block}: at most 1024 threads, 64 in z")
-    step = 0x100 if profile.generation.qmd == "V04" else 0x80  # the others are launched so in public
+    step = (
+        0x100 if profile.generation.qmd == "V04" else 0x80
+    )  # the unit of public launches
     if one.shared % step:
         raise launch_error(f"SHARED_MEMORY_SIZE {one.shared:#x} is no multiple of {step:#x}")
     if not one.shared and not any(one.configs):
@@ -249,7 +251,7 @@ def _banks(qmd: Any, *, old: bool) -> dict[int, Bank]:
         if va % 256 and old:
             raise launch_error(f"constant bank {i} at {va:#x} is not aligned to 256 bytes")
         size = qmd.CONSTANT_BUFFER_SIZE_SHIFTED4[i] << 4
-        if not 0 < size <= 1 << 16:  # the field holds twice that, the PTX manual gives a bank 64 KiB
+        if not 0 < size <= 1 << 16:  # PTX ISA: a bank has 64 KiB, half of what the field can hold
             raise launch_error(f"constant bank {i} has {size:#x} bytes, wanted 0x10 to 0x10000")
         banks[i] = Bank(i, va, size, bool(qmd.CONSTANT_BUFFER_INVALIDATE[i]))
     return banks
@@ -303,10 +305,12 @@ def _releases(qmd: Any, *, old: bool) -> tuple[GridRelease, ...]:
 
 
 def _judge_release(i: int, get: Any, trap: int) -> None:
-    """Refuse a release whose parts do not go together."""
+    """Refuse a release with contradictory fields."""
     reduces, size = bool(get("REDUCTION_ENABLE")), get("STRUCTURE_SIZE")
     wrong = semaphore.misfit(size, wide=bool(get("PAYLOAD64B")))
-    if reduces and size is SemaphoreSize.SEMAPHORE_FOUR_WORDS:  # the facts give no place for the time
+    if (
+        reduces and size is SemaphoreSize.SEMAPHORE_FOUR_WORDS
+    ):  # where the time goes is not documented
         wrong = Kind.UNSUPPORTED, "a reduction of four words"
     elif not reduces and (get("REDUCTION_OP") or get("REDUCTION_FORMAT")):
         wrong = Kind.LAUNCH, "reduction bits without reduction"

@@ -1,6 +1,6 @@
 """The protocols between a channel and the engine objects that are bound to its subchannels.
 
-An engine runs methods of its class; it sees its channel as a `Run` and the emulated GPU as a `Gpu`.
+An engine runs methods of its class. It uses its channel through `Run` and the emulated GPU through `Gpu`.
 
 Not here: fetching and host methods (`channel`, `host`). Next: `compute` and `copy`, the two engines.
 """
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """What is bound to a subchannel."""
+    """An engine object that is bound to a subchannel."""
 
     @property
     def cls(self) -> int:
-        """Its class."""
+        """The number of its class."""
         ...
 
     def method(self, call: MethodCall) -> None:
@@ -43,12 +43,12 @@ class Engine(Protocol):
         ...
 
     def left_over(self) -> ChannelError | None:
-        """Return the error of settings made for a launch that never came."""
+        """Return the error for settings that no launch has used, or None."""
         ...
 
 
 class Backed(Protocol):
-    """An object with pages behind it, a `drivers.nv.emu.rm.objects.Memory`."""
+    """A memory object with backing pages: a `drivers.nv.emu.rm.objects.Memory`."""
 
     @property
     def backing(self) -> Backing:
@@ -58,7 +58,7 @@ class Backed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a channel was made with."""
+    """The parameters with which a channel was created."""
 
     cls: int
     ring_va: int
@@ -71,31 +71,31 @@ class Setup:
 
 
 class Gpu(Protocol):
-    """The emulated GPU as engines see it: a `drivers.nv.emu.machine.machine.Machine`."""
+    """The emulated GPU as engines use it: a `drivers.nv.emu.machine.machine.Machine`."""
 
     @property
     def profile(self) -> Profile:
-        """Which GPU it is."""
+        """The profile of the GPU."""
         ...
 
     @property
     def lock(self) -> TurnLock:
-        """Held by whoever changes its state."""
+        """The lock of the machine's state."""
         ...
 
     @property
     def images(self) -> Images:
-        """Kernels by the address that they were uploaded to."""
+        """The kernel images that were found in device memory."""
         ...
 
     @property
     def grids(self) -> Grids:
-        """What runs grids."""
+        """The runner of grids."""
         ...
 
     @property
     def caches(self) -> Caches | None:
-        """The model of caches; None where missing maintenance is not checked."""
+        """The model of caches; None if cache maintenance is not checked."""
         ...
 
     @property
@@ -122,20 +122,20 @@ class Gpu(Protocol):
         ...
 
     def lint(self, message: str) -> None:
-        """Report once what works, and is a sign of a mistake all the same."""
+        """Report, once, something that works but is probably a mistake."""
         ...
 
     def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
-        """Check what works here and need not elsewhere."""
+        """Report something that works here but may fail on hardware."""
         ...
 
     def notify_work(self, run: Run, /) -> None:
-        """Wake those who wait for finished work."""
+        """Wake the host threads that wait for finished work."""
         ...
 
 
 class Run(Protocol):
-    """A channel as its engines see it: a `drivers.nv.emu.engines.channel.ChannelRun`."""
+    """A channel as its engines use it: a `drivers.nv.emu.engines.channel.ChannelRun`."""
 
     waiting: Acquire | None
     """The semaphore that it waits for."""
@@ -148,12 +148,12 @@ class Run(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Its name in reports."""
         ...
 
     @property
     def setup(self) -> Setup:
-        """What it was made with."""
+        """The parameters with which it was created."""
         ...
 
     @property
@@ -163,60 +163,60 @@ class Run(Protocol):
 
     @property
     def bound(self) -> Mapping[int, Engine]:
-        """Subchannel -> what is bound to it."""
+        """Subchannel -> the engine object bound to it."""
         ...
 
     @property
     def at(self) -> str:
-        """Where in its ring it is."""
+        """Its position in the ring, for reports."""
         ...
 
     @property
     def acting(self) -> Operation | None:
-        """The operation at hand, if it is an engine's."""
+        """The engine operation that is running, or None."""
         ...
 
     @property
     def unflushed(self) -> UnflushedStores:
-        """Stores of its engines that need not be visible yet."""
+        """Stores of its engines that may not be visible yet."""
         ...
 
     @property
     def rng(self) -> random.Random:
-        """Of its own."""
+        """Its own random generator."""
         ...
 
     @property
     def host_put(self) -> int:
-        """GPPut in the user area now."""
+        """GPPut in the user area."""
         ...
 
     def slot(self, number: int) -> int:
-        """Return what a slot of the ring holds now."""
+        """Return the contents of a slot of the ring."""
         ...
 
     def stale(self, slot: int) -> int:
-        """Return what a slot of the ring held when the doorbell last covered it; 0 if it never did."""
+        """Return the contents of a slot when a doorbell last covered it; 0 if none did."""
         ...
 
     def launch(
         self, run: Callable[[], Iterator[SlicedLaunch] | None], engine: str, what: str, *, ordered: bool
     ) -> None:
-        """Put engine work in flight."""
+        """Start engine work."""
         ...
 
     def when_idle(self, then: Callable[[], None], engine: str | None = None) -> None:
-        """Do something once all work of an engine, or of all engines, is done."""
+        """Block the ring until all work of an engine (None: of all engines) is done, then call `then`."""
         ...
 
     def released(self, written: SemaphoreStore) -> None:
-        """Take note, just before, that the work or the method at hand writes a semaphore."""
+        """Record that the running operation or method is about to write a semaphore."""
         ...
 
     def touches(self, va: int, size: int, *, write: bool) -> None:
-        """Take note of an access by the operation at hand."""
+        """Record an access of the running operation."""
         ...
 
     def wrote(self, engine: str, what: str, va: int, size: int) -> None:
-        """Take note of work that the method at hand has done itself: a write."""
+        """Record a write that the current method itself has made."""
         ...

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MOST_FAULTS = 4
 _GLOBAL_ESR = 4
-"""Some bit: the word's bits are not documented, only that it is not zero."""
+"""An arbitrary bit: it is documented only that the word is not zero."""
 
 
 class Faults:
@@ -26,11 +26,11 @@ class Faults:
 
     def __init__(self) -> None:
         self.sms: dict[int, NV83DE_SM_ERROR_STATE_REGISTERS] = {}
-        """SM -> its state, where it is not all zero."""
+        """SM -> its state, if it is not all zero."""
         self.mmu: list[NV83DE_MMU_FAULT_INFO_ENTRY] = []
 
     def take(self, error: ChannelError) -> None:
-        """Keep what the hardware would."""
+        """Record a fault as hardware does."""
         if error.va is not None and not error.esr:
             entry = NV83DE_MMU_FAULT_INFO_ENTRY(
                 faultAddress=error.va, faultType=int(error.fault), accessType=int(error.access)
@@ -51,13 +51,13 @@ class Faults:
 
     @property
     def mmu_word(self) -> NV83DE_MMU_FAULT_INFO:
-        """Return whether there was an MMU fault, and its type and access."""
+        """Return whether an MMU fault is pending, and its type and access."""
         if not self.mmu:
             return NV83DE_MMU_FAULT_INFO()
         last = self.mmu[-1]
         return NV83DE_MMU_FAULT_INFO(valid=True, faultInfo=last.faultType | last.accessType << 16)
 
     def clear(self, sms: int) -> None:
-        """Drop the MMU's faults, and the state of the first `sms` SMs."""
+        """Clear the MMU's faults, and the states of the first `sms` SMs."""
         self.sms = {number: state for number, state in self.sms.items() if number >= sms}
         self.mmu.clear()

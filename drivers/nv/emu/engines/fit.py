@@ -1,8 +1,8 @@
-"""Whether a launch gives its kernel the resources that the image declares (nv.md 2.8, 4.2, 5).
+"""The check that a launch provides the resources which the kernel's image declares (nv.md 2.8, 4.2, 5).
 
-The machine code itself never runs, so everything that it would rely on is checked here: registers, barriers,
-stack, shared memory, and constant bank 0 at the offsets where the machine code reads it. Not here: the
-descriptor alone (`descriptor`), the content of the other banks (`images`).
+The machine code itself never runs, so its requirements are checked here: registers, barriers, stack, shared
+memory, and constant bank 0 at the offsets that the machine code reads. Not here: the descriptor by itself
+(`descriptor`), the contents of the other banks (`images`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def judge(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, bank0: bytes) -> bytes:
-    """Refuse a launch that does not fit; returns the parameters, then the dynamic shared size in 4 bytes."""
+    """Check a launch; return the parameters, followed by the dynamic shared size as a u32."""
     _check_prefetch(run, one)
     _check_needs(one, loaded)
     params = _check_bank0(run, windows, one, loaded, bank0)
@@ -35,7 +35,7 @@ def judge(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, bank0: by
 
 
 def bank_bytes(run: Run, loaded: Loaded, index: int) -> int:
-    """Return how many bytes of a constant bank a kernel may read; 0 where its image has no such bank."""
+    """Return the bytes of a constant bank that a kernel may read; 0 if its image has no such bank."""
     kernel = loaded.kernel
     if index == 0:
         return max(BANK0[run.machine.profile.name].SIZE + kernel.param_bytes, kernel.constant0)
@@ -43,7 +43,7 @@ def bank_bytes(run: Run, loaded: Loaded, index: int) -> int:
 
 
 def _check_prefetch(run: Run, one: Descriptor) -> None:
-    """Check that the code to be prefetched is the program's, and there."""
+    """Check that the code to prefetch belongs to the program and is mapped."""
     at, size = one.prefetch
     if not size:
         return
@@ -83,7 +83,10 @@ def _check_needs(one: Descriptor, loaded: Loaded) -> None:
 
 
 def _check_bank0(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, content: bytes) -> bytes:
-    """Check the driver's words of bank 0; return the parameters, then the dynamic shared size in 4 bytes."""
+    """Check the driver's words of bank 0.
+
+    Return the parameters, followed by the dynamic shared size as a u32.
+    """
     kernel, shape = loaded.kernel, BANK0[run.machine.profile.name]
     if kernel.param_base and kernel.param_base != shape.SIZE:
         raise launch_error(
@@ -114,7 +117,10 @@ def _check_bank0(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, co
 def _check_shape(
     run: Run, loaded: Loaded, name: str, seen: tuple[int, ...], wanted: tuple[int, int, int]
 ) -> None:
-    """Refuse a wrong count of threads or groups; a missing one is lint where code does not read it."""
+    """Refuse a wrong number of threads or workgroups.
+
+    A missing number that the code does not read is lint.
+    """
     if seen == wanted:
         return
     text = f"constant bank 0 of {loaded.kernel.name}: {name} is {seen}, launched with {wanted}"
@@ -124,7 +130,7 @@ def _check_shape(
 
 
 def _check_addresses(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, words: Any) -> None:
-    """Compare the driver's addresses and counts in bank 0 with what the channel has."""
+    """Compare the driver's addresses and counts in bank 0 with the channel's settings."""
     name = loaded.kernel.name
     allowed = {
         "shared_window": windows.shared,
@@ -150,8 +156,8 @@ def _check_addresses(run: Run, windows: Windows, one: Descriptor, loaded: Loaded
             raise launch_error(
                 f"constant bank 0 of {name}: {word} is {seen}, wanted {without} or nothing without clusters"
             )
-    # Hopper has the shared window in hardware (nv.md 5.3); elsewhere code that uses it reads the word. The
-    # reserved part alone is nothing that code uses (nv.md 5.6).
+    # Hopper has the shared window in hardware (nv.md 5.3); on others, code that uses shared memory reads the
+    # word. Code does not use the reserved part (nv.md 5.6).
     shared = max(loaded.kernel.static_shared, one.shared) > RESERVED_SHARED
     reads_shared = shared and run.machine.profile.name != "sm_90"
     for word, used in (("shared_window", reads_shared), ("local_window", loaded.kernel.stack)):
@@ -160,7 +166,7 @@ def _check_addresses(run: Run, windows: Windows, one: Descriptor, loaded: Loaded
 
 
 def _check_stack(pointer: int, one: Descriptor, loaded: Loaded) -> None:
-    """Accept either scheme: the window's top with HIGH, or the size itself with LOW (nv.md 5.3)."""
+    """Check the stack pointer: the window's top with HIGH, or the size with LOW (nv.md 5.3)."""
     low, high = one.local
     stack = loaded.kernel.stack
     if not stack:
@@ -191,7 +197,7 @@ def _check_local(run: Run, windows: Windows, one: Descriptor, loaded: Loaded) ->
             f"local memory is set up for {windows.per_tpc:#x} bytes a TPC, {name} needs {needed:#x}, in "
             f"steps of {layout.LOCAL_TPC_ALIGN:#x}"
         )
-    if windows.sm_count < tpcs:  # the numbers in use are the TPCs and 0xff; which one counts is in doubt
+    if windows.sm_count < tpcs:  # drivers use the number of TPCs or 0xff; which is right is not settled
         raise launch_error(
             f"local memory is set up for {windows.sm_count} SMs: wanted {tpcs} at least, one a TPC"
         )
@@ -201,7 +207,7 @@ def _check_local(run: Run, windows: Windows, one: Descriptor, loaded: Loaded) ->
 
 
 def _check_backing(run: Run, backing: int, per_tpc: int, name: str) -> None:
-    """Check a backing that ends before the part of the highest TPC number: numbers have gaps (nv.md 2.8)."""
+    """Check that the backing covers the highest TPC number; the numbers have gaps (nv.md 2.8)."""
     profile = run.machine.profile
     highest = profile.tpc_numbers[-1]
     last = _rounded(per_tpc * (highest + 1), layout.LOCAL_TOTAL_ALIGN)

@@ -1,6 +1,6 @@
-"""Running a grid: its image and its constant banks, then its PTX through the SIMT engine (nv.md 4, 5).
+"""The execution of a grid: its image and constant banks, then its PTX on the SIMT engine (nv.md 4, 5).
 
-Not here: whether the launch gives the kernel what its machine code relies on (`fit`).
+Not here: the check of the resources that the machine code requires (`fit`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _TIMEOUT_S = 60.0
 _TURNS = 1024
 """Turns of workgroups in a slice: some milliseconds as a rule."""
 _PATIENCE_S = 0.02
-"""How long the machine waits for a slice before it continues without it."""
+"""Time that the machine waits for a slice, before it continues while the slice runs in the background."""
 
 
 def _bank_content(run: Run, loaded: Loaded, bank: Bank, used: int) -> bytes:
-    """Read a constant bank: all of it, or the part that the kernel reads where the rest is not mapped."""
+    """Read a constant bank: all of it, or only the part that the kernel reads if the rest is not mapped."""
     size = bank.size
     if used < size and run.space.mapped(bank.va, size) < size:
         run.machine.lint(
@@ -54,7 +54,10 @@ def _bank_content(run: Run, loaded: Loaded, bank: Bank, used: int) -> bytes:
 
 
 def _check_unchanged(run: Run, one: Descriptor, loaded: Loaded, before: bytes) -> None:
-    """Refuse arguments that changed while their grid was running; what the kernel does not read is lint."""
+    """Refuse arguments that changed while the grid was running.
+
+    A change that the kernel does not read is lint.
+    """
     used, bank = bank_bytes(run, loaded, 0), one.banks[0]
     after = run.space.read(bank.va, len(before), "constant bank 0")
     if after[:used] != before[:used]:
@@ -69,15 +72,15 @@ def _check_unchanged(run: Run, one: Descriptor, loaded: Loaded, before: bytes) -
 
 
 class Invalidation(NamedTuple):
-    """What a launch did for one cache, where missing maintenance is checked always."""
+    """The maintenance of one cache by a launch, for the check that always runs."""
 
     known: bool
-    """The descriptor invalidated it; or `caches` checks that, more exactly."""
+    """Whether the descriptor invalidated the cache, or `caches` checks it more precisely."""
     by_action: bool
-    """The launch's own action did, if the one source that states it is right."""
+    """Whether the launch's action invalidated it, which only one source states."""
 
     def tell(self, run: Run, what: str, va: int, missing: str) -> None:
-        """Check that memory has changed under a cache."""
+        """Report that memory changed while a cache may hold the old contents."""
         if self.known:
             return
         if not self.by_action:
@@ -86,30 +89,30 @@ class Invalidation(NamedTuple):
 
 
 class Grids:
-    """What one machine keeps between launches: modules by image, what its caches have seen."""
+    """The runner of grids of one machine; it keeps modules by image, and the contents of caches."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.timeout_s = _TIMEOUT_S
-        """A kernel that takes longer hangs."""
+        """Time limit of a kernel in seconds; one that takes longer is a hang."""
         self._turns = Turns(_TURNS, _PATIENCE_S)
         self._modules: dict[int, ptx.Module] = {}
         self._loaded: dict[tuple[int, int], Loaded] = {}
         self._constants: dict[tuple[int, int], bytes] = {}
 
     def prepare(self) -> None:
-        """Make the SIMT engine, some seconds where its code is not on disk: no kernel is to wait for it."""
+        """Create the SIMT engine in advance; this takes some seconds if its code is not cached on disk."""
         engine(self._settings)
 
     def invalidate(self, *, instructions: bool, constants: bool) -> None:
-        """Drop what the caches hold."""
+        """Invalidate all caches."""
         if instructions:
             self._loaded.clear()
         if constants:
             self._constants.clear()
 
     def run(self, run: Run, windows: Windows, one: Descriptor, *, fresh: bool) -> Iterator[SlicedLaunch]:
-        """Run a grid to its end, a slice a step; `fresh`: the launch itself invalidated caches."""
+        """Run a grid to its end, one slice for each item; `fresh` if the launch itself invalidated caches."""
         judging = run.machine.caches  # more exact than what is always checked
         judged = judging is not None
         loaded = self._find(run, one, Invalidation(judged or one.invalidates_instructions, fresh))
@@ -123,7 +126,7 @@ class Grids:
         _check_unchanged(run, one, loaded, banks[0])
 
     def _find(self, run: Run, one: Descriptor, done: Invalidation) -> Loaded:
-        """Return the kernel at the program address; what the banks hold of it is for this launch alone."""
+        """Return the kernel at the program address, with the banks' contents for this launch only."""
         found = self._cached(run, one, done)
         return replace(found, bases=dict(found.bases))
 

@@ -23,7 +23,7 @@ _TLB = (MemOperation.MMU_TLB_INVALIDATE, MemOperation.MMU_TLB_INVALIDATE_TARGETE
 
 
 class Host:
-    """The host's registers of one channel."""
+    """The host engine's registers of one channel."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -60,7 +60,7 @@ class Host:
         return self.registers[HostMethod.SEM_ADDR_HI] << 32 | self.registers[HostMethod.SEM_ADDR_LO]
 
     def target(self, execute: SemExecute) -> semaphore.Release:
-        """Return address, payload and width that SEM_EXECUTE works with."""
+        """Return address, payload and width in bits of a SEM_EXECUTE."""
         if HostMethod.SEM_PAYLOAD_LO not in self.registers:
             raise host_error("SEM_EXECUTE before SEM_PAYLOAD_LO")
         bits = 64 if execute.PAYLOAD_SIZE else 32
@@ -124,13 +124,14 @@ class Host:
 
 
 def _judge_bits(execute: SemExecute) -> None:
-    """Refuse the bits of another operation: hardware ignores them, so their effect is lost."""
+    """Refuse bits that belong to another operation: hardware ignores them, so the driver made a mistake."""
     release = execute.OPERATION is SemOperation.RELEASE
     reduction = execute.OPERATION is SemOperation.REDUCTION
     bits = {
         "an acquire": execute.ACQUIRE_SWITCH_TSG and (release or reduction),
         "a release": execute.RELEASE_WFI and not (release or reduction),
-        "a plain release": execute.RELEASE_TIMESTAMP and not release,  # the record of 16 bytes is a release's
+        "a plain release": execute.RELEASE_TIMESTAMP
+        and not release,  # only releases write a record
         "a reduction": (execute.REDUCTION or execute.REDUCTION_FORMAT) and not reduction,
     }
     for whose, wrong in bits.items():

@@ -1,8 +1,8 @@
-"""The search for a kernel image: which uploaded file a program address belongs to, and whether it is intact.
+"""The search for a kernel image: the uploaded file of a program address, and the check of its contents.
 
-The uploaded code is compared with the file byte by byte, relocations by formula. Images are looked for in
-device memory, where the loader uploads them whole: first near the code, then elsewhere. A test may register
-one with `learn` instead.
+The uploaded code is compared with the file byte by byte, and relocated words by their formulas. The search
+covers device memory, where drivers upload whole files: first near the code, then elsewhere. A test may
+register an image with `learn` instead.
 
 Not here: parsing the file (`cubins`), checks of the launch (`fit`). Next: `grid`, which runs the image's PTX.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from drivers.emu.vaspace import VaSpace
 
 _REACH: Final = 8 << 20
-"""Bytes around a program address in which its image is looked for."""
+"""Bytes around a program address that are searched for its image."""
 _MAGIC: Final = b"\x7fELF\x02\x01\x01"
 _LARGEST: Final = 64 << 20
 _SECTION_BYTES: Final = 64
@@ -37,33 +37,33 @@ _SECTION_BYTES: Final = 64
 
 @dataclass(slots=True)
 class Loaded:
-    """A kernel found behind a program address."""
+    """The kernel at a program address."""
 
     cubin: Cubin
     kernel: KernelInfo
     program: int
     digest: bytes
-    """Of the uploaded code, relocations included."""
+    """Digest of the uploaded code, with its relocations."""
     bases: dict[int, int]
-    """Section -> its address, as far as relocations give it."""
+    """Section -> its address, if relocated words determine it."""
 
 
 class Images:
-    """All images that one machine has seen."""
+    """The images that one machine has found."""
 
     def __init__(self) -> None:
         self._cubins: dict[bytes, Cubin] = {}
         self._broken: dict[bytes, str] = {}
 
     def learn(self, data: bytes) -> Cubin:
-        """Make an image known; it is parsed once."""
+        """Register an image; each is parsed once."""
         key = hashlib.blake2b(data, digest_size=16).digest()
         if key not in self._cubins:
             self._cubins[key] = Cubin.parse(data)
         return self._cubins[key]
 
     def find(self, space: VaSpace, program: int) -> Loaded:
-        """Return the kernel at a program address, verified; raise a launch error where there is none."""
+        """Return the verified kernel at a program address. Raises a launch error if there is none."""
         mapping = space.map.find(program)
         if mapping is None:
             raise mmu_fault(
@@ -86,7 +86,10 @@ class Images:
         return found
 
     def _match(self, space: VaSpace, mapping: Mapping, program: int) -> Loaded | str:
-        """Return the known kernel whose code lies at a program address, or raise with the nearest."""
+        """Return the known kernel with its code at a program address.
+
+        Raises an error that names the nearest one.
+        """
         best: tuple[int, str] = (-1, "no image was uploaded")
         for cubin in reversed(self._cubins.values()):
             for kernel in cubin.kernels.values():
@@ -99,7 +102,7 @@ class Images:
         return best[1]
 
     def _scan(self, mapping: Mapping, program: int) -> None:
-        """Read every image that lies near a program address."""
+        """Register every image near a program address."""
         first = max(mapping.va, program - _REACH)
         last = min(mapping.end, max(program, mapping.va) + _REACH)
         view = view_at(mapping.host + first - mapping.va, last - first)
@@ -142,7 +145,7 @@ def check_bank(space: VaSpace, loaded: Loaded, bank: int, content: bytes) -> Non
 
 
 def _solve(space: VaSpace, loaded: Loaded, places: list[tuple[bytes, Patch]]) -> None:
-    """Work out where sections lie from relocated words, and check every word by its formula."""
+    """Determine the addresses of sections from relocated words, and check every word by its formula."""
     halves: dict[int, dict[int, int]] = {}
     for content, patch in places:
         value = read_patch(content, patch.offset, patch.type)
@@ -176,7 +179,7 @@ def _solve(space: VaSpace, loaded: Loaded, places: list[tuple[bytes, Patch]]) ->
 
 
 def _judge_section(space: VaSpace, loaded: Loaded, index: int) -> None:
-    """Check that a section lies where relocated words point: aligned, mapped, and code by content."""
+    """Check the section to which relocated words point: its alignment, mapping, and code contents."""
     section, base = loaded.cubin.elf.sections[index], loaded.bases[index]
     if base % max(section.align, 1):
         raise launch_error(f"{section.name} at {base:#x} is not aligned to {section.align}")
@@ -192,7 +195,7 @@ def _judge_section(space: VaSpace, loaded: Loaded, index: int) -> None:
 
 
 def _compare(mapping: Mapping, program: int, kernel: KernelInfo) -> tuple[int, str]:
-    """Return how many bytes agree, relocated bits aside, and what differs first."""
+    """Return the number of equal bytes, without relocated bits, and a description of the first difference."""
     size = len(kernel.code)
     if program + size > mapping.end:
         return 0, "the mapping ends before"
@@ -205,7 +208,7 @@ def _compare(mapping: Mapping, program: int, kernel: KernelInfo) -> tuple[int, s
 
 
 def _elf_size(data: bytes, at: int) -> int:
-    """Return the bytes of the ELF file at `at`, or 0 when it is cut off."""
+    """Return the size in bytes of the ELF file at `at`, or 0 if it is truncated."""
     if at + HEADER_BYTES > len(data):
         return 0
     (table,) = struct.unpack_from("<Q", data, at + 0x28)

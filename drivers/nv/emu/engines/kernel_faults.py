@@ -1,7 +1,7 @@
-"""The hardware's form of a kernel's fault: which error of the channel, which SM, which machine instruction.
+"""The hardware's form of a kernel's fault: the channel's error, the SM, the machine instruction.
 
-The engine runs PTX; the assembler's line table gives the machine instruction of the PTX line that
-faulted. Not here: what the debugger object reads (`faults`).
+The engine runs PTX; the assembler's line table gives the machine instruction of the PTX line that faulted.
+Not here: the state that the debugger object reads (`faults`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _WINDOW_FAULTS = (
     ReportKind.PARAM_OUT_OF_BOUNDS,
 )
 _SOME_ESR = 1
-"""The codes of most SM exceptions are not documented: this stands for "some"."""
+"""A stand-in: the codes of most SM exceptions are not documented."""
 
 
 def kernel_error(fault: Report, loaded: Loaded, grid: tuple[int, int, int], sms: int) -> ChannelError:
-    """Return the error that ends the channel."""
+    """Return the error that stops the channel."""
     if fault.kind is ReportKind.HANG:
         return ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.KERNEL, str(fault))
     pc, where = locate(fault.line, loaded)
@@ -48,8 +48,8 @@ def kernel_error(fault: Report, loaded: Loaded, grid: tuple[int, int, int], sms:
 def locate(line: int, loaded: Loaded) -> tuple[int, str]:
     """Return the address of the last machine instruction of a PTX line, and a text for the report.
 
-    The last, since address arithmetic goes before the access. The entry where the image has no line table for
-    it.
+    It is the last one because address arithmetic precedes the access. Without a line table it is the kernel's
+    entry.
     """
     table = LineTable.of(loaded.cubin.elf, loaded.kernel.text.name)
     entry = loaded.program

@@ -1,6 +1,6 @@
-"""What a grid loads through the L1, from the SIMT engine's shadows of each dword.
+"""The loads of a grid through the L1, from the SIMT engine's shadows of each dword.
 
-Source: PTX ISA, cache operators and memory consistency; which loads count: docs/facts/nv-caches.md.
+Sources: PTX ISA, cache operators and memory consistency; docs/facts/nv-caches.md, the loads that count.
 
 Next: `drivers.nv.emu.machine.caches`, which compares these loads with later writes.
 """
@@ -25,7 +25,7 @@ _BYTE = bytes([0] + [255] * 255)
 
 
 def through_l1(text: str) -> bool:
-    """Return whether an instruction may read a line that the L1 holds."""
+    """Return whether an instruction may read a line in the L1."""
     first, *words = _opcode(text)
     if first == "cp":
         return "ca" in words
@@ -47,7 +47,7 @@ class Loads:
     """The dwords that one grid loaded through the L1, and whether it stored any."""
 
     def __init__(self, instructions: Sequence[str]) -> None:
-        """`instructions` are the texts of those that are noted, by number."""
+        """`instructions` are the texts of instructions, by the number in the shadows."""
         self._past = frozenset(
             i
             for i, text in enumerate(instructions)
@@ -57,7 +57,7 @@ class Loads:
         self.stored = False
 
     def add(self, mapping: Mapping, chunk: int, seen: Touched, raw: bytes) -> None:
-        """Take the notes of a chunk of an allocation."""
+        """Process the accesses to a chunk of an allocation."""
         read = seen.read
         if self._past:
             places = memoryview(raw).cast("I")[RACE_CELL["read_at"] // 4 :: CELL_BYTES // 4].tolist()
@@ -68,7 +68,7 @@ class Loads:
         self._read[key] = (mapping, old | int.from_bytes(read, "little"))
 
     def pieces(self) -> Iterator[tuple[Mapping, int, bytes]]:
-        """Return allocation, address, and 0xff for each byte behind it that was loaded."""
+        """Return allocation, address, and one byte for each byte from there: 0xff if it was loaded."""
         for (_, chunk), (mapping, read) in self._read.items():
             if not read:
                 continue

@@ -1,7 +1,7 @@
-"""Push buffers: words to method calls (nv.md 3.2). Everything malformed is a host error.
+"""The decoder of push buffers: words to method calls (nv.md 3.2). Malformed words are a host error.
 
-So is what hardware would skip silently, since it has no effect there: a header without data, words behind the
-end of a segment.
+Words that hardware skips silently are also an error, because they show a mistake of the driver: a header
+without data, words after the end of a segment.
 
 Not here: fetching (`channel`), the meaning of a method (`host`, `compute`, `copy`).
 """
@@ -40,9 +40,9 @@ class MethodCall(NamedTuple):
     address: int
     value: int
     word: int
-    """Where the data stands in its segment."""
+    """Index of the data word in its segment."""
     last: bool
-    """Whether no more data of the same header follows."""
+    """Whether this is the last data word of its header."""
 
 
 def decode(words: Sequence[int]) -> list[MethodCall]:
@@ -54,7 +54,7 @@ def decode(words: Sequence[int]) -> list[MethodCall]:
             at += 1
             continue
         header = MethodHeader.from_int(words[at])
-        # Three bits: the names of subchannels are the vendor's convention, no limit (nv.md 3.2).
+        # The field has three bits; the named subchannels are only the vendor's convention (nv.md 3.2).
         violations = [one for one in header.check() if one.field != "SUBCHANNEL"]
         if violations:
             raise host_error(f"word {at}: header {words[at]:#010x}: {violations[0]}")
@@ -83,9 +83,10 @@ def decode(words: Sequence[int]) -> list[MethodCall]:
 
 
 def values_of(words: Sequence[int], address: int) -> list[int]:
-    """Return the data of one method in a segment, wherever it is sent; nothing is checked.
+    """Return the data words of one method in a segment, on any subchannel, without checks.
 
-    Quick, for checks of a segment before it is fetched: only headers that may hold it are decoded.
+    It decodes only headers that can contain the method, so it is fast enough for segments that are not
+    fetched yet.
     """
     out, at = [], 0
     while at < len(words):

@@ -1,6 +1,6 @@
-"""Semaphores: what acquires compare, what releases and reductions write (nv.md 3.3).
+"""Semaphores: the comparisons of acquires, and the stores of releases and reductions (nv.md 3.3).
 
-Not here: order that follows from a release (`drivers.emu.releases`), deadlocks (`drivers.emu.waits`).
+Not here: the order that releases create (`drivers.emu.releases`), deadlocks (`drivers.emu.waits`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """A wait of the host."""
+    """A wait of the host engine."""
 
     va: int
     operation: SemOperation
@@ -37,7 +37,7 @@ class Acquire:
 
     @property
     def equality(self) -> bool:
-        """Whether the payload alone ends it."""
+        """Whether only the exact payload ends the wait."""
         return self.operation is SemOperation.ACQUIRE
 
     def satisfied(self, value: int) -> bool:
@@ -63,21 +63,21 @@ class Acquire:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What a release will write, for those who look ahead."""
+    """The address, payload and width of a release, also of one that is not executed yet."""
 
     va: int
     payload: int
     bits: int
     error: Callable[[str], ChannelError] = host_error
-    """Makes the error of who writes it."""
+    """A factory of the writing engine's error."""
 
 
 Tell: TypeAlias = "Callable[[SemaphoreStore], None]"
-"""Called just before a store: a host that reads the value may ring a doorbell at once."""
+"""Called before a store becomes visible, because a host that reads the value may write a doorbell at once."""
 
 
 def misfit(size: int, *, wide: bool) -> tuple[Kind, str] | None:
-    """Return what sort of thing is wrong with the structure that an engine's release writes, and what."""
+    """Return the kind and a description of a mistake in the structure that a release writes."""
     match size, wide:
         case (SemaphoreSize.SEMAPHORE_ONE_WORD, True):
             return Kind.METHOD, "one word with a payload of 64 bits"
@@ -90,17 +90,17 @@ def misfit(size: int, *, wide: bool) -> tuple[Kind, str] | None:
 
 
 def check_alignment(va: int, size: int, what: str, error: Callable[[str], ChannelError] = host_error) -> None:
-    """Refuse a semaphore that is not aligned to what it reads or writes.
+    """Refuse a semaphore that is not aligned to the size of its access.
 
-    The facts state bits 31:2 of an address only; memory that is read and written as one value, while
-    others poll it, is aligned to its size.
+    The facts state only that an address has bits 31:2. But a value that is read and written at once, while
+    others poll it, must be aligned to its size.
     """
     if va % size:
         raise error(f"{what} at {va:#x} must be aligned to {size} bytes")
 
 
 def release(space: VaSpace, one: Release, time_ns: int | None, what: str, tell: Tell) -> None:
-    """Write the payload and, when given, the time behind it."""
+    """Write the payload and, if `time_ns` is given, the timestamp after it."""
     size = SEMAPHORE_RECORD_BYTES if time_ns is not None else one.bits // 8
     check_alignment(one.va, size, what, one.error)
     at = space.host(one.va, size, Access.WRITE, what)
@@ -113,12 +113,12 @@ def release(space: VaSpace, one: Release, time_ns: int | None, what: str, tell: 
 def reduce(
     space: VaSpace, one: Release, operation: SemReduction, what: str, tell: Tell, *, signed: bool
 ) -> None:
-    """Combine the payload with the value in memory."""
+    """Reduce the payload into the value in memory."""
     change(space, one, lambda old: combine(old, one.payload, operation, one.bits, signed=signed), what, tell)
 
 
 def change(space: VaSpace, one: Release, new: Callable[[int], int], what: str, tell: Tell) -> None:
-    """Write `new(value)` for the value in memory."""
+    """Replace the value in memory by `new(value)`."""
     check_alignment(one.va, one.bits // 8, what, one.error)
     at = space.host(one.va, one.bits // 8, Access.ATOMIC, what)
     old = space.word(one.va, one.bits, what)
@@ -131,7 +131,7 @@ def _write(space: VaSpace, one: Release, written: SemaphoreStore, what: str, tel
 
 
 def combine(old: int, payload: int, operation: SemReduction, bits: int, *, signed: bool) -> int:
-    """Return the value that a reduction leaves."""
+    """Return the result of a reduction."""
     mask = (1 << bits) - 1
     payload &= mask
 

@@ -1,7 +1,7 @@
-"""The doorbell page: a clock to read, and the register that takes tokens (nv.md 2.3).
+"""The doorbell page: the clock registers and the doorbell register (nv.md 2.3).
 
-Either mapping accepts doorbell writes. The clock can be read in the mapping through BAR0 alone: the mapping
-through BAR1 takes stores only, and a load from it gives all ones, as on the bus.
+Both mappings accept doorbell stores. Only the mapping through BAR0 can be read: a load through BAR1 returns
+all ones, as on the bus.
 
 Not here: what a doorbell starts (`channel`). Next: `drivers.nv.doorbell`, the driver's side.
 """
@@ -24,7 +24,10 @@ _CLOCK = (UsermodeRegister.TIME_0, UsermodeRegister.TIME_1)
 
 
 class Doorbell:
-    """A `drivers.kernel.Mmio` over the page. A write takes note and returns; the scheduler does the work."""
+    """A `drivers.kernel.Mmio` of the page. A doorbell store only records.
+
+    The scheduler's thread does the work.
+    """
 
     def __init__(self, machine: Machine, target: Usermode) -> None:
         self._machine = machine
@@ -33,7 +36,7 @@ class Doorbell:
         self._open = True
 
     def read32(self, offset: int) -> int:
-        """Read a clock register; all ones where the page takes stores only, which is found once."""
+        """Read a clock register; through BAR1 it returns all ones and reports the mistake once."""
         if not self._open:
             self._refuse("a read of a page that was unmapped")
         if offset not in _CLOCK:
@@ -52,7 +55,7 @@ class Doorbell:
             self._machine.find(Kind.HOST, f"{text}: map another page with bBar1Mapping 0 for the clock")
 
     def read64(self, offset: int) -> int:
-        """Refuse: the registers have 32 bits."""
+        """Raise an error: the registers have 32 bits."""
         return self._refuse(f"a read of 64 bits at {offset:#x}")
 
     def write32(self, offset: int, value: int) -> None:
@@ -69,7 +72,7 @@ class Doorbell:
         machine.rung(channel)
 
     def _strange(self, value: int) -> str:
-        """Return what is wrong with a token that is no channel's."""
+        """Describe a token that belongs to no channel."""
         text = f"the doorbell was rung with {value:#x}, which is no channel's token"
         mask = WorkSubmitToken.FIELDS["CHANNEL"].mask()
         near = [(one, channel) for one, channel in self._machine.tokens.items() if not (one ^ value) & mask]
@@ -84,7 +87,7 @@ class Doorbell:
         return text
 
     def write64(self, offset: int, value: int) -> None:
-        """Refuse: the registers have 32 bits."""
+        """Raise an error: the registers have 32 bits."""
         self._refuse(f"a write of 64 bits at {offset:#x}: {value:#x}")
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """An emulated NVIDIA GPU below the ioctl: `open_machine("sm_90")` returns its kernel.
 
-The kernel behaves to a driver as Linux does.
+A driver uses this kernel as it uses Linux.
 
-It supports less than hardware and never more: whatever it does not support is an error, and it faults on
-anything real hardware would reject. It is written from the facts, not from the driver.
+It never accepts more than hardware does: unsupported features are errors, and everything that hardware
+rejects is a fault. It is written from the facts, independently of the driver.
 
 Next: `kernel`, the operating system's interface; `machine`, the state; `profiles`, the GPUs.
 """
@@ -33,13 +33,13 @@ def open_machine(
     """Return the kernel of a machine with one emulated GPU.
 
     `profile` is an architecture ("sm_80", "sm_90", "sm_120"), `driver` a branch ("570", "580", "590", "595").
-    `filtered` is the sandbox of nv.md 7; without it the machine shows what a bare one does. `seed` decides
-    every order that hardware leaves open. `checks` are the SIMT engine's sanitizers; what they find stops the
-    channel. Unknown names are `UnsupportedError`.
+    With `filtered` it filters ioctls as the sandbox of nv.md 7 does. `seed` determines every order that
+    hardware leaves open. `checks` are the sanitizers of the SIMT engine; a finding stops the channel. Raises
+    `UnsupportedError` for unknown names.
 
-    The kernel's `reports` are what the machine objected to. A driver sees each fatal one as a fault: the
-    channel, its group or, where no channel did it, every channel is stopped, and the error notifier is
-    posted. `machine.refusals` has the reasons of refused ioctls.
+    The kernel's `reports` are the findings of the machine. A fatal one is a fault for the driver: the channel
+    and its group, or every channel if no channel caused it, is stopped and its error notifier is written.
+    `machine.refusals` has the reasons of refused ioctls.
     """
     from drivers.emu.simt.engine import Settings  # noqa: PLC0415 - the SIMT engine is loaded when a machine is opened
     from drivers.nv.emu.machine.kernel import EmulatedKernel  # noqa: PLC0415 - the same

@@ -1,8 +1,8 @@
-"""Missing cache maintenance: what a grid may find in caches though memory has changed since.
+"""The check for missing cache maintenance: stale contents that a grid may read from caches.
 
-The rules, and what they rest on, are docs/facts/nv-caches.md. Checked only where the machine's sanitizers
-include it for it. Not here: the scheduler's cache of descriptors (`drivers.nv.emu.engines.compute`), stores
-that were not flushed (`drivers.emu.stores`).
+docs/facts/nv-caches.md states the rules and their sources. The check runs only if the machine's sanitizers
+include it. Not here: the scheduler's cache of descriptors (`drivers.nv.emu.engines.compute`), stores that are
+not flushed (`drivers.emu.stores`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ ACTION_ALONE: Final = (
     "but by the launch's own action (SEND_SIGNALING_PCAS2_B or a dependent launch), of which one source alone"
     " has it invalidate more than the descriptor (nv-caches.md)"
 )
-"""Why a launch that only its action saves is not to be relied on."""
+"""The warning for a launch that is correct only because of the launch's own action."""
 
 
 class Caches:
-    """What the caches of one machine may hold, and who wrote memory lately."""
+    """The possible contents of the caches of one machine, and the latest writes of memory."""
 
     def __init__(self) -> None:
         self.constants = IncoherentCache()
@@ -50,7 +50,7 @@ class Caches:
         self.log = WriteLog()
 
     def invalidate(self, *, instructions: bool, constants: bool, data: bool) -> None:
-        """Drop what the caches hold."""
+        """Invalidate all caches."""
         for cache, asked in ((self.code, instructions), (self.constants, constants), (self.loads, data)):
             if asked:
                 cache.clear()
@@ -58,20 +58,21 @@ class Caches:
 
 @dataclass(slots=True, kw_only=True)
 class GridCaches:
-    """One grid: what it may find in the caches, and what it leaves there."""
+    """One grid: the cache contents that it may read, and those that it leaves."""
 
     run: Run
     caches: Caches
     one: Descriptor
     loaded: Loaded
     fresh: bool
-    """The launch's own action invalidates something: shader caches too, if one source is right. None here."""
+    """Whether the launch's action invalidates the descriptor; only one source says that it includes shader
+    caches."""
     loads: Loads | None = None
     _old: dict[int, Changed] = field(default_factory=dict)
-    """Pages of which the L1 holds something else than memory."""
+    """Pages whose contents in the L1 differ from memory."""
 
     def begin(self) -> None:
-        """Check what is fetched before the first instruction, and take what the launch invalidates."""
+        """Apply the launch's invalidations, and check the data fetched before the first instruction."""
         one, caches = self.one, self.caches
         caches.invalidate(
             instructions=one.invalidates_instructions,
@@ -87,12 +88,15 @@ class GridCaches:
         self._fill()
 
     def watch(self, instructions: Sequence[str]) -> Loads:
-        """Return the observer of what the grid loads; `instructions` are the noted ones, by number."""
+        """Return the observer of the grid's loads; `instructions` are their texts, by number."""
         self.loads = Loads(instructions)
         return self.loads
 
     def end(self) -> None:
-        """Check what the grid loaded, and note what it leaves in the caches and what it did not flush."""
+        """Check the grid's loads.
+
+        Record the cache contents that it leaves, and stores that it did not flush.
+        """
         self._fill()
         if self.loads is None:
             return
@@ -126,7 +130,7 @@ class GridCaches:
             self.caches.constants.fill(number, bank.va, self._content(bank.va, bank.size), fill)
 
     def _code(self) -> list[tuple[int, bytes]]:
-        """Return the kernel's code and that of the functions which its relocations name."""
+        """Return the code of the kernel, and of the functions that its relocations name."""
         sizes = {one.text.index: len(one.code) for one in self.loaded.cubin.kernels.values()}
         places = [(va, sizes[index]) for index, va in self.loaded.bases.items() if index in sizes]
         return [(va, self._content(va, size)) for va, size in places]
@@ -141,7 +145,7 @@ class GridCaches:
                 data = self._space.map.read(va, len(mask))
                 self.caches.loads.fill(self._space.number, va, data, fill, mask=mask, owner=mapping)
 
-    # ---- judging
+    # ---- checks
 
     def _judge_code(self) -> None:
         for va, code in self._code():

@@ -1,4 +1,4 @@
-"""NVIDIA's part of the write-combining check: what a channel's ring entries refer to.
+"""NVIDIA's part of the write-combining check: the memory that a channel's ring entries refer to.
 
 An entry refers to its push buffer, and through SEND_PCAS_A to launch descriptors and their arguments. The
 order of fences: open-gpu-kernel-modules, uvm_channel.c and uvm_volta_host.c.
@@ -36,12 +36,12 @@ class GpfifoRing:
 
     @property
     def slots(self) -> int:
-        """How many entries it has."""
+        """The number of entries."""
         return self.run.setup.entries
 
     @property
     def put(self) -> int:
-        """GPPut in the user area now."""
+        """GPPut in the user area."""
         return self.run.host_put
 
     @property
@@ -56,11 +56,11 @@ class GpfifoRing:
         return ring is not None and self.run.space.combined(ring)
 
     def slot(self, number: int) -> int:
-        """Return what an entry holds now; the ring may not be mapped, which raises `ChannelError`."""
+        """Return the raw value of an entry. Raises `ChannelError` if the ring is not mapped."""
         return self.run.slot(number)
 
     def stale(self, number: int) -> int:
-        """Return what it held when the doorbell last covered it; 0 if it never did."""
+        """Return the value of an entry when a doorbell last covered it; 0 if none did."""
         return self.run.stale(number)
 
     def parts(self, number: int, raw: int) -> tuple[Part, ...]:

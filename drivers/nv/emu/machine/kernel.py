@@ -1,7 +1,7 @@
-"""The operating system as a driver sees it, with an emulated NVIDIA GPU in it instead of a real one.
+"""The operating system with an emulated NVIDIA GPU instead of a real one.
 
-Device nodes, their ioctls and mappings are emulated; anonymous memory is the real one of this process.
-Sandboxed, which is the default, it shows and passes only what nv.md 7 lists.
+Device nodes, their ioctls and mappings are emulated; anonymous memory is real memory of this process. By
+default it acts as a sandbox, which allows only the calls in nv.md 7.
 
 Not here: the ioctls (`drivers.nv.emu.rm`), the state (`machine`).
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _FIRST_FD = 1 << 20
 _DROPPING = (4, 8, 9)
-"""MADV_DONTNEED, MADV_FREE, MADV_REMOVE: the pages are given away."""
+"""MADV_DONTNEED, MADV_FREE, MADV_REMOVE: the advice that frees pages."""
 _NODES = {node.value: node for node in Node if node is not Node.TEXT}
 
 
@@ -73,13 +73,13 @@ class EmulatedKernel:
 
     @property
     def reports(self) -> list[Report]:
-        """What the emulated GPU objected to."""
+        """The findings of the emulated GPU."""
         return self.machine.reports
 
     # ---- files
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
-        """Open a device node, or a text of procfs."""
+        """Open a device node or a text file of procfs."""
         if path in _NODES:
             if flags & os.O_ACCMODE != os.O_RDWR:
                 fail("open", errno.EACCES, f"{path} is opened for reading and writing")
@@ -102,7 +102,7 @@ class EmulatedKernel:
         return file
 
     def close(self, fd: int) -> None:
-        """Close a descriptor; a client goes with the descriptor that made it, mappings stay."""
+        """Close a descriptor. A client is freed with the descriptor that created it; mappings remain."""
         file = self._file("close", fd)
         with self.machine.lock:
             del self.files[fd]
@@ -117,7 +117,7 @@ class EmulatedKernel:
             self.machine.close()
 
     def read(self, fd: int, size: int) -> bytes:
-        """Read on in a text."""
+        """Read the next bytes of a text file."""
         file = self._file("read", fd)
         if file.node is not Node.TEXT:
             fail("read", errno.EINVAL, f"{file.path} cannot be read")
@@ -126,7 +126,7 @@ class EmulatedKernel:
         return data
 
     def read_file(self, path: str) -> bytes:
-        """Return a text of procfs."""
+        """Return a text file of procfs."""
         if path not in self._texts:
             fail("read", errno.ENOENT, path)
         return self._texts[path]
@@ -139,7 +139,7 @@ class EmulatedKernel:
         return list(found)
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
-        """Run an ioctl; the argument is a bytearray, or an address where the size is encoded."""
+        """Run an ioctl; the argument is a bytearray, or an address if the request encodes the size."""
         file = self._file("ioctl", fd)
         if file.node is Node.TEXT:
             fail("ioctl", errno.ENOTTY, file.path)
@@ -170,7 +170,7 @@ class EmulatedKernel:
         prot: int = PROT_READ | PROT_WRITE,
         flags: int | None = None,
     ) -> Mapping:
-        """Map anonymous memory, or what MAP_MEMORY prepared for a descriptor."""
+        """Map anonymous memory, or the object that MAP_MEMORY prepared for a descriptor."""
         linux = self.machine.linux
         if (flags or 0) & MAP_FIXED:
             self._refuse_pinned("mmap", va, size)
@@ -200,7 +200,7 @@ class EmulatedKernel:
             return got
 
     def _mmap_uvm(self, one: Uvm, va: int, size: int, *, offset: int, prot: int, flags: int) -> Mapping:
-        """Map a descriptor of UVM: addresses that it owns from then on, or a semaphore pool made there."""
+        """Map a descriptor of UVM: reserve addresses for it, or map a semaphore pool at its address."""
         if one.flags is None:
             fail("mmap", errno.EBADFD, "UVM_INITIALIZE comes first")
         if va != offset:
@@ -222,19 +222,19 @@ class EmulatedKernel:
             return got
 
     def _disown(self, va: int, size: int) -> None:
-        """Take note that whatever was at these addresses is gone."""
+        """Record that the mappings at these addresses are replaced or removed."""
         for file in self.files.values():
             if file.uvm is not None:
                 file.uvm.disown(va, size)
 
     def _refuse_pinned(self, call: str, va: int, size: int) -> None:
-        """Refuse what would take pages away that the GPU has pinned: it is given them in place here."""
+        """Refuse a call that would free pages which the GPU has pinned; the emulator uses them in place."""
         backing = self._pinned(va, size)
         if backing is not None:
             fail(call, errno.EBUSY, f"[{va:#x}, +{size:#x}) holds {backing.label}, which the GPU has pinned")
 
     def munmap(self, va: int, size: int) -> None:
-        """Unmap; pages that the GPU has pinned stay until they are unpinned."""
+        """Unmap memory; pages that the GPU has pinned are kept until they are unpinned."""
         with self.machine.lock:
             if self._pinned(va, size) is not None:
                 self.machine.advise(
@@ -257,7 +257,7 @@ class EmulatedKernel:
         self.machine.linux.mprotect(va, size, prot)
 
     def madvise(self, va: int, size: int, advice: int) -> None:
-        """Pass on to the real kernel."""
+        """Call the real kernel's madvise."""
         if advice in _DROPPING:
             self._refuse_pinned("madvise", va, size)
         self.machine.linux.madvise(va, size, advice)
@@ -274,7 +274,7 @@ class EmulatedKernel:
     # ---- waiting
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
-        """Sleep until an event woke one of the descriptors."""
+        """Sleep until an event wakes one of the descriptors, or `timeout_s` is over; return those."""
         for fd in fds:
             self._file("poll", fd)
         deadline = time.monotonic() + max(0.0, timeout_s)
@@ -289,17 +289,17 @@ class EmulatedKernel:
                 machine.event_wake.wait(left)
 
     def fence(self) -> None:
-        """Order stores: a real fence, and a note of what each channel's engines may see from now on."""
+        """Execute a real fence, and record the stores of each channel's ring that are now visible."""
         self.machine.linux.fence()
         for channel in tuple(self.machine.channels):
             channel.run.combining.fence()
 
     def diagnostics(self) -> tuple[str, ...]:
-        """Return the reports of faults made since the last call, each as text that names what was wrong."""
+        """Return the texts of the fault reports since the last call, the oldest first."""
         return self.machine.new_texts()
 
     def shut(self) -> None:
-        """End the emulated GPU: its thread, its memory, every descriptor."""
+        """Stop the emulated GPU's thread, free its memory and close every descriptor."""
         for fd in tuple(self.files):
             self.close(fd)
         self.machine.close()

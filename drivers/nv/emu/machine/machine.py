@@ -87,33 +87,33 @@ class Machine:
         self.cpu_mappings: list[CpuMapping] = []
         self.reports: list[Report] = []
         self._told = 0
-        """How many of the reports `new_texts` returned."""
+        """Number of reports that `new_texts` has returned."""
         self._linted: set[str] = set()
         self.refusals: deque[str] = deque(maxlen=_KEPT)
-        """Why ioctls were refused, the latest last."""
+        """Reasons of refused ioctls, the latest last."""
         self.launches: Counter[str] = Counter()
-        """Kernel name -> grids run."""
+        """Name of a kernel -> number of grids run."""
         self.images = Images()
         self.grids = Grids(settings)
         self.tracks = settings.checks.uninitialised
         """Whether uninitialised reads are reported."""
         self.strict = settings.checks.caches
-        """Whether what is in doubt stops a channel."""
+        """Whether doubtful findings stop a channel."""
         self.races = Races() if settings.checks.global_races else None
-        """The race detector; None where it is off."""
+        """The race detector; None if it is off."""
         self.caches = Caches() if settings.checks.caches else None
-        """The model of caches; None where missing maintenance is not checked."""
+        """The model of caches; None if cache maintenance is not checked."""
         self.descriptors: dict[tuple[int, int], bytes] = {}
-        """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
+        """(address space, address) -> the launch descriptor in the scheduler's cache."""
         self.os_events: set[tuple[int, int]] = set()
-        """(client, descriptor) of every OS event: whose events may wake the descriptor."""
+        """(client, descriptor) of every OS event: the client's events may wake the descriptor."""
         self.events: set[int] = set()
-        """Descriptors that an event woke and that were not polled since."""
+        """Descriptors that an event has woken and that were not polled since."""
         self.event_wake = threading.Condition()
         self.cookies: dict[int, tuple[RmObject, RmObject]] = {}
-        """What MAP_MEMORY handed out -> the object mapped, and the one it was mapped through."""
+        """Cookie of MAP_MEMORY -> the mapped object, and the object through which it is mapped."""
         self.leaves_get = random.Random(seed)  # noqa: S311 - a choice, not a secret
-        """Decides which user areas report GPGet; separate, so that no order depends on it."""
+        """Chooses the user areas that report GPGet; a separate generator, so that no order depends on it."""
         self.history = SemaphoreHistory()
         order = random.Random(self.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         self.scheduler: Scheduler[ChannelRun] = Scheduler(self, order, thread_name="hcq nv-emu")
@@ -124,7 +124,7 @@ class Machine:
     # ---- clients and handles
 
     def client(self, handle: int, ctl_fd: int | None) -> Client:
-        """Return the client of that handle; one of another descriptor is refused (None stands for any)."""
+        """Return the client of a handle; refuse one of another descriptor than `ctl_fd` (None: any)."""
         client = self.clients.get(handle)
         if client is None:
             raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"there is no client {handle:#x}")
@@ -135,12 +135,12 @@ class Machine:
         return client
 
     def new_client_handle(self) -> int:
-        """Pick the handle of a new client."""
+        """Return a handle for a new client."""
         self._next += 1
         return _FIRST_CLIENT + self._next
 
     def new_handle(self, client: Client) -> int:
-        """Pick the handle of a new object."""
+        """Return a handle for a new object."""
         while True:
             self._next += 1
             if _FIRST_HANDLE + self._next not in client.objects:
@@ -154,7 +154,7 @@ class Machine:
         return cookie
 
     def free(self, client: Client, top: RmObject) -> None:
-        """Free an object, everything under it and everything that cannot be without it."""
+        """Free an object with its descendants and all objects that depend on them."""
         for one in top.walk():
             for user in tuple(one.users):
                 if not user.live:
@@ -200,7 +200,7 @@ class Machine:
     # ---- channels
 
     def add_channel(self, channel: Channel) -> None:
-        """Give a channel its token."""
+        """Assign a channel its token."""
         if len(self.channels) >= _CHANNELS:
             raise Refused(NvStatus.INSUFFICIENT_RESOURCES, "there are no channels left")
         self.channels.append(channel)
@@ -218,7 +218,7 @@ class Machine:
         self.tokens[token] = channel
 
     def token_of(self, channel: Channel) -> int:
-        """Return what the channel's doorbell takes."""
+        """Return the value that is stored to the doorbell for a channel."""
         return next(token for token, one in self.tokens.items() if one is channel)
 
     def time_ns(self) -> int:
@@ -235,7 +235,7 @@ class Machine:
         return self.races is not None or self.caches is not None
 
     def rung(self, channel: Channel) -> None:
-        """Take the new entries of a channel whose doorbell rang; its error if it is not scheduled."""
+        """Handle a doorbell: record the channel's new entries, or its error if it is not scheduled."""
         channel.run.ring_bell()
         if not channel.scheduled:
             text = "the doorbell rang for a channel that is not scheduled"
@@ -249,11 +249,11 @@ class Machine:
         return [channel.run for channel in self.channels if channel.run.busy]
 
     def runnable(self) -> list[ChannelRun]:
-        """Return those of them that are scheduled and enabled."""
+        """Return the pending channels that are scheduled and enabled."""
         return [channel.run for channel in self.channels if channel.run.busy and channel.runs]
 
     def failed(self, queue: ChannelRun, error: Exception) -> None:
-        """Stop a channel whose step raised."""
+        """Stop a channel whose step raised `error`."""
         if isinstance(error, ChannelError):
             self.stop(queue, error)
         elif isinstance(error, HcqError):
@@ -263,7 +263,7 @@ class Machine:
             self.stop(queue, defect(error))
 
     def endless_waits(self, stuck: Sequence[ChannelRun]) -> Mapping[ChannelRun, str]:
-        """Return which channels wait in a cycle or for a value that has passed, and why."""
+        """Return the channels that wait in a cycle or for a value that has passed, each with the reason."""
         cycle = find_deadlock(stuck, promised)
         return cycle or {run: text for run in stuck if (text := passed(run, self.history))}
 
@@ -325,7 +325,7 @@ class Machine:
         )
 
     def find(self, kind: Kind, message: str) -> None:
-        """Report something that no channel did: a finding that a driver sees as fault of every channel."""
+        """Report a finding that no channel caused; the driver observes it as a fault of every channel."""
         with self.lock:
             self.reports.append(Report(kind=kind, message=message))
             for channel in tuple(self.channels):
@@ -333,17 +333,17 @@ class Machine:
                 self._kill(channel.run, ChannelError(RcCode.RESET_CHANNEL, kind, message))
 
     def advise(self, message: str) -> None:
-        """Report what works though facts advise otherwise."""
+        """Report something that works although the facts advise otherwise."""
         self.reports.append(Report(kind=Kind.ADVICE, message=message))
 
     def lint(self, message: str) -> None:
-        """Report once what works, and is a sign of a mistake all the same."""
+        """Report, once, something that works but is probably a mistake."""
         if message not in self._linted:
             self._linted.add(message)
             self.advise(message)
 
     def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
-        """Check what works here and need not elsewhere: a remark, and an error where all is checked."""
+        """Report something that works here but may fail on hardware: advice, or an error if doubts stop."""
         if self.strict:
             raise error(message)
         self.lint(message)
@@ -354,14 +354,14 @@ class Machine:
 
     @property
     def fatal(self) -> list[Report]:
-        """The reports that a driver must have seen as faults."""
+        """The reports that the driver must have observed as faults."""
         return [report for report in self.reports if report.fatal]
 
     def new_texts(self) -> tuple[str, ...]:
-        """Return the reports of faults since the last call as texts, the oldest first.
+        """Return the texts of the fault reports since the last call, the oldest first.
 
-        Where there are none, what channels wait for and which entries were never rung: the caller has work
-        that does not finish.
+        If there are none, the caller has work that does not finish: describe the waits of channels, and
+        entries without a doorbell.
         """
         with self.lock:
             new, self._told = self.reports[self._told :], len(self.reports)
@@ -385,16 +385,16 @@ class Machine:
             self.event_wake.notify_all()
 
     def notify_work(self, _run: Run) -> None:
-        """Wake those who wait for finished work."""
+        """Wake the host threads that wait for finished work."""
         self.notify(FIFO_EVENT)
 
     def pin(self, backing: Backing) -> None:
-        """Record a user's pages until they have no users."""
+        """Record pinned pages of the user until they are released."""
         self.pinned.append(backing)
         backing.on_release = lambda: self.pinned.remove(backing)
 
     def close(self) -> None:
-        """End the thread, once all descriptors and so all clients are gone; another opens it as new."""
+        """Stop the thread, once all descriptors and clients are closed; the machine can be opened again."""
         self.scheduler.close()
         self.user.close()
         if self.races is not None:

@@ -1,4 +1,4 @@
-"""The emulated GPUs as rows: what each reports about itself, and what a sandbox passes.
+"""The table of emulated GPUs, with the replies to queries, and the calls that a sandbox allows.
 
 Not here: the numbers of classes and controls (`drivers.nv.layouts`), the replies to controls
 (`drivers.nv.emu.rm.controls`).
@@ -28,32 +28,32 @@ class Profile:
     """One emulated GPU."""
 
     name: str
-    """The architecture it is opened by: "sm_90"."""
+    """The architecture by which it is opened, such as "sm_90"."""
     generation: Generation
     gpu_name: str
     device_id: int
     vram_bytes: int
     tpcs_per_gpc: int
-    """Litter count of TPCs in a GPC: how many the full die has."""
+    """Litter count of TPCs in a GPC: the number on the full die."""
     tpc_masks: tuple[int, ...]
-    """For each GPC of the full die the TPCs that are not floor-swept; 0 is a GPC that is.
+    """Mask of the TPCs that are not floor-swept, for each GPC of the full die; 0 for a floor-swept GPC.
 
     Their number is what NVIDIA states of the board, which ones is made up: boards of a kind differ.
     """
     copy_engines: int
     """Copy engines present."""
     graphics_copy_engines: int
-    """How many of them, the first ones, share the graphics run list."""
+    """Number of copy engines that share the graphics run list; these come first."""
     va_bits: int
     """UVM's limit of addresses (nv.md 2.5)."""
     context_bytes: int
-    """What GR_GET_CTX_BUFFER_SIZE answers."""
+    """The reply to GR_GET_CTX_BUFFER_SIZE in bytes."""
     assembler_arch: str
-    """The architecture whose PTX features it has."""
+    """The architecture that determines its PTX features."""
 
     @property
     def gpcs(self) -> int:
-        """Litter count of GPCs: how many the full die has."""
+        """Litter count of GPCs: the number on the full die."""
         return len(self.tpc_masks)
 
     @property
@@ -63,7 +63,7 @@ class Profile:
 
     @property
     def tpcs(self) -> int:
-        """TPCs in use."""
+        """The number of TPCs in use."""
         return sum(mask.bit_count() for mask in self.tpc_masks)
 
     @property
@@ -78,12 +78,12 @@ class Profile:
 
     @property
     def sms(self) -> int:
-        """Streaming multiprocessors in use."""
+        """The number of streaming multiprocessors in use."""
         return self.tpcs * SMS_PER_TPC
 
     @property
     def wide(self) -> bool:
-        """Whether methods carry 57-bit addresses (Hopper and later)."""
+        """Whether methods have 57-bit addresses (Hopper and later)."""
         return self.generation.wide_addresses
 
     @property
@@ -94,22 +94,22 @@ class Profile:
 
     @property
     def channels(self) -> tuple[int, ...]:
-        """The channel classes: those of older generations are listed and made too."""
+        """The channel classes, also those of older generations."""
         return _LISTED[self.generation.compute][0]
 
     @property
     def doorbells(self) -> tuple[int, ...]:
-        """The doorbell classes, those of older generations too."""
+        """The doorbell classes, also those of older generations."""
         return _LISTED[self.generation.compute][1]
 
     @property
     def runlist_doorbell(self) -> bool:
-        """Whether tokens carry RUNLIST_DOORBELL, without which nothing rings (kernel_fifo_gb202.c)."""
+        """Whether a doorbell has no effect without RUNLIST_DOORBELL in the token (kernel_fifo_gb202.c)."""
         return self.generation.compute == _GB20X
 
     @property
     def space_bits(self) -> int:
-        """How far an address space of the resource manager reaches, UVM's limit or not."""
+        """The limit of an address space of the resource manager, which may exceed UVM's."""
         return 57 if self.wide else 49
 
 
@@ -196,7 +196,7 @@ VERSIONS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         "595": (595, "595.45.04"),
     }
 )
-"""What `driver` may be -> its branch and version string."""
+"""Valid value of `driver` -> branch and version string."""
 
 SANDBOX_ESCAPES: Final = frozenset(
     {
@@ -220,7 +220,7 @@ SANDBOX_ESCAPES: Final = frozenset(
         Escape.NV_ESC_WAIT_OPEN_COMPLETE,
     }
 )
-"""Frontend ioctls that pass the sandbox (nv.md 7.2); all others are EINVAL there."""
+"""Frontend ioctls that the sandbox allows (nv.md 7.2); all others are EINVAL."""
 
 SANDBOX_REFUSES_CLASSES: Final = frozenset({int(RmClass.NV01_MEMORY_VIRTUAL), 0xC561, 0xC361, 0xC36F})
 """Classes that the sandbox does not list though the device has them (nv.md 7.2)."""
@@ -233,14 +233,14 @@ SANDBOX_REFUSES_CONTROLS: Final = frozenset(
         Control.NV906F_CTRL_GET_MMU_FAULT_INFO,
     }
 )
-"""Controls that the sandbox answers with NOT_SUPPORTED (nv.md 7.2)."""
+"""Controls for which the sandbox returns NOT_SUPPORTED (nv.md 7.2)."""
 
 SANDBOX_REFUSES_UVM: Final = frozenset({UvmCommand.UVM_MAP_EXTERNAL_SPARSE})
 """UVM commands that are EINVAL in the sandbox (nv.md 7.2)."""
 
 
 def find_profile(name: str) -> Profile:
-    """Return the emulated GPU of that name; an unknown one is refused with the names there are."""
+    """Return the emulated GPU of that name. Raises `UnsupportedError`, which lists the names, if unknown."""
     if name not in PROFILES:
         raise UnsupportedError(f"there is no emulated GPU {name!r}; there are: {', '.join(PROFILES)}")
     return PROFILES[name]

@@ -1,4 +1,4 @@
-"""Releases ahead in a channel's stream, decoded from words that are not executed yet.
+"""The future releases of a channel, decoded from the words that it has not executed yet.
 
 Deadlock detection (`drivers.emu.waits`) reads them. Not here: executing methods
 (`drivers.nv.emu.engines.host`).
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def promised(run: ChannelRun) -> Iterator[Release]:
-    """Yield the releases that a channel has not reached yet, in the order of its stream."""
+    """Yield the releases that a channel has not executed yet, in stream order."""
     host = dict(run.host.registers)
     engines: dict[int, dict[int, int]] = {}
     for call in _ahead(run):
@@ -68,7 +68,7 @@ def _engine_release(call: MethodCall, registers: dict[int, int]) -> Iterator[Rel
 
 
 def _ahead(run: ChannelRun) -> Iterator[MethodCall]:
-    """Yield the method calls that a channel has not run yet; what cannot be read ends them."""
+    """Yield the method calls that a channel has not executed yet, up to the first unreadable words."""
     yield from run.calls
     for entry in run.pending():
         decoded = GpfifoEntry.from_int(entry.raw)

@@ -1,8 +1,8 @@
-"""Errors of the emulated NVIDIA GPU: refusals of ioctls, and what stops channels.
+"""Errors of the emulated NVIDIA GPU: refusals of ioctls, and errors that stop channels.
 
-A `Refused` becomes the status word of the ioctl in progress. A `ChannelError` stops the channel as on
-hardware: it is posted in the error notifier, and its siblings in the channel group are stopped too. It leaves
-a `Report`.
+A `Refused` becomes the status word of the current ioctl. A `ChannelError` stops the channel as on hardware:
+it is written to the error notifier, and the other channels of the group are stopped, too. It creates a
+`Report`.
 
 Not here: findings about kernels (`drivers.emu.report`), the neutral report (`drivers.emu.machine_report`).
 """
@@ -36,8 +36,8 @@ _MISSES: Final = MappingProxyType(
 )
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a failure of the emulator
-    """The resource manager or UVM answers with this status."""
+class Refused(Exception):  # noqa: N818 - a reply, not a failure of the emulator
+    """The resource manager or UVM refuses a call with this status."""
 
     def __init__(self, status: NvStatus | int, reason: str) -> None:
         super().__init__(f"{reason} (status {int(status):#x})")
@@ -46,7 +46,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a failure of the emulat
 
 
 class ChannelError(QueueError):
-    """A channel is stopped by robust-channel error `rc`."""
+    """An error that stops a channel with robust-channel code `rc`."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class ChannelError(QueueError):
         self.access = access
         self.esr = esr
         self.pc = pc
-        """Device address of the instruction of the warp that faulted."""
+        """Device address of the faulting instruction; None if no warp faulted."""
         self.sm = sm
-        """Where that warp ran; None is no SM's error."""
+        """The SM of the faulting warp; None if no SM faulted."""
 
 
 def host_error(message: str) -> ChannelError:
@@ -78,23 +78,23 @@ def host_error(message: str) -> ChannelError:
 
 
 def defect(error: Exception) -> ChannelError:
-    """Return the error of a channel that the emulator cannot continue, for a limit of its own."""
+    """Return the error for a channel that cannot continue because of a limit of the emulator."""
     text = "".join(traceback.format_exception(error)).rstrip()
     return ChannelError(RcCode.GR_EXCEPTION, Kind.DEFECT, text)
 
 
 def launch_error(message: str, kind: Kind = Kind.LAUNCH) -> ChannelError:
-    """Return the error of a bad launch."""
+    """Return the error for an invalid launch."""
     return ChannelError(RcCode.GR_EXCEPTION, kind, message)
 
 
 def mmu_fault(
     va: int, access: MmuAccess, message: str, fault: MmuFaultType = MmuFaultType.PTE
 ) -> ChannelError:
-    """Return the error of an access that the MMU refuses."""
+    """Return the error for an access that the MMU refuses."""
     return ChannelError(RcCode.MMU_FAULT, Kind.MMU_FAULT, message, va=va, fault=fault, access=access)
 
 
 def page_fault(va: int, access: Access, message: str, miss: Miss) -> ChannelError:
-    """Return the error of an access that an address space refuses (`drivers.emu.vaspace.PageFault`)."""
+    """Return the error for an access that an address space refuses (`drivers.emu.vaspace.PageFault`)."""
     return mmu_fault(va, _ACCESSES[access], message, _MISSES[miss])

@@ -1,4 +1,4 @@
-"""Why a waiting channel does not continue: its semaphore's history, and entries without a doorbell.
+"""The reasons why a channel does not continue: its semaphore's history, and entries without a doorbell.
 
 Not here: the search for cycles and the history of semaphores (`drivers.emu.waits`).
 """
@@ -21,7 +21,7 @@ _WHAT = "SEM_EXECUTE acquire"
 
 
 def passed(run: ChannelRun, history: SemaphoreHistory) -> str:
-    """Return why an equality acquire never ends, or nothing."""
+    """Return the reason why an equality acquire never ends, or ""."""
     wait = run.waiting
     if wait is None:
         return ""
@@ -36,7 +36,7 @@ def passed(run: ChannelRun, history: SemaphoreHistory) -> str:
 
 
 def standing(channel: Channel) -> list[str]:
-    """Return what a channel that makes no progress waits for, each as a sentence."""
+    """Describe the waits of a channel without progress, each in a sentence."""
     run = channel.run
     if run.dead is not None:
         return []
@@ -58,7 +58,7 @@ def standing(channel: Channel) -> list[str]:
 
 
 def _unrung(run: ChannelRun) -> list[str]:
-    """Return entries in the ring without a doorbell, or not covered by GPPut."""
+    """Describe entries in the ring without a doorbell, or beyond GPPut."""
     put = run.host_put
     if put != run.put:
         told = f"the last doorbell had {run.put}: the entries between were never submitted"

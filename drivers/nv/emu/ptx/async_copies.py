@@ -1,7 +1,7 @@
 """Asynchronous copies of 4 to 16 bytes a thread to shared memory (cp.async). Source: PTX ISA 9.7.9.25.
 
-A copy is not made when it is issued but when it is waited for, or when 32 newer ones are waiting: a
-kernel without the wait reads the old contents.
+A copy executes not when it is issued, but when it is waited for, or when 32 newer copies are in flight. So a kernel
+without the wait reads the old contents.
 
 Not here: bulk copies (`bulk`), barriers in memory (`mbarrier`).
 """
@@ -29,7 +29,7 @@ _ENTRIES = 32
 _HEAD = 64
 _TARGETS, _SOURCES, _TAKEN, _OFFSETS = 64, 64 + 8 * 32, 64 + 16 * 32, 64 + 20 * 32
 _ENTRY = _OFFSETS + 4 * 32
-"""Lanes, size, group and site of a copy; then by lane target, source, bytes to take, offset of the target."""
+"""Lanes, size, group and site of a copy; then for each lane: target, source, bytes to copy, offset of the target."""
 AREA = _HEAD + _ENTRIES * _ENTRY
 """Memory of a warp for copies in flight: oldest, newest and group counters, then a ring of entries."""
 
@@ -45,7 +45,7 @@ def _entry(c: Code, queue: Value, number: Value) -> Value:
 
 
 def _finish(lib: Library) -> str:
-    """`ptx.copy.finish(warp, queue, number, lanes)`: make the copies of an entry for some lanes."""
+    """`ptx.copy.finish(warp, queue, number, lanes)`: execute the copies of an entry for some lanes."""
 
     def body(c: Code, warp: Value, queue: Value, number: Value, lanes: Value) -> None:
         entry = _entry(c, queue, number)
@@ -75,7 +75,7 @@ def _finish(lib: Library) -> str:
 def _push(lib: Library) -> str:
     """`ptx.copy.push(warp, queue, targets, sources, taken, offsets, size, site, lanes)`: record a copy.
 
-    Without room for it the oldest is made first.
+    If the queue is full, the oldest copy is executed first.
     """
 
     def body(
@@ -120,9 +120,9 @@ def _push(lib: Library) -> str:
 
 
 def _wait(lib: Library) -> str:
-    """`ptx.copy.wait(warp, queue, keep, lanes)`: make the copies of all groups but the newest `keep`.
+    """`ptx.copy.wait(warp, queue, keep, lanes)`: execute the copies of all groups except the newest `keep`.
 
-    -1 makes uncommitted ones too.
+    With -1 uncommitted copies are executed, too.
     """
 
     def body(c: Code, warp: Value, queue: Value, keep: Value, lanes: Value) -> None:
@@ -183,7 +183,7 @@ def _cp(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 def _arrive(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
-    """Arrive at an mbarrier when the copies so far are made; without .noinc the arrival is added to those it expects."""
+    """Arrive at an mbarrier when earlier copies are done; without .noinc the expected arrivals are incremented."""
     m.need("arrive")
     noinc = m.flag("noinc")
     (address,) = operands(t, i, 1)
@@ -196,7 +196,7 @@ def _arrive(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
 
 
 def _taken(t: Translator, more: list[Operand], size: int) -> Value:
-    """Return how many bytes are copied: all, the first few, or none where a predicate ignores the source."""
+    """Return the number of bytes to copy: all, the first few, or none if a predicate ignores the source."""
     c = t.c
     whole = c.const(t.v("i32"), size)
     if not more:

@@ -38,12 +38,12 @@ SCALARS = {
 """The types of each operation on one element."""
 _VECTORS = {"add": ("f32", *_SMALL), "min": _SMALL, "max": _SMALL}
 _MOST_BITS = 128
-"""Of a vector."""
+"""The types of each operation on a vector."""
 
 
 @meaning("atom", "red")
 def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Read, modify, write. A vector is one atomic an element."""
+    """Translate atom and red. A vector is one atomic operation for each element."""
     with_result = i.opcode == "atom"
     words = ("relaxed", "acquire", "release", "acq_rel") if with_result else ("relaxed", "release")
     order = take_order(t, m, *words, scoped=False)
@@ -88,7 +88,7 @@ def apply(
     t: Translator, space: str, operation: str, type_: str, address: Value, elements: list[tuple[Operand, ...]], *,
     order: Order,
 ) -> list[Value]:  # fmt: skip
-    """Do an operation on each element of a vector; returns the old values."""
+    """Apply an operation to each element of a vector; return the old values."""
     bits, floating = TYPES[type_], type_.lstrip("b").startswith("f")
     if floating:
         operation = f"f{operation}"

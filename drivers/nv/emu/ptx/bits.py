@@ -40,7 +40,7 @@ def _brev(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
 
 
 def _shifted(t: Translator, name: str, value: Value, amount: Value) -> Value:
-    """Shift by an amount that may exceed the width: PTX clamps it."""
+    """Shift by an amount that PTX clamps to the width."""
     c, bits = t.c, bits_of(value.type)
     narrow = c.intrinsic("umin", amount, c.const(amount.type, bits))
     inside = c.icmp("ult", narrow, bits)
@@ -74,7 +74,7 @@ def _funnel(t: Translator, i: Instruction, m: Modifiers, _: str) -> None:
 
 
 def _field(t: Translator, x: Value) -> Value:
-    """Positions and lengths of bit fields are the low 8 bits of their operands."""
+    """Return the low 8 bits of an operand: the position or length of a bit field."""
     return t.c.op("and", x, 255)
 
 
@@ -145,7 +145,7 @@ def _szext(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("fns")
 def _fns(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Find the n-th set bit from a base: walk away from it, up for a positive offset, down for a negative one."""
+    """Find the n-th set bit from a base: upwards for a positive offset, downwards for a negative one."""
     m.need("b32")
     d, x, y, z = operands(t, i, 4)
     c, mask, base, offset = t.c, t.bits(x, 32), t.bits(y, 32), t.bits(z, 32)
@@ -165,7 +165,7 @@ def _fns(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("lop3")
 def _lop3(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Any function of three bits; with .or or .and also whether any bit is set, combined with a predicate."""
+    """lop3: any function of three bits; with .or or .and also whether any bit is set, combined with a predicate."""
     m.need("b32")
     how = m.one_of("or", "and")
     d, x, y, z, table, *other = operands(t, i, 6 if how else 5)
@@ -206,7 +206,7 @@ def _prmt(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 def _permute_choice(t: Translator, mode: str, selector: Value, place: int) -> tuple[Value, Value | None]:
-    """Return which byte goes to a place, and whether its sign is copied."""
+    """Return the source byte of a position, and whether its sign is replicated."""
     c = t.c
     if not mode:
         nibble = c.op("lshr", selector, 4 * place)

@@ -1,4 +1,4 @@
-"""Basic blocks of a flat kernel, and what each instruction reads and writes.
+"""Basic blocks of a flat kernel, and the registers that each instruction reads and writes.
 
 The lanes in the mask of a warp-wide operation (shfl.sync, vote.sync, ...) must converge before it executes.
 So a block begins at such an operation (`BasicBlock.gathers`), and lanes wait there for the rest of its mask.
@@ -60,7 +60,7 @@ def registers_of(operand: Operand) -> Iterator[Reg]:
 
 
 def writes(instruction: Instruction) -> list[Reg]:
-    """Return the registers an instruction writes."""
+    """Return the registers that an instruction writes."""
     if instruction.opcode in NO_RESULT or not instruction.operands:
         return []
     first = instruction.operands[0]
@@ -68,7 +68,7 @@ def writes(instruction: Instruction) -> list[Reg]:
 
 
 def reads(instruction: Instruction) -> list[Reg]:
-    """Return the registers an instruction reads, its guard included."""
+    """Return the registers that an instruction reads, including its guard."""
     operands = instruction.operands
     found = [instruction.guard] if instruction.guard else []
     for operand in operands[1:] if writes(instruction) else operands:
@@ -78,14 +78,14 @@ def reads(instruction: Instruction) -> list[Reg]:
 
 @dataclass(slots=True)
 class BasicBlock:
-    """Instructions without a branch but at the end; `successors` are block numbers."""
+    """Instructions with at most one branch, at the end; `successors` are block numbers."""
 
     labels: list[str]
     instructions: list[Instruction] = field(default_factory=list)
     successors: tuple[int, ...] = ()
     sleeps: bool = False
     gathers: Instruction | None = None
-    """The warp-wide operation at the head of the block, for whose lanes it waits; None where it waits for none."""
+    """The warp-wide operation at the head of the block, whose lanes must converge before it; None if there is none."""
 
 
 def sleeps(instruction: Instruction) -> bool:
@@ -102,9 +102,9 @@ def sleeps(instruction: Instruction) -> bool:
 
 
 def blocks(flat: Flat) -> list[BasicBlock]:
-    """Cut a kernel into basic blocks, the entry first; an empty last block exits.
+    """Split a kernel into basic blocks, the entry first; an empty last block exits.
 
-    Raises `PtxError` for a branch to a label that does not exist.
+    Raises `PtxError` for a branch to an unknown label.
     """
     found = [BasicBlock([])]
     for statement in _unguarded(flat.statements):
@@ -140,9 +140,9 @@ def warp_mask(instruction: Instruction) -> Operand | None:
 
 
 def _unguarded(statements: list[Instruction | Label]) -> Iterator[Instruction | Label]:
-    """Turn the predicate of a warp-wide operation or a barrier into a branch around it.
+    """Replace the predicate of a warp-wide operation or a barrier by a branch around it.
 
-    Lanes whose predicate is false must not take part, and a block converges for unpredicated operations only.
+    Lanes with a false predicate must not take part, and lanes converge only at unpredicated operations.
     """
     for number, statement in enumerate(statements):
         if isinstance(statement, Label) or statement.guard is None or not _converges(statement):

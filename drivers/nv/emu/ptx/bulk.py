@@ -2,9 +2,9 @@
 
 Source: PTX ISA 9.7.9.25.4.
 
-A copy is not made when it is issued but when it is waited for: at its mbarrier, or for its group. The copies
-of a workgroup wait in one ring, which lies in the memory of its first warp; when that is full the oldest is
-made. A copy lies within one allocation.
+A copy executes not when it is issued, but when it is waited for: at its mbarrier, or for its group. The copies of a
+workgroup are queued in one ring, in the memory of its first warp; if the ring is full, the oldest copy is executed.
+A copy must lie within one allocation.
 
 Not here: smaller copies (`async_copies`), the mbarrier (`mbarrier`).
 """
@@ -39,14 +39,14 @@ _COPY = Record(
     "bulk copy",
     target="ptr", source="ptr", barrier="ptr", size="i32", thread="i32", group="i32", site="i32", offset="i32", waits="i32",
 )  # fmt: skip
-"""One in the ring: `barrier` null if it belongs to a group, `offset` in shared memory or -1 if that is not written."""
+"""An entry of the ring: `barrier` is null if it belongs to a group; `offset` is -1 if shared memory is not written."""
 _ENTRIES, _HEAD = 64, 64
 _GROUPS = 4 * 32
 AREA = _GROUPS + _HEAD + _ENTRIES * _COPY.size
 """Memory of a warp for bulk copies: its threads' counts of groups, then the ring (the first warp's is used)."""
 _NOWHERE = -1
 _STEP = 16
-"""What addresses and sizes are multiples of."""
+"""The alignment of addresses and sizes in bytes."""
 
 
 def uses(instruction: Instruction) -> bool:
@@ -66,7 +66,7 @@ def _entry(c: Code, ring: Value, number: Value) -> Value:
 
 @contextmanager
 def _each_waiting(c: Code, ring: Value) -> Iterator[Value]:
-    """Loop over the copies that wait, oldest first."""
+    """Loop over the queued copies, oldest first."""
     at = c.slot("i32")
     c.store(c.load("i32", ring), at)
     test, look, after, end = (c.fresh(name) for name in ("test", "look", "after", "end"))
@@ -89,7 +89,7 @@ def _each_waiting(c: Code, ring: Value) -> Iterator[Value]:
 
 
 def _finish(lib: Library) -> str:
-    """`ptx.bulk.finish(warp, copy)`: make a copy and complete it at its mbarrier."""
+    """`ptx.bulk.finish(warp, copy)`: execute a copy and complete it at its mbarrier."""
 
     def body(c: Code, warp: Value, copy: Value) -> None:
         size, site = _COPY.load(c, copy, "size"), _COPY.load(c, copy, "site")
@@ -114,7 +114,7 @@ def _finish(lib: Library) -> str:
 
 
 def _settle(lib: Library) -> str:
-    """`ptx.bulk.settle(warp, ring, hosts, lanes)`: make the copies that complete at the mbarriers at some lanes' addresses."""
+    """`ptx.bulk.settle(warp, ring, hosts, lanes)`: execute the copies that complete at the mbarriers of some lanes."""
 
     def body(c: Code, warp: Value, ring: Value, hosts: Value, lanes: Value) -> None:
         with _each_waiting(c, ring) as entry:
@@ -129,13 +129,13 @@ def _settle(lib: Library) -> str:
 
 
 def settle(t: Translator, hosts: Value) -> None:
-    """Make the copies that complete at the mbarriers at host addresses, which the active lanes poll."""
+    """Execute the copies that complete at the mbarriers, given by host addresses, that the active lanes poll."""
     if t.has_area("bulk"):
         t.c.call(_settle(t.wf.lib), "void", t.wf.warp, _ring(t), hosts, t.wf.active)
 
 
 def _wait(lib: Library) -> str:
-    """`ptx.bulk.wait(warp, ring, groups, keep, lanes)`: make the copies of all of some threads' groups but the newest."""
+    """`ptx.bulk.wait(warp, ring, groups, keep, lanes)`: execute the copies of all groups except the newest `keep`."""
 
     def body(c: Code, warp: Value, ring: Value, groups: Value, keep: Value, lanes: Value) -> None:
         before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
@@ -203,8 +203,7 @@ def _place(lib: Library, space: str) -> str:
 def _issue(lib: Library, target: str, source: str) -> str:
     """`ptx.bulk.SOURCE.TARGET(warp, ring, groups, targets, sources, sizes, barriers, lanes, site)`.
 
-    Records copies. Addresses are 64 bits wide in every space; a barrier is the host address of an mbarrier,
-    or 0.
+    Queue copies. Addresses are 64 bits wide in every space; a barrier is the host address of an mbarrier, or 0.
     """
 
     def body(
@@ -278,7 +277,7 @@ def _push(lib: Library, c: Code, warp: Value, ring: Value, fields: dict[str, Val
 
 
 def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """cp.async.bulk and what groups and waits for its copies; `m` has taken these words."""
+    """cp.async.bulk, with its groups and waits; `m` has consumed these words."""
     groups = t.area("bulk")
     if m.flag("commit_group"):
         operands(t, i, 0)
@@ -331,7 +330,7 @@ def _wide(t: Translator, space: str, address: Operand) -> Value:
 
 
 def _barrier(t: Translator, address: Operand) -> Value:
-    """Return where the mbarriers lie on the host."""
+    """Return the host addresses of the mbarriers."""
     c, lib, warp, lanes = t.c, t.wf.lib, t.wf.warp, t.wf.active
     offsets, site = shared_offsets(t, "shared", address), i32(t.site())
     return c.call(translate(lib, "shared", 8), t.v("i64"), warp, offsets, lanes, site, i32(ATOMIC))

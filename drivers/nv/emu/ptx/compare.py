@@ -111,7 +111,7 @@ _FLOATING = {
 
 
 def compare_floats(t: Translator, how: str, type_: str, x: Operand, y: Operand, *, ftz: bool) -> list[Value]:
-    """Compare; gives one bit vector, two for packed types."""
+    """Compare; return one vector of i1, or two for packed types."""
     if how not in _FLOATING:
         raise t.error(f".{how} does not compare floating-point values")
     if type_ in SMALL:

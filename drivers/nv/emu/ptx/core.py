@@ -1,7 +1,7 @@
-"""The frame of every instruction: operands as lane values, modifiers, and the registry of opcodes.
+"""The common parts of all instructions: operands as lane values, modifiers, and the registry of opcodes.
 
-An instruction is a function registered by opcode. It takes its modifiers from `Modifiers`, and a modifier
-that it leaves there is an error, so that an unknown one is never ignored.
+An instruction is a function that is registered by opcode. It consumes its modifiers from `Modifiers`; a remaining
+modifier is an error, so an unknown one is never ignored.
 
 Not here: the instructions (`integers`, `floats`, `memory` and others), control flow (`translate`).
 """
@@ -39,21 +39,21 @@ FLOATS = {"f16": "half", "f32": "float", "f64": "double"}
 
 
 class Modifiers:
-    """The dotted words behind an opcode, taken one by one."""
+    """The dotted words after an opcode; an instruction consumes them one by one."""
 
     def __init__(self, instruction: Instruction) -> None:
         self.rest = list(instruction.modifiers)
         self._instruction = instruction
 
     def flag(self, name: str) -> bool:
-        """Take a word if it is there."""
+        """Consume a word if it is present; return whether it was."""
         if name in self.rest:
             self.rest.remove(name)
             return True
         return False
 
     def one_of(self, *names: str, default: str = "") -> str:
-        """Take the first word that is one of `names`."""
+        """Consume the first word that is one of `names`."""
         for name in self.rest:
             if name in names:
                 self.rest.remove(name)
@@ -63,7 +63,7 @@ class Modifiers:
         return default
 
     def need(self, *names: str) -> str:
-        """Take a word that must be there."""
+        """Consume a mandatory word."""
         found = self.one_of(*names)
         if not found:
             raise PtxError(
@@ -73,7 +73,7 @@ class Modifiers:
         return found
 
     def type(self, *, last: bool = True) -> str:
-        """Take a type: the last one, or the first."""
+        """Consume a type: the last one, or the first."""
         found = [m for m in self.rest if m in TYPES]
         if not found:
             raise PtxError(self._instruction.line, f"{self._instruction.text}: names no type")
@@ -85,7 +85,7 @@ class Modifiers:
         return name
 
     def done(self) -> None:
-        """Refuse modifiers that were not taken."""
+        """Raise `PtxError` if modifiers remain."""
         if self.rest:
             unknown = ", ".join("." + m for m in self.rest)
             raise PtxError(
@@ -94,7 +94,7 @@ class Modifiers:
 
 
 class Translator:
-    """Operands of one kernel as values, and the warp function being written."""
+    """The operands of one kernel as values, and the warp function under construction."""
 
     def __init__(
         self, wf: WarpFunction, flat: Flat, arch: int, lazy_nans: frozenset[str], areas: Mapping[str, int]
@@ -109,37 +109,37 @@ class Translator:
 
     @property
     def c(self) -> Code:
-        """The code being written."""
+        """The builder of the current code."""
         return self.wf.c
 
     def v(self, type_: str) -> str:
-        """Return the type of one `type_` a lane."""
+        """Return the vector type with one `type_` for each lane."""
         return self.wf.lib.v(type_)
 
     def error(self, message: str) -> PtxError:
-        """Return an error that names the instruction at hand."""
+        """Return an error that names the current instruction."""
         return PtxError(self.instruction.line, f"{message}: {self.instruction.text}")
 
     def site(self) -> int:
-        """Number the instruction at hand for reports."""
+        """Register the current instruction for reports; return its number."""
         return self.wf.site(self.instruction.line, self.instruction.text)
 
     def has_area(self, name: str) -> bool:
-        """Whether the kernel has memory of a warp under a name."""
+        """Return whether the kernel has reserved memory of a warp under a name."""
         return name in self._areas
 
     def area(self, name: str, warp: Value | None = None) -> Value:
-        """Return a named part of the memory that this warp, or another of its workgroup, has for the front end."""
+        """Return the address of a named part of the reserved memory, of this warp or another of its workgroup."""
         return self.c.gep(self.wf.reserved(warp), self._areas[name])
 
     def begin_block(self) -> None:
-        """Clear the knowledge about registers."""
+        """Forget the cached facts about registers."""
         self._canonical.clear()
 
     # ---- sources
 
     def raw(self, operand: Operand) -> Value:
-        """Return a register's bits as they are."""
+        """Return a register's raw bits."""
         if not isinstance(operand, Reg):
             raise self.error(f"{operand} must be a register")
         value = self.wf.read(operand.name)
@@ -183,7 +183,7 @@ class Translator:
         return self.c.bitcast(value, self.v(FLOATS[type_]))
 
     def pred(self, operand: Operand) -> Value:
-        """Return a predicate, one bit a lane."""
+        """Return a predicate as a vector of i1."""
         match operand:
             case Reg(name) if operand.bits == 1:
                 return self.wf.read(name)
@@ -197,7 +197,7 @@ class Translator:
                 raise self.error(f"{operand} is no predicate")
 
     def special(self, name: str) -> Value:
-        """Return a special register, as i32 or i64 a lane."""
+        """Return a special register as a vector of i32 or i64."""
         from drivers.nv.emu.ptx.special import read_special  # noqa: PLC0415 - it registers nothing and needs this class
 
         return read_special(self, name)
@@ -257,17 +257,17 @@ class Translator:
         self.wf.write(operand.name, value)
 
     def is_lazy(self, target: Reg, source: Operand) -> bool:
-        """Whether a move passes on a value whose NaNs are made canonical later."""
+        """Return whether a move copies a value whose NaNs are made canonical later."""
         return target.name in self._lazy and (not isinstance(source, Reg) or source.name in self._lazy)
 
     def write_float(self, operand: Operand, value: Value) -> None:
-        """Write the result of floating-point arithmetic: NaNs become the one NaN that the hardware makes."""
+        """Write the result of floating-point arithmetic; NaNs become the hardware's canonical NaN."""
         bits = self.c.as_int(value)
         lazy = isinstance(operand, Reg) and operand.name in self._lazy
         self.write(operand, bits if lazy else self.canonical(bits))
 
     def canonical(self, bits: Value) -> Value:
-        """Replace NaNs by the hardware's."""
+        """Replace NaNs by the hardware's canonical NaN."""
         value = self.c.as_float(bits)
         nan = self.c.fcmp("uno", value, value)
         return self.c.select(nan, self.c.const(bits.type, CANONICAL_NAN[bits_of(bits.type)]), bits)
@@ -289,7 +289,7 @@ def f32_value(bits: int) -> float:
 
 
 MEANINGS: dict[str, Callable[[Translator, Instruction, Modifiers], None]] = {}
-"""What each opcode does."""
+"""Opcode -> its translation."""
 
 
 def meaning(
@@ -298,7 +298,7 @@ def meaning(
     [Callable[[Translator, Instruction, Modifiers], None]],
     Callable[[Translator, Instruction, Modifiers], None],
 ]:
-    """Register the meaning of opcodes; one with its first modifier ("st.async") goes before the bare opcode."""
+    """Register the translation of opcodes; an opcode with its first modifier ("st.async") precedes the bare opcode."""
 
     def register(
         function: Callable[[Translator, Instruction, Modifiers], None],
@@ -311,7 +311,7 @@ def meaning(
 
 
 def operands(t: Translator, instruction: Instruction, *counts: int) -> tuple[Operand, ...]:
-    """Return an instruction's operands, refusing a wrong number of them."""
+    """Return an instruction's operands. Raises `PtxError` if their number is wrong."""
     if len(instruction.operands) not in counts:
         raise t.error(f"takes {' or '.join(map(str, counts))} operands, has {len(instruction.operands)}")
     return instruction.operands

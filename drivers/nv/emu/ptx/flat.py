@@ -1,8 +1,7 @@
-"""A kernel as one flat list of instructions: device functions inlined, variables placed.
+"""The flattening of a kernel: device functions are inlined, variables get addresses.
 
-Device functions have no machine state of their own here: a call is replaced by the callee's body with names
-of its own. Parameters of calls become registers where every access agrees on offset and width, else a piece
-of local memory.
+A call is replaced by the callee's body with unique names. Parameters of calls become registers if all accesses agree
+on offset and width, otherwise a part of local memory.
 
 Not here: parsing (`syntax`), basic blocks (`blocks`).
 """
@@ -55,17 +54,17 @@ class Flat:
     shared: dict[str, int] = field(default_factory=dict)
     shared_bytes: int = 0
     dynamic: set[str] = field(default_factory=set)
-    """Shared variables without a size: they begin where the static ones end."""
+    """Shared variables without a size; they start at the end of the static ones."""
     local: dict[str, int] = field(default_factory=dict)
     local_bytes: int = 0
     symbols: list[str] = field(default_factory=list)
-    """Global and constant variables, in the order of the table that a launch gets."""
+    """Global and constant variables, in the order of the table of a launch."""
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     limits: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def table_offset(self) -> int:
-        """Where the addresses of `symbols` lie behind the parameters."""
+        """Offset of the addresses of `symbols`, which follow the parameters."""
         return -(-self.param_bytes // 8) * 8
 
 
@@ -218,7 +217,7 @@ class _Flattener:
     # ---- parameters of calls
 
     def _promote(self) -> None:
-        """Turn parameters of calls into registers, or into local memory where accesses disagree."""
+        """Replace parameters of calls by registers, or by local memory if their accesses differ."""
         pieces: dict[str, set[tuple[int, int]]] = {name: set() for name in self._call_params}
         whole: set[str] = set()
         for statement in self.flat.statements:

@@ -27,7 +27,7 @@ def floating(
     [Callable[[Translator, Instruction, Modifiers, str], None]],
     Callable[[Translator, Instruction, Modifiers, str], None],
 ]:
-    """Register the meaning of opcodes on floating-point types."""
+    """Register the translation of opcodes for floating-point types."""
 
     def register(
         function: Callable[[Translator, Instruction, Modifiers, str], None],
@@ -46,7 +46,7 @@ def _dispatch(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 def flushed(t: Translator, value: Value) -> Value:
-    """Turn subnormals into zeros of their sign."""
+    """Replace subnormal values by zeros of the same sign."""
     return numeric.flush(t.c, value)
 
 
@@ -273,5 +273,5 @@ def is_float_result(instruction: Instruction) -> bool:
 
 
 def is_neutral(operand: Operand) -> bool:
-    """Whether an operand is a constant that is no NaN."""
+    """Return whether an operand is a constant that is not NaN."""
     return isinstance(operand, Imm) and operand.value & 0x7F80_0000 != 0x7F80_0000 and operand.kind != "f64"

@@ -1,7 +1,7 @@
-"""Advice to the caches: prefetch, priorities, policies, discard. Source: PTX ISA 9.7.9.13 to 9.7.9.17.
+"""Cache hints: prefetch, priorities, policies, discard. Source: PTX ISA 9.7.9.13 to 9.7.9.17.
 
-A hint changes no value, but its form is checked. A prefetch of an unmapped address is no error, as on
-hardware; every other hint must name mapped memory. `discard` overwrites the line with a fixed pattern.
+A hint does not change values, but its form is checked. As on hardware, a prefetch of an unmapped address is
+not an error; all other hints must name mapped memory. `discard` overwrites the line with a fixed pattern.
 
 Not here: fences (`memory`). Next: `core`, how an instruction is defined.
 """
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from drivers.nv.emu.ptx.statements import Operand
 
 _LINE = 128
-"""Bytes that priorities and discard work on."""
+"""The unit of priorities and discard in bytes."""
 _PRIMARY = ("L2::evict_last", "L2::evict_normal", "L2::evict_first", "L2::evict_unchanged")
 _SECONDARY = ("L2::evict_first", "L2::evict_unchanged")
 _DISCARDED = 0xA5A5_A5A5_A5A5_A5A5
-"""Pattern that `discard` leaves, so that a kernel that reads the old contents fails visibly."""
+"""The pattern that `discard` stores, so that a kernel which reads the old contents fails visibly."""
 
 
 @meaning("prefetch", "prefetchu")
@@ -75,7 +75,7 @@ def _discard(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("createpolicy")
 def _createpolicy(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """A policy is opaque, and zero here."""
+    """Write a cache policy, which is opaque; here it is 0."""
     kind = m.need("fractional", "range", "cvt")
     target, *items = i.operands
     if kind == "cvt":

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Value
 
 CARRY = "%cc"
-"""The carry flag, a predicate that add.cc and its kin write."""
+"""The carry flag: a predicate that add.cc and similar instructions write."""
 
 INTEGERS = {f"{k}{w}" for k in "bus" for w in (8, 16, 32, 64)}
 _INTEGER: dict[str, Callable[[Translator, Instruction, Modifiers, str], None]] = {}
 FLOATING: dict[str, Callable[[Translator, Instruction, Modifiers, str], None]] = {}
-"""The same opcodes on floating-point types; filled by `ptx_float`."""
+"""The same opcodes for floating-point types; filled by `floats`."""
 
 
 def integer(
@@ -33,7 +33,7 @@ def integer(
     [Callable[[Translator, Instruction, Modifiers, str], None]],
     Callable[[Translator, Instruction, Modifiers, str], None],
 ]:
-    """Register the meaning of opcodes on integer types; floating-point types go to `FLOATING`."""
+    """Register the translation of opcodes for integer types; floating-point types use `FLOATING`."""
 
     def register(
         function: Callable[[Translator, Instruction, Modifiers, str], None],
@@ -171,7 +171,7 @@ def _sad(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
 
 @integer("div", "rem")
 def _div(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
-    """Divide. By zero the quotient is all ones and the remainder the dividend, as the hardware's routines give."""
+    """Divide. For divisor 0 the quotient is all ones and the remainder the dividend, as in the hardware's routines."""
     d, x, y = operands(t, i, 3)
     a, b = t.bits(x, TYPES[type_]), t.bits(y, TYPES[type_])
     c, kind = t.c, "s" if is_signed(type_) else "u"

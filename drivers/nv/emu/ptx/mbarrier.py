@@ -2,7 +2,7 @@
 
 A cluster has one workgroup here: its shared memory is the workgroup's.
 
-Not here: the state of one (`phases`), copies that complete at one (`bulk`), barriers of a workgroup
+Not here: the state of an mbarrier (`phases`), copies that complete at one (`bulk`), barriers of a workgroup
 (`translate`).
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def call(
     t: Translator, action: str, offsets: Value, *, count: Value | None = None, size: Value | None = None
 ) -> Value:
-    """Do one step of the mbarriers at offsets of shared memory in every active lane; returns the states before."""
+    """Execute one step of the mbarriers at offsets in shared memory, for each active lane; return the old states."""
     c, lib, warp, lanes = t.c, t.wf.lib, t.wf.warp, t.wf.active
     site, none = i32(t.site()), c.const(t.v("i64"), 0)
     hosts = c.call(translate(lib, "shared", 8), t.v("i64"), warp, offsets, lanes, site, i32(ATOMIC))
@@ -40,7 +40,7 @@ def call(
 
 
 def _order(m: Modifiers, word: str) -> bool:
-    """Take an order and its scope; whether it orders more than the mbarrier itself."""
+    """Consume an order and its scope; return whether it orders other accesses than the mbarrier's."""
     ordered = m.one_of(word, "relaxed") != "relaxed"
     m.one_of("cta", "cluster")
     return ordered
@@ -51,7 +51,7 @@ def _count(t: Translator, operand: Operand) -> Value:
 
 
 def _take_address(t: Translator, m: Modifiers, address: Operand, *, remote: bool = False) -> Value:
-    """Take the state space and the type; returns offsets in shared memory. `remote`: it may be another workgroup's."""
+    """Consume the state space and the type; return offsets in shared memory, with `remote` also of other workgroups."""
     space = "cluster" if remote and m.flag("shared::cluster") else take_space(t, m, address)
     m.need("b64")
     return shared_offsets(t, space, address)

@@ -1,8 +1,8 @@
 """Loads, stores and fences. Source: PTX ISA 9.7.9 (ld, st), 9.7.13 (membar, fence).
 
-Cache operators, eviction priorities and prefetch sizes are hints: they are known by name, and change
-nothing. Ordering modifiers change nothing for one lane either: the host's own ordering is stronger, and
-every loop that may wait re-reads memory. The sanitizers take them.
+Cache operators, eviction priorities and prefetch sizes are hints: their names are checked, and they have no effect.
+Ordering modifiers have no effect on values either, because the host's ordering is stronger and every loop that may
+wait reads memory again; but the sanitizers use them.
 
 Not here: address checks (`drivers.emu.simt.access`), atomics (`atomics`), asynchronous copies
 (`async_copies`, `bulk`).
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Value
 
 _NOWHERE = 0xFFFF_FF00
-"""An offset that is in no workgroup's shared memory."""
+"""An offset outside every workgroup's shared memory."""
 _SPACES = {
     "global": "global",
     "const": "global",
@@ -41,17 +41,17 @@ _SPACES = {
 }
 _SCOPES = ("cta", "cluster", "gpu", "sys")
 _NARROW = ("cta", "cluster")
-"""Scopes that no other workgroup is in: a cluster has one here."""
+"""Scopes without other workgroups; a cluster has one workgroup here."""
 _L1 = ("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate")
 _L2 = ("L2::evict_normal", "L2::evict_first", "L2::evict_last")
 _LOAD_HINTS = ("ca", "cg", "cs", "lu", "cv", "nc", "unified", *_L1, *_L2, "L2::64B", "L2::128B", "L2::256B")
 _STORE_HINTS = ("wb", "cg", "cs", "wt", *_L1, *_L2)
 _OF_GLOBAL = {"nc", "unified", *_L1, *_L2}
-"""Hints that stand with global memory only."""
+"""Hints that are valid for global memory only."""
 
 
 def take_space(t: Translator, m: Modifiers, address: Operand) -> str:
-    """Take the state space; without one, the variable's own or generic."""
+    """Consume the state space; without one, return the variable's or generic."""
     for word in list(m.rest):
         if word in _SPACES:
             m.rest.remove(word)
@@ -62,12 +62,12 @@ def take_space(t: Translator, m: Modifiers, address: Operand) -> str:
 
 
 def take_hints(m: Modifiers, *words: str) -> set[str]:
-    """Take everything of `words`, which only advise the caches; returns what was there."""
+    """Consume all of `words`, which are cache hints; return those that were present."""
     return {word for word in words if m.flag(word)}
 
 
 def shared_offsets(t: Translator, space: str, address: Operand) -> Value:
-    """Return an address in shared memory as offsets; a generic one that lies elsewhere becomes one that does not exist."""
+    """Return an address in shared memory as offsets; a generic address elsewhere becomes an invalid offset."""
     if space not in ("shared", "cluster", "generic"):
         raise t.error(f"works in shared memory, not in .{space}")
     if space != "generic":
@@ -84,22 +84,22 @@ def address_bits(space: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How an access to memory is ordered with others: whether it releases and acquires, and its scope."""
+    """The order of a memory access: whether it releases and acquires, and its scope."""
 
     strong: bool = False
     acquires: bool = False
     releases: bool = False
     wide: bool = True
-    """Whether other workgroups are in its scope."""
+    """Whether its scope includes other workgroups."""
 
     @property
     def how(self) -> int:
-        """What the engine needs of a load or store."""
+        """The engine's flags of a load or store: 0, STRONG or STRONG | NARROW."""
         return (STRONG if self.wide else STRONG | NARROW) if self.strong else 0
 
 
 def take_order(t: Translator, m: Modifiers, *words: str, scoped: bool) -> Order:
-    """Take .weak, .volatile, .mmio or an order and its scope; `scoped`: a scope must stand with an order, and only there."""
+    """Consume .weak, .volatile, .mmio, or an order and its scope; with `scoped` an order requires a scope."""
     if m.flag("weak"):
         return Order()
     if m.flag("volatile"):
@@ -117,7 +117,7 @@ def take_order(t: Translator, m: Modifiers, *words: str, scoped: bool) -> Order:
 
 
 def take_count(m: Modifiers) -> int:
-    """Take how many elements a vector has."""
+    """Consume the vector modifier; return the number of elements."""
     return {"v2": 2, "v4": 4, "v8": 8, "": 1}[m.one_of("v2", "v4", "v8")]
 
 
@@ -129,7 +129,7 @@ def _take_place(t: Translator, m: Modifiers, address: Operand, hints: tuple[str,
 
 
 def plain_operands(t: Translator, i: Instruction, m: Modifiers, fixed: int) -> tuple[Operand, ...]:
-    """Return the operands without that of a cache policy, which is looked at and ignored."""
+    """Return the operands without the cache policy, which is checked and ignored."""
     if not m.flag("L2::cache_hint"):
         return operands(t, i, fixed)
     *found, policy = operands(t, i, fixed + 1)
@@ -164,7 +164,7 @@ def _ld(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 def _parameters(t: Translator, a: Operand, bits: int, count: int) -> list[Value]:
-    """Load kernel parameters: every lane gets the same, unless a register is in the address."""
+    """Load kernel parameters: the same for every lane, unless the address contains a register."""
     if isinstance(a, Mem) and isinstance(a.base, Reg):
         return _indexed_parameters(t, a, bits, count)
     if not isinstance(a, Mem):
@@ -179,7 +179,7 @@ def _parameters(t: Translator, a: Operand, bits: int, count: int) -> list[Value]
 
 
 def _indexed_parameters(t: Translator, a: Mem, bits: int, count: int) -> list[Value]:
-    """Load parameters at addresses of the lanes' own."""
+    """Load parameters at addresses that differ between lanes."""
     c, size = t.c, count * bits // 8
     at, lanes = t.address(a, 32), t.wf.active
     steps = max(t.flat.param_bytes - size + 1, 0)
@@ -228,7 +228,7 @@ def _membar(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("fence")
 def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Order one thread's accesses; between proxies there is nothing to do."""
+    """Translate a fence; fences between proxies have no effect here."""
     operands(t, i, 0)
     if m.flag("proxy"):
         which = m.need("alias", "async", "async::generic")

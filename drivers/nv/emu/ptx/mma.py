@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One m x n x k product and how wide an operand element is."""
+    """The shape m x n x k of a product, and the width of an operand element in bits."""
 
     m: int
     n: int
@@ -44,7 +44,7 @@ class Shape:
 
     @property
     def a_registers(self) -> int:
-        """32-bit registers of A a lane (64-bit ones for f64)."""
+        """Number of registers of A in each lane, of 32 bits (64 bits for f64)."""
         return self.m * self.k * self.bits // (32 * max(self.bits, 32))
 
     @property
@@ -67,7 +67,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Operand types that may stand together, the shapes they come in and what their products are added in."""
+    """Operand types that may be combined, their shapes, and the type of the accumulator."""
 
     types: tuple[str, ...]
     bits: int
@@ -171,7 +171,7 @@ def _product(
     b: Sequence[Value],
     sums: Sequence[Value],
 ) -> list[Value]:
-    """Multiply in a helper of its own: the same few shapes occur again and again."""
+    """Multiply in a helper function for each shape, because kernels repeat few shapes."""
     lib = t.wf.lib
     one = sums[0].type
     result = "{ " + ", ".join([one] * len(sums)) + " }"
@@ -254,7 +254,7 @@ def _matrix_words(t: Translator, m: Modifiers, opcode: str) -> tuple[int, bool]:
 
 
 def _rows(t: Translator, operand: Operand, count: int, mode: int) -> Value:
-    """Return the lanes' row addresses, after checking that each of the rows is there and aligned."""
+    """Return the lanes' row addresses, after a check that each row is mapped and aligned."""
     rows = t.address(operand, 32)
     c = t.c
     naming = c.op("and", t.wf.active, c.const(t.wf.lib.mask, (1 << 8 * count) - 1))
@@ -264,7 +264,7 @@ def _rows(t: Translator, operand: Operand, count: int, mode: int) -> Value:
 
 
 def _element_address(t: Translator, rows: Value, matrix: int, part: int, *, trans: bool) -> Value:
-    """Return where each lane's element of a matrix lies: a pair of b16, or with `trans` one b16 of two rows."""
+    """Return the addresses of each lane's elements of a matrix: a pair of b16, or with `trans` one b16 in two rows."""
     c = t.c
     row = [8 * matrix + (lane % 4 * 2 + part if trans else lane // 4) for lane in range(32)]
     column = [lane // 4 * 2 if trans else lane % 4 * 4 for lane in range(32)]

@@ -38,27 +38,27 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Kernel:
-    """A kernel that can be launched; made by `Module.kernel`."""
+    """A kernel that can be launched, created by `Module.kernel`."""
 
     name: str
     program: Program
     flat: Flat
     addresses: Mapping[str, int]
-    """Where the global and constant variables it names lie."""
+    """Addresses of the global and constant variables that it names."""
 
     @property
     def param_bytes(self) -> int:
-        """Size of its parameter block."""
+        """Size of its parameter block in bytes."""
         return self.flat.param_bytes
 
     @property
     def shared_bytes(self) -> int:
-        """Its static shared memory."""
+        """Its static shared memory in bytes."""
         return self.flat.shared_bytes
 
     @property
     def local_bytes(self) -> int:
-        """Local memory a thread."""
+        """Local memory of a thread in bytes."""
         return self.flat.local_bytes
 
 
@@ -90,7 +90,7 @@ class Module:
         return [f.name for f in self.source.functions.values() if f.entry]
 
     def place(self, memory: AddressSpace) -> dict[str, int]:
-        """Put the module's global and constant variables into host memory that the device reaches; returns their addresses."""
+        """Allocate the module's global and constant variables in host memory that the device maps; return their addresses."""
         globals_ = [v for v in self.source.variables.values() if v.space in ("global", "const")]
         for variable in globals_:
             if variable.extern:
@@ -113,7 +113,7 @@ class Module:
 
 
 def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> bytes:
-    """Return what a global variable holds at first, addresses of other variables filled in."""
+    """Return the initial contents of a global variable, with addresses of other variables filled in."""
     data = bytearray(variable.init) or bytearray(variable.size)
     for at, symbol, addend in variable.references:
         if symbol not in addresses:
@@ -123,7 +123,7 @@ def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> bytes:
 
 
 def load_ptx(text: str, *, arch: str, settings: Settings | None = None) -> Module:
-    """Parse a PTX module for `arch` ("sm_90", "sm_90a", ...). Unknown syntax is a `PtxError` that names its line."""
+    """Parse a PTX module for `arch` ("sm_90", "sm_90a", ...). Raises `PtxError`, with the line, for unknown syntax."""
     match = re.fullmatch(r"sm_(\d+)[af]?", arch)
     if match is None:
         raise UsageError(f"{arch!r} is no architecture; wanted: sm_80, sm_90, sm_120, ...")
@@ -153,7 +153,7 @@ def work_of(
     *,
     local_bytes: int | None = None,
 ) -> Work:
-    """Return a launch of a kernel; what its text forbids is a `UsageError`."""
+    """Return a launch of a kernel. Raises `UsageError` if the kernel's directives forbid its shape."""
     flat = kernel.flat
     if len(params) != flat.param_bytes:
         raise UsageError(f"{kernel.name} takes {flat.param_bytes} bytes of parameters, got {len(params)}")

@@ -1,6 +1,6 @@
-"""The state of an mbarrier, and what each step makes of it. Source: PTX ISA 9.7.13.15.
+"""The state of an mbarrier, and its transitions. Source: PTX ISA 9.7.13.15.
 
-The 64 opaque bits are of our own layout: phase (bit 63), expected arrivals (62:43), pending arrivals (42:23),
+PTX leaves the 64 bits opaque. The layout here: phase (bit 63), expected arrivals (62:43), pending arrivals (42:23),
 pending bytes (22:0, biased by 2^22).
 
 Next: `mbarrier`, the instructions.
@@ -67,7 +67,7 @@ def _packed(c: Code, phase: Value, expected: Value, pending: Value, bytes_: Valu
 
 
 def advanced(c: Code, action: str, old: Value, count: Value, size: Value) -> tuple[Value, Value]:
-    """Return an mbarrier's next state, and whether that cannot be."""
+    """Return an mbarrier's next state, and whether that is invalid."""
     expected = c.op("and", c.op("lshr", old, 43), COUNT)
     pending = c.op("and", c.op("lshr", old, 23), COUNT)
     moved = c.op("add", c.op("sub", c.op("and", old, 2 * _BIAS - 1), _BIAS), size)

@@ -1,7 +1,7 @@
 """Shared memory of a cluster: st.async, red.async, mapa, getctarank. Source: PTX ISA 9.7.9, 9.7.13.
 
-A cluster has one workgroup here, so this is the workgroup's own shared memory, and an asynchronous operation
-is done at once: the mbarrier completes in the same step.
+A cluster has one workgroup here, so this is the workgroup's own shared memory. An asynchronous operation
+executes immediately, and its mbarrier completes in the same step.
 
 Not here: the mbarrier (`mbarrier`), bulk copies (`bulk`).
 """
@@ -76,7 +76,7 @@ def _reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 def _own_rank(t: Translator, rank: Value) -> None:
-    """A cluster of one workgroup has rank 0 only; another rank is not detected where it is no constant."""
+    """Check a rank: a cluster of one workgroup has rank 0 only. Only constants are checked."""
     if not rank.ref.startswith("%") and rank.ref != t.c.const(rank.type, 0).ref:
         raise t.error("a cluster has one workgroup here, of rank 0")
 

@@ -35,7 +35,7 @@ def _div(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 @floating("rcp")
 def _rcp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
-    """Reciprocal; `.approx` is exact here (allowed: 1 ulp), but for f64 made of upper halves only."""
+    """Reciprocal; `.approx` is exact here (allowed: 1 ulp); for f64 it uses and gives upper halves only."""
     how = m.one_of("approx", *ROUNDING, default="approx")
     ftz = m.flag("ftz")
     d, x = operands(t, i, 2)
@@ -104,7 +104,7 @@ def _approximate(
 
 @floating("rsqrt")
 def _rsqrt(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
-    """Reciprocal square root, rounded once from double; `.ftz.f64` is made of upper halves only."""
+    """Reciprocal square root, rounded once from double; `.ftz.f64` uses and gives upper halves only."""
     c = t.c
     if type_ == "f64" and m.flag("ftz"):
         m.need("approx")

@@ -12,7 +12,7 @@ from drivers.nv.emu.ptx.statements import Args, Instruction, Mem, Operand, Reg, 
 
 @dataclass(slots=True)
 class Scope:
-    """The registers, variables and labels that one pair of braces declares."""
+    """The registers, variables and labels of one pair of braces."""
 
     parent: Scope | None
     number: int
@@ -21,7 +21,7 @@ class Scope:
 
 
 def renamed(instruction: Instruction, names: dict[str, str]) -> Instruction:
-    """Give labels and variables of a scope their unique names."""
+    """Replace the labels and variables of a scope by their unique names."""
     if not names:
         return instruction
 

@@ -57,7 +57,7 @@ def read_special(t: Translator, name: str) -> Value:
 
 
 def _clock(t: Translator, shift: int, bits: int) -> Value:
-    """Read the host's cycle counter: it rises, and that is all that is promised."""
+    """Return the host's cycle counter, which is monotonic; its rate has no meaning."""
     now = t.c.call("llvm.readcyclecounter", "i64")
     return t.wf.uniform(t.c.resize(t.c.op("lshr", now, shift) if shift else now, bits))
 

@@ -14,7 +14,7 @@ from hcq.errors import UsageError
 
 
 class PtxError(UsageError):
-    """PTX that this front end does not support or that PTX forbids."""
+    """PTX text that this front end does not support, or that PTX forbids."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"PTX line {line}: {message}")
@@ -26,7 +26,7 @@ TYPES: dict[str, int] = {k + w: b for k in "bus" for w, b in _WIDTHS.items() if 
     "f16": 16, "f32": 32, "f64": 64, "bf16": 16, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "tf32": 32, "pred": 1,
     "e4m3x2": 16, "e5m2x2": 16, "u16x2": 32, "s16x2": 32,
 }  # fmt: skip
-"""Bits of every type that PTX names."""
+"""PTX type -> width in bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class Imm:
-    """A constant: its bits, and whether it was written as a number with a point, an 0f or an 0d."""
+    """A constant: its bits, and whether it was written as a floating-point number."""
 
     value: int
     kind: str = "int"
@@ -120,7 +120,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A place to branch to."""
+    """A branch target."""
 
     name: str
     line: int
@@ -128,7 +128,7 @@ class Label:
 
 @dataclass(slots=True)
 class Variable:
-    """Something in memory: a parameter, or a variable of a state space."""
+    """A variable in memory: a parameter, or a variable of a state space."""
 
     name: str
     space: str
@@ -141,7 +141,7 @@ class Variable:
     """(byte offset, symbol, addend) for initialisers that are addresses."""
     line: int = 0
     element: int = 1
-    """Bytes of an element of an array."""
+    """Size of an array element in bytes."""
 
 
 @dataclass(slots=True)

@@ -1,8 +1,7 @@
-"""PTX text to statements: what is written, not what it means.
+"""The parser: PTX text to statements.
 
-Source: NVIDIA's PTX ISA, chapters 4 (syntax), 5 (state spaces, types), 10 and 11 (directives). Every
-construct that is not known here is a `PtxError` that names it and its line; nothing is skipped but
-debugging information.
+Source: NVIDIA's PTX ISA, chapters 4 (syntax), 5 (state spaces, types), 10 and 11 (directives). An unknown construct
+raises `PtxError`, which names it and its line; only debugging information is skipped.
 
 Not here: tokens (`tokens`), meaning (`flat`, `translate`).
 """
@@ -60,7 +59,7 @@ _SPACES = {".global", ".const", ".shared", ".local", ".param"}
 
 
 class Parser:
-    """Reads one module."""
+    """The parser of one module."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -73,7 +72,7 @@ class Parser:
     # ---- the module
 
     def module(self) -> Source:
-        """Read everything."""
+        """Parse the whole module."""
         source = Source("", (), {}, {})
         while self._tokens.now.kind != "end":
             token = self._tokens.now
@@ -187,7 +186,7 @@ class Parser:
         return Reg(unique, type_)
 
     def _block(self, function: Function, scope: Scope) -> None:
-        """Read statements up to the closing brace. Labels are resolved when the block ends: they may be used before."""
+        """Parse statements up to the closing brace. Labels are resolved at the end: uses may precede definitions."""
         first = len(function.body)
         while not self._tokens.accept("}"):
             token = self._tokens.now
@@ -300,7 +299,7 @@ class Parser:
         return first
 
     def _element(self, array: Sym) -> Sym:
-        """Read `[index]` behind an array's name: the address of an element (PTX ISA 5.4.2, 6.4.2)."""
+        """Parse `[index]` after an array's name: the address of an element (PTX ISA 5.4.2, 6.4.2)."""
         token = self._tokens.next()
         index = self._tokens.integer()
         self._tokens.expect("]")
@@ -376,5 +375,5 @@ class Parser:
 
 
 def parse(text: str) -> Source:
-    """Read a PTX module."""
+    """Parse a PTX module. Raises `PtxError`."""
     return Parser(text.rstrip("\0")).module()

@@ -1,4 +1,4 @@
-"""PTX text as tokens, read one after another. Source: PTX ISA, chapter 4.
+"""The tokenizer of PTX text. Source: PTX ISA, chapter 4.
 
 Next: `syntax`, the parser.
 """
@@ -26,7 +26,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word, number, directive, string or mark, and where it stands."""
+    """A word, number, directive, string or mark, with its line."""
 
     kind: str
     text: str
@@ -67,7 +67,7 @@ def number(text: str, line: int) -> Imm:
 
 
 class Tokens:
-    """The tokens of a text and a place among them."""
+    """The tokens of a text, with a current position."""
 
     def __init__(self, text: str) -> None:
         self._list = list(_tokens(text))
@@ -75,36 +75,36 @@ class Tokens:
 
     @property
     def now(self) -> Token:
-        """The token at hand."""
+        """The current token."""
         return self._list[self._at]
 
     def next(self) -> Token:
-        """Take a token."""
+        """Consume and return a token."""
         token = self._list[self._at]
         self._at += 1
         return token
 
     def accept(self, text: str) -> bool:
-        """Take a token if it reads so; return whether it did."""
+        """Consume a token if it has this text; return whether it did."""
         if self.now.text == text:
             self._at += 1
             return True
         return False
 
     def expect(self, text: str) -> Token:
-        """Take a token that must read so."""
+        """Consume a token that must have this text. Raises `PtxError` otherwise."""
         if self.now.text != text:
             raise PtxError(self.now.line, f"expected {text!r}, found {self.now.text!r}")
         return self.next()
 
     def kind(self, kind: str) -> str:
-        """Take a token that must be of a kind; return its text."""
+        """Consume a token that must be of a kind; return its text. Raises `PtxError` otherwise."""
         if self.now.kind != kind:
             raise PtxError(self.now.line, f"expected a {kind}, found {self.now.text!r}")
         return self.next().text
 
     def integer(self) -> int:
-        """Take an integer, with its sign."""
+        """Consume an integer with an optional sign."""
         negative = self.accept("-")
         token = self.next()
         if token.kind != "number":
@@ -115,7 +115,7 @@ class Tokens:
         return -value.value if negative else value.value
 
     def skip_line(self) -> None:
-        """Skip what is left of the line."""
+        """Skip the rest of the line."""
         line = self.now.line
         while self.now.line == line and self.now.kind != "end":
             self._at += 1
@@ -125,5 +125,5 @@ class Tokens:
         self._at += 1
 
     def following(self) -> str:
-        """Return how the token behind the one at hand reads."""
+        """Return the text of the token after the current one."""
         return self._list[self._at + 1].text

@@ -1,7 +1,7 @@
 """Translation of a flat PTX kernel to a warp function: blocks, register liveness, control flow, barriers.
 
 Not here: single instructions (`core` and its users), the function's frame (`drivers.emu.simt.warp_function`).
-Next: `blocks`, which cuts a kernel into the basic blocks translated here.
+Next: `blocks`, which splits a kernel into the basic blocks translated here.
 """
 
 # ruff: noqa: ARG005, E501 - summaries and tables that name their parameters read best on one line
@@ -137,7 +137,7 @@ def _uses_and_defs(block: BasicBlock) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _lazy_nans(flat: Flat) -> frozenset[str]:
-    """Return the registers that hold floating-point results only: their NaNs can be made canonical at each use."""
+    """Return the registers with floating-point results only, whose NaNs can be made canonical at each use."""
     sources: dict[str, list[Operand | None]] = {}
     for statement in flat.statements:
         if not isinstance(statement, Instruction):
@@ -268,7 +268,7 @@ def _uniform(t: Translator, operand: Operand) -> Value:
 
 
 def _barrier(t: Translator, last: Instruction, m: Modifiers, number: int) -> None:
-    """bar.sync, bar.red and barrier.*: the lanes wait and continue in the next block."""
+    """Translate bar.sync, bar.red and barrier.*: the lanes wait, and continue in the next block."""
     m.one_of("cta")
     aligned = m.flag("aligned") or last.opcode == "bar"
     reduction = m.need("sync", "red") == "red"
@@ -319,7 +319,7 @@ def _barrier_result(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("bar", "barrier")
 def _other_barriers(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """The barriers at which no lane sleeps: bar.arrive and bar.warp.sync."""
+    """Translate the barriers at which lanes do not sleep: bar.arrive and bar.warp.sync."""
     if m.flag("warp"):
         m.need("sync")
         warp.participants(t, operands(t, i, 1)[0])
@@ -343,6 +343,6 @@ def _nanosleep(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("pmevent", "griddepcontrol", "setmaxnreg")
 def _machine_hints(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Hints to the machine: a mark for profilers, programmatic dependent launch (grids never overlap here), register counts."""
+    """Translate hints: profiler marks, dependent launch (grids never overlap here), register counts."""
     del t, i
     m.rest.clear()

@@ -1,4 +1,4 @@
-"""Declarations of variables: space, alignment, type, sizes and what is in them at first.
+"""Declarations of variables: space, alignment, type, sizes and initial contents.
 
 Not here: placing variables in memory (`flat`). Next: `syntax`, the caller.
 """
@@ -12,7 +12,7 @@ from drivers.nv.emu.ptx.tokens import Tokens, number
 
 
 def read_variables(tokens: Tokens, *, single: bool = False) -> list[Variable]:
-    """Read `.space .align n .type name[dims] = init, ...` without its semicolon."""
+    """Parse `.space .align n .type name[dims] = init, ...` without its semicolon."""
     line = tokens.now.line
     space = tokens.kind("directive")[1:]
     align, type_, width = 0, "", 1

@@ -1,7 +1,7 @@
 """Operations across a warp: shfl, vote, match, redux, elect, activemask. Source: PTX ISA 9.7.9.6, 9.7.13.
 
-A block begins at such an operation (`blocks.gathers`), so the lanes of its mask have met there; where they
-cannot, the engine reports it.
+A block begins at such an operation (`blocks.BasicBlock.gathers`), so the lanes of its mask have converged
+there. If they cannot converge, the engine reports it.
 
 Not here: the lane arithmetic (`drivers.emu.simt.lanes`), matrix instructions (`mma`).
 """
@@ -19,9 +19,9 @@ FLOAT_REDUX = 100
 
 
 def participants(t: Translator, operand: Operand) -> Value:
-    """Return for each lane which lanes it works with: those its mask names and that are here.
+    """Return for each lane the mask of lanes that it works with: those in its mask that are active here.
 
-    The masks of a block's lanes may differ: then several groups do the same at once, each for itself.
+    The masks of lanes may differ; then several groups execute the operation at once, independently.
     """
     named = t.bits(operand, 32)
     return t.c.op("and", named, t.wf.uniform(t.wf.active))
@@ -49,7 +49,7 @@ def _shfl(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 def shuffle_source(mode: str, lane: int, b: int, control: int) -> tuple[int, bool]:
-    """Return where a lane reads from, and whether that is in range."""
+    """Return the source lane of each lane, and whether it is in range."""
     clamp, segment = control & 31, control >> 8 & 31
     highest = (lane & segment) | (clamp & ~segment & 31)
     b &= 31
@@ -143,7 +143,7 @@ def _redux(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 def _redux_float(t: Translator, i: Instruction, m: Modifiers, operation: str) -> None:
-    """The least or greatest float32 of a group, by integers in the same order; -0 is below +0."""
+    """Return the minimum or maximum float32 of a group, by integers of the same order; -0 is below +0."""
     if t.arch < FLOAT_REDUX or operation not in ("min", "max"):
         raise t.error(f".{operation} of .f32 needs sm_{FLOAT_REDUX} and is .min or .max")
     absolute, propagates = m.flag("abs"), m.flag("NaN")

@@ -1,4 +1,4 @@
-"""RM_ALLOC: which class may be made under which parent, and what its parameters must hold (nv.md 2.2 to 2.6).
+"""RM_ALLOC: the parent and the parameters that each class requires (nv.md 2.2 to 2.6).
 
 Not here: what the objects do once made (`channel`, `uvm`, `controls`).
 """
@@ -60,14 +60,14 @@ Maker = "Callable[[Machine, Client, RmObject, int, int, bytearray | None], RmObj
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How a class is made."""
+    """The rules for the allocation of a class."""
 
     parent: type[RmObject]
     layout: str
-    """Name of its parameters; empty when it takes none."""
+    """Name of its parameters' structure; empty if it has none."""
     make: Callable[[Machine, Client, RmObject, int, int, bytearray | None], RmObject]
     required: bool = True
-    """Whether the parameters must be there."""
+    """Whether the parameters are mandatory."""
 
 
 def _device(

@@ -59,7 +59,7 @@ _CHANNEL_FIELDS = (
 def make_group(
     machine: Machine, client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
-    """Make a TSG for one engine."""
+    """Create a channel group (TSG) for one engine."""
     params = NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS.from_bytes(block or b"")
     if params.engineType not in machine.engines:
         raise Refused(
@@ -75,7 +75,7 @@ def make_group(
 def make_ctxshare(
     _machine: Machine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
-    """Make a subcontext; its number is written back."""
+    """Create a subcontext; its number is written back to the parameters."""
     assert isinstance(parent, ChannelGroup)
     assert block is not None
     parent.alive()
@@ -94,7 +94,7 @@ def make_ctxshare(
 def make_channel(  # noqa: PLR0917 - the signature of all makers
     machine: Machine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
-    """Make a GPFIFO channel."""
+    """Create a GPFIFO channel."""
     assert isinstance(parent, ChannelGroup)
     parent.alive()
     params = NV_CHANNEL_ALLOC_PARAMS.from_bytes(block or b"")

@@ -44,7 +44,7 @@ _USED = ("owner", "type", "flags", "attr", "attr2", "format", "size", "alignment
 def make_memory(
     machine: Machine, _client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
-    """Make class 0x40 or 0x3e; the final size is written back."""
+    """Create memory of class 0x40 or 0x3e; the final size is written back to the parameters."""
     layout = NV_MEMORY_ALLOCATION_PARAMS
     block = bytearray(layout.SIZE) if block is None else block
     params = layout.from_bytes(block)
@@ -71,7 +71,7 @@ def make_memory(
 
 
 def _pages(machine: Machine, size: int, label: str, gone: Callable[[], None] | None = None) -> Backing:
-    """Return new pages, or refuse where the system has none left."""
+    """Allocate pages, or refuse if the system has none left."""
     try:
         return Backing.new(machine.linux, size, label, gone)
     except (OSError, OverflowError, DriverError) as error:
@@ -106,7 +106,7 @@ def _check(params: NV_MEMORY_ALLOCATION_PARAMS, *, local: bool) -> int:
 
 
 def make_descriptor(machine: Machine, handle: int, flags: int, address: int, limit: int) -> Memory:
-    """Make class 0x71 of a user's own pages."""
+    """Create memory of class 0x71 from pages of the user."""
     parts = OsDescriptorFlags.from_int(flags)
     if parts.check() or (parts.PHYSICALITY, parts.COHERENCY, parts.MAPPING) != (1, 1, 1):
         raise Refused(
@@ -129,7 +129,7 @@ def make_descriptor(machine: Machine, handle: int, flags: int, address: int, lim
 
 
 def make_system(machine: Machine, handle: int, flags: int, limit: int) -> Memory:
-    """Make class 0x3e through the older call."""
+    """Create memory of class 0x3e by the older call."""
     violations = OsDescriptorFlags.from_int(flags).check()
     if violations:
         raise Refused(NvStatus.INVALID_FLAGS, f"flags {flags:#x}: {violations[0]}")

@@ -1,4 +1,4 @@
-"""RM_CONTROL: what each control answers (nv.md 1.6, 2.7, 6.2).
+"""RM_CONTROL: the reply to each control (nv.md 1.6, 2.7, 6.2).
 
 Not here: the check of the parameters' size and of the sandbox's list (`frontend`).
 """
@@ -54,12 +54,12 @@ _BOOSTS = (layout.PERF_BOOST_TO_MAX_CUDA, layout.PERF_BOOST_TO_MAX_CUDA_PRIORITY
 def control(  # noqa: PLR0917 - the parts of a control
     machine: Machine, client: Client, target: RmObject, number: Control, kind: type[Struct], block: bytearray
 ) -> None:
-    """Answer a control into `block`, which holds its parameters."""
+    """Execute a control; `block` has its parameters and receives the reply."""
     _ANSWERS[number](machine, client, target, kind, block)
 
 
 def check_owner(target: RmObject, number: Control) -> None:
-    """Refuse a control that this class does not have (nv.md 1.3: unknown is NOT_SUPPORTED)."""
+    """Refuse a control that the class does not have, with NOT_SUPPORTED (nv.md 1.3)."""
     owner = _OWNERS[number >> 16]
     if type(target) is not owner:
         raise Refused(NvStatus.NOT_SUPPORTED, f"{number.name} goes to a {owner.__name__}, not to {target}")

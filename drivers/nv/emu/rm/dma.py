@@ -1,4 +1,4 @@
-"""Address spaces of the resource manager: NV01_MEMORY_VIRTUAL and what is mapped through it (cl0070.h).
+"""Address spaces of the resource manager: NV01_MEMORY_VIRTUAL and the mappings through it (cl0070.h).
 
 Public drivers use it beside UVM or instead of it; a sandbox for compute alone passes neither (nv.md 7.2). Not
 here: spaces that UVM owns (`uvm_ranges`), in which nothing can be mapped this way.
@@ -41,7 +41,7 @@ _KNOWN = _ACCESS_MASK | 1 << 3 | _SNOOP | 3 << 6 | 0xF << 8 | _OFFSET_FIXED | 3 
 def make_virtual(  # noqa: PLR0917 - the signature of all makers
     machine: Machine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
-    """Make a window into an address space; its limit is written back."""
+    """Create a window into an address space; its limit is written back to the parameters."""
     assert isinstance(parent, Device)
     assert block is not None
     params = NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS.from_bytes(block)
@@ -72,7 +72,7 @@ def make_virtual(  # noqa: PLR0917 - the signature of all makers
 
 
 def map_dma(kernel: OpenFiles, file: OpenFile, params: Any) -> int:
-    """Map memory from the branch's NVOS46_PARAMETERS; returns its address."""
+    """Map memory according to the branch's NVOS46_PARAMETERS; return its address."""
     window, memory = _objects(kernel, file, params)
     if params.flags & ~_KNOWN or params.flags & _ACCESS_MASK == _ACCESSES:
         raise Refused(NvStatus.INVALID_FLAGS, f"mapping flags {params.flags:#x}: {_KNOWN:#x} are known")
@@ -102,7 +102,7 @@ def map_dma(kernel: OpenFiles, file: OpenFile, params: Any) -> int:
 
 
 def unmap_dma(kernel: OpenFiles, file: OpenFile, params: NVOS47_PARAMETERS) -> None:
-    """Unmap what starts at an address."""
+    """Unmap the mapping that starts at an address."""
     window, memory = _objects(kernel, file, params)
     if window.mapped.get(params.dmaOffset) is not memory:
         raise Refused(NvStatus.INVALID_ADDRESS, f"{memory} is not mapped at {params.dmaOffset:#x}")

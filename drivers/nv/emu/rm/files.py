@@ -1,4 +1,4 @@
-"""Open files of the emulated kernel: which node each is, what it is tied to, what it may map once.
+"""Open files of the emulated kernel: the node of each, its registered client, and its prepared mapping.
 
 Next: `ioctls` and `mapping`, which read them.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Node(enum.Enum):
-    """The device nodes, and files that are only read."""
+    """The device nodes, and read-only text files."""
 
     CTL = "/dev/nvidiactl"
     GPU = "/dev/nvidia0"
@@ -27,7 +27,7 @@ class Node(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class MapContext:
-    """What a descriptor's one mmap will show."""
+    """The object range that a descriptor's only mmap will map."""
 
     target: Memory | Usermode
     backing: Backing | None
@@ -52,14 +52,14 @@ class OpenFile:
 
 
 class OpenFiles(Protocol):
-    """The emulated kernel as ioctls see it: a `drivers.nv.emu.machine.kernel.EmulatedKernel`."""
+    """The emulated kernel as ioctls use it: a `drivers.nv.emu.machine.kernel.EmulatedKernel`."""
 
     @property
     def machine(self) -> Machine:
-        """The GPU behind it."""
+        """The emulated GPU."""
         ...
 
     @property
     def files(self) -> dict[int, OpenFile]:
-        """What is open, by descriptor."""
+        """Open files by descriptor."""
         ...

@@ -1,7 +1,6 @@
 """The ioctls of /dev/nvidiactl and /dev/nvidia0 (nv.md 1.2, 1.4, 7).
 
-A bad call of the transport is an errno; a refusal of the resource manager stands in the structure's status
-word.
+A malformed ioctl returns an errno; a refusal of the resource manager is in the status word of the structure.
 
 Not here: what RM_ALLOC and RM_CONTROL do (`alloc`, `controls`), /dev/nvidia-uvm (`uvm`).
 """
@@ -136,7 +135,7 @@ def _free(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
 
 
 def _advise(kernel: OpenFiles, old: RmObject) -> None:
-    """Advise what should come before an object is freed; all may go at once with its client (nv.md 2.5)."""
+    """Advise about steps that should precede the freeing of an object, unless its client is freed."""
     for one in () if isinstance(old, Client) else old.walk():
         if isinstance(one, Channel) and one.registered:
             kernel.machine.advise(f"{one} was freed before UVM_UNREGISTER_CHANNEL")

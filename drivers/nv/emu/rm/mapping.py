@@ -1,4 +1,4 @@
-"""MAP_MEMORY and the mmap that follows: one fresh descriptor shows one range of one object (nv.md 1.4).
+"""MAP_MEMORY and the following mmap: a new descriptor maps one range of one object (nv.md 1.4).
 
 Not here: mappings into the GPU (`uvm_ranges`, `dma`).
 """
@@ -25,7 +25,7 @@ _CACHING_MASK = 0x7 << 23
 
 
 def attach(kernel: OpenFiles, target: Memory | Usermode, offset: int, length: int, fd: int) -> None:
-    """Give a descriptor its one mapping."""
+    """Execute MAP_MEMORY: prepare a descriptor for one mmap."""
     file = kernel.files.get(fd)
     if file is None or file.node not in (Node.CTL, Node.GPU):
         text = f"descriptor {fd} is no frontend"
@@ -50,7 +50,7 @@ def attach(kernel: OpenFiles, target: Memory | Usermode, offset: int, length: in
 
 
 def map_memory(kernel: OpenFiles, file: OpenFile, params: NVOS33_PARAMETERS, fd: int) -> int:
-    """Prepare a descriptor; returns the cookie."""
+    """Prepare a descriptor; return the cookie."""
     client = kernel.machine.client(params.hClient, file.fd)
     above = find(client, params.hDevice, RmObject, "hDevice")
     target = find(client, params.hMemory, RmObject, "hMemory")
@@ -89,7 +89,7 @@ def unmap_memory(kernel: OpenFiles, file: OpenFile, params: NVOS34_PARAMETERS) -
 
 
 def use_context(file: OpenFile, size: int, offset: int) -> MapContext:
-    """Return what an mmap of a descriptor shows, once."""
+    """Return the prepared mapping of a descriptor; it can be used once."""
     context = file.context
     if context is None:
         fail(

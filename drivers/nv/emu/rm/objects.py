@@ -73,10 +73,10 @@ class Client(RmObject):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Device(RmObject):
-    """The GPU as a client sees it."""
+    """The device object of a client."""
 
     space: VaSpace | None = None
-    """The default address space; None until something uses it."""
+    """The default address space; None until it is used."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -90,7 +90,7 @@ class Subdevice(RmObject):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Usermode(RmObject):
-    """The usermode register page, which holds the doorbell; `bar1` where it is mapped through BAR1."""
+    """The usermode register page with the doorbell; `bar1` if it is mapped through BAR1."""
 
     bar1: bool = False
 
@@ -113,7 +113,7 @@ class VirtualMemory(RmObject):
     last: int
     externally_owned: bool
     mapped: dict[int, Memory] = field(default_factory=dict, repr=False)
-    """Address -> what was mapped there through this object."""
+    """Address -> the memory that is mapped there through this object."""
 
     def unmap(self, va: int, why: str) -> None:
         """Remove one mapping."""
@@ -141,7 +141,7 @@ class ChannelGroup(RmObject):
     """Whether an error stopped it. It is never reset, only freed and allocated anew (nv.md 6.4)."""
 
     def alive(self) -> ChannelGroup:
-        """Return the group itself; raise `Refused` (INVALID_STATE) when it is dead."""
+        """Return the group; raise `Refused` (INVALID_STATE) if an error has stopped it."""
         if self.dead:
             raise Refused(NvStatus.INVALID_STATE, f"{self} was stopped by an error: free it and make another")
         return self

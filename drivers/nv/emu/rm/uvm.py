@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from drivers.nv.emu.rm.uvm_space import Uvm
 
 _MM_MISSING = 0x5D
-"""The status of REGISTER_GPU_VASPACE when MM_INITIALIZE was left out (nv.md 1.2, one source)."""
+"""The status of REGISTER_GPU_VASPACE without a prior MM_INITIALIZE (nv.md 1.2, one source)."""
 _STATE = NvStatus.INVALID_STATE
 
 
@@ -94,7 +94,7 @@ def _mm_initialize(
 
 
 def lose_mm(machine: Machine, first: Uvm) -> None:
-    """Stop all channels: the second descriptor was closed, which is kept open for good (nv.md 1.2)."""
+    """Stop all channels, because the second descriptor was closed, which must remain open (nv.md 1.2)."""
     for channel in [one for one in first.channels if one.live]:
         machine.stop(
             channel.run,
@@ -105,7 +105,7 @@ def lose_mm(machine: Machine, first: Uvm) -> None:
 
 
 def _client(kernel: OpenFiles, fd: int, handle: int) -> Client:
-    """Return the client behind a descriptor that was handed to UVM."""
+    """Return the client of a descriptor that was passed to UVM."""
     file = kernel.files.get(fd)
     if file is None or file.node is not Node.CTL:
         if kernel.machine.filtered and fd >= 0:
@@ -198,7 +198,7 @@ def _register_channel(
 
 
 def _window(machine: Machine, uvm: Uvm, channel: Channel, asked: tuple[int, int]) -> tuple[int, int]:
-    """Return where the context buffers of a channel lie: with those of its group, being the same."""
+    """Return the window of a channel's context buffers, which all channels of a group share."""
     base, length = asked
     check_pages(machine, base, length)
     bits = machine.profile.generation.window_bits
@@ -259,6 +259,6 @@ _HANDLERS: Final[dict[int, tuple[Any, str]]] = {
 
 
 def size_of(machine: Machine, request: int) -> int:
-    """Return the bytes of a command's parameters; 0 for one that is not known."""
+    """Return the size of a command's parameters in bytes; 0 for an unknown command."""
     known = _HANDLERS.get(request)
     return machine.structs[known[1]].SIZE if known else 0

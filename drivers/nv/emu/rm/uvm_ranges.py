@@ -1,4 +1,4 @@
-"""UVM's ranges: which addresses are taken, and what is mapped there (nv.md 2.6).
+"""UVM's ranges: reserved addresses, and the mappings in them (nv.md 2.6).
 
 A range is made first, memory is mapped into it then. Not here: registration (`uvm`).
 """
@@ -28,14 +28,14 @@ _BAD_ADDRESS = NvStatus.INVALID_ADDRESS
 def create_range(
     kernel: OpenFiles, uvm: Uvm, params: layout.UVM_CREATE_EXTERNAL_RANGE_PARAMS, _block: bytearray
 ) -> None:
-    """Take addresses for memory of the resource manager."""
+    """Create a range for memory of the resource manager."""
     check_pages(kernel.machine, params.base, params.length)
     uvm.claim(params.base, params.length, uvm.ranges, uvm.windows, uvm.owned)
     uvm.ranges[params.base] = params.length
 
 
 def free(_kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytearray) -> None:
-    """Give a range back, with what is mapped in it."""
+    """Free a range with its mappings."""
     length = uvm.ranges.get(params.base)
     if length is None:
         raise Refused(_BAD_ADDRESS, f"no range starts at {params.base:#x}")
@@ -93,7 +93,7 @@ def map_external(
 def unmap_external(
     kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNMAP_EXTERNAL_PARAMS, _block: bytearray
 ) -> None:
-    """Unmap what lies in a part of a range, whole mappings; that there is none is a mistake too."""
+    """Unmap the whole mappings in a part of a range; refuse if there are none."""
     check_gpu(kernel.machine, params.gpuUuid)
     check_pages(kernel.machine, params.base, params.length)
     if uvm.range_of(params.base, params.length) in uvm.pools:
@@ -110,12 +110,12 @@ def unmap_external(
 def validate(
     _kernel: OpenFiles, uvm: Uvm, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS, _block: bytearray
 ) -> None:
-    """Return whether addresses lie in a range."""
+    """Check that addresses lie in a range."""
     uvm.range_of(params.base, params.length)
 
 
 def semaphore_pool(kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytearray) -> None:
-    """Make memory of UVM's own, mapped into the GPU; an mmap at its address shows it to the CPU."""
+    """Allocate memory of UVM and map it for the GPU; an mmap at its address maps it for the CPU."""
     one = _attributes(kernel, params)
     check_pages(kernel.machine, params.base, params.length)
     if uvm.vaspace is None:
@@ -138,7 +138,7 @@ def peer(
 
 
 def _compare_addresses(machine: Machine, memory: Memory, va: int, offset: int) -> None:
-    """Advise when memory lies at different addresses for CPU and GPU (nv.md 2.6)."""
+    """Advise if memory has different addresses for the CPU and the GPU (nv.md 2.6)."""
     for one in machine.cpu_mappings:
         if one.backing is memory.backing and one.mapping.va - one.offset != va - offset:
             machine.advise(

@@ -1,4 +1,4 @@
-"""What one open of /dev/nvidia-uvm manages: its ranges, mappings and channels, and the use of each address.
+"""The state of one open of /dev/nvidia-uvm: ranges, mappings, channels, and the use of addresses.
 
 Not here: the commands (`uvm`, `uvm_ranges`), what the GPU finds at an address (`vaspace`).
 """
@@ -26,12 +26,12 @@ Ranges = dict[int, int]
 
 @dataclass(slots=True)
 class Uvm:
-    """One VA manager."""
+    """The VA manager of one open file."""
 
     flags: int | None = None
-    """What UVM_INITIALIZE was called with; None before it."""
+    """The flags of UVM_INITIALIZE; None before that call."""
     mm_of: OpenFile | None = None
-    """The first descriptor, when this is the second one."""
+    """The first descriptor, if this is the second one."""
     has_mm: bool = False
     gpu: bool = False
     vaspace: VaSpaceObject | None = None
@@ -42,13 +42,13 @@ class Uvm:
     mapped: Ranges = field(default_factory=dict)
     """Mappings in the address space."""
     owned: Ranges = field(default_factory=dict)
-    """Where this process mapped the descriptor itself: addresses that UVM owns."""
+    """Mappings of the descriptor itself in this process: addresses that UVM owns."""
     channels: dict[Channel, tuple[int, int] | None] = field(default_factory=dict)
-    """Registered channel -> the window (base, length) of its context buffers, if it has such."""
+    """Registered channel -> the window (base, length) of its context buffers, if it has one."""
 
     @property
     def shared(self) -> bool:
-        """Whether it was initialized for several processes, and has no memory map of one then."""
+        """Whether it was initialized in multi-process sharing mode."""
         return bool((self.flags or 0) & UvmInitFlags.MULTI_PROCESS_SHARING_MODE)
 
     @property
@@ -57,7 +57,7 @@ class Uvm:
         return {window[0]: window[1] for window in self.channels.values() if window is not None}
 
     def claim(self, base: int, length: int, *tables: Ranges) -> None:
-        """Refuse [base, base + length) where it shares an address with an entry of a table."""
+        """Refuse [base, base + length) if it overlaps an entry of a table."""
         for other, size in (entry for table in tables for entry in table.items()):
             if base < other + size and other < base + length:
                 raise Refused(
@@ -90,12 +90,12 @@ class Uvm:
                     self.owned[va + size] = base + length - va - size
 
     def drop_channel(self, channel: Channel) -> None:
-        """Drop a channel; without its context buffers it does not run."""
+        """Unregister a channel; without its context buffers it cannot run."""
         del self.channels[channel]
         channel.registered = channel.scheduled = False
 
     def end(self) -> None:
-        """Give everything back: the descriptor is closed."""
+        """Free everything, because the descriptor is closed."""
         self.close()
         while self.pools:
             self.pools.popitem()[1].drop()
@@ -117,7 +117,7 @@ def check_gpu(machine: Machine, uuid: NvProcessorUuid) -> None:
 
 
 def check_pages(machine: Machine, base: int, length: int) -> None:
-    """Refuse a range that is not made of pages within reach of the GPU."""
+    """Refuse a range that is not whole pages, or lies beyond the GPU's addresses."""
     if base == 0 or length == 0 or base % PAGE or length % PAGE:
         raise Refused(
             NvStatus.INVALID_ADDRESS, f"[{base:#x}, +{length:#x}) is empty, at 0 or not made of 4 KiB pages"
