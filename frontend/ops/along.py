@@ -1,10 +1,9 @@
 """Reading, adding and writing of elements along one axis at the indices of an integer tensor.
 
-Negative numbers count from the end, which PyTorch refuses in all but `take`. What lies outside is an
-`IndexError` where the host knows it, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`); else it
-reads 0 and is written nowhere. Sums and writing
-compare every place with every index of its row where that is the shorter way, in one kernel, else they bring
-the indices in order (`frontend.ops.placing`).
+Negative indices count from the end; PyTorch accepts them only in `take`. An index out of range raises
+`IndexError` if the host knows its value, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`); otherwise
+it reads 0 and writes nothing. Small sums and writes compare every position with every index of its row in one
+kernel; larger ones sort the indices (`frontend.ops.placing`).
 
 Not here: `x[key]` (`indexing`), the primitives (`frontend.primitives.gather_scatter`).
 """

@@ -1,6 +1,6 @@
 """Arguments of methods: axes, shapes, paddings and broadcasting, checked and normalised.
 
-What does not fit is a `UsageError`. Not here: conversion by annotation (`frontend.parameters`), dtypes of
+Invalid arguments raise `UsageError`. Not here: conversion by annotation (`frontend.parameters`), dtypes of
 operands (`elementwise`).
 """
 

@@ -1,6 +1,6 @@
 """Conversion of dtypes: by value (`cast`, `float`, ...) and by bits (`bitcast`).
 
-Not here: which dtype operands promote to (`elementwise`), what a cast computes for values that do not fit
+Not here: promotion of operands (`elementwise`), the result of a cast for values that do not fit
 (`compiler.ir.ops`).
 """
 

@@ -1,6 +1,6 @@
 """Convolutions and pooling: operations on windows over the spatial axes of (batch, channels, ...).
 
-Not here: layers, which hold parameters (`frontend.nn.layers`); the primitive that they become
+Not here: layers, which have parameters (`frontend.nn.layers`); the primitive operation
 (`frontend.primitives.convolution`).
 """
 

@@ -1,6 +1,7 @@
 """New tensors: from host data, constants and coordinates.
 
-Host data is copied to the device at once; constants and coordinates own no memory until realized.
+Host data is copied to the device by the call. Constants and coordinates have no memory until they are
+realized.
 
 Not here: random numbers (`random`), host data to memory (`frontend.storage`).
 """
@@ -102,7 +103,8 @@ def full(
 ) -> T:
     """Return one number in a shape; the dtype follows the number unless given.
 
-    `shape` is a number or a sequence. Owns no memory until realized. Raises `UsageError` for negative sizes.
+    `shape` is a number or a sequence. It has no memory until it is realized. Raises `UsageError` for negative
+    sizes.
     """
     found = element_type(dtype) or default_dtype(value)
     scalar = _scalar(cls, suited(value, found), found, device)
@@ -119,8 +121,8 @@ def zeros(
 ) -> T:
     """Return zeros of a shape; `dtype` is float32 by default.
 
-    `shape`: sizes singly or as one sequence. Owns no memory until realized. Raises `UsageError` for negative
-    sizes.
+    `shape`: sizes singly or as one sequence. It has no memory until it is realized. Raises `UsageError` for
+    negative sizes.
     """
     sizes, found = shape_of(shape, "zeros"), element_type(dtype) or dtypes.float32
     return full(cls, sizes, 0, dtype=found, device=device, requires_grad=requires_grad)

@@ -1,7 +1,7 @@
 """Division: the true quotient, rounded ones, and remainders.
 
-An integer divisor that is 0 is a `ZeroDivisionError` where it is a constant, or under `HCQ_VALIDATE=1`
-(`frontend.primitives.limits`); else the result is 0. PyTorch always raises.
+An integer divisor of 0 raises `ZeroDivisionError` if it is a constant, or under `HCQ_VALIDATE=1`
+(`frontend.primitives.limits`); otherwise the result is 0. PyTorch always raises.
 
 Not here: products and sums (`elementwise`), powers (`powers`).
 """

@@ -1,6 +1,6 @@
 """Greatest and least values as in PyTorch: `max` and `min` along an axis return values and indices.
 
-`amax` and `amin` give values alone, over any axes.
+`amax` and `amin` return values only, over any axes.
 
 Not here: elementwise `maximum` and `minimum` (`elementwise`), other reductions (`reduce`).
 """

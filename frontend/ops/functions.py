@@ -1,9 +1,10 @@
 """Elementwise functions of one tensor: exponentials, roots, trigonometry, rounding, tests of finiteness.
 
-To add one, add it here, in three steps: the function, its row in `ROWS` and its name in `Functions`
-(docs/how-to/add-an-elementwise-operation.md). Arithmetic and bits: `elementwise`; activations: `activation`.
+A new one needs three additions here: the function, its row in `ROWS` and its name in `Functions`
+(docs/how-to/add-an-elementwise-operation.md).
 
-Not here: their gradients where a rule is needed (`frontend.autograd.rules`).
+Not here: arithmetic and bits (`elementwise`), activations (`activation`), gradient rules
+(`frontend.autograd.rules`).
 """
 
 from __future__ import annotations

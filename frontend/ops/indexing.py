@@ -1,12 +1,12 @@
 """Indexing: slices with steps, whole numbers, None, Ellipsis and integer tensors.
 
-`x[key]` becomes flips, shrinks and reshapes; integer tensors become one GATHER. Several of them mean what
-they mean in PyTorch: a whole number or a tensor of shape () takes its axis away first, so `x[0, :, [0, 1]]`
-is `x[0][:, [0, 1]]`; NumPy counts it among the index arrays instead. An index outside is an `IndexError`
-where the host knows it, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`); else it reads 0. Writing is
-`frontend.ops.writing`.
+`x[key]` becomes flips, shrinks and reshapes; integer tensors become one GATHER. Several integer tensors
+follow PyTorch: a whole number or a tensor of shape () removes its axis first, so `x[0, :, [0, 1]]` is
+`x[0][:, [0, 1]]`, while NumPy treats it as an index array. An index out of range raises `IndexError` if the
+host knows its value, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`); otherwise it reads 0.
 
-Not here: methods that take an index along one axis (`along`), slices at a bound variable (`moving`).
+Not here: writing (`writing`), methods with an index along one axis (`along`), slices at a bound variable
+(`moving`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Products of matrices: matmul of any rank, dot, linear, einsum. Each is an expanded product and one sum.
+"""Products of matrices: matmul of any rank, dot, linear, einsum. Each is a broadcast product and one sum.
 
 Not here: convolutions (`convolutions`), attention (`nnops`).
 """

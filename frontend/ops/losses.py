@@ -1,6 +1,6 @@
 """Losses: the distance of predictions from targets, as one number or one for each element.
 
-Not here: softmax (`nnops`); gradients that are more exact than their parts (`frontend.autograd.rules`).
+Not here: softmax (`nnops`); gradient rules of losses (`frontend.autograd.rules`).
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def sparse_categorical_crossentropy(
 ) -> T:
     """Return the cross entropy of logits (..., classes) with integer classes (...).
 
-    `ignore_index` counts for nothing. Another class outside is an `IndexError` where the host knows it, or
-    under `HCQ_VALIDATE=1`; else its loss is NaN.
+    Targets equal to `ignore_index` are ignored. Another class outside is an `IndexError` where the host knows
+    it, or under `HCQ_VALIDATE=1`; else its loss is NaN.
 
     `reduction`: "mean" over the classes that count, "sum", or "none" for the shape of the classes.
     `label_smoothing` in 0..1 is the share of the target spread over all classes. Raises `UsageError` when
@@ -112,9 +112,9 @@ def cross_entropy(
 ) -> T:
     """Return the cross entropy of logits (batch, classes, ...) with integers or probabilities.
 
-    Integers are (batch, ...), probabilities have the shape of the logits. `ignore_index` counts for nothing.
-    Another class outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else its loss
-    is NaN.
+    Integers are (batch, ...), probabilities have the shape of the logits. Targets equal to `ignore_index` are
+    ignored. Another class outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else
+    its loss is NaN.
 
     `reduction`: "mean" over the classes that count, "sum", or "none" for (batch, ...). `label_smoothing` in
     0..1 is the share of the target spread over all classes.

@@ -1,8 +1,8 @@
 """A row of the tables of elementwise methods (`ROWS` in `functions`, `elementwise`, `division`, `powers`).
 
-It declares what belongs to a method beside its values: the primitive that it is and the gradient of that one,
-which `frontend.autograd.engine` reads, and what it is compared with, which the tests read. What the primitive
-means, its dtypes and its constants are a row of `compiler.ir.ops`.
+It declares the primitive of a method and its gradient, which `frontend.autograd.engine` reads, and the oracle
+of its values, which tests read. The meaning, dtypes and constants of the primitive are a row of
+`compiler.ir.ops`.
 
 To add a method: docs/how-to/add-an-elementwise-operation.md.
 

@@ -1,6 +1,6 @@
 """Movement methods: the same values in another shape or order. No arithmetic, no copy.
 
-What they return is a view (`frontend.views`), but for `flip`, `pad`, `repeat`, `repeat_interleave` and
+Their results are views (`frontend.views`), except those of `flip`, `pad`, `repeat`, `repeat_interleave` and
 `contiguous`.
 
 Not here: `x[key]` (`indexing`), joining and splitting (`parts`).

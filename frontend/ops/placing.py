@@ -1,7 +1,7 @@
 """Segment sums and last indices along an axis: the algorithm chosen for given sizes.
 
-Few values or few places are compared with each other, in one kernel. Many values are first sorted by index,
-in about ten kernels whose cost does not grow with the number of places.
+Few values or positions are compared with each other, in one kernel. Many values are first sorted by index, in
+about ten kernels whose cost does not depend on the number of positions.
 
 Not here: the methods (`along`), the primitives (`frontend.primitives.gather_scatter`).
 """

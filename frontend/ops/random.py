@@ -1,8 +1,8 @@
 """Random numbers: counter-based (Threefry-2x32, 20 rounds), as tensor operations on coordinates.
 
-Element i of draw number d under a seed is `threefry(key=seed, counter=(i, d))`: the same on every device,
-however the kernels are cut. The numbers of a draw travel in a buffer of four words, so each draw of a
-shape is the same kernel; a captured function gets fresh draws at each replay.
+Element i of draw number d is `threefry(key=seed, counter=(i, d))`: the same on every device, independent of
+fusion and tiling. The words of a draw are passed in a buffer of four words, so that all draws of a shape use
+one kernel, and a captured function has new draws at each replay.
 
 Not here: dropout (`nnops`), initial weights (`frontend.nn.layers`).
 """

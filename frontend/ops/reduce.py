@@ -1,6 +1,6 @@
-"""Reductions: sum and its relatives over some axes or all.
+"""Reductions over some axes or all: sums, products, means, variances, norms, indices of extremes.
 
-Not here: values with places (`extremes`), running sums (`scan`), loops of a kernel
+Not here: values with indices (`extremes`), running sums (`scan`), loops of a kernel
 (`compiler.kernel.reductions`).
 """
 

@@ -1,6 +1,6 @@
 """Running sums and products along an axis.
 
-Reductions over windows, in blocks when the axis is long: about 2 * sqrt(n) operations an element.
+They are reductions over windows, in blocks for a long axis: about 2 * sqrt(n) operations for each element.
 
 Not here: totals (`reduce`).
 """

@@ -1,11 +1,11 @@
 """Sorting along an axis: sort, argsort, topk.
 
-Elements are compared through integer keys in which a NaN is greater than all. A row of up to `DIRECT`
-elements is sorted in three kernels: the keys; each element's rank, which is how many come before it; and
-the element of each rank, found by comparing ranks. Longer rows are cut into blocks of `BLOCK`, sorted
-so, and merged pairwise: each place of a pair's result finds by bisection how many elements before it
-come from the left. That is n (BLOCK + log² n) operations a row, and two kernels a merge. All of it is
-stable: equals keep their order.
+Elements are compared through integer keys, in which a NaN is greatest. A row of up to `DIRECT` elements is
+sorted in three kernels: the keys; the rank of each element, which is the number of elements before it; and
+the element of each rank, found by comparing ranks. Longer rows are divided into blocks of `BLOCK`, which are
+sorted so and merged pairwise: each position of the result finds by bisection how many elements before it come
+from the left block. That is n (BLOCK + log² n) operations for each row, and two kernels for each merge.
+Sorting is stable.
 
 Not here: greatest and least values alone (`extremes`).
 """

@@ -1,7 +1,7 @@
 """Constants, coordinates and conversions from which traced methods are built.
 
-Shapes and dtypes are known to fit here: nothing is checked. Not here: tensors of constants for users
-(`creation`), checks (`arguments`).
+Their shapes and dtypes must fit; nothing is checked. Not here: tensors of constants for users (`creation`),
+checks (`arguments`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from frontend.tensor_base import T
 
 Number = float
-"""An int, a float or a bool: what Python's tower calls a float."""
+"""An int, a float or a bool."""
 
 
 def constant(like: T, value: Number, dtype: DType, shape: tuple[int, ...]) -> T:
@@ -33,7 +33,10 @@ def constant(like: T, value: Number, dtype: DType, shape: tuple[int, ...]) -> T:
 
 
 def suited(value: Number, dtype: DType) -> Number:
-    """Return a number as a dtype's constants have it: truncated for integers, which must hold it."""
+    """Return a number as a constant of a dtype, truncated for integers.
+
+    Raises `UsageError` if it does not fit.
+    """
     value = scalar_of(value)
     if not isinstance(value, (int, float)):
         raise UsageTypeError(f"wanted a number, saw {shown(value)}")

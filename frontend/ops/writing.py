@@ -1,7 +1,7 @@
 """Writing: `x[key] = value` builds the new value of x and assigns it.
 
-What was computed from x before keeps its value. What x is a view of, and views of x, change with it
-(`frontend.views`). Parts are chosen by masks of coordinates, places that integer tensors name by `scatter`.
+Tensors computed from x before keep their values. The root and the other views of x change with it
+(`frontend.views`). Slices are selected by masks of coordinates, integer tensors by `scatter`.
 
 Not here: reading (`indexing`), the assignment (`frontend.assignment`).
 """

@@ -1,22 +1,22 @@
-"""Gather and scatter along an axis: TAKE_ALONG_AXIS, SEGMENT_SUM and LAST_INDEX, and what they are made of.
+"""Gather and scatter along an axis: the primitives TAKE_ALONG_AXIS, SEGMENT_SUM and LAST_INDEX.
 
 - TAKE_ALONG_AXIS src=(x, index) arg=(axis, permutes): out[..., j, ...] = x[..., index[..., j, ...], ...];
-  `permutes` is true for an index that is a permutation along the axis: the derivative is then one, too.
+  `permutes` is true for an index that is a permutation along the axis; its gradient is a permutation too.
 - SEGMENT_SUM src=(values, index) arg=(axis, n): out[..., v, ...], v < n, is the sum of values[..., j, ...]
-  over all j with index[..., j, ...] equal to v. It and TAKE_ALONG_AXIS are each the other's derivative.
+  over all j with index[..., j, ...] equal to v. The gradient of each of it and TAKE_ALONG_AXIS is the other.
 - LAST_INDEX src=(index) arg=(axis, n): the greatest j with index[..., j, ...] equal to v, less than 0 where
   there is none (int32).
 
-The index has the other axes of the first source, or size 1 in all of them: one row for all. An index outside
-reads 0 and adds nowhere. It is int32 or int64. The compiler never sees these operations, as with CONV
-(`frontend.primitives.convolution`): `lower_take`, `lower_sum` and `lower_last` define them.
+The index has the other axes of the first source, or size 1 in all of them, which means one row for all. It is
+int32 or int64. An index out of range reads 0 and adds nothing. `lower_take`, `lower_sum` and `lower_last`
+express these primitives by compiler operations.
 
-A last source of SEGMENT_SUM and LAST_INDEX is the stable order of the index along the axis (int32). Without
-it, every place is compared with every index: n * m for m values. With it, equal indices are a run. Sums go
-along it, `_WAYS` values at a time and then so many of these sums, each step a kernel; the last sum of a run
-is read at its place, which a bisection finds: m * log m values read, and one for each place. Nothing is added
-to zeros of another run, so what is not finite stays at its place, and how a sum is cut depends on shapes and
-indices alone: it has the same bits each time.
+SEGMENT_SUM and LAST_INDEX have an optional last source: the stable order of the index along the axis (int32).
+Without it every position is compared with every index: n * m comparisons for m values. With it, equal indices
+form a run. Each kernel sums `_WAYS` partial sums along the runs; a bisection finds the end of each run, where
+its sum is read: m * log m values read, and one for each position. Values of different runs are never added,
+so that infinities and NaN do not spread. The order of additions depends only on shapes and indices, so
+results are reproducible bit by bit.
 
 Next: `frontend.ops.along` and `frontend.ops.placing`, the users.
 """

@@ -1,6 +1,6 @@
-"""The driver "dma-emu": two DMA engines emulated in Python. `DRIVER` is what the entry point names.
+"""The driver "dma-emu": two DMA engines emulated in Python. The entry point names `DRIVER`.
 
-It lists one device and opens it any number of times. Below: `packets`, `engine`, `device`.
+It lists one device, which can be opened any number of times. Next: `packets`, `engine`, `device`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class DmaDriver:
     name = "dma-emu"
 
     def enumerate(self) -> list[DeviceInfo]:
-        """Return the one device; it is there on every machine."""
+        """Return the one device, which exists on every machine."""
         return [INFO]
 
     def open(self, index: int, variant: str | None) -> DmaDevice:
-        """Open the device. Raises `UsageError` for another number and for any variant."""
+        """Open the device. Raises `UsageError` for another index and for a variant."""
         if index or variant:
             raise UsageError(f"there is one DMA device, dma-emu:0, and not dma-emu:{variant or index}")
         return DmaDevice(INFO)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hcq import Clock, OutOfMemoryError, QueueKind, UnsupportedError, UsageError
 from hcq.driver import Allocation
-from hcq_dma.engine import LOOK_S, Engine, read64
+from hcq_dma.engine import POLL_S, Engine, read64
 from hcq_dma.packets import DmaEncoder
 
 if TYPE_CHECKING:
@@ -43,23 +43,23 @@ class DmaDevice:
         return Allocation(start + skip, size, memoryview(memory)[skip : skip + size], memory)
 
     def free(self, allocation: Allocation) -> None:
-        """Count the bytes as free; the pages go when the last view of them does."""
+        """Count the bytes as free; the pages are unmapped with their last view."""
         self._allocated -= allocation.size
 
     def map_host(self, va: int, size: int) -> None:
-        """Nothing to do: all memory of the process is visible."""
+        """Do nothing: all memory of the process is visible."""
 
     def unmap_host(self, va: int, size: int) -> None:
-        """Nothing to do."""
+        """Do nothing, as `map_host`."""
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
-        """Accept memory that the host sees at the same address, else raise `UnsupportedError`."""
+        """Accept memory that has the same address on the host; else raise `UnsupportedError`."""
         host = allocation.host
         if host is None or ctypes.addressof(ctypes.c_ubyte.from_buffer(host)) != allocation.va:
             raise UnsupportedError(f"memory of {owner.info.driver} at {allocation.va:#x} is not the host's")
 
     def ring(self, kind: QueueKind, index: int) -> Engine:
-        """Start the engine of a queue. Raises `UsageError` for a queue that is not there."""
+        """Start the engine of a queue. Raises `UsageError` for an unknown queue."""
         if index:
             raise UsageError(f"dma-emu has one {kind.value} queue, number 0, and not {index}")
         return self._engines.setdefault((kind, index), Engine(f"dma {kind.value}", self._changed))
@@ -70,21 +70,21 @@ class DmaDevice:
         return DmaEncoder()
 
     def load(self, image: KernelImage) -> NoReturn:
-        """Raise `UnsupportedError`: there is nothing that could run a kernel."""
+        """Raise `UnsupportedError`: the device runs no kernels."""
         raise UnsupportedError(f"kernel {image.name}: dma-emu runs no kernels\nhint: open cpu for kernels")
 
     def unload(self, program: DriverProgram) -> None:
-        """Nothing to do: `load` makes none."""
+        """Do nothing: `load` never returns a program."""
 
     def clock(self) -> Clock:
-        """A tick is a nanosecond of CLOCK_MONOTONIC."""
+        """Return the clock: a tick is a nanosecond of CLOCK_MONOTONIC."""
         return Clock(ticks=0, host_ns=0, hz=1_000_000_000)
 
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
-        """Sleep until the slot reaches the value, something was signalled, or some milliseconds are over."""
+        """Sleep until the slot reaches the value, some signal was set, or a few milliseconds passed."""
         with self._changed:
             if read64(va) < value:
-                self._changed.wait(min(max(timeout_s, 0.0), 5 * LOOK_S))
+                self._changed.wait(min(max(timeout_s, 0.0), 5 * POLL_S))
         return read64(va) >= value
 
     def signal_written(self, va: int) -> None:
@@ -94,11 +94,11 @@ class DmaDevice:
             self._changed.notify_all()
 
     def fault(self) -> FaultReport | None:
-        """Return None: packets are made by the encoder alone, and none of them can fail."""
+        """Return None: no packet that the encoder makes can fail."""
         return None
 
     def recover(self) -> None:
-        """Stop all engines and start them anew, empty."""
+        """Stop all engines, and restart them empty."""
         for engine in self._engines.values():
             engine.restart()
 

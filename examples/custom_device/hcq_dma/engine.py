@@ -1,6 +1,6 @@
 """A queue: its ring, and the thread that executes the packets in order.
 
-Not here: what packets look like (`packets`), memory and waiting of the host (`device`).
+Not here: the layout of packets (`packets`), memory and waits of the host (`device`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from hcq.pushbuffer import PushBuffer
 
 SUBMISSIONS = 256
-"""So many submissions fit the ring, and no more words than `WORDS` each."""
+"""The most submissions in the ring at one time."""
 WORDS = 1 << 16
-LOOK_S = 0.001
-"""How often a wait looks at its slot: another device may raise it without telling this one."""
+"""The most words of one submission."""
+POLL_S = 0.001
+"""Seconds between two reads of an awaited slot: another device may set it without a call of this driver."""
 
 
 def read64(va: int) -> int:
@@ -32,7 +33,7 @@ def read64(va: int) -> int:
     return ctypes.c_uint64.from_address(va).value
 
 
-class Stopped(Exception):  # noqa: N818 - it ends a thread, it is no error
+class Stopped(Exception):  # noqa: N818 - not an error
     """Ends the thread of an engine, between two packets or in a wait."""
 
 
@@ -62,14 +63,14 @@ class Engine:
             raise UsageError(f"{len(words)} words do not fit the ring of {WORDS}")
         with self._changed:
             while len(self._run.pending) >= SUBMISSIONS:
-                self._changed.wait(LOOK_S)
+                self._changed.wait(POLL_S)
                 self.stalled(len(words))
             self._run.pending.append(words)
             self.taken += 1
             self._changed.notify_all()
 
     def stuck(self) -> str:
-        """Return what the engine waits for, as text; empty when it is idle."""
+        """Return the current operation as text; empty when the engine is idle."""
         waiting = self._run.waiting
         if waiting is None:
             return "executes packets" if self._run.pending else ""
@@ -81,25 +82,25 @@ class Engine:
         self._run.stop()
 
     def restart(self) -> None:
-        """Stop as `close` does, and begin anew with an empty ring."""
+        """Stop as `close`, and continue with an empty ring."""
         self._run.stop()
         self._run = _Run(self._changed)
         self._start()
 
 
 class _Run:
-    """One life of an engine's thread."""
+    """The submissions of one thread of an engine, from its start to its end."""
 
     def __init__(self, changed: threading.Condition) -> None:
         self.pending: deque[array[int]] = deque()
-        """Submissions, the first in execution."""
+        """Submissions; the first one is being executed."""
         self.waiting: tuple[int, int] | None = None
         self._changed = changed
         self._stop = False
         self._ended = threading.Event()
 
     def stop(self) -> None:
-        """End the thread, and return when it has."""
+        """End the thread; return when it has ended."""
         with self._changed:
             self._stop = True
             self._changed.notify_all()
@@ -149,12 +150,12 @@ class _Run:
             elif op == Op.INDIRECT:
                 self._execute(list((ctypes.c_uint64 * b).from_address(a)))
             else:
-                raise AssertionError(f"no packet begins with {op:#x}")  # the encoder makes all packets
+                raise AssertionError(f"no packet begins with {op:#x}")  # only the encoder makes packets
 
     def _wait(self, va: int, value: int) -> None:
         self.waiting = va, value
         with self._changed:
             while read64(va) < value:
                 self._check()
-                self._changed.wait(LOOK_S)
+                self._changed.wait(POLL_S)
         self.waiting = None

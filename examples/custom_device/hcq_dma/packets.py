@@ -1,6 +1,6 @@
-"""Queue words: a packet is four u64, an op and its operands; and the encoder that makes them of commands.
+"""Packets, of four u64 (an op and its operands), and the encoder that translates commands to them.
 
-Not here: what a packet does (`engine`).
+Not here: the execution of packets (`engine`).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Op(enum.IntEnum):
     WRITE64 = 4  # target, number
     WAIT = 5  # slot, least value
     SIGNAL = 6  # slot, value
-    TIMESTAMP = 7  # where the nanoseconds go
-    INDIRECT = 8  # words, their count
+    TIMESTAMP = 7  # address that receives the nanoseconds
+    INDIRECT = 8  # address of words, their count
 
 
 class DmaEncoder:
-    """Encodes for either queue. A Barrier needs no packet: packets run one after another."""
+    """The encoder of both queues. A Barrier needs no packet, as packets run one after another."""
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the packets of `commands`. Raises `UnsupportedError` for a kernel."""
