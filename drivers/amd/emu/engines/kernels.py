@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.errors import changed_fault, dispatch_fault, stale_fault, unsupported
 from drivers.amd.emu.engines.faults import kernel_fault
+from drivers.amd.emu.engines.loads import Loads
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
 from drivers.amd.emu.isa.programs import decoded, translated
 from drivers.amd.emu.isa.translate import Entry
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from drivers.amd.emu.engines.coherence import Dispatch
     from drivers.amd.emu.engines.dispatch import Launch
     from drivers.amd.emu.engines.ledgers import Ledgers
-    from drivers.amd.emu.engines.loads import Loads
     from drivers.amd.emu.isa.programs import Decoded
     from drivers.emu.memory import Mapping
     from drivers.emu.simt.engine import Program, Settings
@@ -205,8 +205,6 @@ def _run(  # noqa: PLR0917 - a launch has that many parts
     order = bus.order
     if order is not None and order.acting is not None:
         if began is not None:
-            from drivers.amd.emu.engines.loads import Loads  # noqa: PLC0415 - NumPy, where caches are checked
-
             loads = Loads(sliced.instructions)
         turn = Turn(sliced, order.acting, bus.space.map, loads)
         turn.work.name = f"kernel {code.name} on {turn.work.name.removeprefix('kernel on ')}"

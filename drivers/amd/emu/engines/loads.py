@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from drivers.emu.races import CELL_BYTES
 from drivers.emu.sanitizers.shadow_global import RACE_CELL, THREAD_BITS
 
@@ -43,7 +41,7 @@ class Loads:
 
     def __init__(self, instructions: Sequence[str]) -> None:
         """`instructions` are the texts of those that are noted, by number."""
-        self._caches = np.array([_NUMBERS.get(through(text), 0) for text in instructions] or [0], np.int8)
+        self._caches = bytes([_NUMBERS.get(through(text), 0) for text in instructions] or [0])
         self.acquires = any(_INVALIDATES.search(text) for text in instructions)
         """Whether the kernel invalidates the vector cache itself."""
         self.seen: dict[str, Masks] = {"scalar": {}, "vector": {}, "l2": {}}
@@ -52,6 +50,8 @@ class Loads:
 
     def add(self, mapping: Mapping, chunk: int, seen: Touched, raw: bytes) -> None:
         """Take the notes of a chunk of an allocation."""
+        import numpy as np  # noqa: PLC0415 - only where caches are checked
+
         places = np.frombuffer(raw, "<u4")[RACE_CELL["read_at"] // 4 :: CELL_BYTES // 4].astype(np.int64)
         reads = np.frombuffer(seen.read, np.uint8) | np.frombuffer(seen.polled, np.uint8)
         read = (reads != 0) & (places > 0)
@@ -59,7 +59,7 @@ class Loads:
             return
         key = (mapping.host, chunk)
         self.mappings[mapping.host] = mapping
-        caches = self._caches[np.maximum(places - 1, 0) >> THREAD_BITS]
+        caches = np.frombuffer(self._caches, np.uint8)[np.maximum(places - 1, 0) >> THREAD_BITS]
         for name, number in _NUMBERS.items():
             mask = (read if name == "l2" else read & (caches == number)).tobytes()
             if any(mask):
