@@ -1,4 +1,4 @@
-"""The devices that the contract is run on, and what its tests share.
+"""The devices of the conformance suite, and its fixtures.
 
 `HCQ_CONFORMANCE` names the devices, separated by commas; without it: cpu. A device that cannot be opened here
 is skipped with what was missing, except the cpu.
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HANG_S = 100
-"""What no wait takes that ends at all, however loaded the machine is."""
+"""A time in seconds that no wait takes unless it hangs, on any loaded machine."""
 ONE = (1, 1, 1)
 SHARED = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run every test once a device; those that ask for workers with several numbers where there are any."""
+    """Run every test once for each device; those with `workers` for several numbers of workers."""
     names = config().conformance
     if "workers" in metafunc.fixturenames:
         cases = [(name, n) for name in names for n in ((0, 1, 3) if name == "cpu" else (0,))]
@@ -45,7 +45,7 @@ def opened(name: str, *, validate: bool = True, seed: int = 0) -> hcq.Device:
 
 
 class Lab:
-    """An open device and the few things that most tests do with it."""
+    """An open device, and the operations that most tests need."""
 
     def __init__(self, device: hcq.Device) -> None:
         self.device = device
@@ -108,7 +108,7 @@ def bare(name: str) -> Iterator[Lab]:
 
 @pytest.fixture
 def narrow(name: str) -> Iterator[Lab]:
-    """A device without the validation layer whose rings are as small as they get: a test can fill them."""
+    """A device without validation and with the smallest rings, so that a test can fill them."""
     with override(ring_bytes=1 << 14):
         lab = Lab(opened(name, validate=False))
     yield lab
@@ -124,7 +124,7 @@ def kernels(name: str) -> None:
 
 @pytest.fixture
 def native(name: str) -> str:
-    """The name of a device whose queues need no Python to go on."""
+    """The name of a device whose queues progress without Python."""
     if "emu" in name:
         pytest.skip(f"{name} is emulated in Python: its queues stand still when Python does")
     return name

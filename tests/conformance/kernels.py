@@ -1,4 +1,4 @@
-"""The kernels of the conformance suite: one signature a name, and the code for each family of architectures.
+"""The kernels of the conformance suite: their signatures, and the code for each architecture family.
 
 A workgroup has one thread everywhere. To add a family, give `CODE` a function that turns a kernel's name and
 the device's architecture into an ELF image; the argument blocks are the same for all.
@@ -61,7 +61,7 @@ def family(info: DeviceInfo) -> str:
 
 
 def image(name: str, info: DeviceInfo) -> KernelImage:
-    """Return a kernel for a device; skips the test where nobody wrote it, and where no kernel can run."""
+    """Return a kernel for a device. Skips the test if it is not written, or if no kernel can run."""
     if info.limits.get("max_threads") == 0:
         pytest.skip(f"{info.driver} runs no kernels: its limits say max_threads = 0")
     kind = family(info)

@@ -86,7 +86,7 @@ _UNUSED = (
     "workitem-id-z", "hostcall-ptr", "multigrid-sync-arg", "heap-ptr", "default-queue", "completion-action",
     "lds-kernel-id",
 )  # fmt: skip
-"""What no kernel asks for: it stays out of its registers."""
+"""Kernel inputs that no kernel uses, so that they occupy no registers."""
 
 
 def ir(name: str) -> str:

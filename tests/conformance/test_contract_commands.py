@@ -1,4 +1,4 @@
-"""What each command does, with numbers and with Params."""
+"""The effect of each command, with numbers and with Params."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MASK = 0xFFFF_FFFF
 
 @pytest.fixture(params=["compute", "copy"])
 def anywhere(lab: Lab, request: pytest.FixtureRequest) -> hcq.Queue:
-    """A queue of each kind: all but kernels runs on both."""
+    """A queue of each kind: all commands but kernels run on both."""
     return lab.queue if request.param == "compute" else lab.copies
 
 
@@ -166,7 +166,7 @@ def test_timestamps_grow_and_leave_values_alone(lab: Lab) -> None:
 
 
 def test_span_is_as_long_as_what_it_holds(lab: Lab) -> None:
-    """The short one is short unless the machine stops just then: among many tries, once it does not."""
+    """The machine may stall during the short kernel, so one of many tries suffices."""
     out = lab.words(1)
     commands = lab.queue.record()
     with commands.span("long"):

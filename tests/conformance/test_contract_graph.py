@@ -35,7 +35,7 @@ def adder(lab: Lab, copies: int, kernels: int = 1) -> tuple[hcq.Executable, list
 
 @pytest.mark.parametrize("copies", [1, 2, 3])
 def test_replays_with_inputs_a_b_b_b_all_use_their_own(any_lab: Lab, copies: int) -> None:
-    """A copy that was skipped while the input changed must not be taken for unchanged."""
+    """A slot that was not used while the input changed must be bound again."""
     lab = any_lab
     executable, _ = adder(lab, copies)
     a, b, shared = lab.words([10] * 4), lab.words([20] * 4), lab.words([1, 2, 3, 4])
@@ -48,7 +48,7 @@ def test_replays_with_inputs_a_b_b_b_all_use_their_own(any_lab: Lab, copies: int
 
 
 def test_replays_in_flight_keep_their_own_inputs(any_lab: Lab) -> None:
-    """Many more replays than copies are queued behind a gate before the first one runs."""
+    """Many more replays than slots are queued behind a gate before the first one runs."""
     lab = any_lab
     executable, _ = adder(lab, copies=2)
     shared, gate = lab.words([1] * 4), lab.device.signal(host_set=True)

@@ -1,4 +1,4 @@
-"""Lifetimes hang on points: nothing in use is reused, nothing dropped is lost, no ring overruns."""
+"""Lifetimes follow points: memory in use is not reused, work is not lost, rings do not overrun."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_arguments_of_thousands_of_launches_never_overrun(narrow: Lab) -> None:
 
 @pytest.mark.usefixtures("kernels")
 def test_full_ring_waits_and_continues(narrow: Lab) -> None:
-    """A queue that stands still fills up; the submitter sleeps until another thread lets it go on."""
+    """A blocked queue fills up; the submitter sleeps until another thread unblocks it."""
     import threading
 
     gate, out = gated(narrow), narrow.words(1)

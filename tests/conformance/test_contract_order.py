@@ -1,4 +1,4 @@
-"""Ordering: what is ordered by itself, what needs a Barrier, what needs a Point."""
+"""Ordering: implicit order, order by a Barrier, order by a Point."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_kernels_without_a_barrier_all_run_once(lab: Lab) -> None:
 
 
 def turns(name: str, seed: int, count: int = 12) -> list[list[int]]:
-    """In which order a device ran kernels that nothing orders, submission by submission."""
+    """Return the order in which a device ran unordered kernels, for each submission."""
     lab = Lab(opened(name, validate=False, seed=seed))
     out = []
     for _ in range(4):
@@ -163,7 +163,7 @@ def test_diamond_of_points_joins(lab: Lab) -> None:
 
 
 def test_queues_play_ping_pong(lab: Lab) -> None:
-    """Each turn sees what the other queue wrote in the turn before."""
+    """Each turn reads what the other queue wrote in the previous turn."""
     a, b, turns = lab.words([1]), lab.words(1), 150
     point: list[hcq.Point] = []
     for _ in range(turns):

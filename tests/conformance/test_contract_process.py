@@ -1,4 +1,4 @@
-"""Queues beside the interpreter: its lock, its threads, its end, its forks."""
+"""Queues and the interpreter: its lock, threads, end and forks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOK_US = 1000
 
 
 def test_dependent_kernels_finish_while_python_holds_its_lock(native: str) -> None:
-    """1,000 kernels on two queues in turns, while this thread alone has Python's lock, and only sleeps."""
+    """1,000 kernels alternate on two queues while this thread holds Python's lock and sleeps."""
     lab = Lab(opened(native, validate=False))
     total, gate = lab.words([0]), lab.device.signal(host_set=True)
     begin, end = lab.device.stamp(), lab.device.stamp()
@@ -54,7 +54,7 @@ def test_dependent_kernels_finish_while_python_holds_its_lock(native: str) -> No
 
 
 def test_waiting_lets_other_threads_run(name: str) -> None:
-    """What is waited for ends when another thread has taken its steps."""
+    """A wait ends after another thread has executed its steps."""
     lab = Lab(opened(name))
     gate = lab.device.signal(host_set=True)
     point = lab.queue.submit(lab.queue.record().wait(gate, 1))
@@ -103,7 +103,7 @@ lab.close()
 
 
 def test_idle_device_uses_no_cpu(native: str, lab: Lab) -> None:
-    """One queue idle after work, one asleep in a wait: no thread of the process is switched to any more."""
+    """With one queue idle and one asleep in a wait, no thread of the process is scheduled any more."""
     del lab  # only to skip where the device is absent
     done = run(script(native, IDLE))
     assert (done.returncode, done.stdout, done.stderr) == (0, "at rest\n", "")

@@ -1,4 +1,4 @@
-"""What the tests of a process share is set right before each: room for what it makes, and random numbers."""
+"""State shared by the tests of a process is reset before each: table limits and random numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOM = 10_000
 
 @pytest.fixture(autouse=True)
 def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let a test keep its plans and expressions, however many others left."""
+    """Keep the expressions and plans of a test, independent of how many other tests made."""
     monkeypatch.setattr(expr, "TABLE_LIMIT", max(expr.TABLE_LIMIT, len(expr.TABLE) + ROOM))
     with override(plan_bytes=PLANS.nbytes + (1 << 30)):
         yield
@@ -28,14 +28,14 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Compute without validation: what lies outside is not looked for."""
+    """Compute without validation: indices out of range are not checked."""
     with override(validate=False):
         yield
 
 
 @pytest.fixture(autouse=True)
 def numbers_of_its_own(request: pytest.FixtureRequest) -> None:
-    """Start a module's `RNG`, and the numbers of tensors, anew for each test.
+    """Seed the `RNG` of a module, and the generator of tensors, before each test.
 
     What a test is given depends on none that ran before it.
     """

@@ -1,4 +1,4 @@
-"""Activations of every dtype and in their tails, beside the same formulas in more digits; integer losses."""
+"""Activations of every dtype and in their tails, against the same formulas in more digits; integer losses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.sampled(11)
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_integers_are_converted_before_anything_else(name: str, dtype: str):
+def test_integers_are_converted_before_any_arithmetic(name: str, dtype: str):
     kind = np.dtype(dtype)
     ends = [0, 1] if dtype == "bool" else [0, 1, 2, 3, 100, np.iinfo(kind).min, np.iinfo(kind).max]
     x = np.array(ends, kind)
@@ -153,7 +153,7 @@ def test_cross_entropy_of_certain_predictions():
 
 
 def test_a_gradient_at_a_kink_does_not_change_training():
-    """Stochastic gradient descent that meets an exact 0 stays beside the same in float64."""
+    """Stochastic gradient descent through an exact 0 gives the same as in float64."""
 
     def weights(dtype: str) -> Any:
         w = Tensor([1.0, -1.0], dtype=dtype)

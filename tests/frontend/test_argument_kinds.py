@@ -1,4 +1,4 @@
-"""Arguments that are no tensors: lists and arrays become some, anything else is refused by name."""
+"""Arguments that are no tensors: lists and arrays are converted, others are refused by name."""
 
 from __future__ import annotations
 

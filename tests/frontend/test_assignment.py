@@ -1,4 +1,4 @@
-"""Assignment: in place where nobody else means the old contents, never seen through another tensor."""
+"""Assignment: in place if no other tensor aliases the old contents, invisible to other tensors."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_assigning_reads_other_places_of_itself():
     assert memory(w) is before
 
 
-def test_aliases_are_assigned_to_apart():
+def test_aliases_are_assigned_independently():
     a = Tensor([1.0])
     b = a.detach().realize()
     a.assign(a + 1)
@@ -147,7 +147,7 @@ def test_assign_broadcasts_and_checks():
     assert w.dtype is dtypes.float32
 
 
-def test_a_dropped_assign_leaves_no_state():
+def test_a_dropped_assignment_leaves_no_state():
     w = Tensor([1.0])
     number = id(w)
     w.assign(w + 1)

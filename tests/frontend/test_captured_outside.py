@@ -1,4 +1,4 @@
-"""Captured functions and the tensors that they use from outside: as without capture, whoever is assigned."""
+"""Captured functions that use and assign outside tensors give the results of uncaptured ones."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def play(outside: str, write: str, *, captured: bool) -> list[object]:
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("outside", OUTSIDE)
-def test_replays_see_what_tensors_from_outside_are_assigned(outside: str, write: str):
+def test_replays_use_values_assigned_to_outside_tensors(outside: str, write: str):
     assert play(outside, write, captured=True) == play(outside, write, captured=False)
 
 
-def test_a_capture_inside_the_first_call_of_another_sees_assigns_too():
+def test_a_capture_inside_the_first_call_of_another_uses_assigned_values():
     y = Tensor([1, 2]).realize() * 2
     inner = TinyJit(lambda x: (x + y).realize())
     outer = TinyJit(lambda x: (inner(x) * 2).realize())
@@ -92,5 +92,5 @@ def train(*, captured: bool) -> list[float]:
     return losses
 
 
-def test_training_with_a_pending_tensor_from_outside_is_as_without_capture():
+def test_training_with_a_pending_outside_tensor_equals_uncaptured_training():
     assert train(captured=True) == pytest.approx(train(captured=False), rel=1e-6)

@@ -1,4 +1,4 @@
-"""Casts from integers to floats and back: the same bits wherever one realizes, and those of an oracle.
+"""Casts from integers to floats and back give the bits of an oracle, at any realize point.
 
 The oracle is exact arithmetic: an integer to a float rounds once, to nearest even, in integers; a float to an
 integer saturates. Nothing of the product's own arithmetic takes part.
@@ -24,7 +24,7 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 def rounded(value: int, dtype: str) -> float:
-    """Return the nearest value of a float dtype, by integers alone."""
+    """Return the nearest value of a float dtype, computed with integers only."""
     digits, top = FLOATS[dtype]
     size = abs(value)
     shift = max(0, size.bit_length() - digits)

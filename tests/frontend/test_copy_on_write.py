@@ -1,4 +1,4 @@
-"""Copy on write: in place where nothing else means the old contents, whoever holds what."""
+"""Copy-on-write: writes are in place if no tensor aliases the old contents, independent of references."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from frontend.realize import PENDING
 from frontend.storage import UNSUBMITTED
 
 COUNTING = {"getrefcount", "get_referrers", "get_referents", "getweakrefcount", "getweakrefs"}
-"""What tells who refers to an object: none of it is the same on every interpreter."""
+"""Functions that count references; their results differ between interpreters."""
 
 
 @pytest.mark.parametrize("package", [hcq, drivers, compiler, frontend], ids=lambda p: p.__name__)
@@ -123,7 +123,7 @@ def test_tensors_that_alias_the_old_contents_keep_them(held: str, way: str):
             assert kept.tolist() == want
 
 
-def test_an_alias_that_is_assigned_after_its_twin_gets_memory_of_its_own():
+def test_an_assigned_alias_gets_memory_of_its_own():
     a = Tensor([1.0])
     b = Tensor.of_part((a.expr, a.leaves))
     a.assign(a + 1)
@@ -139,7 +139,7 @@ class Stop(Exception):  # noqa: N818 - no error of the program
 
 
 def stopped_at(at: int, operation: Any) -> bool:
-    """Run an operation that is stopped at its call of that number in the frontend; return whether it was."""
+    """Run an operation that is interrupted at call number `at` in the frontend; return whether it was."""
     calls = 0
     inside = str(Path(frontend.__path__[0]))
 

@@ -1,4 +1,4 @@
-"""Making tensors, and getting their values out."""
+"""Creation of tensors, and reading their values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_adding_is_lazy_until_realized():
     assert t.tolist() == [5]
 
 
-def test_tensors_from_many_kinds_of_data():
+def test_tensors_are_made_from_many_kinds_of_data():
     assert Tensor(3).tolist() == 3
     assert Tensor(2.5).dtype is dtypes.float32
     assert Tensor(True).dtype is dtypes.bool
@@ -40,7 +40,7 @@ def test_tensors_from_many_kinds_of_data():
     assert Tensor(Tensor([1, 2])).tolist() == [1, 2]
 
 
-def test_data_that_makes_no_tensor_is_refused():
+def test_data_without_numbers_is_refused():
     with pytest.raises(UsageError, match="depth 1"):
         Tensor([[1, 2], [3]])
     with pytest.raises(UsageError, match="'x'"):
@@ -64,7 +64,7 @@ def test_the_data_is_copied():
 
 
 @pytest.mark.parametrize("dtype", list(dtypes.all()), ids=repr)
-def test_every_dtype_goes_in_and_out(dtype: object):
+def test_every_dtype_is_written_and_read(dtype: object):
     assert Tensor([0, 1, 1], dtype=dtype).tolist() == [0, 1, 1]  # type: ignore[arg-type]
     assert (Tensor([0, 1, 1], dtype=dtype) + 0).numpy().tolist() == [0, 1, 1]  # type: ignore[arg-type]
 
@@ -131,7 +131,7 @@ def test_names_of_one_device_are_one():
     assert t.to("cpu:0") is t
 
 
-def test_infinite_and_large_numbers():
+def test_creation_from_infinite_and_large_numbers():
     assert Tensor([math.inf]).tolist() == [math.inf]
     assert Tensor((1 << 63) - 1).item() == (1 << 63) - 1
 

@@ -18,7 +18,7 @@ from hcq.errors import HcqError, UsageError
 
 @pytest.fixture
 def opened():
-    """A device of its own under another name."""
+    """A second device under another name."""
     device = OpenDevice("cpu:9", hcq.open("cpu"))
     Device._open["cpu:9"] = device
     yield device
@@ -46,7 +46,7 @@ print((c + 1).tolist(), jit.captured.device.hcq.closed)
 
 
 def test_a_closed_device_refuses_everything_and_its_name_reopens():
-    """In a process of its own: other tests use this process's device."""
+    """In a separate process, as other tests use the device of this one."""
     words = [sys.executable, "-c", CLOSED]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=500, check=True)

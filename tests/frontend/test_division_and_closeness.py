@@ -66,7 +66,7 @@ def test_closeness(dtype: str, equal_nan: bool):  # noqa: FBT001 - a parameter o
         np.testing.assert_array_equal(got.numpy(), want)
 
 
-def test_allclose_is_a_truth():
+def test_allclose_returns_a_python_bool():
     x = Tensor([1.0, 2.0])
     assert x.allclose(x + 1e-7) is True
     assert x.allclose(Tensor([1.0, 2.1])) is False
@@ -96,7 +96,7 @@ def test_remainders_of_large_quotients_are_exact():
     assert (Tensor([5.0, -5.0]) % math.inf).tolist() == [5.0, math.inf]
 
 
-def test_gradient_of_a_remainder_is_the_whole_quotient_below():
+def test_gradient_of_a_remainder_is_the_floored_quotient():
     x, y = Tensor([5.0, -5.0, 1.0, -5.0]), Tensor([3.0, 3.0, 0.1, -3.0])
     dx, dy = (x % y).sum().gradient(x, y)
     assert dx.tolist() == [1, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""Elements named by integer tensors along an axis: read, added up, written, against NumPy."""
+"""Reading, adding and writing at integer indices along an axis, against NumPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RNG = np.random.default_rng(11)
 
 
 def scattered(x: Any, axis: int, index: Any, src: Any, *, add: bool) -> Any:
-    """One element after the other, as the definition says."""
+    """The definition, one element after the other."""
     out = x.copy()
     for at in np.ndindex(*index.shape):
         to = list(at)

@@ -144,7 +144,7 @@ def test_promotion(a: Any, b: Any, want: str):
     assert (Tensor.ones(2, dtype=a) + Tensor.ones(2, dtype=b)).dtype.name == want
 
 
-def test_numbers_take_the_dtype_of_the_tensor_beside_them():
+def test_python_numbers_take_the_dtype_of_the_tensor():
     assert (Tensor([1], dtype=dtypes.int8) + 1).dtype is dtypes.int8
     assert (Tensor([1], dtype=dtypes.int8) + 1.5).dtype is dtypes.float32
     assert (Tensor([1.0], dtype=dtypes.float16) * 2.5).dtype is dtypes.float16

@@ -1,4 +1,4 @@
-"""Tensors without elements: chains of movements, sums and sorts against NumPy, and what PyTorch gives."""
+"""Tensors without elements: movements, sums and sorts against NumPy and PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hcq.errors import UsageError
 
 
 def sizes(choose: random.Random, total: int) -> tuple[int, ...]:
-    """Return a shape of so many elements; of none, with any other sizes beside the zero."""
+    """Return a random shape with a number of elements; for 0 elements with any other sizes."""
     if total == 0:
         shape = [choose.choice([0, 1, 2, 3]) for _ in range(choose.randint(1, 4))]
         shape[choose.randrange(len(shape))] = 0

@@ -1,4 +1,4 @@
-"""The error function and the units made of it, against the C library's."""
+"""The error function, and activations that use it, against the C library."""
 
 from __future__ import annotations
 

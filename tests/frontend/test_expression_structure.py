@@ -1,4 +1,4 @@
-"""The data structure under tensors: interning, leaves, recipes, constants that change, plans."""
+"""The data structure of tensors: interning, leaves, recipes, changing constants, plans."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_realized_tensor_has_the_leaf_expression_of_its_kind():
     assert t.expr is a.expr is leaf_expr((4,), dtypes.float32, a.device)
 
 
-def test_merge_returns_where_leaves_went():
+def test_merge_returns_the_positions_of_leaves():
     x, y, z = object(), object(), object()
     assert merge((x, y), (z,)) == ((x, y, z), (2,))
     assert merge((x, y), (y, z, x)) == ((x, y, z), (1, 2, 0))
@@ -90,7 +90,7 @@ def test_adding_zero_is_kept_for_floats_only():
     assert (i + 0).expr is i.expr
 
 
-def test_constants_are_seen_through_movement():
+def test_constants_are_recognised_through_movement():
     assert constant_of(Tensor.full((2, 3), 2.5).expr) == 2.5
     assert constant_of(Tensor([1.0]).expr) is None
 
@@ -179,7 +179,7 @@ def test_random_programs_agree_with_numpy():
 
 
 # -- numbers that keep changing ----------------------------------------------------------------------
-def test_a_number_that_keeps_changing_becomes_a_parameter():
+def test_a_repeatedly_changing_number_becomes_a_parameter():
     x = Tensor(np.ones((3, 7), np.float32))
     for i in range(4):
         assert (x * (0.1 + i)).numpy()[0, 0] == np.float32(0.1 + i)

@@ -1,4 +1,4 @@
-"""Greatest and least values and their places, by all names, against NumPy; pairs as PyTorch has them."""
+"""Greatest and least values and their indices, against NumPy; pairs as in PyTorch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_extremes_of_every_dtype(dtype: str):
     np.testing.assert_array_equal(high.float().numpy(), x.max(1))
 
 
-def test_a_nan_is_both_extremes_and_the_place_of_both():
+def test_a_nan_is_both_extremes_and_both_indices_name_it():
     t = Tensor([[1.0, math.nan, 5.0, math.nan], [2.0, 1.0, 2.0, 1.0]])
     for got in (t.amax(1), t.amin(1), t.aminmax(dim=1).min, t.aminmax(dim=1).max):
         assert math.isnan(got[0].item())
@@ -118,7 +118,7 @@ def test_values_and_indices_over_several_axes_are_refused(name: str):
         getattr(Tensor(X), name)(3)
 
 
-def test_the_gradient_of_a_pair_s_values_goes_to_the_named_place():
+def test_the_gradient_of_extreme_values_goes_to_the_indexed_element():
     t = Tensor([[2.0, 1.0, 2.0], [0.0, math.nan, math.nan]])
     values, indices = t.max(1)
     assert indices.tolist() == [0, 1]

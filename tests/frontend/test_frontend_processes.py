@@ -1,4 +1,4 @@
-"""Whole processes: what an import costs, what the disk cache saves, leaks, the example."""
+"""Whole processes: cost of an import, effect of the disk cache, leaks, the example."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ print(*map(instructions, (lambda: (a + b).realize(), lambda: f(a, b), lambda: a.
 
 
 @pytest.mark.slow
-def test_known_work_costs_few_instructions(tmp_path: Path):
+def test_known_structures_execute_few_instructions(tmp_path: Path):
     """Of Python's machine: some 800, 900 and 70 of version 3.11, which also retire the launches before.
 
     In time: 4.1, 4.1 and 0.4 us on two quiet cores (`python -m tools.bench eager jit`).

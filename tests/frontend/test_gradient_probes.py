@@ -1,4 +1,4 @@
-"""Methods at random shapes and numbers, beside what PyTorch gave; see `tools.gradients.probes`."""
+"""Methods at random shapes and numbers, against recorded results of PyTorch; see `tools.gradients.probes`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def test_a_wrong_gradient_is_reported():
     pytest.fail("there are no records with gradients")
 
 
-def test_a_seed_is_one_probe():
+def test_one_seed_gives_one_probe():
     for seed in range(50):
         assert repr(probe(seed).numbers) == repr(probe(seed).numbers)

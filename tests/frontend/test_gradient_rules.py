@@ -23,7 +23,7 @@ RNG = np.random.default_rng(3)
 
 
 def numbers(*shape: int, low: float = -2.0, high: float = 2.0) -> Any:
-    """Float64 numbers, no two of one size, and none near 0: far from where a derivative jumps."""
+    """Float64 numbers of distinct magnitudes, not near 0: away from jumps of derivatives."""
     n = int(np.prod(shape))
     least = max(low, 0.1)
     sizes = least + (np.arange(n) + RNG.uniform(0.25, 0.75, n)) * (high - least) / n
@@ -172,7 +172,7 @@ def test_convolution_differentiates_twice():
     check(lambda a, b: (a.conv2d(b, stride=2) ** 2).sum().gradient(a)[0], x.numpy(), w.numpy())
 
 
-def test_steps_and_stopped_values_pass_nothing():
+def test_step_functions_and_stopped_values_pass_no_gradient():
     x = Tensor([1.5])
     for name in ("floor", "ceil", "trunc", "round"):
         assert (getattr(x, name)() * x).sum().gradient(x)[0].item() == getattr(x, name)().item()
@@ -198,7 +198,7 @@ def test_a_detached_tensor_stays_detached_when_realized():
         x.grad = None
 
 
-def test_the_value_of_a_detached_tensor_is_read_where_it_lies():
+def test_reading_a_detached_tensor_runs_no_kernel():
     x = Tensor([[1.0, 2.0]])
     before = stats.kernels
     assert x.detach().reshape(2).numpy().tolist() == [1.0, 2.0]
@@ -318,7 +318,7 @@ def test_gradients_of_pending_tensors_and_with_a_given_gradient():
     assert g.tolist() == [2.0, 40.0]
 
 
-def test_gradient_refuses_what_it_cannot_give():
+def test_gradient_refuses_invalid_targets():
     x = Tensor([1.0, 2.0])
     with pytest.raises(UsageError, match=r"shape \(2,\)"):
         (x * 2).gradient(x)

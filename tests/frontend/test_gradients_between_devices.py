@@ -1,4 +1,4 @@
-"""Gradients through tensors that were moved: they flow back to the device that these came from."""
+"""Gradients through moved tensors flow back to the device that these were moved from."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def marked(data: object) -> Tensor:
     return Tensor(data, dtype="float64", requires_grad=True)
 
 
-def test_a_gradient_flows_back_to_the_device_that_a_tensor_came_from(other: str):
+def test_a_gradient_flows_back_to_the_device_a_tensor_was_moved_from(other: str):
     x = marked(X)
     (x.to(other) ** 2).sum().backward()
     assert x.grad is not None
@@ -45,7 +45,7 @@ def test_a_moved_loss_has_a_gradient(other: str):
     np.testing.assert_allclose(x.grad.numpy(), 3 * X**2)
 
 
-def test_a_pending_tensor_keeps_what_it_was_computed_from_when_moved(other: str):
+def test_a_moved_pending_tensor_keeps_its_history(other: str):
     x = marked(X)
     h = x.exp()
     y = h.to(other)
@@ -58,7 +58,7 @@ def test_a_pending_tensor_keeps_what_it_was_computed_from_when_moved(other: str)
 
 
 def test_gradients_over_both_devices_accumulate(other: str):
-    """x goes over and comes back, is used on both sides, and one moved tensor is used twice."""
+    """x is moved forth and back and used on both devices, and one moved tensor is used twice."""
     x, w = marked(X), Tensor([3.0, 1.0, -2.0], dtype="float64", device=other, requires_grad=True)
     over = x.sin().to(other)
     back = (over * w + over).to(x.device)
@@ -88,7 +88,7 @@ def test_second_order_gradients_cross_devices_twice(other: str):
     np.testing.assert_allclose(g2.numpy(), 12 * X)
 
 
-def test_detached_and_unmarked_tensors_start_afresh_when_moved(other: str):
+def test_moved_detached_and_unmarked_tensors_have_no_history(other: str):
     x, plain = marked(X), Tensor(X)
     for moved in (x.detach().to(other), plain.to(other), (x > 0).to(other).double()):
         with pytest.raises(UsageError, match=r"no tensor with requires_grad|is realized"):
@@ -117,7 +117,7 @@ def test_a_chain_of_moves_of_unmarked_tensors_does_not_grow(other: str):
     assert first() is None
 
 
-def test_a_later_assign_leaves_what_was_moved_before(other: str):
+def test_a_later_assignment_does_not_change_moved_tensors(other: str):
     x = marked(X)
     loss = (x.exp().to(other) * 2).sum()
     kept = marked(X + 1)

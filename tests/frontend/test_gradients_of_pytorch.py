@@ -1,4 +1,4 @@
-"""Values and gradients of every differentiable method, beside what PyTorch gives at kinks, edges and ties.
+"""Values and gradients of every differentiable method at kinks, edges and ties, against PyTorch.
 
 `tools.gradients` says what is asked; `tools.gradients.oracle` recorded the answers.
 """

@@ -1,4 +1,4 @@
-"""What lies outside raises IndexError: where the host knows it at once, on the device under validation."""
+"""Indices out of range raise IndexError: immediately if the host knows them, else under validation."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ HOST: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", HOST)
-def test_values_known_on_the_host_are_refused_at_once(name: str):
+def test_invalid_indices_known_on_the_host_are_refused_immediately(name: str):
     x = Tensor(X)
     with override(validate=False), pytest.raises(IndexError) as caught:
         HOST[name](x)
@@ -62,7 +62,7 @@ def test_values_known_on_the_host_are_refused_at_once(name: str):
 
 
 def moved(values: Any) -> Tensor:
-    """Return integers that only the device knows."""
+    """Return integers whose values only the device knows."""
     return Tensor(np.asarray(values) - 1) + 1
 
 
@@ -87,7 +87,7 @@ DEVICE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", DEVICE)
-def test_the_device_s_are_found_under_validation_when_they_are_computed(name: str):
+def test_invalid_indices_on_the_device_are_found_under_validation(name: str):
     make, message = DEVICE[name]
     pending = make(Tensor(X))
     with override(validate=True), pytest.raises(UsageIndexError, match=message):
@@ -98,7 +98,7 @@ def test_the_device_s_are_found_under_validation_when_they_are_computed(name: st
         pending.realize()
 
 
-def test_writing_outside_is_found_under_validation():
+def test_writes_out_of_range_are_found_under_validation():
     x = Tensor(X)
     x[moved([3])] = 1.0
     with override(validate=True), pytest.raises(UsageIndexError, match="index, axis 0: index 3"):
@@ -127,7 +127,7 @@ def test_assigned_indices_are_not_checked_against_their_source_data():
     np.testing.assert_array_equal(Tensor(X)[index].numpy(), X[[2]])
 
 
-def test_a_label_outside_gives_no_number_without_validation(unchecked: None):
+def test_an_invalid_label_gives_nan_without_validation(unchecked: None):
     loss = Tensor(LOGITS).cross_entropy(moved([0, 9]), reduction="none").tolist()
     assert loss[0] == pytest.approx(2.4076059)
     assert loss[1] != loss[1]
@@ -135,7 +135,7 @@ def test_a_label_outside_gives_no_number_without_validation(unchecked: None):
     assert Tensor(LOGITS).cross_entropy(moved([0, -100])).item() == pytest.approx(2.4076059)
 
 
-def test_a_capture_checks_the_index_that_it_runs_with():
+def test_a_capture_checks_its_own_indices():
     x = Tensor(X).realize()
 
     @TinyJit
@@ -151,7 +151,7 @@ def test_a_capture_checks_the_index_that_it_runs_with():
             np.testing.assert_array_equal(rows(Tensor([2]).realize()).numpy(), X[[2]])
 
 
-def test_the_classes_are_python_s_too():
+def test_error_classes_derive_from_pythons():
     assert issubclass(hcq.UsageIndexError, (hcq.UsageError, IndexError))
     assert issubclass(hcq.UsageTypeError, (hcq.UsageError, TypeError))
     assert issubclass(UsageZeroDivisionError, (hcq.UsageError, ZeroDivisionError))
@@ -174,7 +174,7 @@ MIXED: list[tuple[Callable[[Tensor], Tensor], tuple[int, ...], list[float]]] = [
     (lambda x: x[Tensor(1), Tensor(2), Tensor(3)], (), [23]),
     (lambda x: x[[]], (0, 3, 4), []),
 ]
-"""Keys, and what PyTorch 2.13 gives for them."""
+"""Keys, and the results of PyTorch 2.13."""
 
 
 @pytest.mark.parametrize("case", range(len(MIXED)))
@@ -185,7 +185,7 @@ def test_mixed_index_keys_match_pytorch(case: int):
     assert got.flatten().tolist() == values
 
 
-def test_a_replay_checks_the_indices_that_it_is_given():
+def test_a_replay_checks_indices_in_its_arguments():
     table = Tensor([[1.0], [2.0], [3.0]])
 
     @TinyJit
@@ -199,7 +199,7 @@ def test_a_replay_checks_the_indices_that_it_is_given():
     assert picked(Tensor([2, 2]) + 0).tolist() == [[6.0], [6.0]]
 
 
-def test_a_replay_checks_indices_from_outside_that_it_does_not_assign_to():
+def test_a_replay_checks_outside_indices_that_it_does_not_assign():
     table, index, turn = Tensor([1.0, 2.0, 3.0]), Tensor([1, 2]) - 1, Tensor([1.0])
     index.realize()
 

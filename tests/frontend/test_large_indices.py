@@ -1,4 +1,4 @@
-"""Index tensors of 32 bits into axes, and products of axes, that 32 bits do not count."""
+"""32-bit index tensors into axes and products of axes of more than 2**31 elements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_an_index_of_any_dtype_reads_an_axis_of_more_than_two_to_31(dtype: str):
     assert x[places[:2]].tolist() == [3, 3]
 
 
-def test_two_indices_name_a_place_beyond_two_to_31():
+def test_two_indices_address_an_element_beyond_two_to_31():
     n = 70_000
     row, column = Tensor([n - 1, 3, -1]), Tensor([n - 2, -1, 0])
     assert row.dtype is dtypes.int32

@@ -1,4 +1,4 @@
-"""Executables of several kernels: which order between them is recorded."""
+"""Barriers between the kernels of an executable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def copy(target: str, source: str) -> Kernel:
 
 
 def test_barriers_between_kernels_of_one_device_are_for_that_device():
-    """Its caches need not be written back for the host or peers, who wait for the signal at the end."""
+    """Caches are not written back for host or peers, which wait for the signal at the end."""
     kernels = [copy("middle", "a"), copy("out", "middle"), copy("again", "a")]
     params = [("a", SIZE), ("out", SIZE), ("again", SIZE)]
     executable = assemble(Device["cpu"], kernels, params, {}, label="copies")

@@ -167,7 +167,7 @@ def test_gather_and_take():
     same(Tensor(X).take(Tensor([2, 0]), axis=1), X[:, [2, 0]])
 
 
-def test_indices_outside_are_refused():
+def test_indices_out_of_range_are_refused():
     with pytest.raises(UsageError, match="outside its 2"):
         Tensor(X)[2]
     with pytest.raises(UsageError, match="only 3 axes"):

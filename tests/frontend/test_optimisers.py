@@ -136,7 +136,7 @@ def test_sixteen_bit_parameters_keep_their_dtype():
     assert w.numpy()[0] == pytest.approx(0.97, abs=0.005)
 
 
-def test_a_step_computes_what_else_is_assigned():
+def test_a_step_computes_other_pending_assignments():
     layer = nn.BatchNorm(3)
     opt = nn.optim.SGD([layer.weight, layer.bias])
     with Tensor.train():

@@ -1,4 +1,4 @@
-"""Plans are bounded by the bytes that they hold; what is dropped while in use stays good."""
+"""The bytes of cached plans are bounded; a plan dropped while in use remains valid."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_plan_memory_is_counted():
     assert words >= 2 * 4096  # two copies, each with a block of arguments
 
 
-def test_a_dropped_plan_gives_its_memory_back_at_once():
+def test_a_dropped_plan_releases_its_memory_immediately():
     opened = Device[Device.DEFAULT]
     (Tensor(np.ones(1401, "f")) * 2).realize()
     plan, *_ = list(PLANS._kept.values())[-1]
@@ -76,7 +76,7 @@ def test_a_dropped_plan_gives_its_memory_back_at_once():
         gc.enable()
 
 
-def test_dropped_plans_in_use_stay_good():
+def test_dropped_plans_in_use_remain_valid():
     x = Tensor(np.arange(1501, dtype="f"))
     captured = TinyJit(lambda a: (a * 3 + a.max()).realize())
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a profile of tensors shows: each kernel by a name that says what it does."""
+"""A profile of tensors names each kernel by its role."""
 
 from __future__ import annotations
 

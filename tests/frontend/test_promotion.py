@@ -1,4 +1,4 @@
-"""Dtypes of results as PyTorch has them, in `promotion.txt`; integers are compared exactly."""
+"""Dtypes of results against those of PyTorch in `promotion.txt`; exact comparison of integers."""
 
 from __future__ import annotations
 
@@ -97,6 +97,6 @@ def test_signed_and_unsigned_integers_are_compared_exactly(name: str, swap: bool
     assert compare(Tensor(a).reshape(-1, 1), Tensor(b)).tolist() == want
 
 
-def test_a_scalar_integer_is_compared_as_it_is():
+def test_a_scalar_integer_is_compared_exactly():
     assert (Tensor([44, 5], dtype="int8") == Tensor(300)).tolist() == [False, False]
     assert (Tensor([1 << 53], dtype="int64") < Tensor((1 << 53) + 1, dtype="uint64")).tolist() == [True]

@@ -124,7 +124,7 @@ def test_uniform_numbers_stay_below_their_bound(dtype: str, low: float, high: fl
     assert u.max() < high
 
 
-def test_uniform_and_normal_refuse_what_has_no_meaning():
+def test_uniform_and_normal_refuse_invalid_arguments():
     with pytest.raises(UsageError, match="low <= high"):
         Tensor.uniform(3, low=5, high=3)
     with pytest.raises(UsageError, match="not negative"):
@@ -132,7 +132,7 @@ def test_uniform_and_normal_refuse_what_has_no_meaning():
     assert Tensor.uniform(3, low=2, high=2).tolist() == [2.0, 2.0, 2.0]
 
 
-def test_normal_numbers_of_float64_have_its_digits():
+def test_normal_numbers_of_float64_use_more_digits_than_float32():
     Tensor.manual_seed(5)
     x = Tensor.randn(1000, dtype="float64").numpy()
     assert (x != x.astype(np.float32)).mean() > 0.9

@@ -1,4 +1,4 @@
-"""A tensor that another thread realizes while an operation on it is under way keeps its meaning.
+"""An operation on a tensor that another thread realizes at the same time gives the right value.
 
 Threads change at calls: here another thread realizes the tensor at each call inside the operation in turn, so
 that every order that threads could hit by luck is had for certain.
@@ -84,7 +84,7 @@ def test_operations_use_a_concurrently_realized_tensor(name: str, *, known: bool
 
 
 @pytest.mark.parametrize("way", ["gradient", "backward"])
-def test_gradients_are_right_or_refused_when_the_root_is_concurrently_realized(way: str) -> None:
+def test_gradients_of_a_concurrently_realized_root_are_correct_or_refused(way: str) -> None:
     refused = 0
     for at in range(200):
         w = Tensor(DATA, requires_grad=True)

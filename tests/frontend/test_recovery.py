@@ -1,4 +1,4 @@
-"""Tensors after a fault of their device: which keep their values, which raise it, and going on."""
+"""Tensors after a fault of their device: which keep their values, which raise it, and recovery."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NAME = "cpu:8"
 
 
 class NoArguments:
-    """These streams place nothing."""
+    """These streams need no argument memory."""
 
     def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
         raise AssertionError
 
 
 class Faulty:
-    """A device whose compute queue can be held, and that faults when told to."""
+    """A device whose compute queue can be held, and that faults on request."""
 
     def __init__(self) -> None:
         self.opened = OpenDevice(NAME, hcq.open("cpu"))
@@ -56,7 +56,7 @@ def tensor(*numbers: float) -> Tensor:
     return Tensor(list(numbers), device=NAME).realize()
 
 
-def test_tensors_realized_before_stay_and_those_that_were_lost_raise_the_fault(faulty: Faulty):
+def test_realized_tensors_survive_a_fault_and_lost_ones_raise_it(faulty: Faulty):
     a = tensor(1.0, 2.0)
     b = (a * 3).realize()
     assert b.tolist() == [3.0, 6.0]
@@ -74,7 +74,7 @@ def test_tensors_realized_before_stay_and_those_that_were_lost_raise_the_fault(f
     assert (a * b).sum().item() == 15.0
 
 
-def test_a_launch_that_the_fault_refused_is_made_after_recovering(faulty: Faulty):
+def test_a_launch_refused_by_a_fault_succeeds_after_recovery(faulty: Faulty):
     a = tensor(1.0, 2.0)
     faulty.fault()
     b = a + 5

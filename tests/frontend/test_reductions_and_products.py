@@ -190,7 +190,7 @@ def test_conv2d_takes_unequal_padding_and_other_ranks():
     same(line, convolved(x[:, :, :1], w[:, :, :1], (1, 1), (0, 0), (1, 1), 1)[:, :, 0], rtol=1e-4)
 
 
-def test_conv2d_refuses_what_does_not_fit():
+def test_conv2d_refuses_mismatched_arguments():
     with pytest.raises(UsageError, match="4 input channels"):
         Tensor.zeros(1, 3, 8, 8).conv2d(Tensor.zeros(2, 4, 3, 3))
     with pytest.raises(UsageError, match="spans 9"):
@@ -310,7 +310,7 @@ def test_attention():
     )
 
 
-def test_dropout_keeps_the_mean_and_only_while_training():
+def test_dropout_keeps_the_mean_and_acts_in_training_only():
     x = Tensor.ones(10_000)
     assert x.dropout(0.5) is x
     with Tensor.train():

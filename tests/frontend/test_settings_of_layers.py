@@ -1,4 +1,4 @@
-"""What layers and optimisers are made with: checked when set; a captured step sees a new learning rate."""
+"""Settings of layers and optimisers are checked when set; a captured step uses a new learning rate."""
 
 # ruff: noqa: PLW0108 - a layer made while tests are collected would open the device
 
@@ -48,7 +48,7 @@ def test_a_learning_rate_is_set_at_any_time(made: Callable[[], Any]):
     assert optimiser.lr.item() == got
 
 
-def test_a_captured_step_sees_the_learning_rate():
+def test_a_captured_step_uses_a_new_learning_rate():
     t = weight()
     optimiser = nn.optim.SGD([t], 0.25)
 

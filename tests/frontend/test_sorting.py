@@ -15,7 +15,7 @@ RNG = np.random.default_rng(5)
 
 
 def sorted_as(x: Any, axis: int, *, descending: bool) -> Any:
-    """Return the stable order, a NaN greater than all."""
+    """Return the stable order, with NaN greatest."""
     if not descending:
         return np.argsort(x, axis, kind="stable")
     n = x.shape[axis]
@@ -103,7 +103,7 @@ def test_unsortable_input_is_refused():
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("n", [8, DIRECT + 1])
-def test_gradients_go_to_where_the_values_came_from(n: int):
+def test_gradients_of_sorted_values_go_to_their_sources(n: int):
     x, weight = RNG.normal(size=(2, n)), RNG.normal(size=(2, n))
     t = Tensor(x)
     (g,) = (t.sort(descending=True).values * Tensor(weight)).sum().gradient(t)

@@ -1,4 +1,4 @@
-"""Powers, remainders and rounded quotients of special numbers, against what PyTorch gives.
+"""Powers, remainders and rounded quotients of special numbers, against PyTorch.
 
 `tools.special_oracle` recorded it.
 """

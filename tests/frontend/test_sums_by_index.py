@@ -1,4 +1,4 @@
-"""Values added up by index, the gradient of reading by index: against `numpy.add.at`, and what it costs."""
+"""Sums of values by index, the gradient of reading by index, against `numpy.add.at`, and their cost."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RNG = np.random.default_rng(17)
 
 
 def added(shape: Any, index: Any, values: Any) -> Any:
-    """What NumPy adds up at index, along the first axis."""
+    """The sums of NumPy by index along the first axis."""
     out = np.zeros(shape, values.dtype)
     np.add.at(out, index, values)
     return out
 
 
 def work(t: Tensor) -> int:
-    """How often the kernels of a pending tensor go through their innermost loops, at most."""
+    """An upper bound of the innermost loop iterations of a pending tensor's kernels."""
     total = 0
     for item in schedule(uops([(t.expr, tuple(range(len(t.leaves))))])):
         total += prod([node.arg[1] for node in postorder((item.ast,)) if node.op is Ops.RANGE])

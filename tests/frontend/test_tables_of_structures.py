@@ -1,4 +1,4 @@
-"""What is kept of structures that no tensor has any more: as many as the table takes, and no leaf."""
+"""Structures of deleted tensors are kept up to the table's limit, and keep no leaf alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captured functions: what replays compute, what they refuse, who owns what."""
+"""Captured functions: results of replays, refused operations, ownership."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ WRITES: dict[str, Callable[[Any], Any]] = {
     "swapped back": lambda z: z.T.T[0],
     "rows": lambda z: list(z)[2],
 }
-"""What NumPy takes a view for, too."""
+"""Operations that are views in NumPy too."""
 
 
 @pytest.mark.sampled(5)
@@ -306,7 +306,7 @@ def test_gradients_go_through_what_was_written():
 
 # -- against a model -----------------------------------------------------------------------------------
 class Model:
-    """A tensor as places in a list of numbers: views have the list in common."""
+    """A model of a tensor: positions in a list of numbers, which its views share."""
 
     def __init__(self, store: np.ndarray[Any, Any], places: np.ndarray[Any, Any]) -> None:
         self.store, self.places = store, places

@@ -1,4 +1,4 @@
-"""What programs written for PyTorch and NumPy pass: their scalars, names of dtypes, masks, odd numbers."""
+"""Arguments of programs written for PyTorch and NumPy: scalars, dtype names, masks, unusual numbers."""
 
 from __future__ import annotations
 

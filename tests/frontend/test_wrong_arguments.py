@@ -1,4 +1,4 @@
-"""Every public method of tensors and every layer, called with what it does not take, raises errors of ours.
+"""Every public method and layer, called with invalid arguments, raises an error of hcq.errors.
 
 The methods come from the product: a new one is judged as soon as it has a name.
 """
@@ -27,9 +27,9 @@ SKIPPED = {"train", "manual_seed"}
 
 
 SHARE = 4
-"""The quick run makes one call of so many; the slow part makes all."""
+"""The quick part makes one call in this number; the slow part makes all."""
 CHANGING = {"assign", "replace", "realize", "requires_grad_"}
-"""What changes the tensor itself."""
+"""Methods that change the tensor itself."""
 OPERATORS = [
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"),
     *("lshift", "rshift", "lt", "ge", "eq", "getitem"),
@@ -55,7 +55,7 @@ OPTIMISERS = {
 
 
 def wrong() -> tuple[Any, ...]:
-    """Return values of every kind, of which a parameter takes few."""
+    """Return values of every kind, most of which a parameter refuses."""
     return (
         None,
         "text",
@@ -100,7 +100,7 @@ def selves() -> tuple[Tensor, ...]:
 
 
 def good(annotation: str) -> Any:
-    """Return an argument that fits, so that the others are reached."""
+    """Return a valid argument, so that the others are checked."""
     fitting: dict[str, Any] = {
         "Tensor": Tensor([[1, 0, 1], [0, 1, 1]]),
         "int": 1,
@@ -139,7 +139,7 @@ def tensors_of(result: Any) -> list[Tensor]:
 
 
 def refused_or_right(call: Callable[[], Any], shown: str) -> None:
-    """Call; anything that is raised must be an error of ours, at once or when it is computed."""
+    """Call, and compute the result; every exception must be an error of hcq.errors."""
     try:
         for t in tensors_of(call()):
             if t.numel() < 1 << 16:
@@ -294,7 +294,7 @@ def test_flags_of_numpy_are_flags():
 
 
 HUGE = 10**400
-"""A whole number that no float holds."""
+"""A whole number that no float represents."""
 TOO_LARGE: dict[str, Callable[[Tensor], Any]] = {
     "add": lambda x: x + HUGE,
     "lt": lambda x: x < HUGE,

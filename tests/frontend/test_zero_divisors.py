@@ -1,4 +1,4 @@
-"""An integer divisor 0 raises: at once where it is a constant, under validation where the device knows."""
+"""An integer divisor of 0 raises: immediately if it is a constant, else under validation."""
 
 from __future__ import annotations
 

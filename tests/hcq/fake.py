@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hcq.pushbuffer import PushBuffer
 
 HANG_S = 100
-"""What no wait takes that ends at all, however loaded the machine is."""
+"""A time in seconds that no wait takes unless it hangs, on any loaded machine."""
 NOP, EXEC, COPY, FILL, WAIT, SET, STAMP, WRITE, INDIRECT, OWN = range(10)
 WORDS = 8
 
@@ -62,7 +62,7 @@ class FakeProgram:
 
 @dataclass
 class OwnCommand:
-    """How the fake encodes and runs a command that a test declares."""
+    """The encoding and execution of a command that a test declares."""
 
     words: Callable[[Any], Sequence[Word]]
     run: Callable[[FakeDevice, Sequence[int]], None]
@@ -194,7 +194,7 @@ class FakeRing:
 
 
 class FakeDevice:
-    """A `DriverDevice`; every list and flag is there for tests to look at or to set."""
+    """A `DriverDevice` whose lists and flags tests read and set."""
 
     def __init__(self, *, word_bits: int = 64, calls: bool = False, index: int = 0, **limits: int) -> None:
         self.info = DeviceInfo(

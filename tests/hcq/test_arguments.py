@@ -16,7 +16,7 @@ BLOCK = 8192
 """Bytes of arguments a launch: few launches then fill the ring."""
 
 
-def test_argument_memory_is_used_again_and_waited_for(device: Device, fake: FakeDevice):
+def test_argument_memory_is_reused_after_a_wait(device: Device, fake: FakeDevice):
     program, out = device.load(replace(ADD, kernarg_size=BLOCK)), device.alloc(256)
     a = device.alloc(256)
     queue = device.compute

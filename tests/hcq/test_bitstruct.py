@@ -47,7 +47,7 @@ class Descriptor(BitStruct, words=96):
 
 
 class Newer(Descriptor):
-    """The diff of a later version."""
+    """A later version, as a diff."""
 
     version: int = bits(587, 584)
     last = removed()
@@ -161,7 +161,7 @@ def test_check_names_every_broken_rule():
     }
 
 
-def test_check_of_what_pack_makes_is_empty():
+def test_packed_layouts_have_no_violation():
     assert Execute.from_words(Execute.pack(operation=1)).check() == []
 
 

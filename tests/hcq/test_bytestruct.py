@@ -154,7 +154,7 @@ def test_check_names_stray_bytes_unknown_enums_and_nested_violations():
     ]
 
 
-def test_a_text_without_room_for_its_nul_is_refused():
+def test_a_text_without_space_for_its_nul_is_refused():
     with pytest.raises(UsageError, match=r"Control\.name has 8 bytes"):
         Control(name="12345678")
 
@@ -190,7 +190,7 @@ def test_a_short_block_is_refused():
         Control.from_bytes(bytes(47))
 
 
-def test_repr_shows_what_is_set():
+def test_repr_shows_fields_that_are_set():
     assert repr(Control(client=0xC1D0_0001, status=Status.INVALID_ARGUMENT)) == (
         "Control(client=0xc1d00001, status=Status.INVALID_ARGUMENT)"
     )

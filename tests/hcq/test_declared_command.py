@@ -75,7 +75,7 @@ def get(buffer: Buffer) -> int:
     return int.from_bytes(buffer.host()[:8], "little")
 
 
-def test_it_is_recorded_and_runs(device: Device):
+def test_a_declared_command_is_recorded_and_runs(device: Device):
     one, two = put(device, 1, 2)
     device.compute.submit(recorded(device, one, two, 10)).wait()
     assert (get(one), get(two)) == (13, 2)
@@ -105,21 +105,21 @@ def test_a_buffer_closed_after_recording_is_refused_at_submit(device: Device):
         device.compute.submit(commands)
 
 
-def test_its_parameters_are_given_at_submit(device: Device):
+def test_parameters_of_a_declared_command_are_given_at_submit(device: Device):
     one, two = put(device, 1, 2)
     dst, by = Param("dst"), Param("by")
     device.compute.submit(recorded(device, dst, two, by), values={dst: one, by: 40}).wait()
     assert get(one) == 43
 
 
-def test_limits_hold_for_what_parameters_stand_for(device: Device):
+def test_limits_hold_for_the_values_of_parameters(device: Device):
     one, two = put(device, 1, 2)
     dst = Param("dst")
     with pytest.raises(UsageError, match="increment: bytes 0 to 8 lie outside"):
         device.compute.submit(recorded(device, dst, two), values={dst: one.view(0, 4)})
 
 
-def test_unordered_queues_are_a_hazard_where_it_writes(device: Device):
+def test_writes_of_a_declared_command_are_hazards_between_queues(device: Device):
     one, two = put(device, 1, 2)
     first, second = device.computes
     point = first.submit(recorded(device, one, two))
@@ -165,7 +165,7 @@ def test_a_profile_gives_it_a_span(fake: FakeDevice):
         assert [span.name for span in device.spans()] == ["increment 8 bytes"]
 
 
-def test_a_device_without_an_encoder_for_it_refuses_and_continues():
+def test_a_device_without_an_encoder_for_a_command_refuses_it_and_continues():
     with hcq.open("cpu") as device:
         one, two = put(device, 1, 2)
         with pytest.raises(UnsupportedError, match="Increment"):

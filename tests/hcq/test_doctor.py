@@ -38,7 +38,7 @@ def info(driver: str, index: int = 0, units: int = 0) -> DeviceInfo:
 
 @dataclass
 class Vendor:
-    """A driver that lists so many devices, or refuses to open one."""
+    """A driver that lists a number of devices, or refuses to open one."""
 
     name: str
     devices: int = 0
@@ -64,7 +64,7 @@ class Wrench:
 
 @dataclass
 class Entry:
-    """A row of the table, with a driver that needs no module."""
+    """A driver entry without a module."""
 
     name: str
     make: Callable[[], Any]
@@ -110,7 +110,7 @@ def test_the_error_of_opening_becomes_what_is_missing_and_its_hint_the_cure():
 
 
 class Locked:
-    """A kernel whose device nodes may not be opened."""
+    """An operating system that refuses to open device nodes."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -218,7 +218,7 @@ def test_a_present_device_without_its_assembler_lacks_kernels():
         ([entry("nv", error=UnsupportedError("none"))], "", ""),
     ],
 )
-def test_the_default_is_what_open_would_choose(entries: list[Any], chosen: str, default: str):
+def test_the_default_is_the_choice_of_open(entries: list[Any], chosen: str, default: str):
     report = diagnosed(*entries, environment={"HCQ_DEVICE": chosen} if chosen else None)
     assert report.default.name == default
     assert report.default.reason
@@ -255,7 +255,7 @@ def test_the_cache_is_counted(tmp_path: Path):
     assert report.cache.size > 100
 
 
-def test_packages_are_those_that_running_needs():
+def test_packages_are_those_needed_at_run_time():
     lines = ("numpy>=1.26", "cffi>=1.17", "nvidia-nvjitlink>=13; extra == 'nv'", "ruff; extra == 'dev'",
              "hcq[nv,plot]; extra == 'test'")  # fmt: skip
     packages = diagnosed(entry("cpu", 1), requirements=lines).packages

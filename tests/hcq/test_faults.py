@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def overshoot(signal: Signal, by: int = 1 << 32) -> None:
-    """Have a queue's signal hold more than was submitted, as a release with a wrong payload does."""
+    """Set the signal of a queue above the last submitted value, as a release with a wrong payload does."""
     signal._words[signal._index] = signal.issued - signal.base + by
 
 
@@ -47,7 +47,7 @@ def test_a_timeout_names_the_wait_of_every_queue(fake: FakeDevice):
         fake.hold = False
 
 
-def test_a_fault_is_raised_by_waits_and_then_by_everything(device: Device, fake: FakeDevice):
+def test_a_fault_is_raised_by_waits_and_all_later_calls(device: Device, fake: FakeDevice):
     program, a = device.load(WILD), device.alloc(64, label="victim")
     point = device.compute.submit(
         device.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE)
@@ -246,7 +246,7 @@ def test_a_wait_for_work_before_an_invalid_value_fails_after_recovery(device: De
     device.sync(timeout_s=HANG_S)
 
 
-def test_signals_of_users_hold_whatever_they_are_set_to(device: Device):
+def test_signals_of_users_may_have_any_value(device: Device):
     signal = device.signal(host_set=True)
     signal.value = (1 << 64) - 1
     signal.wait(7, timeout_s=0)

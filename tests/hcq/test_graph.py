@@ -43,7 +43,7 @@ def adder(device: Device, out: Buffer, *, copies: int = 2, limit: int = 8) -> Ex
 
 @pytest.fixture(params=["validated", "short way"])
 def any_device(request: pytest.FixtureRequest, fake: FakeDevice):
-    """With validation, which takes the long way through a replay, and without."""
+    """With validation, which bypasses the fast path of a replay, and without."""
     with wrap(fake, validate=request.param == "validated") as device:
         yield device
         fake.hold = False
@@ -108,7 +108,7 @@ def test_submit_takes_values_by_parameter(any_device: Device):
     assert out.host()[0] == 7
 
 
-def test_missing_and_strange_parameters_are_refused(any_device: Device):
+def test_missing_and_foreign_parameters_are_refused(any_device: Device):
     executable = adder(any_device, full(any_device, 0))
     with pytest.raises(UsageError, match="adder takes x, y; missing: x, y; not its own: z"):
         executable.submit({Param("z"): 1})
@@ -129,7 +129,7 @@ def test_the_wrong_number_of_values_is_refused(any_device: Device):
     ],
     ids=["small", "number", "none"],
 )
-def test_a_wrong_value_is_refused_and_the_next_replay_is_right(
+def test_a_replay_after_a_refused_value_is_correct(
     any_device: Device, wrong: Callable[[Device], object], why: str
 ):
     out, a, b = full(any_device, 0), full(any_device, 1), full(any_device, 2)
@@ -375,7 +375,7 @@ def test_a_replay_on_a_closed_device_is_refused(fake: FakeDevice):
 
 
 class Late:
-    """A queue's lock for which somebody has to wait, while something else happens."""
+    """The lock of a queue, whose acquisition waits while another action happens."""
 
     def __init__(self, queue: Queue, meanwhile: Callable[[], object]) -> None:
         self._queue, self._lock, self._meanwhile = queue, queue.lock, meanwhile
@@ -392,7 +392,7 @@ class Late:
 
 @pytest.mark.parametrize("what", ["device", "executable"])
 def test_a_replay_that_races_with_close_is_refused(any_device: Device, fake: FakeDevice, what: str):
-    """It looks before it waits for the queue; what was closed when its turn comes takes nothing more."""
+    """It checks before it waits for the lock; an executable closed meanwhile accepts no replay."""
     device = wrap(FakeDevice(), validate=any_device.watch is not None)
     a, ring = full(device, 1), device.compute.ring
     executable = adder(device, full(device, 0))

@@ -61,7 +61,7 @@ WAYS = (by_wait, by_done, by_sync, by_submit, by_closing_the_buffer, by_closing_
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_an_overrun_is_named_once(
+def test_an_overrun_is_reported_once(
     device: Device, fake: FakeDevice, way: Callable[[Device, Point, Buffer], None]
 ):
     out = device.alloc(256, label="out")
@@ -75,7 +75,7 @@ def test_an_overrun_is_named_once(
         device.sync()
 
 
-def test_an_overrun_of_work_in_flight_is_named_when_it_is_done(device: Device, fake: FakeDevice):
+def test_an_overrun_of_work_in_flight_is_reported_when_it_completes(device: Device, fake: FakeDevice):
     fake.hold = True
     out = device.alloc(256, label="out")
     point = overrun(device, out)
@@ -99,14 +99,14 @@ def test_an_overrun_of_a_dropped_buffer_raises_at_the_next_call(device: Device):
     device.sync()
 
 
-def test_an_overrun_is_named_whatever_view_was_given(device: Device):
+def test_an_overrun_through_a_view_is_reported(device: Device):
     out = device.alloc(512, label="whole")
     point = overrun(device, out.view(256))
     with pytest.raises(UsageError, match=r"'whole' of 512 bytes.*byte 0 "):
         point.wait()
 
 
-def test_a_kernel_that_stays_inside_is_not_blamed(device: Device):
+def test_a_kernel_inside_its_buffers_reports_nothing(device: Device):
     out = device.alloc(256)
     for _ in range(3):
         overrun(device, out, over=0).wait()
@@ -114,7 +114,7 @@ def test_a_kernel_that_stays_inside_is_not_blamed(device: Device):
     device.sync()
 
 
-def test_a_block_that_is_taken_again_is_guarded_anew(device: Device):
+def test_a_reused_block_gets_a_new_guard_zone(device: Device):
     first = device.alloc(300)
     va = first.va
     first.close()
@@ -136,7 +136,7 @@ def test_validation_does_not_reduce_memory_capacity(device: Device, fake: FakeDe
     device.sync()
 
 
-def test_without_validation_nothing_is_guarded(fake: FakeDevice):
+def test_without_validation_there_are_no_guard_zones(fake: FakeDevice):
     with wrap(fake, seed=1) as device:
         out = device.alloc(256)
         assert out._block.size == 256

@@ -40,7 +40,7 @@ def test_live_buffers_never_overlap(wanted: list[tuple[int, int]]):
         assert all(end <= begin for (_, end), (begin, _) in pairwise(ranges))
 
 
-def test_memory_of_a_dropped_buffer_is_used_again_at_once(device: Device):
+def test_memory_of_a_dropped_buffer_is_reused_immediately(device: Device):
     va = device.alloc(1000).va
     assert device.alloc(1001).va == va
 
@@ -131,7 +131,7 @@ def test_a_block_closed_during_a_sweep_is_freed_by_the_next_sweep(device: Device
     buffer._block, program.closed = None, True
 
 
-def test_memory_of_a_buffer_closed_while_nothing_runs_returns_at_once(device: Device):
+def test_memory_of_a_buffer_closed_while_idle_is_reused_immediately(device: Device):
     buffer = device.alloc(256)
     va = buffer.va
     buffer.close()
@@ -156,7 +156,7 @@ def test_work_in_flight_keeps_dropped_buffers(device: Device, fake: FakeDevice):
 
 
 @pytest.mark.sampled(2)
-def test_out_of_memory_waits_for_work_in_flight_and_takes_its_memory(device: Device, fake: FakeDevice):
+def test_out_of_memory_waits_for_work_in_flight_and_reuses_its_memory(device: Device, fake: FakeDevice):
     fake.hold = True
     a = device.alloc(8 << 20)
     fake.room = sum(size for size, _ in fake.memory.values())
@@ -185,7 +185,7 @@ def test_out_of_memory_empties_the_caches_of_other_sizes(device: Device, fake: F
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5])
-def test_a_size_that_is_none_is_refused(device: Device, size: float):
+def test_an_invalid_size_is_refused(device: Device, size: float):
     with pytest.raises(UsageError, match="a buffer has at least one byte"):
         device.alloc(size)
 
@@ -195,7 +195,7 @@ def test_an_alignment_that_is_no_power_of_two_is_refused(device: Device):
         device.alloc(64, BufferSpec(align=48))
 
 
-def test_a_peer_sees_memory_once_it_is_mapped(device: Device, fake: FakeDevice):
+def test_a_peer_accesses_memory_once_it_is_mapped(device: Device, fake: FakeDevice):
     with wrap(FakeDevice(index=1)) as other:
         buffer = device.alloc(64)
         buffer.map_to(other)

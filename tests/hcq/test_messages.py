@@ -36,7 +36,7 @@ def test_a_shape_may_be_a_list(device: Device):
     device.compute.submit(commands).wait()
 
 
-def test_a_point_where_points_are_wanted_is_refused_with_what_to_write(device: Device):
+def test_a_point_instead_of_a_list_of_points_is_refused_with_a_hint(device: Device):
     point = device.compute.submit(device.compute.record())
     with pytest.raises(UsageError, match=r"hint: after=\[point\]"):
         device.copies[0].submit(device.copies[0].record(), after=point)

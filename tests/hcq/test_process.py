@@ -146,7 +146,7 @@ def test_keeping_devices_over_forks_is_refused_once_one_was_opened():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_forked_childs_signals_are_not_its_parents():
+def test_a_forked_child_has_signals_of_its_own():
     done = child("""
         mine = device.signal()
         pid = os.fork()
@@ -164,7 +164,7 @@ def test_a_forked_childs_signals_are_not_its_parents():
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
-def test_a_child_validates_although_a_thread_of_its_parent_did_at_the_fork():
+def test_a_child_forked_during_validation_validates():
     done = child("""
         import warnings
         from hcq.validate.validator import _SHARED
@@ -196,7 +196,7 @@ def test_a_child_validates_although_a_thread_of_its_parent_did_at_the_fork():
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
-def test_a_child_opens_although_a_thread_of_its_parent_did_at_the_fork():
+def test_a_child_forked_during_an_open_opens_devices():
     done = child("""
         import warnings
         import hcq
@@ -243,7 +243,7 @@ def test_a_leaked_device_is_reported_and_closed():
     assert fake.closes == 1
 
 
-def test_close_is_idempotent_and_gives_everything_back():
+def test_close_is_idempotent_and_releases_everything():
     fake = FakeDevice()
     device = wrap(fake)
     buffer = device.alloc(64)
@@ -339,7 +339,7 @@ def test_sixteen_threads_open_use_and_close_devices():
     assert errors == []
 
 
-def test_closing_while_others_submit_is_clean():
+def test_closing_while_other_threads_submit_is_clean():
     for _ in range(5):
         fake = FakeDevice()
         device = wrap(fake)
@@ -367,7 +367,7 @@ def test_closing_while_others_submit_is_clean():
         assert not fake.rings[0].packets
 
 
-def test_importing_the_package_loads_nothing_of_it():
+def test_importing_hcq_loads_no_module_of_it():
     program = "import sys; before = set(sys.modules); import hcq; print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     new = set(ast.literal_eval(done.stdout))

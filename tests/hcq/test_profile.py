@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def drawn(path: Path) -> list[str]:
-    """Return the names of the bars in a trace, in order of their start."""
+    """Return the names of the spans in a trace, ordered by start."""
     return [event["name"] for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
 
 
@@ -123,7 +123,7 @@ def test_without_a_profile_a_replay_records_no_time():
         assert replayed(device) == []
 
 
-def test_many_submissions_without_a_reader_keep_no_more_time_records_than_a_few_thousand():
+def test_unread_time_records_are_bounded():
     with wrap(FakeDevice(), profile=True) as device:
         a = device.alloc(64)
         record = device.compute.record().fill(a, 1)
@@ -133,7 +133,7 @@ def test_many_submissions_without_a_reader_keep_no_more_time_records_than_a_few_
         assert len(device.spans()) == PENDING + 10
 
 
-def test_a_device_that_is_stuck_writes_what_it_did(tmp_path: Path):
+def test_a_stuck_device_writes_its_trace(tmp_path: Path):
     path = tmp_path / "trace.json"
     device = wrap(FakeDevice(), trace=str(path))
     device.compute.submit(device.compute.record(label="done").fill(device.alloc(64), 1)).wait()

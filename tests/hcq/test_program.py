@@ -90,7 +90,7 @@ def test_a_wrong_value_is_refused_by_slot(device: Device, place: int, value: obj
         device.load(STORE).args(*values)
 
 
-def test_a_buffer_where_a_number_belongs_is_refused(device: Device):
+def test_a_buffer_as_a_number_is_refused(device: Device):
     out = device.alloc(64)
     with pytest.raises(UsageError, match="argument k: wanted an integer"):
         device.load(STORE).args(out, 1, 1.0, out)

@@ -181,7 +181,7 @@ def test_an_interrupted_submission_keeps_its_buffers_and_never_reissues_its_valu
     assert buffer() is None
 
 
-def test_waiting_gets_past_an_interrupted_submission(device: Device, fake: FakeDevice):
+def test_a_wait_completes_after_an_interrupted_submission(device: Device, fake: FakeDevice):
     fake.interrupt = True
     with pytest.raises(KeyboardInterrupt):
         device.compute.submit(device.compute.record())
@@ -321,7 +321,7 @@ def test_sixteen_threads_may_submit_to_one_queue(device: Device, fake: FakeDevic
     assert device.compute.timeline.last.value == 320
 
 
-def test_spans_are_read_when_they_ran(device: Device):
+def test_spans_are_read_after_they_ran(device: Device):
     a = device.alloc(64)
     commands = device.compute.record()
     with commands.span("fill"):

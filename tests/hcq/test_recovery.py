@@ -43,7 +43,7 @@ def full(device: Device, byte: int, size: int = 64) -> Buffer:
 
 
 def fault(device: Device) -> FaultReport:
-    """Run a kernel that faults, and see the fault."""
+    """Run a kernel that faults, and wait for the fault."""
     program, near = device.load(WILD), device.alloc(64, label="near")
     commands = device.compute.record().exec(program, program.args(near), groups=ONE, threads=ONE)
     point = device.compute.submit(commands)
@@ -66,7 +66,7 @@ def test_a_device_without_a_fault_refuses_to_recover(device: Device):
         device.recover()
 
 
-def test_memory_programs_and_queues_serve_again(device: Device):
+def test_memory_programs_and_queues_work_after_recovery(device: Device):
     x, y, out = full(device, 3), full(device, 4), full(device, 0)
     program, where = device.load(ADD), x.va
     add(device, out, x, y).wait()
@@ -86,7 +86,7 @@ def test_memory_programs_and_queues_serve_again(device: Device):
     device.sync()
 
 
-def test_a_kernel_that_is_done_is_not_blamed(device: Device, fake: FakeDevice):
+def test_a_completed_kernel_is_not_named_in_a_fault(device: Device, fake: FakeDevice):
     add(device, full(device, 0), full(device, 1), full(device, 2)).wait()
     fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
     with pytest.raises(DeviceFault) as caught:
@@ -94,7 +94,7 @@ def test_a_kernel_that_is_done_is_not_blamed(device: Device, fake: FakeDevice):
     assert (caught.value.report.kernel, caught.value.report.arguments) == (None, ())
 
 
-def test_a_device_recovers_from_every_fault_anew(device: Device):
+def test_a_device_recovers_from_repeated_faults(device: Device):
     x = full(device, 1)
     for _ in range(3):
         fault(device)
@@ -126,7 +126,7 @@ def test_lost_points_raise_their_fault_and_are_never_reached(device: Device, fak
         queue.submit(queue.record(), after=[done]).wait(timeout_s=HANG_S)
 
 
-def test_values_go_on_growing(device: Device):
+def test_timeline_values_grow_after_recovery(device: Device):
     device.compute.submit(device.compute.record())
     before = device.compute.timeline.last
     device.sync()
@@ -162,7 +162,7 @@ def test_memory_of_lost_work_is_released(device: Device, fake: FakeDevice):
     assert all(not queue.inflight() for queue in device.queues)
 
 
-def test_recover_returns_the_buffers_that_lost_work_was_to_write(device: Device, fake: FakeDevice):
+def test_recover_returns_the_buffers_that_lost_work_would_have_written(device: Device, fake: FakeDevice):
     graph, program = Graph(), device.load(ADD)
     x, out = graph.param("x", size=64), full(device, 0)
     commands = device.computes[1].record()
@@ -262,7 +262,7 @@ def test_memory_of_lost_work_may_be_used_from_any_queue(device: Device, fake: Fa
     assert bytes(target.host()) == bytes([18]) * 64
 
 
-def test_a_thread_that_waits_meanwhile_gets_the_fault(device: Device, fake: FakeDevice):
+def test_a_thread_waiting_during_recovery_gets_the_fault(device: Device, fake: FakeDevice):
     fake.hold = True
     point = device.compute.submit(device.compute.record())
     seen: list[BaseException] = []
@@ -285,7 +285,7 @@ def test_a_thread_that_waits_meanwhile_gets_the_fault(device: Device, fake: Fake
 
 
 def test_a_wait_checked_during_recovery_gets_the_fault():
-    """It has looked for faults and found none; then work is lost, and the validation layer forgets it."""
+    """The wait has found no fault; then work is lost, and the validation layer drops it."""
     fake = FakeDevice()
 
     class Slow(Validator):
@@ -305,7 +305,7 @@ def test_a_wait_checked_during_recovery_gets_the_fault():
     device.close()
 
 
-def test_a_device_that_cannot_recover_stays_as_it_was(device: Device, fake: FakeDevice, other: Device):
+def test_a_failed_recovery_leaves_the_device_unchanged(device: Device, fake: FakeDevice, other: Device):
     fault(device)
     for error in (UnsupportedError("not here"), DriverError("recover", 5, "EIO")):
         fake.recovery = error
@@ -323,7 +323,7 @@ def test_a_device_that_cannot_recover_stays_as_it_was(device: Device, fake: Fake
     device.sync()
 
 
-def test_the_report_that_a_thread_still_holds_does_not_fault_it_again(device: Device, fake: FakeDevice):
+def test_an_old_fault_report_does_not_fault_a_recovered_device(device: Device, fake: FakeDevice):
     fake.report = late = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
     with pytest.raises(DeviceFault):
         device.poll_faults()
@@ -346,7 +346,7 @@ def test_spans_of_lost_work_are_dropped(device: Device, fake: FakeDevice):
     assert [span.name for span in device.spans()] == ["lost"]
 
 
-def test_a_buffer_that_is_closed_for_a_reason_gives_it(device: Device, fake: FakeDevice):
+def test_a_buffer_closed_with_a_reason_raises_it(device: Device, fake: FakeDevice):
     buffer = device.alloc(64)
     part, commands = buffer.view(8), device.compute.record().fill(buffer, 0)
     buffer.close(reason=lambda: UnsupportedError("gone for a reason"))

@@ -20,7 +20,7 @@ EXAMPLE = ROOT / "examples" / "custom_device"
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder that holds the example as an installer would leave it: its package and its metadata."""
+    """A folder with the installed example: its package and its metadata."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     points = project["entry-points"]["hcq.drivers"]
     write_metadata(tmp_path, project["name"], points)
@@ -93,7 +93,7 @@ def test_a_name_of_the_table_cannot_be_taken(tmp_path: Path) -> None:
     assert "nowhere" not in python(tmp_path, ["-c", code]).stdout
 
 
-def test_an_unregistered_name_is_refused_with_all_that_exist(installed: Path) -> None:
+def test_an_unknown_name_is_refused_with_the_list_of_drivers(installed: Path) -> None:
     done = python(installed, ["-c", "import hcq\nhcq.open('moon')"])
     assert "UsageError" in done.stderr
     assert "dma-emu" in done.stderr

@@ -39,11 +39,11 @@ def test_an_absent_driver_is_an_unsupported_error():
         entry.driver()
 
 
-def test_a_module_below_an_absent_package_is_absent():
+def test_a_driver_below_an_absent_package_is_absent():
     assert not DriverEntry("moon", "drivers.moon.emu", "DRIVER", hardware=False).present()
 
 
-def test_auto_is_what_the_configuration_names_and_never_falls_back():
+def test_auto_is_the_configured_device_without_fallback():
     with override(device="cpu:99"), pytest.raises((UsageError, UnsupportedError)):
         hcq.open()
     with override(device="nowhere"), pytest.raises(UsageError, match="no device is called 'nowhere'"):
@@ -55,7 +55,7 @@ def test_the_table_has_real_gpus_first():
     assert kinds == sorted(kinds, reverse=True)
 
 
-def test_every_exported_name_is_there():
+def test_every_exported_name_exists():
     for name in hcq.__all__:
         assert getattr(hcq, name) is not None
     assert set(hcq.__all__) <= set(dir(hcq))
@@ -97,7 +97,7 @@ def test_a_setting_that_cannot_be_read_is_refused_by_name(name: str, text: str):
         ({"HOME": "/"}, "/home/me", None),
     ],
 )
-def test_the_cache_lies_where_the_environment_or_the_users_home_puts_it(
+def test_the_cache_folder_follows_environment_and_home(
     environment: dict[str, str], home_of_user: str, folder: str | None
 ):
     found = read(environment, home_of_user=lambda: home_of_user).cache

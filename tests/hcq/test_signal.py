@@ -42,7 +42,7 @@ def test_a_wait_ends_when_the_host_sets_the_signal(device: Device):
     timer.join()
 
 
-def test_a_wait_times_out_with_what_was_seen(device: Device):
+def test_a_timeout_carries_the_value_seen(device: Device):
     signal = device.signal(2, host_set=True, label="ready")
     with pytest.raises(
         SignalTimeout, match=r"ready stuck at 2 of 7 after \d+\.\d s; all queues of fake:0 are idle"
@@ -61,7 +61,7 @@ def test_values_only_grow(device: Device):
         signal.value = 4
 
 
-def test_slots_are_64_bytes_apart_and_zero_when_taken():
+def test_new_slots_are_64_bytes_apart_and_zero():
     pool = HostPool(64)
     slots = [pool.take() for _ in range(3000)]
     vas = sorted(slot[2] for slot in slots)
@@ -75,7 +75,7 @@ def test_slots_are_64_bytes_apart_and_zero_when_taken():
 
 
 @pytest.mark.sampled(2)
-def test_a_slot_is_used_again_only_when_nothing_refers_to_its_signal(device: Device):
+def test_a_slot_is_reused_only_after_its_signal_is_freed(device: Device):
     signal = device.signal()
     va, point = signal.va, signal.at(1)
     del signal
@@ -87,7 +87,7 @@ def test_a_slot_is_used_again_only_when_nothing_refers_to_its_signal(device: Dev
     assert va in {other.va for other in taken}
 
 
-def test_the_pool_is_shown_to_devices_opened_before_and_after_it_grows():
+def test_the_pool_is_mapped_to_devices_opened_before_and_after_it_grows():
     one = FakeDevice()
     with wrap(one) as first:
         signals = [first.signal() for _ in range(3000)]
@@ -111,7 +111,7 @@ def test_a_pool_that_one_device_cannot_map_is_mapped_to_none():
     assert willing.hosts == {}
 
 
-def test_a_timeline_hands_out_each_value_once(device: Device):
+def test_a_timeline_issues_each_value_once(device: Device):
     timeline = Timeline(device)
     assert timeline.last.done()
     assert [timeline.next().value for _ in range(3)] == [1, 2, 3]
@@ -176,7 +176,7 @@ def test_points_compare_by_signal_and_value(device: Device):
     assert len({signal.at(1), signal.at(1), signal.at(2), Signal(device).at(1)}) == 3
 
 
-def test_stamps_are_32_byte_records_with_the_time_8_bytes_in(device: Device):
+def test_stamps_are_32_byte_records_with_the_time_at_offset_8(device: Device):
     stamp = device.stamp()
     assert stamp.va % 32 == 0
     assert stamp.ticks_va == stamp.va + 8

@@ -41,7 +41,7 @@ def entry(root: Path, key: str = KEY, kind: str = "kernels") -> Path:
 
 
 class Seen(NamedTuple):
-    """A status as a test wants it seen."""
+    """A file status that a test chooses."""
 
     st_mode: int
     st_uid: int
@@ -151,7 +151,7 @@ def test_a_file_that_others_may_write_is_refused_and_replaced(root: Path, mode: 
     assert Store(root).get("kernels", KEY) == b"code"
 
 
-def test_a_folder_above_may_be_writable_only_when_it_is_sticky(root: Path):
+def test_a_parent_folder_may_be_writable_only_if_it_is_sticky(root: Path):
     root.mkdir(mode=0o700)
     root.parent.chmod(0o777)
     with pytest.warns(CacheWarning, match="mode 0777"):
@@ -161,7 +161,7 @@ def test_a_folder_above_may_be_writable_only_when_it_is_sticky(root: Path):
     assert Store(root).get("kernels", KEY) == b"code"
 
 
-def test_a_folder_above_that_others_may_write_from_now_on_is_refused_from_now_on(root: Path):
+def test_a_parent_folder_that_becomes_writable_is_refused_from_then_on(root: Path):
     store = Store(root)
     store.put("kernels", KEY, b"code")
     assert store.get("kernels", KEY) == b"code"
@@ -170,7 +170,7 @@ def test_a_folder_above_that_others_may_write_from_now_on_is_refused_from_now_on
         assert store.get("kernels", KEY) is None
 
 
-def test_a_folder_above_may_be_writable_by_the_users_own_group(root: Path):
+def test_a_parent_folder_may_be_writable_by_the_users_own_group(root: Path):
     uid = os.geteuid() or 1000
 
     def group(gid: int) -> Trust:
@@ -207,7 +207,7 @@ def test_a_link_of_another_user_is_refused(root: Path, tmp_path: Path):
         assert Store(link, trust=owned_by_a_stranger(link)).get("kernels", KEY) is None
 
 
-def test_links_in_a_circle_are_refused(tmp_path: Path):
+def test_cyclic_links_are_refused(tmp_path: Path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.warns(CacheWarning, match="symbolic links"):
@@ -224,7 +224,7 @@ def test_no_link_is_followed_inside_the_store(root: Path, tmp_path: Path, which:
 
 
 @pytest.mark.parametrize("what", ["fifo", "socket", "folder", "link to itself", "huge", "short", "empty"])
-def test_a_key_without_entry_is_absent_at_once(root: Path, what: str):
+def test_an_entry_that_is_no_regular_file_is_absent_without_blocking(root: Path, what: str):
     store = Store(root)
     store.put("kernels", KEY, b"code")
     path = entry(root)
@@ -263,7 +263,7 @@ def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path):
     assert store.get("kernels", KEY) is None
 
 
-def test_several_threads_that_write_one_entry_leave_it_whole(root: Path):
+def test_concurrent_writes_of_one_entry_leave_it_valid(root: Path):
     payload = [bytes([number]) * (1 << 16) for number in range(8)]
     begin, got = threading.Barrier(len(payload)), []
 
@@ -283,7 +283,7 @@ def test_several_threads_that_write_one_entry_leave_it_whole(root: Path):
     assert [path.name for path in entry(root).parent.iterdir()] == [entry(root).name]
 
 
-def test_above_its_limit_a_store_drops_what_was_not_used_for_longest(root: Path):
+def test_above_its_limit_a_store_drops_the_least_recently_used_entries(root: Path):
     keys = [key_of(str(number)) for number in range(12)]
     for age, key in enumerate(keys):
         Store(root).put("kernels", key, bytes(100 - 32))
@@ -294,14 +294,14 @@ def test_above_its_limit_a_store_drops_what_was_not_used_for_longest(root: Path)
 
 
 @pytest.mark.slow
-def test_a_store_that_is_written_to_stays_near_its_limit(root: Path):
+def test_a_store_stays_near_its_limit(root: Path):
     store = Store(root, limit=10_000)
     for number in range(300):
         store.put("kernels", key_of(str(number)), bytes(100))
     assert sum(found.st_size for _, found in store.files()) < 11_000
 
 
-def test_trimming_touches_no_file_that_is_not_the_stores(root: Path):
+def test_trimming_removes_no_foreign_file(root: Path):
     store = Store(root, limit=0)
     Store(root).put("kernels", KEY, b"code")
     notes = ("notes.txt", "kernels/notes", f"kernels/{KEY[:2]}/notes", "ab/x")
@@ -314,7 +314,7 @@ def test_trimming_touches_no_file_that_is_not_the_stores(root: Path):
     assert not entry(root).exists()
 
 
-def test_trimming_removes_what_killed_writers_left_and_nothing_that_is_being_written(root: Path):
+def test_trimming_removes_abandoned_temporary_files_only(root: Path):
     store = Store(root)
     store.put("kernels", KEY, b"code")
     old, new = (entry(root).with_name(f".new-{name}") for name in ("1-2-3", "4-5-6"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def work(device: Device) -> None:
-    """Let two queues depend on each other, and the host on both."""
+    """Make two queues wait for each other, and the host for both."""
     a, b = device.alloc(64), device.alloc(64)
     point = device.compute.submit(device.compute.record().fill(a, 1))
     device.copies[0].submit(device.copies[0].record().copy(b, a), after=[point]).wait(timeout_s=HANG_S)
@@ -50,7 +50,7 @@ def test_queue_state_does_not_grow_with_closed_queues():
         assert len(clocks[device.copies[0]]) <= len(clocks) + _DEAD_KEPT + len(device.queues)
 
 
-def test_the_nearest_buffer_is_named_also_when_it_was_freed(device: Device):
+def test_the_nearest_buffer_is_named_even_if_it_was_freed(device: Device):
     kept = device.alloc(64, label="kept")
     assert device.nearest(kept.va + 3) == f"inside {kept.va:#x} to {kept.va + 64:#x}, 64 bytes, 'kept'"
     assert device.nearest(kept.va + 70).startswith("7 bytes after the end of ")
@@ -66,7 +66,7 @@ def kept_va(buffer: Buffer, device: Device) -> int:
 
 
 def test_buffers_that_shared_an_address_are_dropped_separately(device: Device):
-    """A thread drops a buffer; before it has forgotten it, another has its memory anew, and drops that."""
+    """A dropped buffer's address is reused and dropped again before its entry is removed."""
     first = device.alloc(64, label="first")
     second, third = (Buffer(device, first._block, [], 64, first.spec, label) for label in ("second", "third"))
     for buffer in (second, third):

@@ -22,7 +22,7 @@ def adding(device: Device, commands: CommandBuffer, out: Buffer, a: Buffer, b: B
     return commands.exec(program, program.args(out, a, b), groups=(8, 1, 1), threads=ONE)
 
 
-def test_a_kernel_that_reads_what_the_one_before_writes_needs_a_barrier(device: Device, abc: list[Buffer]):
+def test_a_read_after_a_write_needs_a_barrier(device: Device, abc: list[Buffer]):
     a, b, c = abc
     commands = adding(device, adding(device, device.compute.record(label="step"), b, a, a), c, b, b)
     with pytest.raises(UsageError) as caught:
@@ -39,7 +39,7 @@ def test_a_barrier_between_conflicting_accesses_orders_them(device: Device, abc:
     device.compute.submit(adding(device, commands, c, b, b)).wait()
 
 
-def test_a_kernel_that_overwrites_what_the_one_before_reads_needs_a_barrier(
+def test_a_write_after_a_read_needs_a_barrier(
     device: Device, abc: list[Buffer]
 ):
     a, b, c = abc
@@ -48,7 +48,7 @@ def test_a_kernel_that_overwrites_what_the_one_before_reads_needs_a_barrier(
         device.compute.submit(commands)
 
 
-def test_two_kernels_that_write_one_place_need_a_barrier(device: Device, abc: list[Buffer]):
+def test_two_writes_to_the_same_bytes_need_a_barrier(device: Device, abc: list[Buffer]):
     a, b, c = abc
     commands = adding(device, adding(device, device.compute.record(), b, a, a), b.view(63), c, c)
     with pytest.raises(UsageError, match=r"argument out, writes <Buffer 'b' .* argument out, writes it"):
@@ -61,7 +61,7 @@ def test_kernels_on_different_parts_or_only_reading_need_no_barrier(device: Devi
     device.compute.submit(adding(device, adding(device, commands, b.view(32, 32), a, a), c, a, a)).wait()
 
 
-def test_everything_but_kernels_is_ordered_without_barriers(device: Device, abc: list[Buffer]):
+def test_commands_other_than_kernels_need_no_barriers(device: Device, abc: list[Buffer]):
     a, b, c = abc
     commands = device.compute.record().fill(a, 1).copy(b, a).fill(a, 2)
     device.compute.submit(adding(device, commands, c, a, b).copy(a, c).fill(c, 0)).wait()
@@ -113,7 +113,7 @@ def test_ordering_between_two_queues(device: Device, fake: FakeDevice, abc: list
     copies.submit(commands.copy(b, a), after=after).wait()
 
 
-def test_an_older_point_orders_only_what_was_before_it(device: Device, abc: list[Buffer]):
+def test_a_point_orders_only_earlier_work(device: Device, abc: list[Buffer]):
     a, b, _ = abc
     early = device.compute.submit(device.compute.record())
     device.compute.submit(device.compute.record().fill(a, 1))
@@ -133,7 +133,7 @@ def test_refusals_do_not_depend_on_device_progress(
         device.copies[0].submit(device.copies[0].record().copy(b, a), after=[early])
 
 
-def test_a_signal_set_in_the_middle_orders_what_was_before_it(device: Device, abc: list[Buffer]):
+def test_a_signal_inside_a_submission_orders_the_commands_before_it(device: Device, abc: list[Buffer]):
     a, b, _ = abc
     middle = device.signal(label="middle").at(1)
     device.compute.submit(device.compute.record().fill(a, 1).signal(middle).fill(b, 1))
@@ -143,7 +143,7 @@ def test_a_signal_set_in_the_middle_orders_what_was_before_it(device: Device, ab
         copies.submit(copies.record().wait(middle).fill(b, 2))
 
 
-def test_a_wait_submitted_before_the_signal_is_order_too(device: Device, abc: list[Buffer]):
+def test_a_wait_submitted_before_its_signal_gives_order(device: Device, abc: list[Buffer]):
     a, b, _ = abc
     copies, ready = device.copies[0], device.signal().at(1)
     raising = device.compute.record().fill(a, 1).signal(ready)
@@ -184,7 +184,7 @@ def test_a_refused_submission_leaves_no_record(device: Device, abc: list[Buffer]
 
 
 @pytest.mark.parametrize("slot", [ArgSlot("p", ArgKind.POINTER, 0, 8, access) for access in ("r", "w", "rw")])
-def test_hazards_go_by_the_declared_access(device: Device, abc: list[Buffer], slot: ArgSlot):
+def test_hazards_follow_the_declared_access(device: Device, abc: list[Buffer], slot: ArgSlot):
     image = KernelImage(name="k", arch="fake1", code=b"add", args=(slot,), kernarg_size=8)
     program, a = device.load(image), abc[0]
     commands = device.compute.record()

@@ -41,7 +41,7 @@ def test_launches_beyond_the_limits_are_refused(
             device.compute.submit(commands)
 
 
-def test_a_kernel_that_needs_more_shared_memory_than_there_is_is_refused():
+def test_a_kernel_with_too_much_shared_memory_is_refused():
     image = KernelImage(name="k", arch="fake1", code=b"add", args=(), kernarg_size=0, shared_bytes=1 << 20)
     with wrap(FakeDevice(max_shared_bytes=1 << 16), validate=True) as device:
         program = device.load(image)

@@ -70,8 +70,8 @@ def test_a_cycle_of_waits_is_reported_with_both_sides_when_the_host_waits(device
     device.sync(timeout_s=HANG_S)
 
 
-def test_order_that_comes_by_a_signal_recorded_later_counts(device: Device, abc: list[Buffer]):
-    """Third waits for second, which is submitted last and comes after first: so third comes after first."""
+def test_order_through_a_signal_recorded_later_is_recognised(device: Device, abc: list[Buffer]):
+    """The third waits for the second, which is submitted last and ordered after the first."""
     a, b, _ = abc
     compute, other, copies = device.compute, device.computes[1], device.copies[0]
     done = device.signal(label="done")
@@ -103,8 +103,8 @@ def test_an_unmeetable_host_wait_fails_at_once(device: Device):
         gate.wait(1)
 
 
-def test_a_wait_with_a_timeout_ends_by_it_and_names_what_the_queues_wait_for(device: Device):
-    """Who waits so goes on, and may raise what it waited for."""
+def test_a_timeout_names_the_waits_of_all_queues(device: Device):
+    """A thread whose wait has a timeout continues, and may raise the signal."""
     gate = device.signal(host_set=True, label="gate")
     point = device.compute.submit(device.compute.record(label="late"), after=[gate.at(1)])
     with pytest.raises(SignalTimeout, match="compute 0 of fake:0: late waits for gate >= 1, now 0; nothing"):
@@ -121,7 +121,7 @@ def test_closing_reports_unmeetable_waits_at_once():
         device.close(timeout_s=HANG_S)
 
 
-def test_a_wait_that_another_thread_may_meet_is_allowed(device: Device):
+def test_a_wait_that_another_thread_may_satisfy_is_allowed(device: Device):
     ready, checked, copies = device.signal(), threading.Event(), device.copies[0]
 
     def later() -> None:
@@ -142,7 +142,7 @@ def test_a_wait_that_another_thread_may_meet_is_allowed(device: Device):
 
 
 def test_a_deadlock_of_threads_is_reported_to_each(device: Device):
-    """The first to wait is let wait as long as the second may come; then none may."""
+    """The first wait is legal while the second thread may submit; then both are a deadlock."""
     one, two = device.signal(label="one"), device.signal(label="two")
     told: list[str] = []
 
@@ -165,7 +165,7 @@ def test_a_deadlock_of_threads_is_reported_to_each(device: Device):
     assert "nothing can raise it" in told[0]
 
 
-def test_drivers_threads_do_not_come(device: Device):
+def test_threads_of_drivers_are_not_counted_as_submitters(device: Device):
     over = threading.Event()
     thread = threading.Thread(target=over.wait, name="hcq emu")
     thread.start()
@@ -177,7 +177,7 @@ def test_drivers_threads_do_not_come(device: Device):
         thread.join()
 
 
-def test_a_wait_that_an_unvalidated_device_may_meet_is_allowed(device: Device):
+def test_a_wait_that_an_unvalidated_device_may_satisfy_is_allowed(device: Device):
     fake = FakeDevice(index=7)
     with wrap(fake) as other:
         gate, ready = other.signal(host_set=True), device.signal(label="ready")

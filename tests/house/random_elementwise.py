@@ -1,4 +1,4 @@
-"""Steps of random tensor programs that compute elementwise: functions, casts, arithmetic, comparisons."""
+"""Elementwise steps of random tensor programs: functions, casts, arithmetic, comparisons."""
 
 from __future__ import annotations
 

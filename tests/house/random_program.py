@@ -1,4 +1,4 @@
-"""Random tensor programs in the making: values, steps, and what both are checked by.
+"""Generation of random tensor programs: values, steps, and their checks.
 
 A program is a list of steps made from a seed while NumPy runs it in float64. A step whose meaning jumps
 (a comparison, a rounding, argmax) is made only of values that are exact: integers, and floats that were
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 Kinds = Sequence[tuple["Callable[[Maker], None]", int]]
-"""Functions that add a step where they can, and how often each is tried."""
+"""(function that adds a step if it can, how often it is tried)."""
 FLOATS = ("float32", "float32", "float32", "float16", "float64")
 INTS = ("int32", "int32", "int64", "int16", "uint8")
 MOST = 4000
@@ -30,23 +30,23 @@ MOST = 4000
 VIEWS = ("reshape", "permute", "shrink", "expand", "slice", "split")
 """Names, in front, of the steps whose results share elements with their source."""
 LARGE = 80_000
-"""The same where kernels are to be cut up among threads, at ragged sizes."""
+"""Numbers of elements for kernels that several threads share, with ragged sizes."""
 
 
 @dataclass(slots=True)
 class Value:
-    """What NumPy knows of a value."""
+    """The reference value of a step, computed by NumPy."""
 
     data: Array
     """float64, int64 or bool."""
     dtype: str
     exact: bool
     weight: float = 1.0
-    """By how much rounding errors were magnified on the way."""
+    """Factor by which rounding errors were magnified."""
     root: int = -1
     """The leaf that it shares elements with; -1 when there is none."""
     places: Array | None = None
-    """Where in that leaf its elements lie."""
+    """The positions of its elements in that leaf."""
 
     @property
     def kind(self) -> str:
@@ -71,7 +71,7 @@ class Step:
 
 @dataclass(slots=True)
 class Program:
-    """Leaves, steps and the values that are looked at."""
+    """Leaves, steps, and the values that are compared."""
 
     seed: int
     leaves: list[tuple[Shape, str]]

@@ -139,7 +139,7 @@ def run_states(program: Program, calls: int) -> None:
 
 
 def run_eager(program: Program) -> None:
-    """Run a program and compare every value that is looked at, last first."""
+    """Run a program and compare the selected values, the last first."""
     data = data_for(program, 0)
     wanted = run_numpy(program, data)
     values = run_tensors(program, tensors_of(program, data))

@@ -1,4 +1,4 @@
-"""Processes that share a cache: a later one lowers nothing, many at once do no harm, damage is mended."""
+"""Processes that share a cache: later ones compile nothing, concurrent ones work, damage is repaired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What random programs found, one fact each."""
+"""Regression tests of defects that random programs found."""
 
 from __future__ import annotations
 

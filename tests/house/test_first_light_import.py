@@ -1,4 +1,4 @@
-"""What it costs to import the frontend: counted in calls, which no load changes, not in seconds."""
+"""The cost of importing the frontend, counted in calls, which do not depend on load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of the interpreter, Ctrl-C, forks and lack of memory, seen by a program of tensors.
+"""A program of tensors at the end of the interpreter, at Ctrl-C, after forks, and without memory.
 
 Each case has a process of its own.
 """
@@ -50,7 +50,7 @@ def child(body: str, *, first: str = "") -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_interpreter_ends_while_tensors_are_computed() -> None:
-    """The work takes minutes; it is not done when the device has been closed."""
+    """The work takes minutes, and is not complete when the device is closed."""
     last = "import atexit\natexit.register(lambda: print(last.passed()))\n"
     done = child(
         """
@@ -70,7 +70,7 @@ HANDLER = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handle
 
 
 def interrupted(body: str) -> None:
-    """Run a program that prints "ready" and waits for what never comes; interrupt it.
+    """Run a program that prints "ready" and waits forever; interrupt it.
 
     It must say so, go on to what is then right, and end well.
     """
@@ -106,7 +106,7 @@ def test_ctrl_c_ends_the_wait_for_a_value() -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_ends_launches_that_wait_for_earlier_ones() -> None:
-    """More launches of one structure than it has replicas wait inside `realize`."""
+    """More launches of one structure than it has replay slots wait inside `realize`."""
     interrupted("""
         one = long(30)
         one.realize()
