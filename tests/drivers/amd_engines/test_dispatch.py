@@ -16,6 +16,7 @@ from tests.drivers.amd_engines.loaded import (
     GROUPS,
     KERNARG,
     SUMS,
+    VALUES,
     WANTED,
     Loaded,
     load,
@@ -76,6 +77,36 @@ def test_a_release_is_not_written_before_the_kernel_is_over(bench: Callable[...,
         while b.get(DATA) == [0]:
             b.step()
         assert sums(b) == WANTED
+
+
+def last_of_four(b: Bench, *, waits: bool) -> float:
+    """Return what the last of four unordered kernels stored; a submission before them ends with two releases.
+
+    The host submits them once the first release is seen, or `waits` until the queue is idle.
+    """
+    kernel = load(b)
+    for k in range(GROUPS):
+        b.put64(KERNARG + 64 * k, SUMS)
+        b.put64(KERNARG + 64 * k + 8, VALUES + 1024 * k)
+    b.write(*release(DATA, 1), *release(DATA + 64, 1))
+    b.ring()
+    if waits:
+        b.finish()
+    while b.get(DATA) == [0]:
+        b.step()
+    for k in range(GROUPS):
+        b.write(*launch(kernel, user=(KERNARG + 64 * k, 0), groups=(1, 1, 1)))
+    b.ring()
+    b.finish()
+    return sums(b)[0]
+
+
+def test_the_order_of_kernels_does_not_depend_on_when_the_host_submits(bench: Callable[..., Bench]) -> None:
+    found = {
+        waits: [last_of_four(bench(seed=seed), waits=waits) for seed in range(12)] for waits in (False, True)
+    }
+    assert found[False] == found[True]
+    assert len(set(found[True])) > 1
 
 
 def test_packets_behind_a_launch_do_not_wait_for_it_without_a_flush(bench: Callable[..., Bench]) -> None:

@@ -9,6 +9,7 @@ Not here: packets (`pm4`, `aql`, `sdma`).
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from dataclasses import dataclass
 from itertools import islice
@@ -55,6 +56,8 @@ class Ring:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self._rng = random.Random(bus.machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
+        """Its own: how often it is asked depends on when the host rings."""
         self.rules = RULES[bus.queue.kind]
         self.words = bus.queue.ring_bytes // 4
         self.fetched = 0
@@ -119,7 +122,7 @@ class Ring:
 
     def maybe_remap(self) -> None:
         """Do so at some boundaries of packets."""
-        if self._bus.machine.rng.random() < _REMAP_CHANCE:
+        if self._rng.random() < _REMAP_CHANCE:
             self.remap()
 
     def _memory(self, at: int, count: int) -> list[int]:
@@ -164,7 +167,7 @@ class Ring:
 
     def tell(self, *, lazily: bool) -> None:
         """Store the read pointer; `lazily` it may stay behind for a while."""
-        if self._told == self.fetched or (lazily and self._bus.machine.rng.random() < _LAG_CHANCE):
+        if self._told == self.fetched or (lazily and self._rng.random() < _LAG_CHANCE):
             return
         self._told = self.fetched
         va, what = self._bus.queue.rptr_va, "the store of the read pointer"

@@ -9,7 +9,7 @@ import random
 from typing import TYPE_CHECKING, Final, Protocol
 
 from drivers.amd.emu.engines.bus import Bus
-from drivers.amd.emu.engines.flights import Flight, Flights
+from drivers.amd.emu.engines.flights import Flight, Flights, Sort
 from drivers.amd.emu.engines.order import Order
 from drivers.amd.emu.engines.ring import Ring
 from drivers.emu.operation import Outcome
@@ -84,6 +84,9 @@ class Run:
         self._acting: Flight | None = None
         self._dead = False
         self._rng = random.Random(machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
+        self._late = random.Random(machine.rng.getrandbits(64))  # noqa: S311 - the same
+        """Decides when releases are over. The host may ring again before the last one is, so how often it is
+        asked depends on time; the order of kernels must not."""
 
     @property
     def name(self) -> str:
@@ -135,8 +138,14 @@ class Run:
         ready = [one for one in self._flights.ready() if not one.in_background]
         can = self._engine.can_advance()
         full = len(self._flights.all) >= _MOST_FLIGHTS
-        if ready and (not can or full or self._rng.random() < _FINISH_CHANCE):
-            return self._advance(self._rng.choice(ready))
+        work = [one for one in ready if one.sort is not Sort.RELEASE]
+        if work and (not can or full or self._rng.random() < _FINISH_CHANCE):
+            return self._advance(self._rng.choice(work))
+        releases = [one for one in ready if one.sort is Sort.RELEASE]
+        if releases and (not can or full or self._late.random() < _FINISH_CHANCE):
+            outcome = self._advance(self._late.choice(releases))
+            if not can:
+                return outcome
         if not can:
             self._ring.tell(lazily=False)
             return Outcome.BLOCKED if self.busy else Outcome.IDLE
