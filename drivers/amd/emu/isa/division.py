@@ -43,7 +43,16 @@ def _div_scale(t: Translator) -> None:
     c, type_ = t.c, t.stem[-3:]
     d, flag, *rest = t.instruction.operands
     s0, s1, s2 = (t.source(o, type_, k) for k, o in enumerate(rest))
-    wide = type_ == "f64"
+    pair = f"{{ {s0.type}, {t.lib.mask} }}"
+    both = t.called(f"div_scale.{type_}", pair, _scaled, s0, s1, s2)
+    t.write(d, c.let(s0.type, f"extractvalue {both}, 0"))
+    t.set_mask(flag, c.mask_lanes(c.let(t.lib.mask, f"extractvalue {both}, 1")))
+
+
+def _scaled(t: Translator, s0: Value, s1: Value, s2: Value) -> Value:
+    """Return the scaled operand and whose quotient is scaled back, in a structure."""
+    c = t.c
+    wide = bits_of(s0.type) == 64
     shift, apart, tiny = (128, 768, 53) if wide else (64, 96, 23)
     zero, one = c.fconst(s0.type, 0.0), c.fconst(s0.type, 1.0)
     up, down = (ldexp(t, s0, c.const(t.v("i32"), s)) for s in (shift, -shift))
@@ -63,8 +72,10 @@ def _div_scale(t: Translator) -> None:
     value = c.select(far, c.select(of_denominator, up, s0), value)
     value = c.select(either_zero, c.fconst(s0.type, math.nan), value)
     scaled = c.op("or", far, c.op("and", small_quotient, c.not_(small_denominator)))
-    t.write(d, value)
-    t.set_mask(flag, c.op("and", scaled, c.not_(either_zero)))
+    mask = c.mask_bits(c.op("and", scaled, c.not_(either_zero)))
+    pair = f"{{ {s0.type}, {mask.type} }}"
+    first = c.let(pair, f"insertvalue {pair} poison, {value}, 0")
+    return c.let(pair, f"insertvalue {first}, {mask}, 1")
 
 
 @meaning("v_div_fmas_f32", "v_div_fmas_f64")
@@ -73,18 +84,25 @@ def _div_fmas(t: Translator) -> None:
     c, type_ = t.c, t.stem[-3:]
     d, *rest = t.instruction.operands
     a, b, e = (t.source(o, type_, k) for k, o in enumerate(rest))
+    scale_back = c.mask_bits(t.condition(Reg("s", VCC, t.lanes // 32)))
+    t.finish(d, t.called(f"div_fmas.{type_}", a.type, _sum_scaled_back, a, b, e, scale_back))
+
+
+def _sum_scaled_back(t: Translator, a: Value, b: Value, e: Value, lanes: Value) -> Value:
+    c = t.c
+    wide = bits_of(a.type) == 64
     value = c.intrinsic("fma", a, b, e)
-    shift = 128 if type_ == "f64" else 64
-    large = c.icmp("ugt", _exponent(t, e), 1023 if type_ == "f64" else 127)
+    shift = 128 if wide else 64
+    large = c.icmp("ugt", _exponent(t, e), 1023 if wide else 127)
     ints = t.v("i32")
     amount = c.select(large, c.const(ints, shift), c.const(ints, -shift))
-    if type_ == "f32":  # rounded once: a subnormal quotient would else be rounded twice
+    if not wide:  # rounded once: a subnormal quotient would else be rounded twice
         x, y, z = (c.cast("fpext", v, "double") for v in (a, b, e))
         exact = numeric.odd_sum(c, c.op("fmul", x, y), z)
         scaled = c.cast("fptrunc", ldexp(t, exact, amount), "float")
     else:
         scaled = ldexp(t, value, amount)
-    t.finish(d, c.select(t.condition(Reg("s", VCC, t.lanes // 32)), scaled, value))
+    return c.select(c.mask_lanes(lanes), scaled, value)
 
 
 def _fixup(t: Translator, quotient: Value, denominator: Value, numerator: Value) -> Value:
@@ -114,4 +132,10 @@ def _fixup(t: Translator, quotient: Value, denominator: Value, numerator: Value)
     return c.select(c.fcmp("uno", numerator, numerator), numerator, value)
 
 
-each("div_fixup", 3, _fixup)
+each(
+    "div_fixup",
+    3,
+    lambda t, quotient, denominator, numerator: t.called(
+        f"div_fixup.{bits_of(quotient.type)}", quotient.type, _fixup, quotient, denominator, numerator
+    ),
+)

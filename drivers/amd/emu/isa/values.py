@@ -19,7 +19,7 @@ from drivers.emu.simt.ir_types import bits_of, element, lanes_of
 from drivers.emu.simt.vector import Code, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from drivers.amd.emu.isa.opcodes import Target
     from drivers.emu.simt.library import Library
@@ -44,6 +44,8 @@ class Translator:
         """The highest vector register that the kernel names."""
         self.index_mode = 0
         """gfx9: the operands of the next instructions that M0 is added to, a bit each; ends with its block."""
+        self._aside: Code | None = None
+        """The body of a function that is being written beside the wave's."""
         self.instruction: Instruction
         self.unmasked = False
         """Whether every lane of the wave that exists executes the instruction."""
@@ -56,7 +58,7 @@ class Translator:
     @property
     def c(self) -> Code:
         """The code being written."""
-        return self.wf.c
+        return self._aside or self.wf.c
 
     @property
     def lib(self) -> Library:
@@ -87,6 +89,24 @@ class Translator:
         self.instruction, self.unmasked = instruction, unmasked
         self._moved = self._write_lanes = None
         self._site = None
+
+    def called(self, name: str, result: str, compute: Callable[..., Value], *values: Value) -> Value:
+        """Return `compute(translator, *values)`, written once a kernel as a function that is called here.
+
+        For long computations: in place each would be compiled anew. `name` and the values' types tell what is
+        computed; `compute` may use `c` and what follows from it alone.
+        """
+
+        def body(c: Code, *parameters: Value) -> None:
+            before, self._aside = self._aside, c
+            try:
+                c.ret(compute(self, *parameters))
+            finally:
+                self._aside = before
+
+        types = {f"x{n}": value.type for n, value in enumerate(values)}
+        helper = self.lib.define(f"amd.{name}", result, types, body, attributes="noinline #0")
+        return self.c.call(helper, result, *values)
 
     def site(self) -> int:
         """Return the number by which reports name this instruction."""

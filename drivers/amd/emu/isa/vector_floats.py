@@ -105,8 +105,11 @@ def _approximate(
 ) -> None:
     for type_ in types:
 
-        def act(t: Translator, a: Value, *, type_: str = type_) -> Value:
+        def inline(t: Translator, a: Value, *, type_: str = type_) -> Value:
             return t.narrowed(compute(t, t.widened(a)), type_) if type_ != "f64" else compute(t, a)
+
+        def act(t: Translator, a: Value, *, type_: str = type_, inline: Callable[..., Value] = inline) -> Value:
+            return t.called(f"{stem}.{type_}", a.type, inline, a)
 
         LANEWISE[f"v_{stem}_{type_}"] = Lanewise(act, type_, (type_,))
         INEXACT.add(f"v_{stem}_{type_}")
