@@ -2,6 +2,7 @@
 
     PYTHON_WITH_TRITON -m tools.amd_guests triton
     python -m tools.amd_guests opencl --clang clang-19 --lld ld.lld-19
+    python -m tools.amd_guests golden --listing FOLDER --clang clang-19
 
 Writes `NAME_ARCH.hsaco` beside the sources in tests/drivers/amd/triton or tests/drivers/amd/opencl, and what a launch must
 know of them in `kernels.json` there: arguments, waves, bytes of shared memory. Triton 3.9 comes from pip and compiles
@@ -19,14 +20,19 @@ import importlib
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _TESTS: Final = Path(__file__).parents[1] / "tests/drivers/amd"
 TRITON, OPENCL = _TESTS / "triton", _TESTS / "opencl"
+GOLDEN: Final = Path(__file__).parents[1] / "tests/golden/amd_isa"
 BENCH: Final = Path(__file__).parent / "bench/amd_kernels"
 ARCHS: Final = {"gfx942": 64, "gfx1100": 32, "gfx1201": 32}
 """Targets and the lanes of their waves."""
@@ -172,16 +178,79 @@ def _opencl(clang: str, linker: str) -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
+_FILL: Final = bytes.fromhex("000080BF")
+"""s_nop 0, which fills the code where a loop is aligned."""
+
+
+def _shapes(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return lines of dwords and text, one for each text that differs in more than its numbers."""
+    found: dict[str, tuple[str, str]] = {}
+    for code, text in pairs:
+        if "@" in text:  # an operand that the linker fills in
+            continue
+        found.setdefault(re.sub(r"\d+", "#", text), (code, text))
+    return "".join(f"{code}: {text}\n" for code, text in sorted(found.values(), key=lambda pair: pair[1]))
+
+
+def _of_triton(listing: Path, arch: str) -> Iterator[tuple[str, str]]:
+    """Yield dwords and text of Triton's instructions, branches aside: the text is its LLVM's assembly.
+
+    The decoder says where one instruction ends; where it is wrong the texts that follow are others'.
+    """
+    from drivers.amd.emu.isa import objects  # noqa: PLC0415 - Triton's Python lacks what this imports
+    from drivers.amd.emu.isa.decode import one  # noqa: PLC0415
+
+    for name in sorted(listing.glob(f"*_{arch}.s")):
+        code_object = TRITON / name.with_suffix(".hsaco").name
+        (kernel,) = objects.kernels(code_object.read_bytes(), arch).values()
+        at = 0
+        for line in name.read_text().split("\n.Lfunc_end0", 1)[0].splitlines():
+            text = line.partition(";")[0]
+            if not re.match(r"\t[a-z]", text):
+                continue
+            while not text.startswith("\ts_nop") and kernel.code[at : at + 4] == _FILL:
+                at += 4
+            size = one(kernel.code, at, kernel.target, lanes=kernel.lanes, kernel=code_object.name).size
+            words = [kernel.code[k : k + 4][::-1].hex().upper() for k in range(at, at + size, 4)]
+            at += size
+            if ".L" not in text:
+                yield " ".join(words), " ".join(text.split())
+
+
+def _golden(listing: Path, clang: str) -> None:
+    """Write golden text of the guests' instructions: Triton's by its listing, OpenCL C's by the LLVM of llvmlite."""
+    from tools.amd_golden.__main__ import FEATURES, lines, prepare  # noqa: PLC0415 - the same
+
+    prepare()
+    for arch in ARCHS:
+        (GOLDEN / f"{arch}_triton.txt").write_text(_shapes(_of_triton(listing, arch)))
+        pairs: list[tuple[str, str]] = []
+        for folder in (OPENCL, BENCH):
+            made = subprocess.run(
+                [
+                    clang, "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-O2", "-nogpulib", "-S",
+                    "-emit-llvm", "-ffp-contract=off", "-Xclang", "-finclude-default-header", str(folder / "kernels.cl"), "-o", "-",
+                ],
+                check=True, capture_output=True, text=True,
+            )  # fmt: skip
+            plain = re.sub(r'"target-(cpu|features)"="[^"]*"', "", made.stdout)  # those hide what `lines` asks for
+            pairs += [p for p in lines(plain, arch, features=FEATURES.get(arch, "")) if '""' not in p[1]]
+        (GOLDEN / f"{arch}_opencl.txt").write_text(_shapes(pairs))
+
+
 def main() -> int:
     """Compile what is named and write the tables."""
     parser = argparse.ArgumentParser(prog="python -m tools.amd_guests", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("what", choices=("triton", "opencl"))
+    parser.add_argument("what", choices=("triton", "opencl", "golden"))
     parser.add_argument("names", nargs="*", metavar="KERNEL", help="Triton's kernels to compile (all)")
     parser.add_argument("--listing", type=Path, metavar="FOLDER", help="write Triton's assembly there")
     parser.add_argument("--clang", default="clang-19")
     parser.add_argument("--lld", default="ld.lld-19")
     chosen = parser.parse_args()
+    if chosen.what == "golden":
+        _golden(chosen.listing, chosen.clang)
+        return 0
     folder = TRITON if chosen.what == "triton" else OPENCL
     made = (
         _triton(chosen.names or list(GUESTS), chosen.listing)

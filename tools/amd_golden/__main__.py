@@ -46,10 +46,15 @@ def corpus(target: str) -> tuple[dict[str, str], int]:
     return dict(sorted(forms.values(), key=lambda p: p[1])), count
 
 
-def main() -> int:
-    """Write the golden files."""
+def prepare() -> None:
+    """Load LLVM's AMDGPU target; once before `lines`."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+
+
+def main() -> int:
+    """Write the golden files."""
+    prepare()
     _GOLDEN.mkdir(parents=True, exist_ok=True)
     for target in sys.argv[1:] or TARGETS:
         found, count = corpus(target)

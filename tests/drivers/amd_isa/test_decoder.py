@@ -1,4 +1,4 @@
-"""The decoder's text is LLVM's: golden files of `tools.amd_golden`, and what must be refused."""
+"""The decoder's text is LLVM's: golden files of `tools.amd_golden` and `tools.amd_guests`, and what must be refused."""
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
 
@@ -32,11 +32,11 @@ def read(words: str, name: str = "gfx1100") -> str:
 @pytest.mark.parametrize("name", TARGETS)
 def test_text_equals_that_of_llvm(name: str) -> None:
     lines = (GOLDEN / f"{name}.txt").read_text().splitlines()
-    assert len(lines) > 600
+    assert len(lines) > (70 if "_" in name else 600)
     wrong = []
     for line in lines:
         words, _, wanted = line.partition(": ")
-        if (got := read(words, name)) != wanted:
+        if (got := read(words, name.partition("_")[0])) != wanted:
             wrong.append((words, wanted, got))
     assert not wrong
 

@@ -64,8 +64,8 @@ def _delay(value: int, _: str) -> str:
 
 def _depctr(value: int, _: str) -> str:
     fields = (
-        ("va_vdst", 12, 4), ("va_sdst", 9, 3), ("va_ssrc", 8, 1), ("hold_cnt", 7, 1), ("vm_vsrc", 2, 3), ("va_vcc", 1, 1),
-        ("sa_sdst", 0, 1),
+        ("hold_cnt", 7, 1), ("sa_sdst", 0, 1), ("va_vdst", 12, 4), ("va_sdst", 9, 3), ("va_ssrc", 8, 1), ("va_vcc", 1, 1),
+        ("vm_vsrc", 2, 3),
     )  # fmt: skip
     parts = []
     for name, low, bits in fields:
