@@ -22,7 +22,9 @@ from compiler.kernel.accesses import Memory
 from compiler.kernel.builder import Builder
 from compiler.kernel.indexing import Indexer
 from compiler.kernel.linear import POINTER
+from compiler.kernel.plan import Stage, Step
 from compiler.kernel.reductions import Reducer
+from compiler.kernel.stages import Stages
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class Linearizer:
         self.siblings: dict[object, list[UOp]] = {}
         self.twins = {row.twin: row for row in plan.rows}
         self.tokens: dict[Row, Line] = {}
+        self.stages = Stages(self)
+        self.inner_steps = [s for s in plan.steps if isinstance(s, Stage) or s.kind == "loop"]
         for node in self.free:
             if node.op is Ops.REDUCE:
                 self.siblings.setdefault(self._family(node), []).append(node)
@@ -67,7 +71,7 @@ class Linearizer:
         for reduction in self.plan.reductions.values():
             self._open_reduction(reduction)
         self._groups()
-        looped = {s.range for s in self.plan.steps if s.kind == "loop"}
+        looped = {s.range for s in self.plan.steps if isinstance(s, Step) and s.kind == "loop"}
         for axis in self.plan.axes:
             if axis.range not in looped:
                 self._enter(axis.range, self.extents[axis.range][0])
@@ -121,7 +125,7 @@ class Linearizer:
     def _groups(self) -> None:
         """Cut the axes' extents by workgroup: the flat number is decoded last axis fastest."""
         b = self.b
-        groups = [s for s in self.plan.steps if s.kind == "group"]
+        groups = [s for s in self.plan.steps if isinstance(s, Step) and s.kind == "group"]
         if not groups:
             return
         rest = b.line("group", dtypes.int64, 1, (), 0)
@@ -140,11 +144,14 @@ class Linearizer:
 
     def _nest(self, position: int) -> None:
         """Open the loops from `position` inwards, then write the point."""
-        loops = [s for s in self.plan.steps if s.kind == "loop"]
-        if position == len(loops):
+        if position == len(self.inner_steps):
             self._point()
             return
-        b, step = self.b, loops[position]
+        b, step = self.b, self.inner_steps[position]
+        if isinstance(step, Stage):
+            self.stages.fill(step)
+            self._nest(position + 1)
+            return
         r = step.range
         saved = self.extents[r]
         low, high, cap = saved
@@ -158,6 +165,7 @@ class Linearizer:
         loop = b.enter_loop(low, high, step.size, b.cursor)
         if step.size == 1:
             self._enter(r, loop.index)
+            self.extents[r] = (loop.index, b.add(loop.index, b.index(1)), 1)
         else:
             end = b.add(loop.index, b.index(step.size))
             self.extents[r] = (
@@ -171,6 +179,11 @@ class Linearizer:
 
     def _enter(self, r: UOp, number: Line) -> None:
         """One block of an axis begins."""
+        self.stages.enter(r, number)
+        self.enter_block(r, number)
+
+    def enter_block(self, r: UOp, number: Line) -> None:
+        """Bind an axis to its block of that number; the last one may begin earlier."""
         axis = next(a for a in self.plan.axes if a.range is r)
         if axis.edge == "overlap":
             first = self.b.mul(number, axis.block)
@@ -183,13 +196,13 @@ class Linearizer:
         stores = self.ast.src
         deep = [node for node in ordered(self.ast) if self._plain(node)] if len(self.free) > 150 else []
         results: list[tuple[UOp, Line]] = []
-        for _ in self._positions(units):
+        for _ in self.positions(units):
             for node in deep:
                 if not self._inside_reduction(node):
                     self.value(node)
             results += [(store, self.value(store.src[2])) for store in stores]
         pending = iter(results)
-        for _ in self._positions(units):
+        for _ in self.positions(units):
             for _store in stores:
                 self.memory.store(*next(pending))
 
@@ -203,7 +216,7 @@ class Linearizer:
         outputs = {a.range for a in self.plan.axes}
         return not self.free[node] <= outputs
 
-    def _positions(self, units: list[UOp]) -> Iterator[None]:
+    def positions(self, units: list[UOp]) -> Iterator[None]:
         """Every combination of unrolled positions, set in `env` one after the other."""
         for point in itertools.product(*[range(u.arg[1]) for u in units]):
             self.env.update(zip(units, point, strict=True))
@@ -227,6 +240,8 @@ class Linearizer:
         row = self.twins.get(node)
         if row is not None:
             return self._from_row(row)
+        if node in self.stages.panels:
+            return self.stages.read(node)
         if op in BINARY:
             x, y = self.value(node.src[0]), self.value(node.src[1])
             return isel.binary(b, op, node.dtype, x, y)

@@ -57,6 +57,26 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """An operand of a reduction, copied to packed panels in scratch memory before the loops inside use it.
+
+    A panel holds one block of `axis` for every value of `ranges`, in the order in which the register tile
+    reads it: `panel[range values][values of the block]`. Every block in the current extent is copied.
+    """
+
+    value: UOp
+    """The operand: a LOAD, or what is computed from LOADs of the same ranges."""
+    axis: UOp
+    """The output range whose blocks are the panels."""
+    ranges: tuple[UOp, ...]
+    """The summed ranges, outermost first."""
+    turn: int = 1
+    """Values of the last range that are copied together, to transpose them in registers."""
+    wide: bool = False
+    """Whether a block is copied as one vector, although the register tile reads its values one by one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reduction:
     """How the REDUCEs over one set of ranges run."""
 
@@ -66,6 +86,8 @@ class Reduction:
     """Lanes of the vector along the last range; 1 when lanes run along an output range or not at all."""
     unroll: int = 1
     """Rounds of the last range written out in a row, each with accumulators of its own."""
+    block: int = 0
+    """Rounds of the last range that are added up before they join the total; 0 is about their square root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +112,8 @@ class Plan:
     """The complete input of `linearize` beside the AST."""
 
     axes: tuple[Axis, ...]
-    steps: tuple[Step, ...]
-    """Outermost first; groups before loops. An axis of a single block needs none."""
+    steps: tuple[Step | Stage, ...]
+    """Outermost first; groups before loops and stages. An axis of a single block needs none."""
     reductions: dict[frozenset[UOp], Reduction] = field(default_factory=dict)
     rows: tuple[Row, ...] = ()
     threads: int = 1
@@ -115,7 +137,7 @@ class Plan:
         counts = {a.range: a.count for a in self.axes}
         groups = 1
         for step in self.steps:
-            if step.kind == "group":
+            if isinstance(step, Step) and step.kind == "group":
                 groups *= -(-counts[step.range] // step.size)
         return (groups, 1, 1), (self.threads, 1, 1)
 
@@ -125,11 +147,17 @@ class Plan:
         for axis in self.axes:
             number, size = axis.range.arg
             lines.append(f"r{number}[{size}]: upcast {axis.upcast} lanes {axis.lanes} {axis.edge}")
-        lines.append(
-            "nest: " + (" ".join([f"{s.kind}(r{s.range.arg[0]},{s.size})" for s in self.steps]) or "none")
-        )
+        lines.append("nest: " + (" ".join([_text(s) for s in self.steps]) or "none"))
         for reduction in self.reductions.values():
             order = " ".join([f"r{r.arg[0]}[{r.arg[1]}]" for r in reduction.ranges])
             lines.append(f"reduce {order}: lanes {reduction.lanes} unroll {reduction.unroll}")
         lines += [f"keep r{row.inner.arg[0]} as r{row.outer.arg[0]}" for row in self.rows]
         return "\n".join(lines)
+
+
+def _text(step: Step | Stage) -> str:
+    """A step for people."""
+    if isinstance(step, Step):
+        return f"{step.kind}(r{step.range.arg[0]},{step.size})"
+    turned = f",turned {step.turn}" if step.turn > 1 else ",wide" if step.wide else ""
+    return f"stage(r{step.axis.arg[0]}{turned})"

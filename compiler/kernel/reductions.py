@@ -140,9 +140,10 @@ class Reducer:
             return self._loop(r, low, high, start, lambda t: self._round(t, unroll))
 
         rounding = any(node.arg[0] == "ADD" and node.dtype.is_float for node in self.family)
-        if not rounding or rounds < _MANY or len(totals) > _FEW:
+        size = self.plan.block or (1 << (rounds.bit_length() + 1) // 2)
+        few = len(totals) <= _FEW or self.plan.block
+        if not rounding or rounds < _MANY or rounds <= size or not few:
             return block(b.index(0), b.index(rounds), totals)
-        size = 1 << (rounds.bit_length() + 1) // 2
         whole = rounds // size * size
         loop = b.enter_loop(b.index(0), b.index(whole), size, b.cursor)
         carried = [b.carry(loop, t) for t in totals]

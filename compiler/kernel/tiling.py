@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compiler.kernel import contraction
 from compiler.kernel.cost import Model, Split
 from compiler.kernel.plan import Axis, Plan, Reduction, Step
 from compiler.kernel.rows import find_rows
@@ -35,6 +36,9 @@ COLUMNS = (1, 2, 3, 4, 8, 16)
 def choose(ast: UOp, target: Target) -> Plan:
     """The plan for a kernel (with merged ranges) on a target."""
     kernel = analyse(ast)
+    found = contraction.choose(kernel, target)
+    if found is not None:
+        return found
     model = Model(kernel, target)
     split = _best_split(kernel, model)
     while model.threaded and (used := model.busy(split)) <= model.width // 2 and model.width > target.warp:

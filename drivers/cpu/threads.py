@@ -17,8 +17,11 @@ IMPORTS = ("syscall", "clock_gettime", "memcpy", "sched_getcpu")
 """Functions that the command processor calls, through addresses in `Pool`."""
 KERNEL_IMPORTS = ("memcpy", "memmove", "memset")
 """Functions that a kernel may call: those to which LLVM itself may emit calls."""
-STACK_BYTES = 1 << 20
-"""Stack size of a thread, independent of the process's default; a kernel may use 128 KiB of it."""
+STACK_BYTES = 16 << 20
+"""Stack size of a thread, independent of the process's default; a kernel may use 12 MiB of it.
+
+Linux backs only the pages that were touched.
+"""
 _ATTRIBUTES_BYTES = 128
 """An upper bound of `sizeof(pthread_attr_t)`, which is 56 or 64."""
 

@@ -1,4 +1,4 @@
-"""Kernels are promised 128 KiB of stack, whatever the process's default for threads is."""
+"""Kernels are promised 12 MiB of stack, whatever the process's default for threads is."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SMALL = 64 << 10
 
 
 def deep(args: u64, x: u64, y: u64, z: u64) -> None:
-    """Count, over 124 KiB of stack touched page by page from the top, as compiled code does."""
-    bottom = stack(126976)
-    at = bottom + 126976
+    """Count, over almost 12 MiB of stack touched page by page from the top, as compiled code does."""
+    bottom = stack(12578816)
+    at = bottom + 12578816
     while at > bottom:
-        at -= 1024
+        at -= 4096
         store64(at, 1)
     slot = view(Slot, args)
     fetch_add(slot.value, load64(bottom))

@@ -1,0 +1,336 @@
+"""The plan of a contraction on a target with vectors: register tile, packed panels, loop order, workgroups.
+
+A contraction is one sum of products of two operands, where some output ranges occur in one operand only (rows
+of a matrix product) and some in the other only (columns). A block of rows x columns lives in registers while
+the summed ranges run; operands whose elements would be read in the wrong order, or from too many places, are
+first copied to packed panels (`plan.Stage`). The factors follow from the target's row; nothing is measured.
+
+Not here: other kernels (`tiling`), the loops and copies themselves (`linearize`, `stages`).
+Source: design of register tiles and panels as in K. Goto and R. van de Geijn, "Anatomy of high-performance
+matrix multiplication", ACM TOMS 34 (2008).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from compiler.ir.ops import BINARY, UNARY, Ops
+from compiler.kernel import isel
+from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
+from compiler.kernel.shape import access, inner_nodes, kind_along
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.kernel.plan import Edge
+    from compiler.kernel.shape import Family, Kernel, Kind
+    from compiler.targets.base import Target
+
+LEAST_WORK = 1 << 15
+"""Multiply-adds from which on a kernel is planned here."""
+LEAST_SUM = 8
+"""Products of one output from which on a register tile pays."""
+LEAST_ROWS = 6
+"""Rows from which on copying a streamed operand that does not lie in rows pays."""
+MOST_ROWS, MOST_VECTORS = 16, 6
+LATENCY = 4.0
+"""Cycles until an accumulator can be used again."""
+BROADCASTS_PER_CYCLE = 2.0
+"""Loads of one element to all lanes."""
+WAYS = 8
+"""Rows of an operand that a first-level cache holds side by side, whatever their distance."""
+PANEL_SHARE = 2
+"""Panels held at once take this many second-level caches: they stream from the third level."""
+STAGE_BYTES = 6 << 20
+"""Bytes of panels that a kernel keeps on its thread's stack at most."""
+GROUPS_PER_CORE = 4
+GROUP_NS = 20_000
+"""A workgroup takes at least about this long."""
+
+
+LEAST_ROWS_FAR = 4
+"""Rows from which on copying a streamed operand that exceeds the caches pays."""
+SUMMED_AT_ONCE = 512
+"""Products that are added up before they join the total; short runs keep rounding errors small."""
+_COMPUTED = BINARY | UNARY | {Ops.WHERE, Ops.CAST, Ops.IVALUE, Ops.BITCAST}
+"""Operations that compute a value; all others of an operand are loads, constants and index arithmetic."""
+_LOAD_CYCLES = {"row": 1.5, "same": 1.0, "strided": 5.0, "scattered": 5.0}
+"""Cycles of one vector of a panel's copy, by how its load looks along the columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """The two operands of a sum of products, by role."""
+
+    family: Family
+    node: UOp
+    """The REDUCE."""
+    rows: UOp
+    """Output range of the operand that is broadcast."""
+    columns: UOp
+    """Output range of the operand that vectors run along."""
+    broadcast: UOp
+    """The operand that depends on `rows`, not on `columns`."""
+    streamed: UOp
+    """The operand that depends on `columns`, not on `rows`."""
+    others: tuple[UOp, ...]
+    """The other output ranges, by number."""
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Rows, columns, products of one output."""
+        return self.rows.arg[1], self.columns.arg[1], self.family.trips
+
+
+def choose(kernel: Kernel, target: Target) -> Plan | None:
+    """The plan of a contraction; None for any other kernel, and where a register tile does not pay."""
+    if target.threads > 1 or kernel.in_place:
+        return None
+    found = find(kernel)
+    return None if found is None else _Planner(kernel, found, target).plan()
+
+
+def find(kernel: Kernel) -> Contraction | None:
+    """The contraction that a kernel is, or None."""
+    if len(kernel.families) != 1 or len(kernel.families[0].nodes) != 1:
+        return None
+    (family,) = kernel.families
+    (node,) = family.nodes
+    value = node.src[0]
+    if node.arg[0] != "ADD" or value.op is not Ops.MUL or not node.dtype.is_float:
+        return None
+    x, y = value.src
+    if value.dtype is not node.dtype or any(n.op is Ops.REDUCE for n in inner_nodes((x, y))):
+        return None
+    outputs = frozenset(kernel.outputs)
+    free_x, free_y = kernel.free[x] & outputs, kernel.free[y] & outputs
+    best: tuple[float, Contraction] | None = None
+    for broadcast, streamed, rows, columns in (
+        (x, y, free_x - free_y, free_y - free_x),
+        (y, x, free_y - free_x, free_x - free_y),
+    ):
+        for r, c in product(rows, columns):
+            others = tuple([o for o in kernel.outputs if o is not r and o is not c])
+            candidate = Contraction(family, node, r, c, broadcast, streamed, others)
+            score = _score(kernel, candidate)
+            if best is None or score > best[0]:
+                best = score, candidate
+    if best is None:
+        return None
+    m, n, k = best[1].size
+    work = m * n * k
+    for o in best[1].others:
+        work *= o.arg[1]
+    return best[1] if k >= LEAST_SUM and m >= 2 and n >= 8 and work >= LEAST_WORK else None
+
+
+def _score(kernel: Kernel, c: Contraction) -> float:
+    """Preference among the choices of rows and columns: long ranges, results stored in rows."""
+    m, n, k = c.size
+    stored = all(
+        kind_along(s.index, c.columns, 2, 2, aligned=True, free=kernel.free) == "row" for s in kernel.stores
+    )
+    loads = [access(x, kernel.free) for x in inner_nodes((c.streamed,)) if x.op is Ops.LOAD]
+    read = all(
+        kind_along(a.index, c.columns, 2, 2, aligned=True, free=kernel.free) in ("row", "same") for a in loads
+    )
+    return min(m, 16) / 16 + min(n, 64) / 64 + (1.0 if stored or k > 4096 else 0.0) + (0.5 if read else 0.0)
+
+
+def tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
+    """Rows and vectors of the register tile that keeps the multiply-adds busiest, for m x n outputs.
+
+    The accumulators, the vectors of one round and one broadcast value must fit the registers.
+    """
+    best = (-1.0, 1, 1)
+    for rows, vectors in product(range(1, MOST_ROWS + 1), range(1, MOST_VECTORS + 1)):
+        if rows > m or vectors * lanes > max(n, lanes) or rows * vectors + vectors + 1 > target.registers:
+            continue
+        sums, width = rows * vectors, vectors * lanes
+        useful = m * n / (-(-m // rows) * rows * (-(-n // width) * width))
+        reuse = 1 - 0.125 * (rows + vectors) / sums
+        score = useful * reuse * sums / tile_cycles(rows, vectors, target)
+        if score > best[0] + 1e-9:
+            best = score, rows, vectors
+    return best[1:]
+
+
+def tile_cycles(rows: int, vectors: int, target: Target) -> float:
+    """Cycles of one product of every output of a tile: multiply-adds, loads, or the latency of a chain."""
+    return max(
+        rows * vectors / target.fma_per_cycle,
+        vectors / target.loads_per_cycle + rows / BROADCASTS_PER_CYCLE,
+        LATENCY,
+    )
+
+
+class _Planner:
+    """The choice of every factor for one contraction."""
+
+    def __init__(self, kernel: Kernel, c: Contraction, target: Target) -> None:
+        self.kernel = kernel
+        self.c = c
+        self.target = target
+        self.itemsize = isel.register_type(c.node.dtype).itemsize
+        m, n, self.k = c.size
+        self.lanes = target.vector_bytes // self.itemsize
+        while self.lanes > 2 and self.lanes // 2 >= n:
+            self.lanes //= 2
+        self.rows, self.vectors = tile(m, n, self.lanes, target)
+        self.axes = {
+            c.rows: _axis(c.rows, self.rows, 1),
+            c.columns: _axis(c.columns, self.vectors, self.lanes),
+            **{o: Axis(o) for o in c.others},
+        }
+        self.order = self._order_of_masks()
+
+    def plan(self) -> Plan | None:
+        """The plan; None where the streamed operand would be gathered for too few rows."""
+        c, target = self.c, self.target
+        m, n, k = c.size
+        blocks = self.axes[c.columns].count
+        panel = k * self.vectors * self.lanes * self.itemsize
+        held = max(1, min(blocks, PANEL_SHARE * target.l2_bytes // panel))
+        in_rows = self._columns_in_rows()
+        if not in_rows and m < LEAST_ROWS:
+            return None
+        far = k * n * self.itemsize > target.l2_bytes // 2 and m >= LEAST_ROWS_FAR
+        computed = _computed(c.streamed) and m > self.rows
+        columns: list[Stage] = []
+        if panel <= STAGE_BYTES and (not in_rows or far or computed):
+            self.order = self._order_of_rows() or self.order
+            columns.append(Stage(c.streamed, c.columns, self.order, self._turn()))
+        outer, inner = self._stages_of_rows()
+        nanoseconds = self._cycles(staged=bool(columns)) / target.gigahertz
+        groups, pieces = self._groups(nanoseconds, staged=bool(columns))
+        around: list[Step | Stage] = [Step("loop", o) for o in c.others]
+        free = self.kernel.free[c.broadcast]
+        depth = max([i + 1 for i, o in enumerate(c.others) if o in free], default=0)
+        around[depth:depth] = outer
+        steps = (
+            *groups,
+            *around,
+            Step("loop", c.columns, min(held, pieces.get(c.columns, blocks))),
+            *columns,
+            Step("loop", c.rows),
+            *inner,
+            Step("loop", c.columns),
+        )
+        return Plan(
+            tuple([self.axes[o] for o in self.kernel.outputs]),
+            steps,
+            {c.family.ranges: Reduction(self.order, block=SUMMED_AT_ONCE)},
+            nanoseconds=nanoseconds,
+        )
+
+    def _order_of_masks(self) -> tuple[UOp, ...]:
+        """The summed ranges, those that masks depend on outermost, so that masks leave the inner loops."""
+        masked = self.kernel.masked_ranges
+        return tuple(sorted(self.c.family.ranges, key=lambda r: (r not in masked, r.arg[1], r.arg[0])))
+
+    def _order_of_rows(self) -> tuple[UOp, ...] | None:
+        """The summed ranges as the broadcast operand lies in memory; None where no order reads it in rows.
+
+        Masks then cost more, but only in the copy of the streamed operand.
+        """
+        order = tuple(sorted(self.c.family.ranges, key=lambda r: int(r.arg[0])))
+        loads = _loads(self.c.broadcast)
+        return order if all(self._kind(n, order[-1], 2) == "row" for n in loads) else None
+
+    def _kind(self, load: UOp, r: UOp, lanes: int) -> Kind:
+        """How a load looks to `lanes` neighbours along a range."""
+        return kind_along(load.src[1], r, lanes, lanes, aligned=True, free=self.kernel.free)
+
+    def _columns_in_rows(self) -> bool:
+        """Whether the streamed operand is read in whole unmasked vectors along `columns`."""
+        return all(
+            len(n.src) == 2 and self._kind(n, self.c.columns, self.lanes) in ("row", "same")
+            for n in _loads(self.c.streamed)
+        )
+
+    def _turn(self) -> int:
+        """Rounds of the last summed range that a panel's copy takes at once, to transpose in registers."""
+        last, lanes = self.order[-1], self.lanes
+        for n in _loads(self.c.streamed):
+            if len(n.src) == 2 and last.arg[1] >= lanes > 1:
+                across = self._kind(n, self.c.columns, lanes)
+                if across in ("scattered", "strided") and self._kind(n, last, lanes) == "row":
+                    return lanes
+        return 1
+
+    def _stages_of_rows(self) -> tuple[list[Stage], list[Stage]]:
+        """Copies of the broadcast operand: whole, outside all loops it allows; or one block at a time.
+
+        It is copied where it is not contiguous along the sum, is computed, or has too many rows at once.
+        """
+        c, rows = self.c, self.rows
+        loads = _loads(c.broadcast)
+        contiguous = all(len(n.src) == 2 and self._kind(n, self.order[-1], 2) == "row" for n in loads)
+        if rows <= WAYS and contiguous and not _computed(c.broadcast):
+            return [], []
+        wide = rows > 1 and all(self._kind(n, c.rows, rows) in ("row", "same") for n in loads)
+        stage = Stage(c.broadcast, c.rows, self.order, wide=wide)
+        if c.rows.arg[1] * self.k * self.itemsize <= self.target.l2_bytes // 2:
+            return [stage], []
+        if rows * self.k * self.itemsize <= STAGE_BYTES and self.axes[c.columns].count > 1:
+            return [], [stage]
+        return [], []
+
+    def _cycles(self, *, staged: bool) -> float:
+        """Estimate for the whole kernel on one core: register tiles, results, then loads or panels."""
+        c, target = self.c, self.target
+        blocks = 1
+        for axis in self.axes.values():
+            blocks *= axis.count
+        copies = self.k * self.axes[c.columns].count * self.vectors
+        for o in c.others:
+            if o in self.kernel.free[c.streamed]:
+                copies *= o.arg[1]
+        cost = 0.0
+        for n in _loads(c.streamed):
+            cost += _LOAD_CYCLES[self._kind(n, c.columns, self.lanes)] + 2.0 * (len(n.src) > 2)
+        tiles = blocks * (
+            self.k * tile_cycles(self.rows, self.vectors, target) + 4.0 * self.rows * self.vectors
+        )
+        if staged:
+            return tiles + cost * copies
+        return tiles + max(0.0, cost - 1.5) * self.k * self.vectors * blocks / target.loads_per_cycle
+
+    def _groups(self, nanoseconds: float, *, staged: bool) -> tuple[list[Step], dict[UOp, int]]:
+        """Workgroups, and the blocks of an axis in each.
+
+        Other ranges are divided first, then the one of which every workgroup copies its own panels.
+        """
+        c, target, axes = self.c, self.target, self.axes
+        wanted = int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+        groups: list[Step] = []
+        pieces: dict[UOp, int] = {}
+        by_columns = staged and axes[c.columns].count >= 2 * target.cores
+        order = (c.columns, c.rows) if by_columns else (c.rows, c.columns)
+        for r in (*c.others, *order):
+            if wanted <= 1:
+                break
+            count = axes[r].count
+            size = -(-count // min(count, wanted))
+            parts = -(-count // size)
+            if parts > 1:
+                groups.append(Step("group", r, size))
+                pieces[r] = size
+                wanted = -(-wanted // parts)
+        return groups, pieces
+
+
+def _axis(r: UOp, upcast: int, lanes: int) -> Axis:
+    size, block = r.arg[1], upcast * lanes
+    edge: Edge = "exact" if size % block == 0 else "masked" if size < block else "overlap"
+    return Axis(r, upcast, lanes, edge)
+
+
+def _loads(operand: UOp) -> list[UOp]:
+    return [n for n in inner_nodes((operand,)) if n.op is Ops.LOAD]
+
+
+def _computed(operand: UOp) -> bool:
+    """Whether an operand is more than a load."""
+    return any(n.op in _COMPUTED for n in inner_nodes((operand,)))

@@ -1,0 +1,218 @@
+"""Operands copied to packed panels in scratch memory: the loops that fill the panels, and reads from them.
+
+Element (panel p, summed values k, place u in the block) of an operand lies at `(p * K + k) * block + u`,
+where K is the product of the summed ranges' sizes. The register tile then reads both operands in order,
+whatever their layout in memory is, and an operand that is computed (a cast, a mask, a scale) is computed once
+an element.
+
+Not here: which operands are copied (`contraction`). Next: `linearize`, the caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.kernel import isel
+from compiler.kernel.linear import POINTER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from compiler.dtype import DType
+    from compiler.ir.uop import UOp
+    from compiler.kernel.linear import Line
+    from compiler.kernel.linearize import Linearizer
+    from compiler.kernel.plan import Axis, Stage
+
+
+@dataclass(slots=True)
+class Panels:
+    """The filled panels of one stage."""
+
+    stage: Stage
+    dtype: DType
+    """What the panels hold: the operand's register type."""
+    memory: Line
+    """Address of the first panel."""
+    first: Line
+    """Number of the block in the first panel."""
+    panel: UOp
+    """Range that counts panels, bound to the current one; the number 0 when there is one panel."""
+    index: UOp
+    """Place of the current element, over the panel, the summed ranges and the block."""
+    token: Line
+    """What reads name to stay behind the stores of the copy."""
+
+
+class Stages:
+    """The staged operands of one kernel."""
+
+    def __init__(self, owner: Linearizer) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.panels: dict[UOp, Panels] = {}
+        """Operand -> its panels, from the place of the copy inwards."""
+
+    def fill(self, stage: Stage) -> None:
+        """Copy every block of the axis in its current extent; what is written after it reads the panels."""
+        owner, b = self.owner, self.b
+        axis = next(a for a in owner.plan.axes if a.range is stage.axis)
+        first, _, count = owner.extents[stage.axis]
+        dtype = isel.storage_type(isel.register_type(stage.value.dtype))
+        strides = _strides(stage, axis)
+        memory = b.line("scratch", POINTER, 1, (), (dtype, count * strides[0], len(self.panels)))
+        panel = owner.index.fresh(count)
+        unit, lane = owner.units.get(stage.axis, symbolic.ZERO), owner.lanes[stage.axis]
+        index = symbolic.dot((panel, *stage.ranges, unit, lane), (*strides, axis.lanes, 1))
+        _Copy(owner, stage, axis, panel, index, memory).write()
+        token = b.line("token", dtypes.bool, 1)
+        self.panels[stage.value] = Panels(stage, dtype, memory, first, panel, index, token)
+
+    def enter(self, r: UOp, number: Line) -> None:
+        """A block of an axis begins: reads go to its panel."""
+        for panels in self.panels.values():
+            if panels.stage.axis is r and panels.panel.op is Ops.RANGE:
+                self.owner.index.bound[panels.panel] = self.b.alu("sub", number, panels.first)
+
+    def read(self, operand: UOp) -> Line:
+        """The operand at the current position, from its panel."""
+        panels, ix = self.panels[operand], self.owner.index
+        place = ix.place(panels.index)
+        lanes = place.lanes if place.stride else 1
+        address = ix.address(panels.memory, place, panels.dtype)
+        stored = self.b.line("load", panels.dtype, lanes, (address, panels.token))
+        return isel.unpack(self.b, stored, isel.register_type(operand.dtype))
+
+
+def _strides(stage: Stage, axis: Axis) -> list[int]:
+    """Elements from one panel to the next, then between neighbours of each summed range."""
+    strides = [axis.block]
+    for r in reversed(stage.ranges):
+        strides.insert(0, strides[0] * int(r.arg[1]))
+    return strides
+
+
+class _Copy:
+    """The loops that fill the panels of one stage.
+
+    The ranges get other parts than in the register tile: every summed range counts alone, the last one by
+    `turn` at once; the block of a `wide` stage is one vector. All of that ends with the copy.
+    """
+
+    def __init__(  # noqa: PLR0917  # one caller
+        self, owner: Linearizer, stage: Stage, axis: Axis, panel: UOp, index: UOp, memory: Line
+    ) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.stage = stage
+        self.axis = axis
+        self.panel = panel
+        self.index = index
+        self.memory = memory
+        self.lanes = axis.block if stage.wide else axis.lanes
+
+    def write(self) -> None:
+        """Write the loops at the cursor, and leave the owner as it was."""
+        owner, ix, stage = self.owner, self.owner.index, self.stage
+        before = (
+            ix.exprs,
+            ix.memo,
+            ix.starts,
+            ix.guards,
+            owner.units,
+            owner.unit_keys,
+            owner.values,
+        )
+        position, cursor = dict(owner.env), self.b.cursor
+        ix.exprs, ix.memo, ix.starts, ix.guards = dict(ix.exprs), {}, dict(ix.starts), dict(ix.guards)
+        owner.units, owner.unit_keys = dict(owner.units), {}
+        moving = {stage.axis, *stage.ranges}
+        owner.values = {k: v for k, v in owner.values.items() if not moving & owner.free[k[0]]}  # type: ignore[index]  # k[0] is a node
+        if stage.wide:
+            self._widen()
+        self._open_ranges()
+        if stage.turn > 1:
+            self._panels(lambda: self._summed(0, self._block))
+        else:  # outermost the order of the source's rows
+            self._summed(0, lambda: self._panels(self._block))
+        ix.exprs, ix.memo, ix.starts, ix.guards, owner.units, owner.unit_keys, owner.values = before
+        owner.env.clear()
+        owner.env.update(position)
+        self.b.cursor = cursor
+
+    def _widen(self) -> None:
+        """The unrolled places of a block become lanes."""
+        ix, r = self.owner.index, self.stage.axis
+        unit, lane = self.owner.units.pop(r), ix.fresh(self.lanes)
+        ix.lane_ranges[lane] = self.lanes
+        ix.exprs[r] = symbolic.substitute(ix.exprs[r], {unit: lane}, {})
+        self.index = symbolic.substitute(self.index, {unit: lane}, {})
+        if r in ix.guards:
+            ix.guards[r] = symbolic.substitute(ix.guards[r], {unit: lane}, {})
+
+    def _open_ranges(self) -> None:
+        """Give every summed range a counter; the last one also the places that are copied together."""
+        ix, owner = self.owner.index, self.owner
+        *outer, last = self.stage.ranges
+        for r in outer:
+            ix.exprs[r] = ix.starts[r] = ix.fresh(r.arg[1])
+        turn = self.stage.turn
+        start, unit = ix.fresh(last.arg[1] - turn + 1), ix.fresh(turn)
+        owner.units.pop(last, None)
+        if unit.op is Ops.RANGE:
+            owner.units[last] = unit
+            ix.unit_ranges.add(unit)
+        ix.starts[last], ix.exprs[last] = start, symbolic.add(start, unit)
+
+    def _panels(self, inside: Callable[[], None]) -> None:
+        """A loop over the panels, one block each."""
+        first, end, count = self.owner.extents[self.stage.axis]
+
+        def one(number: Line) -> None:
+            if self.panel.op is Ops.RANGE:
+                self.owner.index.bound[self.panel] = number
+            self.owner.enter_block(self.stage.axis, self.b.add(first, number))
+            inside()
+
+        self._loop(self.b.index(1) if count == 1 else self.b.alu("sub", end, first), one)
+
+    def _summed(self, depth: int, inside: Callable[[], None]) -> None:
+        """Loops over the summed ranges from `depth` inwards; a last piece that is short begins earlier."""
+        b, owner = self.b, self.owner
+        r, turn = self.stage.ranges[depth], self.stage.turn
+        last = depth == len(self.stage.ranges) - 1
+
+        def one(number: Line) -> None:
+            if not last:
+                owner.bind(r, number)
+                self._summed(depth + 1, inside)
+                return
+            at = b.mul(number, turn)
+            owner.bind(r, at if r.arg[1] % turn == 0 else b.call("smin", at, b.index(r.arg[1] - turn)))
+            inside()
+
+        self._loop(b.index(-(-r.arg[1] // turn) if last else r.arg[1]), one)
+
+    def _block(self) -> None:
+        """One block of a panel, for `turn` values of the last summed range."""
+        owner, b, ix = self.owner, self.b, self.owner.index
+        register = isel.register_type(self.stage.value.dtype)
+        dtype = isel.storage_type(register)
+        units = [owner.units[r] for r in (self.stage.axis, self.stage.ranges[-1]) if r in owner.units]
+        for _ in owner.positions(units):
+            value = b.splat(owner.value(self.stage.value), self.lanes)
+            address = ix.address(self.memory, ix.place(self.index), dtype)
+            b.line("store", dtype, self.lanes, (address, isel.pack(b, value, register)))
+
+    def _loop(self, end: Line, body: Callable[[Line], None]) -> None:
+        """A loop from 0; a single round is written without one."""
+        if end.arg == 1:
+            body(self.b.index(0))
+            return
+        loop = self.b.enter_loop(self.b.index(0), end, 1, self.b.cursor)
+        body(loop.index)
+        self.b.leave_loop(loop, [])

@@ -1,0 +1,205 @@
+"""Contractions: what the plan contains, and results for whole and ragged sizes in every layout."""
+
+# ruff: noqa: ANN001  # parametrised arguments: their values are listed at the test
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from compiler.dtype import dtypes
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.ir.uop import UOp
+from compiler.kernel import contraction
+from compiler.kernel.plan import Plan, Stage
+from compiler.kernel.shape import analyse
+from compiler.pipeline import lower
+from compiler.targets import target_of
+from tests.compiler.host_kernel import HostKernel
+from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, run, sink, store, stored_as
+
+ARCHES = [ARCH, "x86_64-v3"]
+LAYOUTS = ["ab", "aB", "Ab", "AB"]
+"""A capital letter is a transposed operand."""
+
+
+def values(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def product(m: int, n: int, k: int, layout: str = "ab", dtype=dtypes.float32) -> UOp:
+    """Return the multiply of a by b, unsummed; ranges 0 and 1 are the outputs, 2 is summed."""
+    i, j, r = loop(0, m), loop(1, n), loop(2, k)
+    a = load(1, r * m + i if layout[0] == "A" else i * k + r, dtype)
+    b = load(2, j * k + r if layout[1] == "B" else r * n + j, dtype)
+    return op("MUL", a, b)
+
+
+def matmul(m: int, n: int, k: int, layout: str = "ab") -> UOp:
+    i, j, r = loop(0, m), loop(1, n), loop(2, k)
+    return sink(store(0, i * n + j, reduce(product(m, n, k, layout), "ADD", r)))
+
+
+def planned(ast: UOp, arch: str = "x86_64-v3") -> Plan | None:
+    return contraction.choose(analyse(ast), target_of(arch))
+
+
+def stages(plan: Plan) -> list[Stage]:
+    return [s for s in plan.steps if isinstance(s, Stage)]
+
+
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(64, 64, 64), (67, 129, 45), (7, 300, 40), (300, 10, 50), (8, 9, 600), (33, 200, 1100), (200, 24, 8)],
+)
+def test_products_of_all_sizes_and_layouts(m, n, k, layout, arch):
+    ast = matmul(m, n, k, layout)
+    a, b = values(m, k), values(k, n, seed=1)
+    given = {1: a.T.copy() if layout[0] == "A" else a, 2: b.T.copy() if layout[1] == "B" else b}
+    got = run(ast, given, {0: (m * n, dtypes.float32)}, arch=arch)[0].reshape(m, n)
+    np.testing.assert_allclose(got, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4 * np.sqrt(k))
+
+
+def test_panels_follow_the_layout_of_the_operands():
+    def axes(layout: str) -> list[int]:
+        plan = planned(matmul(512, 512, 512, layout))
+        assert plan is not None
+        return [int(s.axis.arg[0]) for s in stages(plan)]
+
+    assert axes("ab") == [1]
+    assert axes("Ab") == [1, 0]
+    turned = planned(matmul(512, 512, 512, "aB"))
+    assert turned is not None
+    assert [s.turn for s in stages(turned)] == [8]
+    small = planned(matmul(64, 64, 64))
+    assert small is not None
+    assert stages(small) == []
+
+
+def test_register_tiles_fit_the_registers():
+    for arch, registers in (("x86_64-v3", 16), ("x86_64-v4", 32), ("aarch64-v8", 32)):
+        target = target_of(arch)
+        for m, n in ((64, 64), (1000, 777), (2, 4096), (4096, 16), (6, 6)):
+            rows, vectors = contraction.tile(m, n, target.vector_bytes // 4, target)
+            assert rows * vectors + vectors + 1 <= registers
+            assert rows <= m
+
+
+def test_other_kernels_are_left_to_the_general_planner():
+    i, j, r = loop(0, 64), loop(1, 64), loop(2, 64)
+    largest = sink(store(0, i * 64 + j, reduce(product(64, 64, 64), "MAX", r)))
+    assert planned(largest) is None
+    one_operand = op("MUL", load(1, i * 64 + r), load(1, i * 64 + r))
+    assert planned(sink(store(0, i, reduce(one_operand, "ADD", r)))) is None
+    assert planned(matmul(4, 4, 4)) is None, "too little work"
+    updated = op("ADD", load(0, i * 64 + j), reduce(product(64, 64, 64), "ADD", r))
+    assert planned(sink(store(0, i * 64 + j, updated))) is None, "no value may be stored twice"
+    assert planned(matmul(64, 64, 64), "sm_90a") is None, "threads, no vectors"
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_batches_run_outside(arch):
+    count, m, n, k = 5, 48, 40, 32
+    g, i, j, r = loop(0, count), loop(1, m), loop(2, n), loop(3, k)
+    a, b = load(1, (g * m + i) * k + r), load(2, (g * n + j) * k + r)
+    ast = sink(store(0, (g * m + i) * n + j, reduce(op("MUL", a, b), "ADD", r)))
+    x, y = values(count, m, k), values(count, n, k, seed=1)
+    assert planned(ast) is not None
+    got = run(ast, {1: x, 2: y}, {0: (count * m * n, dtypes.float32)}, arch=arch)[0]
+    np.testing.assert_allclose(got.reshape(count, m, n), x @ y.transpose(0, 2, 1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_prologue_and_epilogue(arch):
+    """Operands that are computed go through panels once; what follows the sum runs on the tile."""
+    m, n, k = 70, 90, 64
+    i, j, r = loop(0, m), loop(1, n), loop(2, k)
+    a = op("MAX", load(1, i * k + r), number(0.0))
+    b = op("MUL", load(2, r * n + j), load(3, j))
+    total = op("ADD", reduce(op("MUL", a, b), "ADD", r), load(4, j))
+    ast = sink(store(0, i * n + j, op("MAX", total, number(0.0))))
+    plan = planned(ast)
+    assert plan is not None
+    assert {int(s.axis.arg[0]) for s in stages(plan)} == {0, 1}
+    x, y, scale, bias = values(m, k), values(k, n, seed=1), values(n, seed=2), values(n, seed=3)
+    want = np.maximum(np.maximum(x, 0) @ (y * scale) + bias, 0)
+    got = run(ast, {1: x, 2: y, 3: scale, 4: bias}, {0: (m * n, dtypes.float32)}, arch=arch)[0]
+    np.testing.assert_allclose(got.reshape(m, n), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float64], ids=lambda d: d.name)
+def test_operands_of_other_dtypes(dtype):
+    m, n, k = 40, 50, 33
+    i, j, r = loop(0, m), loop(1, n), loop(2, k)
+    x = np.random.default_rng(0).integers(-4, 5, (m, k)).astype(np.float64)
+    y = np.random.default_rng(1).integers(-4, 5, (k, n)).astype(np.float64)
+
+    def stored(v: np.ndarray) -> np.ndarray:
+        if dtype is dtypes.bfloat16:
+            return (v.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return v.astype(stored_as(dtype))
+
+    wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+    a, b = load(1, i * k + r, dtype), load(2, r * n + j, dtype)
+    if wide is not dtype:
+        a, b = op(Ops.CAST, a, dtype=wide), op(Ops.CAST, b, dtype=wide)
+    ast = sink(store(0, i * n + j, reduce(op("MUL", a, b), "ADD", r)))
+    assert planned(ast) is not None
+    got = run(ast, {1: stored(x), 2: stored(y)}, {0: (m * n, wide)})[0]
+    np.testing.assert_array_equal(got.reshape(m, n), x @ y)
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize(("channels", "filters", "height"), [(5, 12, 14), (16, 20, 9)])
+def test_convolution_reads_patches_into_panels(channels, filters, height, arch):
+    """Padding is a mask of the copy; the register tile sees whole panels."""
+    f, y, x = loop(0, filters), loop(1, height), loop(2, height)
+    c, p, q = loop(3, channels), loop(4, 3), loop(5, 3)
+    row, column = y + p - 1, x + q - 1
+    inside = symbolic.both(
+        symbolic.both(symbolic.lt(-row, 1), symbolic.lt(row, height)),
+        symbolic.both(symbolic.lt(-column, 1), symbolic.lt(column, height)),
+    )
+    picture = load(1, (c * height + row) * height + column, mask=inside)
+    weight = load(2, ((f * channels + c) * 3 + p) * 3 + q)
+    ast = sink(store(0, (f * height + y) * height + x, reduce(op("MUL", picture, weight), "ADD", c, p, q)))
+    plan = planned(ast)
+    assert plan is not None
+    assert stages(plan)
+    image, kernel = values(channels, height, height), values(filters, channels, 3, 3, seed=1)
+    padded = np.pad(image, ((0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
+    want = np.einsum("cyxpq,fcpq->fyx", windows, kernel)
+    got = run(ast, {1: image, 2: kernel}, {0: (want.size, dtypes.float32)}, arch=arch)[0]
+    np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-4, atol=1e-4)
+
+
+def test_long_sums_are_added_in_blocks():
+    """Rounding grows with the root of the length, not with the length."""
+    m, n, k = 8, 16, 1 << 16
+    x = np.full((m, k), 0.1, np.float32)
+    y = np.ones((k, n), np.float32)
+    got = run(matmul(m, n, k), {1: x, 2: y}, {0: (m * n, dtypes.float32)})[0]
+    np.testing.assert_allclose(got, k * float(np.float32(0.1)), rtol=1e-5)
+
+
+def test_groups_do_not_change_the_sums():
+    """The plan for many cores adds in the same order as the one for one core."""
+    ast = matmul(96, 192, 300, "aB")
+    target = target_of(ARCH)
+    x, y = values(96, 300), values(192, 300, seed=1)
+    results = []
+    for cores in (1, 16):
+        one = dataclasses.replace(target, cores=cores)
+        ir, plan = lower(ast, one)
+        out = np.zeros(96 * 192, np.float32)
+        HostKernel(one.emit(ir, one.machine(), 0)).run(
+            [out.ctypes.data, x.ctypes.data, y.ctypes.data], [], plan.launch()[0][0]
+        )
+        results.append((plan.launch()[0][0], out))
+    assert results[0][0] != results[1][0], "both plans have as many workgroups"
+    np.testing.assert_array_equal(results[0][1], results[1][1])
