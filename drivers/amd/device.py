@@ -4,7 +4,8 @@ Opening brings the GPU up as far as the driver's own copy queue; compute and cop
 for. Every step that fails undoes the ones before it. Locks: one for memory, programs and faults, rings are
 locked by their queues.
 
-Not here: choosing a GPU (`driver`), faults (`faults`), scratch memory (`scratch`).
+Not here: choosing a GPU (`driver`), what is known before (`info`), memory of the host and of other GPUs
+(`shared_memory`), faults (`faults`), scratch memory (`scratch`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from drivers.amd.encode import Pm4Encoder
 from drivers.amd.encode_aql import AqlEncoder
 from drivers.amd.encode_sdma import SdmaEncoder
 from drivers.amd.events import Events
+from drivers.amd.info import COMPUTE_QUEUES, COPY_QUEUES, device_info
 from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
 from drivers.amd.layouts.events import kfd_hsa_hw_exception_data, kfd_hsa_memory_exception_data
 from drivers.amd.memory import Memories, Memory
@@ -32,10 +34,11 @@ from drivers.amd.quirks import DEFAULT, Quirks
 from drivers.amd.refusals import BringUpError
 from drivers.amd.ring import AmdRing
 from drivers.amd.scratch import ScratchMemory
-from drivers.amd.targets import Generation, Target, by_version
+from drivers.amd.shared_memory import SharedMemory
+from drivers.amd.targets import Generation, by_version
 from drivers.amd.uploader import Uploader
 from drivers.kernel import PAGE, view_at
-from hcq.driver import Allocation, DeviceInfo, Place, QueueKind
+from hcq.driver import Allocation, Place, QueueKind
 from hcq.errors import UnsupportedError, UsageError
 from hcq.profile import tie
 
@@ -44,13 +47,11 @@ if TYPE_CHECKING:
 
     from drivers.amd.process import Process
     from drivers.amd.topology import Gpu
-    from hcq.driver import BufferSpec, DriverDevice
+    from hcq.driver import BufferSpec, DeviceInfo, DriverDevice
     from hcq.errors import FaultReport
     from hcq.profile import Clock
     from hcq.program import DriverProgram, KernelImage
 
-COMPUTE_QUEUES: Final = 2
-COPY_QUEUES: Final = 2
 PROVE_S: Final = 2.0
 """How long a recovered device may take to run its first packet."""
 _SPIN_S: Final = 50e-6
@@ -58,32 +59,6 @@ _MES_SINCE: Final = Generation.GFX11
 """Since then firmware schedules the queues (kfd_device.c)."""
 AnyEncoder: TypeAlias = Pm4Encoder | AqlEncoder | SdmaEncoder
 AnyRing: TypeAlias = AmdRing | AqlRing
-
-
-def device_info(driver: str, index: int, gpu: Gpu, target: Target, *, apu: bool, vram: int = 0) -> DeviceInfo:
-    """Return what is known of a GPU before it is opened; `vram` is more video memory than is listed."""
-    geometry = gpu.geometry()
-    vram = max(vram, gpu.vram_bytes)
-    return DeviceInfo(
-        driver=driver,
-        index=index,
-        name=f"AMD {target.name} {gpu.codename}".rstrip()
-        + (" (APU, memory shared with the host)" if apu else ""),
-        arch=target.name,
-        vram_bytes=vram,
-        compute_queues=COMPUTE_QUEUES,
-        copy_queues=COPY_QUEUES,
-        compute_units=geometry.compute_units * geometry.xccs,
-        word_bits=32,
-        limits={
-            "max_threads": 1024,
-            # Work-items of a dispatch packet have 32 bits.
-            "max_groups_x": (1 << 22) - 1 if geometry.xccs > 1 else (1 << 31) - 1,
-            "max_groups_y": (1 << 16) - 1,
-            "max_groups_z": (1 << 16) - 1,
-            "max_shared_bytes": target.lds_bytes,
-        },
-    )
 
 
 class AmdDevice:
@@ -113,8 +88,6 @@ class AmdDevice:
         self._rings: dict[tuple[QueueKind, int], AnyRing] = {}
         self._encoders: dict[tuple[QueueKind, int], AnyEncoder] = {}
         self._programs: list[AmdProgram] = []
-        self._shown: dict[int, int] = {}
-        self._peers: list[tuple[Memories, Memory]] = []
         self._launched: deque[str] = deque(maxlen=8)
         self._undo = contextlib.ExitStack()
         self.name = f"{driver}:{index}"
@@ -152,8 +125,8 @@ class AmdDevice:
             self._uploader = self._new_uploader()
             stack.callback(self._uploader.close)
             stack.callback(self._close_rings)
-            stack.callback(self._leave_peers)
-            stack.callback(self._hide_host)
+            self._shared = SharedMemory(process, gpu, name=self.name)
+            stack.callback(self._shared.close)
             self._undo = stack.pop_all()
 
     def _facts(self) -> Facts:
@@ -209,20 +182,16 @@ class AmdDevice:
             self.memories.free(memory)
 
     def map_host(self, va: int, size: int) -> None:
-        """Show host memory, whole pages, to the device at the same address."""
+        """Map whole pages of host memory at the same address. Raises `UsageError` for parts of pages."""
         if va % PAGE or size % PAGE:
             raise UsageError(f"host memory at {va:#x}, {size} bytes, is not whole pages of {PAGE}")
         with self._lock:
-            self.process.show(va, size, self.gpu.gpu_id)
-            self._shown[va] = size
+            self._shared.map_host(va, size)
 
     def unmap_host(self, va: int, size: int) -> None:
-        """Undo `map_host`."""
+        """Undo `map_host`. Raises `UsageError` for a range that is not mapped."""
         with self._lock:
-            if self._shown.get(va) != size:
-                raise UsageError(f"host memory at {va:#x}, {size} bytes, is not shown to {self.name}")
-            del self._shown[va]
-            self.process.hide(va, self.gpu.gpu_id)
+            self._shared.unmap_host(va, size)
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
         """Map another GPU's allocation here. Raises `UnsupportedError` where no link carries it."""
@@ -234,34 +203,8 @@ class AmdDevice:
             )
         if not isinstance(memory, Memory):
             raise UsageError(f"{allocation!r} was not allocated by {owner.name}")
-        if memory.video and owner.gpu.gpu_id != self.gpu.gpu_id:
-            self._check_link(owner)
         with owner._lock:  # noqa: SLF001 - of this class
-            owner.memories.share(memory, self.gpu.gpu_id)
-        self._peers.append((owner.memories, memory))
-
-    def _check_link(self, owner: AmdDevice) -> None:
-        link = self.gpu.links.get(owner.gpu.node)
-        if link is None or not link.carries_peers():
-            seen = (
-                "the topology has no link between them" if link is None else f"their {link} link forbids it"
-            )
-            raise UnsupportedError(
-                f"{self.name} cannot reach the video memory of {owner.name}: {seen}\n"
-                "hint: turn on 'Above 4G decoding' and 'Resizable BAR' in the firmware's settings (kernels "
-                "need CONFIG_PCI_P2PDMA), or copy through host memory"
-            )
-
-    def _leave_peers(self) -> None:
-        with contextlib.ExitStack() as stack:
-            for memories, memory in self._peers:
-                stack.callback(memories.unshare, memory, self.gpu.gpu_id)
-
-    def _hide_host(self) -> None:
-        with contextlib.ExitStack() as stack:
-            for va in self._shown:
-                stack.callback(self.process.hide, va, self.gpu.gpu_id)
-            self._shown.clear()
+            self._shared.map_peer(memory, owner.memories, owner.gpu, owner.name)
 
     # --- queues
 

@@ -82,7 +82,7 @@ class AmdDriver:
         except HcqError:
             return []
         from drivers.amd import topology  # noqa: PLC0415 - heavy, and absent hardware needs none of it
-        from drivers.amd.device import device_info  # noqa: PLC0415 - the same
+        from drivers.amd.info import device_info  # noqa: PLC0415 - the same
         from drivers.amd.kfd import Kfd, open_node  # noqa: PLC0415 - the same
         from drivers.amd.layouts.topology import RENDER_NODE  # noqa: PLC0415 - the same
         from drivers.amd.targets import by_version  # noqa: PLC0415 - the same

@@ -1,0 +1,46 @@
+"""What is known of a GPU before it is opened: its `DeviceInfo`, from the topology and the table of targets.
+
+Not here: reading the topology (`topology`), opening (`device`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hcq.driver import DeviceInfo
+
+if TYPE_CHECKING:
+    from drivers.amd.targets import Target
+    from drivers.amd.topology import Gpu
+
+COMPUTE_QUEUES: Final = 2
+COPY_QUEUES: Final = 2
+
+
+def device_info(driver: str, index: int, gpu: Gpu, target: Target, *, apu: bool, vram: int = 0) -> DeviceInfo:
+    """Return the information about a GPU.
+
+    `vram`: bytes of video memory that the kernel gives, where that is more than the topology lists (APUs).
+    """
+    geometry = gpu.geometry()
+    vram = max(vram, gpu.vram_bytes)
+    return DeviceInfo(
+        driver=driver,
+        index=index,
+        name=f"AMD {target.name} {gpu.codename}".rstrip()
+        + (" (APU, memory shared with the host)" if apu else ""),
+        arch=target.name,
+        vram_bytes=vram,
+        compute_queues=COMPUTE_QUEUES,
+        copy_queues=COPY_QUEUES,
+        compute_units=geometry.compute_units * geometry.xccs,
+        word_bits=32,
+        limits={
+            "max_threads": 1024,
+            # Work-items of a dispatch packet have 32 bits.
+            "max_groups_x": (1 << 22) - 1 if geometry.xccs > 1 else (1 << 31) - 1,
+            "max_groups_y": (1 << 16) - 1,
+            "max_groups_z": (1 << 16) - 1,
+            "max_shared_bytes": target.lds_bytes,
+        },
+    )

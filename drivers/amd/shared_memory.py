@@ -1,0 +1,70 @@
+"""Memory that one device maps beside its own: of the host, and of the other GPUs of the process.
+
+Not here: the device's own memory (`memory`), host memory of a process with several GPUs (`process`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from drivers.amd.memory import Memories, Memory
+    from drivers.amd.process import Process
+    from drivers.amd.topology import Gpu
+
+
+class SharedMemory:
+    """Mappings of one GPU. Not thread-safe: the device holds its lock; `close` unmaps all."""
+
+    def __init__(self, process: Process, gpu: Gpu, *, name: str) -> None:
+        self._process, self._gpu, self._name = process, gpu, name
+        self._host: dict[int, int] = {}
+        """Address -> bytes of host memory."""
+        self._peers: list[tuple[Memories, Memory]] = []
+        """Memory of other GPUs, with what allocated it."""
+
+    def map_host(self, va: int, size: int) -> None:
+        """Map host memory at its own address."""
+        self._process.show(va, size, self._gpu.gpu_id)
+        self._host[va] = size
+
+    def unmap_host(self, va: int, size: int) -> None:
+        """Undo `map_host`. Raises `UsageError` for a range that is not mapped."""
+        if self._host.get(va) != size:
+            raise UsageError(f"host memory at {va:#x}, {size} bytes, is not shown to {self._name}")
+        del self._host[va]
+        self._process.hide(va, self._gpu.gpu_id)
+
+    def map_peer(self, memory: Memory, memories: Memories, owner: Gpu, name: str) -> None:
+        """Map memory of the GPU `owner`, called `name`, that `memories` allocated.
+
+        Raises `UnsupportedError` for video memory of a GPU that no link joins to this one.
+        """
+        if memory.video and owner.gpu_id != self._gpu.gpu_id:
+            self._check_link(owner, name)
+        memories.share(memory, self._gpu.gpu_id)
+        self._peers.append((memories, memory))
+
+    def _check_link(self, owner: Gpu, name: str) -> None:
+        link = self._gpu.links.get(owner.node)
+        if link is None or not link.carries_peers():
+            seen = (
+                "the topology has no link between them" if link is None else f"their {link} link forbids it"
+            )
+            raise UnsupportedError(
+                f"{self._name} cannot reach the video memory of {name}: {seen}\n"
+                "hint: turn on 'Above 4G decoding' and 'Resizable BAR' in the firmware's settings (kernels "
+                "need CONFIG_PCI_P2PDMA), or copy through host memory"
+            )
+
+    def close(self) -> None:
+        """Unmap everything; idempotent."""
+        with contextlib.ExitStack() as stack:
+            while self._peers:
+                memories, memory = self._peers.pop()
+                stack.callback(memories.unshare, memory, self._gpu.gpu_id)
+            while self._host:
+                stack.callback(self._process.hide, self._host.popitem()[0], self._gpu.gpu_id)
