@@ -1,12 +1,13 @@
 """Rings of AQL packets, with memory for the PM4 words that vendor packets run.
 
-The encoder's words are units of 16: packets, and behind a vendor packet without an address its PM4 words,
-which go to a block of this ring. The first header of what is appended is stored last: it hands all over.
+The encoder's words are units of 16: packets, and after a vendor packet without an address its PM4 words,
+which are copied to a block of this ring. The header of the first packet of a submission is stored last, which
+makes the whole submission visible.
 
-When a block may be written again: the read index passes a packet once it is launched, maybe before its PM4
-words have run. But the packet behind a vendor packet has its barrier bit set, so that one is launched only
-when the words have run, on every XCC. There are twice as many blocks as packets: a block is written again
-only after the read index passed its packet by a whole ring.
+Reuse of blocks: the read index passes a packet when it is launched, perhaps before its PM4 words have run.
+The packet after a vendor packet has its barrier bit set and is launched only when those words have run on
+every XCC. There are twice as many blocks as packets, so that a block is written again only after the read
+index passed its packet by a whole ring.
 
 Not here: rings of other packets (`ring`), what all rings share (`hardware_ring`).
 """
@@ -132,10 +133,10 @@ class AqlRing(HardwareRing):
         self._publish(first, head, after)
 
     def _publish(self, first: int, head: int, put: int) -> None:
-        """Hand over packets whose bodies stand in the ring from word `first`, and ring the doorbell.
+        """Publish packets whose bodies stand in the ring from word `first`, and ring the doorbell.
 
-        The queue takes packets in order and stops at an INVALID one: the first header, stored last, hands
-        all of them over.
+        The queue takes packets in order and stops at an INVALID one, so that the first header, stored last,
+        makes all of them visible.
         """
         self._put = put
         queue, fence = self.queue, self._fence
@@ -144,7 +145,7 @@ class AqlRing(HardwareRing):
         # The write index may be seen before the header, as in HSA, where producers move it first.
         queue.write_pointer[0] = put
         fence()
-        queue.bell(put - 1)
+        queue.ring_doorbell(put - 1)
 
     def _send_runs(self, words: array[int], calls: Sequence[tuple[int, int]]) -> None:
         """Send any units and calls, in parts where they are longer than the ring."""
@@ -227,7 +228,7 @@ class AqlRing(HardwareRing):
         self._limit = min(free_to, (self._put | self._mask) + 1)
 
     def read(self) -> int:
-        """Return how many packets the queue has read; the firmware may tell late."""
+        """Return how many packets the queue has read; the firmware may update the index late."""
         return self.queue.read_pointer[0]
 
     def close(self) -> None:

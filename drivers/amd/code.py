@@ -1,7 +1,7 @@
-"""Reading a code object: what a launch needs of a kernel, and its bytes as they lie in device memory.
+"""Reads a code object: the properties of a kernel that a launch needs, and the image for device memory.
 
-Linked files and the unlinked objects that LLVM emits are read alike: sections are laid out, relocations
-applied, with a table of addresses for symbols that code finds through one. Not here: what a launch writes to
+Linked files and the unlinked objects that LLVM emits take the same path: sections are laid out, relocations
+are applied, and symbols that code reaches through a table get one. Not here: what a launch writes to
 registers and packets (`program`).
 
 Source: LLVM AMDGPUUsage, ELF code object; ROCr's loader.
@@ -58,9 +58,9 @@ class Kernel:
     fields: Descriptor
     properties: Properties
     max_threads: int
-    """Work-items of a workgroup that the code was compiled for; 0: not said."""
+    """Work-items of a workgroup that the code was compiled for; 0: the metadata do not say."""
     arguments: tuple[metadata.Argument, ...] | None
-    """What the metadata say; None without metadata."""
+    """The arguments that the metadata list; None without metadata."""
     hidden: Mapping[str, int]
     """Field of `HiddenArguments` -> its place in the argument block."""
 
@@ -72,7 +72,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """A file and where its parts go in memory."""
+    """A code object and the places of its parts in memory."""
 
     elf: Elf
     placement: Placement
@@ -104,10 +104,10 @@ class Object:
 
 
 def read(data: bytes, name: str, target: Target) -> tuple[Object, Kernel]:
-    """Return the file, laid out, and what it holds of kernel `name`.
+    """Return the code object, laid out, and its kernel `name`.
 
-    Raises `UsageError` for what is no code object or has no such kernel, `UnsupportedError` for one of
-    another target or version.
+    Raises `UsageError` for a file that is no code object or has no such kernel, `UnsupportedError` for one
+    of another target or version.
     """
     elf = Elf(data)
     _check(elf, name, target)
@@ -144,7 +144,7 @@ def _check(elf: Elf, name: str, target: Target) -> None:
 
 
 def _laid_out(elf: Elf, placement: Placement) -> Object:
-    """Add the table of addresses, and room that instruction prefetch may read."""
+    """Add the table of addresses, and padding that instruction prefetch may read."""
     names = [
         one.symbol.name
         for one in elf.relocations()

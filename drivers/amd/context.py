@@ -1,4 +1,4 @@
-"""What encoders know of a device and of one of its queues: plain facts, filled in by the device.
+"""What encoders know of a device and of one of its queues, as plain data that the device fills in.
 
 Not here: what a target implies (`targets`), doubtful values (`quirks`).
 """
@@ -27,7 +27,7 @@ MAX_WAVES: Final = (1 << 12) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
-    """How many of everything a device has, from the topology."""
+    """Counts of a device's units, from the topology."""
 
     xccs: int = 1
     """Accelerator dies that work on one dispatch (`num_xcc`)."""
@@ -41,7 +41,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """The event that wakes waiting threads of the host."""
+    """The event whose interrupt ends waits of the host."""
 
     slot_va: int
     """Device address of the event's u64 in the event page, 8-byte aligned."""
@@ -51,12 +51,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backing:
-    """Scratch memory of one compute queue. `lane_bytes` 0: there is none yet."""
+    """Scratch memory of one compute queue; `lane_bytes` is 0 while there is none."""
 
     va: int = 0
     """256-byte aligned."""
     lane_bytes: int = 0
-    """A lane has so many bytes, which is a multiple of the target's step."""
+    """Bytes of a lane, a multiple of the target's step."""
     xcc_bytes: int = 0
     """Bytes of each XCC's part; the parts follow each other."""
     tmpring: int = 0
@@ -71,7 +71,7 @@ def _no_scratch() -> Backing:
 
 
 def _ignore(_name: str) -> None:
-    """Forget a launched kernel's name."""
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +82,12 @@ class Context:
     geometry: Geometry
     choices: Quirks = DEFAULT
     event: Event | None = None
-    """What a `SetSignal` raises beside the signal; None: nothing."""
+    """The event that a `SetSignal` raises beside the signal; None: none."""
     scratch: Callable[[], Backing] = _no_scratch
-    """Returns the queue's scratch memory as it is now: at least what the loaded kernels need. Memory that was
-    outgrown stays valid, because words that name it may run again."""
+    """Returns the queue's current scratch memory, large enough for all loaded kernels. Replaced memory stays
+    valid, because words that name it may run again."""
     launched: Callable[[str], object] = _ignore
-    """Notes the kernels encoded last, for fault reports."""
+    """Called with the name of each kernel that is encoded, for fault reports."""
 
 
 def lane_bytes(target: Target, wanted: int) -> int:
@@ -99,7 +99,8 @@ def lane_bytes(target: Target, wanted: int) -> int:
 def backing(target: Target, geometry: Geometry, wanted: int, va: int = 0) -> Backing:
     """Return scratch of at least `wanted` bytes a lane at `va`: `xccs * xcc_bytes` bytes of memory.
 
-    Called with `va` 0 for the size first. Raises `UnsupportedError` for more than the registers can say.
+    With `va` 0 it returns the size alone. Raises `UnsupportedError` for more bytes than the registers can
+    hold.
     """
     lane, one_engine = lane_bytes(target, wanted), target.scratch_waves_per_engine
     wave = lane * LANES

@@ -1,6 +1,6 @@
-"""Words back to packets, and packets to text, for dumps, golden streams and checks.
+"""Decodes words into packets, and packets into text, for dumps, golden streams and checks.
 
-Made from the layouts alone, never from the encoders.
+Uses the layouts and no encoder.
 
 Not here: the packets (`drivers.amd.layouts`), making them (`launch`).
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 Named: TypeAlias = "Callable[[int], str]"
-"""Gives an address its name in a dump."""
+"""Returns the name of an address in a dump."""
 _HIDDEN: Final = frozenset({"COUNT", "OPCODE", "TYPE", "DIMENSIONS", "IB_HEADER", "IB_VALID", "VALID"})
 """Fields that every line of a kind repeats."""
 _HEX_FROM: Final = 10

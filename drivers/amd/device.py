@@ -1,8 +1,8 @@
-"""An open AMD GPU: what `hcq.driver.DriverDevice` asks for, put together from the parts of this folder.
+"""An open AMD GPU: implements `hcq.driver.DriverDevice` with the parts of this folder.
 
-Opening brings the GPU up as far as the driver's own copy queue; compute and copy rings are made when asked
-for. Every step that fails undoes the ones before it. Locks: one for memory, programs and faults, rings are
-locked by their queues.
+Opening brings the GPU up as far as the driver's own copy queue; compute and copy rings are made on first use.
+A step that fails undoes the steps before it. One lock guards memory, programs and faults; each ring is
+guarded by the lock of its queue.
 
 Not here: choosing a GPU (`driver`), what is known before (`info`), memory of the host and of other GPUs
 (`shared_memory`), faults (`faults`), scratch memory (`scratch`).
@@ -56,7 +56,7 @@ PROVE_S: Final = 2.0
 """How long a recovered device may take to run its first packet."""
 _SPIN_S: Final = 50e-6
 _MES_SINCE: Final = Generation.GFX11
-"""Since then firmware schedules the queues (kfd_device.c)."""
+"""The first generation whose queues the firmware MES schedules (kfd_device.c)."""
 AnyEncoder: TypeAlias = Pm4Encoder | AqlEncoder | SdmaEncoder
 AnyRing: TypeAlias = AmdRing | AqlRing
 
@@ -82,8 +82,8 @@ class AmdDevice:
         self._ring_bytes = ring_bytes
         self._lock = threading.RLock()
         self._fault: FaultReport | None = None
-        self._hopeless = False
-        """The whole GPU was reset: the process must end."""
+        self._lost = False
+        """Whether the whole GPU was reset, so that the process must end."""
         self._closed = False
         self._rings: dict[tuple[QueueKind, int], AnyRing] = {}
         self._encoders: dict[tuple[QueueKind, int], AnyEncoder] = {}
@@ -174,7 +174,7 @@ class AmdDevice:
         return Allocation(memory.va, memory.size, memory.view, memory)
 
     def free(self, allocation: Allocation) -> None:
-        """Free what `alloc` gave."""
+        """Free what `alloc` returned. Raises `UsageError` for memory of another device, or freed before."""
         memory = allocation.handle
         with self._lock:
             if not isinstance(memory, Memory) or memory not in self.memories.map:
@@ -209,7 +209,7 @@ class AmdDevice:
     # --- queues
 
     def ring(self, kind: QueueKind, index: int) -> AnyRing:
-        """Return a ring, made when first asked for."""
+        """Return a ring, made on first use. Raises `UsageError` for a queue that the device does not have."""
         count = COMPUTE_QUEUES if kind is QueueKind.COMPUTE else COPY_QUEUES
         if not 0 <= index < count:
             raise UsageError(f"{self.name} has {count} {kind.value} queues, there is no number {index}")
@@ -254,7 +254,7 @@ class AmdDevice:
         )
 
     def _new_code(self, kind: QueueKind, index: int) -> Sequence[int]:
-        """Return what a ring must send before its next words once code was loaded."""
+        """Return the words that a ring must send before its next ones after code was loaded."""
         encoder = self.encoder(kind, index)
         return () if isinstance(encoder, SdmaEncoder) else encoder.new_code()
 
@@ -313,7 +313,7 @@ class AmdDevice:
         return program
 
     def unload(self, program: DriverProgram) -> None:
-        """Free a program's image."""
+        """Free a program's image. Raises `UsageError` for a program of another device."""
         with self._lock:
             if not isinstance(program, AmdProgram) or program not in self._programs:
                 raise UsageError(f"{program!r} was not loaded by {self.name}")
@@ -329,7 +329,7 @@ class AmdDevice:
         return tie(lambda: self.process.kfd.clock_counters(self.gpu.gpu_id).gpu_clock_counter, self._hz)
 
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
-        """Look at a signal slot eagerly, then sleep until an interrupt; see `hcq.driver.DriverDevice`."""
+        """Poll a signal slot for `_SPIN_S`, then sleep until an interrupt; see `hcq.driver.DriverDevice`."""
         slot = view_at(va, 8).cast("Q")
         now = time.perf_counter()
         end, eager = now + timeout_s, now + min(timeout_s, _SPIN_S)
@@ -340,29 +340,29 @@ class AmdDevice:
             if now >= eager:
                 if self._closed or self._events.reported:
                     return slot[0] >= value
-                # A thread that sleeps is woken by the interrupt behind the signal, or looks again.
+                # An interrupt follows the signal; a lost one costs the time limit of this wait alone.
                 self._events.sleep(max(1, int(1000 * (end - now))))
         return True
 
     def signal_written(self, va: int) -> None:
-        """Wake threads that sleep: the host stored to a signal."""
+        """Wake threads that sleep in `wait`: the host stored to a signal."""
         del va
         if not self._closed:
             self._events.wake()
 
     def fault(self) -> FaultReport | None:
-        """Return the sticky fault; asks the kernel while there is none."""
+        """Return the device's fault, which stays until `recover`; polls the kernel while there is none."""
         if self._fault is not None or self._closed:
             return self._fault
         with self._lock:
             if self._fault is None and not self._closed:
-                self._fault = self._look()
+                self._fault = self._poll()
             return self._fault
 
-    def _look(self) -> FaultReport | None:
-        reports = self._events.look()
+    def _poll(self) -> FaultReport | None:
+        reports = self._events.poll()
         if reports:
-            self._hopeless = any(map(faults.final, reports))
+            self._lost = any(map(faults.final, reports))
             scene = self._scene("; ".join(filter(None, (ring.stuck() for ring in self.rings()))))
             for report in reports:
                 if isinstance(report, kfd_hsa_memory_exception_data):
@@ -388,14 +388,14 @@ class AmdDevice:
         )
 
     def recover(self) -> None:
-        """Give every ring a new queue and forget the fault; memory, programs and mappings stay.
+        """Give every ring a new queue and clear the fault; memory, programs and mappings stay.
 
         Raises `UnsupportedError` after a reset of the whole GPU, and `BringUpError` where new queues do not
         run: the kernel keeps a process off the GPU from a page fault until it ends
         (kfd_device_queue_manager.c, kfd_dqm_evict_pasid).
         """
         with self._lock:
-            if self._hopeless:
+            if self._lost:
                 raise UnsupportedError(
                     f"{self.name} was reset as a whole: what this process had of it is lost\n"
                     "hint: start a new process"
@@ -433,7 +433,7 @@ class AmdDevice:
         return [*own, *(ring for ring in tuple(self._rings.values()) if not ring.closed)]
 
     def close(self) -> None:
-        """Stop the queues and give everything back; idempotent."""
+        """Destroy the queues and release everything; idempotent."""
         with self._lock:
             self._closed = True
             self._undo.close()

@@ -1,8 +1,8 @@
-"""Neutral commands to PM4 words, for compute queues of devices with one XCC.
+"""Encodes neutral commands as PM4 words, for compute queues of devices with one XCC.
 
-Kernels overlap until something orders them: a flush that waits for them, which barriers, stores, copies and
-signals begin with. Caches above L2 are dropped before each launch, all of them after a wait for others; a
-signal writes L2 back. Engines compare 32 bits of a signal, which timelines stay below.
+Kernels overlap until a flush waits for them; barriers, stores, copies and signals begin with one. Caches
+above L2 are invalidated before each launch, all caches after a wait; a signal writes L2 back, and so does a
+barrier for the system. Engines compare 32 bits of a signal; the values of timelines stay below.
 
 Not here: the words themselves (`packets`, `launch`), AQL queues (`encode_aql`), copy engines (`encode_sdma`).
 """
@@ -55,7 +55,7 @@ class Pm4Encoder:
         self._by_release = context.choices.order == "release"
         after = words.acquire_launch if context.choices.acquire == "order" and not shared else ()
         self._after_order: packets.Words = after
-        """What kernels need behind a point of order."""
+        """Words that kernels need after a flush."""
         self._after_store: packets.Words = (words.write_back if shared else ()) + after
         self._dma_bytes = MAX_DMA_BYTES[context.target.generation]
         event = context.event
@@ -71,7 +71,7 @@ class Pm4Encoder:
             Write: self._write,
             Indirect: self._indirect,
         }
-        """Command -> what appends its words."""
+        """Command -> the method that appends its words."""
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
@@ -84,13 +84,13 @@ class Pm4Encoder:
             raise
 
     def new_code(self) -> Sequence[int]:
-        """Return what the queue must run before kernels that were just loaded."""
+        """Return the words that the queue must run before kernels that were loaded since."""
         return self.words.acquire_code
 
     # --- order
 
     def _flush(self, out: PushBuffer) -> None:
-        """Wait for the kernels before. In buffers of AQL queues their packet's barrier bit did that."""
+        """Wait for the kernels before. In buffers of AQL queues the barrier bit of the packet does that."""
         if self._shared:
             return
         if not self._by_release:
@@ -162,7 +162,7 @@ class Pm4Encoder:
             self._open_grid(program, command, at, va, out)
 
     def _rare(self, program: AmdProgram, at: int, va: int, out: PushBuffer) -> None:
-        """Fill in what most kernels have not: scratch memory, the address of the dispatch packet."""
+        """Fill in what few kernels need: scratch memory, the address of the dispatch packet."""
         words, sites = out.words, program.sites
         if sites.scratch >= 0:
             backing = self._scratch()

@@ -1,12 +1,12 @@
-"""Neutral commands to AQL packets, for compute queues that several XCCs share.
+"""Encodes neutral commands as AQL packets, for compute queues that several XCCs share.
 
-Words are units of 16: kernels are dispatch packets; all else is PM4 in indirect buffers that vendor packets
-run, on every XCC. What must happen once is for the first XCC. A packet's barrier bit makes it start when all
-before it is done on all XCCs: so a signal begins a packet of its own.
+Words are units of 16. Kernels are dispatch packets; all other commands are PM4 words in indirect buffers,
+which vendor packets run on every XCC. What must happen once is restricted to the first XCC. The barrier bit
+of a packet delays it until all earlier packets are done on all XCCs; therefore a signal begins a packet.
 
-The PM4 words of a vendor packet follow it in the stream, as `inline` units: the values of signals must stand
-in words. A packet without an address says so. The ring puts them into memory of its own, and packets alone
-into the ring; prebuilt words are resolved here, and their packets copied as they are (`call_of`).
+The PM4 words of a vendor packet without an address follow it in the stream, as inline units, because the
+values of signals must stand in words. The ring copies them to memory of its own, and only the packets to
+the ring. Prebuilt words are resolved here, and their packets are copied unchanged (`call_of`).
 
 Not here: PM4 words (`encode`), rings (`ring`). Source: ROCr's hsa.h; tinygrad's AQL queue of gfx942.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MAX_INLINE: Final = 64
 """PM4 dwords behind one vendor packet at most."""
 _ROOM: Final = 20
-"""So many may be there before another command, the longest of which has 43."""
+"""PM4 dwords after which a new packet begins; one command adds 43 at most."""
 _PIECES: Final = 4
 """Packets of a copy in one buffer."""
 CALL_SHIFT: Final = 48
@@ -141,13 +141,13 @@ class AqlEncoder:
             self._close(out.words)
 
     def new_code(self) -> Sequence[int]:
-        """Return what the queue must run before kernels that were just loaded."""
+        """Return the words that the queue must run before kernels that were loaded since."""
         return in_buffer(self._pm4.new_code())
 
     # --- indirect buffers
 
     def _begin(self, out: PushBuffer) -> None:
-        """See to it that PM4 words may be appended."""
+        """Open a vendor packet with room for one more command, unless one is open."""
         words = out.words
         if self._open >= 0 and len(words) - self._open - PACKET_WORDS > _ROOM:
             self._close(words)
@@ -169,7 +169,7 @@ class AqlEncoder:
         self._ordered = True
 
     def _signal(self, command: SetSignal, out: PushBuffer) -> None:
-        if self._open >= 0:  # all XCCs must be through before the first one signals
+        if self._open >= 0:  # all XCCs must have run the words before the first one signals
             self._close(out.words)
         self._in_buffer(command, out)
 
@@ -222,7 +222,7 @@ class AqlEncoder:
 
 
 def resolve(words: memoryview, va: int, count: int) -> Iterator[tuple[int, int]]:
-    """Give vendor packets in memory at `va` the address of the PM4 words behind them; they may have it.
+    """Set the address of the PM4 words in vendor packets in memory at `va`; it may be set already.
 
     Yield (first word, number) of the runs of packets between those.
     """

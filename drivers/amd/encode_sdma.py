@@ -1,8 +1,8 @@
-"""Neutral commands to SDMA words, for copy queues.
+"""Encodes neutral commands as SDMA words, for copy queues.
 
-An engine runs its packets in order; fences and compares have 32 bits, which timelines stay below. Each call
-appends a multiple of 8 words, filled up with NOPs: a ring that starts submissions at such a multiple has its
-indirect packets end at one, as they must.
+An engine runs its packets in order. Fences and compares have 32 bits; the values of timelines stay below.
+Each call appends a multiple of 8 words, padded with NOPs, because an indirect packet must end at such a
+multiple of the ring.
 
 Not here: PM4 (`encode`), rings (`ring`).
 """
@@ -105,12 +105,12 @@ class SdmaEncoder:
     # --- packets
 
     def fence(self, va: int, value: int) -> Words:
-        """Store a u32 when all before is done."""
+        """Store a u32 when all earlier packets are done."""
         return (self._fence_head, va & _LOW, va >> 32, value)
 
     @staticmethod
     def poll(va: int, value: int, function: sdma.Function = sdma.Function.GE) -> Words:
-        """Go on when the u32 at `va` compares so."""
+        """Wait until the u32 at `va` compares with `value` as `function` says."""
         return sdma.PollRegmem.pack(
             FUNCTION=function,
             MEM_POLL=True,
@@ -166,7 +166,7 @@ class SdmaEncoder:
         out.words += self._wake
 
     def _ordered(self, out: PushBuffer) -> None:
-        """Wait until all before is done, where the engine's order is not relied on."""
+        """Wait until all earlier packets are done, if the engine's order is not trusted (`copy_order`)."""
         if self._by_fence:
             self._fenced(out, out.place((0,), align=8))
 
@@ -186,7 +186,7 @@ class SdmaEncoder:
         out.words += self.copy_words(va, record, _TIME_BYTES)
 
     def _barrier(self, _command: Barrier, out: PushBuffer) -> None:
-        self._ordered(out)  # else the engine's order is all that is wanted
+        self._ordered(out)  # by default the engine's order is enough
 
     # --- work
 

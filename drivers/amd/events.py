@@ -1,8 +1,8 @@
 """What wakes threads that wait for a device: interrupts of its queues, and faults that the kernel reports.
 
-Each device has three events: SIGNAL, which its queues raise, MEMORY and HW_EXCEPTION, which the kernel sets
-for every GPU of the process; a wait takes what it reports, so whoever sleeps notes it here. A wait never
-relies on an interrupt: it is short, and its caller looks at memory again.
+Each device has three events: SIGNAL, which its queues raise, and MEMORY and HW_EXCEPTION, which the kernel
+sets for every GPU of the process. A wait consumes a report, so the thread that waited stores it here. No wait
+relies on an interrupt: it has a time limit, and its caller reads memory again.
 
 Not here: what the kernel reports about a fault (`faults`). Next: `device`, the user.
 """
@@ -48,15 +48,15 @@ class Events:
         self.signal, self._memory, self._exception = numbers
         """`signal`: the id that queues raise."""
         self.slot_va = process.slot(self.signal)
-        """Where queues write the id before they interrupt."""
-        self._looked_at = self._block((self._memory, self._exception))
+        """Address of the slot that queues write the id to before they interrupt."""
+        self._polled = self._block((self._memory, self._exception))
 
     def close(self) -> None:
         """Destroy the events; idempotent."""
         self._undo.close()
 
     def sleep(self, timeout_ms: int) -> None:
-        """Sleep until a queue of an open device raised its event, something was reported, or time is over."""
+        """Sleep until a queue of an open device raises its event, a fault is reported, or time is over."""
         others = tuple(event for event in tuple(self._process.events) if event != self.signal)
         data = bytearray(self._block((self._memory, self._exception, self.signal, *others)))
         with self._lock:
@@ -66,7 +66,7 @@ class Events:
         except DriverError:
             if self._process.events.issuperset((self.signal, *others)):
                 raise
-            return  # a device was closed meanwhile, and its event went: the caller looks again
+            return  # a device was closed, and its event destroyed: the caller polls memory again
         finally:
             with self._lock:
                 self._sleepers -= 1
@@ -78,20 +78,20 @@ class Events:
         return bool(self._reports)
 
     def wake(self) -> None:
-        """Wake who sleeps here: the host changed memory."""
+        """Wake the threads in `sleep`: the host changed memory."""
         if self._sleepers:
             self._process.kfd.set_event(self.signal)
 
-    def look(self) -> list[Report]:
-        """Return what was reported of this GPU since the last `forget`, the oldest first."""
-        data = bytearray(self._looked_at)
+    def poll(self) -> list[Report]:
+        """Return the reports about this GPU since the last `forget`, the oldest first."""
+        data = bytearray(self._polled)
         self._process.kfd.wait_events(data, 0)
         self._note(data)
         return self._reports
 
     def forget(self) -> None:
-        """Drop what was reported: the device recovered."""
-        self.look()
+        """Drop the reports: the device recovered."""
+        self.poll()
         with self._lock:
             self._reports = []
 
@@ -100,7 +100,7 @@ class Events:
         return b"".join(kfd_event_data.pack(event_id=number) for number in numbers)
 
     def _note(self, data: bytearray) -> None:
-        """Keep what the first two entries report, if they fired: only then they name a GPU."""
+        """Store the reports of the first two entries if they fired: only then do they name a GPU."""
         memory = kfd_hsa_memory_exception_data.from_bytes(data)
         exception = kfd_hsa_hw_exception_data.from_bytes(data, _ENTRY)
         if memory.gpu_id or exception.gpu_id:

@@ -1,7 +1,7 @@
-"""What the kernel reports when a GPU stops: page faults, resets, exceptions of a queue; as fault reports.
+"""Fault reports from what the kernel reports: page faults, resets, exceptions of queues.
 
-The kernel driver names neither kernel nor queue of a page fault, and only the page. What queues held, and
-which kernel of theirs is the oldest that is not done, is known above (`hcq.faults`).
+Of a page fault the kernel reports the page, and neither GPU kernel nor queue. The submissions in flight, and
+the oldest kernel that is not done, are known in `hcq.faults`.
 
 Not here: waking a waiting thread (`events`), the text that a user reads (`hcq.faults.messages`).
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _PAGE: Final = 4096
 _NULL_BYTES: Final = 0x10000
-"""Below, nothing is ever mapped: an access there is one through a null pointer."""
+"""Nothing is mapped below this address: an access there went through a null pointer."""
 _MEMORY_ERRORS: Final[Mapping[int, str]] = MappingProxyType(
     {
         MemoryError_.SRAM_ECC: "an uncorrectable error of the GPU's memory",
@@ -65,27 +65,27 @@ _KINDS: Final[Mapping[int, FaultKind]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What the device knows when something is reported."""
+    """State of the device when something is reported."""
 
     device: str
     memory: MemoryMap[Memory]
     launched: tuple[str, ...]
-    """The kernels encoded last."""
+    """Names of the kernels encoded last."""
     stuck: str
-    """What the rings are doing, or the one concerned."""
+    """How far the rings were read, or the ring concerned."""
     reports: tuple[str, ...]
-    """What the kernel's side reported of its own."""
+    """Reports of the kernel (`Kernel.diagnostics`)."""
 
     def report(
         self, kind: FaultKind, line: str, *, queue: str | None = None, raw: tuple[object, ...]
     ) -> FaultReport:
         """Return a report that ends with the kernels encoded last."""
         names = tuple(dict.fromkeys(self.launched))
-        told = f"\n  encoded last: {', '.join(names)}" if names else ""
+        last = f"\n  encoded last: {', '.join(names)}" if names else ""
         return FaultReport(
             device=self.device,
             kind=kind,
-            message=line + told,
+            message=line + last,
             queue=queue,
             stuck_at=self.stuck,
             reports=self.reports,
@@ -133,12 +133,12 @@ def of_reset(scene: Scene, data: kfd_hsa_hw_exception_data) -> FaultReport:
 def of_queue(scene: Scene, label: str, mask: int) -> FaultReport:
     """Return the report of a queue's exceptions."""
     codes = exceptions(mask)
-    told = [EXCEPTION_TEXT.get(code, code.name.lower()) for code in codes]
+    texts = [EXCEPTION_TEXT.get(code, code.name.lower()) for code in codes]
     unknown = mask & ~sum(1 << code - 1 for code in codes)
     if unknown:
-        told.append(f"unknown exceptions {unknown:#x}")
+        texts.append(f"unknown exceptions {unknown:#x}")
     kind = next((_KINDS[code] for code in codes if code in _KINDS), FaultKind.QUEUE_ERROR)
-    return scene.report(kind, f"the queue stopped: {', '.join(told)}", queue=label, raw=tuple(codes))
+    return scene.report(kind, f"the queue stopped: {', '.join(texts)}", queue=label, raw=tuple(codes))
 
 
 _INACTIVE_KINDS: Final[Mapping[int, FaultKind]] = MappingProxyType(
@@ -148,17 +148,17 @@ _INACTIVE_KINDS: Final[Mapping[int, FaultKind]] = MappingProxyType(
         Inactive.TRAP: FaultKind.ENGINE_EXCEPTION,
     }
 )
-"""Why the packet processor gave a queue up -> kind; other reasons are a packet's."""
+"""Why the packet processor stopped a queue -> kind; other reasons are `BAD_PACKET`."""
 
 
 def of_inactive(scene: Scene, label: str, code: int) -> FaultReport:
-    """Return the report of an AQL queue that the packet processor gave up."""
-    told = [text for bit, text in INACTIVE_TEXT.items() if code & bit] or [f"unknown code {code:#x}"]
+    """Return the report of an AQL queue that the packet processor stopped."""
+    texts = [text for bit, text in INACTIVE_TEXT.items() if code & bit] or [f"unknown code {code:#x}"]
     kind = next((found for bit, found in _INACTIVE_KINDS.items() if code & bit), FaultKind.BAD_PACKET)
-    line = f"the packet processor gave the queue up: {', '.join(told)}"
+    line = f"the packet processor stopped the queue: {', '.join(texts)}"
     return scene.report(kind, line, queue=label, raw=(Inactive(code),))
 
 
 def final(report: Report) -> bool:
-    """Return whether the process must end: the whole GPU was reset, and no handle is of use any more."""
+    """Return whether the whole GPU was reset, after which no handle of the process is valid."""
     return isinstance(report, kfd_hsa_hw_exception_data) and report.reset_type == ResetType.WHOLE_GPU

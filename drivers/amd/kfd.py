@@ -1,7 +1,7 @@
 """The process's connection to /dev/kfd: typed calls, with decoded errors and their cures.
 
-One process is one client of KFD, whatever it opens: `process` holds what may exist once. Every method is one
-ioctl and may be called from any thread. Not here: what is done with the results.
+To KFD a process is one client: `process` holds what may exist once. Every method is one ioctl and may be
+called from any thread. Not here: the use of the results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _S = TypeVar("_S", bound="Struct")
 
 _RUNTIME_SINCE: Final = (1, 14)
-"""RUNTIME_ENABLE came with 1.13; what the runtimes rely on, with 1.14."""
+"""RUNTIME_ENABLE came with 1.13; ROCr uses it from 1.14 on."""
 
 
 def open_node(kernel: Kernel, path: str) -> int:
@@ -90,13 +90,13 @@ class Kfd:
         return [entry.from_bytes(room, i * entry.SIZE) for i in range(min(count, filled))]
 
     def acquire_vm(self, gpu_id: int, drm_fd: int) -> None:
-        """Tie the process to a GPU; its address space is that of the render node's descriptor from now on."""
+        """Tie the process to a GPU, whose address space is that of the render node's descriptor."""
         self._call(Call.ACQUIRE_VM, layouts.kfd_ioctl_acquire_vm_args(drm_fd=drm_fd, gpu_id=gpu_id))
 
     def enable_runtime(self) -> str:
-        """Ask for exceptions of queues; return why there will be none, empty if there will.
+        """Enable reports of queue exceptions; return why there will be none, or an empty text.
 
-        A process enables them once: done already, by whomever, is done.
+        A process enables them once; EBUSY means that they are enabled.
         """
         if self.version < _RUNTIME_SINCE:
             return f"KFD {self.version[0]}.{self.version[1]} reports none, 1.14 does"
@@ -212,7 +212,7 @@ class Kfd:
         return reply.queue_id, reply.doorbell_offset
 
     def update_queue(self, queue: int, *, ring: tuple[int, int], active: bool, mes: bool = False) -> None:
-        """Take a queue off the hardware, its waves saved, or put it back."""
+        """Deactivate a queue, whose waves are saved, or activate it again."""
         percent = layouts.MAX_QUEUE_PERCENTAGE if active else 0
         self._call(
             Call.UPDATE_QUEUE,
@@ -227,30 +227,33 @@ class Kfd:
         )
 
     def destroy_queue(self, queue: int, *, mes: bool = False) -> None:
-        """Destroy a queue, whatever runs on it; a hung wave may cost a reset of the GPU."""
+        """Destroy a queue, also while kernels run; a hung wave may lead to a reset of the GPU."""
         self._call(Call.DESTROY_QUEUE, layouts.kfd_ioctl_destroy_queue_args(queue_id=queue), mes=mes)
 
     # --- events
 
     def create_event(self, kind: events_.EventType, *, page: int = 0) -> int:
-        """Create an event that a wait resets; return its id. `page` hands over the event page, once."""
+        """Create an event that a wait resets; return its id.
+
+        `page`: the handle of the event page, in the first call of a process; 0 in later ones.
+        """
         argument = events_.kfd_ioctl_create_event_args(
             event_page_offset=page, event_type=kind, auto_reset=True
         )
         return self._call(Call.CREATE_EVENT, argument).event_id
 
     def destroy_event(self, event: int) -> None:
-        """Destroy an event; who waits for it gets FAIL."""
+        """Destroy an event; threads that wait for it get `WaitResult.FAIL`."""
         self._call(Call.DESTROY_EVENT, events_.kfd_ioctl_destroy_event_args(event_id=event))
 
     def set_event(self, event: int) -> None:
-        """Wake who waits for a SIGNAL event."""
+        """Wake the threads that wait for a SIGNAL event."""
         self._call(Call.SET_EVENT, events_.kfd_ioctl_set_event_args(event_id=event))
 
     def wait_events(self, data: bytearray, timeout_ms: int) -> events_.WaitResult:
-        """Sleep until one of the events in `data`, an array of `kfd_event_data`, fires; 0 only looks.
+        """Wait up to `timeout_ms` until one of the events in `data`, an array of `kfd_event_data`, fires.
 
-        The payloads of those that fired are in `data` then.
+        A time limit of 0 polls. The payloads of the events that fired are in `data` afterwards.
         """
         argument = events_.kfd_ioctl_wait_events_args(
             events_ptr=address_of(data),

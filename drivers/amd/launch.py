@@ -1,7 +1,7 @@
 """The words of a kernel's launch: PM4 packets that set registers and dispatch, or one AQL packet.
 
-A launch is made once a shape; what is open afterwards are addresses, at places that this module names. Not
-here: argument blocks and what a kernel is (`program`).
+The words of a launch are made once for each shape; addresses stay open, at the places in `Sites`. Not here:
+argument blocks and kernels (`program`).
 
 Source: fact sheet order of one PM4 dispatch as tinygrad and kfdtest send it; HSA kernel dispatch packet.
 
@@ -53,7 +53,7 @@ _REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sites:
-    """Where in a launch the open numbers stand, in words; -1: nowhere."""
+    """Indices of the open words of a launch; -1: the launch has none of that kind."""
 
     kernarg: int
     """Address of the argument block, two words."""
@@ -69,7 +69,7 @@ class Sites:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launchable:
-    """What of a program a launch needs."""
+    """The parts of a program that a launch needs."""
 
     kernel: Kernel
     descriptor_va: int

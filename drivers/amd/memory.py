@@ -1,8 +1,8 @@
-"""Memory of a device: video memory and system memory of the kernel, mapped at one address everywhere.
+"""Memory of a device: video memory and system memory of the kernel, at one address on host and GPUs.
 
-What the host writes lies in coherent system memory (GTT). On an APU there is no video memory of its own: what
-is asked for as VRAM lies in system memory, too, cached by the GPU. Not here: host memory that is shown to
-GPUs (`process`), sub-allocation (the model above asks for whole pages).
+Memory that the host writes is coherent system memory (GTT). An APU has no video memory of its own: the kernel
+places VRAM in system memory there, cached by the GPU. Not here: host memory that is mapped into GPUs
+(`process`), sub-allocation (`hcq.heap`; requests here are whole pages).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Memory:
     handle: int
     label: str
     video: bool
-    """Video memory of its GPU, to other GPUs that of a peer."""
+    """Whether it is video memory: other GPUs reach it as that of a peer."""
     gpus: dict[int, int] = field(default_factory=dict[int, int])
-    """gpu_id of each GPU that maps it -> how often it was shared with that one."""
+    """gpu_id of each GPU that maps it -> number of `share` calls for that GPU."""
 
 
 class Memories:
-    """Allocates for one GPU; each call leaves nothing behind when it fails. The device holds its lock."""
+    """Allocates memory of one GPU; a call that fails leaves nothing behind. The device holds its lock."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Memories:
         return memory
 
     def _no_room(self, error: OutOfMemoryError, size: int, *, video: bool) -> OutOfMemoryError:
-        """Return the error with what there still is, and what to do about it."""
+        """Return the error with the bytes that are free, and a cure."""
         text = f"{size_text(size)} of {'video' if video else 'system'} memory of {self._name} were asked for"
         if video and not self._apu:
             with contextlib.suppress(DriverError):  # the error is that of the allocation
@@ -140,7 +140,7 @@ class Memories:
         )
 
     def share(self, memory: Memory, gpu_id: int) -> None:
-        """Map memory into one more GPU; counted."""
+        """Map memory into another GPU; calls are counted, and each needs an `unshare`."""
         if gpu_id not in memory.gpus:
             self._kfd.map(memory.handle, (gpu_id,))
         memory.gpus[gpu_id] = memory.gpus.get(gpu_id, 0) + 1

@@ -1,4 +1,4 @@
-"""The metadata note of a code object: a MessagePack map. Only reading, only what such notes hold.
+"""The metadata note of a code object: reads the MessagePack types that such notes contain.
 
 Source: the MessagePack specification; LLVM AMDGPUUsage, code object V5 metadata.
 
@@ -42,13 +42,13 @@ class Argument:
 
     @property
     def hidden(self) -> bool:
-        """Whether the driver fills it in."""
+        """Whether the driver provides its value."""
         return self.kind.startswith(HIDDEN_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What a note says of one kernel."""
+    """The metadata of one kernel."""
 
     max_threads: int
     """Work-items of a workgroup that the code was compiled for."""

@@ -1,7 +1,7 @@
-"""PM4 words: the few sequences that this driver sends, as tuples ready to append.
+"""PM4 words: the sequences that this driver sends, as tuples.
 
-What depends on the generation or on a doubtful value is made once, by `Pm4Words`; functions take addresses
-and return words. Not here: when to send what (`encode`), a kernel's launch (`launch`).
+`Pm4Words` makes those that depend on the generation or on a doubtful value, once; functions take addresses
+and return words. Not here: which command sends which (`encode`), a kernel's launch (`launch`).
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def indirect(va: int, words: int) -> Words:
 
 
 def on_first_xcc(words: int) -> Words:
-    """Let only the first XCC run the dwords that follow."""
+    """Restrict the dwords that follow to the first XCC."""
     return PredExec.pack(EXEC_COUNT=words, DEVICE_SELECT=1)
 
 
 def store(va: int, values: Words) -> Words:
-    """Store dwords through L2 and go on when they have arrived."""
+    """Store dwords through L2 and wait until they have arrived."""
     head = WriteData.pack(
         COUNT=2 + len(values),
         DST_SEL=WriteDst.L2,
@@ -90,7 +90,7 @@ def store(va: int, values: Words) -> Words:
 
 
 def copy(dst: int, src: int, size: int, *, last: bool) -> Words:
-    """Copy bytes through L2; behind the last piece the queue goes on when all have arrived."""
+    """Copy bytes through L2; the last piece waits until all have arrived."""
     return DmaData.pack(
         SRC_SEL=DmaSrc.L2,
         DST_SEL=DmaDst.L2,
@@ -124,13 +124,13 @@ class Pm4Words:
         self._generation = int(target.generation)
         self._choices = choices
         self.acquire_launch = self._acquire(l2=False, code=False)
-        """Drop what the caches above L2 hold of data."""
+        """Invalidates the data caches above L2."""
         self.acquire_system = self._acquire(l2=True, code=False)
-        """Drop what all data caches hold, written back: others have stored to memory."""
+        """Writes back and invalidates all data caches: other agents have stored to memory."""
         self.acquire_code = self._acquire(l2=True, code=True)
-        """Drop what all caches hold, instructions too."""
+        """Invalidates all caches, that of instructions included."""
         self.write_back = self._acquire(l2=True, code=False, invalidate=False)
-        """Write L2 back: others will read memory."""
+        """Writes L2 back: other agents will read memory."""
         self._release = self._release_control()
         bottom = choices.release_event == "bottom"
         self._event = Event.BOTTOM_OF_PIPE_TS if bottom else Event.CACHE_FLUSH_AND_INV_TS
@@ -149,17 +149,17 @@ class Pm4Words:
         self._interrupt = self._store(DataSel.FULL_64, visible=False, interrupt=True)
 
     def wait(self, va: int, value: int) -> Words:
-        """Go on when the u32 at `va` is >= `value`."""
+        """Wait until the u32 at `va` is >= `value`."""
         head, control, _, _, _, mask, poll = self._wait_tail
         return (head, control, va & _LOW, va >> 32, value, mask, poll)
 
     def signal(self, va: int, value: int) -> Words:
-        """Store a u64 once all before is done and visible to everyone."""
+        """Store a u64 when all earlier work is done and visible to every agent."""
         head, control, select, _, _, _, _, context = self._signal
         return (head, control, select, va & _LOW, va >> 32, value & _LOW, value >> 32, context)
 
     def timestamp(self, va: int) -> Words:
-        """Store the GPU's clock, u64, once all before is done."""
+        """Store the GPU's clock, a u64 of ticks, when all earlier work is done."""
         head, control, select, _, _, _, _, context = self._time
         return (head, control, select, va & _LOW, va >> 32, 0, 0, context)
 
@@ -188,7 +188,7 @@ class Pm4Words:
         return layout.pack(**whole, GCR_CNTL=int(control))
 
     def _release_control(self) -> dict[str, int]:
-        """Return the cache operations of a release that everyone must see."""
+        """Return the cache operations of a release to all agents."""
         policy = self._choices.release_policy
         if self._generation == _GFX9:
             caches = dict.fromkeys(("TC_WB_ACTION", "TC_ACTION", "TCL1_ACTION", "TC_MD_ACTION"), 1)

@@ -1,8 +1,8 @@
-"""What a process has once of KFD, for all devices it opens: descriptors, event page, host memory.
+"""KFD state that a process has once, for all devices: descriptors, event page, host memory shown to GPUs.
 
-KFD knows one client a process, whatever it opens. A GPU stays tied to the descriptor of its render node, and
-the event page cannot be replaced nor freed, until the process ends: so both are kept when the last device is
-closed, and the next one uses them again. Host memory is shown to GPUs by user pointers, one each range.
+To KFD a process is one client. Until the process ends, a GPU stays tied to one descriptor of its render node,
+and the event page can be neither replaced nor freed; both are therefore kept when the last device is closed,
+and the next device uses them. Host memory is mapped into GPUs by user pointers, one for each range.
 
 Not here: one device (`device`).
 """
@@ -51,7 +51,7 @@ class Process:
         self.no_exceptions: str | None = None
         """Why queues report no exceptions; empty: they do. None: not asked for yet."""
         self.events: set[int] = set()
-        """SIGNAL events of open devices: who sleeps waits for all of them."""
+        """SIGNAL events of open devices: a thread that sleeps waits for all of them."""
         self._lock = threading.RLock()
         self._render: dict[int, int] = {}
         """gpu_id -> descriptor of its render node."""
@@ -61,7 +61,7 @@ class Process:
         self._shown: dict[int, _Shown] = {}
 
     def acquire(self, gpu: Gpu) -> int:
-        """Tie the process to a GPU; return the descriptor of its render node. Repeated calls are cheap."""
+        """Tie the process to a GPU and return the descriptor of its render node; idempotent."""
         with self._lock:
             fd = self._render.get(gpu.gpu_id)
             if fd is not None:
@@ -86,16 +86,16 @@ class Process:
                 raise narrow_space(gpu.name, row.gpuvm_limit)
 
     def enable_runtime(self, gpus: Sequence[Gpu]) -> None:
-        """Ask for exceptions of queues, once, before the first queue.
+        """Enable reports of queue exceptions, once, before the first queue.
 
-        The call sets up the GPUs that the process is tied to, and cannot be made again for one more: so all
-        of `gpus` that can be are tied first, as the runtimes do.
+        The call covers the GPUs that the process is tied to and cannot be repeated for one more. Therefore
+        all of `gpus` that are supported are tied first, as ROCr does.
         """
         with self._lock:
             if self.no_exceptions is not None:
                 return
             for gpu in gpus:
-                with contextlib.suppress(HcqError):  # its own open says why it cannot be
+                with contextlib.suppress(HcqError):  # opening that GPU raises the error
                     by_version(gpu.version).open_or_refuse()
                     self.acquire(gpu)
             self.no_exceptions = self.kfd.enable_runtime()

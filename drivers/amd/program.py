@@ -1,6 +1,6 @@
-"""A kernel on one device: what each launch of it writes, made once a launch shape.
+"""A kernel on one device: the words and the argument block of its launches, made once for each shape.
 
-A launch copies a block - the arguments, then those that the driver fills in - and appends words. Not here:
+A launch copies the block (explicit arguments, then hidden ones) and appends the words. Not here:
 reading code objects (`code`), the words of a launch (`launch`), what surrounds them (`encode`).
 """
 
@@ -44,7 +44,7 @@ _NUMBERS: Final = ("by_value", "global_buffer")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One launch shape, ready but for addresses and arguments."""
+    """A launch shape, complete except for addresses and arguments."""
 
     block: array[int]
     """The argument block as u64 words."""
@@ -93,12 +93,12 @@ class AmdProgram:
         self.va = va
         self.size = size
         self.handle = handle
-        """What the device keeps with it: the memory of its image."""
+        """The memory of its image, which the device frees."""
         fields = kernel.fields
         group = max(fields.group_segment_fixed_size, image.shared_bytes)
         check(image, kernel, target, group)
         self.scratch_bytes = lane_bytes(target, max(fields.private_segment_fixed_size, image.scratch_bytes))
-        """Scratch memory a work-item, which the device must back."""
+        """Bytes of scratch memory of a work-item, which the device must back."""
         self.max_threads = min(image.max_threads, kernel.max_threads or MAX_THREADS, MAX_THREADS)
         self.what = Launchable(
             kernel=kernel,
@@ -140,7 +140,7 @@ class AmdProgram:
         return places
 
     def shape(self, groups: tuple[Word, Word, Word], threads: Dim3) -> Shape:
-        """Return what a launch of this shape needs, made once a shape; open dimensions are left 0."""
+        """Return the words and the block of this shape, from a cache if possible; open dimensions are 0."""
         known: Dim3 = tuple(word if isinstance(word, int) else 0 for word in groups)  # type: ignore[assignment]  # three
         shape = self._make(known, threads)
         if 0 not in known:
@@ -188,7 +188,10 @@ def hidden_values(groups: Dim3, threads: Dim3, dynamic_bytes: int) -> dict[str, 
 
 
 def check(image: KernelImage, kernel: Kernel, target: Target, group_bytes: int) -> None:
-    """Refuse an image that this GPU cannot run, or that contradicts its code."""
+    """Check that this GPU can run an image, and that it agrees with its code.
+
+    Raises `UnsupportedError` and `UsageError`.
+    """
     if group_bytes > target.lds_bytes:
         raise UnsupportedError(
             f"kernel {image.name}: {group_bytes} bytes of LDS a workgroup, {target.name} has "
@@ -221,7 +224,7 @@ def check(image: KernelImage, kernel: Kernel, target: Target, group_bytes: int) 
 
 
 def _check_slots(image: KernelImage, kernel: Kernel) -> None:
-    """Refuse argument slots that contradict those which the code was compiled with."""
+    """Raise `UsageError` for argument slots that differ from the arguments of the code."""
     explicit = {one.offset: one for one in kernel.arguments or () if not one.hidden}
     layout = ", ".join(f"{one.size} at {one.offset}" for one in explicit.values())
     hint = f"\nhint: the code takes these bytes: {layout or 'none'}"

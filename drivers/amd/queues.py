@@ -1,8 +1,8 @@
-"""One queue of the hardware: its memory in exactly the shapes that the kernel compares, its id, its doorbell.
+"""One hardware queue: its memory, in the sizes that the kernel compares, its id and its doorbell.
 
-Ring, pointer page, end-of-pipe buffer and context-save area are allocations of their own, each as large as
-CREATE_QUEUE says. `restart` gives a queue a new start with the same memory. Not here: what is put into the
-ring (`ring`).
+Ring, pointer page, end-of-pipe buffer and context-save area are separate allocations of the sizes in
+CREATE_QUEUE. `destroy` and `create` restart a queue with the same memory. Not here: the words in the ring
+(`ring`, `aql_ring`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PAYLOAD, _INACTIVE = 512, 1024
 
 
 class Packets(enum.Enum):
-    """What a queue's ring holds."""
+    """The kind of packets in a ring."""
 
     PM4 = QueueType.COMPUTE
     AQL = QueueType.COMPUTE_AQL
@@ -55,21 +55,21 @@ RING_BYTES: Final = {Packets.PM4: 1 << 20, Packets.SDMA: 1 << 20, Packets.AQL: 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What queues need to know of their device."""
+    """Properties of a device that its queues need."""
 
     gpu_id: int
     target: Target
     geometry: Geometry
     areas: cwsr.Sizes
     mes: bool
-    """The firmware MES schedules the queues."""
+    """Whether the firmware MES schedules the queues."""
     event: int
     """The SIGNAL event that a queue's exceptions set."""
     choices: Quirks
 
 
 class Doorbells:
-    """The doorbells of one GPU that this process has, mapped when the first queue is there."""
+    """The doorbells of one GPU in this process, mapped with the first queue."""
 
     def __init__(self, kfd: Kfd) -> None:
         self._kfd = kfd
@@ -93,7 +93,7 @@ class Doorbells:
 
 
 class HwQueue:
-    """A queue. Owns its memory and its place on the hardware; `close` gives both back."""
+    """A queue. Owns its memory and its id; `close` releases both."""
 
     def __init__(
         self,
@@ -136,16 +136,16 @@ class HwQueue:
             self.write_pointer = view[write : write + 8].cast("L")
             self.read_pointer = view[read : read + 8].cast("L")
             self.exceptions = view[_PAYLOAD : _PAYLOAD + 8].cast("Q")
-            """The exceptions of the queue (`layouts.events.exceptions`), where it reports any."""
+            """Mask of the queue's exceptions (`layouts.events.exceptions`); 0: none."""
             inactive = _INACTIVE + aql.Signal.offset_of("value")
             self.inactive = view[inactive : inactive + 8].cast("Q")
-            """Why the firmware gave an AQL queue up (`layouts.aql.Inactive`); 0 while it did not."""
+            """Why the firmware stopped an AQL queue (`layouts.aql.Inactive`); 0: it runs."""
             stack.callback(self.destroy)
             self.create()
             self._undo = stack.pop_all()
 
     def create(self) -> None:
-        """Put the queue, empty, on the hardware."""
+        """Create the queue, with an empty ring."""
         facts, view = self._facts, self.pointers.view
         assert view is not None, "system memory is mapped"
         view[:PAGE] = bytes(PAGE)
@@ -169,11 +169,11 @@ class HwQueue:
         self.number, self.created = queue, True
         """`number`: the kernel's id."""
         page, offset = self._doorbells.page(token)
-        self.bell: Callable[[int], None] = partial(page.write64, offset)
+        self.ring_doorbell: Callable[[int], None] = partial(page.write64, offset)
         """Stores a value to the doorbell, all 8 bytes at once."""
 
     def _write_headers(self, area: Memory) -> None:
-        """Tell the kernel, in each XCC's area, where the debugger's memory is and where exceptions go."""
+        """Write the header of each XCC's area: the place of the debugger's memory and of exceptions."""
         sizes, layout, view = self._facts.areas, cwsr.kfd_context_save_area_header, area.view
         assert view is not None, "system memory is mapped"
         for xcc in range(sizes.xccs):
@@ -208,7 +208,7 @@ class HwQueue:
         }
 
     def set_scratch(self, backing: Backing) -> None:
-        """Tell the firmware of an AQL queue where scratch is; the queue is off the hardware meanwhile."""
+        """Set the scratch memory of an AQL queue, which is inactive during the change; else do nothing."""
         if self.packets is not Packets.AQL:
             return
         facts, view = self._facts, self.pointers.view
@@ -233,7 +233,7 @@ class HwQueue:
         self._kfd.update_queue(self.number, ring=ring, active=True, mes=facts.mes)
 
     def destroy(self) -> None:
-        """Take the queue off the hardware, whatever runs; its memory stays. Idempotent."""
+        """Destroy the queue, also while kernels run; its memory stays. Idempotent."""
         if not self.created:
             return
         try:

@@ -1,4 +1,4 @@
-"""The doubtful values: what public sources do not settle, each with what some working driver uses.
+"""Values that public sources do not settle, each with the choices that working drivers made.
 
 A device is opened with one `Quirks`, a choice for each value. The bring-up ladder tries the other values in
 turn and reports which work. Not here: values that follow from the target (`targets`).
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirks:
-    """One setting of every doubtful value; the defaults are what most evidence speaks for."""
+    """One choice for every doubtful value; the defaults have the most evidence."""
 
     priv: Literal["listed", "gfx11", "never"] = "listed"
     """RSRC1.PRIV of PM4 dispatches, a workaround for context save: on the targets that the kernel and kfdtest
@@ -86,7 +86,7 @@ def spelt(value: object) -> str:
 def parse(text: str) -> Quirks:
     """Return the choices that "order=release+priv=gfx11" names; `describe` writes what this reads.
 
-    Raises `UsageError` that names what is known.
+    Raises `UsageError`, which lists all fields and values.
     """
     if text == describe(DEFAULT):
         return DEFAULT

@@ -1,4 +1,4 @@
-"""What the render node says of a GPU: the frequency of its counter, and whether it is part of an APU.
+"""The description of a GPU by its render node: the frequency of its counter, whether it is an APU.
 
 Not here: the ioctl's layout (`drivers.amd.layouts.drm`).
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def ask(kernel: Kernel, fd: int) -> drm_amdgpu_info_device:
-    """Return the answer to DEV_INFO. Raises `BringUpError` for one that cannot be true."""
+    """Return the reply to DEV_INFO. Raises `DriverError`, and `BringUpError` for a counter of 0 kHz."""
     answer = bytearray(drm_amdgpu_info_device.SIZE)
     block = bytearray(
         drm_amdgpu_info(

@@ -70,7 +70,7 @@ class AmdRing(HardwareRing):
         fence()
         queue.write_pointer[0] = position
         fence()
-        queue.bell(position)
+        queue.ring_doorbell(position)
 
     def _make_room(self, count: int) -> int:
         """Wait until `count` words in one piece are free; return where they begin, in words ever written."""

@@ -1,6 +1,6 @@
 """Scratch memory of one compute queue: a block for all waves that can run, grown when a kernel needs more.
 
-A block that was outgrown stays until the device is closed: words that name it may run again.
+A replaced block stays until the device is closed, because words that name it may run again.
 
 Not here: how much a kernel needs (`metadata`). Next: `device`, the user.
 """
@@ -26,7 +26,7 @@ class ScratchMemory:
         self.backing: Backing = NO_SCRATCH
 
     def need(self, lane_bytes: int) -> bool:
-        """Make sure that each lane has so many bytes; return whether there is a new block."""
+        """Back each lane with at least so many bytes; return whether the block is a new one."""
         if lane_bytes <= self.backing.lane_bytes:
             return False
         sizes = backing(self._target, self._geometry, lane_bytes)

@@ -14,7 +14,7 @@ HUGE: Final = 1 << 21
 
 
 class Space:
-    """Hands addresses out that the host's kernel found free. Thread-safe."""
+    """Reserves free addresses of this process. Thread-safe."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -32,5 +32,5 @@ class Space:
         return va
 
     def give_back(self, va: int, size: int) -> None:
-        """Return what `take` gave; what is mapped there on the host goes, too."""
+        """Release a range that `take` reserved, and the host's mappings in it."""
         self._kernel.munmap(va, size)

@@ -1,7 +1,7 @@
 """AMD GPU targets as rows: what the kernel's `gfx_target_version` implies for queues, packets and kernels.
 
-The driver asks a row, never a name. Not here: packets and registers of a generation (`layouts`), values that
-public sources leave in doubt (`quirks`), what one device has beside its target (`context`).
+The driver reads properties of a row and compares no names. Not here: packets and registers of a generation
+(`layouts`), values that public sources leave in doubt (`quirks`), properties of one device (`context`).
 
 Source: LLVM AMDGPUUsage (targets, `e_flags`, descriptor granules), Linux 6.12 kfd_device.c and
 amdgpu_discovery.c (versions), ROCr amd_aql_queue.cpp (scratch).
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from drivers.amd.layouts.topology import target_name
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Generation(enum.IntEnum):
-    """Which packets and registers a target has."""
+    """A generation of packets and registers."""
 
     GFX9 = 9
     GFX10 = 10
@@ -57,23 +58,23 @@ class Target:
     scratch_unit: int
     """Bytes that the WAVESIZE of TMPRING_SIZE counts in; a wave's scratch is a multiple of it."""
     scratch_waves_per_engine: bool
-    """WAVES of TMPRING_SIZE counts the waves of a shader engine, or those of the XCC."""
+    """Whether WAVES of TMPRING_SIZE counts the waves of a shader engine (else those of the XCC)."""
     lds_bytes: int = 64 << 10
-    """LDS of a workgroup at most."""
+    """Most bytes of LDS of a workgroup."""
     lds_granule: int = 512
     """Bytes that the LDS_SIZE of RSRC2 counts in."""
     vgprs: int = 256
-    """Vector registers of a lane at most, accumulation registers included."""
+    """Most vector registers of a lane, accumulation registers included."""
     vgpr_granule: tuple[int, int] = (8, 4)
     """Registers that the VGPRS of RSRC1 counts in, for 32 and for 64 lanes."""
     packed_ids: bool = True
-    """Work-item ids arrive in one register, 10 bits each."""
+    """Whether work-item ids arrive in one register, 10 bits each."""
     trap_workaround: bool = False
-    """Context save needs PRIV in RSRC1 of a PM4 dispatch (GC 11.0.0 to 11.0.3: kernel, kfdtest)."""
+    """Whether context save needs PRIV in RSRC1 of a PM4 dispatch (GC 11.0.0 to 11.0.3: kernel, kfdtest)."""
     apu: bool = False
-    """Shares the host's memory: what is allocated as VRAM lies there."""
+    """Whether it shares the host's memory, where VRAM is allocated then."""
     refusal: str = ""
-    """Why a device of this target is not opened; empty where it is."""
+    """Why devices of this target are not opened; empty where they are."""
 
     @property
     def compute_aql(self) -> bool:
@@ -153,16 +154,11 @@ def _hint() -> str:
     return f"hint: driven are {driven}"
 
 
-def name_of(version: int) -> str:
-    """Return the name that a `gfx_target_version` spells: 90010 -> "gfx90a"."""
-    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
-
-
 def by_version(version: int) -> Target:
     """Return the target of a `gfx_target_version`. Raises `UnsupportedError` for one without a row."""
     found = _VERSIONS.get(version)
     if found is None:
-        raise UnsupportedError(f"gfx_target_version {version} ({name_of(version)}) is unknown\n{_hint()}")
+        raise UnsupportedError(f"gfx_target_version {version} ({target_name(version)}) is unknown\n{_hint()}")
     return found
 
 

@@ -1,7 +1,7 @@
-"""The GPUs that KFD lists in sysfs: what they are, their memory, their links to each other.
+"""The GPUs that KFD lists in sysfs: properties, memory, and links between them.
 
-Missing and unknown properties are accepted: kernels differ in them. Nodes that a device cgroup hides are left
-out. Not here: what a target implies (`targets`).
+Missing and unknown properties are accepted, because kernels differ in them. Nodes that a device cgroup hides
+are left out. Not here: what a target implies (`targets`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from drivers.kernel import Kernel
 
 _SCANS: Final = 8
-"""Looks at a topology that changes under them before it is given up."""
+"""Scans of a topology that keeps changing before `read` raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A way from one node's memory to another."""
+    """A link between two nodes."""
 
     to: int
     """The other node's index."""
     type: int
-    """A `LinkType` where it is one of GPUs."""
+    """A `LinkType`, where the link is one of GPUs."""
     flags: LinkFlags
 
     def carries_peers(self) -> bool:
@@ -62,9 +62,9 @@ class Gpu:
     visible_bytes: int
     """Video memory that the host can map."""
     private_bytes: int
-    """Video memory that it cannot."""
+    """Video memory that the host cannot map."""
     links: Mapping[int, Link] = field(default_factory=dict[int, Link])
-    """Index of another node -> the link there."""
+    """Index of another node -> the link to it."""
 
     @property
     def version(self) -> int:
@@ -89,7 +89,7 @@ class Gpu:
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         return f"{self.arch} {self.codename}".rstrip() + f" at {self.pci}"
 
     @property
@@ -98,28 +98,28 @@ class Gpu:
         return self.properties.get("drm_render_minor", 0)
 
     def geometry(self) -> Geometry:
-        """Return how many of everything it has. Raises `BringUpError` for numbers that cannot be true."""
+        """Return the counts of its units. Raises `BringUpError` for properties that are missing or 0."""
         get = self.properties.get
         xccs = get("num_xcc", 0) or 1
         simds, per_unit = get("simd_count", 0), get("simd_per_cu", 0)
         arrays, per_engine = get("array_count", 0), get("simd_arrays_per_engine", 0)
         slots = get("max_slots_scratch_cu", 0)
-        told = (
+        text = (
             f"{self.name}: simd_count {simds}, simd_per_cu {per_unit}, array_count {arrays}, "
             f"simd_arrays_per_engine {per_engine}, num_xcc {xccs}, max_slots_scratch_cu {slots}"
         )
         if not (per_unit and per_engine and slots):
-            raise BringUpError(f"the topology cannot be true: {told}")
+            raise BringUpError(f"the topology cannot be true: {text}")
         units, engines = simds // per_unit // xccs, arrays // per_engine // xccs
         if not (units and engines):
-            raise BringUpError(f"the topology cannot be true: {told}")
+            raise BringUpError(f"the topology cannot be true: {text}")
         return Geometry(xccs=xccs, compute_units=units, engines=engines, scratch_slots=slots)
 
 
 def read(kernel: Kernel) -> list[Gpu]:
     """Return the GPUs, in the order of their nodes; none where KFD lists none.
 
-    Raises `DriverError` where there is no topology, `BringUpError` if it changes all the time.
+    Raises `DriverError` where there is no topology, `BringUpError` if it changes during every scan.
     """
     root = _root(kernel)
     for _ in range(_SCANS):
@@ -132,7 +132,7 @@ def read(kernel: Kernel) -> list[Gpu]:
             continue
         if _generation(kernel, root) == before:
             return gpus
-    raise BringUpError(f"{root} changed during each of {_SCANS} looks at it")
+    raise BringUpError(f"{root} changed during each of {_SCANS} scans")
 
 
 def _root(kernel: Kernel) -> str:
@@ -157,7 +157,7 @@ def _scan(kernel: Kernel, root: str) -> list[Gpu]:
         path = f"{root}/nodes/{node}"
         try:
             gpu_id = _number(kernel, f"{path}/gpu_id")
-            # The kernel hides a node's properties, too, from who may not use the GPU.
+            # The kernel hides a node's properties, too, from processes that may not use the GPU.
             properties = _properties(kernel, f"{path}/properties") if gpu_id else {}
         except DriverError as error:
             if error.status in (errno.EPERM, errno.EACCES):
@@ -197,7 +197,7 @@ def _numbers(kernel: Kernel, path: str, folder: str) -> list[str]:
     try:
         return [name for name in kernel.list_dir(f"{path}/{folder}") if name.isdecimal()]
     except DriverError as error:
-        if error.status == errno.ENOENT:  # p2p_links came with Linux 5.20
+        if error.status == errno.ENOENT:  # p2p_links came with Linux 6.0
             return []
         raise
 

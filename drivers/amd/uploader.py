@@ -1,6 +1,6 @@
-"""The driver's own copy queue: code for programs. Each call waits until it is done.
+"""The driver's own copy queue, which uploads code. Each call waits until it is done.
 
-Not here: copies that users ask for.
+Not here: copies of users (`encode_sdma`).
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class Uploader:
                 )
 
     def prove(self, timeout_s: float) -> None:
-        """Wait until the queue ran a packet. Raises `BringUpError` when it does not."""
+        """Wait until the queue has run a packet. Raises `DeviceFault`; `BringUpError` when time is over."""
         with self._lock:
             self._run((), timeout_s)
 
     def _run(self, words: tuple[int, ...], timeout_s: float = TIMEOUT_S) -> None:
-        # Values are never 0, which the slot holds before.
+        # The slot holds 0 before, so no value is 0.
         self._value = value = self._value % _LOW + 1
         self._slot[0] = 0
         at = self._stage.va
@@ -95,7 +95,7 @@ class Uploader:
                 raise DeviceFault(report)
             if time.monotonic() > deadline:
                 raise BringUpError(
-                    f"the driver's copy queue did not answer in {timeout_s:.1f} s: {self.ring.stuck()}"
+                    f"the driver's copy queue ran no packet in {timeout_s:.1f} s: {self.ring.stuck()}"
                 )
             time.sleep(0)
 

@@ -8,6 +8,7 @@ import pytest
 
 from drivers.amd import targets
 from drivers.amd.layouts import registers
+from drivers.amd.layouts.topology import target_name
 from tests.facts import amd_code, amd_pm4, amd_topology
 from tests.facts.layout_probe import bit_ranges
 
@@ -131,7 +132,7 @@ def test_targets_with_several_xccs_take_aql(name: str):
 
 def test_targets_are_found_by_version_and_by_mach():
     for version, name in amd_topology.TARGETS.items():
-        assert targets.name_of(version) == name
+        assert target_name(version) == name
         if name in targets.TARGETS:
             assert targets.by_version(version) is targets.TARGETS[name]
             assert targets.by_mach(amd_code.MACH[name]) is targets.TARGETS[name]

@@ -1,6 +1,6 @@
 """The KFD topology in sysfs: where it lies, names of properties, numbers in them.
 
-Not here: reading sysfs (`drivers.amd.device`).
+Not here: reading sysfs (`drivers.amd.topology`).
 """
 
 from __future__ import annotations

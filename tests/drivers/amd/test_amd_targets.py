@@ -7,6 +7,7 @@ import pytest
 from drivers.amd import context, quirks, targets
 from drivers.amd.layouts import registers
 from drivers.amd.layouts.registers import TMPRING
+from drivers.amd.layouts.topology import target_name
 from drivers.amd.targets import TARGETS, Generation
 from hcq.errors import UnsupportedError, UsageError
 from tests.facts import amd_code, amd_pm4, amd_topology
@@ -21,7 +22,7 @@ def test_rows_reproduce_the_facts():
     assert {t.version: t.name for t in TARGETS.values()}.items() <= amd_topology.TARGETS.items()
     for target in TARGETS.values():
         assert targets.by_version(target.version) is target
-        assert targets.name_of(target.version) == target.name
+        assert target_name(target.version) == target.name
         assert amd_code.MACH[target.name] == target.mach
         assert targets.by_mach(target.mach) is target
         assert target.lds_bytes == by_generation(amd_code.LDS_MAX, target)

@@ -221,7 +221,7 @@ class Bench(Checks):
                 raise RungError(
                     f"{what}: the slot holds {words[0]:#x}, {value:#x} was expected after {limit_s} s; "
                     f"{ring.stuck() or 'the ring was read'}; exceptions {ring.queue.exceptions[0]:#x}, "
-                    f"given up: {ring.queue.inactive[0]:#x}; reported: {self.events.look()}"
+                    f"given up: {ring.queue.inactive[0]:#x}; reported: {self.events.poll()}"
                 )
             time.sleep(_POLL_S)
         return (time.perf_counter() - start) * 1e6

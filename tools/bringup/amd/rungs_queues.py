@@ -68,7 +68,7 @@ def copy_fence(bench: Bench) -> Facts:
     time.sleep(0.01)
     bench.demand(words[0] != 0x55, "a poll for 5 ended at 0")
     gates[0] = 5
-    bench.events.look()
+    bench.events.poll()
     facts["gate us"] = bench.reach(ring, words, 0x55, "the fence behind a poll")
     return facts
 
@@ -207,6 +207,6 @@ def compute_signal(bench: Bench) -> Facts:
     time.sleep(0.01)
     bench.demand(words[0] != 0x101, "a wait for 5 ended at 0")
     gates[0] = 5
-    bench.events.look()
+    bench.events.poll()
     facts["gate us"] = bench.reach(ring, words, 0x101, "the release behind a wait")
     return facts
