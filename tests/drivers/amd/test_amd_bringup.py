@@ -88,7 +88,7 @@ def test_runtime_exceptions_are_not_requested_on_kernels_without_them():
         ("gfx1201", Packets.PM4),
     ],
 )
-def test_several_xccs_take_aql_packets(gpu: str, packets: Packets):
+def test_a_gpu_with_several_xccs_gets_aql_queues(gpu: str, packets: Packets):
     with contextlib.closing(opened(ScriptedKernel(Script(gpus=(gpu,))))) as device:
         assert device.compute_packets is packets
 
@@ -238,7 +238,7 @@ def test_no_memory_of_an_apu_names_its_memory_model():
 
 
 @pytest.mark.parametrize("gpu", TARGETS)
-def test_an_apu_is_called_one(gpu: str):
+def test_the_name_of_an_apu_says_that_it_is_one(gpu: str):
     kernel = ScriptedKernel(Script(gpus=(gpu,)))
     (listed,) = driver_of(kernel).enumerate()
     with contextlib.closing(opened(kernel)) as device:
@@ -335,7 +335,7 @@ def test_enumerate_never_raises():
     assert driver_of(ScriptedKernel(Script(topology=False))).enumerate() == []
 
 
-def test_what_a_process_has_once_outlives_its_devices():
+def test_descriptors_and_event_page_outlive_the_devices_of_a_process():
     kernel = ScriptedKernel()
     driver = AmdDriver("amd", lambda _: kernel)
     for _ in range(2):

@@ -129,7 +129,7 @@ def test_a_submission_that_is_larger_than_the_ring_is_called_from_memory():
 
 
 @pytest.mark.parametrize("gpu", ["gfx1100", "gfx942"])
-def test_submissions_go_on_behind_the_end_of_a_ring(gpu: str):
+def test_submissions_continue_over_the_end_of_a_ring(gpu: str):
     with machine(Script(gpus=(gpu,))) as (kernel, device):
         a = device.alloc(4096, HOST)
         for queue in (device.copies[0], device.compute):
@@ -147,7 +147,7 @@ def test_submissions_go_on_behind_the_end_of_a_ring(gpu: str):
             assert engine.done == ring.taken
 
 
-def test_memory_that_is_visible_to_the_host_is_one():
+def test_host_and_copy_queue_see_the_same_visible_video_memory():
     with machine() as (_, device):
         video = device.alloc(4096, BufferSpec(host_visible=True))
         video.host()[:4] = b"abcd"

@@ -27,7 +27,7 @@ from tools.amd.scripted import ScriptedKernel
 GPU_ID = Script().gpu_id(0)
 
 
-def test_no_fault_is_none():
+def test_a_device_without_a_fault_reports_none():
     with contextlib.closing(opened(ScriptedKernel())) as device:
         assert device.fault() is None
 
@@ -133,7 +133,7 @@ def test_exceptions_of_a_queue_are_decoded():
         assert device.fault() is None
 
 
-def test_an_aql_queue_that_firmware_gave_up_is_reported():
+def test_an_aql_queue_that_firmware_stopped_is_reported():
     kernel = ScriptedKernel(Script(gpus=("gfx942",)))
     with contextlib.closing(opened(kernel)) as device:
         ring = device.ring(QueueKind.COMPUTE, 0)
@@ -200,7 +200,7 @@ def test_new_queues_that_do_not_run_leave_the_device_faulted():
     assert kernel.leaks() == []
 
 
-def test_a_page_fault_that_the_kernel_forgets_is_recovered_from():
+def test_recovery_succeeds_where_the_kernel_lets_new_queues_run():
     kernel = ScriptedKernel(Script(evict_for_good=False))
     with contextlib.closing(opened(kernel)) as device:
         kernel.page_fault(GPU_ID, 0x1000_0000)
@@ -264,7 +264,7 @@ def test_the_host_wakes_threads_that_sleep():
         device._events._sleepers = 0
 
 
-def test_submissions_interrupt_and_a_sleeper_takes_the_event_of_every_device():
+def test_a_sleeping_thread_waits_for_the_events_of_all_devices():
     kernel = ScriptedKernel(Script(gpus=("gfx1100", "gfx1201")))
     driver = driver_of(kernel)
     with (
@@ -294,7 +294,7 @@ def test_a_wait_during_which_the_device_is_closed_ends():
     assert kernel.leaks() == []
 
 
-def test_an_event_that_goes_while_others_sleep_is_no_error():
+def test_an_event_destroyed_while_others_sleep_is_no_error():
     kernel = ScriptedKernel()
     with contextlib.closing(opened(kernel)) as device:
         process = device.process

@@ -99,7 +99,7 @@ def test_a_submission_lies_in_one_piece_and_the_rest_of_the_ring_is_nops(compute
 
 
 @pytest.mark.parametrize("count", [9, 10])
-def test_what_just_fits_before_the_end_is_not_moved(compute: Rig, count: int):
+def test_words_that_just_fit_before_the_end_are_not_moved(compute: Rig, count: int):
     size = len(compute.words)
     compute.age(size - 10)
     compute.ring.send(nops(count))
@@ -142,7 +142,7 @@ def test_a_full_ring_waits_until_there_is_room(compute: Rig):
     assert compute.ring.stuck() == ""
 
 
-def test_what_stalled_raises_ends_a_submission_with_nothing_sent(compute: Rig):
+def test_an_error_of_stalled_ends_a_submission_with_nothing_sent(compute: Rig):
     compute.stop()
     for _ in range(2):
         compute.ring.send(array("I", (NOP,)) * compute.ring.words)
@@ -277,7 +277,7 @@ def test_the_doorbell_of_an_aql_queue_is_the_last_packet(shared: Rig):
     assert (shared.ring.queue.write_pointer[0], rung) == (3, [2])
 
 
-def test_packets_are_handed_over_after_their_bodies(shared: Rig):
+def test_packets_are_published_after_their_bodies(shared: Rig):
     """A queue stops at an INVALID packet: so the first header is, until all stand in the ring and a fence."""
     seen: list[list[int]] = []
     ring = shared.ring

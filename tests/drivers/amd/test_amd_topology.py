@@ -90,7 +90,7 @@ def test_the_other_path_of_sysfs_is_taken_where_the_first_is_hidden():
     assert len(topology.read(Files(nodes(ALIAS)))) == 1
 
 
-def test_no_topology_names_the_module():
+def test_an_absent_topology_names_the_module():
     with pytest.raises(DriverError, match="modprobe amdgpu"):
         topology.read(Files({}))
 
@@ -108,7 +108,7 @@ def test_a_scan_during_which_the_topology_changed_is_done_again():
     assert [gpu.gpu_id for gpu in topology.read(kernel)] == [4712]
 
 
-def test_a_node_that_goes_away_during_a_scan_is_no_error():
+def test_a_node_removed_during_a_scan_is_no_error():
     class Going(Files):
         def read_file(self, path: str) -> bytes:
             if path.endswith("nodes/1/properties"):
@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_read_is_an_error_where_nothing_changed():
         topology.read(Files(nodes(**{f"{ROOT}/nodes/1/properties": errno.EIO})))
 
 
-def test_a_number_that_is_none_is_an_error_with_the_file():
+def test_a_file_without_a_number_is_named_in_the_error():
     with pytest.raises(BringUpError, match=r"nodes/1/gpu_id holds 'x'"):
         topology.read(Files(nodes(**{f"{ROOT}/nodes/1/gpu_id": "x\n"})))
 
