@@ -41,7 +41,7 @@ class Type(enum.IntEnum):
 
 
 class FenceScope(enum.IntEnum):
-    """Whose caches an acquire or a release concerns."""
+    """Agents that an acquire or a release includes."""
 
     NONE = 0
     AGENT = 1
@@ -79,7 +79,7 @@ class KernelDispatch(BitStruct, words=PACKET_WORDS, source=SOURCE):
 
 
 class Pm4Ib(BitStruct, words=PACKET_WORDS, source=SOURCE):
-    """Vendor packet: run PM4 words that lie elsewhere, on every XCC."""
+    """Vendor packet: run an indirect buffer of PM4 words on every XCC."""
 
     TYPE: Type = bits(7, 0, default=Type.VENDOR_SPECIFIC)
     BARRIER: bool = optional(8)
@@ -214,7 +214,7 @@ FORMAT: Final[Mapping[int, int]] = MappingProxyType(
 
 
 class Inactive(enum.IntFlag):
-    """What queue_inactive_signal says when the packet processor gave the queue up."""
+    """Bits of queue_inactive_signal, set when the packet processor stops the queue."""
 
     SCRATCH_WAVE64 = 0x1
     DIMENSIONS = 0x2
@@ -253,7 +253,7 @@ INACTIVE_TEXT: Final[Mapping[int, str]] = MappingProxyType(
 PACKETS: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
     {Type.KERNEL_DISPATCH: KernelDispatch, Type.BARRIER_AND: BarrierAnd, Type.BARRIER_OR: BarrierOr}
 )
-"""Type -> layout of the packets that are no vendor's."""
+"""Type -> layout of the standard packets."""
 VENDOR_PACKETS: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
     {PM4_IB_FORMAT: Pm4Ib, BARRIER_VALUE_FORMAT: BarrierValue}
 )

@@ -1,8 +1,8 @@
 """Context-save areas: where waves of a queue are saved when it is taken off the hardware.
 
 Since Linux 6.12 the kernel compares `ctl_stack_size` and `ctx_save_restore_size` for equality (the latter
-must only be as large since 6.17.9, d15deafab5d7); what holds the area is exactly as large as
-`Sizes.total`. Newer kernels print both numbers in sysfs, for older ones the formula below gives them.
+must only be as large since 6.17.9, d15deafab5d7); the memory of the area is exactly as large as
+`Sizes.total`. Newer kernels print both numbers in sysfs; for older ones the formula below computes them.
 
 Not here: the sizes on one GPU (`drivers.amd.cwsr_sizes`).
 """
@@ -65,7 +65,7 @@ class kfd_context_save_area_header(Struct, size=40, source="Linux 6.12 kfd_ioctl
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What CREATE_QUEUE is told of a context-save area, in bytes."""
+    """Sizes of a context-save area for CREATE_QUEUE, in bytes."""
 
     control_stack: int
     """`ctl_stack_size`, of one XCC."""
@@ -94,8 +94,8 @@ def sizes(
 ) -> Sizes:
     """Return the sizes for a GPU with `units` compute units and `engines` shader engines an XCC.
 
-    `known_context` and `known_stack` are what sysfs says, 0 where it says nothing: they win. `checked` says
-    that the kernel compares the sizes with its own: then its own mistakes are repeated.
+    `known_context` and `known_stack` are the sizes in sysfs (0: absent) and take precedence. `checked`: the
+    kernel compares the sizes with its own, which are returned then, also where they are too small.
     """
     generation = int(arch.removeprefix("gfx")[:-2])
     if generation < 10:

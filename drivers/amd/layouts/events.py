@@ -1,4 +1,4 @@
-"""KFD events: how the kernel wakes a process, and what it tells of faults, resets and queue exceptions.
+"""KFD events: how the kernel wakes a process, and its reports of faults, resets and queue exceptions.
 
 A GPU raises a SIGNAL event in two steps: it stores anything but all ones to the event's slot of the event
 page, then interrupts. The kernel looks the slot up and sets it back to all ones. Not here: other ioctls
@@ -35,11 +35,11 @@ class EventType(enum.IntEnum):
 EVENT_SLOTS: Final = 4096
 EVENT_SLOT_BYTES: Final = 8
 EVENT_PAGE_BYTES: Final = EVENT_SLOTS * EVENT_SLOT_BYTES
-"""The least that the memory of an event page has."""
+"""Smallest size of an event page's memory."""
 UNSIGNALLED: Final = (1 << 64) - 1
-"""What a slot holds whose event did not fire."""
+"""Value of a slot whose event has not fired."""
 FIRST_OTHER_EVENT: Final = 0x4000_0000
-"""Where ids of events that are no SIGNAL begin; those of SIGNAL events are slots, from 1 on."""
+"""First id of events of the other types; ids of SIGNAL events are their slots, from 1."""
 END_OF_PIPE_CONTEXT_BITS: Final = 32
 TRAP_CONTEXT_BITS: Final = 28
 """Bits of the event id that the interrupt of an SDMA engine carries."""
@@ -66,7 +66,7 @@ class kfd_ioctl_destroy_event_args(Struct, size=8, source=SOURCE):
 
 
 class kfd_ioctl_set_event_args(Struct, size=8, source=SOURCE):
-    """SET_EVENT: wakes who waits for a SIGNAL event."""
+    """SET_EVENT: wakes the threads that wait for a SIGNAL event."""
 
     event_id: int = u32(0)
 
@@ -89,7 +89,7 @@ WAIT_FOREVER: Final = 0xFFFF_FFFF
 
 
 class kfd_ioctl_wait_events_args(Struct, size=24, source=SOURCE):
-    """WAIT_EVENTS; a timeout of 0 only looks."""
+    """WAIT_EVENTS; a timeout of 0 polls."""
 
     events_ptr: int = u64(0)
     num_events: int = u32(8)
@@ -215,7 +215,7 @@ EXCEPTION_TEXT: Final[dict[int, str]] = {
     QueueException.DEVICE_FATAL_HALT: "the device halted",
     QueueException.PROCESS_DEVICE_REMOVE: "the device was removed",
 }
-"""Exception -> what it says, in words."""
+"""Exception -> its description."""
 
 
 def exceptions(mask: int) -> list[QueueException]:

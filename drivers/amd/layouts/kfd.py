@@ -69,7 +69,7 @@ class Call(enum.IntEnum):
 
 
 class Direction(enum.IntEnum):
-    """Which way an ioctl's structure goes, as the request word says it."""
+    """Direction of an ioctl's structure, in the request word."""
 
     WRITE = 1
     READ = 2
@@ -120,7 +120,7 @@ GATES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "SDMA_BY_ENG_ID": (1, 17),
     }
 )
-"""What came with which version of the interface."""
+"""Feature -> first version of the interface that has it."""
 
 
 class kfd_ioctl_get_version_args(Struct, size=8, source=SOURCE):
@@ -134,7 +134,7 @@ class kfd_ioctl_get_version_args(Struct, size=8, source=SOURCE):
 
 
 class QueueType(enum.IntEnum):
-    """What a queue's packets are, and which engine takes them."""
+    """Type of a queue: its packets and its engine."""
 
     COMPUTE = 0
     SDMA = 1
@@ -197,7 +197,7 @@ class kfd_ioctl_create_queue_args(kfd_ioctl_create_queue_args_1_11, size=96, sou
 
 
 class kfd_ioctl_destroy_queue_args(Struct, size=8, source=SOURCE):
-    """DESTROY_QUEUE: preempts the queue; a wave that does not let go may cost a reset of the GPU."""
+    """DESTROY_QUEUE: preempts the queue; a wave that cannot be preempted may lead to a reset of the GPU."""
 
     queue_id: int = u32(0)
 
@@ -247,7 +247,7 @@ class kfd_ioctl_get_process_apertures_new_args(Struct, size=16, source=SOURCE):
 
 
 class kfd_ioctl_acquire_vm_args(Struct, size=8, source=SOURCE):
-    """ACQUIRE_VM: ties the process to a GPU; all else of the GPU comes after."""
+    """ACQUIRE_VM: ties the process to a GPU; the first call for that GPU."""
 
     drm_fd: int = u32(0)
     gpu_id: int = u32(4)
@@ -336,7 +336,7 @@ class kfd_ioctl_free_memory_of_gpu_args(Struct, size=8, source=SOURCE):
 
 
 class kfd_ioctl_map_memory_to_gpu_args(Struct, size=24, source=SOURCE):
-    """MAP_MEMORY_TO_GPU; on error `n_success` tells how many GPUs it was mapped to."""
+    """MAP_MEMORY_TO_GPU; on error `n_success` is the number of GPUs that it was mapped to."""
 
     handle: int = u64(0)
     device_ids_array_ptr: int = u64(8)
@@ -377,7 +377,7 @@ class MmapOffset(BitStruct, word_bits=64, source=SOURCE_DRIVER):
 
 DOORBELL_BYTES: Final = 8
 DOORBELL_SLICE_BYTES: Final = 8192
-"""What a process maps, whole, of the doorbells of one GPU."""
+"""Bytes of a process's doorbells of one GPU, mapped as a whole."""
 SDMA_DOORBELL_MIRROR: Final = 512
 """Doorbells between two of one SDMA engine."""
 MMIO_REMAP_BYTES: Final = 4096
