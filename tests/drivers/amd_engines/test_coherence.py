@@ -254,3 +254,10 @@ def test_a_barrier_that_machine_code_lacks_is_a_race(bench: Callable[..., Bench]
     b.write(*acquire(ALL), *first(kernel))
     b.ring()
     refused(b, Kind.KERNEL, "shared")
+
+
+def test_a_wait_for_a_value_that_has_passed_never_ends(bench: Callable[..., Bench]) -> None:
+    b = bench(checked=True)
+    b.do(*release(DATA, 1), *release(DATA, 2))
+    b.do(*wait(DATA, 1, function=3))
+    assert "has passed" in b.engines.endless_waits([b.run])[b.run]

@@ -139,3 +139,20 @@ def test_overlapping_ranges_of_a_copy_are_advised_against(bench: Callable[..., B
     b = bench(QueueType.SDMA)
     b.do(*copy(DATA, DATA + 4, 64))
     assert any("overlap" in text for text in b.lints)
+
+
+@pytest.mark.parametrize(
+    ("name", "mtype", "legal"), [("gfx1100", 3, True), ("gfx1100", 0, False), ("gfx942", 0, True)]
+)
+def test_a_fence_is_uncached_where_its_packet_says_so(
+    bench: Callable[..., Bench], name: str, mtype: int, *, legal: bool
+) -> None:
+    b = bench(QueueType.SDMA, name, checked=True)
+    b.write(5 | mtype << 16, DATA, 0, 7)
+    b.ring()
+    if legal:
+        b.finish()
+        assert b.get(DATA) == [7]
+    else:
+        with pytest.raises(QueueFault, match="MTYPE 0"):
+            b.finish()

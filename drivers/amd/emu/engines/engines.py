@@ -54,12 +54,16 @@ class AmdEngines:
         return Run(machine, queue, self.kernels, _MAKERS[queue.kind], self.watch)
 
     def close(self) -> None:
-        """Write the report, where one is wanted."""
+        """Write the report, where one is wanted, and drop what is known of the queues."""
+        if self.watch is not None:
+            self.watch.races.close()
         if self.kernels.ledgers is not None:
             self.kernels.ledgers.close()
 
     def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
-        """Return which runs wait for each other, and why; changes nothing."""
+        """Return which runs wait for each other or for a value that has passed, and why; changes nothing."""
         runs = [run for run in stuck if isinstance(run, Run)]
-        found = find_deadlock(runs, lambda run: run.ahead()) or {}
-        return dict(found.items())
+        found = find_deadlock(runs, lambda run: run.ahead())
+        if found:
+            return dict(found.items())
+        return {run: text for run in runs if (text := run.passed())}

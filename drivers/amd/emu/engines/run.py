@@ -13,6 +13,7 @@ from drivers.amd.emu.engines.flights import Flight, Flights, Sort
 from drivers.amd.emu.engines.order import Order
 from drivers.amd.emu.engines.ring import Ring
 from drivers.emu.operation import Outcome
+from drivers.emu.vaspace import Access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,6 +131,18 @@ class Run:
         """Yield the stores of the packets that it has not reached."""
         yield from self._engine.ahead()
 
+    def passed(self) -> str:
+        """Return why its wait never ends, or nothing; known only where accesses are recorded."""
+        wait = self.waiting
+        if wait is None or self._order is None:
+            return ""
+        size = wait.bits // 8
+        at = self._bus.space.host(wait.va, size, Access.READ, wait.name)
+        seen = self._bus.load(wait.va, size, wait.name)
+        if not self._order.watch.history.passed(at, wait, seen):
+            return ""
+        return f"{wait}, which is {seen:#x}: the value has passed, and only rises"
+
     def step(self) -> Outcome:
         """Execute one operation in flight, or one packet."""
         if self._dead:
@@ -187,6 +200,9 @@ class Run:
 
     def memory_gone(self, buffer: Buffer) -> None:
         """Take note that a buffer is about to leave the address space; work in flight holds its pages."""
+        if self._order is not None and buffer.backing is not None:
+            first = buffer.backing.host
+            self._order.watch.history.forget(first, first + buffer.size)
 
     def stopped(self, error: QueueFault | MemoryFault) -> None:
         """Give up all work: the queue never runs again."""

@@ -228,9 +228,10 @@ class Sdma:
     def _ordered(self, packet: BitStruct) -> None:
         """Execute a packet behind all copies."""
         if isinstance(packet, Fence):
-            mtype = getattr(packet, "MTYPE", _UNCACHED)
-            if mtype != _UNCACHED:
-                self._bus.doubt(f"FENCE with MTYPE {mtype}: {_UNCACHED} is uncached, others may come late")
+            if "MTYPE" in type(packet).FIELDS and packet.MTYPE != _UNCACHED:
+                self._bus.doubt(
+                    f"FENCE with MTYPE {packet.MTYPE}: {_UNCACHED} is uncached, others may be late"
+                )
             self._bus.store(wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.DATA, _DATA_BYTES, "FENCE")
         elif isinstance(packet, Timestamp):
             va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
