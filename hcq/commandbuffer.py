@@ -1,4 +1,4 @@
-"""The list that records commands, and checks each as it is recorded. Recording touches no hardware.
+"""Command buffers: ordered lists of commands, which are checked while recording. No device is accessed.
 
 Not here: what the commands mean (`commands`), submission (`queue`), order between queues (`graph`).
 """
@@ -35,13 +35,18 @@ if TYPE_CHECKING:
     from hcq.signal import Point, Signal
 
 _EXEC_KINDS: Final = Exec.kinds
-"""A class looks each attribute up anew, which costs more than a call."""
+"""A constant, as a lookup in the class costs more than a call."""
 
 
 class CommandBuffer:
-    """An ordered list of commands for one kind of queue; every method returns the list itself.
+    """An ordered list of commands for one kind of queue.
 
-    One list may be submitted often, and to any queue of its kind.
+    Made by `Queue.record`; methods return the list itself.
+
+    It may be submitted any number of times, to any queue of its kind and device. It keeps the buffers,
+    programs and signals of its commands alive. Not thread-safe while recording.
+
+        commands = queue.record(label="clear").fill(target, 0).barrier().copy(backup, target)
     """
 
     __slots__ = ("__weakref__", "commands", "epoch", "kind", "label", "spans")
@@ -51,14 +56,15 @@ class CommandBuffer:
         self.label = label
         self.commands: list[Command] = []
         self.spans: tuple[tuple[str, Stamp, Stamp], ...] = ()
-        """What `span` recorded: name, begin, end."""
+        """(name, begin, end) of each `span`."""
         self.epoch = -1 if device is None else device.close_epoch
-        """`Device.close_epoch` when all that is recorded was known to be open."""
+        """`Device.close_epoch` at the last check that all recorded objects are open."""
 
     def wait(self, point: Point | Signal, value: Word | None = None) -> Self:
         """Wait until a point is reached, or a signal is >= `value`, before all later commands.
 
-        Raises `UsageError` for a signal without a value, and for a value beside a point.
+        Raises `UsageError` for a signal without `value`, for a point with `value`, and for a Param as the
+        value of a timeline.
         """
         if value is None:
             self.commands.append(Wait(*_of_point(point)))
@@ -67,9 +73,9 @@ class CommandBuffer:
         return self
 
     def signal(self, point: Point | Signal, value: Word | None = None) -> Self:
-        """Set a point's signal, or store `value` to a signal, when all earlier commands are done.
+        """Set the signal of a point, or store `value` to a signal, when all earlier commands are complete.
 
-        Their effects are visible to whoever waits for it. Raises `UsageError` as `wait` does.
+        Every waiter sees their effects. Raises `UsageError` as `wait`.
         """
         if value is None:
             self.commands.append(SetSignal(*_of_point(point)))
@@ -78,7 +84,7 @@ class CommandBuffer:
         return self
 
     def timestamp(self, stamp: Stamp) -> Self:
-        """Write the device's time to a record when all earlier commands are done."""
+        """Write the device time to a record when all earlier commands are complete."""
         self.commands.append(Timestamp(stamp))
         return self
 
@@ -96,11 +102,11 @@ class CommandBuffer:
     def exec(
         self, program: Program, args: KernArgs, *, groups: tuple[Word, Word, Word], threads: Dim3
     ) -> Self:
-        """Launch a kernel over `groups` workgroups of `threads` threads, each (x, y, z).
+        """Launch a kernel over `groups` workgroups of `threads` threads, both (x, y, z).
 
-        `args` are those of the same program. Raises `UsageError` for arguments of another program, a group
-        count of 0, a size that is not (x, y, z), and a queue that runs no kernels. Limits of the device are
-        checked with validation. Example: `docs/kernel-by-hand.md`.
+        `args` comes from `program.args`. Raises `UsageError` for arguments of another program, a group count
+        of 0, `groups` or `threads` that are not three numbers, and a queue that runs no kernels. Limits of
+        the device are checked only by validation. Example: docs/kernel-by-hand.md.
         """
         if args.program is not program:
             raise UsageError(f"the arguments were made for {args.program.name}, not for {program.name}")
@@ -120,30 +126,34 @@ class CommandBuffer:
         return self
 
     def copy(self, dst: Pointer, src: Pointer, size: Word | None = None) -> Self:
-        """Copy `size` bytes from the start of `src` to the start of `dst`; by default all of the smaller one.
+        """Copy `size` bytes from the start of `src` to the start of `dst`; None: the size of the smaller one.
 
-        Raises `UsageError` for bytes outside of a buffer; validation also refuses ranges that overlap.
+        Raises `UsageError` for bytes outside a buffer, and for a Param without `size`. Validation also
+        refuses ranges that overlap.
         """
         if size is None:
             size = min(_whole(dst), _whole(src))
         return self.add(Copy(dst, src, size))
 
     def fill(self, dst: Pointer, value: Word = 0, size: Word | None = None) -> Self:
-        """Fill `size` bytes with the u32 `value`; by default all of the buffer.
+        """Fill `size` bytes with the u32 `value`; None: the whole buffer.
 
-        Address and size are multiples of 4; otherwise `UsageError`.
+        Raises `UsageError` for an address or size that is no multiple of 4, and for bytes outside the buffer.
         """
         return self.add(Fill(dst, value, _whole(dst) if size is None else size))
 
     def write(self, dst: Pointer, value: Word, *, bits: Literal[32, 64] = 32) -> Self:
-        """Store one number of 32 or 64 bits at the start of a buffer, naturally aligned."""
+        """Store one number of 32 or 64 bits at the start of a buffer.
+
+        Raises `UsageError` for an address that is not naturally aligned, and for a buffer that is too small.
+        """
         return self.add(Write(dst, value, bits))
 
     def add(self, command: Command) -> Self:
-        """Append any command that fits its declaration.
+        """Append any command, checked against its declaration.
 
-        Raises `UsageError` for another kind of queue, a closed buffer, bytes outside a buffer, an address or
-        a size of the wrong alignment, and a Param in a field that cannot be open.
+        Raises `UsageError` for a command of another kind of queue, a closed buffer, bytes outside a buffer, a
+        misaligned address or size, and a Param in a field that cannot be open.
         """
         if self.kind not in command.kinds:
             raise _wrong_kind(command.title(), self.kind, command.kinds)
@@ -162,7 +172,7 @@ class CommandBuffer:
 
     @contextmanager
     def span(self, name: str) -> Iterator[Self]:
-        """Time the commands recorded inside the `with` block; `Device.spans` returns the span once it ran."""
+        """Measure the commands recorded inside the `with` block; `Device.spans` returns the span."""
         begin, end = Stamp(), Stamp()
         self.commands.append(Timestamp(begin))
         yield self
@@ -170,7 +180,7 @@ class CommandBuffer:
         self.spans += ((name, begin, end),)
 
     def _check(self, pointer: Pointer, size: Word | None, align: int, verb: str) -> None:
-        """Refuse memory that a command cannot touch."""
+        """Raise `UsageError` for memory that a command cannot access."""
         if align != 1 and isinstance(size, int) and size % align:
             raise UsageError(f"{verb} {pointer!r}: {size} bytes are no multiple of {align}")
         if isinstance(pointer, (Param, Expr)):
@@ -185,7 +195,7 @@ class CommandBuffer:
             raise UsageError(f"{verb} {pointer!r}: {wanted}, {pointer.va:#x} is none")
 
     def verify(self, device: Owner) -> None:
-        """Raise `UsageError` when something recorded was closed since, or is not `device`'s to use."""
+        """Raise `UsageError` when a recorded object is closed, or cannot be used by `device`."""
         epoch = device.close_epoch
         for command in self.commands:
             for buffer in operands(command):
@@ -234,7 +244,7 @@ def _of_signal(signal: Point | Signal, value: Word) -> tuple[Signal, Word]:
 
 
 def _not_three(program: Program, groups: Any, threads: Any) -> UsageError:
-    """Return the error of a launch whose groups or threads are not three numbers."""
+    """Return the error for groups or threads that are not three numbers."""
     what, value = "groups", groups
     with suppress(TypeError):
         if len(tuple(groups)) == 3:

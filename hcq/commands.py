@@ -1,12 +1,12 @@
-"""The neutral commands: what a queue runs, one step each.
+"""The neutral commands of a queue.
 
-Lists of them (`commandbuffer`) feed the validator, the dumper and each encoder. Order inside one submission:
-Execs between two Barriers may overlap or finish in any order; everything else happens in the order recorded.
-A submission as a whole starts after the effects of the queue's previous one are visible.
+Order inside one submission: Execs between two Barriers may overlap and finish in any order; all other
+commands run in the order recorded. A submission starts after the effects of the queue's previous one are
+visible.
 
-A command class declares once what its fields mean: `Command` lists the declarations. Recording, lifetimes,
-graphs, relocations, hazards and limits read them, so that a new command needs its class and an encoder in
-each driver (`docs/how-to/add-a-command.md`).
+A command class declares its fields once; `Command` lists the declarations. Recording, lifetimes, graphs,
+relocations, hazards and limits read them, so that a new command needs only its class and an encoder in each
+driver (`docs/how-to/add-a-command.md`).
 
 Not here: recording (`commandbuffer`), encoding (`hcq.driver.Encoder`), submission (`queue`), order between
 queues (`graph`).
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     Pointer = Buffer | Param | Expr
     Access = Literal["r", "w", "rw", "x"]
-    """Read, written, both; or run as words of the queue, which no hazard concerns."""
+    """Read, written, both; or executed as words of the queue, which takes no part in hazards."""
 
 
 class Scope(enum.Enum):
-    """Observers of the effects before a Barrier."""
+    """The observers that see the effects of the commands before a Barrier."""
 
     QUEUE = "queue"
     DEVICE = "device"
@@ -43,12 +43,12 @@ class Scope(enum.Enum):
 
 
 class Touch(NamedTuple):
-    """Memory that one command touches."""
+    """Memory that one command accesses."""
 
     pointer: Pointer
     access: Access
     size: Word | None
-    """Bytes from there; None: to the end of the buffer, and the command may touch any of them."""
+    """Number of bytes; None: the command may access any byte up to the end of the buffer."""
     align: int = 1
     """Address and size are multiples of it."""
     part: str = ""
@@ -59,23 +59,23 @@ class Touch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Declares a field of a command that is a pointer, and the bytes from there that the command touches."""
+    """The declaration of a pointer field, and of the bytes behind it that the command accesses."""
 
     field: str
     access: Access
     size: str = ""
-    """The attribute of the command that holds how many bytes; empty: to the end of the buffer."""
+    """The attribute of the command with the number of bytes; empty: up to the end of the buffer."""
     align: int = 1
-    """Address and size are multiples of it; 0: of the size, a power of two."""
+    """Bytes that address and size are multiples of; 0: of the size, which is a power of two."""
     verb: str = ""
-    """What the command does there, for errors: "copy to"."""
+    """The access in error messages: "copy to"."""
 
 
 class Command:
-    """One step of a queue. Each class declares the properties that the parts which handle commands read.
+    """One step of a queue. A subclass declares its properties in the class variables below.
 
-    The fields named in `memory` may be a Buffer, a Param or an Expr; those in `numbers` an int, a Param or an
-    Expr; no other may be open.
+    A field named in `memory` is a Buffer, a Param or an Expr; one named in `numbers` is an int, a Param or an
+    Expr. Other fields cannot be open.
     """
 
     __slots__ = ()
@@ -83,27 +83,27 @@ class Command:
     memory: ClassVar[tuple[Range, ...]] = ()
     """The pointer fields."""
     numbers: ClassVar[tuple[str, ...]] = ()
-    """The fields that are numbers and may be open until submit."""
+    """The number fields that may be open until submission."""
     kinds: ClassVar[tuple[QueueKind, ...]] = tuple(QueueKind)
-    """The queues that run it."""
+    """The kinds of queue that run it."""
     overlaps: ClassVar[bool] = False
-    """Whether neighbours of this kind may run at the same time and finish in any order."""
+    """Whether adjacent commands with this property may run at the same time and finish in any order."""
     orders: ClassVar[bool] = True
-    """Whether what follows sees the effects of the commands before that overlap."""
+    """Whether later commands see the effects of earlier overlapping commands."""
     disjoint: ClassVar[bool] = False
     """Whether its ranges may not overlap one another."""
     timed: ClassVar[bool] = False
     """Whether a profile gives it a span."""
 
     def touches(self) -> Iterable[Touch]:
-        """Yield the memory that the command touches, from its declaration."""
+        """Yield the memory that the command accesses, from its declaration."""
         for part in self.memory:
             size = getattr(self, part.size) if part.size else None
             pointer = getattr(self, part.field)
             yield _touch(Touch, (pointer, part.access, size, part.align or size or 1, "", part.verb))
 
     def open_numbers(self) -> Iterable[Expr]:
-        """Yield the numbers that are given at submit; pointers are none."""
+        """Yield the numbers that are given at submission, without pointers."""
         for name in self.numbers:
             word = getattr(self, name)
             if isinstance(word, (Param, Expr)):
@@ -129,11 +129,11 @@ class Command:
 
 
 _touch = tuple.__new__
-"""Makes a `Touch` in a third of the time."""
+"""Makes a `Touch` in a third of the time of its constructor."""
 
 
 class _Declared(NamedTuple):
-    """The declaration of one class of commands as `CommandBuffer.add` reads it, once for each class."""
+    """The declaration of a command class in the form that `CommandBuffer.add` reads."""
 
     ranges: tuple[tuple[str, str, int, str], ...] | None
     """(field, size, align, verb) of each `Range`; None where the class has a `touches` of its own."""
@@ -145,7 +145,7 @@ _DECLARED: Final[dict[type[Command], _Declared]] = {}
 
 
 def declared(kind: type[Command]) -> _Declared:
-    """Return what a class declares."""
+    """Return the declaration of a command class, cached."""
     found = _DECLARED.get(kind)
     if found is None:
         pointers = {part.field for part in kind.memory}
@@ -166,12 +166,12 @@ class Wait(Command):
 
     signal: Signal
     value: Word
-    """What the slot itself holds: `point.value - signal.base`."""
+    """The value of the slot itself: `point.value - signal.base`."""
 
 
 @dataclass(slots=True)
 class SetSignal(Command):
-    """Store `value` to the slot at `signal.va` once everything recorded before is done and visible to all."""
+    """Store `value` to the slot at `signal.va` once all earlier commands are complete and visible to all."""
 
     numbers = ("value",)
 
@@ -181,10 +181,10 @@ class SetSignal(Command):
 
 @dataclass(slots=True)
 class Timestamp(Command):
-    """Write the device's time to the u64 at `stamp.ticks_va` once everything recorded before is done.
+    """Write the device time to the u64 at `stamp.ticks_va` once all earlier commands are complete.
 
-    The record is 32 bytes, 32-byte aligned; an engine whose record has other words beside the time may use
-    all of it.
+    The record has 32 bytes and is 32-byte aligned; an engine may write other words of its record format
+    there.
     """
 
     orders = False
@@ -203,7 +203,7 @@ class Barrier(Command):
 class Exec(Command):
     """Launch a kernel: encoders `place` the argument block `args.words` and apply `args.patches` to it.
 
-    The image declares what it touches: `ArgSlot.access` of each pointer.
+    The image declares its accesses: `ArgSlot.access` of each pointer.
     """
 
     kinds = (QueueKind.COMPUTE,)
@@ -217,14 +217,14 @@ class Exec(Command):
     threads: Dim3
 
     def touches(self) -> list[Touch]:
-        """Return the memory behind each pointer of the kernel."""
+        """Return the memory behind each pointer argument."""
         return [
             _touch(Touch, (pointer, slot.access, None, 1, f"argument {slot.name}", ""))
             for slot, pointer in self.args.pointers()
         ]
 
     def open_numbers(self) -> list[Expr]:
-        """Return the open numbers of groups and those among the arguments."""
+        """Return the open numbers among groups and arguments."""
         found = [as_expr(word) for word in self.groups if isinstance(word, (Param, Expr))]
         if self.args.patches:
             pointers = {slot.offset for slot, _ in self.args.pointers()}
@@ -286,7 +286,7 @@ class Write(Command):
 
 @dataclass(slots=True)
 class Indirect(Command):
-    """Run `words` prebuilt words of this queue's kind at the start of `buffer`; Executables submit it."""
+    """Run `words` prebuilt words at the start of `buffer`; executables and large submissions use it."""
 
     memory = (Range("buffer", "x"),)
     orders = False
@@ -296,12 +296,12 @@ class Indirect(Command):
 
 
 def address(pointer: Pointer) -> Word:
-    """Return the device address that a command's pointer stands for."""
+    """Return the device address of a pointer, or the Param or Expr that gives it."""
     return pointer if isinstance(pointer, (Param, Expr)) else pointer.va
 
 
 def operands(command: Command) -> Iterator[Buffer]:
-    """Yield the buffers that a command names, also through kernel arguments."""
+    """Yield the buffers that a command uses, including those in kernel arguments."""
     for touch in command.touches():
         if not isinstance(touch.pointer, (Param, Expr)):
             yield touch.pointer

@@ -1,13 +1,15 @@
-"""Declarative layouts: the one definition of every packet, descriptor, register and parameter block.
+"""Declarative layouts: the single definition of every packet, descriptor, register and parameter block.
 
 Layout files of the drivers import only this module.
 
 - `BitStruct`: bits in u32 (or u64) words, `pack()` for hot paths. Declared with `bits` (must be given),
   `optional` (0 when not given), `split` (one number in several runs), `const`, `reserved`, `removed`.
 - `Struct`: fields at byte offsets, as in C. Declared with `u8 … u64`, `i8 … i64`, `chars`, `blob`, `nested`.
-- `Violation`: what `check()` of a decoded value objects to. `Site`: where a field lies, for patching.
+- `Violation`: a broken rule that `check()` of a decoded value found. `Site`: the position of a field, for
+  patches.
 
-Not here: the layouts, which stand with their drivers (`drivers.nv.layouts`). Next: `bitstruct`, `bytestruct`.
+Not here: the layouts of each driver (such as `drivers.nv.layouts`). Next: `bitfield`, `bitstruct`,
+`bytestruct`.
 """
 
 from __future__ import annotations

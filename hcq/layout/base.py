@@ -1,4 +1,4 @@
-"""What bit layouts and byte layouts have in common: violations, patch sites, declared types.
+"""Parts that bit layouts and byte layouts share: violations, patch sites, declared types.
 
 Next: `bitstruct` and `bytestruct`, the two kinds of layouts.
 """
@@ -37,7 +37,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a piece of a field lies.
+    """The position of a piece of a field.
 
     Bits [lo, lo + width) of word `word` hold bits [shift, shift + width) of the value.
     """
@@ -72,7 +72,7 @@ def field_type(owner: type[object], annotation: object, *, many: bool) -> type[A
 
 
 def typed(kind: type[Any], raw: int) -> Any:
-    """Return `raw` as `kind`; a number without a member stays a number."""
+    """Return `raw` as `kind`; a number that is no member of an enum stays a number."""
     if kind is int:
         return raw
     if kind is bool:
@@ -84,7 +84,7 @@ def typed(kind: type[Any], raw: int) -> Any:
 
 
 def unknown(kind: type[Any], raw: int) -> str | None:
-    """Return why `raw` is no legal value of `kind`, or None."""
+    """Return the reason why `raw` is no legal value of `kind`, or None."""
     if kind is bool and raw not in (0, 1):
         return "not a bool"
     if issubclass(kind, enum.Flag):
@@ -96,7 +96,7 @@ def unknown(kind: type[Any], raw: int) -> str | None:
 
 
 def show(value: object) -> str:
-    """Return `value` as it reads best in a dump: enum members by name, large numbers in hex."""
+    """Return `value` as text for a dump: enum members by name, large numbers in hexadecimal."""
     if isinstance(value, enum.Enum):
         return (
             f"{type(value).__name__}.{value.name}"
@@ -113,7 +113,7 @@ def show(value: object) -> str:
 def padded(
     struct: str, field: str, values: typing.Sequence[Any], count: int, zero: Any = 0
 ) -> tuple[Any, ...]:
-    """Return `values` filled up to `count` with zeros; more than `count` is refused."""
+    """Return `values` extended to `count` with `zero`. Raises `UsageError` for more than `count`."""
     if len(values) > count:
         raise UsageError(f"{struct}.{field} has {count} places, {len(values)} values were given")
     return (*values, *(zero,) * (count - len(values)))
@@ -122,7 +122,7 @@ def padded(
 def named(
     struct: type[object], fields: typing.Mapping[str, object], given: typing.Mapping[str, object]
 ) -> None:
-    """Refuse names in `given` that are no fields."""
+    """Raise `TypeError` for a name in `given` that is no field."""
     wrong = [name for name in given if name not in fields]
     if wrong:
         raise TypeError(f"{struct.__name__} has no field {', '.join(wrong)}; it has: {', '.join(fields)}")

@@ -31,30 +31,30 @@ class Field:
     signed: bool = False
     count: int = 1
     stride: int = 0
-    """Bits from one place to the next, when `count` > 1."""
+    """Bits from one element to the next, when `count` > 1."""
     doc: str = ""
 
     @property
     def width(self) -> int:
-        """Bits of one place."""
+        """Number of bits of one element."""
         return sum(width for _, width in self.runs)
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The least and the greatest value, in the caller's units."""
+        """The least and the greatest value, in units of the caller."""
         if self.signed:
             half = 1 << self.width - 1
             return -half << self.shift, (half - 1) << self.shift
         return 0, ((1 << self.width) - 1) << self.shift
 
     def mask(self) -> int:
-        """All bits that the field covers, as a number."""
+        """Return the mask of all bits of the field."""
         return sum(
             ((1 << width) - 1) << (lo + i * self.stride) for lo, width in self.runs for i in range(self.count)
         )
 
     def insert(self, value: int, index: int = 0) -> int:
-        """Return the layout's bits for a checked `value` at place `index`."""
+        """Return the bits of the layout for a checked `value` of element `index`."""
         raw, left = 0, value >> self.shift
         for lo, width in self.runs:
             raw |= (left & ((1 << width) - 1)) << (lo + index * self.stride)
@@ -62,7 +62,7 @@ class Field:
         return raw
 
     def extract(self, raw: int, index: int = 0) -> int:
-        """Return the value at place `index` of the layout's bits `raw`."""
+        """Return the value of element `index` in the bits `raw` of the layout."""
         value = at = 0
         for lo, width in self.runs:
             value |= ((raw >> (lo + index * self.stride)) & ((1 << width) - 1)) << at
@@ -72,13 +72,13 @@ class Field:
         return value << self.shift
 
     def decode(self, raw: int) -> Any:
-        """Return the typed value, or the tuple of them."""
+        """Return the typed value; a tuple when `count` > 1."""
         if self.count == 1:
             return typed(self.type, self.extract(raw))
         return tuple(typed(self.type, self.extract(raw, i)) for i in range(self.count))
 
     def places(self) -> str:
-        """Return the positions of the bits, for the reference."""
+        """Return the bit positions as text, for the reference."""
         text = " and ".join(f"{lo + width - 1}:{lo}" if width > 1 else f"{lo}" for lo, width in self.runs)
         return f"{text} (+{self.stride}·i, i < {self.count})" if self.count > 1 else text
 
@@ -156,17 +156,17 @@ def split(
 
 
 def const(hi: int, lo: int, value: int, *, word: int = 0, doc: str = "") -> Any:
-    """Declare bits with one legal value; write it without an annotation."""
+    """Declare bits with one legal value. The field has no annotation."""
     return Field("", word, ((lo, hi - lo + 1),), default=value, fixed=True, doc=doc)
 
 
 def reserved(hi: int, lo: int | None = None, *, word: int = 0) -> Any:
-    """Declare bits that must be zero; undeclared bits must be, too, but these are documented."""
+    """Declare bits that must be zero. Undeclared bits must be zero as well; these are documented."""
     return const(hi, hi if lo is None else lo, 0, word=word)
 
 
 def removed() -> Any:
-    """Drop the field that a base layout declares under this name; write it without an annotation."""
+    """Remove the field of a base layout with this name. The field has no annotation."""
     return REMOVED
 
 
@@ -174,7 +174,7 @@ REMOVED = Field("", 0, ((0, 1),), fixed=True)
 
 
 def pieces(field: Field, index: int, word_bits: int) -> Iterator[Site]:
-    """Cut the runs of one place at word boundaries."""
+    """Yield the sites of one element: its runs, split at word boundaries."""
     at = field.shift
     for lo, width in field.runs:
         bit, left = lo + index * field.stride, width
@@ -186,7 +186,7 @@ def pieces(field: Field, index: int, word_bits: int) -> Iterator[Site]:
 
 
 def refuse(layout: str, field: Field, value: int) -> None:
-    """Raise the error for a value that does not fit."""
+    """Raise `UsageError` for a value that does not fit a field."""
     lowest, highest = field.bounds
     wanted = f"{lowest:#x} to {highest:#x}" + (f" in steps of {1 << field.shift}" if field.shift else "")
     raise UsageError(f"{layout}.{field.name} = {value:#x} does not fit {field.width} bits; wanted: {wanted}")

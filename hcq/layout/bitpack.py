@@ -1,6 +1,6 @@
-"""The generator of `BitStruct.pack`: straight-line code, word by word, no big integers, no object.
+"""The generator of `BitStruct.pack`: straight-line code for each word, without large integers or an object.
 
-`BitStruct.__init__` is the readable way and the oracle of the tests; this is the fast one.
+`BitStruct.__init__` is the readable implementation, and the oracle in tests; this is the fast one.
 
 Next: `bitstruct`, the caller.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def compile_pack(layout: type[BitStruct]) -> Callable[..., tuple[int, ...]]:
     """Generate `pack(**fields) -> words` for a layout."""
     source, scope = pack_source(layout)
-    exec(source, scope)  # noqa: S102 - the text holds only names and integers of the layout
+    exec(source, scope)  # noqa: S102 - the text contains only names and integers of the layout
     pack: Callable[..., tuple[int, ...]] = scope["pack"]
     pack.__qualname__ = f"{layout.__name__}.pack"
     pack.__module__ = layout.__module__
@@ -30,7 +30,7 @@ def compile_pack(layout: type[BitStruct]) -> Callable[..., tuple[int, ...]]:
 
 
 def pack_source(layout: type[BitStruct]) -> tuple[str, dict[str, Any]]:
-    """Return the text of `pack` and the names it uses."""
+    """Return the source of `pack` and the names that it uses."""
     scope: dict[str, Any] = {"_layout": layout.__name__, "_refuse": refuse, "_padded": padded}
     parameters: list[str] = []
     checks: list[str] = []

@@ -8,9 +8,10 @@ table:
         release_wfi: bool = optional(20)                # 0 when not given
         _reserved = reserved(31, 21)
 
-Bits that no field declares must be zero. A value that is out of range, negative or misaligned is refused by
-the object and by `pack` alike. Not here: byte-addressed parameter blocks with text and nested structs
-(`hcq.layout.bytestruct`).
+Undeclared bits must be zero. Both the constructor and `pack` raise `UsageError` for a value that is out of
+range, negative or misaligned.
+
+Not here: the fields (`bitfield`); byte-addressed blocks with text and nested structs (`bytestruct`).
 """
 
 from __future__ import annotations
@@ -43,12 +44,11 @@ class BitStruct:
     """Bytes."""
     SOURCE: ClassVar[str] = ""
     FIELDS: ClassVar[dict[str, Field]] = {}
-    """The fields that a caller may give."""
+    """The fields that a caller gives."""
     FIXED: ClassVar[dict[str, Field]] = {}
     """The fields with one legal value."""
     pack: ClassVar[Callable[..., tuple[int, ...]]]
-    """pack(**fields) -> words, generated, without making an object: the way of hot paths. Same checks, same
-    words."""
+    """pack(**fields) -> words: generated code for hot paths; checks and results are the constructor's."""
 
     __slots__ = ("_raw",)
     _raw: int
@@ -127,7 +127,10 @@ class BitStruct:
 
     @classmethod
     def from_int(cls, raw: int) -> Self:
-        """Decode a number; nothing is checked, `check` does."""
+        """Decode a number.
+
+        Its fields are not checked; `check` does that. Raises `UsageError` if it is too large.
+        """
         if raw < 0 or raw >> (8 * cls.SIZE):
             raise UsageError(f"{cls.__name__} has {8 * cls.SIZE} bits, {raw:#x} does not fit")
         self = object.__new__(cls)
@@ -161,7 +164,7 @@ class BitStruct:
         return self._raw.to_bytes(self.SIZE, "little")
 
     def replace(self, **values: Any) -> Self:
-        """Return a copy with other values in the named fields; bits of no field are kept."""
+        """Return a copy with other values in the named fields; undeclared bits are kept."""
         named(type(self), self.FIELDS, values)
         old = {name: getattr(self, name) for name in self.FIELDS}
         declared = sum(field.mask() for field in (*self.FIELDS.values(), *self.FIXED.values()))
@@ -170,14 +173,14 @@ class BitStruct:
 
     @classmethod
     def sites(cls, name: str, index: int = 0) -> tuple[Site, ...]:
-        """Return the sites of a field (place `index`), one a word, so that it can be patched later."""
+        """Return the sites of a field (element `index`), one for each word, for patches."""
         field = cls.FIELDS[name]
         if not 0 <= index < field.count:
             raise UsageError(f"{cls.__name__}.{name} has {field.count} places, there is no place {index}")
         return tuple(pieces(field, index, cls.WORD_BITS))
 
     def check(self) -> list[Violation]:
-        """Return what a hardware manual would object to: fixed and undeclared bits, unknown enum values."""
+        """Return the broken rules: wrong fixed bits, set undeclared bits, unknown enum values."""
         struct, out = type(self).__name__, []
         declared = 0
         for name, field in self.FIXED.items():
@@ -208,7 +211,7 @@ class BitStruct:
 
     @classmethod
     def markdown(cls) -> str:
-        """Return the reference table of this layout."""
+        """Return the reference table of this layout as Markdown."""
         from inspect import cleandoc  # noqa: PLC0415 - slow to import, and only the reference needs it
 
         rows = [f"### {cls.__name__}", "", cleandoc(cls.__doc__ or ""), ""]

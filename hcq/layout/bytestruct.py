@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Nestable(Protocol):
-    """What can stand inside a `Struct`: another `Struct` or a `BitStruct`."""
+    """A layout that a `Struct` can contain: another `Struct` or a `BitStruct`."""
 
     SIZE: ClassVar[int]
 
@@ -40,7 +40,7 @@ class Nestable(Protocol):
         ...
 
     def check(self) -> list[Violation]:
-        """Return what is illegal."""
+        """Return the broken rules."""
         ...
 
 
@@ -67,13 +67,13 @@ class Member:
         return self.offset + self.stride * (self.count - 1) + self.size
 
     def zero(self) -> Any:
-        """What an absent value is."""
+        """Return the value of an absent field."""
         if self.kind == "nested":
             return self.type.from_bytes(bytes(self.size))
         return {"int": 0, "text": "", "blob": b""}[self.kind]
 
     def encode(self, struct_name: str, value: Any) -> bytes:
-        """Return the bytes of one place, checked."""
+        """Return the bytes of one element. Raises `UsageError` for a value that does not fit."""
         label = f"{struct_name}.{self.name}"
         if self.kind == "int":
             try:
@@ -87,13 +87,13 @@ class Member:
             nested: Nestable = value
             return nested.to_bytes()
         data = value.encode() if self.kind == "text" else bytes(value)
-        # A text keeps at least one NUL at its end, as C readers expect.
+        # A text ends with at least one NUL, as C expects.
         if len(data) > self.size - (self.kind == "text") or (self.kind == "text" and b"\0" in data):
             raise UsageError(f"{label} has {self.size} bytes, {value!r} does not fit")
         return data.ljust(self.size, b"\0")
 
     def decode_one(self, data: bytes | bytearray | memoryview, at: int) -> Any:
-        """Return the typed value of the place at byte `at`."""
+        """Return the typed value of the element at byte `at`."""
         if self.kind == "nested":
             return self.type.from_bytes(data, at)
         if self.kind == "int":
@@ -108,7 +108,7 @@ class Member:
         return tuple(self.decode_one(data, self.offset + i * self.stride) for i in range(self.count))
 
     def places(self, value: Any, struct_name: str) -> list[tuple[int, bytes]]:
-        """Return (offset, bytes) of every place of a value."""
+        """Return (offset, bytes) of every element of a value."""
         if self.count == 1:
             return [(self.offset, self.encode(struct_name, value))]
         values = padded(struct_name, self.name, value, self.count, self.zero())
@@ -212,7 +212,10 @@ class Struct:
 
     @classmethod
     def store(cls, block: bytearray | memoryview, offset: int = 0, /, **values: Any) -> None:
-        """Write the named fields into a block in place, checked; nothing is written when one is refused."""
+        """Write the named fields into a block in place.
+
+        Raises `UsageError`, and writes nothing, if one is invalid.
+        """
         named(cls, cls.FIELDS, values)
         if len(block) - offset < cls.SIZE:
             raise UsageError(
@@ -226,7 +229,7 @@ class Struct:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview, offset: int = 0) -> Self:
-        """Decode `SIZE` bytes at `offset`; nothing is checked, `check` does."""
+        """Decode `SIZE` bytes at `offset`. Fields are not checked; `check` does that."""
         part = bytes(data[offset : offset + cls.SIZE])
         if len(part) != cls.SIZE:
             raise UsageError(f"{cls.__name__} is {cls.SIZE} bytes, {len(part)} are left at offset {offset}")
@@ -246,14 +249,14 @@ class Struct:
 
     @classmethod
     def offset_of(cls, name: str, index: int = 0) -> int:
-        """Return the byte offset of a field (place `index`)."""
+        """Return the byte offset of a field (element `index`)."""
         member = cls.FIELDS[name]
         if not 0 <= index < member.count:
             raise UsageError(f"{cls.__name__}.{name} has {member.count} places, there is no place {index}")
         return member.offset + index * member.stride
 
     def check(self) -> list[Violation]:
-        """Return what is illegal: unknown enum values, nested violations, set bytes of no field."""
+        """Return the broken rules: unknown enum values, nested violations, set bytes without a field."""
         struct_name, out = type(self).__name__, []
         stray = bytearray(self._raw)
         for name, member in self.FIELDS.items():
