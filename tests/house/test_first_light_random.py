@@ -11,7 +11,7 @@ from tests.house.random_tensors import check_gradient, make, run_eager, run_stat
 
 BATCH = 5
 QUICK = range(0, 200, BATCH)
-SLOW = range(10_000, 10_500, BATCH)
+SLOW = range(10_000, 10_250, BATCH)
 
 
 @pytest.mark.sampled(41)

@@ -171,7 +171,7 @@ def test_a_mutant_is_passed_whole_to_another_process(found: list[Mutant]) -> Non
 
 @pytest.mark.slow
 def test_mutant_that_the_walk_does_not_find_is_an_error(found: list[Mutant]) -> None:
-    with pytest.raises(HcqError, match=r"a walk ended with 1 (?s:.*)bell 999: .* is not among the mutants"):
+    with pytest.raises(HcqError, match=r"a walk ended with 1 (?s:.*)doorbell 999: .* does not exist"):
         judge_all(Target(), [replace(found[-1], space="word", index=999)], jobs=1, seeds=(1,))
 
 
@@ -193,7 +193,7 @@ def test_emulated_machine_notices_a_sample_of_mutants(found: list[Mutant]) -> No
 def test_wait_between_a_copy_and_a_kernel_that_is_missing_or_ends_early_is_a_race() -> None:
     """On sm_80 the host engine has addresses of its own for signals, other than copy engines and kernels."""
     target = Target(profile="sm_80")
-    wanted = {"bell 13: copy word 0 SEM_ADDR_LO delete", "bell 12: semaphore of word 2 +0x0 plus"}
+    wanted = {"doorbell 13: copy word 0 SEM_ADDR_LO delete", "doorbell 12: semaphore of word 2 +0x0 plus"}
     chosen = [one for one in listed(target) if str(one) in wanted]
     verdicts = judge_all(target, chosen, jobs=1, seeds=SEEDS[:2])
     assert [one.outcome for one in verdicts] == [Outcome.REPORTED] * 2
