@@ -1,4 +1,4 @@
-"""The door to Linux: mappings, errors, traces."""
+"""The interface to Linux: mappings, errors, traces."""
 
 from __future__ import annotations
 

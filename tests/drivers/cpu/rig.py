@@ -1,4 +1,4 @@
-"""What tests of the processor share: kernels in the small language, packets, shared memory."""
+"""Shared parts of the processor's tests: kernels in the native subset, packets, shared memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Words = tuple[int, ...]
 
 
 HANG_S = 100
-"""What no wait takes that ends at all, however loaded the machine is."""
+"""A time limit in seconds that only a hang exceeds, however loaded the machine is."""
 
 
 def count(args: u64, x: u64, y: u64, z: u64) -> None:
@@ -45,7 +45,7 @@ def spin(args: u64, x: u64, y: u64, z: u64) -> None:
 
 
 def weigh(args: u64, x: u64, y: u64, z: u64) -> None:
-    """Add a number that tells which workgroup ran."""
+    """Add a number that identifies the workgroup."""
     slot = view(Slot, args)
     fetch_add(slot.value, x * 1000003 + y * 1009 + z)
 
@@ -54,7 +54,7 @@ KERNELS = (count, weigh, spin)
 
 
 class NoArguments:
-    """These streams place nothing."""
+    """Fail: these streams have no argument blocks."""
 
     def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
         raise AssertionError
@@ -77,7 +77,7 @@ def send(ring: CpuRing, *packets: Words) -> None:
 
 
 def until(condition: Callable[[], object], told: Callable[[], object] = str) -> None:
-    """Wait until a condition holds; only a hang ends that."""
+    """Wait until a condition holds; fail only at a hang."""
     end = time.monotonic() + HANG_S
     while not condition():
         assert time.monotonic() < end, told()
@@ -92,7 +92,7 @@ def finish(device: CpuDevice, va: int, value: int) -> None:
 
 
 def rest(ring: CpuRing) -> None:
-    """Wait until the ring is done with all it was sent: a signal is written before its packet is done."""
+    """Wait until the ring is empty: a signal is written before its packet is done."""
     until(lambda: ring.queue.read == ring._write and not ring.stuck(), ring.stuck)
 
 

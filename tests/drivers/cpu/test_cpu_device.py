@@ -148,7 +148,7 @@ def test_memory_that_the_host_does_not_see_is_no_peer(device: CpuDevice) -> None
 
 
 class ForeignDevice:
-    """A device of another kind, as far as the signal pool knows it."""
+    """A device of another driver, for the signal pool."""
 
     def map_host(self, va: int, size: int) -> None: ...
 
@@ -158,7 +158,7 @@ class ForeignDevice:
 
 
 def look_for_foreign_devices() -> None:
-    """Ask a driver whose signals something else may raise, before, while and after there is such a device."""
+    """Check `foreign` before, while and after a device of another driver is open."""
     driver, other = CpuDriver(), ForeignDevice()
     with hcq.open("cpu"):
         found = [driver.foreign(None)]
@@ -170,7 +170,7 @@ def look_for_foreign_devices() -> None:
 
 
 def test_waits_poll_only_while_a_device_of_another_kind_is_open() -> None:
-    """In a process of its own: the devices of other tests may be open in this one."""
+    """Run in a separate process, because devices of other tests may be open in this one."""
     text = "from tests.drivers.cpu.test_cpu_device import look_for_foreign_devices as look; look()"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "[False, True, False]\n"), done.stderr

@@ -1,4 +1,4 @@
-"""Every stream that the encoder makes is decoded again, checked and compared with the packets it meant."""
+"""The encoder: every stream is decoded, checked and compared with the intended packets."""
 
 from __future__ import annotations
 
@@ -142,6 +142,6 @@ def test_every_op_has_a_layout_that_carries_it() -> None:
         assert list(layout.pack(**fields)) == layout(**fields).to_words()
 
 
-def test_unknown_packet_is_decoded_as_what_is_there() -> None:
+def test_unknown_packet_is_decoded_as_a_bare_packet() -> None:
     (packet,) = decode([0x99, 1, 2, 3, 0, 0, 0, 0])
     assert repr(packet) == "Packet(op=153, first=1, second=2, third=3)"

@@ -1,4 +1,4 @@
-"""A fault of the processor, as users of the neutral model see it."""
+"""A fault of the processor, observed through the neutral model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hcq.pushbuffer import PushBuffer
 
 
 class NoArguments:
-    """These streams place nothing."""
+    """Fail: these streams have no argument blocks."""
 
     def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
         raise AssertionError

@@ -1,4 +1,4 @@
-"""The processor's code: cached, checked, compiled for other machines; what the machine offers."""
+"""The processor's code: caching, checks, compilation for other machines; cores and memory of the host."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def spend_nothing() -> None:
-    """Let one queue be idle after work and one sleep in a wait; print how many threads came to rest.
+    """Leave one queue idle after work and one in a wait; print the number of sleeping threads.
 
     Each thread's time and its switches are looked at, so it is one that polls seldom that shows.
     """
@@ -55,7 +55,7 @@ def spend_nothing() -> None:
 
 
 def spent() -> dict[str, list[str]]:
-    """Return for each thread but this one how often it was switched to, and its time in ticks."""
+    """Return for each other thread its number of context switches, and its CPU time in ticks."""
     found = {}
     for task in Path("/proc/self/task").iterdir():
         if task.name != str(threading.get_native_id()):
@@ -66,7 +66,7 @@ def spent() -> dict[str, list[str]]:
 
 
 def test_idle_device_uses_no_cpu() -> None:
-    """In a process of its own, that has no other threads."""
+    """Run in a separate process, which has no other threads."""
     text = "from tests.drivers.cpu.test_cpu_process import spend_nothing as run; run()"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
@@ -92,7 +92,7 @@ def test_long_kernel_lets_other_python_threads_run(device: CpuDevice, kernels: d
 
 
 def in_fork(work: Callable[[], object]) -> int:
-    """Run something in a forked child, which ends there in any case; return its exit status."""
+    """Run a function in a forked child, which always exits afterwards; return its exit status."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -160,7 +160,7 @@ def test_exit_without_close_is_clean_while_queues_are_busy() -> None:
 
 
 def test_ctrl_c_ends_a_wait_at_once() -> None:
-    """A wait that went on until its time is over would take hours."""
+    """A wait that lasted until its time limit would take hours."""
     text = (
         "import signal\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # left out where SIGINT is ignored

@@ -1,4 +1,4 @@
-"""Rings of the cpu device: what fills them, what does not fit."""
+"""Rings of the cpu device: wrapping, full rings, and streams that do not fit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_full_ring_sleeps_until_there_is_room(device: CpuDevice) -> None:
 
 
 def test_a_ring_polled_between_two_packets_reads_no_signal(device: CpuDevice) -> None:
-    """The operands of a packet are noted before its op: for a moment they stand beside the last one's."""
+    """The operands of a packet are recorded before its op, so for a moment they accompany the previous op."""
     ring, box = device.ring(COMPUTE, 0), Box(device)
     queue, nowhere = ring.queue, 8
     for begun, operand, told in (

@@ -20,7 +20,7 @@ from hcq.driver import BufferSpec, QueueKind
 from hcq.pushbuffer import PushBuffer
 
 SMALL = 64 << 10
-"""What some C libraries and containers give a thread."""
+"""The default stack of a thread in some C libraries and containers, in bytes."""
 
 
 def deep(args: u64, x: u64, y: u64, z: u64) -> None:
@@ -35,7 +35,7 @@ def deep(args: u64, x: u64, y: u64, z: u64) -> None:
 
 
 def run_deep_kernels() -> None:
-    """Give threads small stacks by default, then run such kernels on a queue's thread and on workers."""
+    """Set a small default stack, then run such kernels on a queue's thread and on workers."""
     attributes = (ctypes.c_uint64 * 16)()
     library = ctypes.CDLL(None)
     library.pthread_attr_init(attributes)
@@ -60,7 +60,7 @@ def run_deep_kernels() -> None:
     device.close()
 
 
-def test_kernels_have_their_stack_where_threads_get_little_by_default() -> None:
+def test_kernels_have_their_stack_with_a_small_default_stack() -> None:
     text = "from tests.drivers.cpu.test_cpu_stacks import run_deep_kernels as run; run()"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "200\n"), done.stderr

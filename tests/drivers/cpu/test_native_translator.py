@@ -1,4 +1,4 @@
-"""The native subset means what Python means, construct by construct; the rest is refused."""
+"""The native subset: each construct has Python's semantics; other Python is refused."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def chosen(a: u64, b: u64) -> u64:
 
 
 def branched(a: u64, b: u64) -> u64:
-    """Every way through elif and short circuits."""
+    """Take every path through elif and short-circuit conditions."""
     if a > LIMIT and b > LIMIT:
         x = 1
     elif a > LIMIT or not b:
@@ -181,7 +181,7 @@ def native() -> Iterator[Callable[[str, int, int], int]]:
 
 
 @pytest.mark.parametrize("function", PURE, ids=lambda f: f.__name__)
-def test_construct_gives_what_python_gives(native: Any, function: Callable[[int, int], int]) -> None:
+def test_construct_has_pythons_result(native: Any, function: Callable[[int, int], int]) -> None:
     chance = random.Random(1)
     values = [0, 1, 2, 3, 5, 999, 1000, 1001, 1002]
     pairs = [(a, b) for a in values for b in values]
@@ -223,7 +223,7 @@ def test_struct_views_update_memory_in_place() -> None:
     del keep
 
 
-def test_atomic_accesses_return_what_was_there(native: Any) -> None:
+def test_atomic_accesses_return_the_old_value(native: Any) -> None:
     keep, at = memory(Sample.SIZE)
     sample = Sample(at)
     sample.second = 3

@@ -1,4 +1,4 @@
-"""The engine without a front end: a warp function written by hand, for both warp widths."""
+"""The engine without a front end: a handwritten warp function, for both warp widths."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_disabled_sanitizers_emit_no_code():
         ((1 << 20, 1 << 16, 1), (1, 1, 1)),
     ],
 )
-def test_shapes_that_cannot_be_are_refused(grid: Any, block: Any):
+def test_invalid_shapes_are_refused(grid: Any, block: Any):
     one = program(Settings(cache=config().cache, shapes=WORDS), 0x1000)
     with pytest.raises(UsageError, match="threads"):
         launch(one, Work(grid=grid, block=block, params=b"", shared_bytes=0), AddressSpace())
@@ -162,7 +162,7 @@ def test_a_helper_written_by_another_thread_is_returned_complete():
         assert "@emu.slow" in other.result()
 
 
-def test_slots_that_a_smaller_launch_left_out_look_new():
+def test_slots_unused_by_a_smaller_launch_are_reset():
     memory = GroupMemory()
     memory.prepare(("wide",), 64, 4)
     memory.memory[:256] = bytes([1]) * 256

@@ -1,4 +1,4 @@
-"""Linking generated code into a process whose address space is in pieces."""
+"""Linking generated code into a process with a fragmented address space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What emulators share around the engine, without a vendor: scheduler, deadlocks, fences, faults, caches."""
+"""The neutral parts of emulated machines: scheduler, deadlocks, fences, faults, caches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Release:
 
 @dataclass(eq=False)
 class Waiting:
-    """A queue that stands at a wait; `ahead` is what it would release later."""
+    """A queue that waits; `ahead` are its later releases."""
 
     name: str
     waiting: Geq | None
@@ -88,7 +88,7 @@ def test_an_equality_wait_for_a_value_that_passed_never_ends(
 
 @dataclass(eq=False)
 class Counter:
-    """A queue with some steps left; it fails at the last, or waits for ever."""
+    """A queue with some steps left, which fails at the last one or waits forever."""
 
     steps: int
     fails: bool = False
@@ -174,7 +174,7 @@ class Ring:
 
 
 def submit(ring: Ring, fences: WriteCombining, *, without: str = "") -> str:
-    """Write an entry, its packet and the put index with a fence behind each but one."""
+    """Write an entry, its packet and the put index, each followed by a fence except `without`."""
     ring.memory[0] = 7
     if without != "packet":
         ring.packets[7] = 1

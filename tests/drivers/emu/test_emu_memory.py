@@ -1,4 +1,4 @@
-"""The address space of an emulated device: what is mapped, what is refused, what is remembered."""
+"""The address space of an emulated device: mappings, refusals, and freed allocations."""
 
 from __future__ import annotations
 

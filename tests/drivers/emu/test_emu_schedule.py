@@ -1,4 +1,4 @@
-"""The order of blocks: loops stand together, ways join behind what leads to them; and liveness."""
+"""The order of blocks: loops are contiguous, and joins follow their predecessors; and liveness."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def test_a_join_follows_both_branches_in_any_source_order():
     assert order(graph) == [0, 3, 1, 2]
 
 
-def test_a_loop_stands_together_and_its_exit_behind_it():
+def test_a_loop_is_contiguous_and_precedes_its_exit():
     graph = nodes([1], [4, 2], [3], [1], [])
     assert order(graph) == [0, 1, 2, 3, 4]
     assert [n.in_loop for n in graph] == [False, True, True, True, False]
 
 
-def test_nested_loops_stand_together():
+def test_nested_loops_are_contiguous():
     graph = nodes([1], [2], [3], [2, 4], [1, 5], [])
     assert order(graph) == [0, 1, 2, 3, 4, 5]
 

@@ -75,7 +75,7 @@ def test_slots_that_contradict_the_records_of_the_code_are_refused(
         assert word in str(raised.value)
 
 
-def test_slots_may_stand_in_any_order():
+def test_slots_may_have_any_order():
     kernel = recorded(PLACED, 20)
     check(with_slots(*PLACED), kernel, GPU)
     check(with_slots(*reversed(PLACED)), kernel, GPU)

@@ -1,4 +1,4 @@
-"""Opening, using and closing a device against the scripted driver: nothing outside it, nothing left."""
+"""Opening, using and closing a device on the scripted kernel: all calls go to it, and nothing is left."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_close_is_idempotent():
 def test_every_call_that_fails_raises_a_typed_error_and_frees_everything(
     version: str, compute: int, start: int
 ):
-    """Of three generations, each the third part of the calls: together every place in the sequence."""
+    """Fail every third call on each of three generations; together this covers every call of the sequence."""
     script = Script(version=version, compute_class=compute)
     probe = ScriptedKernel(script)
     use(probe)

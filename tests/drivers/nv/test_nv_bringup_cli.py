@@ -1,4 +1,4 @@
-"""What `tools.bringup` says: to wrong arguments, of variants, at the end; and what its rungs repeat."""
+"""The output of `tools.bringup`: for wrong arguments, variants and the summary; and the repeats of rungs."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_one_repeat_in_four_that_fails_fails_the_rung_and_is_counted() -> None:
 
 
 class Late:
-    """A word that is right from the n-th look on; each look takes a tenth of a second."""
+    """A word that has the expected value from the n-th read on; each read takes a tenth of a second."""
 
     def __init__(self, looks: int) -> None:
         self._looks, self.seen = looks, 0

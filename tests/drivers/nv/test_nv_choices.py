@@ -1,4 +1,4 @@
-"""Choices: how they are written, what each changes in calls and words, and that every one of them runs."""
+"""Doubtful values: their text, the calls and words that each changes, and a run with every value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def opened(kernel: ScriptedKernel, text: str) -> NvDevice:
 
 
 def use(kernel: ScriptedKernel, text: str) -> None:
-    """Open, run a copy on each kind of queue, show host memory, close."""
+    """Open a device, run a copy on each kind of queue, map host memory, close."""
     made = opened(kernel, text)
     with contextlib.closing(made):
         program = made.load(sample(made.info.arch, int(made.gpu.sm[3:]), stack=64))
@@ -176,7 +176,7 @@ def test_entries_of_a_subroutine_are_marked_prebuilt_ones_too() -> None:
 
 
 def test_a_channel_of_an_older_class_finds_signals_below_forty_bits() -> None:
-    """The host engine of c56f takes 40 bits of an address, on Hopper as well."""
+    """The host engine of class c56f has 40 address bits, also on Hopper."""
     with contextlib.closing(opened(ScriptedKernel(), "channel_class=c56f")) as made:
         pool = made.rm.kernel.mmap(65536, flags=0x21)
         made.map_host(pool.va, 65536)
@@ -190,7 +190,7 @@ def test_a_channel_of_an_older_class_finds_signals_below_forty_bits() -> None:
 
 @pytest.mark.parametrize("told", [0, 5])
 def test_a_fetched_index_of_zero_is_not_assumed(told: int) -> None:
-    """Firmware that runs the channels was seen to leave the field at 0."""
+    """GSP firmware was observed to leave the field at 0."""
     kernel = ScriptedKernel()
     with contextlib.closing(opened(kernel, "default")) as made:
         ring = made.ring(QueueKind.COPY, 0)

@@ -1,4 +1,4 @@
-"""Every choice and preset computes on an emulated GPU whose kernel driver is not filtered."""
+"""Every doubtful value and preset computes on an emulated GPU without the sandbox's filter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VALUES = [f"{name}={value_text(value)}" for name, values in ALTERNATIVES.items()
 
 
 def run(variant: str, text: str) -> None:
-    """Copy both ways, and let a kernel store a token."""
+    """Copy in both directions, and run a kernel that stores a token."""
     with contextlib.closing(Device(EMULATED.open(0, variant, choices=parse(text)))) as device:
         out = device.alloc(4096, BufferSpec(place=Place.HOST, host_visible=True, coherent=True))
         video, back = (

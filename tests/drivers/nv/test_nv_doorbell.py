@@ -1,4 +1,4 @@
-"""The usermode page: bells through BAR1 where a class offers it, the clock never."""
+"""The usermode page: doorbells through BAR1 if the class supports it, the clock always through BAR0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOPPER, BLACKWELL, AMPERE = 0xCBC0, 0xCEC0, 0xC6C0
 
 
 def pages(kernel: ScriptedKernel) -> list[str]:
-    """Return how each usermode object was asked for."""
+    """Return the parameters with which each usermode object was allocated."""
     lines = [line for line in kernel.calls if line.startswith("RM_ALLOC ") and "_USERMODE_A " in line]
     return [line.split(" ", 4)[4] if line.count(" ") > 3 else "" for line in lines]
 

@@ -104,7 +104,7 @@ PTX = """.version 8.0
 
 
 def faulting_at(image: KernelImage, offset: int) -> FaultReport:
-    """Return what a GPU reports whose SM stopped at a byte of an image's code."""
+    """Return the replies of a GPU with an SM that stopped at a byte of an image's code."""
     replies: list[dict[str, object]] = [{}, {}]
     kernel = ScriptedKernel(Script(replies={READ_ERRORS: lambda: replies.pop(0)}))
     with device(kernel) as made:

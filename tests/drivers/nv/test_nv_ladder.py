@@ -1,4 +1,4 @@
-"""How the ladder is climbed: what a failure leaves out, when other values are tried, what is left of a child.
+"""The bring-up ladder: rungs that a failure skips, trials of other values, results of child processes.
 
 The children here are a shell script in the interpreter's place, which answers what a test wants.
 """
@@ -42,7 +42,7 @@ RUNGS = {rung.number: rung for rung in TABLE}
 
 @pytest.fixture
 def climb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Ladder, Told]]:
-    """Climb with children that do what the cases of a shell script say; return what was told, in order."""
+    """Climb with child processes that follow the cases of a shell script; return the results in order."""
     monkeypatch.setattr(nv_ladder, "START_S", 100.0)
     monkeypatch.setattr(nv_ladder, "PAIRS_S", 1e6)
 
@@ -61,7 +61,7 @@ def climb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
 
 
 def touching(number: int) -> list[str]:
-    """Return the presets that change something which is in doubt at a rung."""
+    """Return the presets that change a value in doubt at a rung."""
     return [name for name in PRESETS if set(PRESETS[name].values) & set(RUNGS[number].doubts)]
 
 
@@ -116,10 +116,10 @@ LAUNCH = "hopper-launch"
 WHOLE = describe(parse(LAUNCH))
 
 
-def test_the_known_launch_comes_first_and_is_taken_back_value_by_value(
+def test_the_known_launch_is_tried_first_and_reverted_value_by_value(
     climb: Callable[..., tuple[Ladder, Told]],
 ):
-    """What fails with each value alone, and with two, is what a known launch gets past."""
+    """A rung that fails with each single value and each pair passes with a preset."""
     cases = '"18 "*full_descriptor=false*carveout=none*graphics_copy=false*) ;; "18 "*) passed=false;;'
     ladder, told = climb(cases, "--from", "18", "--to", "19", "--variants", "needed")
     at18 = [(how, passed) for number, how, passed in told if number == 18]
@@ -153,7 +153,7 @@ def test_presets_are_those_of_the_reported_gpu(
     assert fitting(None) == list(PRESETS)
 
 
-def test_presets_that_do_not_touch_what_is_in_doubt_are_left_out(
+def test_presets_that_change_no_doubtful_value_are_skipped(
     climb: Callable[..., tuple[Ladder, Told]], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(nv_ladder, "PAIRS_S", -1.0)

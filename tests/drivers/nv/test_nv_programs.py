@@ -1,4 +1,4 @@
-"""Cubins: what is read from them, relocations, limits; and the assembler that makes them."""
+"""Cubins: the facts that are read from them, relocations, limits; and their assembler."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_kernel_with_clusters_is_refused(directive: str):
 @needs_assembler
 @pytest.mark.parametrize("arch", ARCHES)
 def test_the_banks_that_a_kernel_has_of_its_own_are_bound_beside_those_of_the_file(arch: str):
-    """The assembler puts tables of jumps into bank 2, in a section that has the kernel's name."""
+    """The assembler puts jump tables into bank 2, in a section with the kernel's name."""
     text = ptx("grid", arch) + ".visible .entry plain(.param .u64 unused) { ret; }"
     elf, placement, grid = cubin.read(assembler.assemble(text, arch), "grid")
     _, _, plain = cubin.read(elf.data, "plain")

@@ -1,4 +1,4 @@
-"""The words that working drivers send (nv.md 3.3, 3.5, 4.2) are those that the layouts give."""
+"""The layouts produce the words that working drivers send (nv.md 3.3, 3.5, 4.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fault on the emulated GPU as a user meets it: what the report tells, and going on afterwards."""
+"""A fault on the emulated GPU, from the user's side: the report, and work after the recovery."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def holding(device: hcq.Device, *words: int) -> Buffer:
 
 
 class NoArguments:
-    """These streams place nothing."""
+    """Fail: these streams have no argument blocks."""
 
     def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
         raise AssertionError

@@ -1,4 +1,4 @@
-"""What an emulated GPU finds reaches the user: in the error that a wait raises, as text and as data."""
+"""Findings of an emulated GPU in the error that a wait raises, as text and as data."""
 
 from __future__ import annotations
 
@@ -148,13 +148,13 @@ def test_a_second_fault_carries_only_its_own_reports(device: hcq.Device) -> None
 
 
 class Reporting(ScriptedKernel):
-    """A scripted kernel that has something to say."""
+    """A scripted kernel with diagnostics."""
 
     def diagnostics(self) -> tuple[str, ...]:
         return ("one: of two\nlines", "other")
 
 
-def test_reports_stand_in_the_message_and_as_data() -> None:
+def test_reports_are_in_the_message_and_in_the_data() -> None:
     kernel = Reporting()
     made = NvDriver("nv", lambda _: kernel).open(0, None)
     kernel.post_error(109)

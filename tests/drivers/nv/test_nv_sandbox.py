@@ -1,4 +1,4 @@
-"""What the driver asks of the kernel is on the list of a filtering sandbox (nv.md 7.2), typed in here."""
+"""The driver's calls are all on the list of a filtering sandbox (nv.md 7.2), which is repeated here."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ UVM = {
     0x30000001, 0x30000002, 75, 37, 38, 25, 26, 27, 28, 73, 33, 66, 34, 72, 68, 29, 30, 23, 24, 39,
 }  # fmt: skip
 NOT_LISTED = {Control.NV906F_CTRL_GET_MMU_FAULT_INFO}
-"""Asked for in a fault report alone, where the listed way, the SM's registers, has no fault address."""
+"""Issued only for a fault report, if the allowed source, the SM's registers, has no fault address."""
 OTHERS = ("570.211.01", "590.48.01", "595.45.04")
 
 
 class Asked(ScriptedKernel):
-    """Keeps the numbers of everything that is asked for."""
+    """A kernel that records the numbers of all calls."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(script)
@@ -66,7 +66,7 @@ class Asked(ScriptedKernel):
 
 
 def use(device: Device) -> None:
-    """Use every kind of queue, memory, a kernel with local memory; see it fault, and recover."""
+    """Use every kind of queue, memory and a kernel with local memory; then cause a fault and recover."""
     sm = device.info.arch.removeprefix("sm_").rstrip("a")
     program = device.load(sample(device.info.arch, int(sm), stack=64))
     out, x = device.alloc(4 << 20), device.alloc(64)

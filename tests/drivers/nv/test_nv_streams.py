@@ -1,4 +1,4 @@
-"""Streams: golden decoded text, rings, open values, and what a launch costs."""
+"""Streams: golden decoded text, rings, open values, and the cost of a launch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FOLDER = Path(__file__).parents[2] / "golden"
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All streams, from a process of their own: where memory lies depends on what a process did before."""
+    """All streams, from a separate process, because addresses depend on the process's earlier allocations."""
     folder = tmp_path_factory.mktemp("golden")
     subprocess.run([sys.executable, "-m", "tools.nv.golden", str(folder)], check=True, timeout=500)
     return folder
@@ -44,7 +44,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_the_decoded_stream_is_the_golden_one(name: str, written: Path):
-    """`python -m tools.nv.golden tests/golden` writes them anew: read the difference before you commit it."""
+    """`python -m tools.nv.golden tests/golden` rewrites the files.
+
+    Review the difference before committing.
+    """
     assert (written / f"{name}.txt").read_text() == (FOLDER / f"{name}.txt").read_text()
 
 
@@ -77,7 +80,9 @@ def test_open_grid_and_pointer_land_in_descriptor_and_bank():
         for groups in (77, 5):
             kernel.doorbell.streams.clear()
             executable.submit({size: groups, source: x}).wait(timeout_s=100)
-            line = next(line for bell in kernel.doorbell.streams for line in bell if "SEND_PCAS_A" in line)
+            line = next(
+                line for submission in kernel.doorbell.streams for line in submission if "SEND_PCAS_A" in line
+            )
             layout = QMDS["V04"]
             descriptor = layout.from_bytes(view_at(int(line.rsplit("=", 1)[1], 16), layout.SIZE))
             assert (groups, 5) == (descriptor.GRID_WIDTH, descriptor.GRID_HEIGHT)
@@ -139,7 +144,7 @@ def test_a_ring_wraps_and_keeps_what_was_not_fetched():
     with device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
         seen: list[int] = []
-        kernel.doorbell.watch = lambda bell: seen.extend(len(words) for _, words in bell[1:])
+        kernel.doorbell.watch = lambda submission: seen.extend(len(words) for _, words in submission[1:])
         filler = (push.header(push.COPY, 0x100, 0),) * (PUSH_BYTES // 4 // 3)
         for _ in range(7):
             ring.send(filler)
@@ -203,7 +208,9 @@ def test_host_semaphores_before_hopper_carry_8_upper_bits():
     with device(compute_class=0xC6C0) as (kernel, made):
         kernel.doorbell.streams.clear()
         made.compute.submit(made.compute.record().barrier()).wait(timeout_s=100)
-        upper = [line for bell in kernel.doorbell.streams for line in bell if "SEM_ADDR_HI" in line]
+        upper = [
+            line for submission in kernel.doorbell.streams for line in submission if "SEM_ADDR_HI" in line
+        ]
         assert upper
         assert all(int(line.rsplit("=", 1)[1], 0) < 256 for line in upper)
 
@@ -211,7 +218,7 @@ def test_host_semaphores_before_hopper_carry_8_upper_bits():
 def instructions_of(
     run: Callable[[], None], before: Callable[[], None], *, without: tuple[str, ...] = ()
 ) -> int:
-    """Count the instructions of Python's machine that a call runs once it is warm: the same on every host.
+    """Count the bytecode instructions of a warm call, which are the same on every host.
 
     Functions in files whose path ends with one of `without` are left out.
     """

@@ -1,4 +1,4 @@
-"""The hardware tools, walked against the scripted driver."""
+"""The hardware tools on the scripted kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tools.bringup.rung import Rung
 
 
-def test_the_deliberate_fault_is_the_last_rung_but_for_the_proof_that_it_did_no_harm():
+def test_the_deliberate_fault_precedes_only_the_check_after_it():
     order = [rung.number for rung in RUNGS]
     assert order[-2:] == [23, 25]
     assert sorted(order) == list(range(26))

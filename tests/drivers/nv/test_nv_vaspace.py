@@ -1,4 +1,4 @@
-"""Device addresses: below 2^40, never twice, never where the host is, all given back."""
+"""Device addresses: below 2^40, disjoint, apart from host mappings, and all released."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hcq.errors import DriverError, OutOfMemoryError
 
 
 class EmptyHost:
-    """Addresses of a process that uses none of them."""
+    """A kernel of a process that uses no addresses."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[int, int]] = []
@@ -33,7 +33,7 @@ class EmptyHost:
 # In this process other tests' devices may hold addresses, too.
 
 
-def test_ranges_are_apart_aligned_and_come_back():
+def test_ranges_are_disjoint_aligned_and_reusable():
     space = VaSpace(LinuxKernel())
     sizes = (4096, HUGE, 3 * HUGE, 4096)
     taken = [space.reserve(size) for size in sizes]
@@ -45,7 +45,7 @@ def test_ranges_are_apart_aligned_and_come_back():
     space.close()
 
 
-def test_ranges_that_come_back_are_one_again():
+def test_released_ranges_are_merged():
     host = EmptyHost()
     space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     taken = [space.reserve(size) for size in (4096, HUGE, 3 * HUGE, 4096)]

@@ -1,4 +1,4 @@
-"""Shared means: run one PTX instruction on arrays, or a whole kernel."""
+"""Shared fixtures: run one PTX instruction on arrays, or a whole kernel."""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
@@ -119,12 +119,12 @@ def bench() -> Bench:
 
 
 WAYS = [("quick", 0), ("optimised", 0), ("quick", 256), ("optimised", 256)]
-"""Tiers and widths of host vectors: all that may decide how one kernel becomes host code."""
+"""Tiers and widths of host vectors: all settings that affect the host code of a kernel."""
 
 
 @pytest.fixture(params=WAYS, ids=[f"{tier}-{width or 'widest'}" for tier, width in WAYS])
-def anyhow(request: pytest.FixtureRequest) -> Bench:
-    """Return a bench that runs kernels one of the ways there are."""
+def any_bench(request: pytest.FixtureRequest) -> Bench:
+    """Return a bench that runs kernels with one of these settings."""
     tier, width = request.param
     bench = Bench()
     bench.settings, bench.options = Settings(vector_bits=width, cache=config().cache), Options(tier=tier)

@@ -100,7 +100,7 @@ def narrow(x: Any, type_: str) -> Any:
 
 
 def expected(op: str, x: Any, v: Any, type_: str) -> Any:
-    """What one element becomes, computed in float32: exact for 16-bit sums but for their one rounding."""
+    """Return the new value of one element, computed in float32; 16-bit sums are rounded once."""
     a, b = wide(x, type_), wide(v, type_)
     with np.errstate(all="ignore"):
         if op == "add":
@@ -147,13 +147,13 @@ def test_vectors_of_small_floats_are_an_atomic_each(
 
 
 @pytest.mark.parametrize("type_", ["f16", "bf16x2"])
-def test_small_floats_are_added_one_by_one(anyhow: Any, floats: Any, type_: str) -> None:
+def test_small_floats_are_added_one_by_one(any_bench: Any, floats: Any, type_: str) -> None:
     values, cells = floats(16, 64, 8).view("u2"), floats(16, 2, 9).view("u2")
     width, letter = (32, "r") if type_.endswith("x2") else (16, "h")
-    a, c, d = anyhow.new(values, "u2"), anyhow.new(cells, "u2"), anyhow.new(np.zeros(64), "u2")
+    a, c, d = any_bench.new(values, "u2"), any_bench.new(cells, "u2"), any_bench.new(np.zeros(64), "u2")
     body = f"""mad.wide.u32 %rd1, %r0, 4, %rd1; mad.wide.u32 %rd4, %r0, 4, %rd4; ld.global.b{width} %{letter}1, [%rd1];
     atom.global.add.noftz.{type_} %{letter}2, [%rd3], %{letter}1; st.global.b{width} [%rd4], %{letter}2;"""
-    run(anyhow, body, a, a, c, d)
+    run(any_bench, body, a, a, c, d)
     now = cells.copy()
     for lane in range(32):
         for k in range(width // 16):
@@ -164,16 +164,16 @@ def test_small_floats_are_added_one_by_one(anyhow: Any, floats: Any, type_: str)
 
 
 @pytest.mark.parametrize(("form", "count"), [("f32", 1), ("v2.f32", 2), ("v4.f32", 4), ("f64", 1)])
-def test_floats_are_added_one_by_one(anyhow: Any, floats: Any, form: str, count: int) -> None:
+def test_floats_are_added_one_by_one(any_bench: Any, floats: Any, form: str, count: int) -> None:
     bits = 64 if form == "f64" else 32
     kind, letter = f"f{bits // 8}", "rd1" if bits == 64 else "r"
     values, cells = floats(bits, 32 * count, 11).reshape(32, count), floats(bits, count, 12)
-    a, c = anyhow.new(values, kind), anyhow.new(cells, kind)
+    a, c = any_bench.new(values, kind), any_bench.new(cells, kind)
     pieces = [f"%{letter}{1 + k}" for k in range(count)]
     loads = " ".join(f"ld.global.b{bits} {p}, [%rd1+{k * bits // 8}];" for k, p in enumerate(pieces))
     body = f"""mad.wide.u32 %rd1, %r0, {count * bits // 8}, %rd1; {loads}
     red.global.add.{form} [%rd3], {"{" + ", ".join(pieces) + "}" if count > 1 else pieces[0]};"""
-    run(anyhow, body, a, a, c, c)
+    run(any_bench, body, a, a, c, c)
     now = cells.copy()
     with np.errstate(all="ignore"):
         for lane in range(32):
@@ -182,31 +182,35 @@ def test_floats_are_added_one_by_one(anyhow: Any, floats: Any, form: str, count:
 
 
 @pytest.mark.parametrize("space", ["global", "shared"])
-def test_a_pair_of_64_bit_words_is_exchanged_at_once(anyhow: Any, ints: Any, space: str) -> None:
+def test_a_pair_of_64_bit_words_is_exchanged_at_once(any_bench: Any, ints: Any, space: str) -> None:
     values = ints(64, 64, 2)
-    a, c, d = anyhow.new(values, "u8"), anyhow.new(ints(64, 2, 3), "u8"), anyhow.new(np.zeros(64), "u8")
+    a, c, d = (
+        any_bench.new(values, "u8"),
+        any_bench.new(ints(64, 2, 3), "u8"),
+        any_bench.new(np.zeros(64), "u8"),
+    )
     first = c.tolist()
     there = "[s]" if space == "shared" else "[%rd3]"
     body = f"""mad.wide.u32 %rd1, %r0, 16, %rd1; mad.wide.u32 %rd4, %r0, 16, %rd4; ld.global.b128 %q0, [%rd1];
     {"ld.global.b128 %q1, [%rd3]; st.shared.b128 [s], %q1;" if space == "shared" else ""}
     atom.{space}.exch.b128 %q1, {there}, %q0; mov.b128 {{%rd5, %rd6}}, %q1; st.global.v2.b64 [%rd4], {{%rd5, %rd6}};
     {"ld.shared.b128 %q1, [s]; st.global.b128 [%rd3], %q1;" if space == "shared" else ""}"""
-    run(anyhow, body, a, a, c, d)
+    run(any_bench, body, a, a, c, d)
     assert d.tolist() == first + values[:62].tolist()
     assert c.tolist() == values[62:].tolist()
 
 
-def test_a_pair_of_64_bit_words_is_swapped_where_both_are_as_expected(anyhow: Any) -> None:
-    """Each lane expects what the one before left, but for lane 7, which is wrong in its upper half."""
+def test_a_pair_of_64_bit_words_is_swapped_where_both_are_as_expected(any_bench: Any) -> None:
+    """Each lane expects the previous lane's value, except lane 7, which expects a wrong upper half."""
     fresh = np.arange(2, 66, dtype="u8") * 3
     wanted = np.concatenate([[1, 2], fresh[:-2]]).astype("u8")
     wanted[15] += 1
-    a, b = anyhow.new(wanted, "u8"), anyhow.new(fresh, "u8")
-    c, d = anyhow.new([1, 2], "u8"), anyhow.new(np.zeros(64), "u8")
+    a, b = any_bench.new(wanted, "u8"), any_bench.new(fresh, "u8")
+    c, d = any_bench.new([1, 2], "u8"), any_bench.new(np.zeros(64), "u8")
     body = """mad.wide.u32 %rd1, %r0, 16, %rd1; mad.wide.u32 %rd2, %r0, 16, %rd2; mad.wide.u32 %rd4, %r0, 16, %rd4;
     ld.global.v2.b64 {%rd5, %rd6}, [%rd1]; mov.b128 %q0, {%rd5, %rd6}; ld.global.b128 %q1, [%rd2];
     atom.acq_rel.gpu.global.cas.b128 %q2, [%rd3], %q0, %q1; st.global.b128 [%rd4], %q2;"""
-    run(anyhow, body, a, b, c, d)
+    run(any_bench, body, a, b, c, d)
     assert c.tolist() == fresh[12:14].tolist()
     assert d[:16].tolist() == [1, 2, *fresh[:14].tolist()]
     assert d[16:].tolist() == fresh[12:14].tolist() * 24

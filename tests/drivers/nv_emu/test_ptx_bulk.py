@@ -29,7 +29,7 @@ def kernel(body: str) -> str:
 
 
 def run(bench: Any, body: str, data: Any = None, *, threads: int = 32, **how: Any) -> Any:
-    """Run a kernel; returns what it wrote, and the result."""
+    """Run a kernel; return its output and the result."""
     out = bench.new(np.zeros(1024, "u4"), "u4")
     given = bench.new(np.arange(4096) * 7 + 3, "u4") if data is None else data
     return out, bench.run(kernel(body), "k", 1, threads, out, given, **how)
@@ -69,15 +69,15 @@ def test_steps_of_an_mbarrier_of_three(bench: Any, steps: str, want: int) -> Non
     assert out[0] == want
 
 
-def test_dropped_arrivals_are_missing_in_the_next_phase(anyhow: Any) -> None:
-    """Of eight two drop out: the next phase is over after six."""
+def test_dropped_arrivals_are_missing_in_the_next_phase(any_bench: Any) -> None:
+    """Two of eight threads drop out, so the next phase completes after six arrivals."""
     body = f"""{INIT.format(8)} @!%p0 bra E; mbarrier.arrive_drop.shared.b64 %rd5, [b], 2; mbarrier.pending_count.b64 %r2, %rd5; st.global.u32 [%rd0], %r2;
     mbarrier.arrive.shared.b64 %rd5, [b], 6; mbarrier.pending_count.b64 %r2, %rd5; st.global.u32 [%rd0+4], %r2;
     mbarrier.arrive.shared.b64 %rd6, [b], 5; mbarrier.pending_count.b64 %r2, %rd6; st.global.u32 [%rd0+8], %r2;
     mbarrier.test_wait.shared.b64 %p1, [b], %rd5; selp.u32 %r3, 1, 0, %p1; st.global.u32 [%rd0+12], %r3;
     mbarrier.test_wait.shared.b64 %p1, [b], %rd6; selp.u32 %r3, 1, 0, %p1; st.global.u32 [%rd0+16], %r3;
     mbarrier.arrive.shared.b64 _, [b]; mbarrier.try_wait.acquire.cta.shared::cta.b64 %p1, [b], %rd6, 1000; selp.u32 %r3, 1, 0, %p1; st.global.u32 [%rd0+20], %r3; E:"""
-    assert good(anyhow, body)[:6].tolist() == [8, 6, 6, 1, 0, 1]
+    assert good(any_bench, body)[:6].tolist() == [8, 6, 6, 1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -108,16 +108,16 @@ W:  {wait} mad.lo.u32 %r2, %r0, 4, %r1; ld.shared.u32 %r3, [%r2]; ld.shared.u32 
 WAIT = "mbarrier.try_wait.parity.shared.b64 %p1, [b], 0; @!%p1 bra W;"
 
 
-def test_bulk_copies_are_visible_after_their_mbarrier(anyhow: Any) -> None:
-    """By another warp than that which issued them, too."""
-    out = good(anyhow, BULK.format(init=INIT.format(1), wait=WAIT), threads=128)
+def test_bulk_copies_are_visible_after_their_mbarrier(any_bench: Any) -> None:
+    """They are visible also to another warp than the issuing one."""
+    out = good(any_bench, BULK.format(init=INIT.format(1), wait=WAIT), threads=128)
     assert out[:128].tolist() == [7 * i + 3 for i in range(128)]
     assert out[256:384].tolist() == [7 * (1024 + i) + 3 for i in range(128)]
 
 
-def test_bulk_copies_are_invisible_before_their_mbarrier(anyhow: Any) -> None:
+def test_bulk_copies_are_invisible_before_their_mbarrier(any_bench: Any) -> None:
     clear = "mad.lo.u32 %r2, %r0, 4, s; st.shared.u32 [%r2], 5; st.shared.u32 [%r2+1024], 6;"
-    out = good(anyhow, clear + BULK.format(init=INIT.format(1), wait="bar.sync 0;"), threads=128)
+    out = good(any_bench, clear + BULK.format(init=INIT.format(1), wait="bar.sync 0;"), threads=128)
     assert out[:128].tolist() == [5] * 128
     assert out[256:384].tolist() == [6] * 128
 
@@ -131,8 +131,8 @@ L:  mad.lo.u32 %r5, %r0, 16, %r4; mad.lo.u32 %r6, %r4, 4, %r2; st.shared.u32 [%r
 @pytest.mark.parametrize(
     ("wait", "there"), [("cp.async.bulk.wait_group 0;", 16), ("cp.async.bulk.wait_group.read 1;", 8)]
 )
-def test_groups_of_bulk_copies_of_each_thread(anyhow: Any, wait: str, there: int) -> None:
-    out = good(anyhow, GROUPS.format(wait=wait), threads=48).reshape(-1, 16)
+def test_groups_of_bulk_copies_of_each_thread(any_bench: Any, wait: str, there: int) -> None:
+    out = good(any_bench, GROUPS.format(wait=wait), threads=48).reshape(-1, 16)
     # A ring of 64 makes room for the 96 copies of 48 threads: the 32 oldest are made early.
     early = 32
     for t in range(48):
@@ -195,9 +195,9 @@ STORED = """{init} mov.u32 %r1, s; @!%p0 bra W; mbarrier.arrive.expect_tx.shared
 W:  {wait} and.b32 %r2, %r0, 3; mad.lo.u32 %r2, %r2, 4, %r1; ld.shared.u32 %r3, [%r2]; st.global.u32 [%rd1], %r3;"""
 
 
-def test_asynchronous_stores_complete_at_their_mbarrier(anyhow: Any) -> None:
+def test_asynchronous_stores_complete_at_their_mbarrier(any_bench: Any) -> None:
     assert (
-        good(anyhow, STORED.format(init=INIT.format(1), wait=WAIT), threads=64)[:64].tolist()
+        good(any_bench, STORED.format(init=INIT.format(1), wait=WAIT), threads=64)[:64].tolist()
         == [11, 12, 13, 14] * 16
     )
 
@@ -230,7 +230,7 @@ def test_asynchronous_reductions_complete_at_their_mbarrier(
     assert good(bench, body)[:2].tolist() == [after, 1]
 
 
-def test_a_copy_whose_source_is_to_be_ignored_gives_zeros(bench: Any) -> None:
+def test_a_copy_that_ignores_its_source_gives_zeros(bench: Any) -> None:
     body = """mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 4, %r1; mad.wide.u32 %rd3, %r0, 4, %rd2; setp.lt.u32 %p2, %r0, 10;
     cp.async.ca.shared.global.L2::128B [%r2], [%rd3], 4, %p2; cp.async.ca.shared.global [%r2+256], [%rd3], 4, !%p2; cp.async.wait_all;
     ld.shared.u32 %r3, [%r2]; ld.shared.u32 %r4, [%r2+256]; st.global.u32 [%rd1], %r3; st.global.u32 [%rd1+128], %r4;"""

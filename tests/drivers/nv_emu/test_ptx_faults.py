@@ -1,4 +1,4 @@
-"""What a kernel does wrong is reported with its kernel, line, thread, address and nearest allocation, and ends it."""
+"""Faults of a kernel: they end it, and are reported with kernel, line, thread, address and nearest allocation."""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 

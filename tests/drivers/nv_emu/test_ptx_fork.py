@@ -1,4 +1,4 @@
-"""A forked child of a process that ran kernels runs kernels too."""
+"""A forked child of a process that ran kernels can also run kernels."""
 
 from __future__ import annotations
 

@@ -107,12 +107,12 @@ def test_parameters_at_addresses_in_registers(bench: Any, threads: int) -> None:
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("op", ["or", "and"])
-def test_lop3_returns_whether_any_bit_is_set(anyhow: Any, ints: Any, op: str) -> None:
+def test_lop3_returns_whether_any_bit_is_set(any_bench: Any, ints: Any, op: str) -> None:
     a, b = ints(32, 200, 1), ints(32, 200, 2)
     for table in (0x1E, 0x80, 0, 0xFE):
         lines = f"""setp.lt.u32 %p1, %b, 64; lop3.{op}.b32 %r5|%p2, %a, %b, 255, {table}, !%p1; lop3.b32.{op} _|%p3, %a, %b, 255, {table}, %p1;
         and.b32 %r5, %r5, 0x3fffffff; selp.u32 %r6, 0x40000000, 0, %p2; selp.u32 %r7, 0x80000000, 0, %p3; or.b32 %r5, %r5, %r6; or.b32 %d, %r5, %r7;"""
-        got = anyhow.apply(lines, "u4", a, b)
+        got = any_bench.apply(lines, "u4", a, b)
         for x, y, d in zip(a.tolist(), b.tolist(), got.tolist(), strict=True):
             full = sum(
                 1 << i
@@ -125,7 +125,7 @@ def test_lop3_returns_whether_any_bit_is_set(anyhow: Any, ints: Any, op: str) ->
 
 
 def test_a_barrier_under_a_predicate_is_for_those_who_reach_it(bench: Any) -> None:
-    """Two warps of four meet at barrier 1; the others never come."""
+    """Two of four warps arrive at barrier 1; the others never do."""
     body = """mov.u32 %r2, s; shr.u32 %r1, %r0, 5; setp.lt.u32 %p1, %r1, 2; mad.lo.u32 %r3, %r0, 4, %r2; st.shared.u32 [%r3], %r0;
     @%p1 bar.sync 1, 64; xor.b32 %r4, %r0, 32; mad.lo.u32 %r4, %r4, 4, %r2; @%p1 ld.shared.u32 %r5, [%r4]; st.global.u32 [%rd1], %r5;"""
     out = bench.new(np.zeros(128), "u4")
@@ -168,7 +168,7 @@ def test_floats_are_reduced_over_a_warp(
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("trans", [False, True])
-def test_matrices_are_stored_to_rows_in_shared_memory(anyhow: Any, count: int, *, trans: bool) -> None:
+def test_matrices_are_stored_to_rows_in_shared_memory(any_bench: Any, count: int, *, trans: bool) -> None:
     regs = ", ".join(f"%r{10 + i}" for i in range(count))
     make = " ".join(
         f"mad.lo.u32 %r{10 + i}, %r0, 2, {64 * i}; mad.lo.u32 %r9, %r{10 + i}, 65536, 65536; add.u32 %r{10 + i}, %r{10 + i}, %r9;"
@@ -177,8 +177,8 @@ def test_matrices_are_stored_to_rows_in_shared_memory(anyhow: Any, count: int, *
     body = f"""mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 16, %r1; {make}
     stmatrix.sync.aligned.m8n8.x{count}{".trans" if trans else ""}.shared.b16 [%r2], {{{regs}}};
     ld.shared.v4.b32 {{%r4, %r5, %r6, %r7}}, [%r2]; mad.wide.u32 %rd2, %r0, 16, %rd0; st.global.v4.b32 [%rd2], {{%r4, %r5, %r6, %r7}};"""
-    out = anyhow.new(np.zeros(128), "u4")
-    assert anyhow.run(kernel(body), "k", 1, 32, out).fault is None
+    out = any_bench.new(np.zeros(128), "u4")
+    assert any_bench.run(kernel(body), "k", 1, 32, out).fault is None
     got = out.view("u2").reshape(4, 8, 8)
     for i in range(count):
         matrix = np.arange(64).reshape(8, 8) + 64 * i

@@ -1,4 +1,4 @@
-"""Whole kernels: control flow, barriers, every state space, calls, atomics, and what runs across a grid."""
+"""Whole kernels: control flow, barriers, every state space, calls, atomics, and communication across a grid."""
 
 # ruff: noqa: ARG005, E501 - summaries and tables that name their parameters read best on one line
 

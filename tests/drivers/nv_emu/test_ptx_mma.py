@@ -102,22 +102,24 @@ def test_products_of_integers(bench: Any, shape: str, a_type: str, b_type: str, 
 @pytest.mark.sampled(29)
 @pytest.mark.parametrize("op", ["xor", "and"])
 @pytest.mark.parametrize("shape", ["m8n8k128", "m16n8k128", "m16n8k256"])
-def test_products_of_bits(anyhow: Any, shape: str, op: str) -> None:
+def test_products_of_bits(any_bench: Any, shape: str, op: str) -> None:
     m, n, k = shape_of(shape)
     rng = np.random.default_rng(k)
     a, b, c = rng.integers(0, 2, (m, k)), rng.integers(0, 2, (n, k)), rng.integers(-100, 100, (m, n))
     got = multiply(
-        anyhow, f"{shape}.row.col.s32.b1.b1.s32.{op}.popc", fragment(a, 1), fragment(b, 1), spread(c, "i4")
+        any_bench, f"{shape}.row.col.s32.b1.b1.s32.{op}.popc", fragment(a, 1), fragment(b, 1), spread(c, "i4")
     )
     pairs = a[:, None, :] ^ b[None, :, :] if op == "xor" else a[:, None, :] & b[None, :, :]
     assert np.array_equal(got, spread(pairs.sum(axis=2) + c, "i4"))
 
 
 @pytest.mark.sampled(5)
-def test_integers_are_multiplied_alike_every_way(anyhow: Any) -> None:
+def test_integers_are_multiplied_alike_every_way(any_bench: Any) -> None:
     rng = np.random.default_rng(5)
     a, b, c = any_of(rng, "s4", (16, 64)), any_of(rng, "u4", (8, 64)), rng.integers(-1000, 1000, (16, 8))
-    got = multiply(anyhow, "m16n8k64.row.col.s32.s4.u4.s32", fragment(a, 4), fragment(b, 4), spread(c, "i4"))
+    got = multiply(
+        any_bench, "m16n8k64.row.col.s32.s4.u4.s32", fragment(a, 4), fragment(b, 4), spread(c, "i4")
+    )
     assert np.array_equal(got, spread(a @ b.T + c, "i4"))
 
 

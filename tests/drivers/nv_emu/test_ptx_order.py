@@ -1,4 +1,4 @@
-"""Strong accesses and orders as the race sanitizers see them: what PTX's memory model allows is silent, the rest is told."""
+"""Strong accesses and orders in the race sanitizers: exactly the races of PTX's memory model are reported."""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
@@ -26,7 +26,7 @@ ORDERS = (Options(), Options(group_seed=2, warp_order="reverse"))
 
 @pytest.fixture
 def kinds(bench: Any) -> Any:
-    """Return what the checks say of a kernel, whatever the order of its workgroups."""
+    """Return the findings on a kernel, which must not depend on the order of its workgroups."""
     settings = Settings(checks=Sanitizers.all(), cache=config().cache)
 
     def run(
@@ -129,7 +129,7 @@ def test_a_message_between_workgroups_without_release_or_acquire_is_a_race(kinds
 
 
 def test_a_release_does_not_order_later_work(kinds: Any) -> None:
-    """The data is written behind the release."""
+    """The data is written after the release."""
     put = "st.release.gpu.global.u32 [%rd0], 1; st.global.u32 [%rd0+64], 8;"
     assert kinds(message(put, "ld.acquire.gpu.global.u32 %r3, [%rd0];", ""), grid=2) == {
         ReportKind.GLOBAL_RACE
@@ -161,7 +161,7 @@ L:  mad.wide.u32 %rd2, %r4, 4, %rd0; ld.global.u32 %r5, [%rd2+64]; add.u32 %r4, 
 """All workgroups count up; the first waits for them and reads what all wrote."""
 
 
-def test_a_count_passes_on_what_all_released(kinds: Any) -> None:
+def test_an_atomic_counter_propagates_all_releases(kinds: Any) -> None:
     right = COUNT.replace("RELEASE", "fence.acq_rel.gpu;").replace("BEHIND", "")
     assert kinds(right, grid=6) == set()
     late = COUNT.replace("RELEASE", "").replace("BEHIND", "fence.acq_rel.gpu;")
@@ -213,7 +213,7 @@ J:  barrier.sync 0; ld.global.u32 %r4, [%rd2+64]; add.u32 %r10, %r10, 1; bar.syn
     fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32 [%rd0], 1; shl.b32 %r11, %r10, 2;
 X:  ld.relaxed.gpu.global.u32 %r3, [%rd0]; setp.lt.u32 %p1, %r3, %r11; @%p1 bra X; fence.acq_rel.gpu;
 K:  barrier.sync 0; setp.lt.u32 %p2, %r10, 6; @%p2 bra L; ret;"""
-"""Two barriers a round: what one workgroup reads the other writes anew in the next."""
+"""Two barriers in each round: one workgroup reads the data that another rewrites in the next round."""
 
 
 def test_a_barrier_of_all_workgroups_needs_the_fence_before_it(kinds: Any) -> None:

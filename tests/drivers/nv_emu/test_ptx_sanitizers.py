@@ -1,4 +1,4 @@
-"""The opt-in checks find what they promise, and stay silent on kernels that are right."""
+"""The optional sanitizers: they find each mistake, and report nothing on correct kernels."""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 

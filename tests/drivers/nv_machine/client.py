@@ -1,4 +1,4 @@
-"""A little scripted client of the emulated kernel.
+"""A small client of the emulated kernel, for tests.
 
 Raw ioctl bytes and push buffers, built from the layouts alone.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from drivers.kernel import Mmio
 
 LIMIT_S = 100.0
-"""Ends a wait for what never comes; no fact about the machine."""
+"""A time limit in seconds that only a hang exceeds."""
 MIB = 1 << 20
 WINDOW = 0x2_0000_0000
 WINDOW_BYTES = 1024 * MIB
@@ -66,7 +66,7 @@ class Ring:
     sequence: int = 0
 
     def push(self, words: list[int], *, ring: bool = True, **fields: Any) -> None:
-        """Write a segment and its ring entry; ring the bell."""
+        """Write a segment and its ring entry, then the doorbell."""
         at = self.segments + self.segment_at
         self.segment_at += -(-len(words) // 16) * 64
         struct.pack_into(f"<{len(words)}I", self.memory.view, at, *words)
@@ -364,9 +364,7 @@ class Client:
         )
         return self.alloc(self.device, RmClass.KEPLER_CHANNEL_GROUP_A, params)
 
-    def ring(
-        self, group: int, *, entries: int = 64, memory: Memory | None = None, **fields: Any
-    ) -> Ring:
+    def ring(self, group: int, *, entries: int = 64, memory: Memory | None = None, **fields: Any) -> Ring:
         """Make a channel: ring at 0, user area at 0x4000, segments from 0x8000."""
         memory = memory or self.memory(256 << 10)
         notifier = self.memory(4096, system=True, gpu=False)
@@ -426,7 +424,7 @@ class Client:
 
 
 def wait_until(true: Callable[[], bool], client: Client) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     end = time.monotonic() + LIMIT_S
     while not true():
         assert time.monotonic() < end, client.reports()

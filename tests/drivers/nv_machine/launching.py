@@ -1,4 +1,4 @@
-"""Launches made by hand.
+"""Launches that are built word by word.
 
 Images placed and relocated, constant banks and launch descriptors built from the layouts.
 """

@@ -1,4 +1,4 @@
-"""What calls of the emulated kernel driver refuse: by a status in their structure, or by an error number."""
+"""Expected refusals of the emulated kernel driver: a status in the structure, or an errno."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.drivers.nv_machine.client import Status
 
 
 def refused(code: int, call: Any, *args: Any, **kw: Any) -> None:
-    """The call answers with this status."""
+    """The call returns this status."""
     with pytest.raises(Status) as got:
         call(*args, **kw)
     assert got.value.code == code, got.value

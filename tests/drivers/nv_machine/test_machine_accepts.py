@@ -1,4 +1,4 @@
-"""What silicon accepts and public drivers do: taken here, at most with a remark in the reports."""
+"""Sequences that hardware accepts and public drivers use: they are accepted, at most with an advice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROFILES = ["sm_80", "sm_90", "sm_120"]
 
 
 def lint(client: Client) -> list[str]:
-    """Return the remarks; anything else is wrong."""
+    """Return the advice in the reports; fail at any other report."""
     assert client.machine.fatal == []
     return [one.message for one in client.kernel.reports if one.kind is Kind.ADVICE]
 
@@ -147,7 +147,7 @@ def test_a_mapping_of_system_memory_without_snooping_is_remarked_on(make: Callab
     assert "CACHE_SNOOP" in text
 
 
-def test_nothing_is_mapped_so_into_an_address_space_of_uvm(make: Callable[..., Client]) -> None:
+def test_map_memory_dma_into_an_address_space_of_uvm_is_refused(make: Callable[..., Client]) -> None:
     client = make(filtered=False).up()
     window = Owned(client, vaspace=client.vaspace)
     refused(int(NvStatus.INVALID_STATE), window.map, client.memory(4096, gpu=False))

@@ -1,4 +1,4 @@
-"""Objects, events, escapes and controls judge what they are given: one violation each."""
+"""Checks of the arguments of objects, events, escapes and controls: one violation in each test."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_small_escapes(up: Client) -> None:
     invalid(errno.EINVAL, up.kernel.read, up.ctl, 4)
 
 
-def test_a_bare_machine_answers_where_the_sandbox_fails_the_call(make: Make) -> None:
+def test_a_bare_machine_accepts_calls_that_the_sandbox_refuses(make: Make) -> None:
     up = make(filtered=False).up()
     memory = up.memory(4096)
     fd = up.map_fd(up.device, memory.handle, 4096, "/dev/nvidia0")

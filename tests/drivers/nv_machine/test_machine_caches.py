@@ -1,4 +1,4 @@
-"""Missing cache maintenance: each mistake told, silence where it is done (docs/facts/nv-caches.md)."""
+"""Cache maintenance: each omission is reported, and correct maintenance is not (docs/facts/nv-caches.md)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WAYS = {
     "fetch_gpu": "relaxed.gpu.global",
 }
 PARAM_AT = 0x210
-"""Where the parameters begin in bank 0 of sm_90."""
+"""Offset of the parameters in bank 0 of sm_90."""
 QUIET = {"INVALIDATE_SHADER_CONSTANT_CACHE": False}
 
 Make = Callable[..., Client]
@@ -56,12 +56,12 @@ def rig(client: Client) -> Rig:
 
 
 def run(bench: Rig, *words: list[int]) -> None:
-    """Have the compute channel do something to its end, which must be right."""
+    """Run methods on the compute channel to the end; fail at any report."""
     bench.launcher.finish([word for some in words for word in some])
 
 
 def fails(bench: Rig, *words: list[int]) -> str:
-    """Have it do what must be told; the report."""
+    """Run methods that must be reported; return the report."""
     bench.launcher.ring.push([word for some in words for word in some])
     bench.launcher.ring.wait_error()
     (report,) = bench.client.kernel.reports
@@ -176,7 +176,7 @@ def test_a_bank_rewritten_with_equal_bytes_is_not_reported(bench: Rig):
 
 
 ALONE = "by the launch's own action"
-"""How a report says that one source alone stands for what a launch leans on."""
+"""The words of a report that a launch relies on a fact from only one source."""
 
 
 @pytest.mark.sampled(3)
@@ -231,7 +231,7 @@ def test_by_default_a_bank_that_only_the_action_invalidates_gets_advice(make: Ma
 
 
 def overwrite(bench: Rig, at: int) -> None:
-    """Put the code of `increment` over that of `store`, or somewhat behind."""
+    """Store the code of `increment` over that of `store`, or after it."""
     section = bench.code.elf.section(".text.increment")
     assert section is not None
     start = bench.code.at(".text.store") + at - bench.code.memory.va

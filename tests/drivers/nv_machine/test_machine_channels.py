@@ -1,4 +1,4 @@
-"""What a channel and its doorbell refuse, pass and promise."""
+"""Channels and doorbells: refusals, accepted calls, and future releases."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ def test_a_bad_stack_is_refused(launcher: Any, kw: Any, text: Any):
     assert text in launcher.fails(code, "stack", struct.pack("<QI", data.va, 1), **kw)
 
 
-def test_the_other_stack_scheme_is_taken_too(launcher: Any):
+def test_the_other_stack_scheme_is_accepted(launcher: Any):
     code = upload(launcher.client, cubin("sm_90", STACK))
     launcher.local(0x600 * 32 * 64 * 2)
     data = launcher.client.memory(4096)

@@ -1,4 +1,4 @@
-"""Stores to write-combined memory: a missing fence is named at its place, others are not asked for."""
+"""Stores to write-combined memory: each missing fence is named, and no other fence is required."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def bell(ring: Ring) -> None:
+def write_doorbell(ring: Ring) -> None:
     ring.client.doorbell.write32(UsermodeRegister.NOTIFY_CHANNEL_PENDING, ring.token)
 
 
@@ -73,13 +73,13 @@ def test_a_fence_missing_between_put_and_doorbell_is_named(ready: Ready) -> None
     assert "no fence between the store of GPPut 3" in late(up)
 
 
-def test_fences_count_where_they_stand_and_not_how_many_there_were(ready: Ready) -> None:
+def test_the_position_of_fences_counts_and_not_their_number(ready: Ready) -> None:
     up, ring, memory = ready
     for _ in range(3):
         up.kernel.fence()
     ring.push(sem(memory.va, 2), ring=False)
     tell(ring)
-    bell(ring)
+    write_doorbell(ring)
     up.kernel.fence()
     ring.wait_error()
     assert "GPPut 3" in late(up)
@@ -94,7 +94,7 @@ def test_a_push_buffer_stored_after_the_fence_is_named(ready: Ready) -> None:
     struct.pack_into(f"<{len(words)}I", ring.memory.view, at, *words)
     tell(ring)
     up.kernel.fence()
-    bell(ring)
+    write_doorbell(ring)
     ring.wait_error()
     assert "the push buffer of ring entry 2" in late(up)
 
@@ -106,12 +106,12 @@ def test_one_doorbell_for_several_entries_needs_no_more_fences(ready: Ready) -> 
         up.kernel.fence()
         tell(ring)
         up.kernel.fence()
-    bell(ring)
+    write_doorbell(ring)
     wait_word(memory, 0, 4, up)
     assert up.reports() == []
 
 
-def test_an_entry_written_as_it_was_needs_nothing(ready: Ready) -> None:
+def test_an_entry_rewritten_with_equal_contents_needs_no_fence(ready: Ready) -> None:
     up, ring, memory = ready
     segment = ring.segment_at
     for value in range(2, 2 * ring.entries):
@@ -123,9 +123,9 @@ def test_an_entry_written_as_it_was_needs_nothing(ready: Ready) -> None:
 
 def test_a_doorbell_without_new_entries_needs_no_fence(ready: Ready) -> None:
     up, ring, memory = ready
-    bell(ring)
+    write_doorbell(ring)
     ring.push(sem(memory.va, 2))
-    bell(ring)
+    write_doorbell(ring)
     wait_word(memory, 0, 2, up)
     assert up.reports() == []
 
@@ -177,7 +177,7 @@ def test_arguments_and_descriptors_stored_after_the_fence_are_named(
     view[at : at + length] = stored
     tell(ring)
     client.kernel.fence()
-    bell(ring)
+    write_doorbell(ring)
     ring.wait_error()
     assert "a launch descriptor or arguments" in late(client)
 

@@ -1,4 +1,4 @@
-"""A defect of the emulator itself stops the channel and says so; it is no silence, and no success."""
+"""A defect of the emulator itself stops the channel and is reported as such."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.drivers.nv_machine.client import Client, sem
 
 
 class Defective:
-    """A host engine that fails at whatever is asked of it."""
+    """A host engine that fails at every method."""
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"{name} was thought impossible")

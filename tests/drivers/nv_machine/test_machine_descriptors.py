@@ -1,4 +1,4 @@
-"""What a launch descriptor may say, and what of a kernel stops its channel."""
+"""Launch descriptors: valid fields, and kernels that stop their channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doorbell page: a clock that a mapping through BAR0 alone shows, bells through either, its classes."""
+"""The doorbell page: the clock through BAR0 only, doorbells through both BARs, and the classes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_page_mapped_through_bar1_shows_no_clock(
     assert f"{register.name} was read through BAR1, which takes stores only" in client.reports()[0]
 
 
-def test_the_clock_of_one_page_does_not_hang_on_the_other(up: Client):
+def test_the_clock_of_one_page_is_independent_of_the_other(up: Client):
     clock = up.page(bar1=False)
     assert up.doorbell.read32(UsermodeRegister.TIME_0) == ALL_ONES
     advances(clock, up)
@@ -77,7 +77,7 @@ def test_the_clock_of_one_page_does_not_hang_on_the_other(up: Client):
     advances(clock, up)
 
 
-# ---- the bells
+# ---- doorbells
 
 
 @pytest.mark.parametrize("profile", ["sm_80", "sm_90", "sm_120"])
@@ -174,9 +174,7 @@ def test_tokens_of_gb20x_carry_runlist_doorbell(make: Callable[..., Client], pro
     ("mask", "name"),
     [(~(1 << 30), "RUNLIST_DOORBELL"), (0xFFF, "RUNLIST"), (0x7FFF_FFFF ^ 0x3F0000, "RUNLIST")],
 )
-def test_a_masked_token_is_reported_with_its_lost_bits(
-    make: Callable[..., Client], mask: int, name: str
-):
+def test_a_masked_token_is_reported_with_its_lost_bits(make: Callable[..., Client], mask: int, name: str):
     client = make("sm_120").up()
     ring = client.copy_channel()
     whole, ring.token = ring.token, ring.token & mask

@@ -1,4 +1,4 @@
-"""What works here and need not elsewhere: a remark."""
+"""Sequences that work here but may fail on hardware: an advice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_32_bit_release_for_a_64_bit_wait_gets_advice(up: Client) -> None:
     assert f"{memory.va:#x} is waited for with 64 bits and was released with 32" in remark(up)
 
 
-def test_a_release_of_32_bits_by_a_copy_is_remarked_on_where_all_is_checked(
+def test_a_32_bit_release_by_a_copy_is_advice_when_all_is_checked(
     make: Callable[..., Client],
 ) -> None:
     """No error: a timeline of 32 bits takes another semaphore before its value passes them."""

@@ -1,4 +1,4 @@
-"""A kernel's fault, as the debugger object, the notifier and the reports tell it, and what comes after."""
+"""A kernel's fault in the debugger object, the notifier and the reports, and work after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BODIES = {
     "a trap": ("trap;", 0, RcCode.GR_EXCEPTION),
     "shared memory out of range": ("st.shared.u32 [%r3], %r1;", 0x100_0000, RcCode.GR_EXCEPTION),
 }
-"""What faults -> its instruction, the address or distance that it is given, what is posted."""
+"""Kind of fault -> instruction, address or distance, posted error."""
 KERNEL = """
 .shared .align 4 .b8 tile[64];
 .visible .entry faulty(.param .u64 at, .param .u64 good) {{
@@ -62,7 +62,7 @@ def debug(client: Client) -> int:
 
 
 def states(client: Client) -> dict[int, NV83DE_SM_ERROR_STATE_REGISTERS]:
-    """Return the state of every SM that has one, as two reads of the debugger tell it."""
+    """Return the state of every SM that has one, from two reads of the debugger object."""
     debugger, out, first = debug(client), {}, 0
     while first < client.machine.profile.sms:
         count = min(100, client.machine.profile.sms - first)
@@ -174,7 +174,7 @@ def test_other_groups_go_on_and_a_rebuilt_channel_works(make: Make):
 
 
 def test_a_finished_launch_holds_no_memory(make: Make):
-    """One grid waits for ever beside the one that faults; both are gone with their channel."""
+    """One grid waits forever beside the one that faults; both end with their channel."""
     from tests.drivers.nv_machine.test_machine_long import WAIT, start
 
     launcher = Launcher.make(make().up())

@@ -1,4 +1,4 @@
-"""Launches that do not give a kernel what its image asks for, on every architecture; one violation each."""
+"""Launches without the resources that the image requires, on every architecture; one violation in each."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ PER_TPC = 0x20_0000
 
 
 def strict(make: Make, profile: str) -> Launcher:
-    """Return a launcher of a machine that judges what is in doubt."""
+    """Return a launcher of a machine on which doubtful findings stop a channel."""
     return Launcher.make(make(profile, checks=Sanitizers.all()).up())
 
 
@@ -317,9 +317,7 @@ CLUSTERS = [
 
 
 @pytest.mark.parametrize(("word", "bad", "good"), CLUSTERS)
-def test_the_words_of_clusters_are_for_none(
-    hopper: Launcher, word: str, bad: Any, good: Any
-) -> None:
+def test_the_words_of_clusters_are_for_none(hopper: Launcher, word: str, bad: Any, good: Any) -> None:
     code = upload(hopper.client, cubin("sm_90", STORE))
     params = struct.pack("<QI", hopper.client.memory(4096).va, 1)
     hopper.run(code, "store", params, grid=(3, 2, 1), words={word: good})

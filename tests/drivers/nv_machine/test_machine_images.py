@@ -1,4 +1,4 @@
-"""Images in memory: where they are found, calls and addresses relocated in them."""
+"""Images in device memory: the search for them, and their relocated calls and addresses."""
 
 from __future__ import annotations
 

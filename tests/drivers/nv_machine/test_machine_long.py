@@ -1,4 +1,4 @@
-"""Kernels that run long: nobody else waits for them, and they end as hardware ends them."""
+"""Long-running kernels: other work does not wait for them, and they end as on hardware."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ L: ld.volatile.global.u32 %r0, [%d0]; setp.eq.u32 %p, %r0, 0; @%p bra L;
  st.global.u32 [%d0+4], %r0; ret;
 }
 """
-"""Waits for a flag, then says so."""
+"""A kernel that waits for a flag and then stores a result."""
 LOOP = """
 .visible .entry loop(.param .u64 flag) {
  .reg .b32 %r<2>; .reg .b64 %d<2>; .reg .pred %p;
@@ -34,7 +34,7 @@ L: ld.global.u32 %r0, [%d0]; setp.eq.u32 %p, %r0, 0; @%p bra L;
  st.global.u32 [%d0+4], %r0; ret;
 }
 """
-"""The same by loads that need not see what others store: the emulator does, and nothing tells it to yield."""
+"""The same with weak loads, which need not observe other stores; here they do, and the warp never yields."""
 
 Make = Callable[..., Client]
 

@@ -1,4 +1,4 @@
-"""Work that was set up and never launched is an error, where hardware would lose it without a word."""
+"""Work that was set up and never launched is an error; hardware would drop it silently."""
 
 from __future__ import annotations
 

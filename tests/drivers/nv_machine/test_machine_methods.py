@@ -1,4 +1,4 @@
-"""Rules of ring entries, headers and methods that the other files leave: what is refused, with what words."""
+"""Refusals of ring entries, headers and methods that the other files do not test, with their messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACQUIRE = SemOperation.ACQ_STRICT_GEQ
 def fails(  # noqa: PLR0917 - the parts of a report
     client: Client, ring: Ring, words: list[int], text: str, kind: Kind, code: RcCode
 ) -> None:
-    """Push what is refused; compare report, kind and code."""
+    """Push words that are refused; compare report, kind and code."""
     ring.push(words)
     ring.wait_error()
     report = client.kernel.reports[0]

@@ -407,7 +407,7 @@ def test_boost_is_granted(up: Client):
     up.control(up.subdevice, Control.NV2080_CTRL_CMD_PERF_BOOST, flags=0x12, duration=0xFFFF_FFFF)
 
 
-def test_a_bare_machine_answers_what_the_sandbox_hides(make: Make):
+def test_a_bare_machine_returns_what_the_sandbox_filters(make: Make):
     client = make(filtered=False).nodes().objects()
     out = client.control(client.root, Control.NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION_V2)
     assert out.driverVersionBuffer.startswith("580")

@@ -19,7 +19,7 @@ Make = Callable[..., Client]
 
 
 def last_of_two(make: Make, seed: int, between: list[int]) -> int:
-    """Store 1 and 2 to the same place in two grids; what is left."""
+    """Store 1 and 2 to the same place in two grids; return the final value."""
     launcher = Launcher.make(make(seed=seed).up())
     code = upload(launcher.client, cubin("sm_90", STORE))
     data = launcher.client.memory(4096)
@@ -97,7 +97,7 @@ def test_waiting_for_the_host_is_no_deadlock(up: Client):
 
 
 def stuck(client: Client, channels: int) -> bool:
-    """Whether the first channels can do nothing but wait."""
+    """Return whether the first channels can only wait."""
     with client.machine.lock:
         return all(c.run.stuck for c in client.machine.channels[:channels])
 

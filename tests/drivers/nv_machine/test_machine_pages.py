@@ -1,4 +1,4 @@
-"""Pages of users, protections, the order that UVM wants, windows and pools."""
+"""Pinned pages, protections, the order of UVM calls, windows and semaphore pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command processor's thread ends and begins again without losing work."""
+"""The command processor's thread stops and starts again without losing work."""
 
 from __future__ import annotations
 

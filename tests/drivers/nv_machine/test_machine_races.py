@@ -1,4 +1,4 @@
-"""Races between queues: each told, and gone where something orders the two."""
+"""Races between queues: each is reported, and none if the work is ordered."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def upload(two: Rig, at: int) -> list[int]:
 
 
 def push(two: Rig, kernels: list[int], copies: list[int]) -> None:
-    """Ring both bells before either runs."""
+    """Write both doorbells before either channel runs."""
     with two.client.machine.lock:
         two.launcher.ring.push(kernels)
         two.copies.push(copies)
 
 
 def races(two: Rig) -> Sequence[str]:
-    """Return the races told, once either both are done or one was stopped."""
+    """Return the reported races, once both channels are done or one was stopped."""
     rings = (two.launcher.ring, two.copies)
     while not any(r.error() for r in rings):
         if struct.unpack_from("<QQQ", two.signals.view)[::2] == (1, 1):
@@ -119,7 +119,7 @@ def test_another_address_of_the_same_semaphore_orders_too(two: Rig):
 
 
 def test_the_end_of_a_wait_that_no_release_made_true_orders_nothing(two: Rig):
-    """Somebody stored the value of the release that is still to come."""
+    """The host stored the value of a release that has not executed yet."""
     two.signals.view[32:36] = struct.pack("<I", 1)
     push(two, two.wait(2) + store(two, 0) + two.done(0), two.copy(256, 0) + two.done(2) + two.done(1))
     (text,) = races(two)[:1]
@@ -128,7 +128,7 @@ def test_the_end_of_a_wait_that_no_release_made_true_orders_nothing(two: Rig):
 
 
 def test_a_gate_that_the_host_opens_orders_nothing(two: Rig):
-    """The kernel is over then; nobody knows whether the host looked."""
+    """The kernel is done then, but it is unknown whether the host observed it."""
     push(two, store(two, 0) + two.done(0), two.wait(2) + two.copy(0, 128) + two.done(1))
     wait_word(two.signals, 0, 1, two.client)
     two.signals.view[32:36] = struct.pack("<I", 1)
@@ -299,7 +299,7 @@ def test_an_inline_upload_and_a_copy_of_another_channel_are_reported(two: Rig):
 
 
 def test_a_release_is_recorded_before_its_value_is_visible(two: Rig):
-    """Else a host that sees it and rings at once would be told of a race that is none."""
+    """Otherwise a host that reads it and writes a doorbell at once would get a false race."""
     machine, seen = two.client.machine, []
     assert machine.races is not None
     words, base = two.signals.view, machine.channels[0].run.space.host(two.signals.va, 4, Access.READ, "")

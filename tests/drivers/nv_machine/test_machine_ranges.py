@@ -1,4 +1,4 @@
-"""Addresses that UVM manages: who has taken which, and when they are free again."""
+"""Addresses that UVM manages: reservation, overlap and release."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_channels_go_with_the_registration_of_their_address_space(up: Client) ->
 
 
 def test_channels_of_two_clients_may_have_one_handle(up: Client) -> None:
-    """Handles are a client's own: what one unregisters is not the other's."""
+    """Handles belong to a client: unregistering one client's channel does not affect another's."""
     ring = up.compute_channel()
     refused(0x21, unregister, up, ring, hClient=up.alloc(0, RmClass.NV01_ROOT_CLIENT))
     refused(0x21, unregister, up, ring, hClient=5)

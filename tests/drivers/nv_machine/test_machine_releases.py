@@ -1,4 +1,4 @@
-"""What a wait for a semaphore learns: what the release knew that ended it, and no later one."""
+"""The clock that a wait joins: that of the release that ended it, not of a later one."""
 
 from __future__ import annotations
 

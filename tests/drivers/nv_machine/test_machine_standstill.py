@@ -1,4 +1,4 @@
-"""Work that makes no end: an equality acquire that was passed, and what the host wrote and never told."""
+"""Work that does not finish: a passed equality acquire, and ring entries without a doorbell."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_diagnostics_name_what_a_channel_waits_for(up: Client) -> None:
     assert up.reports() == []
 
 
-def test_diagnostics_name_entries_that_were_never_rung(up: Client) -> None:
+def test_diagnostics_name_entries_without_a_doorbell(up: Client) -> None:
     ring, memory = one(up)
     ring.push(sem(memory.va, 1), ring=False)
     (text,) = up.kernel.diagnostics()
@@ -93,7 +93,7 @@ def test_diagnostics_name_a_channel_that_is_not_enabled(make: Callable[..., Clie
 
 
 class Silent:
-    """A doorbell that nothing hears."""
+    """A doorbell without effect."""
 
     def write32(self, offset: int, value: int) -> None:
         """Ignore it."""

@@ -1,4 +1,4 @@
-"""What is freed, closed or unmapped while something leans on it, and what a dead group still takes."""
+"""Freeing, closing and unmapping of objects in use, and the calls that a stopped group still accepts."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_an_engine_object_freed_with_work_left_is_reported(up: Client) -> None:
     assert "work left" in up.reports()[0]
 
 
-def test_a_debugger_outlives_its_object_and_answers_no_more(up: Client) -> None:
+def test_a_debugger_whose_object_is_freed_refuses_queries(up: Client) -> None:
     ring = up.compute_channel()
     params = rm_classes.NV83DE_ALLOC_PARAMETERS(hAppClient=up.root, hClass3dObject=up.engine_object)
     debugger = up.alloc(up.device, RmClass.GT200_DEBUGGER, params)
@@ -295,7 +295,7 @@ def test_the_number_of_channels_is_limited_by_hardware(up: Client) -> None:
 # ---- memory of the process
 
 
-def test_a_mapping_that_was_prepared_goes_with_its_memory(up: Client) -> None:
+def test_a_prepared_mapping_is_dropped_with_its_memory(up: Client) -> None:
     handle = up.alloc(up.device, RmClass.NV01_MEMORY_LOCAL_USER, up.memory_params(4096))
     fd = up.map_fd(up.device, handle, 4096, "/dev/nvidia0")
     cookie = up.cookie

@@ -149,7 +149,7 @@ def test_two_mappings_of_one_memory_share_shadow_state(lab: Lab):
     lab.told(other + 32)
 
 
-def test_memory_allocated_anew_is_unwritten_again(lab: Lab):
+def test_reallocated_memory_counts_as_uninitialized(lab: Lab):
     lab.copy(copy_word(lab.shown.va, lab.va))
     lab.client.uvm_call(UvmCommand.UVM_FREE, base=lab.va, length=_SIZE)
     lab.client.free(lab.handle, lab.client.device)

@@ -55,7 +55,7 @@ _FINISH_CHANCE = 0.125
 
 Small, so that work overlaps.
 """
-_TOLD = 0.75
+_REPORTS_GET = 0.75
 """Share of channels whose user area reports GPGet, on GPUs that may report it."""
 _channels = itertools.count(1)
 _GP_PUT = HopperAControlGPFifo.offset_of("GPPut")
@@ -76,7 +76,7 @@ class _Entry:
 
 @dataclass(slots=True, eq=False)
 class ChannelRun:
-    """The state of a channel."""
+    """The execution state of a channel. The scheduler calls `step` with the machine's lock held."""
 
     machine: Machine
     name: str
@@ -104,19 +104,19 @@ class ChannelRun:
     unflushed: UnflushedStores = field(default_factory=UnflushedStores)
     """Stores of its engines that may not be visible yet; recorded if cache maintenance is checked."""
     _numbers: Counter[str] = field(default_factory=Counter)
-    _bell: threading.Lock = field(default_factory=threading.Lock)
+    _entries_lock: threading.Lock = field(default_factory=threading.Lock)
     number: int = field(default_factory=_channels.__next__)
     """A number that is unique among all channels of all machines, freed ones included."""
     _put: int = 0
     _slot: int = 0
     _base: int = 0
-    _rung: dict[int, int] = field(default_factory=dict)
+    _covered: dict[int, int] = field(default_factory=dict)
     """Slot -> its contents when a doorbell last covered it."""
-    tells_get: bool = field(init=False)
+    reports_get: bool = field(init=False)
     """Whether the user area reports GPGet; hardware may leave it at 0 (docs/sources.md)."""
     combining: WriteCombining = field(init=False)
     """The check of the host's fences."""
-    _told: memoryview = field(init=False, repr=False)
+    _put_view: memoryview = field(init=False, repr=False)
     host: Host = field(init=False)
     rng: random.Random = field(init=False)
     """A random generator of its own, because the times at which other channels are polled vary."""
@@ -124,11 +124,11 @@ class ChannelRun:
     def __post_init__(self) -> None:
         self.host = Host(self)
         memory, offset = self.setup.userd
-        self._told = memory.backing.view[offset + _GP_PUT : offset + _GP_PUT + 4].cast("I")
+        self._put_view = memory.backing.view[offset + _GP_PUT : offset + _GP_PUT + 4].cast("I")
         self.combining = WriteCombining(GpfifoRing(self))
         self.rng = random.Random(self.machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
-        told = self.machine.leaves_get.random() < _TOLD
-        self.tells_get = told and self.machine.profile.generation.reports_get
+        chosen = self.machine.leaves_get.random() < _REPORTS_GET
+        self.reports_get = chosen and self.machine.profile.generation.reports_get
 
     def hold(self) -> None:
         """Hold references to the pages that the hardware writes, even if their objects are freed."""
@@ -168,7 +168,7 @@ class ChannelRun:
 
     # ---- the doorbell
 
-    def ring_bell(self) -> None:
+    def doorbell(self) -> None:
         """Record the entries up to GPPut at a doorbell; nothing is executed."""
         put = self.host_put
         if put >= self.setup.entries:
@@ -182,22 +182,22 @@ class ChannelRun:
                 seen = self.machine.races.releases.host() if self.machine.races else {}
                 entry = _Entry(self._put, raw, self._digest(raw), seen)
                 entries.append(entry)
-                self._rung[self._put] = raw
+                self._covered[self._put] = raw
                 self._put = (self._put + 1) % self.setup.entries
-            with self._bell:
+            with self._entries_lock:
                 self.entries.extend(entries)
         except ChannelError as error:
             self.machine.stop(self, error)
 
     def _check_fences(self, put: int) -> None:
-        late = self.combining.check_doorbell(self._put, put)
-        if late:
-            raise ChannelError(RcCode.PBDMA_ERROR, Kind.COHERENCE, f"{self.name}: {late}")
+        missing = self.combining.check_doorbell(self._put, put)
+        if missing:
+            raise ChannelError(RcCode.PBDMA_ERROR, Kind.COHERENCE, f"{self.name}: {missing}")
 
     @property
     def host_put(self) -> int:
         """GPPut in the user area."""
-        return self._told[0]
+        return self._put_view[0]
 
     def slot(self, number: int) -> int:
         """Return the contents of a slot of the ring. Raises `ChannelError` if the ring is not mapped."""
@@ -210,11 +210,11 @@ class ChannelRun:
 
     def stale(self, slot: int) -> int:
         """Return the contents of a slot when a doorbell last covered it; 0 if none did."""
-        return self._rung.get(slot, 0)
+        return self._covered.get(slot, 0)
 
     def pending(self) -> tuple[_Entry, ...]:
         """Return the entries that are not fetched yet; a doorbell may add more at any time."""
-        with self._bell:
+        with self._entries_lock:
             return tuple(self.entries)
 
     def _slot_value(self, slot: int) -> int:
@@ -277,7 +277,7 @@ class ChannelRun:
         at, self.at, self.acting = self.at, operation.at, operation
         over = operation.advance()
         if over:
-            self._judge(operation.work)
+            self._check_race(operation.work)
         self.at, self.acting = at, None
         if not over:
             return Outcome.SLICE
@@ -321,7 +321,7 @@ class ChannelRun:
             return
         work = self._work(engine, what)
         self._touch(work, va, size, write=True)
-        self._judge(work)
+        self._check_race(work)
         join(self.known, work.end_clock())
 
     def _work(self, engine: str, what: str) -> Work:
@@ -336,7 +336,7 @@ class ChannelRun:
             if mapping is not None:
                 work.touch(mapping, at, length, write=write)
 
-    def _judge(self, work: Work) -> None:
+    def _check_race(self, work: Work) -> None:
         if self.machine.caches is not None:
             self.machine.caches.log.record(work)
         race = "" if self.machine.races is None else self.machine.races.check(work)
@@ -386,7 +386,7 @@ class ChannelRun:
         else:
             self._segment(decoded, entry)
         self._slot = (entry.slot + 1) % self.setup.entries
-        if self.tells_get:
+        if self.reports_get:
             memory, offset = self.setup.userd
             struct.pack_into("<I", memory.backing.view, offset + _GP_GET, self._slot)
 

@@ -69,7 +69,7 @@ class Doorbell:
         if channel is None:
             machine.find(Kind.HOST, self._strange(value))
             return
-        machine.rung(channel)
+        machine.doorbell_rung(channel)
 
     def _strange(self, value: int) -> str:
         """Describe a token that belongs to no channel."""

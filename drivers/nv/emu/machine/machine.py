@@ -234,9 +234,9 @@ class Machine:
         """Whether accesses of engine work are recorded."""
         return self.races is not None or self.caches is not None
 
-    def rung(self, channel: Channel) -> None:
+    def doorbell_rung(self, channel: Channel) -> None:
         """Handle a doorbell: record the channel's new entries, or its error if it is not scheduled."""
-        channel.run.ring_bell()
+        channel.run.doorbell()
         if not channel.scheduled:
             text = "the doorbell rang for a channel that is not scheduled"
             self.stop(channel.run, ChannelError(RcCode.PBDMA_ERROR, Kind.HOST, text))
