@@ -1,15 +1,16 @@
-"""Where results of instructions that hardware rounds otherwise may go: the report of an emulated run.
+"""The report on inexact instructions of an emulated run: their counts, and the decisions that depend on them.
 
-An emulated GPU computes most instructions to the bit. Some (reciprocals, roots, exponentials) are documented
-with an error only, so that hardware's bits are unknown; the emulator's lie within the bounds. `steerings`
-follows their results through a kernel, and finds where they decide which lanes run, where a branch goes or
-which memory is accessed: there hardware may do something else altogether. A `Ledger` counts, a machine.
+An emulated GPU computes most instructions exactly. For some (reciprocals, roots, exponentials) only an error
+bound is documented; the emulator's results are within the bound, but may differ from hardware's. `steerings`
+follows these results through a kernel and finds the instructions where they determine active lanes, a branch
+or an address: there hardware may take another path. A `Ledger` counts the launches and instructions of one
+machine.
 
     ledger = Ledger("gfx1100")
     ledger.launched("name", counts={"exact": {...}}, found=steerings(blocks))
     ledger.write(path)                     # appends a line of JSON
 
-Not here: which instructions those are, and which registers they use (the front ends).
+Not here: the bounds and the registers of instructions, which the front ends supply.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXACT: Final = "exact"
-"""The bound of an instruction that is computed to the bit, the payload of NaNs excepted."""
+"""The bound of an instruction that is computed exactly, except for the payload of NaNs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One instruction, as far as `steerings` looks at it."""
+    """One instruction as `steerings` uses it; registers are any hashable values."""
 
     address: int
     name: str
@@ -37,26 +38,26 @@ class Step:
     reads: frozenset[Hashable]
     writes: frozenset[Hashable]
     inexact: bool = False
-    """Whether its result is known within bounds only, and those matter behind it."""
+    """Whether its result is known only within bounds."""
     settles: bool = False
-    """Whether its result is exact whatever its sources were made of, within their bounds."""
+    """Whether its result is the same for all sources within their bounds."""
     masked: bool = False
-    """Whether it may leave some lanes of what it writes as they were."""
+    """Whether it may leave some lanes of its target registers unchanged."""
     masks: bool = False
-    """Whether it changes which lanes run."""
+    """Whether it changes the mask of active lanes."""
     steers: tuple[tuple[str, frozenset[Hashable]], ...] = ()
-    """What it decides (such as "a branch"), and by which registers."""
+    """Its decisions: a description (such as "a branch") and the registers that it depends on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """An instruction that decides something by what is known within bounds only."""
+    """An instruction with a decision that depends on inexact results."""
 
     address: int
     text: str
     decides: str
     origins: tuple[str, ...]
-    """Names of the instructions whose results reach it."""
+    """Names of the inexact instructions whose results it uses."""
 
     def __str__(self) -> str:
         return (
@@ -65,17 +66,18 @@ class Steering:
 
 
 _Mask = tuple[str, int]
-"""Which lanes run: as some instruction left it, or as several did before a block."""
+"""An identity of the mask of active lanes: after an instruction, or at the start of a block."""
 _Stains = dict["Hashable", frozenset[tuple[str, _Mask]]]
-"""What inexact results a register may hold, and the lanes that ran when it got them."""
+"""Register -> the inexact results that it may hold, each with the mask under which it was written."""
 _START: Final = ("start", 0)
 
 
 def steerings(blocks: Sequence[tuple[Sequence[Step], Sequence[int]]]) -> tuple[Steering, ...]:
-    """Return what inexact results decide in a kernel.
+    """Return the decisions of a kernel that depend on inexact results, sorted by address.
 
-    `blocks` are instructions in a row and the addresses of the blocks behind them; the first is the entry. A
-    write replaces what the same lanes wrote before; results that a comparison only selects by are data.
+    Each of `blocks` has its instructions, and the addresses of its successors; the first block is the entry.
+    A write replaces earlier results of the same lanes. A comparison that only selects between values is not a
+    decision.
     """
     by_address = {body[0].address: (body, follow) for body, follow in blocks}
     first = blocks[0][0][0].address
@@ -110,7 +112,7 @@ def _decided(step: Step, stains: _Stains) -> list[Steering]:
 
 
 def _pass(step: Step, mask: _Mask, stains: _Stains) -> None:
-    """Change what registers hold as an instruction does."""
+    """Apply the writes of an instruction to the results that registers hold."""
     names = set() if step.settles else {name for r in step.reads for name, _ in stains.get(r, ())}
     if step.inexact:
         names.add(step.name)
@@ -135,7 +137,7 @@ def _merged(
 
 
 class Ledger:
-    """What one emulated machine ran, by the accuracy of its instructions. Not thread-safe."""
+    """The launches and instructions of one emulated machine, by accuracy. Not thread-safe."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -147,19 +149,19 @@ class Ledger:
     def launched(
         self, kernel: str, counts: Mapping[str, Mapping[str, int]], found: tuple[Steering, ...]
     ) -> None:
-        """Count a launch: `counts` are how often its code has each instruction, by bound and name."""
+        """Count a launch. `counts` has the number of each instruction in the code, by bound and name."""
         self._launches[kernel] += 1
         self._counts[kernel] = counts
         self._found[kernel] = found
 
     def refused(self, why: str) -> None:
-        """Take note of an instruction that is not supported."""
+        """Record an unsupported instruction, or another reason of a refusal."""
         self._unsupported[why] = None
 
     def report(self) -> dict[str, object]:
-        """Return the report, ready for JSON.
+        """Return the report as data for JSON.
 
-        `instructions` are the names by bound, and in how many launches of kernels that have them.
+        `instructions` has, by bound and name, the number of launches of kernels with that instruction.
         """
         instructions: dict[str, Counter[str]] = {EXACT: Counter()}
         for kernel, times in self._launches.items():
@@ -181,7 +183,7 @@ class Ledger:
         }  # fmt: skip
 
     def write(self, path: Path) -> None:
-        """Append the report to a file, a line of JSON; nothing where nothing ran."""
+        """Append the report to a file as one line of JSON, unless nothing ran."""
         if self._launches or self._unsupported:
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(self.report()) + "\n")

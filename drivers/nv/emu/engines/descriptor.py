@@ -214,9 +214,7 @@ def _judge_shape(profile: Profile, one: Descriptor) -> None:
         raise launch_error(f"grid {one.grid} is wider than 2^31 - 1")
     if one.threads > 1024 or one.block[2] > 64:
         raise launch_error(f"block {one.block}: at most 1024 threads, 64 in z")
-    step = (
-        0x100 if profile.generation.qmd == "V04" else 0x80
-    )  # the unit of public launches
+    step = 0x100 if profile.generation.qmd == "V04" else 0x80  # the unit of public launches
     if one.shared % step:
         raise launch_error(f"SHARED_MEMORY_SIZE {one.shared:#x} is no multiple of {step:#x}")
     if not one.shared and not any(one.configs):
@@ -308,9 +306,7 @@ def _judge_release(i: int, get: Any, trap: int) -> None:
     """Refuse a release with contradictory fields."""
     reduces, size = bool(get("REDUCTION_ENABLE")), get("STRUCTURE_SIZE")
     wrong = semaphore.misfit(size, wide=bool(get("PAYLOAD64B")))
-    if (
-        reduces and size is SemaphoreSize.SEMAPHORE_FOUR_WORDS
-    ):  # where the time goes is not documented
+    if reduces and size is SemaphoreSize.SEMAPHORE_FOUR_WORDS:  # where the time goes is not documented
         wrong = Kind.UNSUPPORTED, "a reduction of four words"
     elif not reduces and (get("REDUCTION_OP") or get("REDUCTION_FORMAT")):
         wrong = Kind.LAUNCH, "reduction bits without reduction"

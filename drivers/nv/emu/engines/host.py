@@ -130,8 +130,7 @@ def _judge_bits(execute: SemExecute) -> None:
     bits = {
         "an acquire": execute.ACQUIRE_SWITCH_TSG and (release or reduction),
         "a release": execute.RELEASE_WFI and not (release or reduction),
-        "a plain release": execute.RELEASE_TIMESTAMP
-        and not release,  # only releases write a record
+        "a plain release": execute.RELEASE_TIMESTAMP and not release,  # only releases write a record
         "a reduction": (execute.REDUCTION or execute.REDUCTION_FORMAT) and not reduction,
     }
     for whose, wrong in bits.items():

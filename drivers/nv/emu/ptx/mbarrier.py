@@ -34,7 +34,7 @@ def call(
     hosts = c.call(translate(lib, "shared", 8), t.v("i64"), warp, offsets, lanes, site, i32(ATOMIC))
     kind = WRITE if action in {"init", "inval"} else ATOMIC
     sanitize.watch(lib, c, "shared", warp, offsets, lanes, site, 8, kind)
-    if action == "look":
+    if action == "read":
         bulk.settle(t, hosts)
     return c.call(step(lib, action), t.v("i64"), warp, hosts, count or none, size or none, lanes, site)
 
@@ -110,7 +110,7 @@ def _wait(t: Translator, i: Instruction, m: Modifiers) -> None:
         t.bits(operand, 32)
     ordered = _order(m, "acquire")
     c = t.c
-    now = c.op("lshr", call(t, "look", _take_address(t, m, address)), 63)
+    now = c.op("lshr", call(t, "read", _take_address(t, m, address)), 63)
     if ordered:
         sanitize.acquired(t.wf, wide=False)
     then = c.op("and", _count(t, state), 1) if parity else c.op("lshr", t.bits(state, 64), 63)

@@ -28,9 +28,9 @@ COUNT = (1 << 20) - 1
 def step(lib: Library, action: str) -> str:
     """`ptx.mbarrier.ACTION(warp, hosts, counts, bytes, lanes, site) -> states before`: lane by lane.
 
-    "init" and "inval" set; "look" reads; "tx" expects bytes, or completes them if negative; "arrive" does so and
-    arrives, "drop" for the last time, both with ".quiet" where that completes no phase; "passing" is one more arrival
-    that is expected and made at once.
+    "init" and "inval" store a state; "read" only reads. "tx" expects bytes, or completes them if negative. "arrive" does
+    the same and arrives; "drop" arrives for the last time; with ".quiet" they must not complete a phase. "passing" expects
+    one more arrival and arrives.
     """
 
     def body(
@@ -49,7 +49,7 @@ def step(lib: Library, action: str) -> str:
                 c.store(_packed(c, i64(0), count, count, i64(_BIAS)), pointer)
             elif action == "inval":
                 c.store(i64(0), pointer)
-            elif action != "look":
+            elif action != "read":
                 state, bad = advanced(c, action, old, count, size)
                 with c.when(bad):
                     emit_report(lib, c, warp, ReportKind.BAD_MBARRIER, site, lane)
