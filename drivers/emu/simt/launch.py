@@ -326,11 +326,11 @@ def prepare(
         "shadow_at": shadow_at, "dynamic_shared": work.dynamic_shared, "fuel": _ENDLESS, "releases": releases,
         "known": known, "known_step": known_step,
     }  # fmt: skip
-    for shape_of, told in (
+    for shape_of, visible in (
         ("grid", work.visible_grid or work.grid),
         ("block", work.visible_block or work.block),
     ):
-        common |= {f"visible_{shape_of}_{axis}": told[i] for i, axis in enumerate("xyz")}
+        common |= {f"visible_{shape_of}_{axis}": visible[i] for i, axis in enumerate("xyz")}
     for _ in range(count):
         resident = _take_memory()
         resident.prepare(shape, slot_bytes, slots)

@@ -1,4 +1,4 @@
-"""Kernels are promised 12 MiB of stack, whatever the process's default for threads is."""
+"""The stack that kernels may use, 12 MiB, independent of the process's default for threads."""
 
 from __future__ import annotations
 

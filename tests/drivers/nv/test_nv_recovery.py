@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not assembler.available(), reason="neither nvJit
 HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 ONE = (1, 1, 1)
 WILD = 0x7_0000_1000
-"""An address below 2^40 where nothing is mapped."""
+"""An unmapped address below 2^40."""
 
 
 # An H200 behind the filter of a sandbox, and an A100 without one.

@@ -32,7 +32,7 @@ class Bench:
         self.settings = Settings(cache=config().cache)
         self.options: Options | None = None
         self._kept: list[object] = []
-        """What owns mapped memory: freed, the host would give its addresses to what is mapped next."""
+        """Owners of mapped memory, kept so that the host does not reuse its addresses."""
 
     def map(self, array: Array, label: str = "") -> Array:
         """Make an array visible to the device, at its host address."""

@@ -141,7 +141,7 @@ def decoded(raw: Any, type_: str) -> Any:
 @pytest.mark.parametrize("shape", ["m16n8k16", "m16n8k32"])
 @pytest.mark.parametrize("total", ["f32", "f16"])
 def test_products_of_8_bit_floats(bench: Any, shape: str, a_type: str, b_type: str, total: str) -> None:
-    """Magnitudes near one, so that float32 sums are exact whatever their order."""
+    """Magnitudes near one, so that float32 sums are exact in any order."""
     m, n, k = shape_of(shape)
     rng = np.random.default_rng(k)
 

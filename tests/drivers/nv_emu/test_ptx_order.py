@@ -158,7 +158,7 @@ COUNT = """setp.ne.u32 %p0, %r0, 0; @%p0 ret; mad.wide.u32 %rd1, %r1, 4, %rd0; s
 W:  ld.acquire.gpu.global.u32 %r3, [%rd0]; setp.lt.u32 %p2, %r3, 6; @%p2 bra W;
     mov.u32 %r4, 0;
 L:  mad.wide.u32 %rd2, %r4, 4, %rd0; ld.global.u32 %r5, [%rd2+64]; add.u32 %r4, %r4, 1; setp.lt.u32 %p3, %r4, 6; @%p3 bra L; ret;"""
-"""All workgroups count up; the first waits for them and reads what all wrote."""
+"""All workgroups increment a counter; the first waits for all and reads their stores."""
 
 
 def test_an_atomic_counter_propagates_all_releases(kinds: Any) -> None:

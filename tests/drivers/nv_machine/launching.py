@@ -1,6 +1,6 @@
 """Launches that are built word by word.
 
-Images placed and relocated, constant banks and launch descriptors built from the layouts.
+Images are placed and relocated here; constant banks and launch descriptors are packed from the layouts.
 """
 
 # ruff: noqa: E501 - instructions read best one row a step
@@ -138,7 +138,7 @@ class Code:
 
 
 def upload(client: Client, raw: bytes, *, whole: bool = True) -> Code:
-    """Place, relocate and upload an image; the file itself goes behind it."""
+    """Place, relocate and upload an image, followed by the file itself."""
     elf = Elf(raw)
     image = Image(elf, place_sections(elf, keep=lambda s: bool(s.flags & ALLOC)))
     tail = -(-len(image.content) // 4096) * 4096 + 8192
@@ -196,7 +196,7 @@ class Launcher:
         return self.arguments.va + self.used - len(data)
 
     def banks(self, code: Code, kernel: str) -> dict[int, tuple[int, int]]:
-        """Place what an image has for a kernel's banks, as it was uploaded: address and size by bank."""
+        """Return the address and size of each constant bank in the uploaded image of a kernel."""
         banks = {}
         for bank, name in ((2, f".nv.constant2.{kernel}"), (3, ".nv.constant3"), (4, ".nv.constant4")):
             section = code.elf.section(name)
@@ -298,7 +298,7 @@ class Launcher:
         wait_word(self.arguments, MIB - 64, self.done, self.client)
 
     def fails(self, code: Code, name: str, params: bytes, **kw: Any) -> str:
-        """Launch what cannot be launched; the report."""
+        """Launch a kernel that is refused; return the report."""
         self.ring.push(self.send(self.qmd(self.descriptor(code, name, params, **kw))))
         self.ring.wait_error()
         return self.client.reports()[0]

@@ -35,7 +35,7 @@ class Rig:
     def launch(
         self, kernel: str, at: int = 0, *, action: int = 9, code: Code | None = None, **kw: Any
     ) -> list[int]:
-        """Return what launches a kernel whose bank is its own."""
+        """Return methods that launch a kernel with a bank of its own."""
         params = self.params(at, kw.pop("value", 1))
         launcher = self.launcher
         return launcher.send(
@@ -43,21 +43,21 @@ class Rig:
         )
 
     def copy(self, source: int, target: int) -> list[int]:
-        """Return what copies a dword."""
+        """Return methods that copy a dword."""
         return copy_word(self.data.va + source, self.data.va + target)
 
     def upload(self, at: int, value: int, *, flags: int = 1) -> list[int]:
-        """Return what uploads a dword inline."""
+        """Return methods that upload a dword inline."""
         va = self.data.va + at
         words = method(1, M.LINE_LENGTH_IN, 4, 1, va >> 32, va & 0xFFFF_FFFF)
         return words + method(1, M.LAUNCH_DMA, flags) + method(1, M.LOAD_INLINE_DATA, value)
 
     def done(self, slot: int, value: int = 1) -> list[int]:
-        """Return what raises a signal once all before is done."""
+        """Return methods that set a signal once all earlier work is done."""
         return sem(self.signals.va + 16 * slot, value, RELEASE_WFI=True)
 
     def wait(self, slot: int, value: int = 1) -> list[int]:
-        """Return what waits for a signal."""
+        """Return methods that wait for a signal."""
         return sem(self.signals.va + 16 * slot, value, GEQ)
 
     def told(self, kind: Kind) -> Sequence[str]:

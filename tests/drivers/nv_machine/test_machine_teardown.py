@@ -152,7 +152,7 @@ def test_everything_open_at_exit_is_released(up: Client, closing: str) -> None:
 
 
 def test_a_stopped_group_refuses_new_objects(up: Client) -> None:
-    """nv.md 6.4: channel and group are dead, both are freed and made anew."""
+    """nv.md 6.4: after an error, channel and group are freed and allocated again."""
     group, first, second = pair(up)
     engine = rm_classes.NVB0B5_ALLOCATION_PARAMETERS(version=1, engineType=COPY)
     third = up.ring(group)
@@ -181,7 +181,7 @@ def test_a_stopped_graphics_group_refuses_a_context_share(up: Client) -> None:
 
 
 def test_later_errors_do_not_replace_the_first(up: Client) -> None:
-    """The notifier keeps the first error: time, code, nothing else, and the status of what was posted."""
+    """The notifier keeps the first error: its time, its code, and the status of a written entry."""
     group, first, second = pair(up)
     before = up.machine.time_ns()
     with up.machine.lock:

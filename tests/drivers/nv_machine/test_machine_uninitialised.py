@@ -49,12 +49,12 @@ class Lab:
         return self.launcher.send(self.launcher.qmd(self.launcher.descriptor(self.code, kernel, params)))
 
     def reads(self, at: int) -> None:
-        """Read a dword in a kernel; nothing is told."""
+        """Read a dword in a kernel; fail at any report."""
         self.launcher.finish(self.send("increment", at))
         assert self.client.kernel.reports == []
 
     def told(self, at: int) -> str:
-        """Read a dword in a kernel; what is told."""
+        """Read a dword in a kernel; return the report."""
         self.launcher.ring.push(self.send("increment", at))
         self.launcher.ring.wait_error()
         (report,) = self.client.kernel.reports

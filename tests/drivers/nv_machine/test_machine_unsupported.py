@@ -1,4 +1,4 @@
-"""A kernel with an instruction that is not emulated: named with its line, where a driver asks."""
+"""A kernel with an instruction that is not emulated: the diagnostics name it and its line."""
 
 from __future__ import annotations
 

@@ -104,14 +104,14 @@ def _check_bank0(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, co
         _check_shape(run, loaded, name, getattr(words, name), wanted)
     _check_addresses(run, windows, one, loaded, words)
     room = max(one.shared - (kernel.static_shared or RESERVED_SHARED), 0)
-    told = words.dynamic_shared_size
-    if told > room:
+    declared = words.dynamic_shared_size
+    if declared > room:
         raise launch_error(
-            f"constant bank 0 of {kernel.name}: {told:#x} bytes of dynamic shared memory, room is for "
+            f"constant bank 0 of {kernel.name}: {declared:#x} bytes of dynamic shared memory, room is for "
             f"{room:#x}"
         )
     _check_stack(words.stack_pointer, one, loaded)
-    return content[shape.SIZE :] + (told or room).to_bytes(4, "little")
+    return content[shape.SIZE :] + (declared or room).to_bytes(4, "little")
 
 
 def _check_shape(

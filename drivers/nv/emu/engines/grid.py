@@ -113,14 +113,14 @@ class Grids:
 
     def run(self, run: Run, windows: Windows, one: Descriptor, *, fresh: bool) -> Iterator[SlicedLaunch]:
         """Run a grid to its end, one slice for each item; `fresh` if the launch itself invalidated caches."""
-        judging = run.machine.caches  # more exact than what is always checked
-        judged = judging is not None
-        loaded = self._find(run, one, Invalidation(judged or one.invalidates_instructions, fresh))
+        model = run.machine.caches  # more exact than what is always checked
+        checked = model is not None
+        loaded = self._find(run, one, Invalidation(checked or one.invalidates_instructions, fresh))
         caches = None
-        if judging is not None:
-            caches = GridCaches(run=run, caches=judging, one=one, loaded=loaded, fresh=fresh)
+        if model is not None:
+            caches = GridCaches(run=run, caches=model, one=one, loaded=loaded, fresh=fresh)
             caches.begin()
-        banks = self._banks(run, one, loaded, Invalidation(judged or one.invalidates_constants, fresh))
+        banks = self._banks(run, one, loaded, Invalidation(checked or one.invalidates_constants, fresh))
         params = judge(run, windows, one, loaded, banks.get(0, b""))
         yield from self._execute(run, windows, one, loaded, params, caches=caches)
         _check_unchanged(run, one, loaded, banks[0])

@@ -61,8 +61,8 @@ def _unrung(run: ChannelRun) -> list[str]:
     """Describe entries in the ring without a doorbell, or beyond GPPut."""
     put = run.host_put
     if put != run.put:
-        told = f"the last doorbell had {run.put}: the entries between were never submitted"
-        return [f"{run.name}: GPPut is {put}, {told}"]
+        text = f"the last doorbell had {run.put}: the entries between were never submitted"
+        return [f"{run.name}: GPPut is {put}, {text}"]
     va = run.setup.ring_va + put * GpfifoEntry.SIZE
     raw = int.from_bytes(run.space.read(va, GpfifoEntry.SIZE, f"ring entry {put}"), "little")
     if raw != run.stale(put):

@@ -39,9 +39,9 @@ def free(_kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytearray) -> None:
     length = uvm.ranges.get(params.base)
     if length is None:
         raise Refused(_BAD_ADDRESS, f"no range starts at {params.base:#x}")
-    told = getattr(params, "length", length)
-    if told != length:
-        raise Refused(_BAD_ADDRESS, f"the range at {params.base:#x} has {length:#x} bytes, not {told:#x}")
+    given = getattr(params, "length", length)
+    if given != length:
+        raise Refused(_BAD_ADDRESS, f"the range at {params.base:#x} has {length:#x} bytes, not {given:#x}")
     uvm.unmap(params.base, length, "by UVM_FREE")
     del uvm.ranges[params.base]
     if params.base in uvm.pools:
