@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from compiler.kernel.builder import float_bits
+from compiler.ir.uop import round_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Floats:
 
     def f(self, x: Line | float) -> Line:
         """A float operand."""
-        return self.b.const(self.dtype, float_bits(x, self.dtype)) if isinstance(x, float) else x
+        return self.b.const(self.dtype, round_to(x, self.dtype)) if isinstance(x, float) else x
 
     def i(self, x: Line | int) -> Line:
         """An integer operand."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from compiler.dtype import dtypes
-from compiler.kernel import isel
+from compiler.kernel import conversions, isel
 from compiler.kernel.linear import POINTER
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _batches(values: Sequence[Line], threads: int) -> list[list[int]]:
         kinds.setdefault(value.dtype, []).append(i)
     batches = []
     for dtype, numbers in kinds.items():
-        most = max(1, SHARED_BYTES // (threads * isel.storage_type(dtype).itemsize))
+        most = max(1, SHARED_BYTES // (threads * conversions.storage_type(dtype).itemsize))
         batches += [numbers[at : at + most] for at in range(0, len(numbers), most)]
     return batches
 
@@ -69,19 +69,19 @@ def _batches(values: Sequence[Line], threads: int) -> list[list[int]]:
 def _through_memory(b: Builder, values: Sequence[Line], step: int, threads: int) -> list[Line]:
     """Exchange values with the thread whose index differs in the bit `step`, through shared memory."""
     dtype = values[0].dtype
-    kind = isel.storage_type(dtype)
+    kind = conversions.storage_type(dtype)
     rows = 1 << (len(values) - 1).bit_length()
     memory = b.line("shared", POINTER, 1, (), (kind, rows * threads))
     thread = b.line("thread", dtypes.int64, 1, (), 0)
     partner = b.alu("xor", thread, b.index(step))
     for row, value in enumerate(values):
         mine = b.offset(memory, b.add(thread, b.index(row * threads)), kind)
-        b.line("store", kind, 1, (mine, isel.pack(b, value, dtype)))
+        b.line("store", kind, 1, (mine, conversions.pack(b, value, dtype)))
     written = b.line("barrier", dtypes.bool, 1)
     others = []
     for row in range(len(values)):
         place = b.offset(memory, b.add(partner, b.index(row * threads)), kind)
-        others.append(isel.unpack(b, b.line("load", kind, 1, (place, written)), dtype))
+        others.append(conversions.unpack(b, b.line("load", kind, 1, (place, written)), dtype))
     b.line("barrier", dtypes.bool, 1)
     return others
 
@@ -93,10 +93,10 @@ def _exchanged(b: Builder, value: Line, step: int, active: int) -> Line:
         return b.line("exchange", dtypes.uint32, 1, (word,), (step, active))
 
     dtype = value.dtype
-    stored = isel.pack(b, value, dtype)
+    stored = conversions.pack(b, value, dtype)
     if stored.dtype.bits < 32:
         narrow = b.convert("trunc", swap(b.convert("zext", stored, dtypes.uint32)), stored.dtype)
-        return isel.unpack(b, narrow, dtype)
+        return conversions.unpack(b, narrow, dtype)
     if stored.dtype.bits == 32:
         return b.convert("bitcast", swap(b.convert("bitcast", stored, dtypes.uint32)), dtype)
     bits, half = b.convert("bitcast", stored, dtypes.uint64), b.const(dtypes.uint64, 32)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from compiler.kernel import indexing, isel
+from compiler.kernel import conversions, indexing
 
 if TYPE_CHECKING:
     from compiler.dtype import DType
@@ -52,7 +52,7 @@ class Memory:
             if turned is not None:
                 return turned
         stored = self._read(node.src[0], node.src[1], mask)
-        return isel.unpack(self.b, stored, node.dtype)
+        return conversions.unpack(self.b, stored, node.dtype)
 
     def _load_turned(self, node: UOp) -> Line | None:
         """A square of values whose rows lie along an unrolled range.
@@ -68,7 +68,7 @@ class Memory:
         self.index.env[unit] = 0
         terms = [(ix.leaf(a), c) for a, c in p.outer]
         offset = p.constant + sum([c * self.index.env[u] for u, c in p.units])
-        kind = isel.storage_type(node.dtype)
+        kind = conversions.storage_type(node.dtype)
         base = b.offset(ix.buffer(node.src[0].arg), ix.sum(terms), kind)
         rows = [
             b.line("load", kind, p.lanes, (b.offset(base, b.index(offset + p.stride * lane), kind),))
@@ -76,9 +76,8 @@ class Memory:
         ]
         for k, column in enumerate(transposed(b, rows)):
             self.index.env[unit] = k
-            self.owner.values[(node, *[self.index.env[u] for u in self.owner.unit_keys[node]])] = isel.unpack(
-                b, column, node.dtype
-            )
+            key = (node, *[self.index.env[u] for u in self.owner.unit_keys[node]])
+            self.owner.values[key] = conversions.unpack(b, column, node.dtype)
         self.index.env[unit] = here
         return self.owner.values[(node, *[self.index.env[u] for u in self.owner.unit_keys[node]])]
 
@@ -92,7 +91,7 @@ class Memory:
 
     def _read(self, buffer: UOp, index: UOp, mask: Line | None) -> Line:
         b, ix = self.b, self.index
-        kind = isel.storage_type(buffer.dtype)
+        kind = conversions.storage_type(buffer.dtype)
         pointer = ix.buffer(buffer.arg)
         place = ix.place(index, strided=True)
         if place.vector is not None:
@@ -160,8 +159,8 @@ class Memory:
         buffer, index = store.src[:2]
         mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store])
         mask = self.b.both(mask, self._alone())
-        kind = isel.storage_type(buffer.dtype)
-        value = isel.pack(b, value, buffer.dtype)
+        kind = conversions.storage_type(buffer.dtype)
+        value = conversions.pack(b, value, buffer.dtype)
         pointer, place = ix.buffer(buffer.arg), ix.place(index)
         if place.vector is not None:
             lanes = place.vector.lanes

@@ -9,7 +9,6 @@ Not here: what the lines mean (`linear`), which lines an operation takes (`isel`
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
@@ -232,15 +231,3 @@ class Builder:
     def _close(block: Block) -> None:
         block.open = False
         block.cse.clear()
-
-
-def float_bits(value: float, dtype: DType) -> float:
-    """The value rounded to the dtype, as a Python float."""
-    if dtype is dtypes.float32 and not math.isinf(value) and not math.isnan(value):
-        import struct  # noqa: PLC0415
-
-        try:
-            return float(struct.unpack("<f", struct.pack("<f", value))[0])
-        except OverflowError:
-            return math.copysign(math.inf, value)
-    return value

@@ -1,16 +1,14 @@
 """Instruction selection: the lines for each elementwise operation of the kernel AST and each dtype.
 
-A value's register has the dtype's *register type*: float16 and bfloat16 are held in float32 registers and
-rounded after every operation that is not exact, index is held in int64, all others in their own type.
-Decisions that NumPy leaves open:
+Values are in registers of their register type (`conversions`); a result in a half type is rounded after every
+operation that is not exact. Decisions that NumPy leaves open:
 
-- float to integer saturates and NaN gives 0; float to bool is `x != 0`; integers wrap.
 - Integer division and remainder by zero give 0; both round towards minus infinity.
 - A shift by the width or more gives 0, or the sign for a signed right shift.
 - MAX and MIN return NaN when either operand is one; which zero of a +0, -0 pair they return is not fixed.
 
 Not here: what an operation means (`compiler.ir.ops`), the text of a line (`compiler.codegen.llvm_ir`),
-functions made of many lines (`compiler.codegen`).
+functions made of many lines (`compiler.codegen`), conversions between dtypes (`conversions`).
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from compiler.codegen.remainder import fmod
 from compiler.codegen.transcendental import DECOMPOSITIONS
 from compiler.dtype import dtypes
 from compiler.ir.ops import ROWS
+from compiler.kernel.conversions import constant, register_type, rounded
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -30,94 +29,6 @@ if TYPE_CHECKING:
     from compiler.dtype import DType
     from compiler.kernel.builder import Builder
     from compiler.kernel.linear import Line
-
-HALF = (dtypes.float16, dtypes.bfloat16)
-
-
-def register_type(dtype: DType) -> DType:
-    """The dtype of the register that holds such a value."""
-    if dtype in HALF:
-        return dtypes.float32
-    return dtypes.int64 if dtype is dtypes.index else dtype
-
-
-def storage_type(dtype: DType) -> DType:
-    """The dtype that memory operations of such a value have."""
-    if dtype is dtypes.bool:
-        return dtypes.uint8
-    return dtypes.uint16 if dtype is dtypes.bfloat16 else dtype
-
-
-def unpack(b: Builder, stored: Line, dtype: DType) -> Line:
-    """What memory held, as a value's register."""
-    if dtype is dtypes.bool:
-        return b.cmp("ne", stored, b.const(dtypes.uint8, 0))
-    if dtype is dtypes.float16:
-        return b.convert("fpext", stored, dtypes.float32)
-    if dtype is dtypes.bfloat16:
-        wide = b.alu("shl", b.convert("zext", stored, dtypes.uint32), b.const(dtypes.uint32, 16))
-        return b.convert("bitcast", wide, dtypes.float32)
-    return stored
-
-
-def pack(b: Builder, value: Line, dtype: DType) -> Line:
-    """A value's register as memory holds it; halves are already rounded."""
-    if dtype is dtypes.bool:
-        return b.convert("zext", value, dtypes.uint8)
-    if dtype is dtypes.float16:
-        return b.convert("fptrunc", value, dtypes.float16)
-    if dtype is dtypes.bfloat16:
-        bits = b.alu("lshr", b.convert("bitcast", value, dtypes.uint32), b.const(dtypes.uint32, 16))
-        return b.convert("trunc", bits, dtypes.uint16)
-    return value
-
-
-def rounded(b: Builder, value: Line, dtype: DType) -> Line:
-    """A float32 register rounded to what a half type can hold; any other value as it is."""
-    if dtype is dtypes.float16:
-        return b.convert("fpext", b.convert("fptrunc", value, dtypes.float16), dtypes.float32)
-    if dtype is not dtypes.bfloat16:
-        return value
-    u = dtypes.uint32
-    bits = b.convert("bitcast", value, u)
-    odd = b.alu("and", b.alu("lshr", bits, b.const(u, 16)), b.const(u, 1))
-    near = b.alu("add", b.alu("add", bits, odd), b.const(u, 0x7FFF))
-    quiet = b.alu("or", bits, b.const(u, 0x400000))
-    kept = b.select(b.cmp("uno", value, value), quiet, near)
-    return b.convert("bitcast", b.alu("and", kept, b.const(u, 0xFFFF0000)), dtypes.float32)
-
-
-def zero(b: Builder, dtype: DType, lanes: int = 1) -> Line:
-    """The value zero of a register."""
-    kind = register_type(dtype)
-    return b.const(kind, 0.0 if kind.is_float else False if kind is dtypes.bool else 0, lanes)
-
-
-def constant(b: Builder, dtype: DType, value: float | bool) -> Line:  # noqa: FBT001  # a bool is one of the values
-    """A constant of the dtype; integers wrap, floats round to the dtype."""
-    kind = register_type(dtype)
-    if kind is dtypes.bool:
-        return b.const(kind, bool(value))
-    if kind.is_float:
-        return b.const(kind, round_constant(float(value), dtype))
-    wrapped = int(value) & ((1 << kind.bits) - 1)
-    return b.const(
-        kind, wrapped - (1 << kind.bits) if kind.kind == "int" and wrapped >> (kind.bits - 1) else wrapped
-    )
-
-
-def round_constant(value: float, dtype: DType) -> float:
-    """A Python float rounded to the dtype, ties to even, overflow to infinity."""
-    import math  # noqa: PLC0415
-
-    if dtype is dtypes.float64 or value == 0 or math.isinf(value) or math.isnan(value):
-        return value
-    digits, least = {"float32": (24, -149), "float16": (11, -24), "bfloat16": (8, -133)}[dtype.name]
-    top = {"float32": 128, "float16": 16, "bfloat16": 128}[dtype.name]
-    exponent = math.frexp(value)[1]
-    quantum = max(exponent - digits, least)
-    result = math.ldexp(round(math.ldexp(value, -quantum)), quantum)
-    return math.copysign(math.inf, value) if abs(result) >= 2.0**top else result
 
 
 def _add(b: Builder, d: DType, x: Line, y: Line) -> Line:
@@ -318,97 +229,6 @@ def binary(b: Builder, op: str, dtype: DType, x: Line, y: Line) -> Line:
     """Apply a binary operation to two values of one dtype; `dtype` is the result's."""
     result = BINARY[op](b, register_type(dtype), x, y)
     return result if ROWS[op].exact else rounded(b, result, dtype)
-
-
-def cast(b: Builder, x: Line, source: DType, target: DType) -> Line:
-    """The value converted to another dtype."""
-    if source is target:
-        return x
-    kind = register_type(target)
-    if target is dtypes.bool:
-        return b.cmp("une" if x.dtype.is_float else "ne", x, zero(b, source))
-    if x.dtype.is_float and kind.is_float:
-        return _float_to_float(b, x, source, target)
-    if x.dtype.is_float:
-        return _float_to_int(b, x, kind)
-    if kind.is_float:
-        return _int_to_float(b, x, target)
-    if kind.bits == x.dtype.bits:
-        return b.convert("bitcast", x, kind) if kind is not x.dtype else x
-    return b.convert(
-        "trunc" if kind.bits < x.dtype.bits else "sext" if x.dtype.kind == "int" else "zext", x, kind
-    )
-
-
-def _float_to_float(b: Builder, x: Line, source: DType, target: DType) -> Line:
-    if target is dtypes.float64:
-        return b.convert("fpext", x, dtypes.float64)
-    if source is dtypes.float64:
-        return (
-            b.convert("fptrunc", x, dtypes.float32)
-            if target is dtypes.float32
-            else rounded(b, _to_odd(b, x), target)
-        )
-    return rounded(b, x, target)
-
-
-def _to_odd(b: Builder, x: Line) -> Line:
-    """float64 to float32 rounded to odd, so that rounding once more to a half type is right."""
-    near = b.convert("fptrunc", x, dtypes.float32)
-    back = b.convert("fpext", near, dtypes.float64)
-    bits = b.convert("bitcast", near, dtypes.uint32)
-    beyond = b.cmp("ogt", b.call("fabs", back), b.call("fabs", x))
-    towards_zero = b.select(beyond, b.alu("sub", bits, b.const(dtypes.uint32, 1)), bits)
-    odd = b.alu("or", towards_zero, b.const(dtypes.uint32, 1))
-    inexact = b.cmp("one", back, x)
-    return b.convert("bitcast", b.select(inexact, odd, bits), dtypes.float32)
-
-
-def _float_to_int(b: Builder, x: Line, kind: DType) -> Line:
-    signed = kind.kind == "int"
-    if kind.bits >= 32:
-        return b.line("saturate", kind, x.lanes, (x,), "fptosi" if signed else "fptoui")
-    wide = b.line("saturate", dtypes.int32, x.lanes, (x,), "fptosi")
-    wide = b.call(
-        "smin", b.call("smax", wide, b.const(dtypes.int32, kind.min)), b.const(dtypes.int32, kind.max)
-    )
-    return b.convert("trunc", wide, kind)
-
-
-def _int_to_float(b: Builder, x: Line, target: DType) -> Line:
-    name = "sitofp" if x.dtype.kind == "int" else "uitofp"
-    kind = register_type(target)
-    if target in HALF and x.dtype.bits == 32:
-        return rounded(b, _to_odd(b, b.convert(name, x, dtypes.float64)), target)
-    if target in HALF and x.dtype.bits == 64:
-        return rounded(b, _to_odd(b, b.convert(name, _shortened(b, x), dtypes.float64)), target)
-    return rounded(b, b.convert(name, x, kind), target)
-
-
-def _shortened(b: Builder, x: Line) -> Line:
-    """A 64-bit integer that float64 holds: beyond 2**53 rounded to odd at its bit 11."""
-    kind = x.dtype
-
-    def number(value: int) -> Line:
-        return b.const(kind, value)
-
-    lost = b.cmp("ne", b.alu("and", x, number(0x7FF)), number(0))
-    kept = b.alu("shl", b.alu("lshr", x, number(11)), number(11))
-    odd = b.select(lost, b.alu("or", kept, number(0x800)), kept)
-    if kind.kind == "uint":
-        return b.select(b.cmp("ult", x, number(1 << 53)), x, odd)
-    short = b.cmp("ult", b.alu("add", x, number(1 << 53)), number(1 << 54))
-    return b.select(short, x, odd)
-
-
-def bitcast(b: Builder, x: Line, source: DType, target: DType) -> Line:
-    """The same bits read as another dtype of equal size."""
-    raw = pack(b, x, source) if source in HALF else x
-    if target in HALF:
-        stored = storage_type(target)
-        return unpack(b, b.convert("bitcast", raw, stored) if raw.dtype is not stored else raw, target)
-    kind = register_type(target)
-    return raw if raw.dtype is kind else b.convert("bitcast", raw, kind)
 
 
 def identity(b: Builder, op: str, dtype: DType, lanes: int) -> Line:

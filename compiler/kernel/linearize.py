@@ -17,7 +17,7 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.ir.walk import bound_ranges, ordered, ranges_in
-from compiler.kernel import indexing, isel
+from compiler.kernel import conversions, indexing, isel
 from compiler.kernel.accesses import Memory
 from compiler.kernel.builder import Builder
 from compiler.kernel.indexing import Indexer
@@ -224,16 +224,21 @@ class Linearizer:
 
     def value(self, node: UOp) -> Line:
         """The node's register at the current position."""
-        keys = self.unit_keys.get(node)
-        if keys is None:
-            mine = [self.units[r] for r in self.free[node] if r in self.units]
-            keys = self.unit_keys[node] = tuple(sorted(mine, key=lambda u: int(u.arg[0])))
+        keys = self._keys(node)
         env = self.env
         key = (node, *[env[u] for u in keys])
         found = self.values.get(key)
         if found is None or not found.block.open:
             found = self.values[key] = self._compute(node)
         return found
+
+    def _keys(self, node: UOp) -> tuple[UOp, ...]:
+        """Return the unrolled ranges that a node depends on, by number."""
+        keys = self.unit_keys.get(node)
+        if keys is None:
+            units = [self.units[r] for r in self.free[node] if r in self.units]
+            keys = self.unit_keys[node] = tuple(sorted(units, key=lambda u: int(u.arg[0])))
+        return keys
 
     def _compute(self, node: UOp) -> Line:
         b, op = self.b, node.op
@@ -254,7 +259,7 @@ class Linearizer:
 
     def constant(self, node: UOp) -> Line:
         """CONST."""
-        return isel.constant(self.b, node.dtype, node.arg)
+        return conversions.constant(self.b, node.dtype, node.arg)
 
     def where(self, node: UOp) -> Line:
         """WHERE."""
@@ -263,11 +268,11 @@ class Linearizer:
 
     def cast(self, node: UOp) -> Line:
         """CAST."""
-        return isel.cast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
+        return conversions.cast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
 
     def bitcast(self, node: UOp) -> Line:
         """BITCAST."""
-        return isel.bitcast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
+        return conversions.bitcast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
 
     def index_value(self, node: UOp) -> Line:
         """IVALUE: an index or a mask as a value."""
@@ -295,17 +300,17 @@ class Linearizer:
 
     def scratch(self, row: Row) -> Line:
         """Private memory for a row, with room for a last vector."""
-        kind = isel.storage_type(isel.register_type(row.source.dtype))
+        kind = conversions.storage_type(conversions.register_type(row.source.dtype))
         count = row.inner.arg[1] + self.plan.widest()
         return self.b.line("scratch", POINTER, 1, (), (kind, count, self.plan.rows.index(row)))
 
     def keep(self, row: Row) -> None:
         """Store the row's value at the current position of the reduction that runs over it."""
         b, value = self.b, self.value(row.source)
-        kind = isel.storage_type(value.dtype)
+        kind = conversions.storage_type(value.dtype)
         place = self.index.place(row.inner)
         address = self.index.address(self.scratch(row), place, kind)
-        b.line("store", kind, value.lanes, (address, isel.pack(b, value, value.dtype)))
+        b.line("store", kind, value.lanes, (address, conversions.pack(b, value, value.dtype)))
 
     def _keep_rows(self, node: UOp) -> None:
         """After a reduction: what reads the rows that it filled must come behind it."""
@@ -317,12 +322,12 @@ class Linearizer:
         """The row's value at the current output position."""
         b = self.b
         self.value(row.filler)
-        kind = isel.storage_type(isel.register_type(row.source.dtype))
+        kind = conversions.storage_type(conversions.register_type(row.source.dtype))
         place = self.index.place(row.outer)
         lanes = place.lanes if place.stride else 1
         address = self.index.address(self.scratch(row), place, kind)
         stored = b.line("load", kind, lanes, (address, self.tokens[row]))
-        return isel.unpack(b, stored, isel.register_type(row.source.dtype))
+        return conversions.unpack(b, stored, conversions.register_type(row.source.dtype))
 
     def _home(self, free: frozenset[UOp]) -> Block:
         """The outermost block where all these ranges have their values, and reads may stand."""
@@ -336,11 +341,8 @@ class Linearizer:
 
     def finish(self, node: UOp, total: Line) -> None:
         """Record a reduction's value at the current position."""
-        keys = self.unit_keys.get(node)
-        if keys is None:
-            mine = [self.units[r] for r in self.free[node] if r in self.units]
-            keys = self.unit_keys[node] = tuple(sorted(mine, key=lambda u: int(u.arg[0])))
-        self.values[(node, *[self.env[u] for u in keys])] = isel.rounded(self.b, total, node.dtype)
+        keys = self._keys(node)
+        self.values[(node, *[self.env[u] for u in keys])] = conversions.rounded(self.b, total, node.dtype)
 
 
 _HANDLERS: dict[str, Callable[[Linearizer, UOp], Line]] = {

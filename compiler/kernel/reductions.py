@@ -19,7 +19,7 @@ from compiler.codegen.workgroup_reduce import Total, over_threads
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import bound_ranges
-from compiler.kernel import isel
+from compiler.kernel import conversions, isel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -215,8 +215,8 @@ class Reducer:
         if node.arg[0] == "ADD" and value.op is Ops.MUL and node.dtype.is_float and value.dtype is node.dtype:
             x, y = owner.value(value.src[0]), owner.value(value.src[1])
             if mask is not None:  # a masked load is 0, but the other factor may be no number
-                x = b.select(mask, b.splat(x, mask.lanes), isel.zero(b, value.dtype, mask.lanes))
-                y = b.select(mask, b.splat(y, mask.lanes), isel.zero(b, value.dtype, mask.lanes))
+                x = b.select(mask, b.splat(x, mask.lanes), conversions.zero(b, value.dtype, mask.lanes))
+                y = b.select(mask, b.splat(y, mask.lanes), conversions.zero(b, value.dtype, mask.lanes))
             return b.fma(*b.level((x, y, total)))
         line = owner.value(value)
         if mask is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, TRANSCENDENTAL, UNARY, Ops
 from compiler.ir.walk import bound_ranges, ordered, ranges_in
-from compiler.kernel import isel
+from compiler.kernel import conversions
 from compiler.kernel.indexing import MOST_STRIDE
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def inner_nodes(roots: Iterable[UOp]) -> list[UOp]:
 def access(node: UOp, free: dict[UOp, frozenset[UOp]]) -> Access:
     """Describe a LOAD or STORE."""
     at = 2 if node.op is Ops.LOAD else 3
-    size = isel.storage_type(node.src[0].dtype).itemsize
+    size = conversions.storage_type(node.src[0].dtype).itemsize
     return Access(
         node, node.src[1], free[node] if node.op is Ops.LOAD else free[node.src[1]], size, len(node.src) > at
     )
@@ -153,7 +153,7 @@ def analyse(ast: UOp) -> Kernel:
         sum([weight(n.op) for n in outside]),
         bool(reads & writes),
         masks,
-        max([isel.register_type(n.dtype).itemsize for n in values], default=4),
+        max([conversions.register_type(n.dtype).itemsize for n in values], default=4),
     )
 
 

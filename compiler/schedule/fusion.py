@@ -32,6 +32,7 @@ from compiler.schedule.analysis import (
     reduced_sizes,
     squeezed,
 )
+from compiler.schedule.order import Order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,11 +52,7 @@ class Grouping:
         self.outputs = set(outputs)
         self.facts = Facts(outputs, max_leaves=limits.buffers - 1)
         self.kernels: list[Kernel] = []
-        self.down: list[int] = []
-        """For each kernel a bit set of the kernels that must run after it."""
-        self.edges: list[dict[int, None]] = []
-        """For each kernel the ones that directly wait for it."""
-        self._reached = 0
+        self.order = Order()
         self._by_shape: dict[tuple[int, ...], list[Kernel]] = {}
         self._contractions: dict[UOp, bool] = {}
         for node in reversed(self.facts.order):
@@ -241,15 +238,14 @@ class Grouping:
             for other in fact.entries:
                 if other.kernel is not kernel:
                     other.loaded = True
-                    self.order_after(kernel, other.kernel)
+                    self.order.after(kernel, other.kernel)
         if fact.closes:
             self._place(entry, max(fact.closes, key=self._weight), claim=True)
 
     def _new_kernel(self, shape: tuple[int, ...]) -> Kernel:
         kernel = Kernel(len(self.kernels), shape)
         self.kernels.append(kernel)
-        self.down.append(0)
-        self.edges.append({})
+        self.order.add()
         self._by_shape.setdefault(shape, []).append(kernel)
         return kernel
 
@@ -261,23 +257,6 @@ class Grouping:
         entry.loaded = True
         kernel.stores.append((self.facts.of[assign], entry))
         return kernel
-
-    def order_after(self, first: Kernel, then: Kernel) -> None:
-        """Record that one kernel must run before another."""
-        self.edges[first.number][then.number] = None
-        bit = 1 << first.number
-        new = self.down[then.number] | 1 << then.number
-        self._reached |= new
-        if new & ~self.down[first.number]:
-            self.down[first.number] |= new
-            if self._reached & bit:
-                for number, after in enumerate(self.down):
-                    if after & bit:
-                        self.down[number] = after | new
-
-    def must_precede(self, first: Kernel, then: Kernel) -> bool:
-        """Whether one kernel is already known to run before another."""
-        return bool(self.down[first.number] >> then.number & 1)
 
     def _company(self, fact: Fact) -> Kernel | None:
         """Return a kernel that can store this node too: one that computes it anyway, or a sibling."""
@@ -324,7 +303,7 @@ class Grouping:
             return False
         if fact.node.op is Ops.ASSIGN and param_of(fact.node).arg[0] in kernel.assigned:
             return False
-        return not any(user is not kernel and self.must_precede(user, kernel) for user in users)
+        return not any(user is not kernel and self.order.must_precede(user, kernel) for user in users)
 
     # -- pushing indices down ----------------------------------------------------------------------
     def _entry(self, kernel: Kernel, fact: Fact, index: Index, mask: UOp) -> Entry:

@@ -125,14 +125,14 @@ def _ordered(grouping: Grouping) -> list[Kernel]:
     A kernel without dependencies (the cast of a weight) comes just before its first user, to keep buffers
     short-lived.
     """
-    edges = grouping.edges
-    level = [0] * len(edges)
-    waits = [False] * len(edges)
-    for number in sorted(range(len(edges)), key=lambda i: -grouping.down[i].bit_count()):
-        for user in edges[number]:
+    users_of = grouping.order.users
+    level = [0] * len(users_of)
+    waits = [False] * len(users_of)
+    for number in sorted(range(len(users_of)), key=lambda i: -grouping.order.later[i].bit_count()):
+        for user in users_of[number]:
             level[user] = max(level[user], level[number] + 1)
             waits[user] = True
-    for number, users in enumerate(edges):
+    for number, users in enumerate(users_of):
         if users and not waits[number]:
             level[number] = min([level[user] for user in users]) - 1
     return sorted(grouping.kernels, key=lambda k: (level[k.number], -k.number))
@@ -167,7 +167,7 @@ def _assign_in_place(grouping: Grouping) -> set[UOp]:
                 readers.setdefault(node.arg[0], []).append(entry)
     in_place: set[UOp] = set()
     writers: dict[int, list[tuple[Kernel, UOp]]] = {}
-    assigns.sort(key=lambda pair: -grouping.down[pair[0].number].bit_count())
+    assigns.sort(key=lambda pair: -grouping.order.later[pair[0].number].bit_count())
     for kernel, assign in assigns:
         slot = param_of(assign).arg[0]
         old = dict.fromkeys([e.kernel for e in readers.get(slot, ()) if e.kernel is not kernel])
@@ -178,15 +178,15 @@ def _assign_in_place(grouping: Grouping) -> set[UOp]:
                     dict.fromkeys([e.kernel for e in grouping.facts.of[earlier].entries if e.loaded])
                 )
         before = [*old, *newer]
-        late = any(k is kernel or grouping.must_precede(kernel, k) for k in before)
+        late = any(k is kernel or grouping.order.must_precede(kernel, k) for k in before)
         if late or _reads_elsewhere(kernel, assign, readers.get(slot, ())):
             writer = grouping.copy_kernel(assign)
-            grouping.order_after(kernel, writer)
+            grouping.order.after(kernel, writer)
         else:
             writer = kernel
             in_place.add(assign)
         for k in before:
-            grouping.order_after(k, writer)
+            grouping.order.after(k, writer)
         writers.setdefault(slot, []).append((writer, assign))
     return in_place
 

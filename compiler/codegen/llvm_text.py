@@ -1,0 +1,163 @@
+"""Pieces of LLVM IR text: types, constants, and the text of one kernel while it is being rendered.
+
+Not here: the text of each line (`llvm_ir`, which uses these).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING
+
+from compiler.dtype import DType, dtypes
+from compiler.kernel.linear import POINTER, Line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compiler.codegen.dialect import Dialect
+    from hcq.program import Dim3
+
+_SCALARS = {"bool": "i1", "float32": "float", "float64": "double", "float16": "half", "pointer": "ptr"}
+_TYPES: dict[tuple[DType, int], str] = {}
+
+
+def type_text(dtype: DType, lanes: int = 1) -> str:
+    """LLVM's type of a register."""
+    found = _TYPES.get((dtype, lanes))
+    if found is None:
+        scalar = _SCALARS.get(dtype.name) or f"i{dtype.bits}"
+        found = _TYPES[dtype, lanes] = scalar if lanes == 1 else f"<{lanes} x {scalar}>"
+    return found
+
+
+def pointer_type(space: int) -> str:
+    """LLVM's type of pointers of an address space."""
+    return f"ptr addrspace({space})" if space else "ptr"
+
+
+def suffix(dtype: DType, lanes: int) -> str:
+    """The type's part of an overloaded intrinsic's name."""
+    scalar = "p0" if dtype is POINTER else f"{'f' if dtype.is_float else 'i'}{dtype.bits}"
+    return scalar if lanes == 1 else f"v{lanes}{scalar}"
+
+
+def constant_text(dtype: DType, value: object) -> str:
+    """One constant value."""
+    if dtype.kind == "float":
+        assert isinstance(value, int | float)
+        if value != value:  # noqa: PLR0124  # the test for NaN
+            return "0x7FF8000000000000"
+        return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
+    if dtype is dtypes.bool:
+        return "true" if value else "false"
+    assert isinstance(value, int)
+    return str(int(value))
+
+
+class Text:
+    """The text of one kernel while it is being rendered."""
+
+    __slots__ = (
+        "declared",
+        "dialect",
+        "globals",
+        "groups",
+        "label",
+        "lines",
+        "names",
+        "open",
+        "spaces",
+        "top",
+    )
+
+    def __init__(self, dialect: Dialect, groups: Dim3) -> None:
+        self.dialect = dialect
+        self.groups = groups
+        self.lines: list[str] = []
+        self.top: list[str] = []
+        self.globals: list[str] = []
+        self.declared: dict[str, None] = {}
+        self.names: dict[Line, str] = {}
+        self.label = "entry"
+        self.open: dict[Line, tuple[int, str, list[tuple[int, Line]]]] = {}
+        self.spaces: dict[Line, int] = {}
+
+    def name(self, line: Line) -> str:
+        """The register's name, or the constant itself."""
+        found = self.names.get(line)
+        if found is None:
+            found = self.names[line] = self._constant(line) if line.op == "const" else f"%v{line.id}"
+        return found
+
+    @staticmethod
+    def _constant(line: Line) -> str:
+        scalar = type_text(line.dtype)
+        if isinstance(line.arg, tuple):
+            return "<" + ", ".join([f"{scalar} {constant_text(line.dtype, v)}" for v in line.arg]) + ">"
+        text = constant_text(line.dtype, line.arg)
+        return text if line.lanes == 1 else f"splat ({scalar} {text})"
+
+    def typed(self, line: Line) -> str:
+        """`type name`."""
+        kind = self.pointer(line) if line.dtype is POINTER else type_text(line.dtype, line.lanes)
+        return f"{kind} {self.name(line)}"
+
+    def space(self, pointer: Line) -> int:
+        """The address space of a pointer: that of the memory it points into."""
+        found = self.spaces.get(pointer)
+        if found is None:
+            base = pointer.op != "offset"
+            found = self.dialect.spaces.get(pointer.op, 0) if base else self.space(pointer.src[0])
+            self.spaces[pointer] = found
+        return found
+
+    def pointer(self, line: Line) -> str:
+        """LLVM's type of a pointer."""
+        return pointer_type(self.space(line))
+
+    def put(self, line: Line, text: str) -> None:
+        """Give the line's register a value."""
+        self.lines.append(f"  {self.name(line)} = {text}")
+
+    def intrinsic(self, result: str, name: str, arguments: Sequence[str]) -> str:
+        """A call of an intrinsic; `arguments` are typed operands. Declares it."""
+        kinds = ", ".join([a[: _type_end(a)] for a in arguments])
+        self.declared[f"declare {result} @{name}({kinds})"] = None
+        return f"call {result} @{name}({', '.join(arguments)})"
+
+    def start(self, label: str) -> None:
+        """Begin a basic block."""
+        self.lines.append(f"{label}:")
+        self.label = label
+
+    def expand(self, line: Line) -> bool:
+        """Write the target's own text for the line, if it has one."""
+        own = self.dialect.expansions.get((str(line.arg), line.dtype.name))
+        if own is None or _folds(line):
+            return False
+        operands = dict(zip("xy", [self.name(s) for s in line.src], strict=False))
+        text = own().written(f"v{line.id}.", {**operands, "result": self.name(line)}, self.label)
+        self.declared.update(dict.fromkeys(own().declared))
+        self.lines += text.splitlines()
+        if own().ends:
+            self.label = f"v{line.id}.{own().ends}"
+        return True
+
+
+def _folds(line: Line) -> bool:
+    """Whether LLVM needs no division: by a constant integer, or by a float whose inverse is exact."""
+    divisor = line.src[-1]
+    if divisor.op != "const" or len(line.src) != 2:
+        return False
+    value = divisor.arg
+    if isinstance(value, float):
+        return math.frexp(value)[0] in (0.5, -0.5) and 2.0**-100 < abs(value) < 2.0**100
+    return True
+
+
+def _type_end(operand: str) -> int:
+    """Where the type of a typed operand ends."""
+    if operand.startswith("ptr addrspace("):
+        return operand.index(")") + 1
+    return operand.index(">") + 1 if operand.startswith("<") else operand.index(" ")
