@@ -17,7 +17,7 @@ from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered
 from compiler.kernel import linear, tiling
 from compiler.kernel.linearize import Linearizer
-from compiler.kernel.merge import flatten_pictures, merge_ranges
+from compiler.kernel.merge import merge_masked_ranges, merge_ranges
 from compiler.kernel.naming import kernel_name
 from hcq.config import config
 
@@ -70,7 +70,7 @@ def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan
     if plan is None:
         ast = merge_ranges(ast)
         plan = tiling.choose(ast, target)
-        flat = flatten_pictures(ast)
+        flat = merge_masked_ranges(ast)
         if flat is not None:
             flat = merge_ranges(flat)
             other = tiling.choose(flat, target)

@@ -1,8 +1,7 @@
 """The renderer: a linear list to LLVM IR text, the same for every target.
 
-Text that differs between targets (entry, arguments, workgroup numbers, barriers) comes from a `Dialect`
-(`compiler.codegen.dialect`), a row of a table in `compiler/targets`. The renderer never emits a fast-math
-flag.
+Text that differs between targets (entry, arguments, workgroup numbers, barriers) comes from the `Dialect` of
+the target (`compiler.codegen.dialect`). There are no fast-math flags.
 
 Not here: types and constants as text (`llvm_text`), the lines (`compiler.kernel.linear`), the dialects
 (`compiler.targets`), IR to an object (`compiler.llvm`).
@@ -153,7 +152,7 @@ def _table(t: Text, line: Line) -> None:
 
 
 def _shared(t: Text, line: Line) -> None:
-    """A static array of workgroup memory."""
+    """Define a static array in workgroup memory."""
     assert isinstance(line.arg, tuple)
     dtype, count = line.arg
     space, symbol = t.dialect.shared_space, f"@shared{len(t.globals)}"
@@ -229,7 +228,7 @@ def _join(t: Text, line: Line) -> None:
 def _exchange(t: Text, line: Line) -> None:
     assert isinstance(line.arg, tuple)
     if t.dialect.exchange is None:
-        raise CompileError("threads of this target exchange no registers")
+        raise CompileError("threads of this target cannot exchange registers")
     t.lines += t.dialect.exchange(t.name(line), t.name(line.src[0]), *line.arg)
 
 
@@ -289,7 +288,7 @@ def render(
     groups: Dim3 = (1, 1, 1),
     threads: int = 1,
 ) -> str:
-    """The kernel's IR text, for a launch of that many workgroups and threads.
+    """Return the IR text of a kernel, for a launch with these workgroups and threads.
 
     `lines` must have passed `linear.verify`.
     """

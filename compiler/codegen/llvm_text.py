@@ -23,7 +23,7 @@ _TYPES: dict[tuple[DType, int], str] = {}
 
 
 def type_text(dtype: DType, lanes: int = 1) -> str:
-    """LLVM's type of a register."""
+    """Return LLVM's type of a register."""
     found = _TYPES.get((dtype, lanes))
     if found is None:
         scalar = _SCALARS.get(dtype.name) or f"i{dtype.bits}"
@@ -32,18 +32,18 @@ def type_text(dtype: DType, lanes: int = 1) -> str:
 
 
 def pointer_type(space: int) -> str:
-    """LLVM's type of pointers of an address space."""
+    """Return LLVM's type of pointers to an address space."""
     return f"ptr addrspace({space})" if space else "ptr"
 
 
 def suffix(dtype: DType, lanes: int) -> str:
-    """The type's part of an overloaded intrinsic's name."""
+    """Return the part for a type in the name of an overloaded intrinsic."""
     scalar = "p0" if dtype is POINTER else f"{'f' if dtype.is_float else 'i'}{dtype.bits}"
     return scalar if lanes == 1 else f"v{lanes}{scalar}"
 
 
 def constant_text(dtype: DType, value: object) -> str:
-    """One constant value."""
+    """Return one constant as text."""
     if dtype.kind == "float":
         assert isinstance(value, int | float)
         if value != value:  # noqa: PLR0124  # the test for NaN
@@ -84,7 +84,7 @@ class Text:
         self.spaces: dict[Line, int] = {}
 
     def name(self, line: Line) -> str:
-        """The register's name, or the constant itself."""
+        """Return the name of a register, or the text of a constant."""
         found = self.names.get(line)
         if found is None:
             found = self.names[line] = self._constant(line) if line.op == "const" else f"%v{line.id}"
@@ -99,12 +99,12 @@ class Text:
         return text if line.lanes == 1 else f"splat ({scalar} {text})"
 
     def typed(self, line: Line) -> str:
-        """`type name`."""
+        """Return a register or constant as an operand, `type name`."""
         kind = self.pointer(line) if line.dtype is POINTER else type_text(line.dtype, line.lanes)
         return f"{kind} {self.name(line)}"
 
     def space(self, pointer: Line) -> int:
-        """The address space of a pointer: that of the memory it points into."""
+        """Return the address space of a pointer."""
         found = self.spaces.get(pointer)
         if found is None:
             base = pointer.op != "offset"
@@ -113,15 +113,15 @@ class Text:
         return found
 
     def pointer(self, line: Line) -> str:
-        """LLVM's type of a pointer."""
+        """Return LLVM's type of a pointer."""
         return pointer_type(self.space(line))
 
     def put(self, line: Line, text: str) -> None:
-        """Give the line's register a value."""
+        """Add the assignment of `text` to the line's register."""
         self.lines.append(f"  {self.name(line)} = {text}")
 
     def intrinsic(self, result: str, name: str, arguments: Sequence[str]) -> str:
-        """A call of an intrinsic; `arguments` are typed operands. Declares it."""
+        """Return the call of an intrinsic, and declare it; `arguments` are operands with types."""
         kinds = ", ".join([a[: _type_end(a)] for a in arguments])
         self.declared[f"declare {result} @{name}({kinds})"] = None
         return f"call {result} @{name}({', '.join(arguments)})"
@@ -132,7 +132,7 @@ class Text:
         self.label = label
 
     def expand(self, line: Line) -> bool:
-        """Write the target's own text for the line, if it has one."""
+        """Add the target's expansion of the line, and return whether it has one."""
         own = self.dialect.expansions.get((str(line.arg), line.dtype.name))
         if own is None or _folds(line):
             return False
@@ -146,7 +146,7 @@ class Text:
 
 
 def _folds(line: Line) -> bool:
-    """Whether LLVM needs no division: by a constant integer, or by a float whose inverse is exact."""
+    """Return whether LLVM needs no division: by a constant integer, or a float with an exact inverse."""
     divisor = line.src[-1]
     if divisor.op != "const" or len(line.src) != 2:
         return False
@@ -157,7 +157,7 @@ def _folds(line: Line) -> bool:
 
 
 def _type_end(operand: str) -> int:
-    """Where the type of a typed operand ends."""
+    """Return where the type of an operand with a type ends."""
     if operand.startswith("ptr addrspace("):
         return operand.index(")") + 1
     return operand.index(">") + 1 if operand.startswith("<") else operand.index(" ")

@@ -1,6 +1,6 @@
-"""One kernel: its plan (loop nest), and its operations as a linear list.
+"""From the AST of one kernel to its plan (the loop nest), and to a linear list of operations.
 
 Not here: which operations share a kernel (`compiler.schedule`), text for LLVM (`compiler.codegen`). Next:
-`compiler.pipeline`, the order of the steps; `tiling`, the choice of a plan; `linearize`, AST and plan to
-lines.
+`compiler.pipeline`, the order of the steps; `tiling`, which chooses a plan; `linearize`, which writes the
+operations.
 """

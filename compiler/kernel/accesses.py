@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def transposed(b: Builder, rows: list[Line]) -> list[Line]:
-    """A square of registers, transposed by exchanging ever larger blocks."""
+    """Transpose a square of registers by exchanging blocks of 1, 2, 4, ... elements."""
     rows, width, step = list(rows), len(rows), 1
     while step < width:
         low = [j if not j & step else width + j - step for j in range(width)]
@@ -33,7 +33,7 @@ def transposed(b: Builder, rows: list[Line]) -> list[Line]:
 
 
 class Memory:
-    """The accesses of one kernel."""
+    """Writes the loads and stores of one kernel."""
 
     def __init__(self, owner: Linearizer) -> None:
         self.owner = owner
@@ -41,28 +41,24 @@ class Memory:
         self.index = owner.index
 
     def load(self, node: UOp) -> Line:
-        """LOAD.
-
-        Contiguous along the lanes, the same for all of them, or gathered; masked lanes are not read and are
-        0.
-        """
+        """Return the register of a LOAD at the current position; masked lanes are not read, and are 0."""
         mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.owner.free[node])
         if mask is None:
-            turned = self._load_turned(node)
-            if turned is not None:
-                return turned
+            transposed_column = self._load_transposed(node)
+            if transposed_column is not None:
+                return transposed_column
         stored = self._read(node.src[0], node.src[1], mask)
         return conversions.unpack(self.b, stored, node.dtype)
 
-    def _load_turned(self, node: UOp) -> Line | None:
-        """A square of values whose rows lie along an unrolled range.
+    def _load_transposed(self, node: UOp) -> Line | None:
+        """Load a square whose rows are along an unrolled range by rows, and transpose it in registers.
 
-        Read by rows, transposed in registers, all at once.
+        None for any other access. The values of the other unrolled positions are recorded, too.
         """
         ix, b = self.index, self.b
         p = ix.parts(ix.split(node.src[1]))
         unit = next((u for u, c in p.units if c == 1 and u.arg[1] == p.lanes), None)
-        if unit is None or p.hard or p.stride in (-1, 0, 1):
+        if unit is None or p.computed or p.stride in (-1, 0, 1):
             return None
         here = self.index.env[unit]
         self.index.env[unit] = 0
@@ -82,7 +78,7 @@ class Memory:
         return self.owner.values[(node, *[self.index.env[u] for u in self.owner.unit_keys[node]])]
 
     def _mask(self, mask: UOp | None, free: frozenset[UOp]) -> Line | None:
-        """A node's own mask and the guards of the ranges it depends on."""
+        """Return a node's mask and the guards of the ranges on which it depends, None if always true."""
         line = None if mask is None else self.index.mask(mask)
         for r, guard in self.index.guards.items():
             if r in free:
@@ -112,9 +108,9 @@ class Memory:
         return self._read_row(kind, address, place.lanes, mask)
 
     def _read_thinned(self, kind: DType, address: Line, place: indexing.Place, mask: Line | None) -> Line:
-        """Lanes a few elements apart.
+        """Load lanes that are a few elements apart: load rows, and select from them.
 
-        Read the rows they lie in and pick; no row reaches past the last lane.
+        No row extends beyond the last lane.
         """
         b, lanes, stride = self.b, place.lanes, place.stride
         starts = [lanes * k for k in range(stride - 1)] + [(lanes - 1) * (stride - 1)]
@@ -144,7 +140,7 @@ class Memory:
         return self.b.line("load_masked", kind, lanes, (address, self.b.splat(mask, lanes)))
 
     def _read_one(self, kind: DType, pointer: Line, place: indexing.Place, mask: Line | None) -> Line:
-        """One element; where the mask is false the buffer's first is read instead, and dropped."""
+        """Load one element; where the mask is false, load the first of the buffer and use 0."""
         b = self.b
         if mask is None:
             return b.line("load", kind, 1, (self.index.address(pointer, place, kind),))
@@ -154,11 +150,11 @@ class Memory:
         return b.select(mask, read, b.const(kind, 0.0 if kind.is_float else 0))
 
     def store(self, store: UOp, value: Line) -> None:
-        """STORE a value at the current position."""
+        """Write a STORE of a value at the current position."""
         b, ix = self.b, self.index
         buffer, index = store.src[:2]
         mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store])
-        mask = self.b.both(mask, self._alone())
+        mask = self.b.both(mask, self._first_thread())
         kind = conversions.storage_type(buffer.dtype)
         value = conversions.pack(b, value, buffer.dtype)
         pointer, place = ix.buffer(buffer.arg), ix.place(index)
@@ -184,8 +180,8 @@ class Memory:
             b.line("store", kind, 1, (address, value))
             b.leave_branch(branch)
 
-    def _alone(self) -> Line | None:
-        """Which thread stores, when all of a workgroup have the same value: the first."""
+    def _first_thread(self) -> Line | None:
+        """Return the mask of the thread that stores if all threads of a workgroup have the same value."""
         if self.owner.plan.threads == 1 or any(a.lanes > 1 for a in self.owner.plan.axes):
             return None
         return self.b.cmp("eq", self.b.line("thread", dtypes.int64, 1, (), 0), self.b.index(0))

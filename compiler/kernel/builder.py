@@ -1,10 +1,10 @@
-"""The builder of the linear form: every line goes to the outermost block where its sources exist, once.
+"""The builder of the linear form: it places each line in the outermost block where its sources exist, once.
 
-Placing a line by its sources makes loop-invariant code leave its loops and equal lines become one while the
-kernel is written, so no pass has to do it later. Reads of memory never leave a branch (they may be guarded by
-it); effects stay where they are written. Constants fold only where index arithmetic needs it.
+So loop-invariant code is outside its loops and equal lines are one as soon as they are written; no later pass
+is needed. Loads stay in their branch, which may guard them; effects stay where they are written. Constants
+fold only where index arithmetic needs it.
 
-Not here: what the lines mean (`linear`), which lines an operation takes (`isel`).
+Not here: the meaning of the lines (`linear`), which lines an operation becomes (`isel`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Number = int | float | bool
 
 
 class Builder:
-    """Writes lines; `cursor` is the block where effects go."""
+    """Writes lines; `cursor` is the innermost open block, where effects go."""
 
     __slots__ = ("count", "cursor", "held", "root")
 
@@ -31,11 +31,11 @@ class Builder:
         self.root = Block(None)
         self.cursor = self.root
         self.held = self.root
-        """Lines go no further out than here: the root, or a cold branch being written."""
+        """The outermost block for new lines: the root, or an open cold branch."""
         self.count = 0
 
     def line(self, op: str, dtype: DType, lanes: int, src: tuple[Line, ...] = (), arg: Arg = None) -> Line:
-        """Write one line, or find the equal one that already stands."""
+        """Write a line, or return the equal one that exists already."""
         if op in EFFECTS:
             block = self.cursor
         else:
@@ -55,7 +55,7 @@ class Builder:
         return made
 
     def const(self, dtype: DType, value: Number | tuple[Number, ...], lanes: int = 1) -> Line:
-        """A constant: one value for all lanes, or a tuple with one for each."""
+        """Return a constant: one value for all lanes, or a tuple with one for each."""
         key = ("const", dtype, lanes, repr(value))
         found = self.root.cse.get(key)
         if found is None:
@@ -64,11 +64,11 @@ class Builder:
         return found
 
     def index(self, value: int) -> Line:
-        """An index constant."""
+        """Return a constant index."""
         return self.const(dtypes.int64, value)
 
     def splat(self, value: Line, lanes: int) -> Line:
-        """The value in every lane."""
+        """Return the value in every lane."""
         if value.lanes == lanes:
             return value
         assert value.lanes == 1, "only a single value can be spread"
@@ -78,37 +78,37 @@ class Builder:
         return self.line("splat", value.dtype, lanes, (value,))
 
     def level(self, values: Sequence[Line]) -> tuple[Line, ...]:
-        """The values, all spread to the widest one's lanes."""
+        """Return the values, all with as many lanes as the widest."""
         lanes = 1
         for v in values:
             lanes = max(lanes, v.lanes)
         return tuple([v if v.lanes == lanes else self.splat(v, lanes) for v in values])
 
     def alu(self, name: str, a: Line, b: Line) -> Line:
-        """LLVM's two-operand instruction `name`, spread to the wider operand's lanes."""
+        """Apply LLVM's two-operand instruction `name`, with as many lanes as the wider operand."""
         src = self.level((a, b))
         return self.line("alu", a.dtype, src[0].lanes, src, name)
 
     def call(self, name: str, *values: Line) -> Line:
-        """An intrinsic whose operands and result have one type."""
+        """Call an intrinsic whose operands and result have one type."""
         src = self.level(values)
         return self.line("call", src[0].dtype, src[0].lanes, src, name)
 
     def cmp(self, predicate: str, a: Line, b: Line) -> Line:
-        """A comparison: olt, oeq, une, ... for floats, slt, ult, eq, ... for integers and bools."""
+        """Compare: olt, oeq, une, ... for floats, slt, ult, eq, ... for integers and bools."""
         src = self.level((a, b))
         instruction = "fcmp" if a.dtype.kind == "float" else "icmp"
         return self.line("cmp", dtypes.bool, src[0].lanes, src, (instruction, predicate))
 
     def select(self, mask: Line, a: Line, b: Line) -> Line:
-        """`a` where the mask is true, else `b`."""
+        """Return `a` where the mask is true, else `b`."""
         if a is b:
             return a
         src = self.level((mask, a, b))
         return self.line("select", a.dtype, src[0].lanes, src)
 
     def convert(self, name: str, value: Line, dtype: DType) -> Line:
-        """LLVM's cast instruction `name`."""
+        """Apply LLVM's conversion instruction `name`."""
         return self.line("convert", dtype, value.lanes, (value,), name)
 
     def fma(self, a: Line, b: Line, c: Line) -> Line:
@@ -116,13 +116,13 @@ class Builder:
         return self.call("fma", a, b, c)
 
     def both(self, a: Line | None, b: Line | None) -> Line | None:
-        """Conjunction of two masks; None is true."""
+        """Return the conjunction of two masks; None is true."""
         if a is None or b is None:
             return a if b is None else b
         return a if a is b else self.alu("and", a, b)
 
     def add(self, a: Line, b: Line) -> Line:
-        """Sum of two integers."""
+        """Add two integers."""
         for x, y in ((a, b), (b, a)):
             if x.op == "const" and x.arg == 0:
                 return y
@@ -131,7 +131,7 @@ class Builder:
         return self.alu("add", a, b)
 
     def mul(self, a: Line, factor: int) -> Line:
-        """An integer times a constant."""
+        """Multiply an integer by a constant."""
         if factor == 1:
             return a
         if a.op == "const" and isinstance(a.arg, int):
@@ -141,20 +141,20 @@ class Builder:
         return self.alu("mul", a, self.const(a.dtype, factor))
 
     def offset(self, pointer: Line, index: Line, dtype: DType) -> Line:
-        """Address of element `index` of an array of dtype."""
+        """Return the address of element `index` of an array of `dtype`."""
         if index.op == "const" and index.arg == 0:
             return pointer
         return self.line("offset", POINTER, 1, (pointer, index), dtype)
 
     def shuffle(self, a: Line, b: Line, lanes: Iterable[int]) -> Line:
-        """Chosen lanes of both."""
+        """Select lanes; those of `b` are numbered after those of `a`."""
         picked = tuple(lanes)
         return self.line("shuffle", a.dtype, len(picked), (a, b), picked)
 
     def enter_loop(self, first: Line, end: Line, step: int, within: Block) -> Loop:
         """Open a loop inside `within`, an open block.
 
-        The loop variable is `loop.index`. At least one round must run.
+        The loop variable is `loop.index`. There must be at least one iteration.
         """
         parent = max((first.block, end.block, within), key=lambda b: b.depth)
         body = Block(parent)
@@ -164,14 +164,14 @@ class Builder:
         return loop
 
     def carry(self, loop: Loop, initial: Line) -> Line:
-        """A value carried from round to round."""
+        """Return a value that the loop carries from one iteration to the next."""
         self.count += 1
         phi = Line("phi", initial.dtype, initial.lanes, (initial,), None, loop.body, self.count)
         loop.phis.append(phi)
         return phi
 
     def leave_loop(self, loop: Loop, following: Sequence[Line]) -> list[Line]:
-        """Close a loop: the next value of each carried one; returns the values after the last round."""
+        """Close a loop, given the next value of each carried one; return their values after the loop."""
         assert len(following) == len(loop.phis)
         parent = loop.body.parent
         assert parent is not None
@@ -188,9 +188,9 @@ class Builder:
         return loop.results
 
     def enter_branch(self, condition: Line, *, cold: bool = False) -> Branch:
-        """Open a branch at the cursor that runs when the condition holds.
+        """Open a branch at the cursor that runs if the condition is true.
 
-        Nothing leaves a cold one, not even arithmetic.
+        All lines written in a cold branch stay in it, arithmetic too.
         """
         body = Block(self.cursor, guards=True)
         if cold:
@@ -202,7 +202,7 @@ class Builder:
         return branch
 
     def leave_branch(self, branch: Branch, pairs: Sequence[tuple[Line, Line]] = ()) -> list[Line]:
-        """Close a branch; each pair is (value from inside, value otherwise)."""
+        """Close a branch; each pair is (value if it ran, value otherwise). Return the values after it."""
         parent = branch.body.parent
         assert parent is not None
         self.count += 1

@@ -17,7 +17,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from compiler.ir.ops import BINARY, UNARY, Ops
-from compiler.kernel import isel
+from compiler.kernel import conversions
 from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
 from compiler.kernel.shape import access, inner_nodes, kind_along
 
@@ -172,7 +172,7 @@ class _Planner:
         self.kernel = kernel
         self.c = c
         self.target = target
-        self.itemsize = isel.register_type(c.node.dtype).itemsize
+        self.itemsize = conversions.register_type(c.node.dtype).itemsize
         m, n, self.k = c.size
         self.lanes = target.vector_bytes // self.itemsize
         while self.lanes > 2 and self.lanes // 2 >= n:

@@ -26,21 +26,21 @@ HALF = (dtypes.float16, dtypes.bfloat16)
 
 
 def register_type(dtype: DType) -> DType:
-    """The dtype of the register that holds such a value."""
+    """Return the dtype of the register of a value."""
     if dtype in HALF:
         return dtypes.float32
     return dtypes.int64 if dtype is dtypes.index else dtype
 
 
 def storage_type(dtype: DType) -> DType:
-    """The dtype that memory operations of such a value have."""
+    """Return the dtype of loads and stores of a value."""
     if dtype is dtypes.bool:
         return dtypes.uint8
     return dtypes.uint16 if dtype is dtypes.bfloat16 else dtype
 
 
 def unpack(b: Builder, stored: Line, dtype: DType) -> Line:
-    """What memory held, as a value's register."""
+    """Convert a loaded register of the storage type to the register type."""
     if dtype is dtypes.bool:
         return b.cmp("ne", stored, b.const(dtypes.uint8, 0))
     if dtype is dtypes.float16:
@@ -52,7 +52,7 @@ def unpack(b: Builder, stored: Line, dtype: DType) -> Line:
 
 
 def pack(b: Builder, value: Line, dtype: DType) -> Line:
-    """A value's register as memory holds it; halves are already rounded."""
+    """Convert a register to the storage type; values of half types must be rounded already."""
     if dtype is dtypes.bool:
         return b.convert("zext", value, dtypes.uint8)
     if dtype is dtypes.float16:
@@ -64,7 +64,7 @@ def pack(b: Builder, value: Line, dtype: DType) -> Line:
 
 
 def rounded(b: Builder, value: Line, dtype: DType) -> Line:
-    """A float32 register rounded to what a half type can hold; any other value as it is."""
+    """Round a float32 register to a half type; return a value of any other dtype unchanged."""
     if dtype is dtypes.float16:
         return b.convert("fpext", b.convert("fptrunc", value, dtypes.float16), dtypes.float32)
     if dtype is not dtypes.bfloat16:
@@ -79,13 +79,13 @@ def rounded(b: Builder, value: Line, dtype: DType) -> Line:
 
 
 def zero(b: Builder, dtype: DType, lanes: int = 1) -> Line:
-    """The value zero of a register."""
+    """Return the constant zero."""
     kind = register_type(dtype)
     return b.const(kind, 0.0 if kind.is_float else False if kind is dtypes.bool else 0, lanes)
 
 
 def constant(b: Builder, dtype: DType, value: float | bool) -> Line:  # noqa: FBT001  # a bool is one of the values
-    """A constant of the dtype; integers wrap, floats round to the dtype."""
+    """Return a constant of the dtype; integers wrap, floats round to the dtype."""
     kind = register_type(dtype)
     if kind is dtypes.bool:
         return b.const(kind, bool(value))
@@ -98,7 +98,7 @@ def constant(b: Builder, dtype: DType, value: float | bool) -> Line:  # noqa: FB
 
 
 def cast(b: Builder, x: Line, source: DType, target: DType) -> Line:
-    """The value converted to another dtype."""
+    """Convert a value to another dtype."""
     if source is target:
         return x
     kind = register_type(target)
@@ -130,7 +130,7 @@ def _float_to_float(b: Builder, x: Line, source: DType, target: DType) -> Line:
 
 
 def _to_odd(b: Builder, x: Line) -> Line:
-    """float64 to float32 rounded to odd, so that rounding once more to a half type is right."""
+    """Round float64 to odd in float32, so that a second rounding to a half type gives the nearest value."""
     near = b.convert("fptrunc", x, dtypes.float32)
     back = b.convert("fpext", near, dtypes.float64)
     bits = b.convert("bitcast", near, dtypes.uint32)
@@ -163,7 +163,7 @@ def _int_to_float(b: Builder, x: Line, target: DType) -> Line:
 
 
 def _shortened(b: Builder, x: Line) -> Line:
-    """A 64-bit integer that float64 holds: beyond 2**53 rounded to odd at its bit 11."""
+    """Round a 64-bit integer beyond 2**53 to odd at bit 11, so that float64 can represent it."""
     kind = x.dtype
 
     def number(value: int) -> Line:
@@ -179,7 +179,7 @@ def _shortened(b: Builder, x: Line) -> Line:
 
 
 def bitcast(b: Builder, x: Line, source: DType, target: DType) -> Line:
-    """The same bits read as another dtype of equal size."""
+    """Return the same bits as a value of another dtype of equal size."""
     raw = pack(b, x, source) if source in HALF else x
     if target in HALF:
         stored = storage_type(target)

@@ -1,8 +1,8 @@
-"""The cost model: cycles of a kernel under a candidate split, from the target's row and the accesses.
+"""The cost model: cycles of a kernel with a candidate split, from the accesses and the target's parameters.
 
-A block of outputs costs the rounds of its reductions plus its own loads, arithmetic and stores. A round costs
-the larger of its arithmetic, its loads and the latency of its accumulator chains. Caches are not modelled. No
-kernel is run on a device.
+A block of outputs costs the iterations of its reductions plus its loads, arithmetic and stores. An iteration
+costs the larger of its arithmetic, its loads and the latency of its accumulator chains. Caches are not
+modelled. No kernel is run.
 
 Not here: the candidates, the choice and the bound by memory bandwidth (`tiling`); the properties of the
 kernel (`shape`).
@@ -24,41 +24,41 @@ if TYPE_CHECKING:
 LATENCY = 4.0
 """Cycles until an accumulator can be used again."""
 CHAINS = 8
-"""Independent accumulators that hide it."""
+"""Independent accumulators that hide this latency."""
 OVERLAP = 0.15
-"""Share of the lesser of arithmetic and loads that is not hidden behind the greater."""
+"""The part of the smaller of arithmetic and loads that does not overlap with the larger."""
 WAYS = 8
-"""Rows of an operand that a first-level cache surely holds side by side, whatever their pitch."""
+"""Rows of an operand that a first-level cache can hold at any pitch."""
 STREAM = 3.0
-"""Cycles to start on another stretch of memory."""
+"""Cycles to start reading another row of memory."""
 TEXT = 4000
-"""Operations that would double the price: short text wins where speed is alike."""
+"""Operations that double the cost: of two plans of similar speed the shorter code wins."""
 LINES = 400
-"""Operations a round or a point may write out; more only costs compile time."""
+"""The most operations in an unrolled body; more only costs compile time."""
 
 
 @dataclass(slots=True)
 class Split:
-    """A candidate: how many values of each output range a block has, and where vectors run."""
+    """A candidate: the size of blocks along each output range, and the range along which vectors are."""
 
     vector: UOp | None
     lanes: int
     upcast: dict[UOp, int] = field(default_factory=dict)
-    """Output range -> unrolled copies (of vectors, on the vector range)."""
+    """The unrolled copies along each output range; along the vector range, copies of vectors."""
 
     def block(self, r: UOp) -> int:
-        """Values of a range in a block."""
+        """Return the size of a block along a range."""
         return self.upcast.get(r, 1) * (self.lanes if r is self.vector else 1)
 
     def aligned(self, r: UOp) -> bool:
-        """Whether blocks start at multiples of their size."""
+        """Return whether blocks start at multiples of their size."""
         size: int = r.arg[1]
         return size % self.block(r) == 0 or size < self.block(r)
 
 
 @dataclass(slots=True)
 class Inner:
-    """How one family's reductions run under a split."""
+    """How the reductions of one family run with a split."""
 
     vector: UOp | None
     lanes: int
@@ -69,14 +69,14 @@ class Inner:
 
 
 class Model:
-    """Costs of one kernel on one target."""
+    """The costs of one kernel on one target."""
 
     def __init__(self, kernel: Kernel, target: Target, *, most_threads: int = 1 << 30) -> None:
         self.kernel = kernel
         self.target = target
         self.threaded = target.threads > 1
         self.exact = kernel.in_place or self.threaded
-        """Whether no value may be computed twice."""
+        """Whether no value may be computed and stored twice."""
         self.width = max(1, target.vector_bytes // max(4, kernel.widest))
         if self.threaded:
             self.width = _workgroup(kernel, min(target.threads, most_threads), target.warp)
@@ -84,11 +84,11 @@ class Model:
         self.kinds: dict[tuple[object, ...], Kind] = {}
 
     def lanes(self, r: UOp) -> int:
-        """Lanes of vectors (or threads) that run along a range."""
+        """Return the lanes of vectors (or the threads) along a range."""
         return self.width if self.threaded else _narrow(self.width, r.arg[1])
 
     def kind(self, access: Access, r: UOp | None, split: Split, lanes: int, *, aligned: bool) -> Kind:
-        """How an access looks along a range, remembered."""
+        """Return how the lanes of an access along a range are in memory; cached."""
         if r is None or r not in access.free:
             return "same"
         block = split.block(r) if r is split.vector else lanes
@@ -100,8 +100,8 @@ class Model:
             )
         return found
 
-    def turned(self, access: Access, split: Split) -> UOp | None:
-        """The unrolled range along which a scattered load is read in rows, to be transposed in registers."""
+    def transposed(self, access: Access, split: Split) -> UOp | None:
+        """Return the unrolled range along which a scattered load has rows, to transpose them."""
         if access.node.op is not Ops.LOAD or access.masked or split.vector is None or self.threaded:
             return None
         for r, n in split.upcast.items():
@@ -112,8 +112,8 @@ class Model:
         return None
 
     def access_cycles(self, access: Access, kind: Kind, lanes: int, split: Split | None = None) -> float:
-        """One load or store of `lanes` values."""
-        if kind == "scattered" and split is not None and self.turned(access, split) is not None:
+        """Return the cycles of one load or store of `lanes` values."""
+        if kind == "scattered" and split is not None and self.transposed(access, split) is not None:
             return 5.0
         whole = max(1.0, lanes * max(4, access.itemsize) / self.vector_bytes)
         if kind == "row":
@@ -125,7 +125,7 @@ class Model:
         return lanes * (1.3 if self.target.gathers else 2.5)
 
     def repeats(self, free: frozenset[UOp], split: Split) -> int:
-        """Copies in a block of what depends on these ranges."""
+        """Return how often a block repeats a value that depends on these ranges."""
         total = 1
         for r, n in split.upcast.items():
             if r in free:
@@ -133,7 +133,7 @@ class Model:
         return total
 
     def inner(self, family: Family, split: Split) -> Inner:
-        """The best way to run a family of reductions under a split."""
+        """Return the fastest way to run a family of reductions with a split."""
         if split.vector is not None and split.vector in family.free:
             return self._rounds(family, split, None, split.lanes)
         best = self._rounds(family, split, None, 1)
@@ -145,9 +145,9 @@ class Model:
         return best
 
     def _rounds(self, family: Family, split: Split, r: UOp | None, lanes: int) -> Inner:
-        """Cycles when lanes run along reduce range r.
+        """Return the costs if lanes are along the reduced range r.
 
-        Or (None) along the split's own vector range, or not at all.
+        With None they are along the split's vector range, or there are none.
         """
         along = None if lanes == 1 else r if r is not None else split.vector
         aligned = r is not None or along is None or split.aligned(along)
@@ -186,7 +186,7 @@ class Model:
         )
 
     def _unroll(self, accumulators: int, registers: int, family: Family, r: UOp | None, lanes: int) -> int:
-        """Rounds written out in a row, a power of two: enough chains, no more registers than there are."""
+        """Return how often to unroll, a power of two: enough chains, and no more registers than there are."""
         last = r or max(family.ranges, key=lambda x: int(x.arg[1]))
         rounds = last.arg[1] // lanes
         unroll = 1
@@ -200,7 +200,7 @@ class Model:
         return unroll
 
     def total(self, split: Split) -> float:
-        """Cycles of the whole kernel."""
+        """Return the cycles of the whole kernel."""
         blocks = {r: -(-r.arg[1] // split.block(r)) for r in self.kernel.outputs}
         cycles, lines = 0.0, 0.0
         along = [split.vector]
@@ -234,7 +234,7 @@ class Model:
         return total
 
     def busy(self, split: Split) -> int:
-        """Threads of a workgroup that have work of their own: lanes along an output or a reduction."""
+        """Return the threads of a workgroup that do different work: lanes along an output or a reduction."""
         return self._busy([split.vector, *[self.inner(f, split).vector for f in self.kernel.families]])
 
     def _busy(self, along: list[UOp | None]) -> int:
@@ -242,7 +242,7 @@ class Model:
 
 
 def _workgroup(kernel: Kernel, most: int, least: int) -> int:
-    """Threads of a workgroup: as many as the longest range can use, a warp or more."""
+    """Return the threads of a workgroup: as many as the longest range can use, at least a warp."""
     sizes = [r.arg[1] for r in kernel.outputs] + [r.arg[1] for f in kernel.families for r in f.ranges]
     threads = least
     while threads < most and threads < max(sizes, default=1):
@@ -251,7 +251,7 @@ def _workgroup(kernel: Kernel, most: int, least: int) -> int:
 
 
 def _narrow(width: int, size: int) -> int:
-    """The vector width for a range: the machine's, or the power of two that covers a shorter range."""
+    """Return the lanes for a range of a size: `width`, or the power of two that covers a shorter range."""
     while width > 2 and width // 2 >= size:
         width //= 2
     return width

@@ -1,10 +1,10 @@
-"""Index arithmetic on registers: where a kernel's loads and stores go, and their masks.
+"""Index arithmetic on registers: the addresses of a kernel's loads and stores, and their masks.
 
-An index is a sum of atoms. Unrolled positions give an integer offset, a vector's lane gives a stride, what is
-left is one register that moves out of every loop it does not depend on. Only when a division, a modulo or a
-computed index depends on the lane does an index become a vector.
+An index is a sum of atoms. Unrolled positions give a constant offset, the lane of a vector gives a stride,
+and the rest is one scalar register, outside every loop on which it does not depend. An index becomes a vector
+only if a division, a modulo or a computed index in it depends on the lane.
 
-Not here: index arithmetic before registers exist (`compiler.ir.index`), the loads and stores (`accesses`).
+Not here: index arithmetic on nodes (`compiler.ir.index`), the loads and stores (`accesses`).
 """
 
 from __future__ import annotations
@@ -26,27 +26,32 @@ if TYPE_CHECKING:
     from compiler.kernel.linear import Line
 
 NARROW = 1 << 31
+"""Indices below this are computed in 32 bits."""
 MOST_STRIDE = 4
-"""Up to this distance between lanes, whole rows are read and thinned out instead of gathered."""
+"""The largest distance between lanes for which whole rows are loaded and lanes selected, without a gather."""
 FIRST = 1 << 20
-"""Numbers of the ranges that are made here; the AST's are smaller."""
+"""The number before the first range that is made here; those of the AST are smaller."""
 
 
 @dataclass(slots=True)
 class Parts:
-    """An index taken apart."""
+    """The terms of an index (atom, coefficient), by what the atoms are."""
 
     outer: list[tuple[UOp, int]]
+    """Loop variables and launch variables."""
     units: list[tuple[UOp, int]]
-    hard: list[tuple[UOp, int]]
+    """Unrolled positions."""
+    computed: list[tuple[UOp, int]]
+    """Divisions, modulos and computed indices, which take lines of their own."""
     stride: int
+    """The coefficient of the lane."""
     lanes: int
     constant: int
 
 
 @dataclass(slots=True)
 class Place:
-    """Where an access goes: base + offset + stride * lane, or a vector of indices."""
+    """The elements of an access: base + offset + stride * lane, or a vector of indices."""
 
     base: Line
     offset: int
@@ -56,7 +61,7 @@ class Place:
 
 
 def resized(b: Builder, line: Line, dtype: DType) -> Line:
-    """An integer register in another integer dtype of any width, sign kept."""
+    """Convert an integer register to another integer dtype; the sign of the source's dtype counts."""
     if line.dtype is dtype:
         return line
     if line.op == "const" and isinstance(line.arg, int):
@@ -68,7 +73,7 @@ def resized(b: Builder, line: Line, dtype: DType) -> Line:
 
 
 class Indexer:
-    """Index nodes to registers, under the current binding of ranges."""
+    """Writes index nodes as registers, with the current values of ranges."""
 
     def __init__(self, b: Builder, value: Callable[[UOp], Line], buffers: int) -> None:
         self.b = b
@@ -76,31 +81,31 @@ class Indexer:
         self.buffers = buffers
         self.variables: dict[str, int] = {}
         self.exprs: dict[UOp, UOp] = {}
-        """RANGE of the AST -> what it is made of."""
+        """For each RANGE of the AST, the index over block, unit and lane that replaces it."""
         self.starts: dict[UOp, UOp] = {}
-        """RANGE of the AST -> its block counter's part of that."""
+        """For each RANGE of the AST, the part of that index for the first value of a block."""
         self.bound: dict[UOp, Line] = {}
         self.env: dict[UOp, int] = {}
         self.unit_ranges: set[UOp] = set()
         self.lane_ranges: dict[UOp, int] = {}
-        """Ranges that are lanes of a vector. (Lanes that are threads are bound to a register instead.)"""
+        """Ranges that are lanes of a vector, and their number. Lanes that are threads are in `bound`."""
         self.guards: dict[UOp, UOp] = {}
-        """RANGE of the AST -> mask of its lanes that are inside."""
+        """For a RANGE of the AST whose blocks extend beyond its end, the mask of the values inside."""
         self.memo: dict[UOp, UOp] = {}
         self.taken: dict[UOp, Parts] = {}
         self.serial = FIRST
 
     def fresh(self, size: int) -> UOp:
-        """A new range; of size one it is the number 0."""
+        """Return a new range; of size 1 it is the constant 0."""
         self.serial += 1
         return symbolic.loop(self.serial, size)
 
     def buffer(self, slot: int) -> Line:
-        """The address of a buffer."""
+        """Return the address of a buffer."""
         return self.b.line("argument", POINTER, 1, (), slot)
 
     def parts(self, x: UOp) -> Parts:
-        """Take an index of split ranges apart."""
+        """Return the terms of an index over split ranges."""
         found = self.taken.get(x)
         if found is None:
             terms, constant = symbolic.terms_of(x)
@@ -114,17 +119,17 @@ class Indexer:
                 elif atom.op is Ops.RANGE or atom.op is Ops.VAR:
                     found.outer.append((atom, c))
                 else:
-                    found.hard.append((atom, c))
+                    found.computed.append((atom, c))
         return found
 
     def split(self, x: UOp) -> UOp:
-        """An index or mask of the AST over the split ranges."""
+        """Return an index or mask of the AST as one over split ranges."""
         return symbolic.substitute(x, self.exprs, self.memo)
 
     def place(self, index: UOp, *, strided: bool = False) -> Place:
-        """Where an access with this index of the AST goes.
+        """Return the elements of an access with this index of the AST.
 
-        With `strided`, strides up to MOST_STRIDE are accepted.
+        The stride is -1, 0 or 1, with `strided` up to MOST_STRIDE; any other needs a vector.
         """
         x = self.split(index)
         p = self.parts(x)
@@ -132,8 +137,8 @@ class Indexer:
         offset = p.constant
         for u, c in p.units:
             offset += c * self.env[u]
-        for atom, c in p.hard:
-            line = self.hard(atom)
+        for atom, c in p.computed:
+            line = self.computed(atom)
             if line.lanes > 1:
                 return Place(line, 0, 0, line.lanes, self.materialised(x))
             if line.op == "const" and isinstance(line.arg, int):
@@ -145,7 +150,7 @@ class Indexer:
         return Place(self.sum(terms), offset, p.stride, p.lanes)
 
     def sum(self, terms: list[tuple[Line, int]]) -> Line:
-        """The sum of scalar terms, outermost first, so that its beginning leaves the inner loops."""
+        """Add scalar terms, outermost first, so that the first sums are outside the inner loops."""
         terms.sort(key=lambda t: t[0].block.depth)
         total = self.b.index(0)
         for line, c in terms:
@@ -153,32 +158,34 @@ class Indexer:
         return total
 
     def address(self, pointer: Line, place: Place, dtype: DType) -> Line:
-        """The address of a place; of a reversed one, that of its lowest element."""
+        """Return the lowest address of a place."""
         offset = place.offset - (place.lanes - 1 if place.stride == -1 else 0)
         base = self.b.offset(pointer, place.base, dtype)
         return self.b.offset(base, self.b.index(offset), dtype)
 
     def leaf(self, atom: UOp) -> Line:
-        """A loop variable or a launch variable."""
+        """Return the register of a loop variable or a launch variable."""
         if atom.op is Ops.VAR:
             number = self.variables[atom.arg[0]]
             return self.b.line("variable", dtypes.int64, 1, (), (number, self.buffers))
         return self.bound[atom]
 
     def line(self, index: UOp) -> Line:
-        """An index of the AST as one register: int64, or a vector of int32 or int64."""
+        """Return an index of the AST as one register: int64, or a vector of int32 or int64."""
         return self.materialised(self.split(index))
 
     def materialised(self, x: UOp) -> Line:
-        """An index of split ranges as one register."""
+        """Return an index over split ranges as one register."""
         b, p = self.b, self.parts(x)
-        hard = [(self.hard(a), c) for a, c in p.hard]
+        computed = [(self.computed(a), c) for a, c in p.computed]
         offset = p.constant
         for u, c in p.units:
             offset += c * self.env[u]
-        scalars = [(self.leaf(a), c) for a, c in p.outer] + [(line, c) for line, c in hard if line.lanes == 1]
+        scalars = [(self.leaf(a), c) for a, c in p.outer] + [
+            (line, c) for line, c in computed if line.lanes == 1
+        ]
         base = b.add(self.sum(scalars), b.index(offset))
-        vectors = [(line, c) for line, c in hard if line.lanes > 1]
+        vectors = [(line, c) for line, c in computed if line.lanes > 1]
         if p.stride == 0 and not vectors:
             return base
         kind = dtypes.int32 if x.vmin >= -NARROW and x.vmax < NARROW else dtypes.int64
@@ -190,8 +197,8 @@ class Indexer:
             total = b.alu("add", total, b.mul(resized(b, line, kind), c))
         return total
 
-    def hard(self, atom: UOp) -> Line:
-        """A division, a modulo or a computed index."""
+    def computed(self, atom: UOp) -> Line:
+        """Return the register of a division, a modulo or a computed index."""
         if atom.op is Ops.INDEXOF:
             line = self.value(atom.src[0])
             return resized(self.b, line, dtypes.int64) if line.lanes == 1 or line.dtype.bits < 32 else line
@@ -214,7 +221,7 @@ class Indexer:
         return b.select(below, b.alu("sub", quotient, b.const(x.dtype, 1)), quotient)
 
     def modulo(self, x: Line, c: int, *, signed: bool) -> Line:
-        """X % c, never negative."""
+        """Return x % c, never negative."""
         b = self.b
         if x.op == "const" and isinstance(x.arg, int):
             return b.const(x.dtype, x.arg % c, x.lanes)
@@ -225,7 +232,7 @@ class Indexer:
         return b.alu("sub", x, b.alu("mul", self.divide(x, c, signed=True), b.const(x.dtype, c)))
 
     def mask(self, node: UOp) -> Line | None:
-        """A mask of the AST, or of split ranges, as a register; None when it always holds here."""
+        """Return a mask of the AST, or over split ranges, as a register; None if it is true here."""
         x = self.split(node)
         line: Line | None = None
         for part in symbolic.parts_of(x) if x is not symbolic.FALSE else ():
@@ -234,8 +241,8 @@ class Indexer:
 
     def _below(self, x: UOp, c: int) -> Line | None:
         b, p = self.b, self.parts(x)
-        if len(x.src) == 1 and p.hard == [(x.src[0], -1)]:  # -a < c is a > -c, even for the least integer
-            line, predicate, c = self.hard(x.src[0]), "sgt", -c
+        if len(x.src) == 1 and p.computed == [(x.src[0], -1)]:  # -a < c is a > -c, even for the least integer
+            line, predicate, c = self.computed(x.src[0]), "sgt", -c
         else:
             line, predicate = self.materialised(x), "slt"
         if line.op == "const" and isinstance(line.arg, int):

@@ -50,7 +50,7 @@ def _div(b: Builder, _d: DType, x: Line, y: Line) -> Line:
 
 
 def _pick(predicate: str, integer: str) -> Callable[[Builder, DType, Line, Line], Line]:
-    """MAX or MIN: `predicate` is ogt or olt, `integer` max or min."""
+    """Return MAX or MIN: `predicate` is ogt or olt, `integer` max or min."""
 
     def operation(b: Builder, d: DType, x: Line, y: Line) -> Line:
         if d is dtypes.bool:
@@ -66,7 +66,7 @@ def _pick(predicate: str, integer: str) -> Callable[[Builder, DType, Line, Line]
 
 
 def _nonzero(b: Builder, x: Line) -> tuple[Line, Line]:
-    """(mask of zeros, x with them replaced by one)."""
+    """Return the mask of the zeros of x, and x with ones in their place."""
     none = b.cmp("eq", x, b.const(x.dtype, 0))
     return none, b.select(none, b.const(x.dtype, 1), x)
 
@@ -82,9 +82,9 @@ def _quotient_by_constant(b: Builder, d: DType, x: Line, y: Line) -> Line:
 
 
 def _quotient_by_float(b: Builder, d: DType, x: Line, y: Line) -> Line:
-    """Quotient of vectors of integers of up to 32 bits.
+    """Divide integers of up to 32 bits in float64, whose division vectors have.
 
-    Float64 division cannot round across an integer, and vectors have it.
+    The quotient's floor is exact, because float64 division does not round such a quotient up to an integer.
     """
     to = "sitofp" if d.kind == "int" else "uitofp"
     f64 = dtypes.float64
@@ -94,7 +94,7 @@ def _quotient_by_float(b: Builder, d: DType, x: Line, y: Line) -> Line:
 
 
 def _quotient(b: Builder, d: DType, x: Line, y: Line) -> Line:
-    """Quotient of integers by a divisor that is not zero."""
+    """Divide integers by a divisor that is not zero, rounding towards minus infinity."""
     if d.bits > 32:
         return _quotient_by_integer(b, d, x, y)
     if max(x.lanes, y.lanes) > 1:
@@ -110,7 +110,7 @@ def _quotient(b: Builder, d: DType, x: Line, y: Line) -> Line:
 def _quotient_by_integer(b: Builder, d: DType, x: Line, y: Line) -> Line:
     if d.kind == "uint":
         return b.alu("udiv", x, y)
-    minus = b.cmp("eq", y, b.const(d, -1))  # the least integer by -1 would trap
+    minus = b.cmp("eq", y, b.const(d, -1))  # the smallest integer divided by -1 would trap
     safe = b.select(minus, b.const(d, 1), y)
     q = b.alu("sdiv", x, safe)
     rest = b.alu("sub", x, b.alu("mul", q, safe))
@@ -232,7 +232,7 @@ def binary(b: Builder, op: str, dtype: DType, x: Line, y: Line) -> Line:
 
 
 def identity(b: Builder, op: str, dtype: DType, lanes: int) -> Line:
-    """The value that a reduction starts from."""
+    """Return the initial value of a reduction."""
     kind = register_type(dtype)
     if op in ("ADD", "MUL"):
         one = op == "MUL"
@@ -246,14 +246,14 @@ def identity(b: Builder, op: str, dtype: DType, lanes: int) -> Line:
 
 
 def combine(b: Builder, op: str, dtype: DType, total: Line, value: Line) -> Line:
-    """One step of a reduction, in the register type: half types are rounded once, at the end."""
+    """Write one step of a reduction, in the register type; half types are rounded once, at the end."""
     if dtype is dtypes.bool and op == "ADD":
         return b.alu("or", total, value)
     return BINARY[op](b, register_type(dtype), total, value)
 
 
 def across(b: Builder, op: str, dtype: DType, total: Line) -> Line:
-    """The reduction of a register's own lanes, as a tree over halves."""
+    """Reduce the lanes of a register, as a tree over halves."""
     if total.op == "const":
         return b.const(total.dtype, total.arg) if isinstance(total.arg, int | float) else total
     width = total.lanes

@@ -1,13 +1,13 @@
 """Linear form: the explicit list of operations that the renderer turns into text, one register a line.
 
-A `Line` is one operation on a register of `lanes` values of a dtype. While a kernel is being built the lines
-lie in a tree of blocks (loops and branches); `flatten` gives the list, `verify` checks it, `dump` prints it.
-`SIGNATURES` defines each line; the renderer emits its text for a target.
+A `Line` is one operation whose result is a register of `lanes` values of a dtype. While a kernel is being
+built, the lines are in a tree of blocks (loops and branches); `flatten` makes the list, `verify` checks it,
+`dump` makes text of it. `SIGNATURES` defines each operation.
 
-Integers wrap; float16 and bfloat16 never appear as registers (they are computed in float32); a bool register
-is one bit.
+Integers wrap; no register is float16 or bfloat16 (such values are computed in float32); a bool register is
+one bit.
 
-Not here: every choice. Where a line stands is the `builder`'s, which line it is `isel`'s. Next:
+Not here: the choice of a line's block (`builder`), and of the lines for an operation (`isel`). Next:
 `compiler.codegen.llvm_ir`, the renderer.
 """
 
@@ -27,7 +27,7 @@ POINTER = DType("pointer", 64, "uint", 8, None)
 Arg = object
 
 SIGNATURES: dict[str, tuple[int, str]] = {
-    # name: (number of sources, -1 is any; what the line is)
+    # name: (number of sources, -1 for any; what it does)
     "const": (0, "arg splat to all lanes, or one value a lane when arg is a tuple"),
     "argument": (0, "pointer argument number arg"),
     "variable": (0, "integer argument number arg"),
@@ -44,10 +44,10 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "store_masked": (3, "pointer, value, mask"),
     "scatter": (4, "pointer, index vector, value, mask"),
     "prefetch": (1, "pointer"),
-    "token": (0, "what loads of scratch memory name to stay behind its stores"),
+    "token": (0, "a source of loads of scratch memory that must stay after the stores before it"),
     "barrier": (
         0,
-        "all threads of the workgroup; loads of its memory that must come behind it name it as token",
+        "waits for all threads of the workgroup; the token of loads that must stay after it",
     ),
     "exchange": (
         1,
@@ -99,7 +99,7 @@ class Line:
 
 
 class Block:
-    """Lines that run together; `depth` grows inwards. Closed blocks' registers must not be used any more."""
+    """Lines that run together; `depth` grows inwards. Registers of a closed block must not be used."""
 
     __slots__ = ("body", "cse", "depth", "floor", "open", "parent")
 
@@ -110,7 +110,7 @@ class Block:
         self.cse: dict[object, Line] = {}
         self.open = True
         self.floor: Block = self if guards or parent is None else parent.floor
-        """The outermost block that reads of memory may move to from here."""
+        """The outermost block to which loads may move from here."""
 
 
 class Loop:
@@ -127,7 +127,7 @@ class Loop:
 
 
 class Branch:
-    """Lines that run when a condition holds, and the values that leave it."""
+    """Lines that run if a condition is true, and the values after them."""
 
     __slots__ = ("body", "end", "head", "joins")
 
@@ -139,7 +139,7 @@ class Branch:
 
 
 def flatten(block: Block) -> list[Line]:
-    """The block and everything inside it, as one list in running order."""
+    """Return the lines of a block and of all blocks inside it, in the order in which they run."""
     lines: list[Line] = []
     for item in block.body:
         if isinstance(item, Line):
@@ -154,7 +154,7 @@ def flatten(block: Block) -> list[Line]:
 
 
 def prune(lines: list[Line]) -> list[Line]:
-    """Dead code elimination: the list without lines that have neither a user nor an effect."""
+    """Return the list without the lines that have neither a user nor an effect."""
     used: set[Line] = set()
     kept: list[Line] = []
     for line in reversed(lines):
@@ -167,7 +167,7 @@ def prune(lines: list[Line]) -> list[Line]:
 
 
 def _type_rules(line: Line) -> Iterator[str]:
-    """What is wrong with the types of one line."""
+    """Yield what is wrong with the types of one line."""
     src = line.src
     if line.op in ("alu", "fneg", "call", "freeze", "exchange"):
         for s in src:
@@ -194,7 +194,7 @@ def _type_rules(line: Line) -> Iterator[str]:
         "prefetch",
     ):
         if src[0].dtype is not POINTER or src[0].lanes != 1:
-            yield f"{src[0]} is no address"
+            yield f"{src[0]} is not an address"
     elif line.op in ("convert", "saturate") and src[0].lanes != line.lanes:
         yield "lanes must not change"
 
@@ -208,7 +208,7 @@ def verify(lines: list[Line]) -> None:
         if signature is None:
             problems.append("unknown operation")
         elif signature[0] not in (-1, len(line.src)):
-            problems.append(f"{len(line.src)} sources, {signature[0]} wanted")
+            problems.append(f"{len(line.src)} sources, expected {signature[0]}")
         else:
             problems += _type_rules(line)
         inner = line.op in ("result", "join")
@@ -227,7 +227,7 @@ def verify(lines: list[Line]) -> None:
 
 
 def dump(lines: list[Line]) -> str:
-    """The list as text, one line each, indented by loops."""
+    """Return the list as text, indented by loops and branches."""
     indent = 0
     out: list[str] = []
     for line in lines:

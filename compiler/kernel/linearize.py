@@ -1,11 +1,12 @@
-"""Kernel AST and plan to the linear form.
+"""From kernel AST and plan to the linear form.
 
-Values are emitted on demand, not scheduled: `value(node)` writes the node's lines at the outermost loop where
-they can stand (the builder sees to it), so a reduction that depends on few ranges runs outside the loops over
-the others; this is all that makes a softmax one kernel. Unrolled positions are kept in `env` and exist
-nowhere in the graph: an index is affine, so they are integers added to an address.
+Values are written on demand: `value(node)` writes the node's lines, and the builder places them in the
+outermost loop where their sources exist. So a reduction that depends on few ranges is outside the loops over
+the others, which is all that a softmax in one kernel needs. The current unrolled positions are in `env`, not
+in the graph: an index is affine, so they add a constant to an address.
 
-Not here: choosing the plan (`tiling`), loops of reductions (`reductions`), loads and stores (`accesses`).
+Not here: the choice of the plan (`tiling`), loops of reductions (`reductions`), loads and stores
+(`accesses`).
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ class Linearizer:
                 self.siblings.setdefault(self._family(node), []).append(node)
 
     def _family(self, node: UOp) -> object:
-        """REDUCEs that one loop nest can serve: the same ranges, depending on the same others."""
+        """Return the key of a REDUCE's family: its ranges, and the other ranges on which it depends."""
         return bound_ranges(node, self.free), self.free[node]
 
     def run(self) -> Builder:
-        """Write the whole kernel; returns the builder that holds it."""
+        """Write the whole kernel, and return its builder."""
         for axis in self.plan.axes:
             self._open_axis(axis)
         for reduction in self.plan.reductions.values():
@@ -79,7 +80,7 @@ class Linearizer:
         return self.b
 
     def _open_axis(self, axis: Axis) -> None:
-        """Write an output range as block, unit and lane."""
+        """Express an output range by block, unit and lane."""
         ix = self.index
         r, unit, lane = axis.range, ix.fresh(axis.upcast), ix.fresh(axis.lanes)
         self._register(r, unit, lane)
@@ -116,14 +117,17 @@ class Linearizer:
         ix.exprs[last] = symbolic.dot((start, unit, lane), (step, reduction.lanes, 1))
 
     def bind(self, r: UOp, value: Line) -> None:
-        """Give the block counter of a range its register."""
+        """Set the register of a range's block counter."""
         start = self.index.starts[r]
         atoms = [a for a in symbolic.atoms_of((start,)) if a.op is Ops.RANGE]
         if atoms:
             self.index.bound[atoms[0]] = value
 
     def _groups(self) -> None:
-        """Cut the axes' extents by workgroup: the flat number is decoded last axis fastest."""
+        """Restrict the axes' extents to those of a workgroup.
+
+        The last axis varies fastest with its number.
+        """
         b = self.b
         groups = [s for s in self.plan.steps if isinstance(s, Step) and s.kind == "group"]
         if not groups:
@@ -143,9 +147,9 @@ class Linearizer:
             self.extents[step.range] = (low, high, step.size)
 
     def _nest(self, position: int) -> None:
-        """Open the loops from `position` inwards, then write the point."""
+        """Write the loops from `position` inwards, then the stores of a block."""
         if position == len(self.inner_steps):
-            self._point()
+            self._block()
             return
         b, step = self.b, self.inner_steps[position]
         if isinstance(step, Stage):
@@ -178,7 +182,7 @@ class Linearizer:
         self.extents[r] = saved
 
     def _enter(self, r: UOp, number: Line) -> None:
-        """One block of an axis begins."""
+        """Set the current block of an axis to a number."""
         self.stages.enter(r, number)
         self.enter_block(r, number)
 
@@ -190,8 +194,8 @@ class Linearizer:
             number = self.b.call("smin", first, self.b.index(axis.size - axis.block))
         self.bind(r, number)
 
-    def _point(self) -> None:
-        """All stores of one block: every value first, so that nothing is overwritten before it is read."""
+    def _block(self) -> None:
+        """Write all stores of one block, after all its values, whose loads they may overwrite."""
         units = [self.units[a.range] for a in self.plan.axes if a.range in self.units]
         stores = self.ast.src
         deep = [node for node in ordered(self.ast) if self._plain(node)] if len(self.free) > 150 else []
@@ -208,22 +212,22 @@ class Linearizer:
 
     @staticmethod
     def _plain(node: UOp) -> bool:
-        """Whether a node is a value that can be emitted in advance, to keep recursion shallow."""
+        """Return whether a node can be written before its users, to keep the recursion shallow."""
         return node.op in UNARY or node.op in BINARY or node.op in (Ops.WHERE, Ops.CAST)
 
     def _inside_reduction(self, node: UOp) -> bool:
-        """Whether the node depends on a range that only a reduction binds."""
+        """Return whether a node depends on the range of a reduction."""
         outputs = {a.range for a in self.plan.axes}
         return not self.free[node] <= outputs
 
     def positions(self, units: list[UOp]) -> Iterator[None]:
-        """Every combination of unrolled positions, set in `env` one after the other."""
+        """Set `env` to every combination of unrolled positions in turn."""
         for point in itertools.product(*[range(u.arg[1]) for u in units]):
             self.env.update(zip(units, point, strict=True))
             yield
 
     def value(self, node: UOp) -> Line:
-        """The node's register at the current position."""
+        """Return the register of a node at the current position."""
         keys = self._keys(node)
         env = self.env
         key = (node, *[env[u] for u in keys])
@@ -254,28 +258,28 @@ class Linearizer:
             return isel.unary(b, op, node.dtype, self.value(node.src[0]))
         handler = _HANDLERS.get(op)
         if handler is None:
-            raise CompileError(f"{op} is no value of a kernel")
+            raise CompileError(f"{op} is not a value of a kernel")
         return handler(self, node)
 
     def constant(self, node: UOp) -> Line:
-        """CONST."""
+        """Write a CONST."""
         return conversions.constant(self.b, node.dtype, node.arg)
 
     def where(self, node: UOp) -> Line:
-        """WHERE."""
+        """Write a WHERE."""
         mask, x, y = [self.value(s) for s in node.src]
         return self.b.select(mask, x, y)
 
     def cast(self, node: UOp) -> Line:
-        """CAST."""
+        """Write a CAST."""
         return conversions.cast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
 
     def bitcast(self, node: UOp) -> Line:
-        """BITCAST."""
+        """Write a BITCAST."""
         return conversions.bitcast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
 
     def index_value(self, node: UOp) -> Line:
-        """IVALUE: an index or a mask as a value."""
+        """Write an IVALUE, an index or a mask as a value."""
         source = node.src[0]
         if symbolic.is_mask(source):
             mask = self.index.mask(source)
@@ -283,7 +287,7 @@ class Linearizer:
         return indexing.resized(self.b, self.index.line(source), node.dtype)
 
     def reduce(self, node: UOp) -> Line:
-        """REDUCE: write the loops for all unrolled positions and all sibling reductions at once."""
+        """Write the loops of a REDUCE, of its family and of all unrolled positions."""
         if not node.arg[1]:
             return self.value(node.src[0])
         family = self.siblings[self._family(node)]
@@ -299,7 +303,7 @@ class Linearizer:
         return self.values[(node, *[self.env[u] for u in self.unit_keys[node]])]
 
     def scratch(self, row: Row) -> Line:
-        """Private memory for a row, with room for a last vector."""
+        """Return private memory for a row, with room for a last vector."""
         kind = conversions.storage_type(conversions.register_type(row.source.dtype))
         count = row.inner.arg[1] + self.plan.widest()
         return self.b.line("scratch", POINTER, 1, (), (kind, count, self.plan.rows.index(row)))
@@ -313,13 +317,13 @@ class Linearizer:
         b.line("store", kind, value.lanes, (address, conversions.pack(b, value, value.dtype)))
 
     def _keep_rows(self, node: UOp) -> None:
-        """After a reduction: what reads the rows that it filled must come behind it."""
+        """Make the loads of the rows that a reduction filled stay after its stores."""
         for row in self.plan.rows:
             if row.inner in bound_ranges(node, self.free):
                 self.tokens[row] = self.b.line("token", dtypes.bool, 1)
 
     def _from_row(self, row: Row) -> Line:
-        """The row's value at the current output position."""
+        """Load the row's value at the current output position."""
         b = self.b
         self.value(row.filler)
         kind = conversions.storage_type(conversions.register_type(row.source.dtype))
@@ -330,7 +334,7 @@ class Linearizer:
         return conversions.unpack(b, stored, conversions.register_type(row.source.dtype))
 
     def _home(self, free: frozenset[UOp]) -> Block:
-        """The outermost block where all these ranges have their values, and reads may stand."""
+        """Return the outermost block where these ranges have values, and to which loads may move."""
         home = max((self.b.cursor.floor, self.b.held), key=lambda block: block.depth)
         for r in free:
             for atom in symbolic.atoms_of((self.index.exprs[r],)):

@@ -1,6 +1,7 @@
-"""Range merging: two ranges that every index walks as one become one, for long loops and full vectors.
+"""Range merging: two ranges that every index uses as one become one, for long loops and full vectors.
 
-`a*size_b*c + b*c` everywhere (and neither elsewhere) is `c * m` with m over size_a * size_b.
+Where every index has `a*size_b*c + b*c`, and a and b occur nowhere else, it is `m*c` with m over size_a *
+size_b.
 
 Not here: splitting ranges (`tiling`). Next: `compiler.pipeline`, which runs this before a plan is chosen.
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def merge_ranges(ast: UOp) -> UOp:
-    """The same kernel with as few ranges as plain merging allows."""
+    """Return the same kernel with ranges merged, as far as no index needs a division for it."""
     while True:
         pair = _mergeable(ast)
         if pair is None:
@@ -30,14 +31,12 @@ def merge_ranges(ast: UOp) -> UOp:
         ast = replace_ranges(ast, {a: symbolic.ZERO, b: merged})
 
 
-def flatten_pictures(ast: UOp) -> UOp | None:
-    """The kernel with two output ranges merged into one although its masks distinguish them.
+def merge_masked_ranges(ast: UOp) -> UOp | None:
+    """Merge two output ranges of which only masks need the parts; None if there are no such ranges.
 
-    None when no pair allows it.
-
-    A convolution with same padding reads `y*width + x` plus a constant everywhere, so one range over the
-    whole picture fills vectors that a row of 7 or 14 does not; only the masks need `m // width` and `m %
-    width`, and those leave the inner loops.
+    A convolution with same padding loads at `y*width + x` plus a constant everywhere, so one range over the
+    whole picture fills vectors that a row of 7 or 14 does not. Only the masks need `m // width` and `m %
+    width`, and they move out of the inner loops.
     """
     free = ranges_in(ast)
     outputs = sorted({r for s in ast.src for r in free[s]}, key=lambda r: int(r.arg[0]))
@@ -73,7 +72,7 @@ def _mergeable(ast: UOp) -> tuple[UOp, UOp] | None:
 
 
 def _reducers(ast: UOp, nodes: list[UOp]) -> dict[UOp, frozenset[UOp]]:
-    """RANGE -> the REDUCEs that bind it; output ranges have none."""
+    """Return the REDUCEs that bind each RANGE; an output range has none."""
     free = ranges_in(ast)
     out: dict[UOp, frozenset[UOp]] = {}
     for node in nodes:
@@ -84,10 +83,7 @@ def _reducers(ast: UOp, nodes: list[UOp]) -> dict[UOp, frozenset[UOp]]:
 
 
 def _uses(node: UOp) -> dict[UOp, int]:
-    """The ranges a node uses directly, with coefficients.
-
-    An index that is a bare range counts as 1 * range.
-    """
+    """Return the ranges that a node uses directly, with coefficients; a range alone has coefficient 1."""
     if node.op is Ops.SUM:
         return {a: c for a, c in zip(node.src, node.arg[0], strict=True) if a.op is Ops.RANGE}
     return {s: 1 for s in node.src if s.op is Ops.RANGE}
@@ -99,9 +95,9 @@ def _walk_as_one(a: UOp, b: UOp, uses: list[dict[UOp, int]]) -> bool:
 
 
 def replace_ranges(ast: UOp, env: Mapping[UOp, UOp]) -> UOp:
-    """The kernel with ranges replaced by indices, through the canonical constructors.
+    """Replace ranges of a kernel by indices, with the canonical constructors.
 
-    REDUCEs keep the numbers of ranges that still exist under a replacement.
+    A REDUCE over a replaced range is afterwards over the ranges in its replacement.
     """
     known = dict(env)
     memo: dict[UOp, UOp] = {}

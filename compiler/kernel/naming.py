@@ -1,4 +1,4 @@
-"""Names of kernels: what faults, traces and profiles call them. A name depends on the AST alone.
+"""Names of kernels, as faults, traces and profiles show them. A name depends on the AST alone.
 
 Not here: keys of kernels, which are their whole text (`compiler.ir.serialize`).
 """
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 _DIGITS = 6
 """Hexadecimal digits of the key's digest: they distinguish kernels of one role and shape."""
 _MOST_ROLE, _MOST_SIZES, _MOST_DEPTH = 24, 24, 10
-"""Characters of the parts of a name, which is so bounded: what does not fit is left out."""
+"""The most characters of each part of a name; words that do not fit are omitted."""
 _MOST_WORDS = 3
-"""Operations that a name lists."""
+"""The most operations that a name lists."""
 
 
 def kernel_name(ast: UOp) -> str:
     """Return the entry symbol of a kernel: its role, its sizes, and a digest.
 
     `matmul_512x256x64_ab12cd` multiplies 512 x 64 by 64 x 256; `conv_...` has a window; `softmax_64x1000_...`
-    and `norm_...` keep a row; `sum_32x10_of_7_...` adds up 7 values for each of 32 x 10 results;
-    `exp_add_4096_...` only maps, its last operation first; `gather_...` reads at computed places; `copy_...`
-    moves or converts. The same kernel has the same name in every process: at most 72 lower-case letters,
-    digits and underscores.
+    and `norm_...` reduce rows and use the results along them; `sum_32x10_of_7_...` adds 7 values for each of
+    32 x 10 results; `exp_add_4096_...` has no reduction, and its last operation first; `gather_...` loads at
+    computed indices; `copy_...` moves or converts. The same kernel has the same name in every process: at
+    most 72 lower-case letters, digits and underscores.
     """
     nodes = postorder((ast,))
     reduces = [node for node in nodes if node.op is Ops.REDUCE]
@@ -50,7 +50,7 @@ def kernel_name(ast: UOp) -> str:
 def _role(
     nodes: Sequence[UOp], reduces: Sequence[UOp], ranges: dict[int, int], outer: list[int]
 ) -> tuple[list[str], list[int]]:
-    """Return the words for what a kernel does, and the sizes that belong to them."""
+    """Return the words that describe a kernel, and its sizes."""
     found = {node.op for node in nodes}
     kinds = {node.arg[0] for node in reduces}
     for node in reduces:
@@ -112,4 +112,4 @@ def _bounded(words: Iterable[str], between: str, most: int) -> str:
 
 _KINDS = {Ops.ADD: "sum", Ops.MUL: "prod", Ops.MAX: "max", Ops.MIN: "min"}
 _WORDS = {op: op.lower() for op in ELEMENTWISE - CASTS}
-"""Operations worth a word, and the word."""
+"""The word in a name for each operation that has one."""

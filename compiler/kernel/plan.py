@@ -1,10 +1,10 @@
 """A plan: how the ranges of one kernel are split, and the order of its loops. Data only.
 
-An output range becomes `block * o + lanes * u + lane`: o counts blocks in loops and workgroups, u is unrolled
-in the emitter, lane is a vector's lane. A reduction's ranges become loops of their own; the innermost may be
-cut the same way.
+An output range becomes `block * o + lanes * u + lane`: o counts blocks in loops and workgroups, `linearize`
+unrolls u, and lane is the lane of a vector. The ranges of a reduction become separate loops; the innermost
+may be split in the same way.
 
-Not here: the choice of a plan (`tiling`), its execution (`linearize`).
+Not here: the choice of a plan (`tiling`), the operations that it leads to (`linearize`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     from hcq.program import Dim3
 
 Edge = Literal["exact", "overlap", "masked"]
-"""What the last block does when the size is no multiple.
-
-Nothing is left over; it starts earlier and repeats some work; its lanes past the end are masked."""
+"""The last block of a range. `exact`: the size is a multiple of the block. `overlap`: the last block starts
+earlier, and computes some values again. `masked`: the lanes beyond the end are masked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One output range and its block."""
+    """How one output range is split into blocks."""
 
     range: UOp
     upcast: int = 1
@@ -33,23 +32,23 @@ class Axis:
 
     @property
     def size(self) -> int:
-        """Values of the range."""
+        """The number of values of the range."""
         return int(self.range.arg[1])
 
     @property
     def block(self) -> int:
-        """Values a block covers."""
+        """The number of values in a block."""
         return self.upcast * self.lanes
 
     @property
     def count(self) -> int:
-        """Blocks."""
+        """The number of blocks."""
         return -(-self.size // self.block)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One level of the nest over an axis: pieces of `size` blocks, each a workgroup or a round of a loop."""
+    """One level of the loop nest: pieces of `size` blocks, each a workgroup or one iteration of a loop."""
 
     kind: Literal["group", "loop"]
     range: UOp
@@ -78,24 +77,21 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How the REDUCEs over one set of ranges run."""
+    """The loops of the REDUCEs over one set of ranges."""
 
     ranges: tuple[UOp, ...]
-    """Outermost first; the last one is cut into lanes and unrolled."""
+    """Outermost first; the last one is split into lanes and unrolled."""
     lanes: int = 1
     """Lanes of the vector along the last range; 1 when lanes run along an output range or not at all."""
     unroll: int = 1
-    """Rounds of the last range written out in a row, each with accumulators of its own."""
+    """Iterations of the last range in one round of its loop, each with separate accumulators."""
     block: int = 0
-    """Rounds of the last range that are added up before they join the total; 0 is about their square root."""
+    """Rounds of the last range that have their own sum; 0 is about the square root of their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A value that a reduction computes along its range and the outputs need again along one of theirs.
-
-    Kept in scratch memory.
-    """
+    """A value in scratch memory: a reduction computes it along its range, the outputs along one of theirs."""
 
     source: UOp
     """The value inside the reduction."""
@@ -117,23 +113,20 @@ class Plan:
     reductions: dict[frozenset[UOp], Reduction] = field(default_factory=dict)
     rows: tuple[Row, ...] = ()
     threads: int = 1
-    """Threads of a workgroup.
-
-    Above one, the lanes of axes and reductions (always this many) are threads, not vectors.
-    """
+    """Threads of a workgroup. If more than one, the lanes of axes and reductions are these threads."""
     warp: int = 1
-    """Threads that exchange registers."""
+    """Threads that can exchange registers with each other."""
     streamed: bool = False
-    """Whether full-vector stores bypass the caches; the buffers must then be aligned to a vector."""
+    """Whether stores of full vectors bypass the caches; the buffers must then be aligned to a vector."""
     nanoseconds: float = 0.0
-    """Estimate for the whole kernel on one core."""
+    """The estimated time of the whole kernel on one core."""
 
     def widest(self) -> int:
-        """The most lanes any vector of the kernel has."""
+        """Return the most lanes of any vector of the kernel."""
         return max([a.lanes for a in self.axes] + [r.lanes for r in self.reductions.values()], default=1)
 
     def launch(self) -> tuple[Dim3, Dim3]:
-        """Workgroups and threads of a workgroup."""
+        """Return the workgroups, and the threads of a workgroup."""
         counts = {a.range: a.count for a in self.axes}
         groups = 1
         for step in self.steps:
@@ -142,7 +135,7 @@ class Plan:
         return (groups, 1, 1), (self.threads, 1, 1)
 
     def text(self) -> str:
-        """The plan in one line a part, for people."""
+        """Return the plan as text for people, one line for each part."""
         lines = []
         for axis in self.axes:
             number, size = axis.range.arg

@@ -1,13 +1,13 @@
-"""The loops of reductions: accumulators carried by loops, full rounds, then what is left over.
+"""The loops of reductions: full rounds of unrolled iterations, then the rest; accumulators are carried along.
 
-A long run is added up in blocks: with n rounds, about sqrt(n) roundings lie on top of each other.
+A long sum is computed in blocks: with n iterations, a value goes through about sqrt(n) roundings.
 
-One nest serves a whole family (REDUCEs over the same ranges that depend on the same others) and every
-unrolled output position at once. The order of additions depends on the plan alone, hence on shapes and
-target, never on how many workers run.
+One loop nest computes a whole family (REDUCEs over the same ranges that depend on the same others), at every
+unrolled output position. The order of additions depends on the plan alone, so on shapes and target, never on
+the number of workers.
 
-Not here: the part across threads of a workgroup (`compiler.codegen.workgroup_reduce`), large reductions split
-into two kernels (`compiler.schedule.split`).
+Not here: the reduction across threads of a workgroup (`compiler.codegen.workgroup_reduce`), large reductions
+split into two kernels (`compiler.schedule.split`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 _MANY = 512
-"""Rounds that are added up in blocks, about as many as a block has rounds."""
+"""From this many rounds on a sum is computed in blocks, about as many as a block has rounds."""
 _FEW = 16
-"""Accumulators up to which there may be two sets of them."""
+"""The most accumulators of which there may be two sets."""
 
 
 class Reducer:
@@ -48,7 +48,7 @@ class Reducer:
         self.points = list(itertools.product(*[range(u.arg[1]) for u in units]))
 
     def run(self, home: Block) -> None:
-        """Write everything inside `home` and leave the results with the owner."""
+        """Write the loops inside `home`, and record the results with `Linearizer.finish`."""
         self.b.cursor = home
         totals = self._level(0, self._identities())
         per = self.plan.unroll
@@ -59,7 +59,7 @@ class Reducer:
             self.owner.finish(node, total)
 
     def _unrolled(self, node: UOp, parts: list[Line]) -> Total:
-        """The totals of one output's unrolled rounds, as a tree."""
+        """Combine the accumulators of one output's unrolled iterations, as a tree."""
         while len(parts) > 1:
             parts = [
                 isel.combine(self.b, node.arg[0], node.dtype, parts[i], parts[i + 1])
@@ -70,7 +70,7 @@ class Reducer:
         return Total(node.arg[0], node.dtype, parts[0])
 
     def _across(self, sums: Iterable[Total]) -> Iterable[Line]:
-        """What lanes or threads have found, combined."""
+        """Combine the totals of lanes or threads."""
         plan = self.owner.plan
         if self.plan.lanes == 1:
             return (total.value for total in sums)
@@ -89,7 +89,7 @@ class Reducer:
         return out
 
     def _lanes_of(self, node: UOp) -> int:
-        """Lanes of the value when they run along an output range."""
+        """Return the lanes of the value if they are along an output range, else 1."""
         ix = self.owner.index
         for r in self.owner.free[node]:
             for atom in symbolic.atoms_of((ix.exprs[r],)):
@@ -98,7 +98,7 @@ class Reducer:
         return 1
 
     def _level(self, depth: int, totals: list[Line]) -> list[Line]:
-        """The loop over one range, with the rest inside it."""
+        """Write the loop over one range, and the others inside it."""
         ranges = self.plan.ranges
         if depth == len(ranges) - 1:
             return self._innermost(totals)
@@ -118,7 +118,7 @@ class Reducer:
         return b.leave_loop(loop, body(carried))
 
     def _innermost(self, totals: list[Line]) -> list[Line]:
-        """Full rounds, then what is left: whole vectors with the last one masked."""
+        """Write the full rounds, then the rest in single vectors, of which the last may be masked."""
         plan = self.plan
         r = plan.ranges[-1]
         size, step = r.arg[1], plan.unroll * plan.lanes
@@ -130,9 +130,11 @@ class Reducer:
         return totals
 
     def _rounds(self, r: UOp, rounds: int, totals: list[Line]) -> list[Line]:
-        """The full rounds; many of them in blocks, each added up on its own, so that fewer roundings add up.
+        """Write the full rounds.
 
-        Register tiles stay whole: they have no room for two sets of accumulators.
+        Many of them in blocks, each with its own sum, for fewer roundings in a chain.
+
+        Many accumulators stay in one loop: there are no registers for two sets of them.
         """
         b, unroll = self.b, self.plan.unroll
 
@@ -154,7 +156,7 @@ class Reducer:
         return totals
 
     def _joined(self, totals: list[Line], parts: list[Line]) -> list[Line]:
-        """Two sets of accumulators, combined one by one."""
+        """Combine two sets of accumulators, one by one."""
         each = len(totals) // len(self.family)
         return [
             isel.combine(self.b, node.arg[0], node.dtype, totals[k], parts[k])
@@ -163,7 +165,7 @@ class Reducer:
         ]
 
     def _tail(self, r: UOp, first: int, totals: list[Line]) -> list[Line]:
-        """The rounds after the full ones, one vector (or value) each."""
+        """Write the rest after the full rounds, one vector (or value) at a time."""
         ix, b, plan = self.owner.index, self.b, self.plan
         left = r.arg[1] - first
         count = -(-left // plan.lanes)
@@ -190,7 +192,7 @@ class Reducer:
         return totals
 
     def _round(self, totals: list[Line], unroll: int, *, guarded: bool = False) -> list[Line]:
-        """One round: every accumulator takes its value."""
+        """Write one round: every accumulator takes its value."""
         owner, per = self.owner, self.plan.unroll
         totals = list(totals)
         r = self.plan.ranges[-1]
@@ -214,7 +216,7 @@ class Reducer:
         value = node.src[0]
         if node.arg[0] == "ADD" and value.op is Ops.MUL and node.dtype.is_float and value.dtype is node.dtype:
             x, y = owner.value(value.src[0]), owner.value(value.src[1])
-            if mask is not None:  # a masked load is 0, but the other factor may be no number
+            if mask is not None:  # a masked load is 0, but the other factor may be NaN
                 x = b.select(mask, b.splat(x, mask.lanes), conversions.zero(b, value.dtype, mask.lanes))
                 y = b.select(mask, b.splat(y, mask.lanes), conversions.zero(b, value.dtype, mask.lanes))
             return b.fma(*b.level((x, y, total)))

@@ -1,11 +1,11 @@
 """Rows kept in scratch memory: values that a reduction computes and that its outputs need again.
 
-A softmax computes exp(x - max) for the sum over an axis, and again for every result along an axis as long.
-Where computing it again costs more than a store and a load, the values of the first loop are kept in a row on
-the worker's stack, and the second loop reads them.
+A softmax computes exp(x - max) for the sum over an axis, and again for every result along an axis of the same
+size. Where a second computation costs more than a store and a load, the first loop stores its values in a row
+on the worker's stack, and the second loop loads them.
 
-Not here: buffers between kernels (`compiler.schedule.fusion`). Next: `tiling`, which finds rows under each
-split; `plan.Row`, the result.
+Not here: buffers between kernels (`compiler.schedule.fusion`). Next: `plan.Row`, the result; `tiling`, the
+caller.
 """
 
 from __future__ import annotations
@@ -23,16 +23,13 @@ if TYPE_CHECKING:
     from compiler.kernel.shape import Family, Kernel
 
 ROW_BYTES = 64 << 10
-"""Scratch memory that a row may take.
-
-It lives on a worker's stack and should stay in the first cache levels.
-"""
-_DEAR = TRANSCENDENTAL | {Ops.DIV, Ops.SQRT, Ops.RECIP, Ops.MOD, Ops.FLOORDIV, Ops.FMOD, Ops.POW}
+"""The largest row. It is on a worker's stack, and should stay in the first cache levels."""
+_COSTLY = TRANSCENDENTAL | {Ops.DIV, Ops.SQRT, Ops.RECIP, Ops.MOD, Ops.FLOORDIV, Ops.FMOD, Ops.POW}
 
 
 def find_rows(kernel: Kernel, split: Split) -> tuple[Row, ...]:
-    """The rows worth keeping under a split."""
-    wanted = {n for n in inner_nodes([s.src[2] for s in kernel.ast.src]) if n.op in _DEAR}
+    """Return the rows whose second computation costs more than memory, for a plan with this split."""
+    wanted = {n for n in inner_nodes([s.src[2] for s in kernel.ast.src]) if n.op in _COSTLY}
     out: list[Row] = []
     for family in kernel.families:
         alone = split.vector not in family.free and not any(r in split.upcast for r in family.free)
@@ -47,7 +44,7 @@ def _of_family(kernel: Kernel, family: Family, wanted: set[UOp]) -> list[Row]:
     found: list[Row] = []
     for filler in family.nodes:
         for node in inner_nodes(filler.src):
-            if node.op not in _DEAR or k not in kernel.free[node] or k.arg[1] * 8 > ROW_BYTES:
+            if node.op not in _COSTLY or k not in kernel.free[node] or k.arg[1] * 8 > ROW_BYTES:
                 continue
             for c in outs:
                 twin = replace_ranges(node, {k: c})

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
 
 Kind = Literal["same", "row", "strided", "scattered"]
-"""Lanes of an access along a range: all alike, neighbours in memory, a few elements apart, anything else."""
+"""The lanes of an access along a range: one element, adjacent, a few elements apart, or anything else."""
 
 PROBE = 1 << 19
-"""Number of the ranges that probing makes."""
+"""The number of the first range that `kind_along` makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Access:
 
 @dataclass(slots=True)
 class Family:
-    """REDUCEs over one set of ranges that depend on the same others."""
+    """REDUCEs over one set of ranges that depend on the same other ranges."""
 
     ranges: frozenset[UOp]
     free: frozenset[UOp]
@@ -51,7 +51,7 @@ class Family:
 
     @property
     def trips(self) -> int:
-        """Values each output takes."""
+        """The number of values that each result reduces."""
         total = 1
         for r in self.ranges:
             total *= r.arg[1]
@@ -60,12 +60,12 @@ class Family:
 
 @dataclass(slots=True)
 class Kernel:
-    """One kernel taken apart."""
+    """The properties of one kernel."""
 
     ast: UOp
     free: dict[UOp, frozenset[UOp]]
     outputs: list[UOp]
-    """Output ranges, by number."""
+    """Output ranges, sorted by number."""
     families: list[Family]
     loads: list[Access]
     """Loads outside reductions."""
@@ -74,13 +74,13 @@ class Kernel:
     """Weighted operations outside reductions."""
     in_place: bool
     masked_ranges: frozenset[UOp]
-    """Ranges that masks depend on."""
+    """Ranges on which masks depend."""
     widest: int
-    """Bytes of the widest register value."""
+    """Bytes of the widest value in a register."""
 
 
 def weight(op: str) -> float:
-    """Vector instructions of an operation, about."""
+    """Return the approximate number of vector instructions of an operation."""
     if op in TRANSCENDENTAL:
         return 22.0
     if op is Ops.POW:
@@ -93,10 +93,7 @@ def weight(op: str) -> float:
 
 
 def inner_nodes(roots: Iterable[UOp]) -> list[UOp]:
-    """The value nodes under the roots, once, not looking into REDUCEs.
-
-    Index arithmetic only where a value computes it.
-    """
+    """Return the nodes under the roots, each once, without what is under REDUCEs."""
     seen: set[UOp] = set()
     out: list[UOp] = []
     stack = list(roots)
@@ -121,7 +118,7 @@ def access(node: UOp, free: dict[UOp, frozenset[UOp]]) -> Access:
 
 
 def analyse(ast: UOp) -> Kernel:
-    """Take a kernel apart."""
+    """Find the properties of a kernel."""
     free = ranges_in(ast)
     nodes = ordered(ast)
     families: dict[tuple[frozenset[UOp], frozenset[UOp]], Family] = {}
@@ -170,10 +167,10 @@ def _fill(family: Family, free: dict[UOp, frozenset[UOp]]) -> None:
 def kind_along(
     index: UOp, r: UOp, lanes: int, block: int, *, aligned: bool, free: dict[UOp, frozenset[UOp]]
 ) -> Kind:
-    """How `lanes` neighbours along r look to an index.
+    """Return how the elements of `lanes` successive values of r are in memory.
 
-    When r is cut into blocks of `block` (that start anywhere if not aligned). `free` are the ranges on which
-    the kernel's nodes depend.
+    r is split into blocks of `block`, which start anywhere if not aligned. `free` are the ranges on which the
+    kernel's nodes depend.
     """
     size = r.arg[1]
     lane = symbolic.loop(PROBE, lanes)
@@ -194,7 +191,7 @@ def kind_along(
 
 
 def _depends(atom: UOp, lane: UOp, r: UOp, free: dict[UOp, frozenset[UOp]]) -> bool:
-    """Whether an atom varies with the lane; a computed index varies when its value depends on the range."""
+    """Return whether an atom depends on the lane; a computed index does if its value depends on the range."""
     if atom.op is Ops.INDEXOF:
         return r in free[atom]
     return any(

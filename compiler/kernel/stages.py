@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
-from compiler.kernel import isel
+from compiler.kernel import conversions
 from compiler.kernel.linear import POINTER
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Stages:
         owner, b = self.owner, self.b
         axis = next(a for a in owner.plan.axes if a.range is stage.axis)
         first, _, count = owner.extents[stage.axis]
-        dtype = isel.storage_type(isel.register_type(stage.value.dtype))
+        dtype = conversions.storage_type(conversions.register_type(stage.value.dtype))
         strides = _strides(stage, axis)
         memory = b.line("scratch", POINTER, 1, (), (dtype, count * strides[0], len(self.panels)))
         panel = owner.index.fresh(count)
@@ -85,7 +85,7 @@ class Stages:
         lanes = place.lanes if place.stride else 1
         address = ix.address(panels.memory, place, panels.dtype)
         stored = self.b.line("load", panels.dtype, lanes, (address, panels.token))
-        return isel.unpack(self.b, stored, isel.register_type(operand.dtype))
+        return conversions.unpack(self.b, stored, conversions.register_type(operand.dtype))
 
 
 def _strides(stage: Stage, axis: Axis) -> list[int]:
@@ -200,13 +200,13 @@ class _Copy:
     def _block(self) -> None:
         """One block of a panel, for `turn` values of the last summed range."""
         owner, b, ix = self.owner, self.b, self.owner.index
-        register = isel.register_type(self.stage.value.dtype)
-        dtype = isel.storage_type(register)
+        register = conversions.register_type(self.stage.value.dtype)
+        dtype = conversions.storage_type(register)
         units = [owner.units[r] for r in (self.stage.axis, self.stage.ranges[-1]) if r in owner.units]
         for _ in owner.positions(units):
             value = b.splat(owner.value(self.stage.value), self.lanes)
             address = ix.address(self.memory, ix.place(self.index), dtype)
-            b.line("store", dtype, self.lanes, (address, isel.pack(b, value, register)))
+            b.line("store", dtype, self.lanes, (address, conversions.pack(b, value, register)))
 
     def _loop(self, end: Line, body: Callable[[Line], None]) -> None:
         """A loop from 0; a single round is written without one."""

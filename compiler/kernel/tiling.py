@@ -1,11 +1,11 @@
 """The choice of a kernel's plan: vector range, block, loop order, workgroups; analytic, milliseconds.
 
-The candidates are few, because the costs of registers, loads and dependency chains leave few good shapes:
-vectors run along an output range, or along a reduction when nothing else is contiguous; one more output range
-is unrolled where that reuses loads; the rest are loops, those that reductions depend on outermost.
+There are few candidates, because the costs of registers, loads and dependency chains leave few good shapes:
+vectors are along an output range, or along a reduction if nothing else is contiguous; one more output range
+is unrolled where that reuses loads; the rest are loops, and those on which reductions depend are outermost.
 
-Not here: the cost of a candidate (`cost`), what a plan holds (`plan`). Next: `linearize`, which follows the
-plan.
+Not here: the cost of a candidate (`cost`), the contents of a plan (`plan`). Next: `linearize`, which follows
+the plan.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from compiler.targets.base import Target
 
 GROUP_NS = 20_000
-"""A workgroup should take at least this long: handing one out costs about a hundredth of it."""
+"""The least time of a workgroup; starting one costs about a hundredth of it."""
 GROUPS_PER_CORE = 4
 TILE = 16
-"""Squares along each side of a tile that is transposed as one."""
+"""Squares along each side of a tile that is transposed at once, to stay in the cache."""
 ROWS = (2, 3, 4, 5, 6, 8, 12)
 COLUMNS = (1, 2, 3, 4, 8, 16)
 
 
 def choose(ast: UOp, target: Target) -> Plan:
-    """The plan for a kernel (with merged ranges) on a target."""
+    """Choose the plan of a kernel, whose ranges are merged, on a target."""
     kernel = analyse(ast)
     found = contraction.choose(kernel, target)
     if found is not None:
@@ -63,7 +63,7 @@ def choose(ast: UOp, target: Target) -> Plan:
 
 
 def _bytes(kernel: Kernel) -> float:
-    """Bytes moved if every access touched its own elements once."""
+    """Return the bytes moved if every access touched its elements once."""
     total = 0.0
     for access in (*kernel.loads, *kernel.stores, *[a for f in kernel.families for a in f.loads]):
         size = float(access.itemsize)
@@ -98,7 +98,7 @@ def _work(family: Family) -> int:
 
 
 def _tiles(model: Model, main: Family | None, base: Split) -> list[Split]:
-    """Blocks on top of a vector range.
+    """Return the splits that add unrolled copies to a vector range.
 
     Copies of the vector, rows of another range, or a square of two others.
     """
@@ -140,12 +140,12 @@ def _tiles(model: Model, main: Family | None, base: Split) -> list[Split]:
 
 
 def _reuses(family: Family, r: UOp) -> bool:
-    """Whether some load stays the same along r."""
+    """Return whether some load is the same for all values of r."""
     return any(r not in load.free for load in family.loads)
 
 
 def _fits(model: Model, r: UOp, block: int) -> bool:
-    """Whether a block of that size is possible without masks."""
+    """Return whether a block of that size is possible without masks."""
     size = r.arg[1]
     return size % block == 0 or (size >= block and not model.exact)
 
@@ -159,9 +159,9 @@ def _axis(model: Model, split: Split, r: UOp) -> Axis:
 
 
 def _reduction(kernel: Kernel, family: Family, model: Model, split: Split) -> Reduction:
-    """Order of the ranges.
+    """Return the loops of a family: ranges with masks outermost, so that masks leave the rest.
 
-    Those that masks depend on outermost (the masks then leave the rest), longest last.
+    Longest last.
     """
     inner = model.inner(family, split)
     order = sorted(family.ranges, key=lambda r: (r not in kernel.masked_ranges, r.arg[1], r.arg[0]))
@@ -176,9 +176,10 @@ def _reduction(kernel: Kernel, family: Family, model: Model, split: Split) -> Re
 
 
 def _steps(model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: float) -> tuple[Step, ...]:
-    """Workgroups, then loops.
+    """Return the loop nest: workgroups, then loops.
 
-    Ranges of all reductions outside, the vector range outside the unrolled one inside them.
+    Ranges on which all reductions depend are outermost; among the others the vector range is outside the
+    unrolled one.
     """
     kernel, target = model.kernel, model.target
     if model.threaded:
@@ -209,10 +210,10 @@ def _steps(model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: floa
         if pieces > 1:
             groups.append(Step("group", r, size))
             wanted = -(-wanted // pieces)
-    blocks = [Step("loop", r, TILE) for r in order if count[r] > TILE] if _turns(model, split) else []
+    blocks = [Step("loop", r, TILE) for r in order if count[r] > TILE] if _transposes(model, split) else []
     return (*groups, *blocks, *[Step("loop", r) for r in order])
 
 
-def _turns(model: Model, split: Split) -> bool:
-    """Whether squares are transposed: then a tile of them should stay in the cache."""
-    return any(model.turned(load, split) is not None for load in model.kernel.loads)
+def _transposes(model: Model, split: Split) -> bool:
+    """Return whether the plan transposes squares."""
+    return any(model.transposed(load, split) is not None for load in model.kernel.loads)

@@ -1,9 +1,7 @@
-"""What fusion works on: the properties of each tensor node, and kernels under construction.
+"""The input of fusion: the properties of each tensor node, and kernels under construction.
 
-The properties are found in one pass, sources first.
-
-Costs are rough: a simple operation is 1, a load 2. They only decide whether a value that would be computed
-several times gets a buffer.
+The properties are found in one pass, sources first. Costs are approximate: a simple operation costs 1, a load
+2. They only decide whether a value that would be computed several times gets a buffer.
 
 Not here: the decisions (`fusion`), the AST of a kernel (`lower`), its costs (`compiler.kernel.cost`).
 """
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
 
 EXPENSIVE: Final = 16
-"""More than this is worth a buffer rather than being computed twice."""
+"""A value that costs more gets a buffer instead of being computed twice."""
 _LOAD: Final = 2
 _CAP: Final = 1000
 _WEIGHT: Final = {
@@ -43,15 +41,17 @@ _LEAF: Final = frozenset((Ops.CONST, Ops.IOTA, Ops.IVALUE))
 
 
 class Fact:
-    """What is known of one node.
+    """The properties of one node.
 
-    `cost`, `heavy`, `rows`, `leaves` are what its users see, `own_...` and `inner` what the node itself is.
+    `cost`, `heavy`, `rows` and `leaves` are those that its users see: of a load, if the node has a buffer.
+    `own_cost`, `own_heavy`, `own_rows` and `inner` are those of its computation.
 
-    `users` counts distinct users, an output counting as one. `leaves` is a bit set of the buffers that its
-    users would have to load, `inner` the one its own computation loads. `flow` is the share of a reduction's
-    result that passes through here, as a number modulo a prime: 1 is all of it, so the node can be the end of
-    that reduction's epilogue. `rows` marks a value that needs a reduction over its own trailing axes
-    (softmax, layer norm). `level` counts reductions below.
+    `users` is the number of distinct users, and an output counts as one. `leaves` is the bit set of the
+    buffers that its users would have to load, `inner` of those that its computation loads. `flow` is the
+    share of each reduction's result that passes through the node, as a number modulo a prime: 1 is all of it,
+    so the node can be the end of that reduction's epilogue. `rows` marks a value that needs a reduction over
+    its own trailing axes (softmax, layer norm). `level` is the number of reductions on the longest path
+    below.
     """
 
     __slots__ = (
@@ -80,13 +80,13 @@ class Fact:
         self.entries: list[Entry] = []
 
     @property
-    def closes(self) -> list[UOp]:
-        """The reductions whose whole result passes through here."""
+    def completed(self) -> list[UOp]:
+        """The reductions whose whole result passes through this node."""
         return [r for r, share in self.flow.items() if share == 1]
 
 
 class Facts:
-    """The facts of a graph, in topological order."""
+    """The properties of all nodes of a graph, in topological order."""
 
     def __init__(self, outputs: Iterable[UOp], *, max_leaves: int) -> None:
         roots = dict.fromkeys(outputs)
@@ -142,7 +142,7 @@ class Facts:
             fact.leaves = fact.inner
 
     def make_barrier(self, fact: Fact) -> None:
-        """Users of this node will load it from a buffer."""
+        """Give a node a buffer, from which its users load it."""
         fact.barrier = True
         if not fact.bit:
             fact.bit = 1 << len(self.leaf_sizes)
@@ -172,7 +172,7 @@ class Facts:
             fact.rows = True
 
     def _take_flow(self, fact: Fact, source: Fact) -> None:
-        """Each user of a node receives an equal share of what flows through it."""
+        """Add the source's shares of reductions to a node: its users have equal parts of them."""
         if source.root or not source.flow:
             return
         part = pow(source.users, -1, _PRIME) if source.users > 1 else 1
@@ -181,7 +181,7 @@ class Facts:
                 fact.flow[reduction] = (fact.flow.get(reduction, 0) + share * part) % _PRIME
 
     def _limit_leaves(self, sources: Sequence[Fact]) -> None:
-        """Give the source with the most leaves a buffer while together they would need too many."""
+        """Give the sources with the most leaves buffers until all together have few enough leaves."""
         while True:
             union = 0
             for s in sources:
@@ -194,7 +194,7 @@ class Facts:
             self._force(widest)
 
     def _force(self, fact: Fact) -> None:
-        """Realize a node, or what a movement shows."""
+        """Give a node a buffer; for a movement, the node that it moves."""
         chain = [fact]
         while chain[-1].node.op in MOVEMENT and not chain[-1].root:
             chain.append(self.of[chain[-1].node.src[0]])
@@ -214,14 +214,14 @@ def reduced_sizes(reduction: UOp) -> tuple[int, ...]:
 
 
 def is_trailing(reduction: UOp) -> bool:
-    """Whether the reduced axes are the last ones, but for axes of size 1."""
+    """Return whether the reduced axes are the last ones, except for axes of size 1."""
     shape = reduction.src[0].shape
     axes = reduction.arg[1]
     return all(shape[a] == 1 or a in axes for a in range(min(axes), len(shape)))
 
 
 def back_over_rows(reduction: UOp, expand: UOp) -> bool:
-    """Whether an EXPAND repeats a row's reduction along that same row."""
+    """Return whether an EXPAND repeats the reduction of a row along a row of the same size."""
     before, after = expand.src[0].shape, expand.shape
     grown = [i for i, (n, m) in enumerate(zip(before, after, strict=True)) if n != m]
     if not all(after[i] == 1 or i in grown for i in range(grown[0], len(after))):
@@ -230,7 +230,7 @@ def back_over_rows(reduction: UOp, expand: UOp) -> bool:
 
 
 def is_contraction(reduction: UOp) -> bool:
-    """Whether a reduction sums products of operands repeated along kept axes: matmul, convolution."""
+    """Return whether a reduction adds products of repeated operands: matmul, convolution."""
     product = reduction.src[0]
     while product.op is Ops.CAST:
         product = product.src[0]
@@ -253,23 +253,23 @@ Scope = tuple["UOp", ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Where fusion stops."""
+    """The limits of fusion, for one kernel."""
 
     buffers: int = 24
     """Distinct buffers of one kernel."""
     nodes: int = 1024
-    """Evaluations in one kernel; beyond it, elementwise values get buffers."""
+    """Evaluations in one kernel; after that, elementwise values get buffers."""
     places: int = 8
-    """Distinct indices at which one kernel may evaluate a computed value."""
+    """Distinct indices at which a value without a buffer is evaluated."""
     row: int = 1 << 17
     """Longest row, in elements, of a kernel that holds several reductions over one row."""
     few_rows: int = 32
     few_rows_row: int = 1 << 13
     """The same where there are fewer than `few_rows` rows to share among workers."""
     split: int = 1 << 15
-    """A reduction of at least this many elements to fewer than `few_rows` is cut in two."""
+    """A reduction of at least this many elements to fewer than `few_rows` is split in two."""
     siblings: int = 16
-    """How many earlier kernels of the same shape are considered for sharing."""
+    """The most earlier kernels of the same shape that a store may join."""
 
 
 class Entry:
@@ -291,7 +291,7 @@ class Entry:
 
 
 class Kernel:
-    """A kernel in the making; `number` is its place among all. Its output ranges are 0, 1, ..."""
+    """A kernel under construction, with its number. Its output ranges are 0, 1, ..."""
 
     __slots__ = (
         "assigned", "computed", "copies", "entries", "leaves", "main", "next_range", "number", "out",
@@ -321,7 +321,7 @@ class Kernel:
 
 
 def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
-    """Drop axes of size 1."""
+    """Return a shape without axes of size 1."""
     return tuple([n for n in shape if n != 1])
 
 

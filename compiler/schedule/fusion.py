@@ -1,11 +1,12 @@
 """Fusion: which tensor nodes share a kernel, and at which index each is evaluated there.
 
-Ranges are created at a kernel's output. Users are visited before sources: a node is visited once all its
-users are placed, so all evaluations of it are known: `Entry` = (kernel, node, index, mask). Then it either
-stays inside those kernels, or becomes a *root*: it gets a buffer and a kernel, its own or a compatible one,
-and its users load it. The rule is `Grouping._stays`.
+The ranges of a kernel begin at its output. Users are visited before sources: when a node is visited, all its
+users have their kernels, so all its evaluations are known, each an `Entry` (kernel, node, index, mask). Then
+the node either stays inside those kernels, or becomes a *root*: it gets a buffer and a kernel, a new or a
+compatible one, and its users load it. `Grouping._stays` decides.
 
-Not here: the costs that the rule reads (`analysis`), the AST of a kernel (`lower`).
+Not here: the costs on which it decides (`analysis`), dependencies between kernels (`order`), the AST of a
+kernel (`lower`).
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 
 _LEAF: Final = frozenset((Ops.PARAM, Ops.CONST, Ops.IOTA, Ops.IVALUE))
 _SLACK: Final = 1.3
-"""A few evaluations more than elements (padding) do not count as computing twice."""
+"""Evaluations per element up to which a value does not count as computed twice; padding adds some."""
 _AMORTISED: Final = 32
-"""Repeated this often, even a division is worth a buffer."""
+"""Evaluations per element from which even a cheap division gets a buffer."""
 
 
 class Grouping:
@@ -74,24 +75,25 @@ class Grouping:
                 self._expand(entry)
 
     def _stays(self, fact: Fact) -> bool:
-        """Whether a node needs no buffer.
+        """Return whether a node needs no buffer.
 
-        Reductions stay where nothing is computed twice: as the one accumulation of a kernel with everything
-        elementwise after it, beside a reduction over the very same elements, or inside a row. A node at which
-        the whole result of such a reduction arrives becomes a root in its place, so that the epilogue is
-        stored and not the sums. Elementwise nodes stay when cheap, or when computed once.
+        A reduction stays where nothing is computed twice: as the only reduction of a kernel, before its
+        elementwise operations; beside a reduction over the same elements; or inside a row. A node through
+        which the whole result of such a reduction passes becomes a root in its place, so that the kernel
+        stores the result of the epilogue, not the sums. Elementwise nodes stay if they are cheap, or computed
+        once.
         """
         entries = fact.entries
         if fact.node.op is Ops.REDUCE:
             return len(entries) == 1 and self._place(entries[0], fact.node, claim=True)
         if len(entries) > self.limits.places or len(entries[0].kernel.entries) > self.limits.nodes:
             return False
-        closes = fact.closes
-        if closes:
+        completed = fact.completed
+        if completed:
             if len(entries) > 1:
                 return False
-            closes.sort(key=self._weight, reverse=True)
-            if not self._place(entries[0], closes[0], claim=True):
+            completed.sort(key=self._weight, reverse=True)
+            if not self._place(entries[0], completed[0], claim=True):
                 return False
         if fact.own_cost <= EXPENSIVE and not fact.own_rows and not fact.own_heavy:
             return True
@@ -109,9 +111,9 @@ class Grouping:
         return found
 
     def _computed_twice(self, fact: Fact) -> bool:
-        """Whether an expensive value is evaluated more often than it has elements, or in several kernels.
+        """Return whether a costly value is evaluated more often than it has elements, or in several kernels.
 
-        Elements of a row that stays with its worker may be evaluated once for every pass over the row.
+        Elements of a row that one worker computes may be evaluated once for every loop over the row.
         """
         kernel = fact.entries[0].kernel
         costly = fact.own_cost > EXPENSIVE or fact.own_rows
@@ -126,7 +128,7 @@ class Grouping:
         return sum(times) > _SLACK
 
     def _evaluations(self, entry: Entry) -> int:
-        """How often an entry is evaluated, given that it leaves every loop on which it does not depend."""
+        """Return how often an entry is evaluated; it is outside every loop on which it does not depend."""
         used = self._ranges_of(entry)
         most = 0
         for scope in entry.scopes:
@@ -139,7 +141,7 @@ class Grouping:
         return most
 
     def _ranges_of(self, entry: Entry) -> set[UOp]:
-        """The loops on which an entry's index depends, through computed indices too."""
+        """Return the ranges on which an entry's index depends, through computed indices, too."""
         used: set[UOp] = set()
         todo = list(symbolic.atoms_of((*entry.index, entry.mask)))
         seen: set[UOp] = set()
@@ -154,10 +156,11 @@ class Grouping:
         return used
 
     def _place(self, entry: Entry, reduction: UOp, *, claim: bool) -> bool:
-        """Whether a reduction whose result arrives at this entry may run inside the entry's kernel.
+        """Return whether a reduction whose whole result reaches this entry may be in the entry's kernel.
 
-        As *main* reduction: evaluated once for each output element. As *row* reduction: it depends on leading
-        output ranges only, and every loop it is repeated over runs along the row that it reduces.
+        As *main* reduction it is evaluated once for each output element. As *row* reduction it depends on
+        leading output ranges only, and every loop that repeats it is along the row that it reduces. With
+        `claim`, the kernel is marked as one with such a reduction.
         """
         kernel = entry.kernel
         used = self._ranges_of(entry)
@@ -188,7 +191,7 @@ class Grouping:
         return kernel.main is None or kernel.main is reduction or self._alike(kernel.main, reduction)
 
     def _alike(self, a: UOp, b: UOp) -> bool:
-        """Whether two reductions can run in one loop over shared data: sums and sums of squares, say."""
+        """Return whether two reductions can share a loop and loads, such as sums and sums of squares."""
         if a.src[0].shape != b.src[0].shape or a.arg[1] != b.arg[1]:
             return False
         if self._is_contraction(a) or self._is_contraction(b):
@@ -197,7 +200,7 @@ class Grouping:
         return self._share(self.facts.of[a].inner, self.facts.of[b].inner, size)
 
     def _share(self, a: int, b: int, size: int) -> bool:
-        """Whether two sets of leaves have one in common of at least that size."""
+        """Return whether two sets of leaves have a common one of at least that size."""
         common = a & b
         sizes = self.facts.leaf_sizes
         while common:
@@ -224,7 +227,7 @@ class Grouping:
     # -- roots -------------------------------------------------------------------------------------
     def _realize(self, fact: Fact) -> None:
         """Give a node a buffer, and a kernel to compute it."""
-        kernel = self._company(fact)
+        kernel = self._joinable(fact)
         if kernel is None:
             kernel = self._new_kernel(squeezed(fact.node.shape))
         kernel.leaves |= fact.inner
@@ -239,8 +242,8 @@ class Grouping:
                 if other.kernel is not kernel:
                     other.loaded = True
                     self.order.after(kernel, other.kernel)
-        if fact.closes:
-            self._place(entry, max(fact.closes, key=self._weight), claim=True)
+        if fact.completed:
+            self._place(entry, max(fact.completed, key=self._weight), claim=True)
 
     def _new_kernel(self, shape: tuple[int, ...]) -> Kernel:
         kernel = Kernel(len(self.kernels), shape)
@@ -258,8 +261,8 @@ class Grouping:
         kernel.stores.append((self.facts.of[assign], entry))
         return kernel
 
-    def _company(self, fact: Fact) -> Kernel | None:
-        """Return a kernel that can store this node too: one that computes it anyway, or a sibling."""
+    def _joinable(self, fact: Fact) -> Kernel | None:
+        """Return an existing kernel that can also store this node: one that computes it, or a sibling."""
         users = dict.fromkeys([e.kernel for e in fact.entries])
         if fact.node.op not in _LEAF:
             for kernel in users:
@@ -271,7 +274,7 @@ class Grouping:
         return None
 
     def _computes(self, kernel: Kernel, fact: Fact) -> bool:
-        """Whether a kernel evaluates a node exactly at its own output elements, once."""
+        """Return whether a kernel evaluates a node once, at exactly its output elements."""
         if squeezed(fact.node.shape) != tuple([r.arg[1] for r in kernel.out]):
             return False
         here = [e for e in fact.entries if e.kernel is kernel]
@@ -283,20 +286,20 @@ class Grouping:
             return False
         if list(here[0].scopes) != [kernel.out]:
             return False
-        closes = fact.closes
-        return not closes or self._place(here[0], max(closes, key=self._weight), claim=True)
+        completed = fact.completed
+        return not completed or self._place(here[0], max(completed, key=self._weight), claim=True)
 
     def _is_sibling(self, kernel: Kernel, fact: Fact) -> bool:
-        """Whether a kernel reads the same data: elementwise both, or reducing the same elements."""
+        """Return whether a kernel loads the same data: both elementwise, or reducing the same elements."""
         if kernel.copies is not None or kernel.row is not None or kernel.rows or fact.own_rows:
             return False
-        if fact.closes:
-            main = max(fact.closes, key=self._weight)
+        if fact.completed:
+            main = max(fact.completed, key=self._weight)
             return kernel.main is not None and self._alike(kernel.main, main)
         return kernel.main is None and not fact.flow and self._share(kernel.leaves, fact.inner, kernel.size)
 
     def _may_join(self, kernel: Kernel, fact: Fact, users: Iterable[Kernel]) -> bool:
-        """Whether a kernel can store a node without too many buffers or a circle among kernels."""
+        """Return whether a kernel can store a node without too many buffers or a cycle among kernels."""
         if (kernel.leaves & ~fact.bit | fact.inner).bit_count() + len(
             kernel.stores
         ) + 1 > self.limits.buffers:
@@ -317,9 +320,9 @@ class Grouping:
     def _use(
         self, user: Entry, node: UOp, index: Index, mask: UOp, scopes: Iterable[Scope]
     ) -> tuple[Entry, UOp]:
-        """Return the entry that gives a node at an index, and the mask beyond which the value must read as 0.
+        """Return the entry of a node at an index, and the mask outside which the value is 0.
 
-        Movement is pushed through at once. `mask` holds where the value is needed.
+        Movement operations are applied to the index. `mask` is true where the value is needed.
         """
         fact = self.facts.of[node]
         padding = symbolic.TRUE
@@ -343,7 +346,7 @@ class Grouping:
         return entry, padding
 
     def _expand(self, entry: Entry) -> None:
-        """Place the sources of an entry."""
+        """Add the entries of the sources of an entry."""
         node = entry.node
         op = node.op
         if op in ELEMENTWISE or op is Ops.CONTIGUOUS:

@@ -1,4 +1,4 @@
-"""The result of the scheduler: kernels and the buffers they run on.
+"""The result of the scheduler: kernels, and the buffers of each.
 
 Not here: the scheduler (`scheduler`). Next: `frontend.plan`, which compiles and launches the items.
 """
@@ -24,13 +24,13 @@ class ParamRef:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that a kernel may touch."""
+        """The bytes that a kernel may access."""
         return prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class TempRef:
-    """A temporary buffer of one schedule; numbered in order of production (`schedule.memory`)."""
+    """A temporary buffer of one schedule, numbered in the order of the kernels that store it."""
 
     n: int
     dtype: DType
@@ -38,13 +38,13 @@ class TempRef:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the buffer needs."""
+        """The size of the buffer in bytes."""
         return prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class OutRef:
-    """Output number `n` of the schedule, row-major and contiguous, written whole."""
+    """The buffer of output number `n` of the schedule, row-major and contiguous, written completely."""
 
     n: int
     dtype: DType
@@ -52,7 +52,7 @@ class OutRef:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the buffer needs."""
+        """The size of the buffer in bytes."""
         return prod(self.shape) * self.dtype.itemsize
 
 
@@ -63,7 +63,7 @@ BufRef = ParamRef | TempRef | OutRef
 class ScheduleItem:
     """One kernel: its AST, and the buffer for each BUFFER slot.
 
-    `stores` lists the written slots; a written slot that is also loaded is updated in place.
+    `stores` has the slots that it writes; a slot that it also loads is updated in place.
     """
 
     ast: UOp

@@ -1,6 +1,6 @@
-"""Lowering: a group of tensor nodes to the AST of one kernel.
+"""Lowering: from a group of tensor nodes to the AST of one kernel.
 
-Values are built once, sources first, through the folding constructors of `compiler.ir.fold`. Before that,
+Values are built once, sources first, with the folding constructors of `compiler.ir.fold`. Before that,
 ranges that always move together become one (a contiguous 64x56x56 output is one loop of 200704), and all are
 numbered in order: output ranges first, then those of reductions in order of first use. Buffers are numbered
 by first use, stored ones first. So equal layers give equal ASTs.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Known = dict["UOp", "UOp | None"]
-"""Node -> the constant that it is where one mask does not hold, or None."""
+"""For each node, the constant that it is where one mask is false, or None."""
 _ALIAS: Final = MOVEMENT | {Ops.CONTIGUOUS, Ops.ASSIGN}
 
 
@@ -129,7 +129,7 @@ class _Lowering:
 
     # -- ranges ------------------------------------------------------------------------------------
     def _plan_ranges(self) -> None:
-        """Join ranges that always move together, and number all of them."""
+        """Merge ranges that every index uses as one, and number all ranges."""
         roots = dict.fromkeys([at for _, at, _ in self.stores])
         for e in self.sequence:
             if e.value is not None:
@@ -252,7 +252,7 @@ class _Lowering:
 
 
 def _occurrences(roots: Iterable[UOp]) -> tuple[set[UOp], list[dict[UOp, int]]]:
-    """Return the ranges that stand alone somewhere, and the coefficients of each sum."""
+    """Return the ranges that occur outside sums, and the coefficients of each sum."""
     alone: set[UOp] = set()
     sums: list[dict[UOp, int]] = []
     seen: set[UOp] = set()
@@ -272,7 +272,7 @@ def _occurrences(roots: Iterable[UOp]) -> tuple[set[UOp], list[dict[UOp, int]]]:
 
 
 def _dense(ast: UOp, refs: tuple[BufRef, ...], written: tuple[int, ...]) -> ScheduleItem:
-    """Return the item; renumber loads and ranges if folding removed some."""
+    """Return the item, with buffers and ranges renumbered if folding removed some."""
     nodes = postorder((ast,))
     used = {n.arg for n in nodes if n.op is Ops.BUFFER}
     numbers = sorted(n.arg[0] for n in nodes if n.op is Ops.RANGE)
@@ -299,14 +299,14 @@ def _dense(ast: UOp, refs: tuple[BufRef, ...], written: tuple[int, ...]) -> Sche
 
 # -- masked values: padding reads as 0 --------------------------------------------------------------
 def where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
-    """Return the constant that x is where `mask` does not hold, or None; `known` belongs to one mask."""
+    """Return the constant that x is where `mask` is false, or None; `known` belongs to that mask."""
     for node in unknown_under(x, known, _deciding):
         known[node] = _where_false(node, mask, known)
     return known[x]
 
 
 def _deciding(x: UOp) -> tuple[UOp, ...]:
-    """Return the sources that decide whether x is constant: a load's own mask does, whatever its index is."""
+    """Return the sources that decide whether x is constant; for a load only its mask does."""
     if x.op is Ops.REDUCE:
         return x.src[:1]
     return x.src if x.op in fold.RULES or x.op is Ops.SQRT else ()
@@ -331,7 +331,7 @@ def _where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
 
 
 def masked(x: UOp, mask: UOp, known: dict[UOp, Known]) -> UOp:
-    """Return x where the mask holds, else 0; `known` caches the results for each mask."""
+    """Return x where the mask is true, else 0; `known` caches the results for each mask."""
     if mask is symbolic.TRUE:
         return x
     zero = const(0, x.dtype)

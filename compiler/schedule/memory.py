@@ -1,4 +1,4 @@
-"""Memory for the temporaries of one launch: they share an arena where their lifetimes allow it.
+"""Offsets of the temporaries of one launch in an arena; lifetimes that do not overlap share memory.
 
 Not here: the memory itself (`hcq.memory`). Next: `frontend.launch`, the caller.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 
 ALIGNMENT = 256
-"""Bytes."""
+"""Of every offset, in bytes."""
 
 
 def place(lives: Mapping[K, tuple[int, int, int]]) -> tuple[dict[K, int], int]:

@@ -1,4 +1,4 @@
-"""Tensor graphs to kernels, in an order that respects their reads and writes.
+"""From tensor graphs to kernels, in an order that respects their loads and stores.
 
 Not here: which nodes share a kernel (`fusion`), the kernel's AST (`lower`), machine code
 (`compiler.compile`).
@@ -91,14 +91,14 @@ def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
                 refs[node] = (TempRef(temps, node.dtype, node.shape),)
                 temps += 1
     buffers = Buffers(refs, in_place)
-    return _alive([lower(kernel, buffers) for kernel in kernels])
+    return _needed([lower(kernel, buffers) for kernel in kernels])
 
 
 # -- tensors without elements ----------------------------------------------------------------------
 def without_empties(outputs: Sequence[UOp]) -> list[UOp]:
-    """Return the outputs with constants in place of what is made of empty tensors alone.
+    """Return the outputs with constants in place of nodes computed from empty tensors alone.
 
-    Outputs that are empty themselves come back as they are. Only three operations make elements out of none:
+    Empty outputs are returned unchanged. Three operations make elements of an empty tensor:
     PAD gives zeros, REDUCE the neutral element of its reduction, GATHER from an empty axis zeros.
     """
     order = postorder(outputs)
@@ -138,8 +138,8 @@ def _ordered(grouping: Grouping) -> list[Kernel]:
     return sorted(grouping.kernels, key=lambda k: (level[k.number], -k.number))
 
 
-def _alive(items: list[ScheduleItem]) -> list[ScheduleItem]:
-    """Drop kernels whose results are not read; folding can cause them."""
+def _needed(items: list[ScheduleItem]) -> list[ScheduleItem]:
+    """Remove kernels whose results are not loaded; folding can cause them."""
     wanted: set[BufRef] = set()
     kept: list[ScheduleItem] = []
     for item in reversed(items):
@@ -154,8 +154,9 @@ def _alive(items: list[ScheduleItem]) -> list[ScheduleItem]:
 def _assign_in_place(grouping: Grouping) -> set[UOp]:
     """Order readers of old contents before each ASSIGN, and return the ASSIGNs that can store in place.
 
-    The others get a temporary buffer and a copy that runs after all readers: where the kernel reads its
-    target at other places than it writes, or where a reader of the old contents needs the new ones too.
+    Each other one gets a temporary buffer and a copy that runs after all readers. It is needed where a kernel
+    loads its target elsewhere than it stores, or where a reader of the old contents needs the new contents,
+    too.
     """
     assigns = [(k, fact.node) for k in grouping.kernels for fact, _ in k.stores if fact.node.op is Ops.ASSIGN]
     if not assigns:
@@ -192,7 +193,7 @@ def _assign_in_place(grouping: Grouping) -> set[UOp]:
 
 
 def _reads_elsewhere(kernel: Kernel, assign: UOp, readers: Sequence[Entry]) -> bool:
-    """Whether a kernel reads the buffer that it assigns at another place than it stores to."""
+    """Return whether a kernel loads the buffer that it assigns at another index than it stores to."""
     ref, at = assigned_place(assign, kernel.index_of(assign.shape))
     own = Buffers({}, ())
     return any(own.load(e.node, e.index) != (ref, at) for e in readers if e.kernel is kernel)

@@ -1,6 +1,6 @@
-"""Large reductions to few elements, split in two: many partial results first, then their reduction.
+"""Large reductions to few elements, split in two: partial results first, then their reduction.
 
-One kernel could share such a reduction among workers only by synchronising them. The split depends on the
+In one kernel, workers could share such a reduction only with synchronisation. The split depends on the
 shape alone, so the rounding of a sum never depends on the number of workers.
 
 Not here: the loops of a reduction inside one kernel (`compiler.kernel.reductions`). Next: `scheduler`, the
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from compiler.schedule.analysis import Limits
 
 
-_PARTS = 256
+_MOST_PARTS = 256
 _LEAST = 1024
-"""Elements that a partial result combines at least, where the reduction is long enough."""
+"""The least elements of a partial result, unless the reduction has fewer than twice as many."""
 
 
 def split_reductions(outputs: Sequence[UOp], limits: Limits) -> list[UOp]:
@@ -39,7 +39,7 @@ def split_reductions(outputs: Sequence[UOp], limits: Limits) -> list[UOp]:
         src = tuple([new[s] for s in x.src])
         node = x if all(a is b for a, b in zip(src, x.src, strict=True)) else uop(x.op, x.dtype, src, x.arg)
         cut = cuts.get(x)
-        new[x] = node if cut is None else _in_two(node, *cut)
+        new[x] = node if cut is None else _two_steps(node, *cut)
     return [new[x] for x in outputs]
 
 
@@ -52,7 +52,7 @@ def _cut(x: UOp, limits: Limits) -> tuple[int, int] | None:
     length = prod([shape[a] for a in axes])
     if length < limits.split:
         return None
-    most = min(_PARTS, max(2, length // _LEAST))
+    most = min(_MOST_PARTS, max(2, length // _LEAST))
     parts, axis = max([(_divisor(shape[a], most), -a) for a in axes])
     return (-axis, parts) if parts > 1 else None
 
@@ -62,8 +62,8 @@ def _divisor(n: int, most: int) -> int:
     return next(d for d in range(min(n, most), 0, -1) if n % d == 0)
 
 
-def _in_two(x: UOp, axis: int, parts: int) -> UOp:
-    """Cut one reduced axis into (parts, rest), reduce all but the parts, then the parts."""
+def _two_steps(x: UOp, axis: int, parts: int) -> UOp:
+    """Split one reduced axis into (parts, rest), reduce all but the parts, then the parts."""
     source = x.src[0]
     op, axes = x.arg
     shape = source.shape

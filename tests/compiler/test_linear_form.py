@@ -9,7 +9,7 @@ from compiler.ir.walk import ordered
 from compiler.kernel import linear
 from compiler.kernel.builder import Builder
 from compiler.kernel.linear import POINTER
-from compiler.kernel.merge import flatten_pictures, merge_ranges
+from compiler.kernel.merge import merge_masked_ranges, merge_ranges
 from compiler.kernel.tiling import choose
 from compiler.pipeline import arguments, lower, to_lines
 from compiler.targets import target_of
@@ -116,7 +116,7 @@ def picture(size: int):
 
 
 def test_a_padded_image_is_one_range():
-    flat = flatten_pictures(picture(7))
+    flat = merge_masked_ranges(picture(7))
     assert flat is not None
     assert [r.arg[1] for r in ordered(flat) if r.op is Ops.RANGE and r.arg[1] > 3] == [49]
 
@@ -124,7 +124,7 @@ def test_a_padded_image_is_one_range():
 def test_an_image_read_at_another_width_keeps_two_ranges():
     y, x = loop(0, 7), loop(1, 7)
     masked = load(1, y * 9 + x, mask=symbolic.both(y < 6, x < 6))
-    assert flatten_pictures(sink(store(0, y * 7 + x, masked))) is None
+    assert merge_masked_ranges(sink(store(0, y * 7 + x, masked))) is None
 
 
 def matmul(n: int):
