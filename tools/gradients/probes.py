@@ -1,7 +1,7 @@
 """Random probes of gradients: the cases of `tools.gradients` at random shapes and numbers.
 
-    python -m tools.gradients.probes ask --cases 5000 --out probes.jsonl     (an environment with PyTorch)
-    python -m tools.gradients.probes compare probes.jsonl                    (the project's)
+    python -m tools.gradients.probes ask --cases 5000 --out probes.jsonl  (needs PyTorch and NumPy)
+    python -m tools.gradients.probes compare probes.jsonl
 
 A seed gives the same probe as long as the cases do not change; a record holds its numbers. `ask` records
 PyTorch's results. `compare` prints the differences and exits with 1 if there is one. Probes that PyTorch
@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from tools.gradients.case import INF, LEAST, MOST, NAN, Case
 from tools.gradients.cases import CASES
+from tools.gradients.compare import compared, inputs_of
 from tools.gradients.oracle import record
 from tools.gradients.reductions import CASES as REDUCTIONS
 
@@ -140,8 +141,6 @@ def ask(first: int, count: int) -> list[str]:
 
 def differing(lines: list[str]) -> dict[int, str]:
     """Return the probes that differ from the records, as text by seed."""
-    from tools.gradients.compare import compared, inputs_of  # noqa: PLC0415 - `ask` needs no frontend
-
     found = {}
     for line in lines:
         want = json.loads(line)
