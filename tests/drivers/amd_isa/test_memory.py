@@ -149,3 +149,29 @@ def test_accesses_may_have_any_alignment(processor: str, space: str) -> None:
         wanted = values.copy()
         wanted[0::step] = 0
         assert np.array_equal(out, wanted), type_
+
+
+@pytest.mark.parametrize("processor", TARGETS)
+def test_one_byte_or_half_for_all_lanes_is_extended(processor: str) -> None:
+    """gfx12 loads them with the scalar unit, which the others have for dwords only."""
+    for type_, dtype in (("i8", "i1"), ("i16", "i2")):
+        bench = Bench(processor)
+        values = bench.new([5, -3, 100], dtype)
+        for extend, wanted in (("sext", -3), ("zext", (1 << 8 * values.itemsize) - 3)):
+            out = bench.new(np.zeros(64), "i4")
+            kernel = (
+                ir.HEAD
+                + f"""define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(4) %a) {{
+{ir.INDEX}
+  %p = getelementptr {type_}, ptr addrspace(4) %a, i32 1
+  %x = load {type_}, ptr addrspace(4) %p
+  %w = {extend} {type_} %x to i32
+  %po = getelementptr i32, ptr addrspace(1) %o, i32 %i
+  store i32 %w, ptr addrspace(1) %po
+  ret void
+}}
+"""
+            )
+            done = bench.run(kernel, 1, 64, out, values, options=QUICK)
+            assert done.fault is None, done.fault
+            assert out.tolist() == [wanted] * 64

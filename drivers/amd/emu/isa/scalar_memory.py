@@ -107,3 +107,24 @@ def _scalar_load(t: Translator) -> None:
 for _size in (32, 64, 96, 128, 256, 512):
     MEANINGS[f"s_load_b{_size}"] = _scalar_load
     MEANINGS[f"s_buffer_load_b{_size}"] = _scalar_load
+
+
+def _scalar_part(t: Translator) -> None:
+    """Load a byte or half (gfx12), extended to a register; an address's bit below a half does not count."""
+    c, i = t.c, t.instruction
+    d, base, *more = i.operands
+    if not isinstance(d, Reg) or not isinstance(base, Reg):
+        raise t.error("no register to load")
+    kind = t.stem.rsplit("_", 1)[1]
+    bits = int(kind[1:])
+    address = t.scalar(base, 64)
+    for operand in more:
+        if not isinstance(operand, Word):
+            address = c.op("add", address, c.resize(t.scalar(operand), 64))
+    address = c.op("and", c.op("add", address, i.get("offset")), -(bits // 8))
+    found = t.wf.load("global", bits, c.splat(address, t.lanes), c.const(t.lib.mask, 1), t.site())
+    t.set_sgpr(d.index, c.resize(c.extract(found, 0), 32, signed=kind[0] == "i"))
+
+
+for _kind in ("u8", "i8", "u16", "i16"):
+    MEANINGS[f"s_load_{_kind}"] = _scalar_part
