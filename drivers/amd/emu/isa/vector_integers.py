@@ -317,6 +317,10 @@ _medians()
 @lanewise("v_perm_b32", "b32", "b32", "b32", "b32")
 def _perm(t: Translator, a: Value, b: Value, select: Value) -> Value:
     """Each byte of the selector picks a byte of {a, b}, a sign, zero or ones."""
+    return t.called("perm", a.type, _picked_bytes, a, b, select)
+
+
+def _picked_bytes(t: Translator, a: Value, b: Value, select: Value) -> Value:
     c = t.c
     both = c.op("or", c.op("shl", c.resize(a, 64), 32), c.resize(b, 64))
     result = c.const(a.type, 0)
