@@ -58,6 +58,7 @@ def refused(b: Bench, kind: Kind, *texts: str) -> None:
         assert text in caught.value.message
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["gfx1100", "gfx1201"])
 def test_what_was_stored_since_is_not_loaded_without_an_acquire(
     bench: Callable[..., Bench], name: str
@@ -179,6 +180,7 @@ def test_an_acquire_of_a_range_is_refused(bench: Callable[..., Bench]) -> None:
     refused(b, Kind.UNSUPPORTED, "ACQUIRE_MEM", "range")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("first_header", "second_header", "texts"),
     [

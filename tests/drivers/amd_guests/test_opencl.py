@@ -19,6 +19,7 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(21)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("threads", [64, 96, 256])
 def test_saxpy_reads_the_size_of_its_workgroup(runner: Runner, threads: int) -> None:
     x, y = (rng().integers(-1000, 1000, 1003).astype("f4") for _ in range(2))
@@ -27,6 +28,7 @@ def test_saxpy_reads_the_size_of_its_workgroup(runner: Runner, threads: int) -> 
     assert np.array_equal(y, wanted)
 
 
+@pytest.mark.sampled(3)
 def test_reduce_by_a_tree_in_shared_memory(runner: Runner) -> None:
     x = rng().integers(-50, 50, 4000).astype("f4")
     out = np.zeros(3, "f4")
@@ -36,6 +38,7 @@ def test_reduce_by_a_tree_in_shared_memory(runner: Runner) -> None:
     assert np.array_equal(out, padded.reshape(6, 3, 256).sum(axis=(0, 2)))
 
 
+@pytest.mark.sampled(3)
 def test_scan_between_two_buffers(runner: Runner) -> None:
     x = rng().integers(0, 2**32, 512, dtype="u4")
     out = np.zeros_like(x)
@@ -43,6 +46,7 @@ def test_scan_between_two_buffers(runner: Runner) -> None:
     assert np.array_equal(out, np.cumsum(x.reshape(2, 256), axis=1, dtype="u4").ravel())
 
 
+@pytest.mark.sampled(3)
 def test_transpose_by_tiles(runner: Runner) -> None:
     x = rng().standard_normal((37, 50)).astype("f4")
     out = np.zeros((50, 37), "f4")
@@ -57,6 +61,7 @@ def test_histogram_by_atomics(runner: Runner) -> None:
     assert np.array_equal(counts, np.bincount(x, minlength=256))
 
 
+@pytest.mark.sampled(3)
 def test_places_of_a_grid_of_three_axes(runner: Runner) -> None:
     columns, rows, depth = 20, 9, 4
     out = np.zeros((depth, rows, columns), "u4")
@@ -65,6 +70,7 @@ def test_places_of_a_grid_of_three_axes(runner: Runner) -> None:
     assert np.array_equal(out, at ^ np.uint32(24 << 16))
 
 
+@pytest.mark.sampled(3)
 def test_collatz_with_private_memory(runner: Runner) -> None:
     n = 300
     steps, last = np.zeros(n, "u4"), np.zeros(n, "u4")
@@ -94,6 +100,7 @@ def mixed(value: int) -> int:
     return value.bit_count() + (32 - max(value, 1).bit_length() << 8)
 
 
+@pytest.mark.sampled(3)
 def test_a_mix_of_divisions_tables_and_double_precision(runner: Runner) -> None:
     x = rng().integers(0, 2**32, 400, dtype="u4") >> rng().integers(0, 32, 400, dtype="u4")
     out = np.zeros(400, "u8")

@@ -29,6 +29,7 @@ def close(found: Array, wanted: Array, size: Array | float, bits: int) -> None:
     assert not np.any(wrong), (np.argwhere(wrong)[:4], found[wrong][:4], wanted[wrong][:4])
 
 
+@pytest.mark.sampled(3)
 def test_add(runner: Runner) -> None:
     x, y = (rng().standard_normal(5000).astype("f4") for _ in range(2))
     out = np.zeros(5001, "f4")
@@ -37,6 +38,7 @@ def test_add(runner: Runner) -> None:
     assert out[5000] == 0
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("columns", [781, 1024, 3])
 def test_softmax(runner: Runner, columns: int) -> None:
     x = 4 * rng().standard_normal((6, columns)).astype("f4")
@@ -47,6 +49,7 @@ def test_softmax(runner: Runner, columns: int) -> None:
     close(out, wanted, wanted, 17)
 
 
+@pytest.mark.sampled(3)
 def test_layer_norm(runner: Runner) -> None:
     rows, columns = 5, 1151
     x = 3 + rng().standard_normal((rows, columns)).astype("f4")
@@ -68,6 +71,7 @@ def matmul(runner: Runner, name: str, a: Array, b: Array, c: Array, tile: tuple[
     runner.run(TRITON, name, groups, a, b, c, m, n, k, k, n, n)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", ["matmul", pytest.param("matmul_pipelined", marks=pytest.mark.slow)])
 def test_matmul_of_half_precision(runner: Runner, name: str) -> None:
     a, b = (rng().standard_normal(s).astype("f2") for s in ((80, 208), (208, 96)))
@@ -156,6 +160,7 @@ def test_attention(runner: Runner, name: str) -> None:
     close(out, power @ v.astype("f8"), power @ np.abs(v).astype("f8"), 9)
 
 
+@pytest.mark.sampled(3)
 def test_scan(runner: Runner) -> None:
     x = rng().standard_normal((3, 900)).astype("f4")
     out = np.zeros((2, 3, 900), "f4")
@@ -164,6 +169,7 @@ def test_scan(runner: Runner) -> None:
     assert np.array_equal(out[1], np.maximum.accumulate(x, axis=1))
 
 
+@pytest.mark.sampled(3)
 def test_histogram(runner: Runner) -> None:
     x = rng().integers(0, 64, 3000, dtype="i4")
     counts = np.zeros(64, "i4")

@@ -120,6 +120,7 @@ def test_floating_point_agrees_with_the_host(anywhere: Bench, type_: str, dtype:
         np.testing.assert_array_equal(out, wanted)
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize(("type_", "dtype"), [("float", "f4"), ("double", "f8")])
 def test_quotients_beyond_every_range_are_right(anywhere: Bench, type_: str, dtype: str) -> None:
     """The steps of a division scale their operands; every pair of magnitudes meets another case."""

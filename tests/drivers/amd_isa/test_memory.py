@@ -135,6 +135,7 @@ define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(1) %a) {ir.BOUND
     )
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("processor", TARGETS)
 @pytest.mark.parametrize("space", ["global", "lds", "scratch"])
 def test_accesses_may_have_any_alignment(processor: str, space: str) -> None:

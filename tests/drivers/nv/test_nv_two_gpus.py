@@ -36,6 +36,7 @@ def mappings(kernel: ScriptedKernel, va: int) -> list[str]:
     return [call for call in kernel.calls if call.startswith("UVM_MAP_EXTERNAL") and f"base={va:#x}" in call]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("link", ["pcie", "nvlink"])
 def test_video_memory_of_a_peer_is_mapped_at_its_address(link: str):
     with pair(link=link) as (kernels, a, b):
@@ -65,6 +66,7 @@ def test_video_memory_without_a_link_is_refused_with_the_way_around():
         a.alloc(4096).map_to(b)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("link", ["", "pcie"])
 def test_host_memory_of_one_is_read_by_the_other_where_no_link_is(link: str):
     with pair(link=link) as (kernels, a, b):
@@ -85,6 +87,7 @@ def test_memory_that_its_owner_frees_leaves_the_other_gpu():
             assert memory.va not in kernels[1]._ranges
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("owner_first", [True, False])
 def test_a_peer_and_an_owner_may_close_in_any_order(owner_first: bool):  # noqa: FBT001 - a parameter of the test
     with pair() as (_, a, b):

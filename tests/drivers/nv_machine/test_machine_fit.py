@@ -251,6 +251,7 @@ def launch_stack(launcher: Launcher) -> dict[str, Any]:
     return {"code": code, "name": "stack", "params": struct.pack("<QI", data.va, 1)} | LOCAL
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("parts", ["in use", "all but one"])
 def test_local_memory_is_backed_for_the_full_die(make: Make, profile: str, parts: str) -> None:
@@ -264,6 +265,7 @@ def test_local_memory_is_backed_for_the_full_die(make: Make, profile: str, parts
     assert launcher.ring.error() == RcCode.GR_EXCEPTION
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_backing_for_the_full_die_is_enough(make: Make, profile: str) -> None:
     launcher = strict(make, profile)
