@@ -133,7 +133,7 @@ class Captured:
                 if argument is t:
                     raise UsageError(
                         f"argument {i} ({t!r}) is also assigned to by the captured function, from outside\n"
-                        "hint: use it in one of the two ways; .detach() means the value before the call"
+                        "hint: use it in one of the two ways; .detach() has the value before the call"
                     )
         for i in self.assigned:
             family = link_of(tensors[i])

@@ -107,7 +107,7 @@ class TinyJit(Generic[P, R]):
 
     Threads: captures and replays of one process run one at a time (`frontend.device.LOCK`).
 
-    Raises, besides what the function raises:
+    Raises, besides the errors of the function:
     - `UsageError` at the capture, for what a replay could not repeat: reading a value, host data, another
       device, a deep copy, a value returned that is no tensor, a replaced argument, a computed tensor or
       gradient kept outside that is not returned, an argument that is also assigned to from outside.

@@ -1,4 +1,4 @@
-"""Counts of what the frontend did in this process; examples, tests and tools read them.
+"""Counters of the frontend in this process, which examples, tests and tools read.
 
 `kernels` and `launches` grow with everything that is submitted; `lowered` counts the kernels that had to be
 compiled because neither this process nor the disk cache had them.

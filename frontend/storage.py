@@ -1,4 +1,4 @@
-"""Realized memory: the leaf that stands for one buffer, and how host data gets in and out.
+"""Realized memory: leaves, the versions of buffers, and transfer of host data.
 
 A `Leaf` is one version of the contents of a buffer; tensors hold tuples of leaves. A write in place makes a
 new leaf for the same buffer, the next version. If the leaf of the previous version is still referenced, it

@@ -64,7 +64,7 @@ _EPOCHS = itertools.count()
 
 
 class Replayable(Protocol):
-    """What a device needs of a compiled graph; implemented by `hcq.replay.executable.Executable`."""
+    """The part of a compiled graph that devices use; `hcq.replay.executable.Executable` implements it."""
 
     def forget(self) -> None:
         """Drop the references of idle replay slots to buffers, because memory is short."""
@@ -205,7 +205,7 @@ class Device:
             executable.forget()
 
     def sweep(self) -> None:
-        """Retire completed submissions, and free what was closed while they ran."""
+        """Retire completed submissions, and free memory and programs that were closed while they ran."""
         for queue in self.queues:
             queue.sweep()
         self.free_leftovers()
@@ -525,7 +525,7 @@ class Device:
         return True
 
     def _close(self, timeout_s: float) -> str:
-        """Refuse new submissions, drain and stop the queues; return what they were stuck on as text."""
+        """Refuse submissions, drain and stop the queues; return the operations that they were stuck on."""
         refusal = partial(UsageError, f"{self.name} is closed")
         stuck = ""
         if not self.closed:
@@ -544,7 +544,7 @@ class Device:
     def _drain(self, timeout_s: float) -> str:
         """Wait for the queues of a device without a fault, and write the trace.
 
-        Returns what the queues were stuck on, as text; empty when they completed.
+        Returns the operations that the queues were stuck on, as text; empty when they completed.
         """
         stuck = self._stuck(timeout_s)
         if self.trace:

@@ -1,4 +1,4 @@
-"""The interface of drivers: what a vendor implements.
+"""The interface of drivers, which each vendor implements.
 
 A `Driver` enumerates and opens devices. A `DriverDevice` owns memory, rings and programs. An `Encoder`
 translates neutral commands into the words of one kind of queue. A `Ring` makes words visible to the device

@@ -106,7 +106,7 @@ def size_text(size: int) -> str:
 
 
 class FaultKind(enum.Enum):
-    """What sort of fault a device reported."""
+    """Kinds of faults."""
 
     PAGE_FAULT = enum.auto()
     ENGINE_EXCEPTION = enum.auto()

@@ -1,7 +1,7 @@
 """Process-wide pools of host memory, at one address for all opened devices: signal slots, time records.
 
-Not here: what lies in the pools (`signal`, `profile`); mapping them, which each driver does when it opens a
-device.
+Not here: the contents of the slots (`signal`); the mapping into a device
+(`hcq.driver.DriverDevice.map_host`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ slot of its parent to its own pool.
 
 
 class HostMapping(Protocol):
-    """What a pool needs of a device; implemented by `hcq.driver.DriverDevice`."""
+    """The part of a device that pools use; `hcq.driver.DriverDevice` implements it."""
 
     def map_host(self, va: int, size: int) -> None:
         """Map host memory [va, va + size) into the device at the same address."""

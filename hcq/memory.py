@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Owner(Protocol):
-    """What a buffer needs of its device; implemented by `hcq.device.Device`."""
+    """The part of a device that buffers use; `hcq.device.Device` implements it."""
 
     name: str
     closed: bool

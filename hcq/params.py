@@ -1,7 +1,8 @@
 """Parameters: numbers and buffers that are left open while recording, and given at submission.
 
-A `Param` stands for a number or for the address of a buffer. An `Expr` is `(value + add) >> shift`. A `Patch`
-is the location of an Expr in encoded words or in argument memory. `resolve` checks the value of a Param.
+A `Param` is a number, or the address of a buffer, that is not known yet. An `Expr` is `(value + add) >>
+shift`. A `Patch` is the location of an Expr in encoded words or in argument memory. `resolve` checks the
+value of a Param.
 
 Not here: the code that writes values at a replay (`hcq.replay.relocations`).
 """
@@ -104,7 +105,7 @@ class Patch:
 
 
 Value = Buffer | int | float
-"""What can be given for a Param."""
+"""A value for a Param."""
 
 
 def resolve(param: Param, value: object, device: Owner) -> float:

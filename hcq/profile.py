@@ -44,7 +44,7 @@ def tie(read: Callable[[], int], hz: int, *, host_ns: Callable[[], int] = time.m
 
     `read` returns the device time in ticks. It is called several times, each between two readings of the host
     clock; the fastest one counts, with the middle of its interval as the host time. `host_ns` returns
-    CLOCK_MONOTONIC in nanoseconds. Raises what `read` raises.
+    CLOCK_MONOTONIC in nanoseconds. Raises the errors of `read`.
     """
     readings: list[tuple[int, int, int]] = []
     for _ in range(_READINGS):
@@ -98,7 +98,7 @@ def timed(commands: Sequence[Command], *, each: bool, whole: str = "") -> tuple[
 
 
 class ClockedDevice(Protocol):
-    """What a span log needs of a device."""
+    """The part of a device that span logs use."""
 
     def clock(self) -> Clock:
         """Return the relation of the device clock to the host's, measured now."""
@@ -106,7 +106,7 @@ class ClockedDevice(Protocol):
 
 
 class TimedQueue(Protocol):
-    """What a span log needs of a queue; implemented by `hcq.queue.Queue`."""
+    """The part of a queue that span logs use; `hcq.queue.Queue` implements it."""
 
     label: str
 

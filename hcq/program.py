@@ -37,7 +37,7 @@ class DriverProgram(Protocol):
 
 
 class Loader(Owner, Protocol):
-    """What a program needs of its device; implemented by `hcq.device.Device`."""
+    """The part of a device that programs use; `hcq.device.Device` implements it."""
 
     def retire_program(self, loaded: DriverProgram, *, wait: bool) -> None:
         """Unload a program: with `wait` once the work now in flight is done, else at the next `sweep`."""
@@ -86,7 +86,7 @@ class ArgKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ArgSlot:
-    """One argument of a kernel and where it lies in the argument block."""
+    """One argument of a kernel, and its position in the argument block."""
 
     name: str
     kind: ArgKind
@@ -255,4 +255,4 @@ class Program:
 
 
 def _refuse_closed(program: Program, _values: object) -> KernArgs:
-    raise UsageError(f"{program!r} was closed and cannot be launched any more; load its image anew")
+    raise UsageError(f"{program!r} was closed and cannot be launched any more; load its image again")

@@ -141,8 +141,8 @@ class Queue:
         Order: a submission starts after the effects of this queue's previous one are visible. Inside it,
         kernels between two barriers may overlap and finish in any order; all other commands run in the order
         recorded. Between queues, of one device or of several, only `after=` and recorded waits give order.
-        The commands see what the host wrote to host-visible memory before the call. The host sees what they
-        wrote once it has waited for the returned point.
+        The commands see the host's writes to host-visible memory before the call. The host sees their writes
+        after it has waited for the returned point.
 
         Ownership: the queue keeps the commands, and with them their buffers, programs and signals, alive
         until the point is reached or lost to a fault. Closing a buffer meanwhile defers its free.

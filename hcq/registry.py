@@ -126,7 +126,7 @@ def _registered() -> tuple[DriverEntry, ...]:
 
 
 def devices() -> list[DeviceInfo]:
-    """Return the devices that can be opened now, GPUs first. Raises what a driver module's import raises."""
+    """Return the devices that can be opened now, GPUs first. Raises the errors of importing a driver."""
     return [info for entry in drivers() if entry.present() for info in entry.driver().enumerate()]
 
 

@@ -42,7 +42,7 @@ ANY_VALUE = 1 << 65
 
 
 class Waiter(Protocol):
-    """What a signal needs of its device; implemented by `hcq.device.Device`."""
+    """The part of a device that signals use; `hcq.device.Device` implements it."""
 
     def wait_slot(self, va: int, value: int, timeout_s: float) -> bool:
         """Sleep until the slot is >= `value`, or `timeout_s` seconds; return whether it is.
@@ -68,7 +68,7 @@ class Waiter(Protocol):
         ...
 
     def stuck_on(self, signal: Signal, value: int, waited_s: float) -> str:
-        """Return the message of `SignalTimeout`: what each queue is blocked on."""
+        """Return the message of `SignalTimeout`, with the blocked operation of each queue."""
         ...
 
 
@@ -143,10 +143,10 @@ class Signal:
         submissions count as ordered after that work. Any thread may wait. No lock is held, and other Python
         threads run.
 
-        Raises `SignalTimeout` after `timeout_s` seconds (None: no limit), with the value seen and what each
-        queue is blocked on; `DeviceFault` when a device that would raise the signal has faulted; `UsageError`
-        when the device is closed. With validation, a wait without a timeout also raises `UsageError`, with
-        the wait graph, as soon as nothing can raise the signal any more.
+        Raises `SignalTimeout` after `timeout_s` seconds (None: no limit), with the value seen and the blocked
+        operation of each queue; `DeviceFault` when a device that would raise the signal has faulted;
+        `UsageError` when the device is closed. With validation, a wait without a timeout also raises
+        `UsageError`, with the wait graph, as soon as nothing can raise the signal any more.
         """
         target = value - self.base
         words, index = self._words, self._index

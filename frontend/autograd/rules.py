@@ -1,4 +1,4 @@
-"""Gradients of functions that have a rule of their own: what a RULED expression names (`ops.sources.ruled`).
+"""Gradient rules of functions: RULED expressions name them (`frontend.ops.sources.ruled`).
 
 The gradient of the operations that compute a function is not always its gradient: they may overflow, divide 0
 by 0, or take the wrong side of a kink. At kinks, edges and special values a rule gives the gradient of

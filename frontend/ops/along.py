@@ -112,8 +112,8 @@ def _index(what: str, x: T, axis: int, index: T) -> T:
 def scatter_add(self: T, axis: int, index: T, src: T) -> T:
     """Return self with src[i][j]... added at [..., index[i][j]..., ...] along one axis.
 
-    Index has the rank of self and no axis longer than in src; what is named twice gets both. Sixteen-bit
-    floats are added up in float32 and rounded once.
+    Index has the rank of self and no axis longer than in src; an element that is named twice gets both.
+    Sixteen-bit floats are added up in float32 and rounded once.
 
     An index out of range raises `UsageIndexError` where its value is known on the host, or under
     `HCQ_VALIDATE=1`; otherwise it adds nowhere.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _sides(what: str, a: T, b: T | Number) -> tuple[T, T]:
-    """Return what to compare in one dtype.
+    """Return both operands in one dtype, for a comparison.
 
     A whole number that no element can be is only greater or less than all. Integers are compared as they are,
     whichever has axes: in a dtype that holds both.

@@ -118,7 +118,7 @@ def _take(x: T, cuts: list[Cut]) -> T:
 
 
 def getitem(self: T, key: Any) -> T:
-    """Return self[key]: see the module for what a key may hold.
+    """Return self[key]; the module lists the entries of a key.
 
     A view, unless the key holds tensors or a slice with a negative step.
     """

@@ -164,7 +164,7 @@ def _einsum(*operands: T, formula: str) -> T:
 
 
 def _with_letters_once(x: T, term: str) -> tuple[T, str]:
-    """Return the diagonal over the axes of each letter that stands twice, and what names its axes."""
+    """Return the diagonal over the axes of each repeated letter, and the letters of its axes."""
     while len(set(term)) != len(term):
         letter = next(c for c in term if term.count(c) > 1)
         a = term.index(letter)

@@ -31,7 +31,7 @@ class MethodRow:
     (`DType.kind`). Tests compare values at numbers of both signs, and gradients with central differences at
     numbers of `domain`; where that is positive, all are.
 
-    `op` is the primitive that the method stands for. `gradient(g, result, x)`, or (g, result, x, y), is what
+    `op` is the primitive of the method. `gradient(g, result, x)`, or (g, result, x, y), is what
     its operands get from the gradient g of the result: one tensor, or a tuple of two. Both are None of a
     method that is made of others: it has their gradients, or none. A `predicate` gives bools.
     """

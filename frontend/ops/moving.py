@@ -69,7 +69,7 @@ def _moving_part(p: Any, axis: int, shape: Shape) -> Moving:
 
 
 def take_moving(x: T, key: Any) -> tuple[T, Any]:
-    """Take the moving parts of a key; return what is left to do."""
+    """Apply the slices at bound variables; return the result and the rest of the key."""
     found, rest = moving_parts(key, x.expr.shape)
     if not found:
         return x, key

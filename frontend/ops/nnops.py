@@ -111,7 +111,7 @@ def dropout(self: T, p: float = 0.5) -> T:
 
     Outside training the result is self.
 
-    Inside `Tensor.train()` each call draws anew, also at each replay of a captured function. Raises
+    Inside `Tensor.train()` each call makes a new draw, also at each replay of a captured function. Raises
     `UsageError` for p outside 0..1.
     """
     p = scalar_of(p)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LAUNCHES: Final = 1 << 18
 """Comparisons that take as long as the launches of a sum in order."""
 _STEP: Final = 8
-"""Values read for one in every step of such a sum, which goes so many times as far."""
+"""Values that one step of a sum reads for each result; each step multiplies the length by it."""
 
 
 def placed(values: T, index: T, axis: int, n: int) -> T:

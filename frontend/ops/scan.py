@@ -75,7 +75,7 @@ def _running(op: str, x: T) -> T:
 
 
 def _led(op: str, x: T, count: int) -> T:
-    """Return x with so many elements before its last axis, with which nothing changes."""
+    """Return x padded before its last axis with neutral elements."""
     padded = apply(Ops.PAD, (*[(0, 0)] * (len(x.expr.shape) - 1), (count, 0)), x)
     if not _IDENTITY[op]:
         return padded

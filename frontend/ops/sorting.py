@@ -151,7 +151,7 @@ def _from_last(x: T, axis: int) -> T:
 
 # -- by ranks ----------------------------------------------------------------------------------------
 def _ranks(keys: T) -> T:
-    """Return for each element of the last axis how many come before it in order."""
+    """Return the rank of each element of the last axis: the number of elements before it in order."""
     shape = keys.expr.shape
     square = (*shape, shape[-1])
     rank = len(shape)
@@ -302,6 +302,6 @@ def _starts(keys: T, dtype: DType) -> T:
 
 
 def _elements(flat: T, at: T) -> T:
-    """Return elements of a vector; what lies outside of it may be anything."""
+    """Return elements of a vector; an index out of range gives an arbitrary value."""
     shape = at.expr.shape
     return apply(Ops.RESHAPE, shape, apply(Ops.GATHER, 0, flat, apply(Ops.RESHAPE, (prod(shape),), at)))

@@ -92,5 +92,5 @@ def widened(x: T) -> T:
 
 
 def narrowed(y: T, like: T) -> T:
-    """Return what a function gives in the float dtype of its argument: itself, or float32 for integers."""
+    """Return the result of a function in the dtype of its argument; float32 for an integer argument."""
     return convert(y, float_dtype(like.expr.dtype))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def setitem(self: TensorBase, key: Any, value: Any) -> None:
     """Assign `value`, broadcast, to the part that `key` names.
 
-    The key is what `x[key]` takes, or a bool mask of the shape of the first axes (size 1 stands for all). Of
+    The key is one of `x[key]`, or a bool mask of the shape of the first axes (size 1 means all). Of
     several values for one place, the last is written; what integer tensors name outside, nowhere.
     """
     if value.__class__ is self.__class__ and _is_there(self, key, value):
@@ -96,14 +96,14 @@ def _value(x: T, value: Any) -> T:
 
 
 def _named(entries: list[Entry], cuts: list[Cut]) -> Shape:
-    """Return the shape of what cuts of every axis name, with the new axes of the entries."""
+    """Return the shape of the part that the entries select, with their new axes."""
     each = iter(cuts)
     found = [1 if e is None else next(each) for e in entries]
     return tuple([n if isinstance(n, int) else n.count for n in found if isinstance(n, int) or not n.drop])
 
 
 def _fitting(value: T, shape: Shape) -> T:
-    """Return a value spread to the shape of a part; what it has of axes before those must be of size 1."""
+    """Return a value broadcast to the shape of a part; additional leading axes must have size 1."""
     own = value.expr.shape
     more = max(0, len(own) - len(shape))
     if set(own[:more]) == {1}:
@@ -134,7 +134,7 @@ def _written_where(x: T, mask: T, value: Any) -> T:
 
 @composite
 def _written_at(self: T, value: T, entries: tuple[Entry, ...], *tensors: T) -> T:
-    """Return self with values written to what integer tensors name, beside cuts of other axes."""
+    """Return self with values written at integer tensors, combined with slices of other axes."""
     shape = self.expr.shape
     total = prod(shape)
     number = add(coordinate(self, (total,), 0), 1)

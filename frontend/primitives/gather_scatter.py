@@ -48,7 +48,7 @@ def _others(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 def check(what: str, x: UOp, index: UOp, axis: int) -> None:
-    """Refuse an index that does not fit what it names elements of."""
+    """Raise `UsageError` for an index whose dtype or shape does not fit the source."""
     if index.dtype not in (dtypes.int32, dtypes.int64):
         raise UsageError(f"{what}: the index must be int32 or int64, not {index.dtype.name}; CAST it")
     others = _others(index.shape, axis)
@@ -145,7 +145,7 @@ def _sum_of_runs(values: UOp, index: UOp, order: UOp, axis: int, n: int) -> UOp:
 
 
 def _last_of_runs(index: UOp, order: UOp, axis: int, n: int) -> UOp:
-    """Return LAST_INDEX with a stable order: what stands at the end of each run of equal indices."""
+    """Return LAST_INDEX with a stable order: the last element of each run of equal indices."""
     at = _ends(graph.contiguous(lower_take(index, order, axis)), axis, n)
     none = graph.binary(Ops.LT, at, _whole(0, at.shape))
     return graph.where(none, _whole(-1, at.shape), lower_take(order, at, axis))
@@ -182,7 +182,7 @@ def _before(keys: UOp, wanted: UOp, axis: int, *, equal: bool) -> UOp:
 
 
 def _running(values: UOp, earlier: UOp, axis: int) -> UOp:
-    """Return for each value the sum of its run up to it; `earlier` is how many of the run come before it."""
+    """Return for each value the sum of its run up to it; `earlier` is its position in the run."""
     rank, length = len(values.shape), values.shape[axis]
     stride = 1
     while stride < length:

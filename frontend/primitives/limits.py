@@ -71,7 +71,7 @@ class Divisor:
 
 
 Demand = Limit | Divisor
-"""What is required of each element: the argument of a LIMIT."""
+"""The requirement for each element: the argument of a LIMIT."""
 
 
 # -- values known on the host ---------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def refuse_known(x: Any, demand: Demand) -> None:
         e, leaves = inside((e, leaves))
     if e.op is not PARAM:
         return
-    known = getattr(leaves[0], "known", None)  # the leaves of a stand-in are numbers
+    known = getattr(leaves[0], "known", None)  # the leaves of an abstract tensor are integers
     for value in known or ():
         if not demand.takes(value):
             raise demand.error(value)

@@ -25,7 +25,7 @@ class Recorded(Protocol):
 
 
 class BusyQueue(Protocol):
-    """What this module needs of a queue; implemented by `hcq.queue.Queue`."""
+    """The part of a queue that this module uses; `hcq.queue.Queue` implements it."""
 
     def inflight(self) -> Sequence[tuple[Point, Sequence[object]]]:
         """Return (point, objects kept alive) of every submission not known to be complete."""

@@ -1,4 +1,4 @@
-"""Texts of errors: what blocks each queue, which kernel faulted, which allocation lies near an address.
+"""Texts of errors: the blocked operation of each queue, the faulting kernel, the nearest allocation.
 
 Not here: the error classes (`hcq.errors`), what is lost (`recovery`).
 """
@@ -71,7 +71,7 @@ def stuck_text(device: Device) -> str:
 
 
 def timeout_text(device: Device, signal: Signal, value: int, waited_s: float) -> str:
-    """Return the message of a timeout: the awaited value, the value seen, and what blocks each queue."""
+    """Return the message of a timeout: the awaited value, the value seen, the operation of each queue."""
     text = f"{signal_name(signal)} stuck at {signal.value} of {value} after {waited_s:.1f} s"
     busy = False
     for queue in device.queues:
@@ -85,7 +85,7 @@ def timeout_text(device: Device, signal: Signal, value: int, waited_s: float) ->
 
 
 def room_text(queue: Queue) -> str:
-    """Return a text that says what blocks a queue whose ring is full."""
+    """Return a text with the operation that blocks a queue whose ring is full."""
     doing, count = stuck_in(queue), len(queue.inflight()) - 1  # without the one that waits
     many = "1 submission is" if count == 1 else f"{count} submissions are"
     text = f"; {many} in flight" + (f": {doing}" if doing else "")

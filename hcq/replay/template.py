@@ -29,7 +29,7 @@ ARENA_BYTES = 1 << 12
 
 
 class EncodingQueue(Protocol):
-    """What encoding needs of the queue that words are for; `hcq.queue.Queue` implements it."""
+    """The part of a queue that encoding uses; `hcq.queue.Queue` implements it."""
 
     timeline: Timeline
 
@@ -54,7 +54,7 @@ class ArgumentArena:
     def room(self, pushbuffer: PushBuffer, size: int) -> None:
         """Point `pushbuffer` at a new buffer of at least `size` bytes, and twice the size of the one before.
 
-        What the older buffers hold stays valid. Raises what `Device.alloc` raises.
+        The contents of older buffers stay valid. Raises as `Device.alloc`.
         """
         least = 2 * self.buffers[-1].size if self.buffers else ARENA_BYTES
         buffer = self._device.alloc(max(size, least), ARGUMENTS, label=f"arguments of {self._label}")

@@ -217,7 +217,7 @@ class Validator:
     def take(self, pool: Pool, size: int, label: str) -> tuple[Block, FreeList]:
         """Take the block of a new buffer, with a guard zone when checking and when memory suffices.
 
-        Raises what `Pool.take` raises.
+        Raises as `Pool.take`.
         """
         guard = self.guard_bytes if isinstance(size, int) and size > 0 else 0
         try:

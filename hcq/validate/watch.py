@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ValidatedQueue(Protocol):
-    """What validation needs of a queue; implemented by `hcq.queue.Queue`."""
+    """The part of a queue that validation uses; `hcq.queue.Queue` implements it."""
 
     number: int
     """Unique among all queues that this process ever had."""
@@ -49,7 +49,7 @@ class ValidatedQueue(Protocol):
 
 
 class Watch(Protocol):
-    """What a device needs of its validation layer; implemented by `hcq.validate.validator.Validator`."""
+    """The validation layer of a device; `hcq.validate.validator.Validator` implements it."""
 
     check: bool
     """Whether it checks submissions; otherwise it only reorders kernels."""
