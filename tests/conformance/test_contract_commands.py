@@ -34,7 +34,7 @@ def test_copy_moves_exactly_its_bytes(lab: Lab, anywhere: hcq.Queue, size: int) 
     assert bytes(target.host()) == bytes(source.host()[:size]) + before[size:]
 
 
-def test_copy_between_views_keeps_to_them(lab: Lab, anywhere: hcq.Queue) -> None:
+def test_copy_between_views_stays_inside_them(lab: Lab, anywhere: hcq.Queue) -> None:
     source, target = lab.words(list(range(100))), lab.words(100)
     anywhere.submit(anywhere.record().copy(target.view(40, 80), source.view(200, 80))).wait(timeout_s=HANG_S)
     assert read(target) == [0] * 10 + list(range(50, 70)) + [0] * 70
@@ -55,7 +55,7 @@ def test_write_stores_one_number_of_its_width(lab: Lab, anywhere: hcq.Queue) -> 
     assert read(target) == [1, 0xFFFF_FFFE, 3, 4, 0x89AB_CDEF, 0x0123_4567]
 
 
-def test_params_stand_for_buffers_and_numbers(lab: Lab, anywhere: hcq.Queue) -> None:
+def test_params_may_be_buffers_and_numbers(lab: Lab, anywhere: hcq.Queue) -> None:
     where, what, size = hcq.Param("where"), hcq.Param("what", 32), hcq.Param("size")
     one, other, source = lab.words(8), lab.words(8), lab.words([9] * 8)
     commands = anywhere.record().fill(where, what, size).write(where + 16, what, bits=32)
@@ -66,7 +66,7 @@ def test_params_stand_for_buffers_and_numbers(lab: Lab, anywhere: hcq.Queue) -> 
     assert read(other) == [0x8000_0001] * 3 + [0, 0x8000_0001, 9, 9, 9]
 
 
-def test_params_stand_for_grids_and_arguments(lab: Lab) -> None:
+def test_params_may_be_grids_and_arguments(lab: Lab) -> None:
     out, x, y, base = hcq.Param("out"), hcq.Param("x", 16), hcq.Param("y", 16), hcq.Param("base", 32)
     commands = lab.queue.record()
     lab.run(commands, "index", out, x, y, base, groups=(x, y, 1))
@@ -130,7 +130,7 @@ def test_grids_on_several_queues_share_the_workers(staffed: Lab) -> None:
     assert [read(out) for out in outs] == [[30 * 350]] * len(outs)
 
 
-def test_launch_beyond_the_device_s_limits_is_refused(lab: Lab) -> None:
+def test_launch_beyond_the_limits_of_the_device_is_refused(lab: Lab) -> None:
     out = lab.words(1)
     limit = lab.device.info.limits["max_groups_y"]
     with pytest.raises(hcq.UsageError, match=rf"{limit}"):
@@ -147,7 +147,7 @@ def test_kernel_on_a_copy_queue_is_refused(lab: Lab) -> None:
         lab.run(lab.copies.record(), "count", lab.words(1))
 
 
-def test_timestamps_grow_and_leave_values_alone(lab: Lab) -> None:
+def test_timestamps_grow_and_change_no_signal(lab: Lab) -> None:
     out, stamps = lab.words(1), [lab.device.stamp() for _ in range(4)]
     commands = lab.queue.record()
     for stamp in stamps:
@@ -165,7 +165,7 @@ def test_timestamps_grow_and_leave_values_alone(lab: Lab) -> None:
     assert before - slack <= clock.to_ns(ticks[0]) <= clock.to_ns(ticks[-1]) <= after + slack
 
 
-def test_span_is_as_long_as_what_it_holds(lab: Lab) -> None:
+def test_span_is_as_long_as_its_commands(lab: Lab) -> None:
     """The machine may stall during the short kernel, so one of many tries suffices."""
     out = lab.words(1)
     commands = lab.queue.record()

@@ -34,7 +34,7 @@ def adder(lab: Lab, copies: int, kernels: int = 1) -> tuple[hcq.Executable, list
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3])
-def test_replays_with_inputs_a_b_b_b_all_use_their_own(any_lab: Lab, copies: int) -> None:
+def test_replays_with_alternating_inputs_use_their_own(any_lab: Lab, copies: int) -> None:
     """A slot that was not used while the input changed must be bound again."""
     lab = any_lab
     executable, _ = adder(lab, copies)
@@ -104,7 +104,7 @@ def test_graph_over_two_queues_replays_in_order(any_lab: Lab) -> None:
     executable.close()
 
 
-def test_replays_follow_each_other_where_they_share_memory(any_lab: Lab) -> None:
+def test_replays_that_share_memory_are_ordered(any_lab: Lab) -> None:
     lab = any_lab
     total = lab.words([1])
     graph = hcq.Graph()
@@ -137,7 +137,7 @@ def test_checked_submit_names_what_is_missing_or_too_small(lab: Lab) -> None:
     executable.close()
 
 
-def test_graph_s_point_is_the_join_of_all_its_queues(any_lab: Lab) -> None:
+def test_point_of_a_graph_joins_all_its_queues(any_lab: Lab) -> None:
     lab = any_lab
     slow, quick = lab.words(1), lab.words(1)
     graph = hcq.Graph()

@@ -36,7 +36,7 @@ def test_buffer_dropped_in_flight_keeps_its_memory_until_done(lab: Lab) -> None:
     assert read(out) == [5] * 16
 
 
-def test_memory_of_a_dropped_buffer_is_used_again(lab: Lab) -> None:
+def test_memory_of_a_dropped_buffer_is_reused(lab: Lab) -> None:
     vas = set()
     for _ in range(50):
         buffer = lab.device.alloc(1 << 16, SHARED)
@@ -166,7 +166,7 @@ def test_submission_too_large_for_the_ring_is_refused_or_runs(narrow: Lab) -> No
     assert read(out) == [6]
 
 
-def test_signals_are_recycled_when_nothing_refers_to_them(lab: Lab) -> None:
+def test_unreferenced_signals_are_recycled(lab: Lab) -> None:
     vas = set()
     for k in range(3000):
         signal = lab.device.signal()

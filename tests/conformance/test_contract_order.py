@@ -26,7 +26,7 @@ STEPS = [(3 + k % 5, k) for k in range(60)]
 """Order matters."""
 
 
-def test_submission_starts_after_the_effects_of_the_one_before(lab: Lab) -> None:
+def test_submission_starts_after_the_effects_of_the_previous_one(lab: Lab) -> None:
     out = lab.words([1])
     for factor, term in STEPS:
         point = lab.queue.submit(lab.run(lab.queue.record(), "affine", out, factor, term))
@@ -43,7 +43,7 @@ def test_barrier_orders_kernels_inside_a_submission(lab: Lab) -> None:
     assert read(out) == [affine_chain(1, STEPS)]
 
 
-def test_everything_but_neighbouring_kernels_is_ordered_as_recorded(lab: Lab) -> None:
+def test_commands_other_than_adjacent_kernels_run_in_recorded_order(lab: Lab) -> None:
     a, b, c = lab.words([5] * 4), lab.words(4), lab.words(4)
     commands = lab.queue.record().fill(b, 7)
     lab.run(commands, "add", c, a, b, groups=(4, 1, 1))
@@ -80,7 +80,7 @@ def turns(name: str, seed: int, count: int = 12) -> list[list[int]]:
 
 
 @pytest.mark.usefixtures("kernels")
-def test_unordered_kernels_really_run_in_another_order_under_a_seed(name: str) -> None:
+def test_a_seed_changes_the_order_of_unordered_kernels(name: str) -> None:
     orders = turns(name, seed=3)
     assert all(sorted(order) == list(range(12)) for order in orders)
     assert any(order != list(range(12)) for order in orders)
@@ -88,7 +88,7 @@ def test_unordered_kernels_really_run_in_another_order_under_a_seed(name: str) -
 
 
 @pytest.mark.usefixtures("kernels")
-def test_order_under_a_seed_is_the_same_again(name: str) -> None:
+def test_a_seed_gives_the_same_order_each_time(name: str) -> None:
     assert turns(name, seed=5) == turns(name, seed=5)
     assert turns(name, seed=5) != turns(name, seed=6)
 
@@ -162,7 +162,7 @@ def test_diamond_of_points_joins(lab: Lab) -> None:
     assert read(out) == [20]
 
 
-def test_queues_play_ping_pong(lab: Lab) -> None:
+def test_two_queues_alternate(lab: Lab) -> None:
     """Each turn reads what the other queue wrote in the previous turn."""
     a, b, turns = lab.words([1]), lab.words(1), 150
     point: list[hcq.Point] = []
@@ -174,7 +174,7 @@ def test_queues_play_ping_pong(lab: Lab) -> None:
     assert read(a) == [affine_chain(1, [(3, 1)] * turns)]
 
 
-def test_all_queues_go_round_in_a_ring(bare: Lab) -> None:
+def test_all_queues_run_in_a_cyclic_order(bare: Lab) -> None:
     out, turns = bare.words([0]), 100
     queues = (*bare.device.computes, *bare.device.copies)
     point: list[hcq.Point] = []
@@ -190,7 +190,7 @@ def test_all_queues_go_round_in_a_ring(bare: Lab) -> None:
     assert read(out) == [turns * len(queues)]
 
 
-def test_wait_that_nothing_can_meet_is_refused_at_once(lab: Lab) -> None:
+def test_wait_that_nothing_can_satisfy_is_refused_immediately(lab: Lab) -> None:
     signal = lab.device.signal(label="never")
     with pytest.raises(hcq.UsageError, match="never"):
         signal.wait(1)
@@ -203,7 +203,7 @@ def test_wait_may_be_submitted_before_its_signal_is_recorded(lab: Lab) -> None:
     point.wait(timeout_s=HANG_S)
 
 
-def test_full_ring_ends_a_submission_by_its_timeout_and_names_what_it_waits_for(narrow: Lab) -> None:
+def test_submission_to_a_full_ring_times_out_and_names_the_blocking_wait(narrow: Lab) -> None:
     gate = narrow.device.signal(host_set=True, label="gate")
     narrow.queue.submit(narrow.queue.record().wait(gate, 1))
 

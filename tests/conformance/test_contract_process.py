@@ -109,7 +109,7 @@ def test_idle_device_uses_no_cpu(native: str, lab: Lab) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "at rest\n", "")
 
 
-def test_blocked_wait_costs_no_cpu(name: str) -> None:
+def test_blocked_wait_uses_no_cpu(name: str) -> None:
     lab = Lab(opened(name, validate=False))
     gate = lab.device.signal(host_set=True)
     point = lab.queue.submit(lab.queue.record().wait(gate, 1))
@@ -123,7 +123,7 @@ def test_blocked_wait_costs_no_cpu(name: str) -> None:
     assert used < waited / 2, "who does not sleep uses all of a core"
 
 
-def test_close_ends_a_queue_that_waits_for_ever(name: str) -> None:
+def test_close_ends_a_queue_that_waits_forever(name: str) -> None:
     lab = Lab(opened(name, validate=False))
     gate = lab.device.signal(host_set=True)
     lab.queue.submit(lab.queue.record().wait(gate, 1))
@@ -199,7 +199,7 @@ def test_a_device_dropped_without_close_is_reported(name: str, lab: Lab) -> None
     assert "never closed" in done.stderr
 
 
-def test_ctrl_c_ends_a_wait_at_once(name: str, lab: Lab) -> None:
+def test_ctrl_c_ends_a_wait_immediately(name: str, lab: Lab) -> None:
     del lab
     text = script(
         name,
@@ -226,7 +226,7 @@ def test_ctrl_c_ends_a_wait_at_once(name: str, lab: Lab) -> None:
         assert process.wait(timeout=HANG_S) == 0
 
 
-def test_fork_s_child_is_refused_and_the_parent_continues(name: str, lab: Lab) -> None:
+def test_forked_child_is_refused_while_the_parent_continues(name: str, lab: Lab) -> None:
     out = lab.words(1)
     ends = os.pipe()
     with warnings.catch_warnings():

@@ -46,7 +46,7 @@ def without_machine(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", [slow_but_the_readme(page) for page in SHOWN])
-def test_shown_outputs_are_what_the_blocks_print(page: Path, tmp_path: Path):
+def test_shown_outputs_equal_the_printed_ones(page: Path, tmp_path: Path):
     copy = tmp_path / page.name
     copy.write_text(page.read_text())
     done = subprocess.run(

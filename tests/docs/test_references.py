@@ -85,7 +85,7 @@ def found_from(source: Path, name: str) -> bool:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_pointers_in_module_docstrings_lead_somewhere(package: str):
+def test_references_in_module_docstrings_exist(package: str):
     lost = []
     for source in SOURCES:
         if source.relative_to(ROOT).parts[0] != package:

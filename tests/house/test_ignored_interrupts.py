@@ -12,14 +12,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 INTERRUPTED = (
     "tests/hcq/test_process.py::test_ctrl_c_ends_a_wait",
-    "tests/drivers/cpu/test_cpu_process.py::test_ctrl_c_ends_a_wait_at_once",
-    "tests/conformance/test_contract_process.py::test_ctrl_c_ends_a_wait_at_once[cpu]",
+    "tests/drivers/cpu/test_cpu_process.py::test_ctrl_c_ends_a_wait_immediately",
+    "tests/conformance/test_contract_process.py::test_ctrl_c_ends_a_wait_immediately[cpu]",
 )
 IGNORING = 'trap "" HUP INT; exec "$@"'
 
 
 @pytest.mark.slow
-def test_tests_that_interrupt_pass_where_interrupts_are_ignored():
+def test_interrupting_tests_pass_when_interrupts_are_ignored():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *INTERRUPTED]
     done = subprocess.run(
         ["/bin/sh", "-c", IGNORING, "sh", *command],

@@ -22,7 +22,7 @@ def assigned(body: list[ast.stmt]) -> set[str]:
     return names
 
 
-def test_operators_that_object_declares_are_declared_as_methods_for_type_checkers():
+def test_comparison_operators_have_tensor_types():
     # pyright keeps the type that `object` declares for a name that is only assigned: `tensor == x` is a bool.
     (one,) = ast.parse(inspect.getsource(operators.Operators)).body
     assert isinstance(one, ast.ClassDef)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_changing_numbers_are_a_few_structures() -> None:
+def test_changing_numbers_need_few_structures() -> None:
     x = Tensor(np.arange(16, dtype="f"))
     (x * 3 + 4).sum().realize()
     before, size = stats.plans, len(expr.TABLE)

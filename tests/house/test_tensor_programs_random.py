@@ -35,7 +35,7 @@ def test_captured_programs_with_state_agree_with_numpy(first: int) -> None:
 @pytest.mark.parametrize(
     "first", [*QUICK[:10], *[pytest.param(s, marks=pytest.mark.slow) for s in SLOW[::4]]]
 )
-def test_programs_that_threads_share_agree_with_numpy(first: int) -> None:
+def test_programs_shared_by_threads_agree_with_numpy(first: int) -> None:
     for seed in range(first, first + BATCH):
         run_eager(make(seed, steps=8, large=True))
     run_states(make(first, calm=True, large=True), 4)

@@ -23,7 +23,7 @@ MOST = 150_000
 """Calls and returns, of Python's and of C's functions; 76,000 of them took 34 ms."""
 
 
-def test_importing_the_frontend_takes_few_calls_and_loads_nothing_heavy() -> None:
+def test_importing_the_frontend_takes_few_calls_and_loads_no_large_module() -> None:
     for _ in range(2):  # the second time with all compiled
         done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
         events, *heavy = done.stdout.split()

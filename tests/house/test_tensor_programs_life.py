@@ -123,7 +123,7 @@ def test_ctrl_c_ends_launches_that_wait_for_earlier_ones() -> None:
 
 
 @pytest.mark.slow
-def test_interrupts_at_any_time_leave_right_results() -> None:
+def test_interrupts_at_any_time_leave_correct_results() -> None:
     done = child("""
         import random
         from compiler import llvm, pipeline
@@ -205,7 +205,7 @@ def test_forked_child_is_refused_and_its_parent_continues() -> None:
 
 
 @pytest.mark.slow
-def test_lack_of_memory_leaks_nothing_and_the_next_call_works() -> None:
+def test_out_of_memory_in_a_program_leaks_nothing_and_the_next_call_works() -> None:
     done = child("""
         n = 8 << 20
         data = bytes(4 * n)

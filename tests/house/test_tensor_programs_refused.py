@@ -74,7 +74,7 @@ def test_wrong_input_is_refused_before_anything_is_sent(case: str) -> None:
     assert given[0].sum().item() == 12
 
 
-def test_closed_buffer_is_refused_in_every_use() -> None:
+def test_every_use_of_a_closed_buffer_is_refused() -> None:
     x = Tensor(np.arange(5, dtype="f"))
     doubled = TinyJit(lambda t: t * 2)
     (x + 1).realize()

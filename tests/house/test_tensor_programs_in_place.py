@@ -35,7 +35,7 @@ VALUES: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
 
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("name", VALUES)
-def test_tensor_takes_a_value_computed_from_it(name: str) -> None:
+def test_tensor_is_assigned_a_value_computed_from_it(name: str) -> None:
     value, wanted = VALUES[name]
     for shape in SHAPES:
         data = np.random.default_rng(0).integers(-8, 9, shape).astype(np.int32)
@@ -48,7 +48,7 @@ def test_tensor_takes_a_value_computed_from_it(name: str) -> None:
 
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("n", [3, 17, 129, 1025, 70001])
-def test_parts_take_values_of_shifted_parts(n: int) -> None:
+def test_slices_are_assigned_from_shifted_slices(n: int) -> None:
     data = np.random.default_rng(0).integers(-8, 9, n).astype(np.int32)
     t = Tensor(data)
     t[1:] = t[:-1]
@@ -64,7 +64,7 @@ def test_parts_take_values_of_shifted_parts(n: int) -> None:
 
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("n", [5, 33, 257])
-def test_matrix_takes_its_transpose_its_product_and_its_softmax(n: int) -> None:
+def test_matrix_is_assigned_its_transpose_product_and_softmax(n: int) -> None:
     data = np.random.default_rng(0).integers(-8, 9, (n, n)).astype("f")
     t = Tensor(data)
     t.assign(t.T + t).realize()
@@ -78,7 +78,7 @@ def test_matrix_takes_its_transpose_its_product_and_its_softmax(n: int) -> None:
     assert np.allclose(t.numpy(), e / e.sum(0), atol=1e-5)
 
 
-def test_two_tensors_exchange_their_values_in_one_launch() -> None:
+def test_two_tensors_swap_values_in_one_launch() -> None:
     a, b = np.arange(1025, dtype="f"), np.ones(1025, "f")
     u, v = Tensor(a), Tensor(b)
     old = u + 0

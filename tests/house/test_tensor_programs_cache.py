@@ -58,7 +58,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[list[str], int, bool]:
 
 
 @pytest.mark.slow
-def test_processes_fill_one_cache_together_and_a_later_one_lowers_nothing(tmp_path: Path) -> None:
+def test_processes_share_a_cache_and_a_later_one_compiles_nothing(tmp_path: Path) -> None:
     together = [finish(p) for p in [start(tmp_path) for _ in range(3)]]
     losses = together[0][0]
     assert all(found[0] == losses for found in together)
@@ -70,7 +70,7 @@ def test_processes_fill_one_cache_together_and_a_later_one_lowers_nothing(tmp_pa
 
 
 @pytest.mark.slow
-def test_damaged_files_are_made_again(tmp_path: Path) -> None:
+def test_damaged_cache_files_are_replaced(tmp_path: Path) -> None:
     losses = finish(start(tmp_path))[0]
     files = sorted(p for p in tmp_path.rglob("*") if p.is_file())
     for number, path in enumerate(files):
