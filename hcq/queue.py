@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 import weakref
 from array import array
 from collections import deque
 from typing import TYPE_CHECKING
 
+from hcq.backpressure import Backpressure
 from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Command, Indirect, Wait
 from hcq.config import config
@@ -30,7 +30,7 @@ from hcq.params import check_reach, look_up, piece, reaches, resolve
 from hcq.profile import timed
 from hcq.pushbuffer import PushBuffer
 from hcq.replay.template import ArgumentArena, SubmitTemplate
-from hcq.signal import LOST, POLL_S, SLOT_VALUES, Point, Timeline
+from hcq.signal import LOST, SLOT_VALUES, Point, Timeline
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
@@ -63,13 +63,12 @@ class Queue:
     __slots__ = (
         "__weakref__",
         "_arguments",
+        "_backpressure",
         "_encoder",
         "_ending",
         "_inflight",
         "_max_words",
         "_pushbuffer",
-        "_room_timeout",
-        "_stall",
         "device",
         "index",
         "kind",
@@ -106,10 +105,7 @@ class Queue:
         )
         self._pushbuffer = PushBuffer(device.info.word_bits, self._arguments)
         self._arguments.start(self._pushbuffer)
-        self._room_timeout = -1, 0.0
-        """(timeline value, seconds that its submission may wait for space in the ring)."""
-        self._stall = -1, 0.0, 0.0
-        """(timeline value that waits for space, when it began to, when to check next why), in seconds."""
+        self._backpressure = Backpressure(self.timeline)
         self.ring.stalled = _stall_callback(self)
         self._max_words = self.ring.words - _ENDING_WORDS
         """The most command words of a submission that go into the ring itself; longer ones go beside it."""
@@ -215,7 +211,7 @@ class Queue:
             arguments.finish(pushbuffer)
         point = self.timeline.next()
         if timeout_s is not None:
-            self._room_timeout = point.value, timeout_s
+            self._backpressure.allow(point.value, timeout_s)
         try:
             self._encoder.encode(todo, pushbuffer)
             if pushbuffer.patches:
@@ -234,29 +230,15 @@ class Queue:
         return point
 
     def _not_sent(self) -> None:
-        self._room_timeout = -1, 0.0  # the next submission gets the same value
+        self._backpressure.reset()
         if self.watch is not None:
             self.watch.not_sent(self)
 
     def _stalled(self, words: int) -> None:
-        """Check a submission that waits for ring space: raise when it timed out, or can never get space."""
-        now = time.monotonic()
-        value = self.timeline.value
-        if self._stall[0] != value:
-            self._stall = value, now, now
-        _, start, next_check = self._stall
-        timeout_s = self._limit()
-        if timeout_s is not None and now - start >= timeout_s:
-            raise self._timeout(now - start)
-        if now < next_check:
-            return
-        self._stall = value, start, now + POLL_S
-        self.device.poll_room(self, words, timed=timeout_s is not None)
-
-    def _limit(self) -> float | None:
-        """Return how many seconds the current submission may wait for ring space; None: no limit."""
-        value, seconds = self._room_timeout
-        return seconds if value == self.timeline.value else None
+        """Check a submission that waits for ring space; see `Backpressure.stalled`."""
+        self._backpressure.stalled(
+            lambda timed: self.device.poll_room(self, words, timed=timed), self._timeout
+        )
 
     def _timeout(self, waited_s: float) -> SignalTimeout:
         """Return the error of a submission for which the ring had no space in time."""
@@ -318,7 +300,7 @@ class Queue:
         """
         self._sweep()
         if timeout_s is not None:
-            self._room_timeout = point.value, timeout_s
+            self._backpressure.allow(point.value, timeout_s)
         inflight = self._inflight
         inflight.append((point, kept, self._pushbuffer.at))
         try:
@@ -377,7 +359,7 @@ class Queue:
         point = self._inflight[0][0]
         if point.value > self.timeline.last.value:
             return False  # all in flight were interrupted and may never have been sent
-        point.wait(timeout_s=self._limit())
+        point.wait(timeout_s=self._backpressure.limit())
         self._sweep()
         return True
 

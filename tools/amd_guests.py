@@ -219,9 +219,8 @@ def _of_triton(listing: Path, arch: str) -> Iterator[tuple[str, str]]:
 
 def _golden(listing: Path, clang: str) -> None:
     """Write golden text of the guests' instructions: Triton's by its listing, OpenCL C's by the LLVM of llvmlite."""
-    from tools.amd_golden.__main__ import FEATURES, lines, prepare  # noqa: PLC0415 - the same
-
-    prepare()
+    golden = importlib.import_module("tools.amd_golden.__main__")  # needs llvmlite, which Triton's Python lacks
+    golden.prepare()
     for arch in ARCHS:
         (GOLDEN / f"{arch}_triton.txt").write_text(_shapes(_of_triton(listing, arch)))
         pairs: list[tuple[str, str]] = []
@@ -234,7 +233,7 @@ def _golden(listing: Path, clang: str) -> None:
                 check=True, capture_output=True, text=True,
             )  # fmt: skip
             plain = re.sub(r'"target-(cpu|features)"="[^"]*"', "", made.stdout)  # those hide what `lines` asks for
-            pairs += [p for p in lines(plain, arch, features=FEATURES.get(arch, "")) if '""' not in p[1]]
+            pairs += [p for p in golden.lines(plain, arch, features=golden.FEATURES.get(arch, "")) if '""' not in p[1]]
         (GOLDEN / f"{arch}_opencl.txt").write_text(_shapes(pairs))
 
 
