@@ -177,6 +177,8 @@ def mutant(label: str, operation: str) -> Mutant:
         ("word 9 ACQUIRE_MEM GcrCntl.GLK_INV", "zero", False),
         ("word 9 ACQUIRE_MEM GcrCntl.GLM_INV", "zero", True),
         ("word 9 ACQUIRE_MEM", DELETE, False),
+        ("CREATE_QUEUE kfd_ioctl_create_queue_args.queue_id", "ones", True),
+        ("CREATE_QUEUE kfd_ioctl_create_queue_args.ring_size", "ones", False),
     ],
 )
 def test_only_mutants_of_a_class_with_a_fact_leave_the_denominator(

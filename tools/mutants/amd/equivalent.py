@@ -26,6 +26,26 @@ class Class:
 _ALL: Final = frozenset({"zero", "ones", "plus", "minus", "delete"})
 _MORE: Final = frozenset({"ones", "plus"})
 CLASSES: Final = (
+    Class(
+        re.compile(r" request (size|direction)$"),
+        "1: the kernel selects by number, extends a shorter structure with zeros, and copies as it declares",
+        _ALL,
+    ),
+    Class(
+        re.compile(
+            r"^(CREATE_QUEUE \w+\.(doorbell_offset|queue_id)|GET_VERSION \w+\.\w+_version"
+            r"|CREATE_EVENT \w+\.event_(id|slot_index|trigger_data)"
+            r"|ALLOC_MEMORY_OF_GPU \w+\.(handle|mmap_offset)"
+            r"|GET_CLOCK_COUNTERS \w+\.\w+_(counter|freq))$"
+        ),
+        "1.1: the kernel writes the field and reads none of it (an offset is read of a user pointer alone)",
+        _ALL,
+    ),
+    Class(re.compile(r"\.pad\w*$"), "1.1: no meaning", _ALL),
+    Class(
+        re.compile(r"drm_amdgpu_info\.return_size$"), "1.9: the reply is as long as both sides know", _MORE
+    ),
+    Class(re.compile(r"^mmap prot$"), "x86: a page that may be written may be read", frozenset({"minus"})),
     Class(re.compile(r"\.(POLL_)?INTERVAL$"), "4.2, 6: how often a word is polled: speed", _ALL),
     Class(
         re.compile(r"\.OPTIMIZE_ACE_OFFLOAD_MODE$|\.OFFLOAD_POLLING$"), "4.2: how a wait polls: speed", _ALL
