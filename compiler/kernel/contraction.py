@@ -79,12 +79,12 @@ class Contraction:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Rows, columns, products of one output."""
+        """The rows, columns, and products of one output."""
         return self.rows.arg[1], self.columns.arg[1], self.family.trips
 
 
 def choose(kernel: Kernel, target: Target) -> Plan | None:
-    """The plan of a contraction; None for any other kernel, and where a register tile does not pay."""
+    """Return the plan of a contraction; None for any other kernel, and where a register tile does not pay."""
     if target.threads > 1 or kernel.in_place:
         return None
     found = find(kernel)
@@ -92,7 +92,7 @@ def choose(kernel: Kernel, target: Target) -> Plan | None:
 
 
 def find(kernel: Kernel) -> Contraction | None:
-    """The contraction that a kernel is, or None."""
+    """Return the operands of a kernel that is a contraction, or None."""
     if len(kernel.families) != 1 or len(kernel.families[0].nodes) != 1:
         return None
     (family,) = kernel.families
@@ -126,7 +126,7 @@ def find(kernel: Kernel) -> Contraction | None:
 
 
 def _score(kernel: Kernel, c: Contraction) -> float:
-    """Preference among the choices of rows and columns: long ranges, results stored in rows."""
+    """Return the preference of a choice of rows and columns: long ranges, results stored in rows."""
     m, n, k = c.size
     stored = all(
         kind_along(s.index, c.columns, 2, 2, aligned=True, free=kernel.free) == "row" for s in kernel.stores
@@ -139,7 +139,7 @@ def _score(kernel: Kernel, c: Contraction) -> float:
 
 
 def tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
-    """Rows and vectors of the register tile that keeps the multiply-adds busiest, for m x n outputs.
+    """Return the rows and vectors of the fastest register tile for m x n outputs.
 
     The accumulators, the vectors of one round and one broadcast value must fit the registers.
     """
@@ -157,7 +157,7 @@ def tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
 
 
 def tile_cycles(rows: int, vectors: int, target: Target) -> float:
-    """Cycles of one product of every output of a tile: multiply-adds, loads, or the latency of a chain."""
+    """Return the cycles of one product of each output: multiply-adds, loads, or the latency of a chain."""
     return max(
         rows * vectors / target.fma_per_cycle,
         vectors / target.loads_per_cycle + rows / BROADCASTS_PER_CYCLE,
@@ -186,7 +186,7 @@ class _Planner:
         self.order = self._order_of_masks()
 
     def plan(self) -> Plan | None:
-        """The plan; None where the streamed operand would be gathered for too few rows."""
+        """Return the plan; None where the streamed operand would be gathered for too few rows."""
         c, target = self.c, self.target
         m, n, k = c.size
         blocks = self.axes[c.columns].count
@@ -332,5 +332,5 @@ def _loads(operand: UOp) -> list[UOp]:
 
 
 def _computed(operand: UOp) -> bool:
-    """Whether an operand is more than a load."""
+    """Return whether an operand is more than a load."""
     return any(n.op in _COMPUTED for n in inner_nodes((operand,)))

@@ -1,6 +1,6 @@
-"""Operands copied to packed panels in scratch memory: the loops that fill the panels, and reads from them.
+"""Operands in packed panels in scratch memory: the loops that copy them there, and loads from the panels.
 
-Element (panel p, summed values k, place u in the block) of an operand lies at `(p * K + k) * block + u`,
+Element (panel p, summed values k, place u in the block) of an operand is at `(p * K + k) * block + u`,
 where K is the product of the summed ranges' sizes. The register tile then reads both operands in order,
 whatever their layout in memory is, and an operand that is computed (a cast, a mask, a scale) is computed once
 an element.
@@ -35,17 +35,17 @@ class Panels:
 
     stage: Stage
     dtype: DType
-    """What the panels hold: the operand's register type."""
+    """The storage type of the operand's register type."""
     memory: Line
-    """Address of the first panel."""
+    """The address of the first panel."""
     first: Line
-    """Number of the block in the first panel."""
+    """The number of the block in the first panel."""
     panel: UOp
-    """Range that counts panels, bound to the current one; the number 0 when there is one panel."""
+    """The range that counts panels, bound to the current one; the constant 0 if there is one panel."""
     index: UOp
-    """Place of the current element, over the panel, the summed ranges and the block."""
+    """The index of the current element, over the panel, the summed ranges and the block."""
     token: Line
-    """What reads name to stay behind the stores of the copy."""
+    """The source of loads that keeps them after the stores of the copy."""
 
 
 class Stages:
@@ -55,7 +55,7 @@ class Stages:
         self.owner = owner
         self.b = owner.b
         self.panels: dict[UOp, Panels] = {}
-        """Operand -> its panels, from the place of the copy inwards."""
+        """For each operand its panels, from the loop of the copy inwards."""
 
     def fill(self, stage: Stage) -> None:
         """Copy every block of the axis in its current extent; what is written after it reads the panels."""
@@ -73,13 +73,13 @@ class Stages:
         self.panels[stage.value] = Panels(stage, dtype, memory, first, panel, index, token)
 
     def enter(self, r: UOp, number: Line) -> None:
-        """A block of an axis begins: reads go to its panel."""
+        """Set the current block of an axis: loads use its panel."""
         for panels in self.panels.values():
             if panels.stage.axis is r and panels.panel.op is Ops.RANGE:
                 self.owner.index.bound[panels.panel] = self.b.alu("sub", number, panels.first)
 
     def read(self, operand: UOp) -> Line:
-        """The operand at the current position, from its panel."""
+        """Load the operand at the current position from its panel."""
         panels, ix = self.panels[operand], self.owner.index
         place = ix.place(panels.index)
         lanes = place.lanes if place.stride else 1
@@ -89,7 +89,7 @@ class Stages:
 
 
 def _strides(stage: Stage, axis: Axis) -> list[int]:
-    """Elements from one panel to the next, then between neighbours of each summed range."""
+    """Return the elements from one panel to the next, then between values of each summed range."""
     strides = [axis.block]
     for r in reversed(stage.ranges):
         strides.insert(0, strides[0] * int(r.arg[1]))

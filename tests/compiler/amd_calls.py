@@ -82,7 +82,7 @@ for _name, _result, _operand in (
 
 
 def _vector(code: str) -> str:
-    """LLVM's type of a part of an intrinsic's name, as in v8f32."""
+    """Return LLVM's type for a part of an intrinsic's name, such as v8f32."""
     lanes, kind = re.fullmatch(r"(?:v(\d+))?(\w+)", code).groups()  # type: ignore[union-attr]
     scalar = _FLOATS.get(kind, kind)
     return f"<{lanes} x {scalar}>" if lanes else scalar
@@ -103,7 +103,7 @@ FLAGGED = ("abs", "ctlz", "cttz")
 
 
 def _plain() -> list[str]:
-    """A call of every entry of `PLAIN` on every type."""
+    """Return a call of every entry of `PLAIN` on every type."""
     out = []
     for name, kinds in PLAIN.items():
         for kind in sorted(kinds):
@@ -159,14 +159,14 @@ _HEAD = """define amdgpu_kernel void @k{n}(ptr addrspace(1) %p, float %f, i32 %j
 
 
 def _result_and_kinds(call: str) -> tuple[str, str, str]:
-    """(type of the result, function, types of the operands) of a call's text."""
+    """Return the type of the result, the function and the types of the operands of a call's text."""
     result, function, operands = re.fullmatch(r"(.*?) (@[\w.]+)\((.*)\)", call).groups()  # type: ignore[union-attr]
     parts = re.split(r", (?![^<{]*[>}])", operands) if operands else []
     return result, function, ", ".join([part.rsplit(" ", 1)[0] for part in parts])
 
 
 def module(calls: list[str], others: list[str]) -> str:
-    """IR text with a kernel for each call and each other instruction."""
+    """Return IR text with a kernel for each call and each other instruction."""
     declared = {"@llvm.amdgcn.workitem.id.x": "declare i32 @llvm.amdgcn.workitem.id.x()"}
     kernels = []
     for call in calls:
@@ -184,7 +184,7 @@ def module(calls: list[str], others: list[str]) -> str:
 
 
 def calls_of(names: list[str]) -> list[str]:
-    """The calls of entries of `NEEDS`."""
+    """Return the calls of entries of `NEEDS`."""
     return [CALLS[name].format(f=f"llvm.amdgcn.{name}") for name in names]
 
 

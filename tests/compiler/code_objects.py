@@ -1,4 +1,4 @@
-"""What a code object says of its kernel, read with the loader's ELF reader and the numbers of the facts."""
+"""Reads and checks code objects of AMD kernels, with the ELF reader of the loader and `tests.facts`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def unpacked(data: bytes) -> object:
-    """The value of MessagePack bytes: the forms that LLVM writes into notes."""
+    """Return the value of MessagePack bytes, of the types that LLVM writes into notes."""
     value, end = _unpack(data, 0)
     assert end == len(data)
     return value
@@ -51,23 +51,23 @@ def _unpack(data: bytes, at: int) -> tuple[Any, int]:
 
 
 def bits(word: int, place: tuple[int, int]) -> int:
-    """The bits [low, high] of a word."""
+    """Return the bits [low, high] of a word."""
     return word >> place[0] & ((1 << place[1] - place[0] + 1) - 1)
 
 
 def generation(arch: str) -> str:
-    """The key of the facts' tables: gfx9 processors have rows of their own."""
+    """Return the key of the tables of facts: gfx9 processors have separate rows."""
     return arch if arch.startswith("gfx9") else arch[:5]
 
 
 class CodeObject(NamedTuple):
-    """One kernel's object."""
+    """The object of one kernel."""
 
     elf: Elf
     name: str
     descriptor: Mapping[str, int]
     metadata: Mapping[str, Any]
-    """The note's entry of the kernel."""
+    """The entry of the kernel in the note."""
     target: str
     version: tuple[int, int]
 
@@ -94,7 +94,7 @@ def read(code: bytes, name: str) -> CodeObject:
 
 
 def check(kernel: CompiledKernel, *, wave: int, version: str = "V5", table: bool = False) -> CodeObject:
-    """Assert that the object is what the image and the launch say, and that it needs nothing else."""
+    """Assert that the object agrees with the image and the launch, and refers to nothing outside."""
     image = kernel.image
     made = read(image.code, image.name)
     _header(made, image.arch, version)
@@ -118,7 +118,7 @@ def _header(made: CodeObject, arch: str, version: str) -> None:
 
 
 def _symbols(made: CodeObject, *, table: bool) -> None:
-    """One function, no name from outside, no relocation but the descriptor's and a table's two."""
+    """Assert one function, no undefined symbol, and no relocations but the descriptor's and a table's."""
     elf = made.elf
     assert [s.name for s in elf.symbols if s.section == UNDEFINED and s.name] == []
     assert [s.name for s in elf.symbols if s.kind == 2] == [made.name]

@@ -1,4 +1,4 @@
-"""Runs an expansion's text as host code, over arrays, with its start value moved by whole units."""
+"""Runs the text of an expansion as host code, with a start value moved by units in the last place."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _kernel(expansion: Expansion, dtype: str) -> HostKernel:
 
 
 def run(expansion: Expansion, x: np.ndarray, y: np.ndarray | None = None, *, offset: int = 0) -> np.ndarray:
-    """The expansion's value for each element; the start value lies `offset` units beside the nearest."""
+    """Return the expansion's value for each element; the start value is `offset` units from the nearest."""
     x = np.ascontiguousarray(x)
     y = x if y is None else np.ascontiguousarray(y)
     assert x.shape == y.shape

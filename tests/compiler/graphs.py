@@ -22,7 +22,7 @@ F32 = dtypes.float32
 
 @contextmanager
 def empty_table() -> Iterator[None]:
-    """Begin with no nodes, and bring back afterwards the ones that other tests hold."""
+    """Run a test with an empty table of nodes, and restore the nodes of other tests afterwards."""
     saved = dict(_table)
     trim_table(0)
     try:
@@ -32,12 +32,12 @@ def empty_table() -> Iterator[None]:
 
 
 def scalar_like(value: float, x: UOp) -> UOp:
-    """A constant of x's shape and dtype."""
+    """Return a constant of x's shape and dtype."""
     return g.full(value, x.shape, x.dtype)
 
 
 def over(x: UOp, shape: Sequence[int], axis: int) -> UOp:
-    """Put a reduced axis back and repeat along it."""
+    """Insert a reduced axis again, and repeat along it."""
     before = list(shape)
     before[axis] = 1
     return g.expand(g.reshape(x, before), shape)
@@ -117,7 +117,7 @@ _BINARY = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.MIN)
 
 
 class Program:
-    """A random tensor graph; the same `choose` state gives the same graph."""
+    """Return a random tensor graph; the same state of `choose` gives the same graph."""
 
     def __init__(
         self, choose: random.Random, *, length: int, assigns: bool = False, dtype: DType = dtypes.float64
@@ -159,7 +159,7 @@ class Program:
         return node
 
     def matching(self, shape: Sequence[int]) -> UOp:
-        """A pool value made to fit a shape."""
+        """Return a value of the pool, moved to a shape."""
         choose = self.choose
         fitting = [x for x in self.pool if x.shape == tuple(shape)]
         if fitting and choose.random() < 0.7:

@@ -59,14 +59,14 @@ def number(value: float, dtype: DType = dtypes.float32) -> UOp:
 
 @functools.lru_cache(maxsize=400)
 def build(ast: UOp, arch: str = ARCH, plan: Plan | None = None) -> tuple[HostKernel, int]:
-    """Load a kernel: (the function, its workgroups)."""
+    """Load a kernel; return the function and its workgroups."""
     target = target_of(arch)
     ir, used = lower(ast, target, plan)
     return HostKernel(target.emit(ir, target.machine(), 0)), used.launch()[0][0]
 
 
 def stored_as(dtype: DType) -> np.dtype:
-    """NumPy's type for memory of a dtype; bfloat16 is kept as its bits."""
+    """Return NumPy's type for memory of a dtype; bfloat16 is stored as its bits."""
     return np.dtype(dtype.numpy or "uint16")
 
 

@@ -1,4 +1,4 @@
-"""Kernels for AMD GPUs: the code objects that LLVM makes, and what is refused before LLVM sees it."""
+"""Kernels for AMD GPUs: the code objects of LLVM, and the calls that are refused before LLVM."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rows_of_sums() -> UOp:
 
 
 def assembly(ast: UOp, arch: str) -> str:
-    """What LLVM prints of the kernel's code."""
+    """Return the assembly of the kernel's code."""
     target = target_of(arch)
     text = llvm.emit_assembly(lower(ast, target)[0], target.machine())
     return text[: text.index(".section")]
@@ -103,7 +103,7 @@ def test_division_and_roots_of_every_dtype_call_nothing(arch: str):
 
 @pytest.mark.parametrize("arch", ROWS)
 def test_memory_is_accessed_by_its_own_instructions(arch: str):
-    """Global memory and LDS never by flat instructions, and nothing lies in private memory."""
+    """Global memory and LDS are not accessed with flat instructions, and private memory is not used."""
     text = assembly(rows_of_sums(), arch)
     names = {one.split("_")[0] for one in opcodes(text)}
     assert names >= {"global", "ds"}
@@ -113,7 +113,7 @@ def test_memory_is_accessed_by_its_own_instructions(arch: str):
 
 @pytest.mark.parametrize("arch", FIRST)
 def test_offsets_of_a_bounded_launch_fit_the_instruction(arch: str):
-    """Addresses are a pair of scalar registers and 32 bits of offset: no 64-bit sum a thread."""
+    """Addresses are two scalar registers and an offset of 32 bits; threads add no 64-bit numbers."""
     i = loop(0, 5120)
     text = assembly(sink(store(0, i, op("ADD", load(1, i), load(2, i)))), arch)
     assert len(re.findall(r"global_(?:load|store)_\w+ v\d+, (?:v\d+, )?s\[\d+:\d+\]", text)) == 3
@@ -123,7 +123,7 @@ def test_offsets_of_a_bounded_launch_fit_the_instruction(arch: str):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", WAVES)
 def test_barriers_wait_for_lds(arch: str):
-    """A wave's stores to LDS are done before the barrier; caches of global memory are left alone."""
+    """A wave's stores to LDS are complete before the barrier; caches of global memory are unchanged."""
     text = assembly(rows_of_sums(), arch)
     split = "split-barrier" in choice_of(arch).row.features
     barrier = "s_barrier_signal" if split else "s_barrier"
@@ -139,7 +139,7 @@ def test_barriers_wait_for_lds(arch: str):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", WAVES)
 def test_registers_cross_lanes(arch: str):
-    """Each distance takes the instructions of the row, and none through the memory of LDS."""
+    """Each distance uses the instructions of the table's row, and none accesses LDS."""
     choice = choice_of(arch)
     text = assembly(rows_of_sums(), arch)
     got = re.findall(r"row_xmask:\d+|row_ror:8|quad_perm:\S+|permlane\w+|ds_bpermute|ds_swizzle\S+", text)
@@ -154,7 +154,7 @@ def test_registers_cross_lanes(arch: str):
 
 
 def lane_read(call: str, lane: int) -> int:
-    """The lane that an exchange's instruction reads for `lane`, as the instruction-set manuals define it."""
+    """Return the lane that an exchange reads for `lane`, as the instruction-set manuals define it."""
     name, arguments = re.fullmatch(r".*@llvm\.amdgcn\.([\w.]+)\((.*)\)", call).groups()  # type: ignore[union-attr]
     numbers = [int(n) for n in re.findall(r"(?<=i32 )-?\d+", arguments)]
     if name == "update.dpp.i32":
@@ -198,7 +198,7 @@ def test_every_distance_reads_the_lane_whose_number_differs_in_one_bit(arch: str
 
 
 def refused(body: str, arch: str = "gfx1100") -> str:
-    """The error for a kernel with these calls."""
+    """Return the error for a kernel with these calls."""
     ir = f"define amdgpu_kernel void @k() {{\n{body}\n  ret void\n}}\n"
     target = target_of(arch)
     with pytest.raises(CompileError) as caught:
@@ -227,7 +227,7 @@ def test_what_llvm_cannot_select_is_refused_by_name():
 
 
 def selected(arch: str, calls: list[str], others: list[str]) -> None:
-    """The calls pass the tables, LLVM makes code of them, and nothing from outside is called."""
+    """Assert that the tables allow the calls, and that LLVM compiles them without calling a function."""
     target = target_of(arch)
     elf = Elf(target.emit(module(calls, others), target.machine(), 0))
     assert [s.name for s in elf.symbols if s.section == UNDEFINED and s.name] == []
@@ -266,7 +266,7 @@ def test_tables_and_tests_have_the_same_intrinsics():
 
 
 def test_without_the_tables_llvm_ends_the_process():
-    """What the tables are for: nothing in this process could catch it."""
+    """The tables are needed because a process cannot catch this."""
     program = (
         "import resource; from compiler import llvm; from tests.compiler.amd_calls import calls_of, module; "
         "resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); "

@@ -1,4 +1,4 @@
-"""Mutants of AMD's streams and ioctls: what the driver sends belongs to fields that are changed."""
+"""Mutants of AMD's streams and ioctls: each bit that the driver sends is in a field with mutants."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_change_of_a_wait_changes_its_field_alone(operation: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [Pm4(11), Sdma((6, 0, 0)), Aql()])
-def test_packet_left_out_becomes_as_many_words_without_effect(stream: Stream) -> None:
+def test_an_omitted_packet_becomes_as_many_words_without_effect(stream: Stream) -> None:
     nops = stream.nops(16)
     assert len(nops) == 16
     if isinstance(stream, Aql):
@@ -119,7 +119,7 @@ def test_packet_left_out_becomes_as_many_words_without_effect(stream: Stream) ->
         assert packets(stream, nops) == []
 
 
-def test_left_out_wait_of_a_stream_leaves_the_rest_in_its_place() -> None:
+def test_an_omitted_wait_of_a_stream_does_not_move_the_rest() -> None:
     stream = Pm4(11)
     second = [one for one in stream.mutants(WAIT * 3, 0) if one.operation == DELETE][1]
     changed = change(stream, WAIT * 3, second)
@@ -128,7 +128,7 @@ def test_left_out_wait_of_a_stream_leaves_the_rest_in_its_place() -> None:
 
 
 class Listening(ScriptedKernel):
-    """Describes every ioctl before it is answered."""
+    """Describes every ioctl before it replies."""
 
     def __init__(self, script: Script | None = None) -> None:
         super().__init__(script)

@@ -1,4 +1,4 @@
-"""The queue benchmarks run, and their rows say what a figure needs to be believed."""
+"""The queue benchmarks run, and their rows have the conditions of each figure."""
 
 from __future__ import annotations
 

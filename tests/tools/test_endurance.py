@@ -1,4 +1,4 @@
-"""Rounds of training, opening, closing, faults and recoveries leave nothing behind."""
+"""Rounds of training, opening, closing, faults and recoveries leak nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ assert (holds.descriptors, holds.cache) == (held.descriptors, held.cache)
 
 
 @pytest.mark.slow
-def test_rounds_leave_no_objects_descriptors_or_files_behind(tmp_path: Path) -> None:
+def test_rounds_leak_no_objects_descriptors_or_files(tmp_path: Path) -> None:
     # In a process of its own: devices that other tests opened with validation keep a bounded history.
     done = subprocess.run(
         [sys.executable, "-c", ROUNDS, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
@@ -39,7 +39,7 @@ def test_rounds_leave_no_objects_descriptors_or_files_behind(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_devices_that_come_and_go_leave_no_objects_behind() -> None:
+def test_devices_opened_and_closed_leak_no_objects() -> None:
     open_and_close()
     fault_and_recover()
     before = census()
@@ -49,7 +49,7 @@ def test_devices_that_come_and_go_leave_no_objects_behind() -> None:
     assert census() - before == {}
 
 
-def test_a_growing_resource_is_named() -> None:
+def test_a_growing_resource_is_reported() -> None:
     flat = [Sample(1000, 10, 4, 100, 500, 60)] * 9
     assert growth(flat) == []
     more = [Sample(1000 + 50 * n, 10 + (n == 8), 4, 100, 500, 60) for n in range(9)]

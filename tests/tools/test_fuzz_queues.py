@@ -28,7 +28,7 @@ def test_programs_of_the_emulated_gpu_agree_with_a_sequential_run(first: int, co
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=[fault.name for fault in FAULTS])
-def test_a_planted_fault_is_named(number: int) -> None:
+def test_a_planted_fault_is_reported(number: int) -> None:
     assert not unreported(number, 1, ["cpu"])
 
 

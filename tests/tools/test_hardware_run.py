@@ -1,4 +1,4 @@
-"""The hardware run: what comes out of it whatever its stages do, and that it walks without a GPU."""
+"""The hardware run: its report for every outcome of a stage, and the whole run without a GPU."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def made(tmp_path: Path) -> Callable[..., Run]:
 
 
 def report_of(run: Run) -> dict[str, list[dict[str, object]]]:
-    """Return the report as it lies there, and see that nothing else does but the archive."""
+    """Return the report, and assert that the folder has nothing else but the archive."""
     assert sorted(path.name for path in run.out.iterdir()) == ["evidence.tar.gz", "report.json"]
     told: dict[str, list[dict[str, object]]] = json.loads((run.out / "report.json").read_text())
     return told
 
 
 def over_after(log: Path, words: str) -> Timing:
-    """Return a timing whose clock is past every limit once a log ends with `words`."""
+    """Return a timing whose clock passes every limit when a log ends with `words`."""
     now = time.monotonic()
 
     def monotonic() -> float:

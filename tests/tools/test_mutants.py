@@ -1,4 +1,4 @@
-"""Mutants are found by the layouts and change what they say; the emulated machine notices nearly all."""
+"""Mutants follow the layouts and change one field each; the emulated machine notices nearly all of them."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_memory_behind_launches_and_semaphores_is_mutated(found: list[Mutant]) -
         ("bra barrier_end; barrier_end: ret;", 0),
     ],
 )
-def test_every_barrier_of_a_kernel_is_left_out_once(text: str, count: int) -> None:
+def test_every_barrier_of_a_kernel_is_omitted_once(text: str, count: int) -> None:
     case = Case(name="some", text=text, entry="some", grid=(1, 1, 1), block=(1, 1, 1), sizes=())
     left = [rest for _, rest in case.without_one()]
     assert len(left) == count

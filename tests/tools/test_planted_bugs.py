@@ -1,4 +1,4 @@
-"""Bring-up bugs planted in the driver's source: the catalogue fits the source, and each bug is named.
+"""Bring-up bugs planted in the driver's source: the catalog fits the source, and each bug is reported.
 
 All of them by `python -m tools.mutants.planted`.
 """
@@ -43,7 +43,7 @@ def test_the_driver_passes_as_it_is(catalog: Catalog, device: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
-def test_a_bug_is_named_to_the_user(name: str) -> None:
+def test_a_bug_is_reported_to_the_user(name: str) -> None:
     ((catalog, bug),) = [(catalog, bug) for catalog, bug in BUGS if bug.name == name]
     verdict = judge(catalog, bug)
     assert verdict.word == "named", verdict
