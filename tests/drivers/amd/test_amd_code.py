@@ -247,7 +247,7 @@ FLAGS = 48
         (changed(compiled("gfx1100"), FLAGS, 0x33), UnsupportedError, "machine 0x33"),
         (changed(compiled("gfx1100"), FLAGS, 0x341), UnsupportedError, "XNACK"),
         (changed(compiled("gfx1100"), FLAGS, 0x841), UnsupportedError, "ECC"),
-        (b"\x7fELF", UsageError, "whole"),
+        (b"\x7fELF", UsageError, "complete"),
     ],
 )
 def test_other_files_are_refused(data: bytes, error: type[Exception], text: str):
