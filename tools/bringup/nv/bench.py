@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from drivers.nv import push, topology
 from drivers.nv.channel import Channel, ChannelKind, Context
@@ -25,7 +26,6 @@ from drivers.nv.vaspace import VaSpace
 from tools.bringup.checks import Checks, RungError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from drivers.kernel import Kernel
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class NoMapping:
-    """Replaces UVM, and maps nothing."""
+    """Replaces UVM where only the CPU maps memory; every method does nothing."""
 
     def map(self, memory: int, va: int, size: int) -> None:
         """Do nothing."""
@@ -60,94 +60,66 @@ class Bench(Checks):
     """Whether the highest clocks may be requested."""
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     rings: list[NvRing] = field(default_factory=list)
-    """The rings, semaphores and devices that were made, for dumps of their contents."""
+    """The rings made so far, for dumps of their contents."""
     slots: list[Memory] = field(default_factory=list)
+    """The pages of semaphores made so far, for dumps."""
     devices: list[NvDevice] = field(default_factory=list)
-    _cache: dict[str, Any] = field(default_factory=dict)
+    """The devices opened so far, for dumps."""
 
-    def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        if name not in self._cache:
-            self._cache[name] = make()
-        return self._cache[name]
-
-    @property
+    @cached_property
     def rm(self) -> Rm:
         """An RM client."""
+        rm = Rm(self.kernel)
+        self.stack.callback(rm.close)
+        return rm
 
-        def make() -> Rm:
-            rm = Rm(self.kernel)
-            self.stack.callback(rm.close)
-            return rm
-
-        return self._once("rm", make)  # type: ignore[no-any-return]  # what make returns
-
-    @property
+    @cached_property
     def card(self) -> Card:
         """The card with index `index`; `RungError` if the driver lists fewer."""
+        cards = self.rm.cards()
+        if self.index >= len(cards):
+            raise RungError(f"the driver lists {len(cards)} GPUs, number {self.index} was requested")
+        return cards[self.index]
 
-        def make() -> Card:
-            cards = self.rm.cards()
-            if self.index >= len(cards):
-                raise RungError(f"the driver lists {len(cards)} GPUs, number {self.index} was requested")
-            return cards[self.index]
-
-        return self._once("card", make)  # type: ignore[no-any-return]  # what make returns
-
-    @property
+    @cached_property
     def handles(self) -> Handles:
         """The device and subdevice objects."""
+        self.rm.open_gpu(self.card.minor)
+        return topology.open_objects(self.rm, self.card)
 
-        def make() -> Handles:
-            self.rm.open_gpu(self.card.minor)
-            return topology.open_objects(self.rm, self.card)
-
-        return self._once("handles", make)  # type: ignore[no-any-return]  # what make returns
-
-    @property
+    @cached_property
     def gpu(self) -> Gpu:
         """The properties of the GPU."""
-        return self._once("gpu", lambda: topology.query_gpu(self.rm, self.handles, self.choices))  # type: ignore[no-any-return]  # a Gpu
+        return topology.query_gpu(self.rm, self.handles, self.choices)
 
-    @property
+    @cached_property
     def doorbell(self) -> Doorbell:
         """The doorbell page."""
+        doorbell = Doorbell(self.rm, self.handles, self.gpu, self.choices)
+        self.stack.callback(doorbell.close)
+        return doorbell
 
-        def make() -> Doorbell:
-            doorbell = Doorbell(self.rm, self.handles, self.gpu, self.choices)
-            self.stack.callback(doorbell.close)
-            return doorbell
-
-        return self._once("doorbell", make)  # type: ignore[no-any-return]  # what make returns
-
-    @property
+    @cached_property
     def unmapped(self) -> Memories:
         """An allocator of memory that only the CPU maps, for the rungs before UVM is tested."""
+        handles = self.handles
+        space = VaSpace(self.kernel)
+        self.stack.callback(space.close)
+        memories = Memories(self.rm, NoMapping(), handles, space, self.choices)
+        self.stack.callback(memories.close)
+        return memories
 
-        def make() -> Memories:
-            handles = self.handles
-            space = VaSpace(self.kernel)
-            self.stack.callback(space.close)
-            memories = Memories(self.rm, NoMapping(), handles, space, self.choices)
-            self.stack.callback(memories.close)
-            return memories
-
-        return self._once("unmapped", make)  # type: ignore[no-any-return]  # what make returns
-
-    @property
+    @cached_property
     def context(self) -> Context:
         """Address space, UVM, memory allocator and doorbell registers, from which channels are made."""
-
-        def make() -> Context:
-            handles, rm, gpu = self.handles, self.rm, self.gpu
-            doorbell = self.doorbell
-            addresses = VaSpace(self.kernel)
-            self.stack.callback(addresses.close)
-            vaspace, space = open_space(rm, gpu, handles, self.choices, self.stack)
-            memories = Memories(rm, space, handles, addresses, self.choices)
-            self.stack.callback(memories.close)
-            return Context(rm, space, gpu, handles, memories, vaspace, doorbell.registers, self.choices)
-
-        return self._once("context", make)  # type: ignore[no-any-return]  # what make returns
+        handles, rm, gpu = self.handles, self.rm, self.gpu
+        doorbell = self.doorbell
+        addresses = VaSpace(self.kernel)
+        self.stack.callback(addresses.close)
+        vaspace, space = open_space(rm, gpu, handles, self.choices, self.stack)
+        memories = Memories(rm, space, handles, addresses, self.choices)
+        self.stack.callback(memories.close)
+        return Context(rm, space, gpu, handles, memories, vaspace, doorbell.registers, self.choices)
 
     def ring(self, kind: ChannelKind, setup: push.Words = ()) -> NvRing:
         """Create a channel with a ring; `setup` is the first push buffer."""
@@ -177,7 +149,7 @@ class Bench(Checks):
                 raise RungError(
                     f"{what}: the semaphore holds {words[0]:#x}, {value:#x} was expected after "
                     f"{limit_s} s; "
-                    f"{ring.stuck() or 'the ring was fetched'}; token {ring.channel.token:#x}; "
+                    f"{ring.stuck() or 'all entries were fetched'}; token {ring.channel.token:#x}; "
                     f"notifier {error!r}"
                 )
         return (time.perf_counter() - start) * 1e6
