@@ -69,7 +69,7 @@ def watch_global(lib: Library) -> str:
                         access,
                         address,
                     )
-                if checks.parties:
+                if checks.last_accesses:
                     recorded = c.op("or", c.icmp("uge", size, 4), _strong(c, access))
                     with (
                         c.when(recorded),

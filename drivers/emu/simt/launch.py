@@ -217,7 +217,7 @@ def launch(
     began = time.perf_counter()
     tier = first_tier(program, options)
     count = host_threads(program, work, options)
-    if program.engine.settings.checks.parties:
+    if program.engine.settings.checks.last_accesses:
         memory.clear_accesses()
     running = prepare(program, work, memory, options, program.entry(tier), count)
     started = time.perf_counter()
@@ -230,7 +230,7 @@ def launch(
 
 def host_threads(program: Program, work: Work, options: Options) -> int:
     """Return the number of host threads that a launch should use."""
-    if program.engine.settings.checks.parties:
+    if program.engine.settings.checks.last_accesses:
         return 1  # the shadows of global memory support one writer only
     worth = work.groups * warps_of(program, work) >= _WORTH_THREADS
     return min(options.threads or os.cpu_count() or 1, work.groups) if worth or options.threads else 1

@@ -31,21 +31,25 @@ class Sanitizers:
     """Optional checks that cost time; all are off by default."""
 
     shared_races: bool = False
+    """Races in shared memory."""
     global_races: bool = False
+    """Races in global memory."""
     uninitialised: bool = False
+    """Reads of uninitialised memory."""
     partial_barriers: bool = False
+    """Barriers that only some threads of a workgroup reach."""
     caches: bool = False
     """Missing cache maintenance. The engine records all accesses; the machine around it checks them."""
 
     @property
-    def parties(self) -> bool:
+    def last_accesses(self) -> bool:
         """Whether the last accesses of each dword of global memory are recorded."""
         return self.global_races or self.caches
 
     @property
     def shadows(self) -> bool:
-        """Whether global memory needs shadows."""
-        return self.parties or self.uninitialised
+        """Whether global memory needs shadow memory: data of the checks for each byte or dword."""
+        return self.last_accesses or self.uninitialised
 
     @property
     def any(self) -> bool:
@@ -135,7 +139,10 @@ class Library:
             return name
 
     def closure(self, names: Iterable[str], *, optimise: bool) -> tuple[list[Helper], list[Helper]]:
-        """Return the helpers that a module calling `names` must contain, and those it may import from the core library."""
+        """Return the helpers that a module calling `names` must contain, and those it may import from the core library.
+
+        `optimise`: also include the hot helpers of the core library, for inlining.
+        """
         inside: dict[str, Helper] = {}
         outside: dict[str, Helper] = {}
         todo = [n for n in names if n in self.helpers]
@@ -151,7 +158,11 @@ class Library:
         return list(inside.values()), list(outside.values())
 
     def module(self, bodies: str, called: dict[str, str], *, optimise: bool) -> tuple[str, list[str]]:
-        """Return a module's text and the core helpers it imports. `bodies`: its own functions; `called`: their declarations."""
+        """Return a module's text and the core helpers it imports.
+
+        `bodies` is the text of its own functions; `called` maps the names that they call to declarations; `optimise`
+        is as in `closure`.
+        """
         inside, outside = self.closure(called, optimise=optimise)
         declared = dict(called)
         for helper in inside:

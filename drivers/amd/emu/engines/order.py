@@ -50,7 +50,7 @@ class Watch:
     @classmethod
     def of(cls, checks: Sanitizers) -> Watch | None:
         """Return what the sanitizers ask for; None where no accesses are recorded."""
-        if not checks.parties:
+        if not checks.last_accesses:
             return None
         return cls(Coherence() if checks.caches else None, checks.global_races)
 
