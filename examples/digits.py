@@ -5,6 +5,8 @@
 
 The whole training step (drawing a batch, forward, backward, Adam, the running statistics of the batch
 norms) is one captured launch.
+
+Not here: how capture works. Next: docs/nn-and-tinyjit.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """`python -m hcq [--json]`: the devices of this machine, what is missing and its cure, and every setting.
 
-Exits with 1 only when no device can be opened. This file prints the report that `hcq.doctor` makes.
+Exits with 1 only when no device can be opened.
+
+Not here: the diagnosis (`hcq.doctor`), whose report this file prints.
 """
 
 from __future__ import annotations

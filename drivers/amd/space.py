@@ -1,4 +1,7 @@
-"""Device addresses: ranges that this process reserves, so that host and GPUs see memory at one address."""
+"""Device addresses: ranges that this process reserves, so that host and GPUs see memory at one address.
+
+Not here: allocations and their mappings (`memory`).
+"""
 
 from __future__ import annotations
 

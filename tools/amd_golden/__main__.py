@@ -1,4 +1,7 @@
-"""Write the golden files: `python -m tools.amd_golden [TARGET...]`, all targets by default."""
+"""Write the golden files: `python -m tools.amd_golden [TARGET...]`, all targets by default.
+
+Not here: the kernels (`corpus`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Kernels of floating-point arithmetic and of conversions between numeric types."""
+"""Kernels of floating-point arithmetic and of conversions between numeric types.
+
+Not here: which targets compile them (`corpus`). Next: `ir`, the parts that they share.
+"""
 
 # ruff: noqa: E501 - lines of IR read best on one line
 

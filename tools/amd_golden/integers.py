@@ -1,4 +1,7 @@
-"""Kernels of integer arithmetic, comparison and bit operations, scalar and vector."""
+"""Kernels of integer arithmetic, comparison and bit operations, scalar and vector.
+
+Not here: which targets compile them (`corpus`). Next: `ir`, the parts that they share.
+"""
 
 # ruff: noqa: E501 - lines of IR read best on one line
 

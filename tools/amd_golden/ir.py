@@ -1,4 +1,7 @@
-"""Parts of LLVM IR that the kernels of the corpus share: the kernel around an operation, and intrinsics."""
+"""Parts of LLVM IR that the kernels of the corpus share: the kernel around an operation, and intrinsics.
+
+Not here: the operations (`integers`, `floats`, `memory`, `waves`).
+"""
 
 # ruff: noqa: E501 - lines of IR read best on one line
 

@@ -1,4 +1,7 @@
-"""Kernels of loads, stores and atomic operations in global, flat, LDS, scratch and buffer memory."""
+"""Kernels of loads, stores and atomic operations in global, flat, LDS, scratch and buffer memory.
+
+Not here: which targets compile them (`corpus`). Next: `ir`, the parts that they share.
+"""
 
 # ruff: noqa: E501 - lines of IR read best on one line
 

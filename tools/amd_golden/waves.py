@@ -1,4 +1,7 @@
-"""Kernels of operations across the lanes of a wave, of matrix instructions and of control flow."""
+"""Kernels of operations across the lanes of a wave, of matrix instructions and of control flow.
+
+Not here: which targets compile them (`corpus`). Next: `ir`, the parts that they share.
+"""
 
 # ruff: noqa: E501 - lines of IR read best on one line
 

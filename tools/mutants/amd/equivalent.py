@@ -2,6 +2,8 @@
 
 The same bytes under every seed are no proof: a mutant that no class names survives. Sections are those of the
 project's fact sheet of AMD (facts/amd.md).
+
+Not here: how mutants are judged (`tools.mutants.judge`).
 """
 
 from __future__ import annotations

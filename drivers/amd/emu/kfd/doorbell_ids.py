@@ -1,6 +1,8 @@
 """Doorbells of one process on one GPU: which of the 1024 each queue gets, and SDMA engines and queues.
 
 Source: Linux kfd_doorbell.c, kfd_device_queue_manager.c (allocate_doorbell, allocate_sdma_queue).
+
+Not here: doorbell stores (`drivers.amd.emu.machine`). Next: `queues`, the user.
 """
 
 from __future__ import annotations

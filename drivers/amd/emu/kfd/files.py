@@ -1,4 +1,7 @@
-"""Open files of the emulated kernel: /dev/kfd, render nodes, dma-bufs, texts of sysfs."""
+"""Open files of the emulated kernel: /dev/kfd, render nodes, dma-bufs, texts of sysfs.
+
+Not here: their ioctls (`ioctls`, `render`), the texts (`sysfs`).
+"""
 
 from __future__ import annotations
 

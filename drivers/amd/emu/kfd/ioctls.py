@@ -1,8 +1,11 @@
 """The ioctls of /dev/kfd: dispatch by number, sizes, and the calls that are neither memory, queue nor event.
 
 As in Linux kfd_chardev.c (kfd_ioctl): a shorter structure is extended with zeros, of a longer one only
-the kernel's part is read; what the kernel writes comes back even when the call fails. A call that hardware
+the kernel's part is read; what the kernel writes comes back even when the call fails. A call that Linux
 has and this emulator has not is refused by name.
+
+Not here: the other calls (`ioctls_memory`, `ioctls_queues`, `ioctls_events`). Next:
+`drivers.amd.layouts.kfd`, the structures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The ioctls of events."""
+"""The ioctls of events.
+
+Not here: dispatch by number (`ioctls`). Next: `events`, which they act on.
+"""
 
 from __future__ import annotations
 

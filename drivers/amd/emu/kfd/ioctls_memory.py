@@ -1,4 +1,7 @@
-"""The ioctls of memory: allocate, free, map, unmap, share. Rules: docs/sources-amd.md."""
+"""The ioctls of memory: allocate, free, map, unmap, share. Rules: docs/sources-amd.md.
+
+Not here: dispatch by number (`ioctls`). Next: `buffers`, which they act on.
+"""
 
 from __future__ import annotations
 

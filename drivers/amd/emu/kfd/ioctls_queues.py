@@ -1,4 +1,7 @@
-"""The ioctls of queues. Rules: docs/sources-amd.md."""
+"""The ioctls of queues. Rules: docs/sources-amd.md.
+
+Not here: dispatch by number (`ioctls`). Next: `queues`, which they act on.
+"""
 
 from __future__ import annotations
 

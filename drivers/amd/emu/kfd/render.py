@@ -1,6 +1,8 @@
 """The render node: AMDGPU_INFO. Other ioctls of it are refused by name.
 
 Source: Linux amdgpu_kms.c (amdgpu_info_ioctl), docs/sources-amd.md.
+
+Not here: the ioctls of /dev/kfd (`ioctls`).
 """
 
 from __future__ import annotations

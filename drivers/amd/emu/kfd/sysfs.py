@@ -2,6 +2,8 @@
 
 Files are texts by path; a node that the device cgroup hides refuses its `gpu_id` with EPERM. Source:
 Linux 6.12 kfd_topology.c and amdgpu_discovery.c (docs/sources-amd.md).
+
+Not here: open files (`files`). Next: `profiles`, the properties of each GPU.
 """
 
 from __future__ import annotations
