@@ -1,10 +1,14 @@
-"""Make the opcode tables of `drivers.amd.emu.isa` by asking LLVM's disassembler what every opcode reads as.
+"""Make the opcode tables of `drivers.amd.emu.isa` from the text that LLVM's disassembler prints for each opcode.
 
 `python -m tools.amd_isa TARGET...` writes TARGET.txt in `drivers/amd/emu/isa/tables`. It needs libLLVM 19
 (Debian's package libllvm19); `--library` names it. Nothing at run time depends on it.
 
 A line is `FORMAT OPCODE NAME OPERANDS... | MODIFIERS...`. An operand is `field:dwords`, with `m` for a mask of
-lanes, `@s` where a field of vector registers names a scalar one, or a fixed word such as `vcc`.
+lanes, `@s` where a field of vector registers names a scalar one, `@a` for an accumulation register, or a fixed
+word such as `vcc`.
+
+Not here: the encodings (`drivers.amd.emu.isa.formats`), the meaning of instructions (`drivers.amd.emu.isa.meanings`).
+Next: `drivers.amd.emu.isa.opcodes`, which reads the tables.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
@@ -31,10 +35,11 @@ _NUMBERS = {
     "vdst": 32, "sdst": 16, "sdata": 16, "vdata": 160, "vaddr": 200, "data0": 160, "data1": 128, "addr": 200, "src0": 64,
     "src1": 96, "src2": 128, "vsrc1": 96, "ssrc0": 32, "ssrc1": 64, "sbase": 24, "soffset": 5, "saddr": 40, "srsrc": 48,
 }  # fmt: skip
-"""The register that each field names in a probe, so that the text tells which operand is which field."""
+"""Field -> its register in a probe. The numbers differ within a format, so the text shows each operand's field."""
 _UNREAD = {"v_mov_b16": "vdst:1 src0:1", "v_swap_b16": "vdst:1 src0:1", "v_and_b16": "vdst:1 src0:1 src1:1"}
-"""Operands of 16-bit opcodes that LLVM 19 names without them."""
+"""Operands of 16-bit opcodes for which LLVM 19 prints none."""
 _SCALARS = {"src0": 56, "src1": 72, "src2": 88}
+"""Field -> its scalar register in a probe, where the opcode accepts no vector register."""
 
 
 class Disassembler:
@@ -59,7 +64,7 @@ class Disassembler:
         self._text = ctypes.create_string_buffer(512)
 
     def read(self, code: bytes) -> tuple[int, str] | None:
-        """Return the size and the text of the first instruction, or None when there is none."""
+        """Return the size in bytes and the text of the first instruction; None if it is invalid."""
         raw = (ctypes.c_ubyte * (len(code) + 16)).from_buffer_copy(code + bytes(16))
         size = self._llvm.LLVMDisasmInstruction(
             self._context, ctypes.addressof(raw), len(code) + 16, 0, self._text, len(self._text)
@@ -69,14 +74,14 @@ class Disassembler:
 
 
 class Prober:
-    """Asks what the opcodes of one target mean."""
+    """Finds the opcodes of one target and their operands by disassembly of trial encodings."""
 
     def __init__(self, library: str, target: str) -> None:
         self.family, self.formats = TARGETS[target]
         self._one = Disassembler(library, target)
         self._wide = Disassembler(library, target, "+wavefrontsize64") if self.family != "gfx9" else self._one
         self._halves = Disassembler(library, target, "+real-true16") if self.family != "gfx9" else self._one
-        """Reads the few opcodes that LLVM 19 knows only with halves of registers."""
+        """For the few opcodes that LLVM 19 decodes only with 16-bit halves of registers."""
 
     def lines(self) -> Iterator[str]:
         """Yield the table's lines."""
@@ -84,8 +89,7 @@ class Prober:
             if form.name == "VOPD":
                 yield from self._dual(form)
                 continue
-            low, width = form.fields["op"]
-            del low
+            _, width = form.fields["op"]
             segments = range(3) if form.name == "FLAT" and "seg" in form.fields else (0,)
             for segment, op in itertools.product(segments, range(1 << width)):
                 line = self._opcode(form, op, segment)
@@ -103,7 +107,10 @@ class Prober:
         return self._opcode_of(form, op, segment)
 
     def _opcode_of(self, form: Format, op: int, segment: int) -> str | None:
-        """Set one field after another, as long as the disassembler still reads the opcode: unused fields must be zero."""
+        """Return the line of an opcode; None if it is invalid.
+
+        Sets one field after another, and keeps those that leave the encoding valid: unused fields must be 0.
+        """
         base = form.put(form.base, "op", op)
         if next(f.name for f in self.formats if f.matches(base & 0xFFFF_FFFF)) != form.name.removesuffix(
             "SD"
@@ -111,7 +118,7 @@ class Prober:
             return None
         if "seg" in form.fields:
             base = form.put(base, "seg", segment)
-        if form.name == "VOP3P":  # the matrix instructions of gfx12 want these set
+        if form.name == "VOP3P":  # the matrix instructions of gfx12 require these bits
             base = form.put(form.put(base, "op_sel_hi", 3), "op_sel_hi2", 1)
         if "soffset_en" in form.fields and self._read(
             form, form.put(form.put(base, "imm", 1), "soffset_en", 1)
@@ -158,7 +165,7 @@ class Prober:
 
     @staticmethod
     def _values(form: Format, field: str) -> list[tuple[str, int, int]]:
-        """Return what to try for a field: the register file, the register, the field's value."""
+        """Return the trial values of a field: register file, register, value of the field."""
         number = _NUMBERS[field]
         if field == "sbase":
             return [("s", number, number // 2)]
@@ -223,7 +230,7 @@ class Prober:
         return found
 
     def _modifiers(self, form: Format, encoding: int, text: str) -> list[str]:
-        """Return the modifier fields that change what the instruction reads as."""
+        """Return the modifier fields that change the text of the instruction."""
         found = []
         for field, values in (
             ("neg", (1, 2, 4)), ("abs", (1, 2, 4)), ("neg_hi", (1, 2, 4)), ("op_sel", (1, 2, 4, 8)), ("op_sel_hi", (0,)),
@@ -243,7 +250,7 @@ class Prober:
         return found
 
     def _dual(self, form: Format) -> Iterator[str]:
-        """Yield the operations of either half, each beside an addition of the other half."""
+        """Yield the lines of VOPD: each operation of one half, with an addition in the other half."""
         base = form.base
         for field, value in (
             ("vdstx", 32), ("vsrc1x", 96), ("src0x", 0x140), ("vdsty", 16), ("vsrc1y", 97), ("src0y", 0x141), ("opx", 4),
@@ -263,7 +270,7 @@ class Prober:
 
 
 def main() -> int:
-    """Write the tables of the targets named."""
+    """Write the tables of the given targets; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("target", nargs="*", default=list(TARGETS), help="processors (all)")
     parser.add_argument("--library", default="libLLVM.so.19.1", help="LLVM 19's shared library")

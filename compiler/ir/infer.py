@@ -1,7 +1,7 @@
 """Inference of a node's shape, bounds and structural order, by tables keyed by operation.
 
 A rule receives the sources and the argument; the factory in `compiler.ir.uop` calls it once for each distinct
-node.
+node. The structural order is a hash that is equal in every process; it sorts the terms of index arithmetic.
 
 Not here: checks of the arguments (`graph`, `verify`).
 """
@@ -23,7 +23,6 @@ Shape = tuple[int, ...]
 Bounds = tuple[int, int]
 
 
-# -- shapes and bounds of nodes -------------------------------------------------------------------
 def _shape_of_first(src: tuple[UOp, ...], _arg: Any) -> Shape:
     return src[0].shape
 
@@ -91,6 +90,7 @@ SHAPE: Final[dict[str, Callable[[tuple[UOp, ...], Any], Shape]]] = {
     Ops.REDUCE: _shape_reduce,
     Ops.GATHER: _shape_gather,
 }
+"""Operation -> rule of the shape; operations without a row have the shape ()."""
 
 
 def _bounds_const(_dtype: DType, _src: tuple[UOp, ...], arg: Any) -> Bounds:
@@ -153,7 +153,6 @@ def _bounds_iota(_dtype: DType, _src: tuple[UOp, ...], arg: Any) -> Bounds:
     return 0, max(0, shape[axis] - 1)
 
 
-# -- structural order of index nodes --------------------------------------------------------------
 def _order_range(_src: tuple[UOp, ...], arg: Any) -> int:
     number: int = arg[0]
     return number
@@ -203,11 +202,13 @@ ORDER: Final[dict[str, Callable[[tuple[UOp, ...], Any], int]]] = {
     Ops.ILT: _order_hash(4),
     Ops.IAND: _order_hash(5),
 }
+"""Operation -> rule of `UOp.order`; other nodes have 0 until an INDEXOF of them is made."""
 LIMITS: Final[dict[DType, Bounds]] = {
     **{t: (t.min, t.max) for t in dtypes.all() if t.kind != "float"},
     dtypes.index: (dtypes.index.min, dtypes.index.max),
     dtypes.void: (0, 0),
 }
+"""Dtype -> its smallest and largest value, inclusive; floats have no row."""
 BOUNDS: Final[dict[str, Callable[[DType, tuple[UOp, ...], Any], Bounds]]] = {
     Ops.CONST: _bounds_const,
     Ops.RANGE: _bounds_range,
@@ -227,3 +228,5 @@ BOUNDS: Final[dict[str, Callable[[DType, tuple[UOp, ...], Any], Bounds]]] = {
     Ops.MOD: _bounds_mod,
     Ops.IOTA: _bounds_iota,
 }
+"""Operation -> rule of the inclusive bounds; others have those of `LIMITS`. Bounds of floats are (0, 0)
+and have no meaning."""

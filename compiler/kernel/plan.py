@@ -27,7 +27,9 @@ class Axis:
 
     range: UOp
     upcast: int = 1
+    """Unrolled vectors of a block."""
     lanes: int = 1
+    """Values of a vector."""
     edge: Edge = "exact"
 
     @property
@@ -64,7 +66,7 @@ class Stage:
     """
 
     value: UOp
-    """The operand: a LOAD, or what is computed from LOADs of the same ranges."""
+    """The operand: a LOAD, or a value computed from LOADs of the same ranges."""
     axis: UOp
     """The output range whose blocks are the panels."""
     ranges: tuple[UOp, ...]
@@ -86,26 +88,29 @@ class Reduction:
     unroll: int = 1
     """Iterations of the last range in one round of its loop, each with separate accumulators."""
     block: int = 0
-    """Rounds of the last range that have their own sum; 0 is about the square root of their number."""
+    """Rounds that are summed separately before they are added to the total, which reduces rounding
+    errors of floats; 0 selects about the square root of the number of rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A value in scratch memory: a reduction computes it along its range, the outputs along one of theirs."""
+    """A row in scratch memory: the loop of a reduction stores values, the loop of an output loads them."""
 
     source: UOp
     """The value inside the reduction."""
     twin: UOp
     """The same value over the output range."""
     inner: UOp
+    """The range of the reduction."""
     outer: UOp
+    """The output range, of the same size."""
     filler: UOp
     """The REDUCE that fills the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The complete input of `linearize` beside the AST."""
+    """How a kernel is computed: with the AST, the complete input of `linearize`."""
 
     axes: tuple[Axis, ...]
     steps: tuple[Step | Stage, ...]
@@ -122,11 +127,11 @@ class Plan:
     """The estimated time of the whole kernel on one core."""
 
     def widest(self) -> int:
-        """Return the most lanes of any vector of the kernel."""
+        """Return the number of lanes of the widest vector of the kernel."""
         return max([a.lanes for a in self.axes] + [r.lanes for r in self.reductions.values()], default=1)
 
     def launch(self) -> tuple[Dim3, Dim3]:
-        """Return the workgroups, and the threads of a workgroup."""
+        """Return the grid in workgroups, and the workgroup in threads."""
         counts = {a.range: a.count for a in self.axes}
         groups = 1
         for step in self.steps:
@@ -135,7 +140,7 @@ class Plan:
         return (groups, 1, 1), (self.threads, 1, 1)
 
     def text(self) -> str:
-        """Return the plan as text for people, one line for each part."""
+        """Return the plan as readable text, one line for each part."""
         lines = []
         for axis in self.axes:
             number, size = axis.range.arg
@@ -149,7 +154,7 @@ class Plan:
 
 
 def _text(step: Step | Stage) -> str:
-    """A step for people."""
+    """Return a step as readable text."""
     if isinstance(step, Step):
         return f"{step.kind}(r{step.range.arg[0]},{step.size})"
     turned = f",turned {step.turn}" if step.turn > 1 else ",wide" if step.wide else ""

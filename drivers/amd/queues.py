@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 _WRITE_POINTER, _READ_POINTER = 0, 64
 """Offsets in the pointer page of PM4 and SDMA queues."""
 _PAYLOAD, _INACTIVE = 512, 1024
-"""Offsets in every pointer page: what exceptions are ORed into; the signal of an AQL queue given up."""
+"""Offsets in every pointer page: the mask of exceptions; the signal by which the firmware reports that it
+stopped an AQL queue."""
 
 
 class Packets(enum.Enum):

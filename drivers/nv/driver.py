@@ -1,6 +1,7 @@
 """The NVIDIA driver: it lists the GPUs and opens one, on Linux or on an emulated machine.
 
-Not here: initialising a GPU (`device`), the doubtful values that a device's name can set (`quirks`).
+Not here: initialising a GPU (`device`), the values in doubt that a device's name can set (`quirks`). Next:
+`hcq.driver.Driver`, the contract.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _CONTROL_NODE = "/dev/nvidiactl"
+"""The device node of the resource manager (`drivers.nv.layouts.rm`)."""
 
 
 def linux(variant: str | None) -> Kernel:
@@ -83,7 +85,7 @@ class NvDriver:
         return []
 
     def open(self, index: int, variant: str | None, *, choices: Quirks | None = None) -> NvDevice:
-        """Open GPU `index`.
+        """Open GPU `index`; the caller closes the result. `choices` replaces the variant's quirks.
 
         Raises `UsageError` if there is no such GPU or the variant is unknown, `UnsupportedError` or
         `DriverError` with a hint if it cannot be opened.

@@ -69,7 +69,7 @@ def _walk(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) -> No
 
 
 def get_parameters(model: Any) -> list[Tensor]:
-    """Return the tensors of an object, including those without requires_grad."""
+    """Return the tensors of an object, in the order of `get_state_dict`, also those without requires_grad."""
     return list(get_state_dict(model).values())
 
 
@@ -77,12 +77,12 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = T
     """Assign values to the tensors of an object by name, in place.
 
     Values are cast to the dtype and moved to the device of their target. With `strict`, missing and unknown
-    names raise `UsageError`; another shape always does. Nothing is assigned then.
+    names raise `UsageError`; a value of another shape always raises it. What raises assigns nothing.
     """
     own = get_state_dict(model)
     missing, extra = [n for n in own if n not in state], [n for n in state if n not in own]
     if strict and (missing or extra):
-        raise UsageError(f"load_state_dict: missing {missing or 'nothing'}, left over {extra or 'nothing'}")
+        raise UsageError(f"load_state_dict: missing {missing or 'nothing'}, unknown {extra or 'nothing'}")
     pairs = [(name, t, state[name]) for name, t in own.items() if name in state]
     for name, t, value in pairs:
         if t.shape != value.shape:
@@ -120,7 +120,8 @@ def safe_save(
 def safe_load(path: str | Path, *, device: str | None = None) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file by name, copied to a device (the default one if None).
 
-    Raises `OSError` when the file cannot be read, `UsageError` when it is malformed.
+    Raises `OSError` when the file cannot be read, `UsageError` when its header is no JSON object, a dtype is
+    unknown, or a size does not fit its shape.
     """
     found: dict[str, Tensor] = {}
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -133,9 +134,9 @@ def safe_load(path: str | Path, *, device: str | None = None) -> dict[str, Tenso
 
 
 def safe_metadata(path: str | Path) -> dict[str, str]:
-    """Return the metadata of a safetensors file, text by text; empty without any.
+    """Return the metadata of a safetensors file, which maps text to text; empty if it has none.
 
-    Raises as `safe_load` does.
+    Raises `OSError` when the file cannot be read, `UsageError` when its header is no JSON object.
     """
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return dict(_header(data, path)[0].get("__metadata__", {}))

@@ -1,9 +1,9 @@
 """Reading, adding and writing of elements along one axis at the indices of an integer tensor.
 
 Negative indices count from the end; PyTorch accepts them only in `take`. An index out of range raises
-`IndexError` if the host knows its value, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`); otherwise
-it reads 0 and writes nothing. Small sums and writes compare every position with every index of its row in one
-kernel; larger ones sort the indices (`frontend.ops.placing`).
+`UsageIndexError` if the host knows its value, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`);
+otherwise it reads 0, and a value written to it is ignored. Small sums and writes compare every position with
+every index of its row in one kernel; larger ones sort the indices (`frontend.ops.placing`).
 
 Not here: `x[key]` (`indexing`), the primitives (`frontend.primitives.gather_scatter`).
 """
@@ -40,7 +40,8 @@ def gather(self: T, axis: int, index: T) -> T:
         Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[0], [1]]))      # [[1], [4]]
 
     An index out of range raises `UsageIndexError` where its value is known on the host, or under
-    `HCQ_VALIDATE=1`; otherwise it reads 0. Floats as index raise it, too.
+    `HCQ_VALIDATE=1`; otherwise it reads 0. An index of floats raises it, too. Raises `UsageError` for an
+    index of another rank, or one that is longer than self on another axis.
     """
     return _gather(self, axis, _index("gather", self, axis, index))
 
@@ -95,7 +96,8 @@ def index_select(self: T, axis: int, index: T) -> T:
     index = _index("index_select", self, axis, index)
     if len(index.expr.shape) != 1:
         raise UsageIndexError(
-            f"index_select needs a vector of integers, saw the shape {index.expr.shape}; take() has any shape"
+            f"index_select needs a vector of integers, saw the shape {index.expr.shape}; "
+            "take() accepts any shape"
         )
     return _take(self, index, axis)
 
@@ -112,11 +114,12 @@ def _index(what: str, x: T, axis: int, index: T) -> T:
 def scatter_add(self: T, axis: int, index: T, src: T) -> T:
     """Return self with src[i][j]... added at [..., index[i][j]..., ...] along one axis.
 
-    Index has the rank of self and no axis longer than in src; an element that is named twice gets both.
+    Index has the rank of self and no axis longer than in src; several values for one element are all added.
     Sixteen-bit floats are added up in float32 and rounded once.
 
     An index out of range raises `UsageIndexError` where its value is known on the host, or under
-    `HCQ_VALIDATE=1`; otherwise it adds nowhere.
+    `HCQ_VALIDATE=1`; otherwise its value is ignored. Raises `UsageError` for a
+    bool self, for a src of another dtype than self, and for shapes that do not fit.
     """
     return _scatter_add(self, axis, _index("scatter_add", self, axis, index), src)
 
@@ -136,11 +139,12 @@ def _scatter_add(self: T, axis: int, index: T, src: T) -> T:
 def scatter(self: T, axis: int, index: T, src: T | Number) -> T:
     """Return self with src[i][j]..., or a number, written at [..., index[i][j]..., ...] along one axis.
 
-    Index has the rank of self and no axis longer than in src. Of several for one place, the last along the
-    axis is written.
+    Index has the rank of self and no axis longer than in src. Of several values for one element, the
+    last along the axis is written.
 
     An index out of range raises `UsageIndexError` where its value is known on the host, or under
-    `HCQ_VALIDATE=1`; otherwise it writes nowhere.
+    `HCQ_VALIDATE=1`; otherwise its value is ignored. Raises `UsageError` for a
+    src of another dtype than self, and for shapes that do not fit.
     """
     return _scatter(self, axis, _index("scatter", self, axis, index), src)
 
@@ -193,7 +197,7 @@ def _values(what: str, x: T, index: T, src: T | Number) -> T:
     shape = src.expr.shape
     if len(shape) != len(wanted) or any(m > n for m, n in zip(wanted, shape, strict=True)):
         raise UsageError(
-            f"{what}: src has the shape {shape}; wanted one that is nowhere smaller than the index {wanted}"
+            f"{what}: src has the shape {shape}; wanted each axis at least as long as in the index, {wanted}"
         )
     if src.expr.dtype is not dtype:
         raise UsageError(f"{what}: src is {src.expr.dtype.name}, self is {dtype.name}; cast one of them")

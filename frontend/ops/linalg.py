@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 
 
 def _wide(dtype: DType) -> DType:
-    """Return a product converted so that sums have at least 32 bits."""
+    """Return the dtype in which products of a dtype are summed: at least 32 bits wide."""
     if dtype.bits >= 32:
         return dtype
     return dtypes.float32 if dtype.is_float else dtypes.uint32 if dtype.kind == "uint" else dtypes.int32
 
 
 def contract(a: T, b: T, axes: Shape) -> T:
-    """Return the sum over axes of the product of two tensors that broadcast to one shape."""
+    """Return the sum over axes of the product of two tensors that broadcast to one shape.
+
+    The dtype is the promoted one; integers and bools of less than 32 bits give 32 bits.
+    """
     dtype = promote(a.expr.dtype, b.expr.dtype)
     shape = broadcast((a.expr.shape, b.expr.shape), "product")
     wide = _wide(dtype)
@@ -99,7 +102,7 @@ def linear(self: T, weight: T, bias: T | None = None) -> T:
     """Return self @ weight + bias; a weight of one axis multiplies elementwise.
 
     weight is (inputs, outputs), the transpose of `nn.Linear`'s; bias is (outputs,). self is (..., inputs),
-    the result (..., outputs).
+    the result (..., outputs). Raises as `matmul` does.
     """
     y = matmul(self, weight) if len(weight.expr.shape) > 1 else mul(self, weight)
     return y if bias is None else add(y, bias)
@@ -108,12 +111,14 @@ def linear(self: T, weight: T, bias: T | None = None) -> T:
 def einsum(formula: str, *operands: T | Sequence[T]) -> T:
     """Return the sum of products that a formula such as "bij,bjk->bik" describes.
 
-    A letter that stands twice in a term means a diagonal: "ii->i" is a matrix's, "ii->" its trace. The
-    operands are given singly or as one list; an array or lists of numbers beside a tensor become one.
+    A letter that occurs twice in a term means a diagonal: "ii->i" is that of a matrix, "ii->" its trace. The
+    operands are separate arguments or one list. At least one is a tensor; arrays and lists of numbers are
+    converted to tensors.
 
         Tensor.einsum("bij,bjk->bik", a, b)      # the same as a @ b
 
-    Raises `UsageError` when the formula does not fit the operands, or when a letter has two sizes.
+    Raises `UsageError` when the formula does not fit the operands, or when a letter has two sizes,
+    `UsageTypeError` for a formula that is no text or operands without a tensor.
     """
     if not isinstance(formula, str):
         raise UsageTypeError(f"einsum needs a formula such as 'ij,jk->ik', saw {shown(formula)}")

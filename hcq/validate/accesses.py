@@ -3,7 +3,7 @@
 `accesses` gives the byte ranges of one command; `UnorderedKernels` checks the kernels between two barriers
 against one another.
 
-Not here: order between submissions (`hazards`), which reads what is here.
+Not here: order between submissions (`hazards`, the user of this module).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Access:
     end: int
     writes: bool
     what: str
-    """The command and its part, for errors: "kernel add, argument out,"."""
+    """The command and its part, for errors: "kernel add, argument out,"; the comma continues the sentence."""
     align: int = 1
     """Bytes that the address and the size must be multiples of."""
 
@@ -51,14 +51,20 @@ def number(word: int | Param | Expr, values: Mapping[Param, Value]) -> int:
 
 
 def accesses(command: Command, values: Mapping[Param, Value]) -> Iterator[Access]:
-    """Yield the accesses of a command. Raises `UsageError` for a range outside its buffer."""
+    """Yield the reads and writes of a command; execution as words of the queue ("x") is neither.
+
+    Raises `UsageError` for a range outside its buffer, a closed buffer, and a Param without a value.
+    """
     for touch in command.touches():
         if touch.access != "x":
             yield _access(command, touch, values)
 
 
 def resolved(pointer: Buffer | Param | Expr, values: Mapping[Param, Value]) -> tuple[Buffer, int]:
-    """Return the buffer that a pointer refers to, and the byte offset added to it."""
+    """Return the buffer that a pointer refers to, and the byte offset added to it.
+
+    Raises `UsageError` if the value of a Param is no Buffer or a closed one.
+    """
     if isinstance(pointer, Buffer):
         return pointer, 0
     expr = pointer if isinstance(pointer, Expr) else Expr(pointer)
@@ -93,7 +99,7 @@ class UnorderedKernels:
         self._touched: dict[Buffer, tuple[Intervals, Intervals]] = {}
 
     def clear(self) -> None:
-        """Forget the kernels, because a barrier follows."""
+        """Forget the kernels: a barrier orders them before all later ones."""
         self._touched.clear()
 
     def add(self, touched: list[Access]) -> None:

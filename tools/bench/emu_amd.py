@@ -1,9 +1,9 @@
 """Speed of the emulated AMD GPUs, and the cost of each sanitizer: `python -m tools.bench emu-amd`.
 
 The kernels of `emu`, as clang's machine code of three targets, launched on the engine without driver or queue; the
-results are checked. Targets for translated code: vector addition of 1M floats 3 ms, reduction of 1M floats in LDS 4 ms, tiled
-matmul of 256 x 256 6 ms, divergent Collatz of 256K work-items 60 ms; 60 ms from the machine code of a small kernel that
-was never translated to its result.
+results are checked. Target times of translated kernels: vector addition of 1M floats 3 ms, reduction of 1M floats in LDS
+4 ms, tiled matmul of 256 x 256 6 ms, divergent Collatz of 256K work-items 60 ms. Target time of a small kernel from its
+machine code to its result, translation included: 60 ms.
 
 Not here: the driver on the emulated GPU (`amd`). Next: `emu`, the same for NVIDIA's.
 """
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tools.bench.rows import Bench
 
 TARGETS: Final = ("gfx1100", "gfx1201", "gfx942")
+"""One architecture for each family of encodings: GFX11, GFX12 and GFX9."""
 _FOLDER: Final = Path(__file__).parent / "amd_kernels"
 
 
@@ -76,15 +77,15 @@ def prepare(target: str, checks: Sanitizers | None = None) -> list[Prepared]:
                  lambda: bool(np.allclose(sums, a.reshape(-1, 1024).sum(1), rtol=1e-5))),
         prepared("matmul", (4, 4, 1), (16, 16, 1), pack(product, left, right, side),
                  lambda: bool(np.allclose(product, left @ right, rtol=1e-4))),
-        prepared("collatz", (m // 256, 1, 1), (256, 1, 1), pack(steps, m), lambda: steps[26] == 111),
+        prepared("collatz", (m // 256, 1, 1), (256, 1, 1), pack(steps, m), lambda: steps[26] == 111),  # 27 needs 111 steps
     ]  # fmt: skip
 
 
 def cold(target: str) -> float:
-    """Return the milliseconds from the machine code of a small kernel that is in no cache to its result."""
+    """Return the milliseconds from the machine code of a small kernel to its result, with no cached translation."""
     settings = Settings()
     kernel = _kernels(target)["collatz"]
-    objects.program(kernel, settings)  # the engine itself is made once a process
+    objects.program(kernel, settings)  # creates the engine, once for the process: not measured
     out, memory, arguments = np.zeros(256, "u4"), AddressSpace(), np.zeros(512, "u1")
     arguments[:12] = np.frombuffer(pack(out, 64), "u1")
     for array in (out, arguments):

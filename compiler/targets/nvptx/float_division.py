@@ -2,25 +2,26 @@
 
 Quotients are correctly rounded (nearest, ties to even; subnormals, infinities, NaNs and signed zeros as IEEE
 754 has them) for every start value within the bound that PTX documents: `rcp.approx.ftz.f32` has an error of
-at most one unit of the last place. (tests/compiler/test_division.py tests both ends and values beyond.) Let p
-be the digits of the format (24, 53), and significands x, y scaled so that 1 <= y < 2 and 1 <= t = x / y < 2:
-results then have the unit u = 2**(1 - p).
+at most one unit of the last place. (tests/compiler/test_division.py tests both ends of the bound and values
+beyond it.) Let p be the digits of the format (24, 53), and significands x, y scaled so that 1 <= y < 2 and
+1 <= t = x / y < 2: results then have the unit u = 2**(1 - p).
 
-**Rounding by the residual** (float64, and float32 out of the ordinary). r = (1 - e) / y is made to lie below
-1 / y by a bias of eight units, so 0 < e < 2**-19.4. q = x r rounds once, below t < 2, by u/2 at most;
-a = q + q (e + e**2) is then t (1 - e**3) within u/2 + u/2 and 2 e**3 < u/30 more: |a - t| < 1.04 u. (float32
-leaves out e**2, which is less than u/1000 there.) The residual d = x - a y is exact where it matters: it is a
-multiple of u**2/4 and |d| <= 2 |a - t|, so it fits p digits for |a - t| <= u/2 (1 + 2**-p); further out its
-rounding cannot move it across what it is compared with. t is closer to a neighbour of a exactly when
-|d| > y u/2 (never equal: the quotient of two numbers of p digits is no midpoint of p digits), and then one
-step towards d's sign is right. When t is 1, a may be the number below 1, which is half a step: the comparison
-is an equality, and takes the step.
+**Rounding by the residual** (float64, and float32 outside the ranges of `divide_float32`). A bias of eight
+units places r = (1 - e) / y below 1 / y, so 0 < e < 2**-19.4. q = x r rounds once, below t < 2, by u/2 at
+most; a = q + q (e + e**2) is then t (1 - e**3) within u/2 + u/2 and 2 e**3 < u/30 more: |a - t| < 1.04 u.
+(float32 leaves out e**2, which is less than u/1000 there.) The residual d = x - a y is exact where it
+matters: it is a multiple of u**2/4 and |d| <= 2 |a - t|, so it fits p digits for |a - t| <= u/2 (1 + 2**-p);
+further out its rounding cannot change the result of the comparison. t is closer to a neighbour of a exactly
+when |d| > y u/2 (never equal: the quotient of two numbers of p digits is no midpoint of p digits), and then
+one step towards d's sign is right. When t is 1, a may be the number below 1, which is half a step: the
+comparison is an equality, and takes the step.
 
-**Rounding by a multiplication** (float32 of ordinary size). r is 1/y within (1/2 + h) of its unit after one
-Newton step, h < 2**-19; q1 is within half a unit and 2**-22 of t; d = x - q1 y is exact; q = q1 + d r differs
-from t by |t - q1| |1 - y r| before its one rounding. With Y = 2**(p-1) y an integer, t is at least 1/(2Y) of
-a unit away from every midpoint, so q rounds as t does if |1 - y r| < 1/(Y + 1), which is Y (Y + 1) (1 + 2h) <
-2**2p: true for Y < 2**24 - 63. (This is Markstein's theorem with room for r.) The others are not ordinary.
+**Rounding by a multiplication** (float32 in the ranges of `divide_float32`). r is 1/y within (1/2 + h) of its
+unit after one Newton step, h < 2**-19; q1 is within half a unit and 2**-22 of t; d = x - q1 y is exact;
+q = q1 + d r differs from t by |t - q1| |1 - y r| before its one rounding. With Y = 2**(p-1) y an integer, t
+is at least 1/(2Y) of a unit away from every midpoint, so q rounds as t does if |1 - y r| < 1/(Y + 1), which
+is Y (Y + 1) (1 + 2h) < 2**2p: true for Y < 2**24 - 63. (This is Markstein's theorem, extended to the error h
+of r.) Other y use the first method.
 
 **Subnormal quotients** are rounded once: to 4 m plus the sign of the residual of the correctly rounded m,
 which orders it against every coarser midpoint, and from there by integer arithmetic.
@@ -83,7 +84,7 @@ class Format:
 
     @property
     def declared(self) -> str:
-        """What the texts call."""
+        """The declarations of the functions that the IR text calls."""
         t = self.name
         return f"declare {t} @llvm.fma.{self.suffix}({t}, {t}, {t})\n{RECIPROCAL_DECLARED}"
 
@@ -106,7 +107,10 @@ def _operand(f: Format, name: str, lifted: int) -> str:
 
 
 def _start(f: Format, s: str) -> str:
-    """%r: the reciprocal of %sy, biased below it, and %e2: what it misses, relatively."""
+    """%r: an approximate reciprocal of %sy, biased downwards; %e2: the factor that corrects it.
+
+    With e = 1 - y r, %e2 is e for float32 and e + e**2 for float64.
+    """
     nsy = f"%nsy{s}"
     head = f"  {nsy} = fneg {f.name} %sy{s}"
     if f is FLOAT32:
@@ -135,8 +139,8 @@ def _start(f: Format, s: str) -> str:
 def _significands(f: Format, s: str, x: str, y: str) -> str:
     """%qbits: the quotient of the significands of the words x and y, in [1, 2), rounded.
 
-    %below is set where x was doubled for that; %sx and %nsy are the scaled significand of x and minus that
-    of y.
+    %below is set where x was doubled to reach that range; %sx is the scaled significand of x, %nsy the
+    negative of that of y.
     """
     t, w = f.name, f.word
     return f"""
@@ -203,7 +207,7 @@ def _encoded(f: Format) -> str:
 
 
 def _special(f: Format) -> str:
-    """%slow: %mag with a sign, or what zeros, infinities and NaNs give."""
+    """%slow: %mag with its sign, or the result for zeros, infinities and NaNs."""
     t, w, infinity = f.name, f.word, f.infinity
     quiet = 1 << f.fraction - 1
     return f"""

@@ -8,8 +8,8 @@ tests both ends of the bound and values beyond it.)
 results have the unit u = 2**-52. With y0 = (1 + c) / t, |c| < 2**-21, the product s = m y0 is rounded once;
 e = 1 - s y0, and g = s + s e (1/2 + 3/8 e) is t within 5/16 e**3 and half of the rounding of s, then rounded
 itself: |g - t| < u + u/100. The residual d = m - g**2 is exact where it matters: it is a multiple of u**2,
-and |d| <= 2 |g - t| t fits 53 digits for |g - t| <= u/2 (1 + 2**-53); further out its rounding cannot move
-it across what it is compared with. t > g + u/2 exactly when d > g u + u**2 / 4, which for multiples of u**2
+and |d| <= 2 |g - t| t fits 53 digits for |g - t| <= u/2 (1 + 2**-53); further out its rounding cannot
+change the result of the comparison. t > g + u/2 exactly when d > g u + u**2 / 4, which for multiples of u**2
 is d > g u, and t < g - u/2 exactly when -d >= g u; one step then gives the nearest. (t is no midpoint: its
 square would have too many digits. g may reach 2 from below, where a step down is u as well; for m = 1 it may
 be the number below 1, and the comparison takes the step back.)

@@ -254,7 +254,7 @@ class kfd_ioctl_acquire_vm_args(Struct, size=8, source=SOURCE):
 
 
 class kfd_ioctl_runtime_enable_args(Struct, size=16, source=SOURCE):
-    """RUNTIME_ENABLE, once a process, before the first queue."""
+    """RUNTIME_ENABLE, once per process, before the first queue."""
 
     r_debug: int = u64(0)
     mode_mask: int = u32(8, doc="a RuntimeMode")

@@ -3,7 +3,7 @@
 Each instruction caches the allocation that it last accessed (`state.SITE`), so a check is a subtraction, a
 rotation and a comparison for each lane. The rotation by log2(size) moves the low bits of a misaligned offset to
 the top, so the same comparison rejects it. Other addresses go to `emu.find`, which searches the map, reports
-invalid lanes, and redirects these to a dummy location of the host thread.
+invalid lanes, and redirects these to the sink: unused memory of the host thread.
 
 Not here: the map of allocations (`drivers.emu.memory`), the accesses (`access`).
 """
@@ -25,12 +25,15 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code
 
 SPACES = ("global", "shared", "local", "generic")
+"""The address spaces of an access. A generic address lies in a window of shared or local memory, or is global."""
 READ, WRITE, ATOMIC = 1, 2, 4
+"""Kinds of an access, and permissions of an allocation (`state.MAP_READ` and following)."""
 STRONG, NARROW = 32, 64
 """Flags of an access. STRONG, with READ or WRITE: other threads may access the same bytes concurrently, as with ATOMIC.
 NARROW, with a strong access or ATOMIC: threads of other workgroups may not."""
 SHARED_WINDOW_BYTES = 1 << 32
 LOCAL_WINDOW_BYTES = 1 << 24
+"""Sizes of the windows in generic addresses; 1 << 24 is that of `drivers.nv.layouts.compute`."""
 
 
 def address_type(lib: Library, space: str) -> str:
@@ -170,7 +173,7 @@ def inside_shared(lib: Library, c: Code, warp: Value, offsets: Value, size: int)
 
 
 def translate(lib: Library, space: str, size: int) -> str:
-    """`emu.at.SPACE.SIZE(warp, addresses, mask, site, access) -> host addresses`: all of them are safe to access."""
+    """`emu.at.SPACE.SIZE(warp, addresses, mask, site, access) -> host addresses`. Invalid lanes are reported and get the sink."""
 
     def at_global(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, access: Value) -> None:
         record = site_record(c, warp, site)

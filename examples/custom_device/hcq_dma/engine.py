@@ -38,7 +38,10 @@ class Stopped(Exception):  # noqa: N818 - not an error
 
 
 class Engine:
-    """See `hcq.driver.Ring`. `changed` is notified at every signal, submission and end of a submission."""
+    """The ring of one queue and its thread; see `hcq.driver.Ring`.
+
+    `changed` is notified at every signal, submission and end of a submission.
+    """
 
     def __init__(self, name: str, changed: threading.Condition) -> None:
         self.words = WORDS
@@ -54,7 +57,11 @@ class Engine:
         threading.Thread(target=self._run.loop, name=f"hcq {self._name}", daemon=True).start()
 
     def submit(self, pushbuffer: PushBuffer) -> None:
-        """Append a copy of the words; sleep while the ring is full."""
+        """Append a copy of the words; sleep while the ring is full.
+
+        Raises `UsageError` for a word of more than 64 bits or more than `WORDS` words, and what `stalled`
+        raises. Nothing is appended then.
+        """
         try:
             words = array("Q", pushbuffer.words)
         except (OverflowError, TypeError) as error:

@@ -175,9 +175,9 @@ def test_products_of_8_bit_floats(bench: Any, shape: str, a_type: str, b_type: s
 @pytest.mark.parametrize(
     ("word", "arch", "message"),
     [
-        ("m16n8k32.row.col.f32.s8.s8.f32", "sm_90", "adds in .s32"),
+        ("m16n8k32.row.col.f32.s8.s8.f32", "sm_90", "one of .s32"),
         ("m16n8k32.row.col.s32.s8.e4m3.s32", "sm_90", "not supported"),
-        ("m16n8k16.row.col.f32.f16.f16.f16", "sm_90", "alike"),
+        ("m16n8k16.row.col.f32.f16.f16.f16", "sm_90", "same type"),
         ("m16n8k32.row.col.f32.e4m3.e4m3.f32", "sm_80", "sm_89"),
         ("m16n8k256.row.col.s32.b1.b1.s32", "sm_90", "operation"),
         ("m16n8k32.row.col.s32.s8.s8.s32.xor.popc", "sm_90", "operation"),

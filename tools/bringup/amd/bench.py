@@ -57,9 +57,11 @@ class Bench(Checks):
     """Ignored: KFD has no call that sets clocks."""
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     rings: list[AnyRing] = field(default_factory=list["AnyRing"])
-    """The rings, slots and devices that were made, for dumps of their contents."""
+    """The rings made so far, for dumps of their contents."""
     slots: list[Memory] = field(default_factory=list[Memory])
+    """The signal slots made so far, for dumps."""
     devices: list[AmdDevice] = field(default_factory=list[AmdDevice])
+    """The devices opened so far, for dumps."""
 
     @staticmethod
     def demand(condition: bool, text: str) -> None:  # noqa: FBT001 - as in an assertion
@@ -93,7 +95,7 @@ class Bench(Checks):
 
     @cached_property
     def geometry(self) -> Geometry:
-        """The numbers of the GPU's units."""
+        """The counts of the GPU's units: shader engines, compute units, XCCs."""
         return self.gpu.geometry()
 
     @cached_property
@@ -220,8 +222,8 @@ class Bench(Checks):
             if time.perf_counter() - start > limit_s:
                 raise RungError(
                     f"{what}: the slot holds {words[0]:#x}, {value:#x} was expected after {limit_s} s; "
-                    f"{ring.stuck() or 'the ring was read'}; exceptions {ring.queue.exceptions[0]:#x}, "
-                    f"given up: {ring.queue.inactive[0]:#x}; reported: {self.events.poll()}"
+                    f"{ring.stuck() or 'all entries were read'}; exceptions {ring.queue.exceptions[0]:#x}, "
+                    f"inactive reason: {ring.queue.inactive[0]:#x}; reported: {self.events.poll()}"
                 )
             time.sleep(_POLL_S)
         return (time.perf_counter() - start) * 1e6

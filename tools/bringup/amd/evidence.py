@@ -74,8 +74,8 @@ def _ring(ring: AnyRing, target: Target) -> dict[str, str]:
     assert pointers is not None, "pointer pages are mapped"
     out = {
         "queue": f"id {queue.number}, {queue.packets.name}, ring {queue.ring.va:#x}+{queue.ring.size:#x}",
-        "progress": ring.stuck() or "the ring was read",
-        "exceptions": f"{queue.exceptions[0]:#x}, given up: {queue.inactive[0]:#x}",
+        "progress": ring.stuck() or "all entries were read",
+        "exceptions": f"{queue.exceptions[0]:#x}, inactive reason: {queue.inactive[0]:#x}",
         "pointer page": bytes(pointers[: min(_POINTER_BYTES, PAGE)]).hex(),
     }
     words = last_words(ring)

@@ -1,7 +1,9 @@
-"""Mutants of a doorbell of an AMD queue: packets, descriptors, arguments, the stores.
+"""Mutants of one doorbell of an AMD queue: of its store, packets, kernel arguments and kernel descriptors.
 
-A submission is what the ring took since the queue's last doorbell, and every indirect buffer that it names:
-entry 0 is the ring, the buffers follow in their order. Not here: the packets' fields (`packets`).
+A submission consists of the words written to the ring since the queue's previous doorbell (entry 0), and of
+the indirect buffers that these words reference, in order (entries 1 and up).
+
+Not here: the mutants of packet fields (`packets`), the changes of a number (`tools.mutants.sites`).
 """
 
 from __future__ import annotations
@@ -33,13 +35,14 @@ _WORD: Final[Runs] = ((0, 32),)
 _VALUE, _OFFSET, _WPTR = range(3)
 _ARGUMENTS, _DESCRIPTOR = 0, 1
 _ARGUMENT_WORDS: Final = 4
-"""Of every kernel of the scenario: its longest arguments."""
+"""Words of kernel arguments that are mutated: the size of the largest arguments in the scenario."""
 _DEPTH: Final = 3
+"""The deepest nesting of PM4 indirect buffers that is followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Words of a submission in one place."""
+    """The words of the ring, or of one indirect buffer, in a submission."""
 
     stream: Stream
     words: list[int]
@@ -48,7 +51,7 @@ class _Part:
 
 
 class Doorbells:
-    """The doorbells of one machine, one after another."""
+    """The doorbell stores of one machine, in order. Remembers where each queue's last submission ended."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -57,7 +60,7 @@ class Doorbells:
         self._descriptors: set[int] = set()
 
     def submission(self, offset: int, value: int) -> QueueSubmission | None:
-        """Return what a store of 64 bits submits; None when it is no queue's doorbell."""
+        """Return the submission of a 64-bit store; None if the offset, in bytes, is no queue's doorbell."""
         gpu = self._machine.gpus[0]
         queue = self._machine.queue_of(gpu, offset // DOORBELL_BYTES)
         if queue is None:
@@ -71,7 +74,7 @@ class Doorbells:
 
 
 class QueueSubmission:
-    """A doorbell that is to be rung: a `tools.mutants.emulated.Submission`."""
+    """The submission of a pending doorbell store; see `tools.mutants.emulated.Submission`."""
 
     def __init__(  # noqa: PLR0917 - what a doorbell consists of
         self,
@@ -88,11 +91,11 @@ class QueueSubmission:
 
     @property
     def store(self) -> Store:
-        """The store as the driver makes it."""
+        """The unchanged store of the driver."""
         return self._offset, self._value
 
     def mutants(self, index: int) -> Iterator[Mutant]:
-        """Yield the mutants of the doorbell and of all that it submits."""
+        """Yield the mutants of the store and of the submitted work; `index` is the number of the doorbell."""
         yield sites.Mutant("doorbell", index, 0, 0, (), sites.DELETE, f"doorbell of {self._queue.name}")
         for at, raw, runs, label in (
             (_VALUE, self._value, _LONG, "value"),
@@ -121,7 +124,7 @@ class QueueSubmission:
                         )  # fmt: skip
 
     def make(self, mutant: Mutant) -> Store:
-        """Make a mutant; return what is to be stored to the doorbell page."""
+        """Apply a mutant to the GPU memory of the submission; return the store to execute."""
         if mutant.space == "doorbell":
             return None
         offset, value = self._offset, self._value
@@ -154,7 +157,7 @@ class QueueSubmission:
     # ---- finding
 
     def _find(self, places: list[int]) -> Iterator[_Part]:
-        """Yield the ring's words and those of the indirect buffers that they name."""
+        """Yield the words of the ring, then those of the indirect buffers that they reference."""
         words = [self._load(va, 4) for va in places]
         target = self._queue.gpu.profile.target
         generation = int(target.generation)
@@ -186,7 +189,7 @@ class QueueSubmission:
         return [self._load(va, 4) for va in places], places
 
     def _launches(self, part: _Part) -> Iterator[tuple[int, int]]:
-        """Yield where the arguments and the descriptor of each launch lie; 0 for one that is not fetched."""
+        """Yield the addresses of the arguments and of the descriptor of each launch; PM4 has none: 0."""
         if isinstance(part.stream, Aql):
             for at in range(0, len(part.words), aql.PACKET_WORDS):
                 packet = aql_packet(part.words, at)

@@ -39,7 +39,7 @@ class Translated:
 
 
 def engine_of(settings: Settings, lanes: int) -> Engine:
-    """Return the engine of some settings for waves of 32 or 64 lanes, made once a process."""
+    """Return the engine of some settings for waves of 32 or 64 lanes, created once per process."""
     shapes = _NARROW_SHAPES if lanes == 64 else settings.shapes
     return engine(replace(settings, lanes=lanes, shapes=shapes, brings=(memory.define_core,)))
 
@@ -61,7 +61,7 @@ def decoded(code: bytes, processor: str, lanes: int, kernel: str) -> Decoded:
 
 @functools.lru_cache(maxsize=_KEPT)
 def translated(settings: Settings, processor: str, lanes: int, entry: Entry, kernel: Decoded) -> Translated:
-    """Return the program of a kernel, translated once a process; raises `IsaError`."""
+    """Return the program of a kernel, translated once per process; raises `IsaError`."""
     name = f"code_{hashlib.blake2b(kernel.code, digest_size=8).hexdigest()}"
     made = engine_of(settings, lanes)
     known = target(processor)

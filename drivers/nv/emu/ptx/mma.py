@@ -6,7 +6,9 @@ Products of 8-, 16- and tf32-bit operands are exact in float32; sums are float32
 ascending k, starting from C. Hardware sums in groups and truncates, so its last bits differ; integers are
 exact. Single bits are taken 32 at a time: a register is one element, as wide as 32 of k.
 
-Next: `core`, how an instruction is defined.
+Not here: conversions of elements (`convert`, `drivers.emu.simt.numeric`), checks of addresses
+(`drivers.emu.simt.addresses`). Sparse and block-scaled products, and wgmma, are not supported. Next: `core`,
+how an instruction is defined.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -44,12 +46,12 @@ class Shape:
 
     @property
     def a_registers(self) -> int:
-        """Number of registers of A in each lane, of 32 bits (64 bits for f64)."""
+        """The number of registers of A in each lane. A register has 32 bits, 64 for f64."""
         return self.m * self.k * self.bits // (32 * max(self.bits, 32))
 
     @property
     def b_registers(self) -> int:
-        """The same of B."""
+        """The number of registers of B in each lane."""
         return self.n * self.k * self.bits // (32 * max(self.bits, 32))
 
     def place(self, row: int, k: int, rows: int) -> tuple[int, int, int]:
@@ -67,13 +69,17 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Operand types that may be combined, their shapes, and the type of the accumulator."""
+    """Operand types that may be combined, and the shapes and accumulators that they support."""
 
     types: tuple[str, ...]
+    """The types of A and B; the two may differ."""
     bits: int
+    """Width of an element of A and B."""
     shapes: tuple[str, ...]
     sums: tuple[str, ...]
+    """The types of C and D, which are equal."""
     arch: int = 80
+    """The lowest architecture: 80 is sm_80."""
 
 
 _INTEGER = ("s32",)
@@ -108,12 +114,12 @@ def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
     if bit_op:
         m.need("popc")
     if len(m.rest) != 4:
-        raise t.error("names a shape and four types")
+        raise t.error("needs a shape and the types of D, A, B and C")
     d_type, a_type, b_type, c_type = m.rest
     m.rest.clear()
     family = _family(t, word, (a_type, b_type), (d_type, c_type))
     if bool(bit_op) != (family.bits == 1) or (saturates and (d_type != "s32" or bit_op)):
-        raise t.error("bits have an operation, integers may saturate, and nothing else does")
+        raise t.error("only .b1 needs an operation (.xor, .and), and only other integers take .satfinite")
     shape = _shape(word, family)
     d, a, b, c = operands(t, i, 4)
     if len(_items(a)) != shape.a_registers or len(_items(b)) != shape.b_registers:
@@ -141,7 +147,7 @@ def _family(t: Translator, shape: str, types: tuple[str, str], sums: tuple[str, 
             if t.arch < family.arch:
                 raise t.error(f"needs sm_{family.arch}")
             if sums[0] != sums[1] or sums[0] not in family.sums:
-                raise t.error(f"adds in .{', .'.join(family.sums)}, C and D alike")
+                raise t.error(f"needs the same type for C and D, one of .{', .'.join(family.sums)}")
             return family
     raise t.error(f"shape {shape or '(none)'} of .{types[0]} and .{types[1]} is not supported")
 
@@ -171,7 +177,7 @@ def _product(
     b: Sequence[Value],
     sums: Sequence[Value],
 ) -> list[Value]:
-    """Multiply in a helper function for each shape, because kernels repeat few shapes."""
+    """Return A B + C from a helper function for each shape and types, because kernels repeat few of them."""
     lib = t.wf.lib
     one = sums[0].type
     result = "{ " + ", ".join([one] * len(sums)) + " }"
@@ -248,7 +254,7 @@ def _matrix_words(t: Translator, m: Modifiers, opcode: str) -> tuple[int, bool]:
     m.need("sync")
     m.need("aligned")
     if m.need("m8n8") and not m.flag("b16"):
-        raise t.error(f"{opcode} of anything but .b16 is not supported")
+        raise t.error(f"{opcode} supports only .b16")
     count = {"x1": 1, "x2": 2, "x4": 4}[m.need("x1", "x2", "x4")]
     return count, m.flag("trans")
 
@@ -310,7 +316,7 @@ def _stmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 def _shared_only(t: Translator, m: Modifiers, address: Operand) -> None:
     if take_space(t, m, address) not in ("shared", "generic"):
-        raise t.error("matrices lie in shared memory")
+        raise t.error("needs an address in shared memory")
 
 
 @meaning("movmatrix")
