@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeGuard
 
 from compiler.dtype import DType, dtypes
 from frontend.realize import realize_many
@@ -120,29 +121,41 @@ def safe_save(
 def safe_load(path: str | Path, *, device: str | None = None) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file by name, copied to a device (the default one if None).
 
-    Raises `OSError` when the file cannot be read, `UsageError` when its header is no JSON object, a dtype is
-    unknown, or a size does not fit its shape.
+    Raises `OSError` when the file cannot be read, `UsageError` when it is malformed: empty, cut off, its
+    header no JSON object, an entry without dtype, shape or offsets, an unknown dtype, offsets outside of the
+    file, or a size that does not fit the shape.
     """
-    found: dict[str, Tensor] = {}
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with Path(path).open("rb") as file, _mapped(file, path) as data:
         header, start = _header(data, path)
-        for name, entry in header.items():
-            if name == "__metadata__":
-                continue
-            found[name] = _entry(data, start, name, entry, device)
-    return found
+        return {
+            name: _entry(data, start, name, entry, device)
+            for name, entry in header.items()
+            if name != "__metadata__"
+        }
 
 
 def safe_metadata(path: str | Path) -> dict[str, str]:
     """Return the metadata of a safetensors file, which maps text to text; empty if it has none.
 
-    Raises `OSError` when the file cannot be read, `UsageError` when its header is no JSON object.
+    Raises `OSError` when the file cannot be read, `UsageError` when its header is no JSON object or its
+    metadata is none.
     """
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return dict(_header(data, path)[0].get("__metadata__", {}))
+    with Path(path).open("rb") as file, _mapped(file, path) as data:
+        found = _header(data, path)[0].get("__metadata__", {})
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: __metadata__ is {found!r}, not an object of names and texts")
+    return found
+
+
+def _mapped(file: BinaryIO, path: str | Path) -> mmap.mmap:
+    """Map a file for reading. Raises `UsageError` when it is empty."""
+    if not os.fstat(file.fileno()).st_size:
+        raise UsageError(f"{path} is no safetensors file: it is empty")
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _header(data: mmap.mmap, path: str | Path) -> tuple[dict[str, Any], int]:
+    """Return the header, and where the elements begin. Raises `UsageError` when there is no header."""
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or 8 + size > len(data):
         raise UsageError(
@@ -157,16 +170,27 @@ def _header(data: mmap.mmap, path: str | Path) -> tuple[dict[str, Any], int]:
     return header, 8 + size
 
 
-def _entry(data: mmap.mmap, start: int, name: str, entry: dict[str, Any], device: str | None) -> Tensor:
-    dtype = _NAMES.get(entry["dtype"])
+def _entry(data: mmap.mmap, start: int, name: str, entry: object, device: str | None) -> Tensor:
+    """Return one tensor of a file. Raises `UsageError` when its entry is malformed."""
+    if not isinstance(entry, dict):
+        raise UsageError(f"{name}: the entry is {entry!r}, not an object of dtype, shape and data_offsets")
+    dtype = _NAMES.get(str(entry.get("dtype")))
     if dtype is None:
-        raise UsageError(f"{name} has the dtype {entry['dtype']}; known are {', '.join(_NAMES)}")
-    begin, end = entry["data_offsets"]
-    shape = tuple(entry["shape"])
-    raw = Tensor(data[start + begin : start + end], dtype=dtype, device=device)
-    if raw.numel() != _count(shape):
-        raise UsageError(f"{name}: {raw.numel()} elements do not fill the shape {shape}")
-    return raw.reshape(shape)
+        raise UsageError(f"{name} has the dtype {entry.get('dtype')}; known are {', '.join(_NAMES)}")
+    shape, offsets = entry.get("shape"), entry.get("data_offsets")
+    if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
+        raise UsageError(f"{name}: shape {shape!r} and data_offsets {offsets!r} are not lists of sizes")
+    begin, end = offsets
+    if not begin <= end <= len(data) - start:
+        raise UsageError(f"{name}: bytes {begin} to {end} of {len(data) - start} bytes of elements")
+    if end - begin != _count(tuple(shape)) * dtype.itemsize:
+        raise UsageError(f"{name}: {end - begin} bytes do not fill the shape {shape} of {dtype.name}")
+    return Tensor(data[start + begin : start + end], dtype=dtype, device=device).reshape(tuple(shape))
+
+
+def _are_sizes(value: object) -> TypeGuard[list[int]]:
+    """Return whether a value of JSON is a list of numbers that are not negative."""
+    return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
 
 
 def _count(shape: tuple[int, ...]) -> int:

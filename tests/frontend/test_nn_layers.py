@@ -160,6 +160,39 @@ def test_broken_files_are_refused(tmp_path: Path):
     path.write_bytes(b"\xff" * 20)
     with pytest.raises(UsageError, match="no safetensors file"):
         nn.state.safe_load(path)
+    path.write_bytes(b"")
+    for read in (nn.state.safe_load, nn.state.safe_metadata):
+        with pytest.raises(UsageError, match="empty"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None,
+        [],
+        {},
+        {"dtype": "F32"},
+        {"dtype": "F9", "shape": [2], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [2]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [0]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [0, "8"]},
+        {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": 2, "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]},
+        {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [True, 9]},
+    ],
+)
+def test_malformed_entries_are_refused_by_name(entry: object, tmp_path: Path):
+    import json
+
+    path = tmp_path / "x.safetensors"
+    header = json.dumps({"weight": entry}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    with pytest.raises(UsageError, match="weight"):
+        nn.state.safe_load(path)
 
 
 def test_loading_a_state_stores_in_place_and_checks():
