@@ -60,7 +60,6 @@ class Capture:
         self.draws.append(buffer)
 
 
-# -- nests of tensors ----------------------------------------------------------------------------------
 def flattened(value: Any, out: list[Tensor], what: str, *, strict: bool) -> Any:
     """Append the tensors of a nested container to `out`; return the container with a `Place` for each.
 

@@ -218,7 +218,6 @@ def _infer(op: str, arg: Any, src: tuple[Expr, ...], maps: tuple[tuple[int, ...]
     return _birth(op, src, maps, arg, node.shape, node.dtype, device, tuple(params))
 
 
-# -- exact simplification -----------------------------------------------------------------------------
 def constant_of(e: Expr) -> Any:
     """Return the value of an expression whose elements are all one constant, else None."""
     while e.op is Ops.EXPAND or e.op is Ops.RESHAPE or e.op is Ops.PERMUTE:
@@ -314,7 +313,6 @@ _SIMPLER: Final[dict[str, Callable[[str, Any, tuple[Part, ...]], Part | None]]] 
 }
 
 
-# -- to the compiler's tensor graph -------------------------------------------------------------------
 Builder = "Callable[[str, tuple[UOp, ...], Any], UOp]"
 
 BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {

@@ -48,7 +48,6 @@ def pending() -> list[TensorBase]:
     return [t for t in found if t is not None]
 
 
-# -- one tensor ----------------------------------------------------------------------------------------
 def realize_one(t: TensorBase) -> None:
     """Compute a pending tensor. A known structure costs one lookup and one launch."""
     if t.expr.op is PARAM:
@@ -94,7 +93,6 @@ def check_concrete(t: TensorBase) -> None:
         )
 
 
-# -- several tensors -----------------------------------------------------------------------------------
 def realize_many(tensors: Sequence[TensorBase]) -> None:
     """Compute several pending tensors, and store pending assignments, in one launch for each device."""
     with LOCK:

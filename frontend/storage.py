@@ -199,7 +199,6 @@ def bytes_of(t: TensorBase) -> memoryview:
     return Device[e.device].read(buffer, prod(e.shape) * e.dtype.itemsize)
 
 
-# -- Python data ---------------------------------------------------------------------------------------
 _PLAIN: Final = frozenset({bool, int, float})
 _INT32: Final = range(dtypes.int32.min, dtypes.int32.max + 1)
 
@@ -295,7 +294,6 @@ def nested(numbers: list[Any], shape: tuple[int, ...]) -> Any:
     return numbers
 
 
-# -- NumPy arrays --------------------------------------------------------------------------------------
 def from_numpy(data: Any) -> tuple[memoryview, tuple[int, ...], DType]:
     """Return the elements, shape and dtype of an array. Raises `UsageError` for a kind without a dtype."""
     name = data.dtype.name

@@ -101,7 +101,6 @@ class Tensor(Methods, Operators):
         if requires_grad is not None:
             self.requires_grad = requires_grad
 
-    # -- making -----------------------------------------------------------------------------------------
     def operand(self, value: Any) -> Any:
         """Return a value as the other operand of this tensor: a tensor on its device, or a Python number.
 
@@ -124,7 +123,6 @@ class Tensor(Methods, Operators):
         leaf = Leaf(opened.write_small(pack([value], dtype).ljust(16, b"\0")))
         return self.of_part((leaf_expr((), dtype, opened.name), (leaf,)))
 
-    # -- properties -------------------------------------------------------------------------------------
     @property
     def shape(self) -> tuple[int, ...]:
         """The size of each axis."""
@@ -176,7 +174,6 @@ class Tensor(Methods, Operators):
         """Return whether elements are floats."""
         return self.expr.dtype.is_float
 
-    # -- computing --------------------------------------------------------------------------------------
     def realize(self, *others: Tensor) -> Self:
         """Compute the value, and those of `others` in the same launch; return self.
 
@@ -264,7 +261,6 @@ class Tensor(Methods, Operators):
     assign = assignment.assign
     replace = assignment.replace
 
-    # -- gradients --------------------------------------------------------------------------------------
     @property
     def requires_grad(self) -> bool | None:
         """Whether `backward` gives this tensor a gradient. None: undecided; an optimiser sets it to True."""
@@ -318,7 +314,6 @@ class Tensor(Methods, Operators):
         finally:
             Tensor.training = before
 
-    # -- Python protocols --------------------------------------------------------------------------------
     def __len__(self) -> Any:
         if not self.expr.shape:
             raise UsageTypeError("a tensor of shape () has no length; item() gives its number")

@@ -61,7 +61,6 @@ def rounded(x: Array, dtype: DType) -> Array:
     return np.where(np.isnan(x), np.float32(np.nan), even)
 
 
-# -- elementwise -----------------------------------------------------------------------------------
 def cast(x: Array, source: DType, dtype: DType) -> Array:
     """CAST by the rules of compiler.ir.ops."""
     if dtype is dtypes.bool:
@@ -160,7 +159,6 @@ def reduced(x: Array, op: str, axes: tuple[int, ...], dtype: DType, *, keepdims:
         return rounded(got, dtype)
 
 
-# -- tensor graphs ---------------------------------------------------------------------------------
 def evaluate(root: UOp, params: Mapping[int, Array], variables: Mapping[str, int] | None = None) -> Array:
     """Return a tensor graph's value; `params` maps slots to buffers. ASSIGN gives its value and stores
     nothing."""
@@ -251,7 +249,6 @@ def _gathered(x: Array, indices: Array, axis: int) -> Array:
     return np.where(good.reshape(shape), got, np.zeros((), x.dtype))
 
 
-# -- kernels ---------------------------------------------------------------------------------------
 def run(
     items: Sequence[ScheduleItem], params: dict[int, Array], variables: Mapping[str, int] | None = None
 ) -> dict[int, Array]:

@@ -70,7 +70,6 @@ def is_constant(x: UOp, value: float) -> bool:
     return value != 0 or math.copysign(1.0, x.arg) == math.copysign(1.0, value)
 
 
-# -- arithmetic on coordinates ---------------------------------------------------------------------
 def _affine(x: UOp) -> UOp | None:
     """Return a coordinate or an integer constant as an index, or None for other values."""
     if x.op is Ops.IVALUE and x.dtype is not dtypes.bool:
@@ -94,7 +93,6 @@ def _two_coordinates(dtype: DType, src: Sources) -> tuple[UOp, UOp] | None:
     return None if a is None or b is None else (a, b)
 
 
-# -- one rule per operation --------------------------------------------------------------------------------
 def fold_add(dtype: DType, src: Sources) -> UOp | None:
     """Fold x + -0.0 → x; integers: x + 0 → x; coordinates add as indices."""
     a, b = src

@@ -58,7 +58,6 @@ def number_of(index: UOp, dtype: DType = dtypes.int64) -> UOp:
     return uop(Ops.IVALUE, dtype, (index,))
 
 
-# -- movement --------------------------------------------------------------------------------------
 def reshape(x: UOp, shape: Sequence[int]) -> UOp:
     """Return x with another shape of the same number of elements, in row-major order."""
     sizes = _sizes(shape, "RESHAPE")
@@ -191,7 +190,6 @@ def window(
     return uop(Ops.WINDOW, x.dtype, (x,), (found, tuple(sizes), tuple(strides), tuple(dilations)))
 
 
-# -- elementwise -----------------------------------------------------------------------------------
 def unary(op: str, x: UOp) -> UOp:
     """Return op(x) for an operation of `compiler.ir.ops.UNARY`."""
     if op not in ops.UNARY:
@@ -246,7 +244,6 @@ def where(condition: UOp, a: UOp, b: UOp) -> UOp:
     return uop(Ops.WHERE, a.dtype, (condition, a, b))
 
 
-# -- other operations --------------------------------------------------------------------------------------
 def full(value: float, shape: Sequence[int], dtype: DType) -> UOp:
     """Return a constant expanded to a shape."""
     scalar = const(value, dtype)
@@ -298,7 +295,6 @@ def assign(target: UOp, value: UOp) -> UOp:
     return uop(Ops.ASSIGN, target.dtype, (target, value))
 
 
-# -- checks ----------------------------------------------------------------------------------------
 def _show(x: UOp) -> str:
     return f"{x.op} {x.dtype.name}{list(x.shape)}"
 

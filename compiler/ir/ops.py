@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 class Ops:
     """Names of operations: plain interned strings, compared by identity."""
 
-    # -- leaves of tensor graphs -------------------------------------------------------------------
     PARAM: Final = "PARAM"
     """The contents of a buffer before the schedule runs. arg=(slot, shape); row-major and contiguous."""
     CONST: Final = "CONST"
@@ -42,7 +41,6 @@ class Ops:
     IOTA: Final = "IOTA"
     """The coordinate along one axis, int32 or int64. arg=(shape, axis)."""
 
-    # -- movement (tensor graphs only): no arithmetic, no copy -------------------------------------
     RESHAPE: Final = "RESHAPE"
     """Row-major reinterpretation. arg=shape."""
     PERMUTE: Final = "PERMUTE"
@@ -60,7 +58,6 @@ class Ops:
     """Sliding windows: appends one axis per entry, out[..., o, ..., w] = x[..., o*stride + w*dilation, ...].
     arg=(axes, sizes, strides, dilations)."""
 
-    # -- unary, elementwise (both graphs) ----------------------------------------------------------
     NEG: Final = "NEG"
     ABS: Final = "ABS"
     RECIP: Final = "RECIP"
@@ -89,7 +86,6 @@ class Ops:
     BITCAST: Final = "BITCAST"
     """The same bits as another dtype of equal itemsize."""
 
-    # -- binary, elementwise; sources have equal shape and dtype -----------------------------------
     ADD: Final = "ADD"
     SUB: Final = "SUB"
     MUL: Final = "MUL"
@@ -121,7 +117,6 @@ class Ops:
     WHERE: Final = "WHERE"
     """src=(condition, a, b): a where the bool condition is true, else b."""
 
-    # -- tensor graphs: other operations ----------------------------------------------------
     REDUCE: Final = "REDUCE"
     """Tensor: arg=(op, axes), op one of ADD MUL MAX MIN; the result lacks the axes. An empty reduction gives
     the op's identity.
@@ -139,7 +134,6 @@ class Ops:
     """src=(target, value): the value, stored in place. The target is a PARAM, or SHRINK, RESHAPE, PERMUTE,
     FLIP of one."""
 
-    # -- kernel ASTs: structure --------------------------------------------------------------------
     SINK: Final = "SINK"
     """Root of a kernel. src=STOREs, all over the same output ranges."""
     STORE: Final = "STORE"
@@ -152,7 +146,6 @@ class Ops:
     """src=(BUFFER, index[, mask]). A false mask gives 0 and reads nothing. A kernel that stores to a buffer
     loads from it only at the index it stores to (in-place update), before the store."""
 
-    # -- kernel ASTs: index arithmetic; dtype index, masks dtype bool ------------------------------
     RANGE: Final = "RANGE"
     """arg=(number, size): loop variable, 0 <= r < size, size > 1. Output ranges come first: 0, 1, ...
     outermost first."""
@@ -179,7 +172,6 @@ class Ops:
     graphs: a scalar made of VARs."""
 
 
-# -- elementwise operations -------------------------------------------------------------------
 Value = bool | int | float
 FLOATS: Final = frozenset({"float"})
 INTEGERS: Final = frozenset({"int", "uint"})
@@ -311,7 +303,6 @@ _ROWS: Final = (
 ROWS: Final = {row.op: row for row in _ROWS}
 """The elementwise operations by name, except CAST, BITCAST and WHERE, whose sources differ in dtype."""
 
-# -- sets of operations --------------------------------------------------------------------------------
 UNARY: Final = frozenset(row.op for row in _ROWS if row.sources == 1)
 BINARY: Final = frozenset(row.op for row in _ROWS if row.sources == 2)
 COMPARE: Final = frozenset(row.op for row in _ROWS if row.predicate)

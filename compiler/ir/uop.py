@@ -197,7 +197,6 @@ def trim_table(limit: int) -> bool:
     return True
 
 
-# -- constants -------------------------------------------------------------------------------------
 _NAN: Final = float("nan")
 _INF: Final = float("inf")
 

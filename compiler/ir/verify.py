@@ -96,7 +96,6 @@ class _Kernel:
         self._stores()
         self._numbers()
 
-    # -- single nodes ------------------------------------------------------------------------------
     def _one(self, x: UOp) -> None:
         if x.shape != ():
             raise self.fail(x, f"nodes of kernels are scalars, its shape is {x.shape}")
@@ -124,7 +123,6 @@ class _Kernel:
         if same.dtype is not x.dtype:
             raise self.fail(x, f"must have dtype {same.dtype.name}")
 
-    # -- scoping -----------------------------------------------------------------------------------
     def _ranges(self, x: UOp) -> None:
         """Compute the free ranges of a node, and the ranges reduced inside it."""
         free = frozenset().union(*[self.free[s] for s in x.src])
@@ -171,7 +169,6 @@ class _Kernel:
     def _row(self, x: UOp, outs: frozenset[int]) -> bool:
         return all(self.free[y] <= outs for y in postorder(x.src) if y.op is Ops.REDUCE)
 
-    # -- numbering ---------------------------------------------------------------------------------
     def _numbers(self) -> None:
         ranges = [x for x in self.nodes if x.op is Ops.RANGE]
         if sorted(r.arg[0] for r in ranges) != list(range(len(ranges))):
@@ -190,7 +187,6 @@ class _Kernel:
             )
 
 
-# -- one rule per operation: the violated rule as text, or "" ----------------------------------------
 def _is_value(x: UOp) -> bool:
     return x.dtype not in (dtypes.index, dtypes.void) and x.op is not Ops.BUFFER and x.op not in sets.MASK
 

@@ -117,7 +117,6 @@ class ShapeTracker:
         """Number of elements of the view."""
         return prod(self.shape)
 
-    # -- movement ----------------------------------------------------------------------------------
     def reshape(self, shape: Sequence[int]) -> ShapeTracker:
         """Give the same elements, in row-major order, another shape of the same size."""
         return ShapeTracker(graph.reshape(self.node, shape))
@@ -165,7 +164,6 @@ class ShapeTracker:
         """
         return ShapeTracker(graph.window(self.node, axes, sizes, strides, dilations))
 
-    # -- indices and strides -----------------------------------------------------------------------------
     def expr_idxs(self, index: Sequence[UOp] | None = None) -> tuple[UOp, UOp]:
         """Return (base element, mask) of an index, as expressions; by default of ranges idx0, idx1, ...
 

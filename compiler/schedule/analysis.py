@@ -246,7 +246,6 @@ def _is_repeated(x: UOp) -> bool:
         x = x.src[0]
 
 
-# -- kernels under construction ---------------------------------------------------------------------
 Scope = tuple["UOp", ...]
 """The loops around an evaluation, outermost first."""
 

@@ -59,7 +59,6 @@ class Grouping:
         for node in reversed(self.facts.order):
             self._visit(self.facts.of[node])
 
-    # -- placing -----------------------------------------------------------------------------------
     def _visit(self, fact: Fact) -> None:
         node = fact.node
         if fact.root:
@@ -224,7 +223,6 @@ class Grouping:
                 return False
         return all(prod([r.arg[1] for r in scope[prefix:]]) in (1, length) for scope in entry.scopes)
 
-    # -- roots -------------------------------------------------------------------------------------
     def _realize(self, fact: Fact) -> None:
         """Give a node a buffer, and a kernel to compute it."""
         kernel = self._joinable(fact)
@@ -308,7 +306,6 @@ class Grouping:
             return False
         return not any(user is not kernel and self.order.must_precede(user, kernel) for user in users)
 
-    # -- pushing indices down ----------------------------------------------------------------------
     def _entry(self, kernel: Kernel, fact: Fact, index: Index, mask: UOp) -> Entry:
         key = (fact.node, index, mask)
         entry = kernel.entries.get(key)

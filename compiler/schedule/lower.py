@@ -98,7 +98,6 @@ class _Lowering:
         self.known: dict[UOp, Known] = {}
         self.slots: dict[BufRef, int] = {}
 
-    # -- order of evaluation -----------------------------------------------------------------------
     def _in_order(self, roots: list[Entry]) -> list[Entry]:
         """Return every entry under the roots, sources first."""
         done: set[Entry] = set()
@@ -127,7 +126,6 @@ class _Lowering:
             found += [computed[a][0] for a in atoms if a.op is Ops.INDEXOF]
         return found
 
-    # -- ranges ------------------------------------------------------------------------------------
     def _plan_ranges(self) -> None:
         """Merge ranges that every index uses as one, and number all ranges."""
         roots = dict.fromkeys([at for _, at, _ in self.stores])
@@ -172,7 +170,6 @@ class _Lowering:
         """Return an index or a mask over the final ranges and computed indices."""
         return symbolic.substitute(x, self.env, self.memo) if self.env else x
 
-    # -- values ------------------------------------------------------------------------------------
     def item(self) -> ScheduleItem:
         """Build the AST."""
         self._plan_ranges()
@@ -297,7 +294,6 @@ def _dense(ast: UOp, refs: tuple[BufRef, ...], written: tuple[int, ...]) -> Sche
     return ScheduleItem(new[ast], tuple([refs[slot] for slot in slots]), tuple([slots[s] for s in written]))
 
 
-# -- masked values: padding reads as 0 --------------------------------------------------------------
 def where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
     """Return the constant that x is where `mask` is false, or None; `known` belongs to that mask."""
     for node in unknown_under(x, known, _deciding):

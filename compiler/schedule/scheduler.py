@@ -94,7 +94,6 @@ def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
     return _needed([lower(kernel, buffers) for kernel in kernels])
 
 
-# -- tensors without elements ----------------------------------------------------------------------
 def without_empties(outputs: Sequence[UOp]) -> list[UOp]:
     """Return the outputs with constants in place of nodes computed from empty tensors alone.
 
@@ -118,7 +117,6 @@ def without_empties(outputs: Sequence[UOp]) -> list[UOp]:
     return [new[x] for x in outputs]
 
 
-# -- order -----------------------------------------------------------------------------------------
 def _ordered(grouping: Grouping) -> list[Kernel]:
     """Sort kernels by the longest path to them, so that independent kernels are adjacent.
 
@@ -150,7 +148,6 @@ def _needed(items: list[ScheduleItem]) -> list[ScheduleItem]:
     return kept
 
 
-# -- in-place assignment ---------------------------------------------------------------------------
 def _assign_in_place(grouping: Grouping) -> set[UOp]:
     """Order readers of old contents before each ASSIGN, and return the ASSIGNs that can store in place.
 

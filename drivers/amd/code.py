@@ -198,9 +198,6 @@ def assumed_hidden(explicit_bytes: int) -> dict[str, int]:
     return {name: start + member.offset for name, member in HiddenArguments.FIELDS.items()}
 
 
-# --- relocations
-
-
 def _old(site: Site, size: int) -> int:
     if site.addend is not None:
         return site.addend

@@ -41,9 +41,6 @@ class Packet:
         return self.at + self.value.WORDS + len(self.data)
 
 
-# --- PM4
-
-
 def pm4_packets(words: Sequence[int], generation: int) -> Iterator[Packet]:
     """Yield the packets of a PM4 stream. Raises ValueError for what is none, or is cut short."""
     layouts, at = pm4_generations.packets(generation), 0
@@ -137,9 +134,6 @@ def _registers(place: int, data: Sequence[int], generation: int, name: Named) ->
     return [f"SET_SH_REG {' '.join(shown)}"]
 
 
-# --- AQL
-
-
 def aql_text(words: Sequence[int], generation: int, name: Named | None = None) -> list[str]:
     """Return a stream of `AqlEncoder` as lines: packets, and the PM4 words behind those without address."""
     lines, at = [], 0
@@ -165,9 +159,6 @@ def aql_packet(words: Sequence[int], at: int) -> BitStruct:
     value = layout.from_words(part)
     _checked(value, at)
     return value
-
-
-# --- SDMA
 
 
 def sdma_packets(words: Sequence[int], version: tuple[int, ...]) -> Iterator[Packet]:
@@ -210,9 +201,6 @@ def _sdma_line(packet: Packet, name: Named) -> str:
     if isinstance(value, sdma.ConstFill):
         return f"CONST_FILL {value.COUNT + 4} bytes {fields_text(value, name=name)}"
     return f"{packet.name} {fields_text(value, name=name)}"
-
-
-# --- fields
 
 
 def fields_text(value: BitStruct, skip: Sequence[str] = (), name: Named = hex) -> str:

@@ -161,8 +161,6 @@ class AmdDevice:
         aql = self.geometry.xccs > 1 or (self.target.compute_aql and self.choices.single_xcc == "aql")
         return Packets.AQL if aql else Packets.PM4
 
-    # --- memory
-
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
         """Allocate zeroed pages; see `hcq.driver.DriverDevice`."""
         with self._lock:
@@ -205,8 +203,6 @@ class AmdDevice:
             raise UsageError(f"{allocation!r} was not allocated by {owner.name}")
         with owner._lock:  # noqa: SLF001 - of this class
             self._shared.map_peer(memory, owner.memories, owner.gpu, owner.name)
-
-    # --- queues
 
     def ring(self, kind: QueueKind, index: int) -> AnyRing:
         """Return a ring, made on first use. Raises `UsageError` for a queue that the device does not have."""
@@ -283,8 +279,6 @@ class AmdDevice:
         )
         return Pm4Encoder(context) if self.compute_packets is Packets.PM4 else AqlEncoder(context)
 
-    # --- programs
-
     def load(self, image: KernelImage) -> AmdProgram:
         """Upload a code object, relocated for where it lies; see `hcq.driver.DriverDevice`."""
         found, kernel = code.read(image.code, image.name, self.target)
@@ -321,8 +315,6 @@ class AmdDevice:
             memory = program.handle
             assert isinstance(memory, Memory), "load put it there"
             self.memories.free(memory)
-
-    # --- time, waiting, faults
 
     def clock(self) -> Clock:
         """Return the relation of the GPU's counter to the host's clock."""

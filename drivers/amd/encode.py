@@ -87,8 +87,6 @@ class Pm4Encoder:
         """Return the words that the queue must run before kernels that were loaded since."""
         return self.words.acquire_code
 
-    # --- order
-
     def _flush(self, out: PushBuffer) -> None:
         """Wait for the kernels before. In buffers of AQL queues the barrier bit of the packet does that."""
         if self._shared:
@@ -134,8 +132,6 @@ class Pm4Encoder:
         if command.scope is Scope.SYSTEM:
             out.words += self.words.write_back
         out.words += self._after_order
-
-    # --- work
 
     def _exec(self, command: Exec, out: PushBuffer) -> None:
         program = command.program.loaded

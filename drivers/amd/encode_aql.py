@@ -144,8 +144,6 @@ class AqlEncoder:
         """Return the words that the queue must run before kernels that were loaded since."""
         return in_buffer(self._pm4.new_code())
 
-    # --- indirect buffers
-
     def _begin(self, out: PushBuffer) -> None:
         """Open a vendor packet with room for one more command, unless one is open."""
         words = out.words
@@ -176,8 +174,6 @@ class AqlEncoder:
     def _barrier(self, _command: Barrier, _out: PushBuffer) -> None:
         # Packets acquire and release for the system; the barrier bit of the next one orders.
         self._ordered = True
-
-    # --- work
 
     def _exec(self, command: Exec, out: PushBuffer) -> None:
         if self._open >= 0:

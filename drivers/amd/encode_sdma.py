@@ -102,8 +102,6 @@ class SdmaEncoder:
             raise
         out.words += _PADDING[-len(out.words) % sdma.ALIGN_WORDS]
 
-    # --- packets
-
     def fence(self, va: int, value: int) -> Words:
         """Store a u32 when all earlier packets are done."""
         return (self._fence_head, va & _LOW, va >> 32, value)
@@ -141,8 +139,6 @@ class SdmaEncoder:
             DATA=value,
             COUNT=size - 4,
         )
-
-    # --- order
 
     def _wait(self, command: Wait, out: PushBuffer) -> None:
         value = command.value
@@ -187,8 +183,6 @@ class SdmaEncoder:
 
     def _barrier(self, _command: Barrier, out: PushBuffer) -> None:
         self._ordered(out)  # by default the engine's order is enough
-
-    # --- work
 
     @staticmethod
     def _refuse(command: Exec, _out: PushBuffer) -> None:

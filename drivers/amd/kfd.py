@@ -73,8 +73,6 @@ class Kfd:
             raise refused(call, error, f"{seen!r}{note}", mes=mes, hint=hint) from None
         return type(argument).from_bytes(block)
 
-    # --- the process and its GPUs
-
     def apertures(self) -> list[layouts.kfd_process_device_apertures]:
         """Return the address ranges of every GPU."""
         entry = layouts.kfd_process_device_apertures
@@ -114,8 +112,6 @@ class Kfd:
     def clock_counters(self, gpu_id: int) -> layouts.kfd_ioctl_get_clock_counters_args:
         """Read the GPU's counter beside the host's clocks."""
         return self._call(Call.GET_CLOCK_COUNTERS, layouts.kfd_ioctl_get_clock_counters_args(gpu_id=gpu_id))
-
-    # --- memory
 
     def available(self, gpu_id: int) -> int:
         """Return how many bytes of video memory can still be allocated."""
@@ -167,8 +163,6 @@ class Kfd:
             ),
             note=f", GPUs {list(gpus)}",
         )
-
-    # --- queues
 
     def create_queue(
         self,
@@ -229,8 +223,6 @@ class Kfd:
     def destroy_queue(self, queue: int, *, mes: bool = False) -> None:
         """Destroy a queue, also while kernels run; a hung wave may lead to a reset of the GPU."""
         self._call(Call.DESTROY_QUEUE, layouts.kfd_ioctl_destroy_queue_args(queue_id=queue), mes=mes)
-
-    # --- events
 
     def create_event(self, kind: events_.EventType, *, page: int = 0) -> int:
         """Create an event that a wait resets; return its id.

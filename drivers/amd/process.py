@@ -100,8 +100,6 @@ class Process:
                     self.acquire(gpu)
             self.no_exceptions = self.kfd.enable_runtime()
 
-    # --- events
-
     def create_event(self, kind: EventType, memories: Memories) -> int:
         """Create an event; the first one makes the event page, in memory of the GPU that `memories` is of."""
         with self._lock:
@@ -142,8 +140,6 @@ class Process:
         if not self._page_given and self._page is not None and self._page_owner is not None:
             page, self._page = self._page, None
             self._page_owner.free(page)
-
-    # --- host memory
 
     def show(self, va: int, size: int, gpu_id: int) -> None:
         """Map host memory, whole pages, into a GPU at its own address; counted."""

@@ -140,8 +140,6 @@ class NvDevice:
         """The public facts of the device."""
         return self._info
 
-    # --- memory
-
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
         """Allocate zeroed pages; see `hcq.driver.DriverDevice`."""
         with self._lock:
@@ -252,8 +250,6 @@ class NvDevice:
             for va in tuple(self._lent):
                 stack.callback(self._end_lending, va)
 
-    # --- queues
-
     def ring(self, kind: QueueKind, index: int) -> NvRing:
         """Return the ring of a queue, created on first use. Raises `UsageError` if there is no such queue."""
         count = COMPUTE_QUEUES if kind is QueueKind.COMPUTE else COPY_QUEUES
@@ -323,8 +319,6 @@ class NvDevice:
             graphics_copy_refusal=refusal,
         )
 
-    # --- programs
-
     def load(self, image: KernelImage) -> NvProgram:
         """Upload a cubin, relocated for its address; see `hcq.driver.DriverDevice`."""
         elf, placement, kernel = cubin.read(image.code, image.name)
@@ -348,8 +342,6 @@ class NvDevice:
         with self._lock:
             self._programs.remove(program)
             self.memories.free(program.memory)
-
-    # --- time, waiting, faults
 
     def clock(self) -> Clock:
         """Return the relation of the GPU's nanoseconds, which releases write, to the host's clock."""

@@ -89,8 +89,6 @@ class NvEncoder:
             refuse_unknown(commands, table)
             raise
 
-    # --- order
-
     def _semaphore(self, out: PushBuffer, va: int, value: Word, execute: int) -> None:
         if va >> SEM_ADDRESS_BITS:
             va = self._semaphore_va(va)
@@ -141,8 +139,6 @@ class NvEncoder:
         if self.kind is QueueKind.COMPUTE:
             out.words.append(push.WAIT_FOR_IDLE)
         # Copies of one channel run in order, each after the previous one is done.
-
-    # --- work
 
     def _exec(self, command: Exec, out: PushBuffer) -> None:
         program = command.program.loaded

@@ -116,8 +116,6 @@ class Rm:
         # The layouts of all branches have the fields that the driver uses.
         return self.structs[layout.__name__]  # type: ignore[return-value]  # see above
 
-    # --- nodes
-
     def cards(self) -> list[Card]:
         """Return the GPUs that this process can open.
 
@@ -157,8 +155,6 @@ class Rm:
     def _register(self, fd: int) -> None:
         block = bytearray(layouts.nv_ioctl_register_fd_t.pack(ctl_fd=self.ctl))
         escape(self.kernel, fd, Escape.NV_ESC_REGISTER_FD, block, self.node)
-
-    # --- objects
 
     def _alloc_root(self) -> int:
         layout = layouts.NVOS64_PARAMETERS
@@ -247,8 +243,6 @@ class Rm:
         layout = self.structs[CONTROL_STRUCTS[command]]
         return self.control(target, command, layout(**fields))
 
-    # --- memory that the GPU maps without UVM
-
     def map_dma(self, device: int, space: int, memory: int, va: int, size: int) -> int:
         """Map RM memory into an address space that the resource manager owns; return its address.
 
@@ -281,8 +275,6 @@ class Rm:
         reply = layout.from_bytes(block)
         if reply.status:
             refuse("RM_UNMAP_MEMORY_DMA", reply.status, arguments=repr(reply))
-
-    # --- memory that the CPU maps
 
     def alloc_os_descriptor(self, device: int, va: int, size: int) -> int:
         """Create an object for this process's pages [va, va + size); they are pinned until it is freed."""

@@ -253,7 +253,6 @@ def _one(x: TensorBase) -> Node:
     return one.expr, one.leaves
 
 
-# -- backward ------------------------------------------------------------------------------------------
 @method
 def detach(self: T) -> T:
     """Return the same value, through which no gradient flows. It is no view; in PyTorch it is one."""

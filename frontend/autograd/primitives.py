@@ -46,7 +46,6 @@ def _neg(a: TensorBase) -> TensorBase:
     return apply(Ops.NEG, None, a)
 
 
-# -- elementwise ---------------------------------------------------------------------------------------
 def constant(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """STOP: no gradient."""
     return (None,) * len(sources)
@@ -63,7 +62,6 @@ def select(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     return None, apply(Ops.WHERE, None, c, g, zero), apply(Ops.WHERE, None, c, zero, g)
 
 
-# -- movement ------------------------------------------------------------------------------------------
 def reshape(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Reshape: g in the old shape."""
     return (apply(Ops.RESHAPE, sources[0].expr.shape, g),)
@@ -168,7 +166,6 @@ def _along_diagonals(g: TensorBase, axis: int, size: int, stride: int, dilation:
     return apply(Ops.PERMUTE, tuple([order.index(i) for i in range(rank - 1)]), total)
 
 
-# -- reductions, gather, convolution -------------------------------------------------------------------
 def reduction(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Reductions.
 

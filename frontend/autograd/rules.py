@@ -76,7 +76,6 @@ def beside(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gr
     return g, *zero(g, out, sources[1:], about)
 
 
-# -- kinks ---------------------------------------------------------------------------------------------
 def relu(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """max(x, 0): g where x > 0 or NaN; 0 at 0."""
     return (_where(_binary(Ops.EQ, out, 0.0), _number(g, 0.0), g),)
@@ -133,7 +132,6 @@ def elu(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradi
     return (_where(_binary(Ops.LT, zero, x), g, _mul(g, slope)),)
 
 
-# -- smooth functions ----------------------------------------------------------------------------------
 def of_sigmoid(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """Logistic function s(x): g s(x) s(-x), which keeps its digits where s(x) is near 1."""
     return (_mul(g, _mul(out, sigmoid(apply(Ops.NEG, None, sources[0])))),)
@@ -164,7 +162,6 @@ def root(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Grad
     return (_where(none, _number(g, 0.0), slope),)
 
 
-# -- powers and remainders --------------------------------------------------------------------------------
 def root_power(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """x ** 0.5, x ** -0.5: g / 2 x ** -0.5, -g / 2 (x ** -0.5) ** 3."""
     if about[0] > 0:
@@ -184,7 +181,6 @@ def lerp(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Grad
     return _mul(g, rest), _mul(g, weight), _mul(g, apply(Ops.SUB, None, end, x))
 
 
-# -- reductions ----------------------------------------------------------------------------------------
 def first_extreme(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """Greatest or least over axes: g to the first element that attains it, in row-major order.
 
@@ -266,7 +262,6 @@ def of_norm(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> G
     return (_where(empty, zero, _mul(wide, _mul(sign(x), slope))),)
 
 
-# -- losses --------------------------------------------------------------------------------------------
 def cross_entropy_of_two(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """-t log(x) - (1 - t) log(1 - x): g (x - t) / max(x (1 - x), 1e-12); g log((1 - x) / x)."""
     x, t = sources

@@ -152,7 +152,6 @@ def rmod(self: T, other: T | Number) -> T:
     return ruled("remainder", _mod(y, x), y, x)
 
 
-# -- the table -----------------------------------------------------------------------------------------
 def _slopes_of_remainder(g: T, result: T, x: T, y: T) -> tuple[T, T]:
     """Return g, and -g times the truncated quotient: the gradients of C's fmod, on which `mod` is based."""
     taken = apply(Ops.ROUND, None, apply(Ops.DIV, None, apply(Ops.SUB, None, x, result), y))

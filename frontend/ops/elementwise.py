@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from frontend.tensor_base import T, TensorBase
 
 
-# -- agreeing on shape and dtype --------------------------------------------------------------------
 def result_dtype(*operands: TensorBase | Number) -> DType:
     """Return the dtype of an elementwise result of tensors and numbers: PyTorch's rule of categories.
 
@@ -68,7 +67,6 @@ def agree(what: str, a: T, b: T | Number, *, floats: bool = False) -> tuple[T, T
     return spread(convert(a, dtype), shape), spread(convert(b, dtype), shape)
 
 
-# -- arithmetic ------------------------------------------------------------------------------------
 @operator
 def add(self: T, other: T | Number) -> T:
     """Return the sum, broadcast and promoted; of two bools, their disjunction.
@@ -136,7 +134,6 @@ def invert(self: T) -> T:
     return apply(Ops.NOT, None, self)
 
 
-# -- bits ------------------------------------------------------------------------------------------
 def _bits(what: str, op: str, a: T, b: T | Number, *, swap: bool = False) -> T:
     x, y = agree(what, a, b)
     if x.expr.dtype.is_float:
@@ -191,7 +188,6 @@ def rrshift(self: T, other: T | Number) -> T:
     return _bits("rshift", Ops.SHR, self, other, swap=True)
 
 
-# -- selections ------------------------------------------------------------------------------------
 @composite
 def where(self: T, a: T | Number, b: T | Number) -> T:
     """Return a where self (a bool) is true, else b; all three broadcast.
@@ -269,7 +265,6 @@ def _lerp(self: T, end: T, weight: T | Number) -> T:
     return ruled("lerp", apply(Ops.WHERE, None, small, near, far), x, y, w)
 
 
-# -- the table -----------------------------------------------------------------------------------------
 def _slopes_of_maximum(g: T, _result: T, x: T, y: T) -> tuple[T, T]:
     """Return g for the greater, half of it for each where they are equal, g for both beside a NaN."""
     tie, half = apply(Ops.EQ, None, x, y), mul(g, 0.5)

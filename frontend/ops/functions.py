@@ -201,7 +201,6 @@ def logical_not(self: T) -> T:
     return eq(self, 0)
 
 
-# -- the table -----------------------------------------------------------------------------------------
 def _step(g: T, _result: T, _x: T) -> T:
     return constant(g, 0.0, g.expr.dtype, g.expr.shape)
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from frontend.tensor_base import T
 
 
-# -- norms -------------------------------------------------------------------------------------------
 @method
 def softmax(self: T, axis: int = -1) -> T:
     """Return exp(self) / sum(exp(self)) along an axis, without overflow.
@@ -105,7 +104,6 @@ def batchnorm(self: T, weight: T | None, bias: T | None, mean: T, invstd: T, axi
     return y if bias is None else add(y, reshape(bias, shape))
 
 
-# -- dropout and attention ---------------------------------------------------------------------------
 def dropout(self: T, p: float = 0.5) -> T:
     """Return self with each element set to 0 with probability p, and the others scaled by 1 / (1 - p).
 

@@ -112,7 +112,6 @@ def _power(x: T, y: T) -> T:
     return apply(Ops.POW, None, x, y)
 
 
-# -- the table -----------------------------------------------------------------------------------------
 def _slopes_of_power(g: T, result: T, x: T, y: T) -> tuple[T, T]:
     """Return g y x^(y-1), 0 where y is 0; and g x^y ln x, 0 where x is 0 and y is not negative."""
     zero, one = (constant(g, value, g.expr.dtype, g.expr.shape) for value in (0.0, 1.0))

@@ -81,7 +81,6 @@ def _draw(cls: type[T], device: str | None) -> T:
     return cls.of_part((leaf_expr((4,), dtypes.uint32, opened.name), (Leaf(buffer),)))
 
 
-# -- bits ----------------------------------------------------------------------------------------------
 def _rotated(x: T, by: int) -> T:
     shape = x.expr.shape
     up = apply(Ops.SHL, None, x, constant(x, by, dtypes.uint32, shape))
@@ -162,7 +161,6 @@ def _randint(draw: T, low: int, span: int, shape: Shape, dtype: DType) -> T:
     return convert(add(convert(high, dtypes.int64), low), dtype)
 
 
-# -- methods -------------------------------------------------------------------------------------------
 def _float(dtype: DType | str | None) -> DType:
     found = element_type(dtype) or dtypes.float32
     if not found.is_float:

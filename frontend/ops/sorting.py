@@ -118,7 +118,6 @@ def _first_values(self: T, k: int, axis: int, largest: bool) -> T:  # noqa: FBT0
     return apply(TAKE_ALONG_AXIS, (axis, False), self, _first_places(self, k, axis, largest))
 
 
-# -- keys --------------------------------------------------------------------------------------------
 def _keys(x: T, axis: int, *, descending: bool) -> T:
     """Return integers that are in the order of the elements, the axis last."""
     dtype = x.expr.dtype
@@ -149,7 +148,6 @@ def _from_last(x: T, axis: int) -> T:
     return apply(Ops.PERMUTE, (*range(axis), rank - 1, *range(axis, rank - 1)), x)
 
 
-# -- by ranks ----------------------------------------------------------------------------------------
 def _ranks(keys: T) -> T:
     """Return the rank of each element of the last axis: the number of elements before it in order."""
     shape = keys.expr.shape
@@ -214,7 +212,6 @@ def _within_row(places: T, length: int) -> T:
     return apply(Ops.ADD, None, convert(places, block.expr.dtype), start)
 
 
-# -- by merging --------------------------------------------------------------------------------------
 def _order(keys: T) -> T:
     """Return the elements of the last axis in order."""
     *outer, n = keys.expr.shape

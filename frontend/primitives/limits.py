@@ -74,7 +74,6 @@ Demand = Limit | Divisor
 """The requirement for each element: the argument of a LIMIT."""
 
 
-# -- values known on the host ---------------------------------------------------------------------------
 def limited(x: T, demand: Demand) -> T:
     """Return x with a limit on each element, for use inside traced methods; raise for an invalid constant."""
     value = constant_of(x.expr)
@@ -110,7 +109,6 @@ def _holds(wide: DType, dtype: DType) -> bool:
     return wide.is_int and wide.min <= dtype.min and dtype.max <= wide.max
 
 
-# -- values known on the device -------------------------------------------------------------------------
 class Checks:
     """The LIMITs that one launch depends on: (LIMIT expression, numbers of its leaves among the launch's)."""
 

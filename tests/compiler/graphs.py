@@ -110,7 +110,6 @@ def layernorm(x: UOp, w: UOp | None = None, b: UOp | None = None) -> UOp:
     return add(mul(y, g.expand(g.reshape(w, row), x.shape)), g.expand(g.reshape(b, row), x.shape))
 
 
-# -- random programs -------------------------------------------------------------------------------
 _SHAPES = ((), (1,), (4,), (3, 4), (4, 3), (2, 3, 4), (1, 4), (3, 1), (6, 2), (12,), (2, 1, 6), (4, 4))
 _UNARY = (Ops.NEG, Ops.ABS, Ops.TANH, Ops.SIN, Ops.FLOOR, Ops.COS)
 _BINARY = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.MIN)

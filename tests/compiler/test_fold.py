@@ -134,7 +134,6 @@ def test_a_repeated_half_is_multiplied_in_float32_when_half_cannot_count_so_far(
     assert got.src[0].dtype is F32
 
 
-# -- constants -------------------------------------------------------------------------------------
 def test_negative_zero_is_another_constant() -> None:
     assert f(0.0) is not f(-0.0)
 

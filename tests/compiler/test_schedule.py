@@ -68,7 +68,6 @@ def count(item: ScheduleItem, op: str) -> int:
     return sum(n.op is op for n in postorder((item.ast,)))
 
 
-# -- fusion ----------------------------------------------------------------------------------------
 def test_a_chain_of_elementwise_work_is_one_kernel() -> None:
     x = p(0, 4, 5)
     (item,) = scheduled(exp(relu(add(mul(x, p(1, 4, 5)), scalar_like(2, x)))))
@@ -149,7 +148,6 @@ def test_a_value_used_twice_in_a_kernel_is_computed_once() -> None:
     assert count(item, Ops.LOAD) == 1
 
 
-# -- rows ------------------------------------------------------------------------------------------
 def test_softmax_is_one_kernel() -> None:
     (item,) = scheduled(softmax(p(0, 40, 33)))
     assert count(item, Ops.REDUCE) == 2
@@ -201,7 +199,6 @@ def test_normalising_over_a_batch_is_statistics_and_one_kernel() -> None:
     assert len(scheduled(relu(mul(centred, g.expand(g.reshape(scale, shape), x.shape))))) == 4
 
 
-# -- several outputs -------------------------------------------------------------------------------
 def test_siblings_over_the_same_data_share_a_kernel() -> None:
     x = p(0, 6, 8)
     (item,) = scheduled(relu(x), exp(x))
@@ -240,7 +237,6 @@ def test_siblings_do_not_make_a_circle() -> None:
     scheduled(y, total(y, 0), exp(x))
 
 
-# -- in place --------------------------------------------------------------------------------------
 def run_assign(*outputs: UOp, params: dict[int, np.ndarray]) -> list[ScheduleItem]:
     items = schedule(outputs, verify=True)
     oracle.run(items, params)
@@ -296,7 +292,6 @@ def test_a_variable_is_a_value() -> None:
     scheduled(add(p(0), x), variables={"n": 4})
 
 
-# -- limits ----------------------------------------------------------------------------------------
 def test_a_wide_sum_is_cut_to_the_limit_of_buffers() -> None:
     y = p(0, 10)
     for i in range(1, 100):
@@ -336,7 +331,6 @@ def test_a_large_reduction_to_many_elements_is_not_cut() -> None:
     assert len(scheduled(total(p(0, 64, 1 << 10), 1))) == 1
 
 
-# -- gradients -------------------------------------------------------------------------------------
 def test_the_gradients_of_a_convolution_are_one_kernel_each() -> None:
     x, w, dy = p(0, 2, 3, 8, 8), p(1, 4, 3, 3, 3), p(2, 2, 4, 6, 6)
     full = (2, 4, 6, 6, 3, 3, 3)
@@ -350,7 +344,6 @@ def test_the_gradients_of_a_convolution_are_one_kernel_each() -> None:
     assert [count(i, Ops.REDUCE) for i in items] == [1, 1]
 
 
-# -- edges -----------------------------------------------------------------------------------------
 def test_a_constant_output_is_stored() -> None:
     assert len(scheduled(g.full(3, (2, 3), F32))) == 1
 
@@ -395,7 +388,6 @@ def test_every_width_goes_through(dtype: object) -> None:
     scheduled(g.reduce(add(x, x), Ops.MAX, (1,)))
 
 
-# -- order and identity ----------------------------------------------------------------------------
 def test_a_kernel_comes_after_what_it_reads() -> None:
     written: set[object] = set()
     y = p(0, 1, 4, 8, 8)

@@ -90,7 +90,6 @@ def test_arithmetic_is_no_view() -> None:
     assert base_view(g.binary("ADD", p, p)) is None
 
 
-# -- random chains ---------------------------------------------------------------------------------
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[ShapeTracker, np.ndarray]:
     """A view, and the array it shows: elements of a base that counts from 1, so that padding is told apart as

@@ -129,7 +129,6 @@ def test_values_are_refused_inside_a_composite():
             method(Tensor([1.0]))
 
 
-# -- recipes -----------------------------------------------------------------------------------------
 def test_expressions_built_before_a_realize_use_its_result():
     a, b = leaves(2)
     x = a * b
@@ -178,7 +177,6 @@ def test_random_programs_agree_with_numpy():
             np.testing.assert_allclose(t.numpy(), v, rtol=1e-12, atol=1e-12)
 
 
-# -- numbers that keep changing ----------------------------------------------------------------------
 def test_a_repeatedly_changing_number_becomes_a_parameter():
     x = Tensor(np.ones((3, 7), np.float32))
     for i in range(4):
@@ -196,7 +194,6 @@ def test_common_numbers_stay_part_of_the_structure():
         assert (x * v).expr.n == 1
 
 
-# -- plans -------------------------------------------------------------------------------------------
 def test_a_known_structure_is_not_scheduled_again():
     def value() -> float:
         a, b = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])

@@ -330,7 +330,6 @@ def test_gradient_refuses_invalid_targets():
         (x * 2).gradient(x, gradient=Tensor([1.0]))
 
 
-# -- backward ----------------------------------------------------------------------------------------
 def test_backward_adds_up_and_step_consumers_reset():
     w = Tensor([2.0], requires_grad=True)
     (w * w).sum().backward()

@@ -95,7 +95,6 @@ def test_axes_are_checked():
         Tensor(X)[:, :0].max(1)
 
 
-# -- products ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("a", "b"),
     [
@@ -136,7 +135,6 @@ def test_einsum_without_a_result_sorts_the_letters():
     same(Tensor.einsum("bij,jk", Tensor(X), Tensor(y)), np.einsum("bij,jk", X, y))
 
 
-# -- convolutions ------------------------------------------------------------------------------------
 def convolved(  # noqa: PLR0917 - the case's numbers
     x: Any, w: Any, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int], groups: int
 ) -> Any:
@@ -208,7 +206,6 @@ def test_conv_transpose2d_is_the_adjoint_of_conv2d(stride: int, padding: int, ex
     assert float((up * Tensor(x)).sum().item()) == pytest.approx(float((down * y).sum()), rel=1e-3)
 
 
-# -- pools and norms ---------------------------------------------------------------------------------
 def test_pools():
     x = RNG.standard_normal((2, 3, 6, 8), dtype=np.float32)
     blocks = x.reshape(2, 3, 3, 2, 4, 2)
@@ -253,7 +250,6 @@ def test_norms():
     same(Tensor(X).batchnorm(Tensor(w), Tensor(b), Tensor(m), Tensor(v)), want)
 
 
-# -- losses ------------------------------------------------------------------------------------------
 LOGITS = RNG.standard_normal((6, 5), dtype=np.float32)
 CLASSES = np.array([0, 4, 2, 2, 1, 3], np.int32)
 
@@ -294,7 +290,6 @@ def test_targets_of_another_shape_are_refused():
         Tensor(LOGITS).sparse_categorical_crossentropy(Tensor([1, 2]))
 
 
-# -- attention and dropout ---------------------------------------------------------------------------
 def test_attention():
     q, k, v = (RNG.standard_normal((2, 3, 4, 8), dtype=np.float32) for _ in range(3))
     scores = q @ k.swapaxes(-1, -2) / math.sqrt(8)

@@ -194,7 +194,6 @@ def test_training_matches_training_without_capture():
     np.testing.assert_allclose(run(captured=True), run(captured=False), rtol=1e-5)
 
 
-# -- refusals ----------------------------------------------------------------------------------------
 def captured_once(f: TinyJit[..., object], *args: object) -> None:
     f(*args)
     f(*args)
@@ -428,7 +427,6 @@ def test_an_error_in_the_function_ends_the_capture():
     assert [g(vec(float(i))).item() for i in range(3)] == [1.0, 2.0, 3.0]
 
 
-# -- the rest ----------------------------------------------------------------------------------------
 def test_methods_have_a_capture_for_each_instance():
     class Scale:
         def __init__(self, by: float) -> None:

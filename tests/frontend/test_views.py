@@ -304,7 +304,6 @@ def test_gradients_go_through_what_was_written():
     np.testing.assert_array_equal(dy.numpy(), 2 * ROWS[1] * (ROWS + 1)[1])
 
 
-# -- against a model -----------------------------------------------------------------------------------
 class Model:
     """A model of a tensor: positions in a list of numbers, which its views share."""
 

@@ -163,7 +163,6 @@ class Maker:
         self.program.dtypes = [v.dtype for v in self.values]
         self.program.tolerances = [_tolerance(v) for v in self.values]
 
-    # -- drawing --------------------------------------------------------------------------------------
     def pick(self, kinds: str = "fib", *, rank: int = 0, exact: bool = False) -> int | None:
         """Return a value, late ones more often than early ones."""
         fit = [

@@ -89,8 +89,6 @@ class ScriptedKernel(HostCalls):
         held += [f"event {number:#x}" for number in self.events]
         return held + [f"{self._doorbell_pages} doorbell pages"] * bool(self._doorbell_pages)
 
-    # --- files and mappings
-
     def open_errno(self, path: str) -> int:
         nodes = [RENDER_NODE.format(minor=FIRST_RENDER_MINOR + i) for i in range(len(self.script.gpus))]
         return self.script.missing.get(path, 0 if path in (KFD_NODE, *nodes) else errno.ENOENT)
@@ -144,8 +142,6 @@ class ScriptedKernel(HostCalls):
 
     def _render_node(self, gpu_id: int) -> str:
         return RENDER_NODE.format(minor=FIRST_RENDER_MINOR + gpu_id - self.script.gpu_id(0))
-
-    # --- ioctls
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         assert isinstance(argument, bytearray), "every call carries a structure"

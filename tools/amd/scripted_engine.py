@@ -112,8 +112,6 @@ class Engine:
         else:
             self._read[0] = self.done
 
-    # --- memory
-
     def _memory(self, va: int, size: int, *, write: bool = False) -> memoryview:
         if not self._table.memory.holds(self.gpu_id, va, size):
             self._table.page_fault(self.gpu_id, va, write=write)
@@ -138,8 +136,6 @@ class Engine:
     def _fill(self, dst: int, word: int, size: int) -> None:
         view = self._memory(dst, size, write=True)
         view[:] = word.to_bytes(4, "little") * (size // 4)
-
-    # --- PM4
 
     def _stream(self, words: memoryview) -> None:
         """Execute an indirect buffer; after a wait it starts again from its first packet."""
@@ -210,8 +206,6 @@ class Engine:
         else:
             self._move(dst, packet.SRC_HI << 32 | packet.SRC_LO, packet.BYTE_COUNT)
 
-    # --- SDMA
-
     def _sdma_packet(self, words: memoryview) -> int:
         """Execute one packet; return its length in words."""
         if words[0] == sdma.NOP_WORD:
@@ -251,8 +245,6 @@ class Engine:
                 self._store(packet.DST_HI << 32 | packet.DST_LO + 4 * (index - layout.WORDS), words[index], 4)
         self.packets.append(packet)
         return count
-
-    # --- AQL
 
     def _aql_packet(self) -> None:
         size = len(self._words) // aql.PACKET_WORDS

@@ -213,8 +213,6 @@ class Ladder:
             with contextlib.suppress(DriverError):  # rung 1 reports the error
                 held.callback(kernel.close, kernel.open(path))
 
-    # --- children
-
     def _spawn(self, rung: Rung, choices: Any, times: float) -> Result:
         """Run a rung in a child process and return the result.
 

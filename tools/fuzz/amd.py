@@ -227,8 +227,6 @@ class Case:
         found = words.head + body + words.exchange + functions
         return found + "\n".join(sorted(calls(found) - set(found.splitlines())))
 
-    # ---- the ways
-
     def on_device(self, target: str, settings: Settings, options: Options) -> tuple[Any, Any]:
         """Run the kernel in the emulator of a target; returns what it left. A fault is an `AssertionError`."""
         out, bins, x, y = np.zeros_like(self._x), np.zeros(BINS, "u8"), self._x.copy(), self._y.copy()

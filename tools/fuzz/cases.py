@@ -142,8 +142,6 @@ class Case:
             text += function.replace(" #0 {", " alwaysinline {" if inlined else " noinline {")
         return text + "\n".join(sorted(calls(text) - set(text.splitlines())))
 
-    # ---- both sides
-
     def on_device(self, settings: Settings, options: Options) -> Outcome:
         """Run the kernel in the emulator; `AssertionError` for a fault."""
         out, bins, x, y = np.zeros(len(self._x), "u8"), np.zeros(BINS * MOST, "u8"), self._x, self._y

@@ -82,8 +82,6 @@ class FunctionWriter:
         head = f"define internal i64 @{self._name}(i64 %a, i64 %b, i64 %i) #0 {{\nentry:\n"
         return f"{head}{slot}{body}\n  ret {result}\n}}\n"
 
-    # ---- lines
-
     def _let(self, type_: str, text: str) -> Ref:
         self._count += 1
         self._lines.append(f"  %x{self._count} = {text}")
@@ -112,8 +110,6 @@ class FunctionWriter:
         bits = BITS[value.type]
         whole = self._let(f"i{bits}", f"bitcast {value} to i{bits}")
         return self._let("i64", f"zext {whole} to i64") if bits < 64 else whole
-
-    # ---- values
 
     def _pick(self, values: Sequence[Ref], type_: str) -> Ref:
         """Return a value of a type: an existing one, a converted one, or a constant."""
@@ -157,8 +153,6 @@ class FunctionWriter:
         """Replace NaN, whose bits may differ between host and device."""
         bad = self._let("i1", f"fcmp uno {value}, {value.name}")
         return self._let(value.type, f"select {bad}, {value.type} 1.0, {value}")
-
-    # ---- operations
 
     def _operation(self, values: Sequence[Ref]) -> Ref:
         kinds: tuple[Callable[[Sequence[Ref]], Ref], ...] = (
@@ -256,8 +250,6 @@ class FunctionWriter:
             self._lines.append(f"  store {value}, {at}, align {BITS[type_] // 8}")
             return value
         return self._let(type_, f"load {type_}, {at}, align {BITS[type_] // 8}")
-
-    # ---- control flow
 
     def _statements(self, values: Sequence[Ref], depth: int, size: int) -> list[Ref]:
         found = list(values)

@@ -217,9 +217,6 @@ class Replay(_Queues):
         assert self.out.host()[0] == 205, f"a replay gave {self.out.host()[0]}"
 
 
-# --- tensors
-
-
 class _Tensors:
     """Tensors on the cpu device of the process."""
 

@@ -64,9 +64,6 @@ class Fault:
     """A regular expression that the message must match, without regard to case."""
 
 
-# --- order -------------------------------------------------------------------------------------------------
-
-
 def _read_after_write(s: Scene) -> None:
     s.compute.submit(s.compute.record().fill(s.a, 1))
     s.copies.submit(s.copies.record().copy(s.b, s.a))
@@ -115,9 +112,6 @@ def _graph_without_barrier(s: Scene) -> None:
     graph.compile().submit({source: s.b})
 
 
-# --- waits -------------------------------------------------------------------------------------------------
-
-
 def _host_waits_for_nothing(s: Scene) -> None:
     s.device.signal(label="never").wait(1, timeout_s=_NEVER_S)
 
@@ -150,9 +144,6 @@ def _value_goes_back(s: Scene) -> None:
     x.value = 4
 
 
-# --- lifetimes ---------------------------------------------------------------------------------------------
-
-
 def _closed_buffer(s: Scene) -> None:
     commands = s.compute.record().fill(s.a, 1)
     s.a.close()
@@ -177,9 +168,6 @@ def _closed_in_a_graph(s: Scene) -> None:
     executable = graph.compile()
     s.a.close()
     executable.submit({})
-
-
-# --- limits ------------------------------------------------------------------------------------------------
 
 
 def _copy_too_long(s: Scene) -> None:
@@ -221,9 +209,6 @@ def _pointer_outside(s: Scene) -> None:
     commands = s.compute.record().exec(s.mix, s.mix.args(out + BYTES, s.b, 1), groups=_ONE, threads=_ONE)
     graph.add(s.compute, commands)
     graph.compile().submit({out: s.a})
-
-
-# --- wrong arguments ---------------------------------------------------------------------------------------
 
 
 def _kernel_on_a_copy_queue(s: Scene) -> None:

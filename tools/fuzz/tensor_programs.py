@@ -137,8 +137,6 @@ class Maker:
         self.lines.append(Line(name, (), text, f"{name} = {value}", "bound", (0, high)))
         return name
 
-    # --- drawing
-
     def pick(self, kinds: str = "biuf", *, rank: int = 0, nonempty: bool = False) -> str | None:
         """Return the name of a random value whose dtype kind is in `kinds`, or None.
 
@@ -163,8 +161,6 @@ class Maker:
             if n not in self.frozen and self.env[n].dtype == x.dtype and fits(self.env[n].shape, x.shape)
         ]
         return self.r.choice(fit) if fit else None
-
-    # --- adding
 
     def add(
         self, needs: tuple[str, ...], tensor: str, numpy: str = "", *, view: bool = False, kind: str = "new"

@@ -42,8 +42,6 @@ class Calls:
         self._machine = machine
         self._inner = machine.kernel
 
-    # ---- ioctls
-
     def of_ioctl(self, index: int, fd: int, request: int, argument: bytearray) -> Iterator[Mutant]:
         """Yield the mutants of an ioctl."""
         call = self._machine.call(request, argument)
@@ -84,8 +82,6 @@ class Calls:
         result = self._inner.ioctl(fd, request, _changed(mutant, address_of(room) + _MARGIN))
         argument[:] = room[_MARGIN : _MARGIN + len(argument)]
         return result
-
-    # ---- mappings
 
     def of_mapping(self, index: int, name: str, arguments: Arguments) -> Iterator[Mutant]:
         """Yield the mutants of an mmap or of the mapping of registers."""

@@ -104,8 +104,6 @@ class Interposer:
             self.found += submission.mutants(index)
         return submission.store if mutant is None else submission.make(mutant)
 
-    # ---- forwarded unchanged
-
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
         """Forward."""
         return self._inner.open(path, flags)

@@ -77,8 +77,6 @@ class ScriptedKernel(HostCalls):
         held += [f"mapping for the GPU {va:#x} of {memory:#x}" for va, memory in self._dma.items()]
         return held + [f"uvm registration {name}" for name in sorted(self._uvm)]
 
-    # --- files and mappings
-
     def open_errno(self, path: str) -> int:
         known = path in {_CTL, _UVM} or (
             path.startswith("/dev/nvidia") and path.removeprefix("/dev/nvidia").isdigit()
@@ -122,8 +120,6 @@ class ScriptedKernel(HostCalls):
 
     def fence(self) -> None:
         """Do nothing: no other processor reads the stores."""
-
-    # --- ioctls
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         if not isinstance(argument, bytearray):

@@ -75,8 +75,6 @@ class HostCalls(ABC):
             f"mapping {va:#x}+{size:#x}" for va, size in self._maps.items()
         ]
 
-    # --- files
-
     def open(self, path: str, flags: int = 2) -> int:
         del flags
         number = self.open_errno(path) or (errno.EIO if self.must_fail(f"open {path}") else 0)
@@ -101,8 +99,6 @@ class HostCalls(ABC):
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
         raise RefusedError(f"poll {fds} {timeout_s}")
-
-    # --- memory of the host
 
     def mmap(
         self,

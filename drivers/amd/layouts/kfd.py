@@ -130,9 +130,6 @@ class kfd_ioctl_get_version_args(Struct, size=8, source=SOURCE):
     minor_version: int = u32(4)
 
 
-# --- queues
-
-
 class QueueType(enum.IntEnum):
     """Type of a queue: its packets and its engine."""
 
@@ -212,9 +209,6 @@ class kfd_ioctl_update_queue_args(Struct, size=24, source=SOURCE):
     queue_priority: int = u32(20)
 
 
-# --- the address space
-
-
 class kfd_process_device_apertures(Struct, size=56, source=SOURCE):
     """One GPU in the answer of GET_PROCESS_APERTURES_NEW."""
 
@@ -280,9 +274,6 @@ class kfd_ioctl_get_clock_counters_args(Struct, size=40, source=SOURCE):
 
 SYSTEM_CLOCK_HZ: Final = 1_000_000_000
 """`system_clock_freq`: host counters are nanoseconds."""
-
-
-# --- memory
 
 
 class MemFlags(enum.IntFlag):
@@ -353,9 +344,6 @@ class kfd_ioctl_get_available_memory_args(Struct, size=16, source=SOURCE):
 
     available: int = u64(0)
     gpu_id: int = u32(8)
-
-
-# --- mmap
 
 
 class MmapType(enum.IntEnum):

@@ -210,8 +210,6 @@ RELEASE_ALIGN_64: Final = 8
 """Bytes that 64-bit numbers and clocks of a release are aligned to; others to 4."""
 ALL_BITS: Final = 0xFFFF_FFFF
 
-# --- registers
-
 
 class SetShReg(BitStruct, words=2, source=SOURCE):
     """SET_SH_REG and its start; the values of consecutive registers follow."""
@@ -222,9 +220,6 @@ class SetShReg(BitStruct, words=2, source=SOURCE):
     REG_OFFSET: int = bits(15, 0, word=1, doc="dwords from the base of the SH registers")
     VMID_SHIFT: int = optional(27, 23, word=1)
     INDEX: int = optional(31, 28, word=1)
-
-
-# --- order
 
 
 class WaitRegMem(BitStruct, words=7, source=SOURCE):
@@ -272,9 +267,6 @@ class IndirectBuffer(BitStruct, words=4, source=SOURCE):
     VALID: bool = bits(23, word=3)
     VMID: int = optional(27, 24, word=3)
     CACHE_POLICY: int = optional(29, 28, word=3)
-
-
-# --- work
 
 
 class DispatchDirect(BitStruct, words=5, source=SOURCE):

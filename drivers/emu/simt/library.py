@@ -89,8 +89,6 @@ class Library:
     _writing: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
     """Held while a helper is generated: the machines of a process share the library, each with its own thread."""
 
-    # ---- types of this warp width
-
     @property
     def mask(self) -> str:
         """The IR type of a mask of lanes."""
@@ -104,8 +102,6 @@ class Library:
     def v(self, type_: str) -> str:
         """Return the IR vector type with one `type_` for each lane."""
         return vector(self.lanes, type_)
-
-    # ---- writing helpers
 
     def define(
         self,

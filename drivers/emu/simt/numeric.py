@@ -183,9 +183,6 @@ def small_float(
     return c.resize(c.op("or", result, c.op("shl", sign, exponent_bits + mantissa_bits)), 16)
 
 
-# ---- approximations, computed in double and rounded once: the error is at most 0.51 ulp unless stated otherwise
-
-
 def _polynomial(c: Code, x: Value, coefficients: Sequence[float]) -> Value:
     """Evaluate a polynomial, lowest coefficient first."""
     value = c.fconst(x.type, coefficients[-1])

@@ -52,8 +52,6 @@ class Code:
         self._next = 0
         self.block = "entry"
 
-    # ---- the text
-
     def emit(self, line: str) -> None:
         """Append an instruction without a result."""
         self.lines.append("  " + line)
@@ -83,8 +81,6 @@ class Code:
         )
         head = f"define {result} @{name}({arguments}) {attributes} {{"
         return "\n".join([head, "entry:", *self.entry_lines, *self.lines, "}"]) + "\n"
-
-    # ---- constants
 
     def const(self, type_: str, value: int) -> Value:
         """Return an integer constant of a scalar or vector type."""
@@ -125,8 +121,6 @@ class Code:
         type_ = vector(count, value.type)
         first = self.let(type_, f"insertelement {type_} poison, {value}, i32 0")
         return self.let(type_, f"shufflevector {first}, {type_} poison, <{count} x i32> zeroinitializer")
-
-    # ---- arithmetic
 
     def op(self, name: str, a: Value, b: Value | int) -> Value:
         """Append a binary operation of two values of one type: "add", "fmul", "lshr", "or", ..."""
@@ -190,8 +184,6 @@ class Code:
             return Value("void", "")
         return self.let(result, text)
 
-    # ---- vectors
-
     def extract(self, v: Value, index: Value | int) -> Value:
         """Return one lane."""
         where = f"i32 {index}" if isinstance(index, int) else str(index)
@@ -216,8 +208,6 @@ class Code:
     def mask_lanes(self, bits: Value) -> Value:
         """Unpack an integer into a vector of i1."""
         return self.bitcast(bits, f"<{bits_of(bits.type)} x i1>")
-
-    # ---- memory
 
     def gep(self, base: Value, offset: Value | int) -> Value:
         """Return `base` plus bytes; `offset` may be a vector."""
@@ -268,8 +258,6 @@ class Code:
             name, f"declare void @{name}({value.type}, {addresses.type}, {lanes.type})"
         )
         self.emit(f"call void @{name}({value}, {addresses.type} align {align} {addresses.ref}, {lanes})")
-
-    # ---- control flow
 
     def label(self, name: str) -> None:
         """Begin a basic block."""

@@ -74,8 +74,6 @@ class WarpFunction(WarpCode):
         self._mask = Value(lib.mask, "0")
         self._guard: Value | None = None
 
-    # ---- the whole function
-
     def translate(self) -> Translation:
         """Write the function and return it."""
         c = self.c
@@ -232,8 +230,6 @@ class WarpFunction(WarpCode):
         c.jump("halt")
         c.label("leave")
 
-    # ---- registers and the mask of active lanes
-
     @property
     def active(self) -> Value:
         """The mask of lanes that execute here, as an integer."""
@@ -293,8 +289,6 @@ class WarpFunction(WarpCode):
                 else:
                     value = self.c.select(self.c.mask_lanes(self._mask), value, old)
             self.c.store(value, variable)
-
-    # ---- terminators: exactly one ends a block
 
     def _next(self, place: Place) -> str:
         return f"C{place.index + 1}"
@@ -387,8 +381,6 @@ class WarpFunction(WarpCode):
         It is zero at first and keeps its contents across barriers.
         """
         return self.c.gep(warp or self.warp, self._layout.reserved_at)
-
-    # ---- memory and reports
 
     def load(
         self, space: str, bits: int, count: int, address: Value, site: int, *, how: int = 0

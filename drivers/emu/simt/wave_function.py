@@ -98,8 +98,6 @@ class WaveFunction(WarpCode):
         self._variables: dict[str, Value] = {}
         self._live: dict[int, frozenset[str]] = {}
 
-    # ---- the whole function
-
     def translate(self) -> Translation:
         """Write the function and return it."""
         c = self.c
@@ -207,8 +205,6 @@ class WaveFunction(WarpCode):
         c.label("halt")
         c.ret(i32(YIELD))
 
-    # ---- registers
-
     def read(self, register: str) -> Value:
         """Return the value of a register."""
         if register not in self._now:
@@ -222,8 +218,6 @@ class WaveFunction(WarpCode):
         assert value.type == self._registers[register], (register, value)
         self._now[register] = value
         self._written.values[register] = value
-
-    # ---- terminators: exactly one ends a block
 
     def _finish(self, finish: Callable[[], None]) -> None:
         assert self._written.finish is None, self._written.block.number
@@ -305,8 +299,6 @@ class WaveFunction(WarpCode):
             self.c.ret(i32(DONE))
 
         self._finish(finish)
-
-    # ---- memory and reports
 
     def load(self, space: str, bits: int, address: Value, mask: Value, site: int, *, how: int = 0) -> Value:
         """Load one integer of `bits` bits for each lane of a mask from device memory; `how` is 0, STRONG or STRONG | NARROW."""

@@ -185,8 +185,6 @@ class Ring:
     def _calls_sdma(self, words: Sequence[int]) -> list[decode.Packet]:
         return [p for p in decode.sdma_packets(words, self.rig.target.sdma) if p.name == "INDIRECT"]
 
-    # --- what packets do
-
     def _pm4(self, words: Sequence[int]) -> None:
         generation = int(self.rig.target.generation)
         for packet in decode.pm4_packets(words, generation):
@@ -323,8 +321,6 @@ class Rig:
             target=self.target, geometry=self.geometry, choices=self.choices, event=event,
             scratch=lambda: self.scratch, launched=self.launched.append,
         )  # fmt: skip
-
-    # --- hcq.driver.DriverDevice
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
         """Allocate; names count up."""

@@ -154,9 +154,6 @@ def test_a_failed_call_of_an_open_device_leaves_it_unchanged(part: str, gpu: str
     assert kernel.leaks() == []
 
 
-# --- errors that users meet
-
-
 @pytest.mark.parametrize(
     ("number", "cure"),
     [
@@ -313,9 +310,6 @@ def test_another_kfd_library_of_the_process_is_named():
     with pytest.raises(DriverError, match=r"(?s)CREATE_EVENT.*ROCm, HIP"):
         opened(kernel)
     assert kernel.leaks() == []
-
-
-# --- the driver
 
 
 def test_enumerate_describes_the_gpus_that_can_be_opened():

@@ -226,9 +226,6 @@ def test_short_relocations_store_what_fits_and_refuse_the_rest():
     assert struct.unpack("<h", branch) == (-32,)
 
 
-# --- refusals
-
-
 def changed(data: bytes, at: int, value: int, size: int = 4) -> bytes:
     return data[:at] + value.to_bytes(size, "little") + data[at + size :]
 

@@ -187,9 +187,6 @@ def test_threads_and_grids_beyond_their_fields_are_refused():
             program.shape((1 << 32, 1, 1), (64, 1, 1))
 
 
-# --- copies, fills, numbers
-
-
 def both(device: Device) -> list[Any]:
     return [device.compute, device.copies[0]]
 
@@ -298,9 +295,6 @@ def inline_sizes(words: Sequence[int]) -> list[int]:
         sizes.append(count)
         at += aql.PACKET_WORDS + encode_aql.units(count)
     return sizes
-
-
-# --- order
 
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
@@ -471,9 +465,6 @@ def test_every_choice_changes_words_and_not_their_effect(choice: dict[str, Any])
                 assert [read(one.kernarg, 5)[4] for one in rig.compute.launches] == [1, 2, 3]
         seen.append(texts)
     assert seen[0] != seen[1]
-
-
-# --- prebuilt words, refusals
 
 
 def test_long_prebuilt_words_are_cut_between_packets():

@@ -145,9 +145,6 @@ def test_an_aql_queue_that_firmware_stopped_is_reported():
         assert (report.kind, "work-group too large" in report.message) == (FaultKind.BAD_PACKET, True)
 
 
-# --- recovery
-
-
 def test_a_recovered_device_runs_and_its_memory_stays():
     with machine() as (kernel, device):
         a, b = device.alloc(4096, HOST), device.alloc(4096, HOST)
@@ -227,9 +224,6 @@ def test_a_queue_that_cannot_be_destroyed_leaves_the_device_faulted(number: int)
                 break
         device.recover()
         assert device.fault() is None
-
-
-# --- waiting
 
 
 def test_a_wait_that_a_fault_ends_raises_it():

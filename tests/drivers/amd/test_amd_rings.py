@@ -85,9 +85,6 @@ def nops(count: int) -> array[int]:
     return array("I", (pm4.header(pm4.Opcode.NOP, count), *range(1, count)))
 
 
-# --- PM4
-
-
 def test_a_submission_lies_in_one_piece_and_the_rest_of_the_ring_is_nops(compute: Rig):
     size = len(compute.words)
     compute.age(3 * size + size - 10)
@@ -175,9 +172,6 @@ def test_more_words_than_the_ring_takes_are_refused(compute: Rig, copy: Rig, sha
         assert rig.ring.taken in (0, rig.engine.done)
 
 
-# --- SDMA
-
-
 def fences(count: int, va: int = 0) -> array[int]:
     """Return words that fill `count` words, a NOP packet with a fence before it."""
     fence = sdma.Fence.pack(ADDRESS_LO=va & 0xFFFF_FFFF, ADDRESS_HI=va >> 32, DATA=count, MTYPE=3)
@@ -216,9 +210,6 @@ def test_an_sdma_ring_is_never_quite_full(copy: Rig):
     copy.ring.stalled = stalled
     copy.ring.send(fences(8, slot))
     assert asked == [8]
-
-
-# --- AQL
 
 
 def vendor(words: int) -> array[int]:

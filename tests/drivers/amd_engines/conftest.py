@@ -94,8 +94,6 @@ class Bench:
         self._backings.append(backing)
         self.space.attach(Buffer(len(self._backings), self.gpu, va, size, flags, MemFlags.GTT, backing))
 
-    # ---- the machine
-
     def lint(self, message: str) -> None:
         self.lints.append(message)
 
@@ -108,8 +106,6 @@ class Bench:
         self.ticks += 1
         return self.ticks
 
-    # ---- memory
-
     def put(self, va: int, *words: int) -> None:
         self.space.map.write(va, struct.pack(f"<{len(words)}I", *words))
 
@@ -121,8 +117,6 @@ class Bench:
 
     def put64(self, va: int, value: int) -> None:
         self.space.map.write(va, struct.pack("<Q", value))
-
-    # ---- the queue
 
     def write(self, *words: int) -> None:
         """Write dwords to the ring, without telling the GPU."""

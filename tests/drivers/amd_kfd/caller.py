@@ -68,8 +68,6 @@ class Caller:
         for one in self._reserved:
             self.machine.linux.munmap(one.va, one.size)
 
-    # ---- calls
-
     def call(self, call: Call, layout: type[Struct], **values: Any) -> Any:
         """Run an ioctl; returns the structure."""
         block = bytearray(layout.pack(**values))
@@ -142,8 +140,6 @@ class Caller:
             flags=MAP_SHARED | MAP_FIXED,
         )
         return got.view
-
-    # ---- events and queues
 
     def event(self, kind: EventType = ev.EventType.SIGNAL, *, page: int = 0, auto_reset: bool = False) -> Any:
         """Create an event."""

@@ -282,9 +282,6 @@ def test_masks_of_compute_units(caller: Caller) -> None:
     assert caller.refused(Call.SET_CU_MASK, layout, num_cu_mask=32, **args | {"queue_id": 9}) == errno.EFAULT
 
 
-# ---- doorbells
-
-
 def test_doorbells_reach_their_queue(machine: Callable[..., Caller]) -> None:
     engines = Noted()
     caller = machine(engines=engines)
@@ -342,9 +339,6 @@ def test_doorbells_belong_to_the_kfd_node(caller: Caller) -> None:
 def test_without_engines_a_doorbell_is_unsupported(caller: Caller) -> None:
     caller.doorbells().write64(caller.queue().doorbell_offset & 0x1FFF, 1)
     assert [report.kind for report in caller.machine.fatal] == [Kind.UNSUPPORTED]
-
-
-# ---- faults
 
 
 def _faulty(caller: Caller, engines: Noted, error: Exception, at: int = 0) -> None:

@@ -120,9 +120,6 @@ def test_values_that_are_expected_to_fail_are_choices() -> None:
     assert int(PcasAction.INVALIDATE_COPY_SCHEDULE) == 3
 
 
-# --- repeats, and stores that come late
-
-
 def bench(choices: str = "default", clock: Callable[[], float] | None = None) -> Bench:
     made = Bench(ScriptedKernel(), parse(choices))
     if clock is not None:

@@ -280,9 +280,6 @@ def test_set_gives_ones_or_one_point_zero(bench: Any, floats: Any):
     )
 
 
-# ---- conversions
-
-
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("target", ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"])
 @pytest.mark.parametrize("source", ["f32", "f64"])

@@ -147,8 +147,6 @@ def test_a_predicate_takes_part_in_a_warp_operation_as_a_branch_does(bench: Any)
     assert bench.apply(lines, "u4", a).tolist() == [28] * 8 + [5] * 24
 
 
-# ---- matrices
-
 SHAPES = [
     ("m16n8k16", "f16", "f32"),
     ("m16n8k8", "f16", "f32"),

@@ -140,8 +140,6 @@ class Client:
             WINDOW_BYTES, va=WINDOW, prot=PROT_NONE, flags=0x22 | MAP_FIXED | 0x4000
         )
 
-    # ---- calls
-
     def escape(self, fd: int, escape: int, block: bytearray) -> None:
         self.kernel.ioctl(fd, rm.request(escape, len(block)), block)
 
@@ -208,8 +206,6 @@ class Client:
             self._checked(int(out.rmStatus))
         return out
 
-    # ---- bring-up
-
     def nodes(self) -> Client:
         self.ctl = self.kernel.open("/dev/nvidiactl")
         self.gpu = self.kernel.open("/dev/nvidia0")
@@ -273,8 +269,6 @@ class Client:
 
     def reports(self) -> list[str]:
         return [str(one) for one in self.kernel.reports]
-
-    # ---- memory
 
     def map_fd(
         self,
@@ -355,8 +349,6 @@ class Client:
         if gpu:
             self.map_gpu(handle, va, size, kind=kind)
         return Memory(handle, va, size, got.view)
-
-    # ---- channels
 
     def group(self, engine: int = 1, **fields: Any) -> int:
         params = rm_classes.NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS(

@@ -29,17 +29,11 @@ def lint(client: Client) -> list[str]:
     return [one.message for one in client.kernel.reports if one.kind is Kind.ADVICE]
 
 
-# ---- headers
-
-
 def test_a_header_of_zero_is_a_nop(up: Client) -> None:
     ring, memory = up.copy_channel(), up.memory(4096, system=True)
     ring.push([0, 0, *sem(memory.va, 7), 0])
     wait_word(memory, 0, 7, up)
     assert lint(up) == []
-
-
-# ---- address spaces
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -161,8 +155,6 @@ def test_a_sandbox_refuses_both_calls(up: Client) -> None:
         up.escape(up.ctl, Escape.NV_ESC_RM_UNMAP_MEMORY_DMA, bytearray(kind().to_bytes()))
 
 
-# ---- launches
-
 QUIET = (
     HEAD
     + """
@@ -240,9 +232,6 @@ def test_the_unused_end_of_a_bank_may_change_between_launches(up: Client) -> Non
         page.view[4000] = value
         launcher.run(code, "store", params, bank0=page.va, **fields)
     assert lint(up) == []
-
-
-# ---- copies
 
 
 def test_a_copy_onto_itself_is_remarked_on_once(up: Client) -> None:

@@ -110,9 +110,6 @@ def idle() -> list[int]:
     return method(1, M.WAIT_FOR_IDLE, 0)
 
 
-# ---- constants
-
-
 def bank(bench: Rig) -> int:
     """Run a kernel with a bank that stays; its address."""
     first = bench.launcher.place(bench.launcher.bank0(bench.params(), (1, 1, 1), (1, 1, 1)))
@@ -227,9 +224,6 @@ def test_by_default_a_bank_that_only_the_action_invalidates_gets_advice(make: Ma
     assert ALONE in text
 
 
-# ---- code
-
-
 def overwrite(bench: Rig, at: int) -> None:
     """Store the code of `increment` over that of `store`, or after it."""
     section = bench.code.elf.section(".text.increment")
@@ -300,9 +294,6 @@ def test_code_written_over_a_called_function_is_reported(bench: Rig):
     bench.launcher.ring.push(bench.launch("calls", code=code))
     bench.launcher.ring.wait_error()
     assert bench.client.kernel.reports[0].kind is Kind.COHERENCE
-
-
-# ---- loads
 
 
 @pytest.mark.sampled(3)
@@ -426,8 +417,6 @@ def test_which_instructions_load_through_the_l1(text: str, through: bool):  # no
     assert through_l1(text) is through
 
 
-# ---- stores that nobody flushed
-
 NONE = {"CWD_MEMBAR_TYPE": 0}
 
 
@@ -505,9 +494,6 @@ def test_a_host_release_without_waits_is_no_future_release(bench: Rig):
     assert bench.client.kernel.reports == []
 
 
-# ---- descriptors
-
-
 @pytest.mark.parametrize("action", [1, 3])
 def test_a_rewritten_dependent_descriptor_needs_an_action_that_invalidates(make: Make, action: int):
     bench = rig(make().up())
@@ -528,9 +514,6 @@ def test_a_rewritten_dependent_descriptor_needs_an_action_that_invalidates(make:
         assert bench.client.kernel.reports == []
     else:
         assert "reused with other content" in fails(bench, words)
-
-
-# ---- the option
 
 
 def test_optional_checks_are_off_by_default(make: Make):

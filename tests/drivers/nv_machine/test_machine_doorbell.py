@@ -38,9 +38,6 @@ def advances(page: Mmio, client: Client) -> None:
     assert page.read32(UsermodeRegister.TIME_1) < 1 << 29
 
 
-# ---- the clock
-
-
 @pytest.mark.parametrize(
     ("profile", "cls"),
     [("sm_80", 0xC461), ("sm_90", 0xC661), ("sm_90", 0xC461), ("sm_90", 0xC561), ("sm_120", 0xC761)],
@@ -77,9 +74,6 @@ def test_the_clock_of_one_page_is_independent_of_the_other(up: Client):
     advances(clock, up)
 
 
-# ---- doorbells
-
-
 @pytest.mark.parametrize("profile", ["sm_80", "sm_90", "sm_120"])
 @pytest.mark.parametrize("bar1", [False, True])
 def test_doorbells_work_through_either_mapping(make: Callable[..., Client], profile: str, *, bar1: bool):
@@ -99,9 +93,6 @@ def test_doorbells_of_two_pages_reach_the_same_channel(up: Client):
         ring.push(sem(memory.va, value))
         wait_word(memory, 0, value, up)
     assert up.reports() == []
-
-
-# ---- classes
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -198,9 +189,6 @@ def test_doorbell_classes_of_other_chips_are_refused(make: Callable[..., Client]
         client.alloc(client.subdevice, other, params)
     assert got.value.code == NvStatus.INVALID_CLASS
     advances(client.page(bar1=False, cls=cls), client)
-
-
-# ---- one mapping a descriptor
 
 
 def _again(client: Client, what: str, fd: int) -> Any:

@@ -80,9 +80,6 @@ def header_of(raw: bytes, section: str) -> int:
     return int(table) + found.index * 64
 
 
-# ---- parameters
-
-
 def test_the_parameter_base_must_be_the_architectures(launcher: Launcher) -> None:
     base = PARAM_BASE[launcher.profile]
     raw = cubin(launcher.profile, STORE)
@@ -113,9 +110,6 @@ def test_bank_0_must_cover_what_the_text_reads_beyond_the_size_in_the_image(laun
     assert "store reads 12 bytes of parameters, bank 0 has 0 behind the driver's words" in text
 
 
-# ---- shared memory
-
-
 def test_shared_memory_must_hold_the_static_part(launcher: Launcher) -> None:
     code = upload(launcher.client, cubin(launcher.profile, REVERSE))
     text = launcher.fails(code, "reverse", bytes(8), block=(128, 1, 1), shared=0x500)
@@ -144,9 +138,6 @@ def test_dynamic_memory_alone_needs_the_window_too(make: Make, profile: str) -> 
     code = upload(launcher.client, cubin(profile, STORE))
     text = launcher.fails(code, "store", bytes(12), shared=0x800, words={"shared_window": 0})
     assert "shared_window is 0" in text
-
-
-# ---- registers, stack
 
 
 def test_registers_must_reach_the_images_need(launcher: Launcher) -> None:
@@ -308,9 +299,6 @@ def test_other_bits_of_the_count_are_refused(make: Make, profile: str, word: int
     assert ring.wait_error() == RcCode.GR_CLASS_ERROR
 
 
-# ---- constant bank 0
-
-
 CLUSTERS = [
     ("cluster_nctaid", (2, 1, 1), (1, 1, 1)),
     ("nclusterid", (1, 1, 1), (3, 2, 1)),
@@ -325,9 +313,6 @@ def test_the_words_of_clusters_are_for_none(hopper: Launcher, word: str, bad: An
     hopper.run(code, "store", params, grid=(3, 2, 1), words={word: good})
     text = hopper.fails(code, "store", params, grid=(3, 2, 1), words={word: bad})
     assert f"{word} is {bad}, wanted {good} or nothing" in text
-
-
-# ---- the windows
 
 
 @pytest.mark.parametrize(
@@ -347,9 +332,6 @@ def test_the_local_window_is_validated(launcher: Launcher, window: int, text: st
     code = upload(launcher.client, cubin(launcher.profile, STORE))
     launcher.ring.push(set_pair(M.SET_SHADER_LOCAL_MEMORY_WINDOW_A, window), ring=False)
     assert text in launcher.fails(code, "store", bytes(12), words={"local_window": 0})
-
-
-# ---- code and its prefetch
 
 
 def prefetch(va: int, size: int) -> dict[str, int]:
@@ -372,9 +354,6 @@ def test_a_prefetch_that_is_not_mapped_faults(launcher: Launcher) -> None:
     text = launcher.fails(code, "store", bytes(12), **prefetch(first, 0x1_0000))
     assert "the prefetch of code touches" in text
     assert launcher.ring.error() == RcCode.MMU_FAULT
-
-
-# ---- images
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,6 @@ def fails(  # noqa: PLR0917 - the parts of a report
     assert (report.kind, RcCode(report.code)) == (kind, code)
 
 
-# ---- ring entries and headers
-
-
 def test_a_control_entry_that_does_nothing_has_no_operand(up: Client) -> None:
     ring = up.copy_channel()
     ring.entry(int(GpfifoControl(OPCODE=GpfifoOpcode.NOP, OPERAND=5)))
@@ -97,9 +94,6 @@ def test_a_segment_may_end_itself(up: Client) -> None:
     wait_word(memory, 0, 3, up)
 
 
-# ---- binding
-
-
 def test_a_class_bound_again_keeps_its_state(up: Client) -> None:
     ring, memory = up.copy_channel(), up.memory(1 << 16)
     words = copy(memory.va, memory.va + 4096, 64)
@@ -116,9 +110,6 @@ def test_work_left_on_a_subchannel_that_another_class_takes_is_reported(up: Clie
     ring.push(method(1, M.SEND_PCAS_A, memory.va >> 8) + method(1, 0, up.generation.copy[0]))
     ring.wait_error()
     assert "was sent and not scheduled" in up.reports()[0]
-
-
-# ---- host methods
 
 
 @pytest.mark.parametrize(
@@ -184,9 +175,6 @@ def test_an_acquire_is_aligned_and_mapped(make: Make) -> None:
         ring, memory = client.copy_channel(), client.memory(4096)
         ring.push(sem(memory.va + offset, 1, ACQUIRE))
         assert ring.wait_error() == code
-
-
-# ---- compute methods
 
 
 COMPUTE = {
@@ -305,9 +293,6 @@ def test_report_semaphores_are_validated(  # noqa: PLR0917 - the columns of its 
     fails(up, up.compute_channel(), words(va, **fields), text, kind, RcCode.GR_CLASS_ERROR)
 
 
-# ---- copy methods
-
-
 VA = 0x2_0000_0000
 NOTHING = {"DATA_TRANSFER_TYPE": DataTransferType.NONE}
 COPY_WORDS: dict[str, tuple[list[int], str, Kind]] = {
@@ -406,9 +391,6 @@ def test_the_engine_of_a_graphics_channel_posts_the_first_copy_error(up: Client)
     up.alloc(ring.handle, up.generation.copy[0])
     words = method(4, 0, up.generation.copy[0]) + method(4, 0x104, 0)
     fails(up, ring, words, "has no method 0x104", Kind.METHOD, RcCode.CE0_ERROR)
-
-
-# ---- launch descriptors
 
 
 @pytest.fixture

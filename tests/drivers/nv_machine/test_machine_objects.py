@@ -28,9 +28,6 @@ DRIVERS = ["570", "580", "590", "595"]
 Make = Callable[..., Client]
 
 
-# ---- files
-
-
 def test_unknown_profiles_and_drivers_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match="sm_80, sm_90, sm_120"):
         open_machine("sm_75")
@@ -63,9 +60,6 @@ def test_a_text_is_read_to_its_end(make: Make):
         text += part
     assert b"195 nvidia" in text
     invalid(errno.ENOTTY, kernel.ioctl, fd, 0, bytearray(4))
-
-
-# ---- transport
 
 
 @pytest.mark.parametrize(
@@ -153,9 +147,6 @@ def test_the_version_can_be_queried(make: Make, driver: Any):
         pTitleBuffer=c,
     )
     assert texts[0].startswith(driver.encode())
-
-
-# ---- objects
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -275,9 +266,6 @@ def test_a_client_belongs_to_its_descriptor(up: Client):
     refused(
         NvStatus.INSUFFICIENT_PERMISSIONS, up.control, up.root, Control.NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS
     )
-
-
-# ---- controls
 
 
 def test_gpu_information_controls(up: Client):
@@ -411,9 +399,6 @@ def test_a_bare_machine_returns_what_the_sandbox_filters(make: Make):
     client = make(filtered=False).nodes().objects()
     out = client.control(client.root, Control.NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION_V2)
     assert out.driverVersionBuffer.startswith("580")
-
-
-# ---- memory
 
 
 def test_memory_is_one_for_the_cpus_two_views(up: Client):

@@ -40,9 +40,6 @@ def unregister(client: Client, ring: Ring, **fields: Any) -> None:
     client.uvm_call(UvmCommand.UVM_UNREGISTER_CHANNEL, **(values | fields))
 
 
-# ---- what the process maps itself
-
-
 def test_a_range_does_not_lie_where_uvm_is_mapped(up: Client) -> None:
     """nv.md 2.6: no overlap with a CPU mapping that UVM manages."""
     va = up.next_va
@@ -94,9 +91,6 @@ def test_a_semaphore_pool_is_seen_by_the_cpu(up: Client) -> None:
     pool(up, va)
 
 
-# ---- mappings
-
-
 def test_several_mappings_of_a_range_are_unmapped_at_once(up: Client) -> None:
     make_range(up)
     handle = up.alloc(up.device, RmClass.NV01_MEMORY_LOCAL_USER, up.memory_params(MIB))
@@ -121,9 +115,6 @@ def test_deinitialize_has_no_effect_of_its_own(up: Client) -> None:
 def test_unknown_commands_are_invalid_on_a_bare_machine_too(make: Make) -> None:
     up = make(filtered=False).nodes()
     invalid(errno.EINVAL, up.kernel.ioctl, up.uvm_fd, 1234, bytearray(32))
-
-
-# ---- windows of context buffers
 
 
 def test_a_copy_channels_window_is_ignored(up: Client) -> None:
@@ -205,9 +196,6 @@ def test_channels_of_two_clients_may_have_one_handle(up: Client) -> None:
     refused(0x21, unregister, up, ring, hClient=5)
     refused(0x57, unregister, up, ring, gpuUuid=NvProcessorUuid(uuid=bytes(16)))
     unregister(up, ring)
-
-
-# ---- descriptors of UVM
 
 
 def test_the_second_descriptor_is_kept_open_on_a_bare_machine(make: Make) -> None:

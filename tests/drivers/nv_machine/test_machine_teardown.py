@@ -47,9 +47,6 @@ def pair(client: Client) -> tuple[int, Ring, Ring]:
     return group, *rings
 
 
-# ---- the order of freeing
-
-
 @pytest.mark.parametrize("what", ["address space", "context share", "user area"])
 def test_a_channel_is_freed_with_the_objects_it_depends_on(up: Client, what: str) -> None:
     group = up.group(hVASpace=up.vaspace if what == "address space" else 0)
@@ -148,9 +145,6 @@ def test_everything_open_at_exit_is_released(up: Client, closing: str) -> None:
     assert up.reports() == []
 
 
-# ---- a group that an error stopped
-
-
 def test_a_stopped_group_refuses_new_objects(up: Client) -> None:
     """nv.md 6.4: after an error, channel and group are freed and allocated again."""
     group, first, second = pair(up)
@@ -233,9 +227,6 @@ def test_as_many_sm_states_are_cleared_as_requested(up: Client) -> None:
         assert [sm for sm, state in enumerate(states) if state.hwwGlobalEsr] == left
 
 
-# ---- scheduling
-
-
 def test_channels_are_disabled_all_or_none(up: Client) -> None:
     rings = up.copy_channel(2), up.copy_channel(3)
     number = Control.NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS
@@ -290,9 +281,6 @@ def test_the_number_of_channels_is_limited_by_hardware(up: Client) -> None:
     assert len(up.machine.tokens) == 4096
     up.free(ring.handle, group)
     assert up.alloc(group, cls, params)
-
-
-# ---- memory of the process
 
 
 def test_a_prepared_mapping_is_dropped_with_its_memory(up: Client) -> None:

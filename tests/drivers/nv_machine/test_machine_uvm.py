@@ -240,9 +240,6 @@ def test_uvm_maps_an_address_at_that_offset_only(up: Client):
     invalid(errno.EINVAL, up.kernel.mmap, 4096, fd=up.uvm_fd, va=0x2_0F00_0000, offset=0)
 
 
-# ---- groups, channels, registration
-
-
 def test_groups_are_validated(up: Client):
     refused(0x1F, up.group, 0)
     refused(0x1F, up.group, rm_classes.copy_engine(9))

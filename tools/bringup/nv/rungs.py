@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from tools.bringup.nv.bench import Bench
 
 
-# --- 0 to 5: enumeration
-
-
 def gpu_node(index: int) -> str:
     """Return the path of the `index`th GPU node in /dev, or /dev/nvidia`index` if there are fewer nodes."""
     minors = sorted(int(path.name[6:]) for path in Path("/dev").glob("nvidia[0-9]*"))
@@ -109,9 +106,6 @@ def classes(bench: Bench) -> Facts:
     }
 
 
-# --- 6 to 10: registers and memory
-
-
 def doorbell(bench: Bench) -> Facts:
     """6: the clock of the doorbell page advances."""
     first = bench.doorbell.time_ns()
@@ -166,9 +160,6 @@ def mapping(bench: Bench) -> Facts:
     bench.stack.callback(memories.free, shown)
     facts["shown"] = hex(shown.va)
     return facts
-
-
-# --- 11 to 15: the copy channel
 
 
 def copy_channel(bench: Bench) -> Facts:
@@ -298,9 +289,6 @@ def _bandwidth(bench: Bench, copier: Copier) -> Iterator[tuple[str, float]]:
         copier.run(push.copy(dst, src, count), name)
         took = min(copier.run(push.copy(dst, src, count), name) for _ in range(5))
         yield name, round(count / took / 1e3, 1)
-
-
-# --- 16, 17: the compute channel
 
 
 def compute_channel(bench: Bench) -> Facts:

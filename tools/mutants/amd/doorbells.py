@@ -154,8 +154,6 @@ class QueueSubmission:
     def _load(self, va: int, size: int) -> int:
         return int.from_bytes(self._space.read(va, size, _WHAT), "little")
 
-    # ---- finding
-
     def _find(self, places: list[int]) -> Iterator[_Part]:
         """Yield the words of the ring, then those of the indirect buffers that they reference."""
         words = [self._load(va, 4) for va in places]

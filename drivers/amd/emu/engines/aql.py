@@ -157,8 +157,6 @@ class Aql:
     def _queue_va(self) -> int:
         return self._bus.queue.rptr_va - READ_DISPATCH_ID_FIELD_BASE
 
-    # ---- packets
-
     def _fetch(self) -> None:
         place = self._ring.fetched % self._ring.words
         va = self._bus.queue.ring_va + 4 * place

@@ -120,8 +120,6 @@ class Coherence:
             self._gpus[gpu] = _Gpu({what: Covered([{}] * gpu.profile.xccs) for what in _KINDS})
         return self._gpus[gpu]
 
-    # ---- maintenance
-
     def maintain(self, gpu: Gpu, what: frozenset[str], known: VectorClock, xcc: int | None = None) -> None:
         """Take note of maintenance behind `known`: invalidated caches, how far the L2 is written back.
 
@@ -132,8 +130,6 @@ class Coherence:
             one.covered[name].join(number, known, xcc)
             if name in one.held and one.covered[name].last > one.filled:
                 one.held[name].clear()
-
-    # ---- work
 
     def dispatched(self, gpu: Gpu) -> Dispatch:
         """Return the state of the caches for a kernel that is put in flight now."""
@@ -189,8 +185,6 @@ class Coherence:
                     f"{what} tells that {one.work.name} is over, whose stores to memory that the host maps "
                     f"are in the L2: wanted {_WANTED[SYSTEM]} in the release"
                 )
-
-    # ---- judging
 
     def _now(self, gpu: Gpu, what: str) -> Covered:
         return self._of(gpu).covered[what]

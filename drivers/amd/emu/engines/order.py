@@ -69,8 +69,6 @@ class Order:
         self._rung: deque[tuple[int, VectorClock]] = deque()
         """Position in the ring from which on, and what the host may have seen done before it submitted."""
 
-    # ---- work
-
     def begin(self, sort: Sort, at: str, behind: Collection[Sort], after: Iterable[Flight]) -> Work:
         """Return new work of the queue, behind all earlier work of some sorts and behind some flights."""
         stream = sort.name.lower()
@@ -107,8 +105,6 @@ class Order:
                 coherence.read(work, "a copy or a packet")
             coherence.done(self._queue.gpu, work, kernel=kernel)
 
-    # ---- memory
-
     def touches(self, va: int, size: int, *, write: bool, what: str) -> None:
         """Take note of an access of data, by the work or the packet at hand."""
         work = self.acting
@@ -140,8 +136,6 @@ class Order:
         """Take over what the release that ended a wait came after; the word is at host address `at`."""
         mask = (1 << wait.bits) - 1
         join(self.known, RELEASES.clock_after_wait(at, value & mask, wait.bits, wait.satisfied))
-
-    # ---- the ring
 
     def covered(self, position: int) -> None:
         """Take note of a doorbell, or of a new write pointer: dwords from `position` on are valid."""

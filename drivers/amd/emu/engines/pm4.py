@@ -223,8 +223,6 @@ class Pm4:
             case _:
                 raise unsupported(f"{self.at} is not emulated")
 
-    # ---- registers
-
     def _set_registers(self, packet: SetShReg, values: list[int]) -> None:
         if packet.VMID_SHIFT or packet.INDEX:
             raise packet_fault(
@@ -253,8 +251,6 @@ class Pm4:
     def _uconfig(self, words: list[int]) -> None:
         if len(words) != 3 or words[1] != GRBM_GFX_INDEX:
             raise packet_fault(f"SET_UCONFIG_REG of {words[1]:#x}: compute queues write GRBM_GFX_INDEX alone")
-
-    # ---- caches and order
 
     def _acquire(self, packet: AcquireMem | AcquireMemGfx9) -> None:
         if packet.BASE_LO or packet.BASE_HI or packet.SIZE_LO != 0xFFFF_FFFF or packet.SIZE_HI != 0xFF:
@@ -380,8 +376,6 @@ class Pm4:
             self.frames[-1].at = len(self.frames[-1].words)
             self._ended(self.frames.pop())
         self.run_buffer(wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.IB_SIZE)
-
-    # ---- work
 
     def _dispatch(self, packet: DispatchDirect) -> None:
         if self._xccs > 1:

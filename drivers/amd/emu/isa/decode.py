@@ -91,9 +91,6 @@ def _opcode(reading: Reading) -> Opcode:
     return found
 
 
-# ---- scalar formats
-
-
 _INDEXED = ("SRC0", "SRC1", "SRC2", "DST")
 
 
@@ -137,9 +134,6 @@ def _scalar(reading: Reading, opcode: Opcode) -> Instruction:
         else:
             items.append(literal(constant))
     return made(reading, opcode, name, items, {"simm16": value})
-
-
-# ---- vector formats
 
 
 def _vector(reading: Reading, opcode: Opcode) -> Instruction:

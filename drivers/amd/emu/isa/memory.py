@@ -32,9 +32,6 @@ _AGENT = 2
 """The first scope of gfx12 that reaches other compute units."""
 
 
-# ---- addresses
-
-
 def how(t: Translator) -> int:
     """Return how far an access is seen: STRONG beyond the compute unit, else 0."""
     i = t.instruction
@@ -69,9 +66,6 @@ def local_address(t: Translator, operand: Operand, offset: int) -> Value:
     """Return addresses in LDS."""
     address = t.raw(operand)
     return t.c.op("add", address, offset) if offset else address
-
-
-# ---- vectors of dwords
 
 
 def _access(lib: Library, space: str, bits: int, count: int, *, stores: bool, how: int) -> str:
@@ -202,9 +196,6 @@ def set_registers(t: Translator, operand: Operand, values: list[Value]) -> None:
         t.set_vgpr(operand.index + n, value, operand.file)
 
 
-# ---- what is loaded and stored
-
-
 def load(
     t: Translator, what: str, destination: Operand, space: str, address: Value, mask: Value, how: int
 ) -> None:
@@ -280,9 +271,6 @@ for _segment in _SPACES:
         MEANINGS[f"{_segment}_load_{_what}"] = _flat_access
     for _what in ("b8", "b16", "b32", "b64", "b96", "b128", "d16_hi_b8", "d16_hi_b16"):
         MEANINGS[f"{_segment}_store_{_what}"] = _flat_access
-
-
-# ---- LDS
 
 
 def _local_access(t: Translator) -> None:

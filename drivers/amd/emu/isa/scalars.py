@@ -303,9 +303,6 @@ def _program_counter(t: Translator) -> None:
     t.set_scalar(t.instruction.operands[0], t.c.op("add", start, t.instruction.next))
 
 
-# ---- floating point (gfx11.5 and gfx12)
-
-
 def _register_float(
     name: str, sources: tuple[str, ...], to: str, compute: Compute, *, accumulates: bool = False
 ) -> None:

@@ -123,8 +123,6 @@ class Translator:
         for where, value in todo:
             self.write(where, value)
 
-    # ---- scalar registers
-
     def sgpr(self, index: int) -> Value:
         """Read one scalar register, an i32."""
         if index == SCC:
@@ -190,8 +188,6 @@ class Translator:
         self.set_sgpr(operand.index, self.c.resize(value, 32))
         self.set_sgpr(operand.index + 1, self.c.resize(self.c.op("lshr", value, 32), 32))
 
-    # ---- masks of lanes
-
     def mask_at(self, index: int) -> Value:
         """Return a mask of lanes held in scalar registers."""
         low = self.sgpr(index)
@@ -224,8 +220,6 @@ class Translator:
         if not isinstance(operand, Reg) or operand.file != "s":
             raise self.error(f"{operand} is no mask of lanes")
         return self.c.mask_lanes(self.mask_at(operand.index))
-
-    # ---- vector registers
 
     def vgpr(self, index: int, file: str = "v") -> Value:
         """Read one vector register, i32 a lane."""
@@ -379,8 +373,6 @@ class Translator:
         elif unused == 1:
             part = c.op("ashr", c.op("shl", part, 32 - low - width), 32 - low - width)
         self.set_vgpr(operand.index, part)
-
-    # ---- floating-point results
 
     def finish(self, operand: Operand, value: Value) -> None:
         """Write a floating-point result with the instruction's output modifiers."""

@@ -97,9 +97,6 @@ def _mul_zero(t: Translator, a: Value, b: Value) -> Value:
     return c.select(either, zero, c.op("fmul", a, b))
 
 
-# ---- what is computed in double and rounded once
-
-
 def _approximate(
     stem: str, compute: Callable[[Translator, Value], Value], types: tuple[str, ...] = ("f16", "f32")
 ) -> None:
@@ -174,9 +171,6 @@ for _name in ("exp", "log", "rcp", "rsq", "sqrt"):
     for _type in ("f16", "f32"):
         MEANINGS[f"v_s_{_name}_{_type}"] = _for_all
         INEXACT.add(f"v_s_{_name}_{_type}")
-
-
-# ---- parts of a number
 
 
 def _fract(t: Translator, a: Value) -> Value:

@@ -71,8 +71,6 @@ class Events:
         self.page_handle: int | None = None
         """The handle of the memory that the process gave for it; None where the kernel made it."""
 
-    # ---- making and unmaking
-
     def set_page(self, page: Backing, handle: int | None) -> None:
         """Use these pages; every slot becomes unsignalled."""
         self.page, self.page_handle = page, handle
@@ -110,8 +108,6 @@ class Events:
             for waiter in event.waiters:
                 waiter.event = None
             self.changed.notify_all()
-
-    # ---- setting
 
     def set(self, event: Event) -> None:
         """Signal an event."""
@@ -166,8 +162,6 @@ class Events:
         at = number * EVENT_SLOT_BYTES
         if self.page is not None:
             self.page.view[at : at + EVENT_SLOT_BYTES] = value.to_bytes(EVENT_SLOT_BYTES, "little")
-
-    # ---- waiting
 
     def wait(
         self, wanted: Sequence[tuple[int, int]], *, every: bool, timeout_ms: int

@@ -131,8 +131,6 @@ class Process:
             refuse(errno.ENOMEM, f"the process has {MOST_QUEUES} queues")
         return next(one for one in itertools.count() if one not in taken)
 
-    # ---- memory
-
     def drop(self, buffer: Buffer) -> None:
         """Free a buffer that no GPU has mapped."""
         owner = buffer.owner
@@ -164,8 +162,6 @@ class Process:
                 for mapped in buffer.mapped:
                     if mapped.space is not None:
                         mapped.space.lose(buffer, "with munmap of its user pages")
-
-    # ---- the end
 
     def leaks(self) -> list[Leak]:
         """Return what is still there; the signal page cannot be given back."""

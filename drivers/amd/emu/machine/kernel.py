@@ -70,8 +70,6 @@ class EmulatedKernel:
             self.machine.find(Kind.UNSUPPORTED, refusal.reason)
         fail(call, refusal.number, f"{name}: {refusal.reason}")
 
-    # ---- files
-
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
         """Open a device node, or a text of sysfs."""
         if path == KFD_NODE or path in self._render:
@@ -177,8 +175,6 @@ class EmulatedKernel:
             with lock:
                 user.write(argument, block)
 
-    # ---- memory
-
     def mmap(
         self,
         size: int,
@@ -280,8 +276,6 @@ class EmulatedKernel:
             )
         kind = DoorbellSlice if token.TYPE is MmapType.DOORBELL else HdpFlush
         return kind(self.machine, gpu)
-
-    # ---- waiting
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
         """Refuse: neither /dev/kfd nor render nodes are polled."""

@@ -96,7 +96,7 @@ class Machine:
         order = random.Random(self.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         self.scheduler: Scheduler[QueueRun] = Scheduler(self, order, thread_name="hcq amd-emu")
 
-    # ---- what the kernel driver needs (`drivers.amd.emu.kfd.process.Hardware`)
+    # What the kernel driver needs (`drivers.amd.emu.kfd.process.Hardware`).
 
     def queue_created(self, queue: QueueObject) -> None:
         """Take a new queue; it may be inactive."""
@@ -143,8 +143,6 @@ class Machine:
             self._linted.add(message)
             self.advise(message)
 
-    # ---- doorbells and interrupts
-
     def queue_of(self, gpu: Gpu, doorbell: int) -> QueueObject | None:
         """Return the queue that a doorbell of a GPU belongs to."""
         return next((queue for queue in gpu.queues if queue.doorbell == doorbell), None)
@@ -181,8 +179,6 @@ class Machine:
                 f"an interrupt of {gpu.name} with event {context:#x} found every slot of the signal page "
                 "unsignalled: the slot is written first"
             )
-
-    # ---- what goes wrong
 
     def stop(self, queue: QueueObject, fault: QueueFault) -> None:
         """Stop one queue, and tell the process if it enabled the runtime."""
@@ -300,7 +296,7 @@ class Machine:
             )
             return texts or tuple(waits)
 
-    # ---- what the scheduler needs (`drivers.emu.scheduler.Machine`)
+    # What the scheduler needs (`drivers.emu.scheduler.Machine`).
 
     def pending(self) -> Sequence[QueueRun]:
         """Return the runs that have work left."""
@@ -328,8 +324,6 @@ class Machine:
     def hung(self, queue: QueueRun, why: str) -> None:
         """Reset the GPU of a queue whose wait never ends."""
         self.reset(queue.queue.gpu, Kind.DEADLOCK, f"{queue.queue.name}: {why}", at=queue.at)
-
-    # ---- the end
 
     def end_process(self) -> None:
         """Give back what the process had; what it left is reported."""

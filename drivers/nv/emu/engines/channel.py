@@ -166,8 +166,6 @@ class ChannelRun:
         ready = self._ready()
         return bool(ready) and all(one.slice is not None for one in ready) and not self._can_advance()
 
-    # ---- the doorbell
-
     def doorbell(self) -> None:
         """Record the entries up to GPPut at a doorbell; nothing is executed."""
         put = self.host_put
@@ -225,8 +223,6 @@ class ChannelRun:
         entry = GpfifoEntry.from_int(raw)
         found = self.space.map.find(entry.ADDRESS, max(entry.LENGTH * 4, 1))
         return None if found is None else zlib.crc32(self.space.map.read(entry.ADDRESS, entry.LENGTH * 4))
-
-    # ---- running
 
     def step(self) -> Outcome:
         """Run one operation in flight or one method, or fetch one entry; return the outcome."""

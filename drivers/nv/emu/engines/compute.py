@@ -199,8 +199,6 @@ class Compute:
             return None
         return self._registers[upper] << 32 | self._registers[lower]
 
-    # ---- caches and idling
-
     def _idle(self, _value: int) -> None:
         self._run.when_idle(self._run.unflushed.idle, ENGINE)
 
@@ -227,8 +225,6 @@ class Compute:
 
     def _invalidate_descriptors(self, _value: int) -> None:
         self._run.machine.descriptors.clear()
-
-    # ---- launches
 
     def _windows(self) -> Windows:
         per_tpc = self._optional_pair(
@@ -312,8 +308,6 @@ class Compute:
         if one.trap:
             run.machine.notify_work(run)
 
-    # ---- report semaphores
-
     def _report_d(self, value: int) -> None:
         data = ReportSemaphoreD.from_int(value)
         if data.OPERATION not in (ReportOperation.RELEASE, ReportOperation.TRAP):
@@ -360,8 +354,6 @@ class Compute:
                 self._run.machine.notify_work(self._run)
 
         self._run.when_idle(write, ENGINE)
-
-    # ---- inline upload
 
     def _inline_launch(self, value: int) -> None:
         data = layout.LaunchDmaInline.from_int(value)

@@ -179,8 +179,6 @@ class Copy:
                 if not there and getattr(launch, name):
                     raise self.error(f"{name} without {needed}: {launch}")
 
-    # ---- transfers
-
     def _transfer(self, launch: LaunchDma) -> _Transfer:
         why = "of a transfer"
         multi = bool(launch.MULTI_LINE_ENABLE)
@@ -264,8 +262,6 @@ class Copy:
         if reads:
             self._run.touches(source, bytes_in, write=False)
         self._run.touches(target, bytes_out, write=True)
-
-    # ---- semaphores
 
     def _semaphore(self, launch: LaunchDma) -> partial[None]:
         why = "with a semaphore"

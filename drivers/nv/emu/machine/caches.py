@@ -145,8 +145,6 @@ class GridCaches:
                 data = self._space.map.read(va, len(mask))
                 self.caches.loads.fill(self._space.number, va, data, fill, mask=mask, owner=mapping)
 
-    # ---- checks
-
     def _judge_code(self) -> None:
         for va, code in self._code():
             stale = self.caches.code.stale(self._space.number, va, code)

@@ -76,8 +76,6 @@ class EmulatedKernel:
         """The findings of the emulated GPU."""
         return self.machine.reports
 
-    # ---- files
-
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
         """Open a device node or a text file of procfs."""
         if path in _NODES:
@@ -157,8 +155,6 @@ class EmulatedKernel:
         if file.node is not Node.UVM:
             return request >> 16 & 0x3FFF
         return uvm.size_of(self.machine, request)
-
-    # ---- memory
 
     def mmap(
         self,
@@ -270,8 +266,6 @@ class EmulatedKernel:
             if not isinstance(context.target, Usermode) or context.offset or context.length != USERMODE_BYTES:
                 fail("mmap", errno.EINVAL, f"{context.target} is not the whole doorbell page")
             return Doorbell(self.machine, context.target)
-
-    # ---- waiting
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
         """Sleep until an event wakes one of the descriptors, or `timeout_s` is over; return those."""

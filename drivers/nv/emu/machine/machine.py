@@ -121,8 +121,6 @@ class Machine:
         self.engines = (int(EngineType.GR0), *(copy_engine(i) for i in range(profile.copy_engines)))
         self.graphics_engines = tuple(copy_engine(i) for i in range(profile.graphics_copy_engines))
 
-    # ---- clients and handles
-
     def client(self, handle: int, ctl_fd: int | None) -> Client:
         """Return the client of a handle; refuse one of another descriptor than `ctl_fd` (None: any)."""
         client = self.clients.get(handle)
@@ -197,8 +195,6 @@ class Machine:
             case VaSpaceObject():
                 one.space.clear("with its address space")
 
-    # ---- channels
-
     def add_channel(self, channel: Channel) -> None:
         """Assign a channel its token."""
         if len(self.channels) >= _CHANNELS:
@@ -242,7 +238,7 @@ class Machine:
             self.stop(channel.run, ChannelError(RcCode.PBDMA_ERROR, Kind.HOST, text))
         self.scheduler.doorbell_rung()
 
-    # ---- what the scheduler needs (`drivers.emu.scheduler.Machine`)
+    # What the scheduler needs (`drivers.emu.scheduler.Machine`).
 
     def pending(self) -> Sequence[ChannelRun]:
         """Return the channels that have work left."""
@@ -270,8 +266,6 @@ class Machine:
     def hung(self, queue: ChannelRun, why: str) -> None:
         """Stop a channel whose wait never ends."""
         self.stop(queue, ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.DEADLOCK, why))
-
-    # ---- what goes wrong
 
     def stop(self, run: ChannelRun, error: ChannelError) -> None:
         """Stop a channel and its siblings with a robust-channel error."""
@@ -367,8 +361,6 @@ class Machine:
             new, self._told = self.reports[self._told :], len(self.reports)
             texts = tuple(str(report) for report in new if report.fatal)
             return texts or tuple(text for channel in self.channels for text in standing(channel))
-
-    # ---- events
 
     def notify(self, number: int) -> None:
         """Wake the descriptors that wait for an event of the subdevice."""

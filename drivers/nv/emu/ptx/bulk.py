@@ -273,9 +273,6 @@ def _push(lib: Library, c: Code, warp: Value, ring: Value, fields: dict[str, Val
     c.store(c.op("add", newest, 1), c.gep(ring, 4))
 
 
-# ---- instructions
-
-
 def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
     """cp.async.bulk, with its groups and waits; `m` has consumed these words."""
     groups = t.area("bulk")

@@ -136,8 +136,6 @@ class Translator:
         """Forget the cached facts about registers."""
         self._canonical.clear()
 
-    # ---- sources
-
     def raw(self, operand: Operand) -> Value:
         """Return a register's raw bits."""
         if not isinstance(operand, Reg):
@@ -241,8 +239,6 @@ class Translator:
             raise self.error(f"an address in a register of {base.bits} bits")
         value = self.c.op("add", value, operand.offset) if operand.offset else value
         return self.c.resize(value, bits)
-
-    # ---- results
 
     def write(self, operand: Operand, value: Value, *, signed: bool = False, relaxed: bool = False) -> None:
         """Write a register; `relaxed` extends a narrower value into a wider register."""

@@ -214,8 +214,6 @@ class _Flattener:
         self.flat.local[name] = at
         self.flat.local_bytes = at + variable.size
 
-    # ---- parameters of calls
-
     def _promote(self) -> None:
         """Replace parameters of calls by registers, or by local memory if their accesses differ."""
         pieces: dict[str, set[tuple[int, int]]] = {name: set() for name in self._call_params}

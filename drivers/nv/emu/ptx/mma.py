@@ -247,9 +247,6 @@ def _step(c: Code, kind: str, x: Value, y: Value, total: Value) -> Value:
     return c.intrinsic("fma", x, y, total)
 
 
-# ---- matrices in shared memory
-
-
 def _matrix_words(t: Translator, m: Modifiers, opcode: str) -> tuple[int, bool]:
     m.need("sync")
     m.need("aligned")

@@ -69,8 +69,6 @@ class Parser:
         self._function: Function | None = None
         self._variables: dict[str, Variable] = {}
 
-    # ---- the module
-
     def module(self) -> Source:
         """Parse the whole module."""
         source = Source("", (), {}, {})
@@ -170,8 +168,6 @@ class Parser:
                 found += read_variables(self._tokens, single=True)
             self._tokens.accept(",")
         return found
-
-    # ---- bodies
 
     def _scope(self, parent: Scope | None) -> Scope:
         self._scopes += 1

@@ -255,9 +255,6 @@ def _branch_indexed(t: Translator, last: Instruction, block: BasicBlock, guard: 
     t.wf.spread(ways)
 
 
-# ---- barriers
-
-
 def _uniform(t: Translator, operand: Operand) -> Value:
     """Return an operand that must be the same in every lane, as a scalar."""
     if isinstance(operand, Imm):

@@ -89,9 +89,6 @@ def _refusable(
     kind.store(block, **values, **{status: outcome})
 
 
-# ---- objects
-
-
 def _alloc(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     kind: Any = rm.NVOS64_PARAMETERS if len(block) == rm.NVOS64_PARAMETERS.SIZE else rm.NVOS21_PARAMETERS
     params = kind.from_bytes(block)
@@ -206,9 +203,6 @@ def _alloc_memory(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
 
     _refusable(kernel, rm.NVOS02_PARAMETERS, inner, call)
     whole.store(block, params=rm.NVOS02_PARAMETERS.from_bytes(inner))
-
-
-# ---- descriptors
 
 
 def _map_memory(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
