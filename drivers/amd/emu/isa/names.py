@@ -22,7 +22,8 @@ _GFX9 = {
     "v_dot2c_f32_f16": "v_dot2acc_f32_f16", "s_flbit_i32_b32": "s_clz_i32_u32", "s_flbit_i32_b64": "s_clz_i32_u64",
     "s_ff1_i32_b32": "s_ctz_i32_b32", "s_ff1_i32_b64": "s_ctz_i32_b64", "s_flbit_i32": "s_cls_i32",
     "v_mul_legacy_f32": "v_mul_dx9_zero_f32", "ds_wrxchg_rtn_b32": "ds_storexchg_rtn_b32",
-    "ds_wrxchg_rtn_b64": "ds_storexchg_rtn_b64",
+    "ds_wrxchg_rtn_b64": "ds_storexchg_rtn_b64", "v_mad_legacy_u16": "v_mad_u16", "v_mad_legacy_i16": "v_mad_i16",
+    "v_fma_legacy_f16": "v_fma_f16", "v_div_fixup_legacy_f16": "v_div_fixup_f16",
 }  # fmt: skip
 _GFX12 = {
     "s_add_co_u32": "s_add_u32", "s_sub_co_u32": "s_sub_u32", "s_add_co_i32": "s_add_i32", "s_sub_co_i32": "s_sub_i32",
