@@ -14,6 +14,10 @@ from hcq.config import config
 from tools.fuzz.amd import LANES, Case, check
 
 SETTINGS = Settings(cache=config().cache)
+MISCOMPILED = {48}
+"""Cases whose machine code for AMD is wrong: LLVM 22.1.0 hoists a free instruction out of a switch and leaves its value
+undefined on one of the ways to the merge (as llvm-project pull request 183792 describes). PTX is still compared."""
+AMD = tuple(target for target in LANES if target.startswith("gfx"))
 
 
 @pytest.mark.parametrize("target", LANES)
@@ -26,7 +30,14 @@ def test_a_random_kernel_agrees_with_host_code(target: str) -> None:
 @pytest.mark.parametrize("first", range(0, 300, 20))
 def test_many_random_kernels_agree_with_host_code(first: int) -> None:
     for seed in range(first, first + 20):
-        assert not check(seed, tuple(LANES), SETTINGS), seed
+        targets = tuple(target for target in LANES if target not in AMD or seed not in MISCOMPILED)
+        assert not check(seed, targets, SETTINGS), seed
+
+
+@pytest.mark.parametrize("target", AMD)
+@pytest.mark.parametrize("seed", sorted(MISCOMPILED))
+def test_a_case_set_aside_is_still_miscompiled(seed: int, target: str) -> None:
+    assert check(seed, (target,), SETTINGS), "LLVM compiles the case right now: take it off the list"
 
 
 def test_a_seed_is_always_the_same_case() -> None:
