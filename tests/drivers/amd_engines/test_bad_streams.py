@@ -35,6 +35,7 @@ def submit(b: Bench, *words: int) -> None:
     b.ring()
 
 
+@pytest.mark.slow
 def test_dependent_kernels_without_flush_or_acquire(bench: Callable[..., Bench]) -> None:
     b = bench(checked=True)
     kernel = one(b)
@@ -49,6 +50,7 @@ def test_dependent_kernels_without_an_acquire(bench: Callable[..., Bench]) -> No
     refused(b, Kind.COHERENCE, "was not invalidated between")
 
 
+@pytest.mark.slow
 def test_registers_that_describe_no_vector_registers(bench: Callable[..., Bench]) -> None:
     b = bench()
     submit(b, *launch(load(b), rsrc1=FLOAT_MODE, rsrc3=0))

@@ -180,7 +180,7 @@ def test_an_acquire_of_a_range_is_refused(bench: Callable[..., Bench]) -> None:
     refused(b, Kind.UNSUPPORTED, "ACQUIRE_MEM", "range")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first_header", "second_header", "texts"),
     [
