@@ -47,8 +47,6 @@ STAGE_BYTES = 6 << 20
 GROUPS_PER_CORE = 4
 GROUP_NS = 20_000
 """A workgroup takes at least about this long."""
-
-
 LEAST_ROWS_FAR = 4
 """Rows from which on copying a streamed operand that exceeds the caches pays."""
 SUMMED_AT_ONCE = 512
@@ -110,7 +108,7 @@ def find(kernel: Kernel) -> Contraction | None:
         (x, y, free_x - free_y, free_y - free_x),
         (y, x, free_y - free_x, free_x - free_y),
     ):
-        for r, c in product(rows, columns):
+        for r, c in product(_by_number(rows), _by_number(columns)):
             others = tuple([o for o in kernel.outputs if o is not r and o is not c])
             candidate = Contraction(family, node, r, c, broadcast, streamed, others)
             score = _score(kernel, candidate)
@@ -123,6 +121,11 @@ def find(kernel: Kernel) -> Contraction | None:
     for o in best[1].others:
         work *= o.arg[1]
     return best[1] if k >= LEAST_SUM and m >= 2 and n >= 8 and work >= LEAST_WORK else None
+
+
+def _by_number(ranges: frozenset[UOp]) -> list[UOp]:
+    """Return ranges in order of number: the choice among equals is then the same in every process."""
+    return sorted(ranges, key=lambda r: int(r.arg[0]))
 
 
 def _score(kernel: Kernel, c: Contraction) -> float:

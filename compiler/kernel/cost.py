@@ -137,7 +137,7 @@ class Model:
         if split.vector is not None and split.vector in family.free:
             return self._rounds(family, split, None, split.lanes)
         best = self._rounds(family, split, None, 1)
-        for r in family.ranges:
+        for r in sorted(family.ranges, key=lambda r: int(r.arg[0])):
             if r.arg[1] >= (32 if self.threaded else 4) and self.width > 1:
                 candidate = self._rounds(family, split, r, self.lanes(r))
                 if candidate.cycles < best.cycles:

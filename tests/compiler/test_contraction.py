@@ -101,6 +101,18 @@ def test_other_kernels_are_left_to_the_general_planner():
     assert planned(matmul(64, 64, 64), "sm_90a") is None, "threads, no vectors"
 
 
+def test_the_choice_among_equal_ranges_is_the_first_by_number():
+    """A choice by a set's order would change rounding from process to process."""
+    outer = [loop(n, 16) for n in range(6)]
+    r = loop(6, 64)
+    a = load(1, sum((one * 64 * 16**n for n, one in enumerate(outer[:5])), r))
+    b = load(2, r * 16 + outer[5])
+    at = sum((one * 16 ** (n + 1) for n, one in enumerate(outer[:5])), outer[5])
+    found = contraction.find(analyse(sink(store(0, at, reduce(op("MUL", a, b), "ADD", r)))))
+    assert found is not None
+    assert (found.rows, found.columns) == (outer[0], outer[5])
+
+
 @pytest.mark.parametrize("arch", ARCHES)
 def test_batches_run_outside(arch):
     count, m, n, k = 5, 48, 40, 32

@@ -164,3 +164,13 @@ def test_no_fast_math_and_no_library_call_is_written():
     ir, _ = lower(ast, target_of(ARCH))
     for word in ("fast", "reassoc", "contract", "nnan", "llvm.sin", "llvm.exp"):
         assert word not in ir
+
+
+def test_lanes_run_along_the_first_of_equally_good_summed_ranges():
+    """A choice by a set's order would change rounding from process to process."""
+    i, summed = loop(0, 2), [loop(n + 1, 64) for n in range(4)]
+    loads = [load(n + 1, i * 64 + r) for n, r in enumerate(summed)]
+    total = op("ADD", op("ADD", loads[0], loads[1]), op("ADD", loads[2], loads[3]))
+    plan = choose(sink(store(0, i, reduce(total, "ADD", *summed))), target_of("x86_64-v4"))
+    (reduction,) = plan.reductions.values()
+    assert (reduction.ranges[-1], reduction.lanes) == (summed[0], 16)
