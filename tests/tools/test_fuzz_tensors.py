@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from frontend import Device
 from tools.fuzz.slopes import duals, greatest, lesser, parts, positive
+from tools.fuzz.tensor_graphs import convolved, greatest_of_windows
 from tools.fuzz.tensor_kinds import KINDS
 from tools.fuzz.tensor_programs import Line, Maker
 from tools.fuzz.tensor_values import brief, cast, near, same_bits, total
@@ -19,6 +21,7 @@ SHARES = {
     "threads": (40_000, 1, 9),
     "views": (60_000, 5, 35),
     "gradients": (80_000, 3, 21),
+    "graphs": (100_000, 4, 96),
 }
 """By mode: the first seed, the programs of the quick part, and those of the slow part behind them."""
 
@@ -33,6 +36,38 @@ def test_programs_agree_with_the_oracle(mode: str, part: str) -> None:
         made = program(seed, mode)
         text = failure(made, mode)
         assert not text, as_test(made, mode, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["nv-emu", "amd-emu"])
+def test_graphs_on_emulated_gpus_agree_with_the_oracle(device: str) -> None:
+    default = Device.DEFAULT
+    Device.DEFAULT = device
+    try:
+        for seed in range(110_000, 110_002):
+            made = program(seed, "graphs")
+            text = failure(made, "graphs")
+            assert not text, as_test(made, "graphs", text)
+    finally:
+        Device.DEFAULT = default
+
+
+def test_a_graph_that_computes_something_else_when_fused_is_found() -> None:
+    made = program(100_001, "graphs")
+    first = made.leaves[0].makes
+    wrong = Line("w", (first,), f"w = {first}.relu() - 1", f"w = positive({first})")
+    assert "unfused: w is" in failure(replace(made, lines=(*made.lines, wrong)), "graphs")
+
+
+def test_convolutions_and_pools_of_the_oracle_are_those_of_the_definition() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-3, 4, (2, 4, 6, 5)), rng.integers(-3, 4, (6, 2, 3, 2))
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    found = convolved(x, w, stride=2, padding=1, dilation=1, groups=2)
+    for n, o, i, j in np.ndindex(*found.shape):
+        window = padded[n, 2 * (o // 3) : 2 * (o // 3) + 2, 2 * i : 2 * i + 3, 2 * j : 2 * j + 2]
+        assert found[n, o, i, j] == (window * w[o]).sum()
+    assert greatest_of_windows(x, 2, 2)[1, 3, 2, 1] == x[1, 3, 4:6, 2:4].max()
 
 
 def test_a_seed_is_one_program() -> None:

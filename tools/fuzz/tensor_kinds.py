@@ -1,7 +1,7 @@
 """The table of the kinds of lines in tensor programs, with their frequencies.
 
 Not here: the lines (`tensor_elementwise`, `tensor_movement`, `tensor_reductions`, `tensor_smooth`,
-`tensor_writes`). Next: `tensor_programs`.
+`tensor_graphs`, `tensor_writes`). Next: `tensor_programs`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tools.fuzz import tensor_elementwise as elementwise
+from tools.fuzz import tensor_graphs as graphs
 from tools.fuzz import tensor_movement as movement
 from tools.fuzz import tensor_reductions as reductions
 from tools.fuzz import tensor_smooth as smooth
@@ -51,3 +52,21 @@ SMOOTH: Final[Kinds] = (
     (writes.write_at_variable, 1),
 )
 """Kinds for differentiated programs: values and slopes of small integers stay exact."""
+GRAPHS: Final[Kinds] = (
+    (smooth.binary, 6),
+    (smooth.unary, 4),
+    (smooth.reduce, 3),
+    (graphs.product, 4),
+    (graphs.convolution, 4),
+    (graphs.pool, 1),
+    (graphs.row, 3),
+    (graphs.rows_within_bounds, 2),
+    (graphs.embedding, 2),
+    (movement.same, 1),
+    (movement.reshape, 2),
+    (movement.move, 5),
+    (movement.join, 2),
+    (movement.at_variable, 1),
+    (writes.write, 3),
+)
+"""Kinds for the scheduler: sums of small integers, which are exact in any order."""

@@ -9,13 +9,14 @@ Not here: the kinds of lines (`tensor_kinds`), running and comparing (`tensors`)
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tools.fuzz import slopes
+from tools.fuzz import slopes, tensor_graphs
 from tools.fuzz.tensor_values import DTYPES, Array, brief, cast, leaf, total
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 1200
 """The largest number of elements of a value."""
+SIZES: Final = (0, 1, 1, 2, 3, 4, 5, 7, 7, 17)
+"""Sizes of axes, unless a maker is given others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Program:
 
 def namespace() -> dict[str, Any]:
     """Return the names that the lines of both dialects use."""
-    functions = {f.__name__: f for f in (cast, brief, total, *slopes.FUNCTIONS)}
+    functions = {f.__name__: f for f in (cast, brief, total, *slopes.FUNCTIONS, *tensor_graphs.FUNCTIONS)}
     return {"np": np, "nan": float("nan"), "inf": float("inf"), **functions}
 
 
@@ -92,6 +95,7 @@ class Maker:
         *,
         dtypes: Sequence[str] = DTYPES,
         steps: int = 10,
+        sizes: Sequence[int] = SIZES,
         views: bool = False,
         most: float = 0,
     ) -> None:
@@ -109,9 +113,11 @@ class Maker:
         """Sums of floats, which no other line uses."""
         self.unwritable: set[str] = set()
         """Expanded values and their views, whose elements may share memory."""
-        sizes = [self.r.choice((0, 1, 1, 2, 3, 4, 5, 7, 7, 17)) for _ in range(self.r.randint(0, 3))]
+        chosen = [self.r.choice(sizes) for _ in range(self.r.randint(0, 3))]
+        while math.prod(chosen) > MOST:
+            chosen.pop()
         for _ in range(self.r.randint(1, 3)):
-            shape = tuple(n if self.r.random() < 0.75 else 1 for n in sizes)
+            shape = tuple(n if self.r.random() < 0.75 else 1 for n in chosen)
             dtype = self.r.choice(dtypes)
             data = slopes.leaf(self.rng, shape, dtype) if most else leaf(self.rng, shape, dtype)
             self._leaf(np.asarray(data))

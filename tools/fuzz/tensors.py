@@ -2,7 +2,8 @@
 
 It compares random tensor programs with NumPy bit by bit. Modes: `eager` realizes at the end, after each line,
 and after random lines; `jit` captures a function and changes inputs and variables; `threads` runs four
-threads; `views` writes through views; `gradients` differentiates, with and without capture. It prints each
+threads; `views` writes through views; `gradients` differentiates, with and without capture; `graphs` computes
+all values, and all gradients, in one launch, fused and with stored intermediate values. It prints each
 differing program as a shrunk test, and exits with 1 if there is one. `HCQ_DEVICE` names the device.
 
 Not here: making a program (`tensor_programs`), the kinds of lines (`tensor_kinds`).
@@ -21,19 +22,22 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tools.fuzz import campaign, slopes
-from tools.fuzz.tensor_kinds import KINDS, SMOOTH
+from tools.fuzz.tensor_graphs import SIZES
+from tools.fuzz.tensor_kinds import GRAPHS, KINDS, SMOOTH
 from tools.fuzz.tensor_programs import Line, Maker, Program, namespace
 from tools.fuzz.tensor_values import leaf, near, same_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-MODES: Final = ("eager", "jit", "threads", "views", "gradients")
+MODES: Final = ("eager", "jit", "threads", "views", "gradients", "graphs")
 CALLS: Final = 4
 """Calls of a captured function: the first runs, the second is captured, two are replays."""
 _THREADS: Final = 4
 _WHOLE: Final = 2.0**12
 """The largest value in a differentiated program, so that all values are exact."""
+_SMALL: Final = 2.0**9
+"""The largest value in a program of mode `graphs`, so that its sums are exact."""
 _STEEP: Final = 2.0**18
 """Calls with greater slopes are skipped, because sums round in float32."""
 _NEAR: Final = 2.0**-20
@@ -46,20 +50,24 @@ class Differs(AssertionError):  # noqa: N818 - a result, not an error of the too
 
 def program(seed: int, mode: str) -> Program:
     """Return the program of a seed."""
+    if mode == "graphs":
+        return Maker(seed, GRAPHS, dtypes=("float32",), sizes=SIZES, most=_SMALL).program
     if mode != "gradients":
         return Maker(seed, KINDS, views=mode == "views").program
     return Maker(seed, SMOOTH, dtypes=("float32", "float64"), most=_WHOLE).program
 
 
 def loss_of(program: Program) -> Line:
-    """Return the line of the loss: the sum of all values, weighted by element."""
+    """Return the line of the loss: the sum of all exact values, weighted by element."""
     env = oracle(program.lines)
+    inexact = {line.makes for line in program.lines if line.kind == "sum"}
+    names = tuple(name for name in program.names() if name not in inexact)
     terms, same = [], []
-    for name in program.names():
+    for name in names:
         weights = f"arange({np.size(env[name])}) % 5 - 1).reshape({np.shape(env[name])})"
         terms.append(f"({name}.cast('float64') * (Tensor.{weights}).sum()")
         same.append(f"np.sum({name} * (np.{weights})")
-    return Line("loss", program.names(), f"loss = {' + '.join(terms)}", f"loss = {' + '.join(same)}")
+    return Line("loss", names, f"loss = {' + '.join(terms)}", f"loss = {' + '.join(same)}")
 
 
 def oracle(lines: Sequence[Line], given: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -72,29 +80,43 @@ def oracle(lines: Sequence[Line], given: dict[str, Any] | None = None) -> dict[s
     return env
 
 
-def check(program: Program, env: dict[str, Any], wanted: dict[str, Any], what: str) -> None:
-    """Compare all tensors with the expected arrays; `Differs` at the first difference."""
+def check(
+    program: Program, env: dict[str, Any], wanted: dict[str, Any], what: str, *, signs: bool = True
+) -> None:
+    """Compare all tensors with the expected arrays; `Differs` at the first difference.
+
+    Without `signs`, 0 and -0 are equal.
+    """
     kinds = {line.makes: line.kind for line in program.lines if line.kind not in {"write", "bound"}}
     for name in program.names():
-        found = env[name].numpy()
+        found = env[name].numpy() if signs else env[name].numpy() + 0
         if kinds[name] == "sum":
             ok, right = near(found, *wanted[name]), wanted[name][0]
         else:
-            ok, right = same_bits(found, wanted[name]), wanted[name]
+            ok, right = same_bits(found, wanted[name] if signs else wanted[name] + 0), wanted[name]
         if not ok:
             raise Differs(f"{what}: {name} is {found!r}\nwanted {right!r}")
 
 
 def run(
-    program: Program, realize: Callable[[int], bool], given: dict[str, Any] | None = None
+    program: Program,
+    realize: Callable[[int], bool],
+    given: dict[str, Any] | None = None,
+    *,
+    store: Callable[[int], bool] = lambda _: False,
 ) -> dict[str, Any]:
-    """Run the tensor dialect; realize the result of line i if `realize(i)`. `given` replaces the inputs."""
+    """Run the tensor dialect; realize the result of line i if `realize(i)`. `given` replaces the inputs.
+
+    If `store(i)`, the result of line i is made contiguous, so that it gets a buffer within the launch.
+    """
     from frontend import Tensor, Variable  # noqa: PLC0415 - `--show` needs none
 
     env = namespace() | {"Tensor": Tensor, "Variable": Variable} | (given or {})
     for number, line in enumerate(program.lines):
         if given is None or not line.given:
             exec(line.tensor, env)  # noqa: S102 - lines made by the tool
+        if line.kind != "bound" and store(number):
+            env[line.makes] = env[line.makes].contiguous()
         if line.kind != "bound" and realize(number):
             env[line.makes].realize()
     return env
@@ -111,6 +133,39 @@ def eager(program: Program) -> None:
         (f"realized after lines {sorted(some)}", some.__contains__),
     ):
         check(program, run(program, realize), wanted, what)
+
+
+def graphs(program: Program) -> None:
+    """Compare programs in one launch with NumPy: fused, with stored values, and each line by itself.
+
+    The gradients of all exact values are computed in one launch, too, fused and with stored values.
+    """
+    wanted = oracle(program.lines)
+    chosen = random.Random(program.seed)  # noqa: S311 - programs, not secrets
+    some = {number for number in range(len(program.lines)) if chosen.random() < 0.4}
+    check(program, run(program, lambda _: True), wanted, "unfused", signs=False)
+    leaves = [line.makes for line in program.leaves if line.kind == "leaf"]
+    given = {line.makes for line in program.leaves}
+    differentiable = not any(line.kind == "write" and line.makes in given for line in program.lines)
+    with_loss = replace(program, lines=(*program.lines, loss_of(program))) if differentiable else program
+    slopes_of: dict[str, list[Any]] = {}
+    for what, store in (("fused", frozenset[int]()), (f"with stored lines {sorted(some)}", some)):
+        env = run(program, lambda _: False, store=store.__contains__)
+        values = [env[name] for name in program.names()]
+        values[0].realize(*values[1:])
+        check(program, env, wanted, what, signs=False)
+        if differentiable:
+            env = run(with_loss, lambda _: False, store=store.__contains__)
+            found = [env["loss"], *env["loss"].gradient(*[env[name] for name in leaves])]
+            found[0].realize(*found[1:])
+            slopes_of[what] = [x.numpy() for x in found]
+    if differentiable:
+        fused, stored = slopes_of.values()
+        most = max(float(np.abs(x).max(initial=1.0)) for x in fused)
+        for name, one, other in zip(["the loss", *leaves], fused, stored, strict=True):
+            if one.shape != other.shape or not (abs(one - other) <= most * _NEAR).all():
+                text = f"gradient of {name}: fused {one!r}"
+                raise Differs(f"{text}\nwith stored lines {sorted(some)} {other!r}")
 
 
 def inputs(program: Program, call: int) -> dict[str, Any]:
@@ -230,6 +285,7 @@ def threads(program: Program) -> None:
 
 RUNS: Final[dict[str, Callable[[Program], None]]] = {
     "eager": eager, "jit": jit, "threads": threads, "views": eager, "gradients": gradients,
+    "graphs": graphs,
 }  # fmt: skip
 
 
