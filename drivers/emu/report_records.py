@@ -35,9 +35,9 @@ def decode(program: Program, work: Work, memory: AddressSpace, raw: bytes) -> li
         what = ReportKind(kind)
         report = Report(
             kind=what, kernel=program.translation.name, line=site.line, instruction=site.text,
-            block=unflatten(group, work.grid), thread=unflatten(flat, work.block),
+            block=unflatten(group, work.grid), thread=unflatten(flat, work.block_of(group)),
             access=_access(what, other), address=address if size else None, size=size,
-            nearest=_nearest(what, work, memory, address), other=_other(what, other, work, program),
+            nearest=_nearest(what, work, memory, address), other=_other(what, other, work, group, program),
         )  # fmt: skip
         found.setdefault((kind, number), report)
     return list(found.values())
@@ -69,12 +69,12 @@ def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int) -
     return ""
 
 
-def _other(kind: ReportKind, other: int, work: Work, program: Program) -> str:
+def _other(kind: ReportKind, other: int, work: Work, group: int, program: Program) -> str:
     party = other & 0xFFFF_FFFF
     if kind is ReportKind.SHARED_RACE:
         number, thread = race_place(party)
         site = program.translation.sites[number]
-        return f"line {site.line}: {site.text}; thread {unflatten(thread, work.block)}"
+        return f"line {site.line}: {site.text}; thread {unflatten(thread, work.block_of(group))}"
     if kind is ReportKind.GLOBAL_RACE:
         return f"block {unflatten(party, work.grid)}"
     if kind in (ReportKind.BARRIER_DEADLOCK, ReportKind.DIVERGENT_BARRIERS, ReportKind.BAD_BARRIER):

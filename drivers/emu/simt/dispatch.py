@@ -61,10 +61,9 @@ def warp_at(c: Code, thread: Value, group: Value, number: Value) -> Value:
 
 
 def _write_thread_ids(lib: Library) -> str:
-    """`emu.thread_ids(thread, warp, number)`: write the thread ids of a warp's lanes, once for each slot."""
+    """`emu.thread_ids(warp, number, width, height)`: write the thread ids of a warp's lanes."""
 
-    def body(c: Code, thread: Value, warp: Value, number: Value) -> None:
-        width, height = THREAD.load(c, thread, "block_x"), THREAD.load(c, thread, "block_y")
+    def body(c: Code, warp: Value, number: Value, width: Value, height: Value) -> None:
         first = c.op("mul", number, lib.lanes)
         with c.count(i32(lib.lanes)) as lane:
             flat = c.op("add", first, lane)
@@ -81,29 +80,39 @@ def _write_thread_ids(lib: Library) -> str:
         c.ret()
 
     return lib.define(
-        "emu.thread_ids", "void", {"thread": "ptr", "warp": "ptr", "number": "i32"}, body, core=True
+        "emu.thread_ids",
+        "void",
+        {"warp": "ptr", "number": "i32", "width": "i32", "height": "i32"},
+        body,
+        core=True,
     )
 
 
 def _begin(lib: Library) -> str:
-    """`emu.begin(thread, group, index)`: set a slot to workgroup `index`, every warp at its start."""
+    """`emu.begin(thread, group, index)`: set a slot to workgroup `index`, every warp at its start.
+
+    Thread ids are written once for each slot, and again before and after a partial workgroup.
+    """
 
     def body(c: Code, thread: Value, group: Value, index: Value) -> None:
         fresh = c.icmp("eq", GROUP.load(c, group, "thread"), Value("ptr", "null"))
+        fresh = c.op("or", fresh, c.icmp("ne", GROUP.load(c, group, "partial"), 0))
         memset(c, group, i64(GROUP_HEAD))
         GROUP.store(c, group, "thread", thread)
         for field, at in (("shared", "shared_at"), ("shadow", "shadow_at")):
             GROUP.store(c, group, field, c.gep(group, c.resize(THREAD.load(c, thread, at), 64)))
         width, height = THREAD.load(c, thread, "grid_x"), THREAD.load(c, thread, "grid_y")
         row = c.op("udiv", index, width)
+        place = (c.op("urem", index, width), c.op("urem", row, height), c.op("udiv", row, height))
+        block = [_extent(c, thread, axis, at) for axis, at in zip("xyz", place, strict=True)]
+        threads = c.op("mul", c.op("mul", block[0], block[1]), block[2])
+        warps = c.op("udiv", c.op("add", threads, lib.lanes - 1), lib.lanes)
+        partial = c.icmp("ne", threads, THREAD.load(c, thread, "threads"))
+        fresh = c.op("or", fresh, partial)
         for field, value in (
-            ("index", index),
-            ("x", c.op("urem", index, width)),
-            ("y", c.op("urem", row, height)),
-            ("z", c.op("udiv", row, height)),
-            ("live_lanes", THREAD.load(c, thread, "threads")),
-            ("live_warps", THREAD.load(c, thread, "warps")),
-        ):
+            ("index", index), ("x", place[0]), ("y", place[1]), ("z", place[2]), ("live_lanes", threads), ("live_warps", warps),
+            ("warps", warps), ("partial", c.resize(partial, 32)),
+        ):  # fmt: skip
             GROUP.store(c, group, field, value)
         sanitize.begin_group(lib, c, thread, group)
         shared = GROUP.load(c, group, "shared")
@@ -113,11 +122,14 @@ def _begin(lib: Library) -> str:
         with c.count(THREAD.load(c, thread, "warps")) as number:
             warp = warp_at(c, thread, group, number)
             with c.when(fresh):
-                c.call(_write_thread_ids(lib), "void", thread, warp, number)
+                c.call(_write_thread_ids(lib), "void", warp, number, block[0], block[1])
             memset(c, warp, i64(WARP.size))
             registers = c.op("sub", THREAD.load(c, thread, "warp_bytes"), keep)
             memset(c, c.gep(warp, keep), registers)
-            left = c.op("sub", THREAD.load(c, thread, "threads"), c.op("mul", number, lib.lanes))
+            there = c.icmp("ult", number, warps)
+            WARP.store(c, warp, "status", c.select(there, i32(READY), i32(FINISHED)))
+            left = c.op("sub", threads, c.op("mul", number, lib.lanes))
+            left = c.select(there, left, i32(0))
             full = c.icmp("uge", left, lib.lanes)
             part = c.op("sub", c.op("shl", i64(1), c.resize(c.select(full, i32(0), left), 64)), 1)
             lanes = c.select(full, c.resize(c.const(lib.mask, -1), 64), part)
@@ -134,6 +146,12 @@ def _begin(lib: Library) -> str:
         c.ret()
 
     return lib.define("emu.begin", "void", {"thread": "ptr", "group": "ptr", "index": "i32"}, body, core=True)
+
+
+def _extent(c: Code, thread: Value, axis: str, at: Value) -> Value:
+    """Return the threads along an axis of the workgroup at `at`: the last one may have fewer."""
+    last = c.icmp("eq", c.op("add", at, 1), THREAD.load(c, thread, f"grid_{axis}"))
+    return c.select(last, THREAD.load(c, thread, f"last_{axis}"), THREAD.load(c, thread, f"block_{axis}"))
 
 
 def _settle(lib: Library) -> str:

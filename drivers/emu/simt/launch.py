@@ -103,11 +103,22 @@ class Work:
     """The grid's size as the kernel reads it, if it comes from elsewhere (constant bank 0); None is `grid`."""
     visible_block: Dim3 | None = None
     """The workgroup's size as the kernel reads it; None is `block`."""
+    last: Dim3 | None = None
+    """The size of the last workgroup along each axis, if partial ones are among them; None is `block`."""
 
     @property
     def threads(self) -> int:
         """The number of threads of a workgroup."""
         return self.block[0] * self.block[1] * self.block[2]
+
+    def block_of(self, group: int) -> Dim3:
+        """Return the size of the workgroup with a flat number."""
+        whole, last = self.block, self.last
+        if last is None:
+            return whole
+        at = unflatten(group, self.grid)
+        x, y, z = (last[i] if at[i] + 1 == self.grid[i] else whole[i] for i in range(3))
+        return x, y, z
 
     @property
     def groups(self) -> int:
@@ -243,7 +254,7 @@ def warps_of(program: Program, work: Work) -> int:
 
 def thread_named(work: Work, group: int, thread: int) -> str:
     """Return the name of a thread in reports, from the flat numbers of its workgroup and of the thread in it."""
-    return f"thread {unflatten(thread, work.block)} of block {unflatten(group, work.grid)}"
+    return f"thread {unflatten(thread, work.block_of(group))} of block {unflatten(group, work.grid)}"
 
 
 def make_result(
@@ -331,6 +342,7 @@ def prepare(
         ("block", work.visible_block or work.block),
     ):
         common |= {f"visible_{shape_of}_{axis}": visible[i] for i, axis in enumerate("xyz")}
+    common |= {f"last_{axis}": (work.last or work.block)[i] for i, axis in enumerate("xyz")}
     for _ in range(count):
         resident = _take_memory()
         resident.prepare(shape, slot_bytes, slots)

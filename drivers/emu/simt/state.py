@@ -80,22 +80,24 @@ THREAD = Record(
     threads="i32", warps="i32", groups="i32", group_step="i32", group_first="i32", shared_bytes="i32", local_bytes="i32",
     slot_bytes="i32", slot_limit="i32", warp_bytes="i32", warps_at="i32", shared_at="i32", local_at="i32", shadow_at="i32",
     dynamic_shared="i32", visible_grid_x="i32", visible_grid_y="i32", visible_grid_z="i32", visible_block_x="i32", visible_block_y="i32",
-    visible_block_z="i32", known_step="i32",
+    visible_block_z="i32", known_step="i32", last_x="i32", last_y="i32", last_z="i32",
 )  # fmt: skip
 """The data with which one host thread runs workgroups: the constants of the launch, and memory of the thread.
 
 `fuel`: the number of turns of workgroups before it returns. `begun` to `at` are its progress: whether it has run
 before, the number of resident workgroups, whether no workgroup progressed in this round, and the workgroup whose
 turn is next. If races between workgroups are checked, `releases` points to a RELEASE for each workgroup of the
-grid, and `known` to the vector clock of each (`group_order`), at a distance of `known_step` bytes.
+grid, and `known` to the vector clock of each (`group_order`), at a distance of `known_step` bytes. `last_x` to `last_z`:
+threads along each axis of the last workgroup there; `block_x` to `block_z`, `threads` and `warps` are those of the others.
 """
 
 GROUP = Record(
     "group",
     thread="ptr", shared="ptr", shadow="ptr", index="i32", x="i32", y="i32", z="i32", live_lanes="i32", live_warps="i32",
-    epoch="i32", released="i64", acquired="i64", fenced="i32", arrivals="i32",
+    epoch="i32", released="i64", acquired="i64", fenced="i32", arrivals="i32", warps="i32", partial="i32",
 )  # fmt: skip
-"""A resident workgroup. `arrivals` is not 0 if any barrier has been reached."""
+"""A resident workgroup. `arrivals` is not 0 if any barrier has been reached. `warps`: the number of its warps; `partial` is 1
+if it has fewer threads than others."""
 
 RELEASE = {"last": 0, "before": 4}
 RELEASE_BYTES = 8

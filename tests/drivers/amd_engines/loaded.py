@@ -38,9 +38,9 @@ class Loaded:
     kernarg_at: int
 
 
-def load(bench: Bench, name: str = "gfx1100") -> Loaded:
-    """Put descriptor, code, arguments and data into memory."""
-    data = compiled(_IR, name)
+def load(bench: Bench, name: str = "gfx1100", text: str = _IR) -> Loaded:
+    """Put descriptor, code, arguments and data of the kernel `k` into memory."""
+    data = compiled(text, name)
     kernel, elf = objects.kernels(data, name)["k"], Elf(data)
     symbol = next(one for one in elf.symbols if one.name == "k.kd")
     at = symbol.value

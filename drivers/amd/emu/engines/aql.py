@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.engines.dispatch import Launch, check_block
+from drivers.amd.emu.engines.dispatch import Dim3, Launch, check_block, whole_and_rest
 from drivers.amd.emu.engines.errors import check, dispatch_fault, packet_fault, unsupported
 from drivers.amd.emu.engines.flights import Sort, once
 from drivers.amd.emu.engines.maintenance import of_scopes
@@ -282,7 +282,7 @@ class Aql:
                 f"the descriptor at {where:#x}: {'; '.join(map(str, descriptor.check()))}",
                 QueueException.PACKET_DISPATCH_CODE_INVALID,
             )
-        groups, block = _dimensions(packet)
+        groups, block, last = _dimensions(packet)
         if descriptor.group_segment_fixed_size > packet.GROUP_SEGMENT_SIZE:
             raise dispatch_fault(
                 f"group_segment_size {packet.GROUP_SEGMENT_SIZE}, the kernel has "
@@ -307,6 +307,7 @@ class Aql:
             user_data=self._user_data(packet, va, descriptor, properties, rsrc2.USER_SGPR),
             groups=groups,
             block=block,
+            last=last,
             lanes=32 if properties.WAVEFRONT_SIZE32 else 64,
             lds_bytes=-(-packet.GROUP_SEGMENT_SIZE // granule) * granule,
             scratch_bytes=self._scratch(packet) if rsrc2.SCRATCH_EN else 0,
@@ -363,7 +364,8 @@ def _halves(value: int) -> tuple[int, int]:
     return value & 0xFFFF_FFFF, value >> 32
 
 
-def _dimensions(packet: KernelDispatch) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+def _dimensions(packet: KernelDispatch) -> tuple[Dim3, Dim3, Dim3]:
+    """Return the workgroups along each axis, their size, and the size of the last one along each axis."""
     block = (packet.WORKGROUP_SIZE_X, packet.WORKGROUP_SIZE_Y, packet.WORKGROUP_SIZE_Z)
     grid = (packet.GRID_SIZE_X, packet.GRID_SIZE_Y, packet.GRID_SIZE_Z)
     if not 1 <= packet.DIMENSIONS <= 3 or any(
@@ -375,6 +377,5 @@ def _dimensions(packet: KernelDispatch) -> tuple[tuple[int, int, int], tuple[int
             QueueException.PACKET_DISPATCH_DIM_INVALID,
         )
     check_block(block, grid)
-    if any(count % size for count, size in zip(grid, block, strict=True)):
-        raise unsupported(f"a grid of {grid} work-items in workgroups of {block}: partial workgroups")
-    return (grid[0] // block[0], grid[1] // block[1], grid[2] // block[2]), block
+    groups, last = whole_and_rest(grid, block)
+    return groups, block, last

@@ -49,6 +49,8 @@ class Launch:
     """The user SGPRs, None for those that nothing was written to since the last launch."""
     groups: Dim3
     block: Dim3
+    last: Dim3
+    """The size of the last workgroup along each axis: `block`, or less where the grid ends inside of it."""
     lanes: int
     lds_bytes: int
     """LDS of a workgroup."""
@@ -91,13 +93,21 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
     def get(place: int) -> int:
         return _written(registers, place)
 
-    block = _block(bus, [get(ShRegister.COMPUTE_NUM_THREAD_X + axis) for axis in range(3)], generation)
+    sizes = [get(ShRegister.COMPUTE_NUM_THREAD_X + axis) for axis in range(3)]
+    block, last = _block(bus, sizes, generation, partial=bool(initiator.PARTIAL_TG_EN))
     groups = (packet.DIM_X, packet.DIM_Y, packet.DIM_Z)
-    if initiator.USE_THREAD_DIMENSIONS:
-        if any(count % size for count, size in zip(groups, block, strict=True)):
-            raise unsupported(f"a grid of {groups} work-items in workgroups of {block}: partial workgroups")
-        groups = (groups[0] // block[0], groups[1] // block[1], groups[2] // block[2])
     check_block(block, groups)
+    if initiator.USE_THREAD_DIMENSIONS:
+        items = groups
+        groups, cut = whole_and_rest(items, block)
+        if initiator.PARTIAL_TG_EN and cut != last:
+            raise dispatch_fault(
+                f"a grid of {items} work-items ends with workgroups of {cut}, COMPUTE_NUM_THREAD says {last}",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+        if cut != block and not initiator.PARTIAL_TG_EN:
+            bus.doubt(f"a grid of {items} work-items in workgroups of {block}, and PARTIAL_TG_EN is 0")
+        last = cut
     for first in (ShRegister.COMPUTE_START_X, ShRegister.COMPUTE_RESTART_X):
         values = [get(first + axis) for axis in range(3)]
         if any(values) and not (initiator.FORCE_START_AT_000 and first == ShRegister.COMPUTE_START_X):
@@ -122,6 +132,7 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
         ),
         groups=groups,
         block=block,
+        last=last,
         lanes=lanes,
         lds_bytes=rsrc2.LDS_SIZE * bus.gpu.profile.target.lds_granule,
         scratch_bytes=_scratch(bus, registers, lanes) if rsrc2.SCRATCH_EN else 0,
@@ -147,14 +158,22 @@ def _check_initiator(initiator: Initiator, generation: int) -> None:
         )
     rare = {
         "ORDERED_APPEND_ENBL", "ORDERED_APPEND_MODE", "TUNNEL_ENABLE", "RESTORE", "AMP_SHADER_EN",
-        "PARTIAL_TG_EN", "PING_PONG_EN", "INTERLEAVE_2D_EN",
+        "PING_PONG_EN", "INTERLEAVE_2D_EN",
     }  # fmt: skip
     for name in sorted(rare):
         if getattr(initiator, name):
             raise unsupported(f"DISPATCH_INITIATOR with {name} is not emulated")
 
 
-def _block(bus: Bus, values: list[int], generation: int) -> Dim3:
+def whole_and_rest(items: Dim3, block: Dim3) -> tuple[Dim3, Dim3]:
+    """Return the workgroups along each axis of a grid of work-items, and the size of the last one there."""
+    x, y, z = (-(-count // size) for count, size in zip(items, block, strict=True))
+    a, b, c = (count % size or size for count, size in zip(items, block, strict=True))
+    return (x, y, z), (a, b, c)
+
+
+def _block(bus: Bus, values: list[int], generation: int, *, partial: bool) -> tuple[Dim3, Dim3]:
+    """Return the size of a workgroup, and of the last one along each axis."""
     layout = NUM_THREAD[generation]
     known = sum(field.mask() for field in layout.FIELDS.values())
     for value in values:
@@ -163,10 +182,21 @@ def _block(bus: Bus, values: list[int], generation: int) -> Dim3:
                 f"COMPUTE_NUM_THREAD {value:#x} has bits that no field declares",
                 QueueException.PACKET_DISPATCH_REGISTER_INVALID,
             )
-        if value & ~layout.FIELDS["FULL"].mask():
-            bus.doubt(f"COMPUTE_NUM_THREAD {value:#x} describes a partial workgroup, and PARTIAL_TG_EN is 0")
+        if "INTERLEAVE_BITS" in layout.FIELDS and layout.FIELDS["INTERLEAVE_BITS"].extract(value):
+            raise unsupported(f"COMPUTE_NUM_THREAD {value:#x}: work-items in tiles (INTERLEAVE_BITS)")
     x, y, z = (layout.FIELDS["FULL"].extract(value) for value in values)
-    return x, y, z
+    a, b, c = (layout.FIELDS["PARTIAL"].extract(value) for value in values)
+    if not partial:
+        if a or b or c:
+            bus.doubt(f"COMPUTE_NUM_THREAD has PARTIAL sizes of {(a, b, c)}, and PARTIAL_TG_EN is 0")
+        return (x, y, z), (x, y, z)
+    if not (1 <= a <= x and 1 <= b <= y and 1 <= c <= z):
+        raise dispatch_fault(
+            f"PARTIAL_TG_EN with last workgroups of {(a, b, c)}, others of {(x, y, z)}: wanted 1 to the full "
+            "size along each axis, and the full size where the grid ends with a whole workgroup",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    return (x, y, z), (a, b, c)
 
 
 def _scratch(bus: Bus, registers: Mapping[int, int], lanes: int) -> int:

@@ -179,6 +179,7 @@ class Kernels:
         work = Work(
             grid=launch.groups,
             block=launch.block,
+            last=launch.last if launch.last != launch.block else None,
             params=struct.pack(f"<{len(launch.user_data)}IQ", *launch.sgprs(), launch.code),
             shared_bytes=launch.lds_bytes,
             local_bytes=scratch,

@@ -219,7 +219,7 @@ def _begin(t: Translator, entry: Entry) -> None:
                 at += 1
         if entry.group_info:
             first = c.select(c.icmp("eq", wf.of_warp("index"), 0), c.const("i32", _FIRST_WAVE), i32(0))
-            wf.write(f"s{at}", c.op("or", first, wf.of_thread("warps")))
+            wf.write(f"s{at}", c.op("or", first, wf.of_group("warps")))
     lanes_there = c.resize(wf.of_warp("live"), t.lanes)
     if t.lanes == 32:
         wf.write(f"s{EXEC}", lanes_there)
