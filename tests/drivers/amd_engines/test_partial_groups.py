@@ -30,8 +30,11 @@ _AXES = "".join(
     f"  %t{a} = call i32 @llvm.amdgcn.workitem.id.{a}()\n  %g{a} = call i32 @llvm.amdgcn.workgroup.id.{a}()\n"
     for a in "xyz"
 )
+_DECLARED = "\n".join(
+    f"declare i32 @llvm.amdgcn.work{kind}.id.{a}()" for kind in ("item", "group") for a in "xyz"
+)
 TEXT = f"""target triple = "amdgcn-amd-amdhsa"
-{"".join(f"declare i32 @llvm.amdgcn.work{kind}.id.{a}()" + chr(10) for kind in ("item", "group") for a in "xyz")}
+{_DECLARED}
 declare void @llvm.amdgcn.s.barrier()
 @lds = internal addrspace(3) global i32 poison, align 4
 define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(1) %unused) "uniform-work-group-size"="false"
