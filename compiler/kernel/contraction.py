@@ -12,6 +12,7 @@ matrix multiplication", ACM TOMS 34 (2008).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ LEAST_WORK = 1 << 15
 """Multiply-adds from which on a kernel is planned here."""
 LEAST_SUM = 8
 """Products of one output from which on a register tile pays."""
+LEAST_SIZE = (2, 8)
+"""Rows and columns from which on a register tile pays."""
 LEAST_ROWS = 6
 """Rows from which on copying a streamed operand that does not lie in rows pays."""
 MOST_ROWS, MOST_VECTORS = 16, 6
@@ -49,6 +52,12 @@ GROUP_NS = 20_000
 """A workgroup takes at least about this long."""
 LEAST_ROWS_FAR = 4
 """Rows from which on copying a streamed operand that exceeds the caches pays."""
+PIECE = 512
+"""Products of one piece of a long sum: rows of the broadcast operand then stay in the first-level cache."""
+TOTAL_BYTES = 2 << 20
+"""Bytes of totals between the pieces of a sum at most."""
+FAR_STORES = 512
+"""Products of one output from which on it does not matter whether outputs are stored in rows."""
 SUMMED_AT_ONCE = 512
 """Products that are added up before they join the total; short runs keep rounding errors small."""
 _COMPUTED = BINARY | UNARY | {Ops.WHERE, Ops.CAST, Ops.IVALUE, Ops.BITCAST}
@@ -109,6 +118,8 @@ def find(kernel: Kernel) -> Contraction | None:
         (y, x, free_y - free_x, free_x - free_y),
     ):
         for r, c in product(_by_number(rows), _by_number(columns)):
+            if r.arg[1] < LEAST_SIZE[0] or c.arg[1] < LEAST_SIZE[1]:
+                continue
             others = tuple([o for o in kernel.outputs if o is not r and o is not c])
             candidate = Contraction(family, node, r, c, broadcast, streamed, others)
             score = _score(kernel, candidate)
@@ -120,7 +131,7 @@ def find(kernel: Kernel) -> Contraction | None:
     work = m * n * k
     for o in best[1].others:
         work *= o.arg[1]
-    return best[1] if k >= LEAST_SUM and m >= 2 and n >= 8 and work >= LEAST_WORK else None
+    return best[1] if k >= LEAST_SUM and work >= LEAST_WORK else None
 
 
 def _by_number(ranges: frozenset[UOp]) -> list[UOp]:
@@ -138,7 +149,12 @@ def _score(kernel: Kernel, c: Contraction) -> float:
     read = all(
         kind_along(a.index, c.columns, 2, 2, aligned=True, free=kernel.free) in ("row", "same") for a in loads
     )
-    return min(m, 16) / 16 + min(n, 64) / 64 + (1.0 if stored or k > 4096 else 0.0) + (0.5 if read else 0.0)
+    return (
+        min(m, 16) / 16
+        + min(n, 64) / 64
+        + (1.0 if stored or k > FAR_STORES else 0.0)
+        + (0.5 if read else 0.0)
+    )
 
 
 def tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
@@ -152,7 +168,8 @@ def tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
             continue
         sums, width = rows * vectors, vectors * lanes
         useful = m * n / (-(-m // rows) * rows * (-(-n // width) * width))
-        reuse = 1 - 0.125 * (rows + vectors) / sums
+        near = 0.25 if rows <= WAYS else 0.5  # broadcasts are from the first level, vectors from the second
+        reuse = 1 - 0.125 * (near * rows + vectors) / sums
         score = useful * reuse * sums / tile_cycles(rows, vectors, target)
         if score > best[0] + 1e-9:
             best = score, rows, vectors
@@ -187,45 +204,85 @@ class _Planner:
             **{o: Axis(o) for o in c.others},
         }
         self.order = self._order_of_masks()
+        self.pieces: dict[UOp, int] = {}
+        self.piece = self.k
 
     def plan(self) -> Plan | None:
         """Return the plan; None where the streamed operand would be gathered for too few rows."""
         c, target = self.c, self.target
         m, n, k = c.size
-        blocks = self.axes[c.columns].count
-        panel = k * self.vectors * self.lanes * self.itemsize
-        held = max(1, min(blocks, PANEL_SHARE * target.l2_bytes // panel))
         in_rows = self._columns_in_rows()
         if not in_rows and m < LEAST_ROWS:
             return None
         far = k * n * self.itemsize > target.l2_bytes // 2 and m >= LEAST_ROWS_FAR
-        computed = _computed(c.streamed) and m > self.rows
-        columns: list[Stage] = []
-        if panel <= STAGE_BYTES and (not in_rows or far or computed):
+        staged = not in_rows or far or (_computed(c.streamed) and m > self.rows)
+        if staged:
             self.order = self._order_of_rows() or self.order
-            columns.append(Stage(c.streamed, c.columns, self.order, self._turn()))
+            self.pieces = self._cut()
+            self.piece = math.prod([self.pieces.get(r, r.arg[1]) for r in self.order])
+        panel = self.piece * self.vectors * self.lanes * self.itemsize
+        staged = staged and panel <= STAGE_BYTES
+        columns = [Stage(c.streamed, c.columns, self.order, self._turn())] if staged else []
         outer, inner = self._stages_of_rows()
-        nanoseconds = self._cycles(staged=bool(columns)) / target.gigahertz
-        groups, pieces = self._groups(nanoseconds, staged=bool(columns))
-        around: list[Step | Stage] = [Step("loop", o) for o in c.others]
-        free = self.kernel.free[c.broadcast]
-        depth = max([i + 1 for i, o in enumerate(c.others) if o in free], default=0)
-        around[depth:depth] = outer
-        steps = (
-            *groups,
-            *around,
-            Step("loop", c.columns, min(held, pieces.get(c.columns, blocks))),
-            *columns,
-            Step("loop", c.rows),
-            *inner,
-            Step("loop", c.columns),
-        )
+        nanoseconds = self._cycles(staged=staged) / target.gigahertz
+        groups, parts = self._groups(nanoseconds, staged=staged)
+        blocks = parts.get(c.columns, self.axes[c.columns].count)
+        held = max(1, min(blocks, PANEL_SHARE * target.l2_bytes // panel))
         return Plan(
             tuple([self.axes[o] for o in self.kernel.outputs]),
-            steps,
+            (
+                *groups,
+                *self._loops(parts, held, outer),
+                *columns,
+                Step("loop", c.rows),
+                *inner,
+                Step("loop", c.columns),
+            ),
             {c.family.ranges: Reduction(self.order, block=SUMMED_AT_ONCE)},
             nanoseconds=nanoseconds,
         )
+
+    def _loops(self, parts: dict[UOp, int], held: int, outer: list[Stage]) -> list[Step | Stage]:
+        """Return the loops outside the panels of the streamed operand; `held` of them are filled at once.
+
+        Inside the loops over pieces of a long sum are those whose totals fit.
+        """
+        c = self.c
+        inside = list(c.others)
+        around: list[Step | Stage] = []
+        if self.pieces:
+            free_x, free_y = self.kernel.free[c.broadcast], self.kernel.free[c.streamed]
+            inside = [o for o in c.others if (o in free_x) != (o in free_y)]
+            count = {r: parts.get(r, axis.count) for r, axis in self.axes.items()}
+            block = self.rows * self.vectors * self.lanes * self.itemsize
+            rows = min(count[c.rows], max(1, TOTAL_BYTES // block))
+            held = min(held, max(1, TOTAL_BYTES // (block * rows)))
+            while math.prod([count[o] for o in inside]) * rows * held * block > TOTAL_BYTES:
+                inside.pop(0)
+            around = [Step("loop", o) for o in c.others if o not in inside]
+            if rows < count[c.rows]:
+                around.append(Step("loop", c.rows, rows))
+            around.append(Step("loop", c.columns, held))
+            around += [Step("loop", r, size) for r, size in self.pieces.items()]
+        free = self.kernel.free[c.broadcast]
+        depth = max([i + 1 for i, o in enumerate(inside) if o in free], default=0)
+        loops: list[Step | Stage] = [Step("loop", o) for o in inside]
+        loops[depth:depth] = outer
+        return [*around, *loops, *([] if self.pieces else [Step("loop", c.columns, held)])]
+
+    def _cut(self) -> dict[UOp, int]:
+        """Return the sizes of pieces of a long sum, so that a block's rows of one stay in the first level."""
+        c, outputs = self.c, self.kernel.outputs
+        short = self.k * self.rows * self.itemsize <= self.target.l1_bytes
+        if short or not all(o in self.kernel.free[c.node] for o in outputs):
+            return {}
+        sizes: dict[UOp, int] = {}
+        inner = 1
+        for r in reversed(self.order):
+            if inner * r.arg[1] > PIECE:
+                sizes[r] = _piece(r.arg[1], max(1, PIECE // inner), self.lanes)
+            inner *= r.arg[1]
+        return {r: sizes[r] for r in self.order if sizes.get(r, r.arg[1]) < r.arg[1]}
 
     def _order_of_masks(self) -> tuple[UOp, ...]:
         """The summed ranges, those that masks depend on outermost, so that masks leave the inner loops."""
@@ -256,11 +313,16 @@ class _Planner:
         """Rounds of the last summed range that a panel's copy takes at once, to transpose in registers."""
         last, lanes = self.order[-1], self.lanes
         for n in _loads(self.c.streamed):
-            if len(n.src) == 2 and last.arg[1] >= lanes > 1:
+            if len(n.src) == 2 and self._least_piece(last) >= lanes > 1:
                 across = self._kind(n, self.c.columns, lanes)
                 if across in ("scattered", "strided") and self._kind(n, last, lanes) == "row":
                     return lanes
         return 1
+
+    def _least_piece(self, r: UOp) -> int:
+        """Return the fewest values of a summed range in a piece."""
+        size = self.pieces.get(r, r.arg[1])
+        return int(r.arg[1] % size or size)
 
     def _stages_of_rows(self) -> tuple[list[Stage], list[Stage]]:
         """Copies of the broadcast operand: whole, outside all loops it allows; or one block at a time.
@@ -274,9 +336,9 @@ class _Planner:
             return [], []
         wide = rows > 1 and all(self._kind(n, c.rows, rows) in ("row", "same") for n in loads)
         stage = Stage(c.broadcast, c.rows, self.order, wide=wide)
-        if c.rows.arg[1] * self.k * self.itemsize <= self.target.l2_bytes // 2:
+        if c.rows.arg[1] * self.piece * self.itemsize <= self.target.l2_bytes // 2:
             return [stage], []
-        if rows * self.k * self.itemsize <= STAGE_BYTES and self.axes[c.columns].count > 1:
+        if rows * self.piece * self.itemsize <= STAGE_BYTES and self.axes[c.columns].count > 1:
             return [], [stage]
         return [], []
 
@@ -322,6 +384,15 @@ class _Planner:
                 pieces[r] = size
                 wanted = -(-wanted // parts)
         return groups, pieces
+
+
+def _piece(size: int, most: int, turn: int) -> int:
+    """Return the size of equal pieces, at most `most`; the last one has at least `turn` values if it can."""
+    piece = -(-size // -(-size // most))
+    for candidate in range(piece, piece // 2, -1):
+        if size % candidate == 0 or size % candidate >= turn:
+            return candidate
+    return piece
 
 
 def _axis(r: UOp, upcast: int, lanes: int) -> Axis:

@@ -23,6 +23,7 @@ from compiler.kernel.accesses import Memory
 from compiler.kernel.builder import Builder
 from compiler.kernel.indexing import Indexer
 from compiler.kernel.linear import POINTER
+from compiler.kernel.partials import Partials
 from compiler.kernel.plan import Stage, Step
 from compiler.kernel.reductions import Reducer
 from compiler.kernel.stages import Stages
@@ -56,6 +57,7 @@ class Linearizer:
         self.twins = {row.twin: row for row in plan.rows}
         self.tokens: dict[Row, Line] = {}
         self.stages = Stages(self)
+        self.partials = Partials(self.b, self.index)
         self.inner_steps = [s for s in plan.steps if isinstance(s, Stage) or s.kind == "loop"]
         for node in self.free:
             if node.op is Ops.REDUCE:
@@ -106,9 +108,16 @@ class Linearizer:
 
     def _open_reduction(self, reduction: Reduction) -> None:
         ix = self.index
-        for r in reduction.ranges[:-1]:
-            ix.exprs[r] = ix.starts[r] = ix.fresh(r.arg[1])
+        cut = {s.range: s.size for s in self.plan.steps if isinstance(s, Step) and s.size < s.range.arg[1]}
+        for r in reduction.ranges:
+            if r in cut:
+                ix.starts[r] = self.partials.open(r, cut[r])
+            else:
+                ix.exprs[r] = ix.starts[r] = ix.fresh(r.arg[1])
         last = reduction.ranges[-1]
+        if last in cut:
+            self.lanes[last] = symbolic.ZERO
+            return
         unit, lane = ix.fresh(reduction.unroll), ix.fresh(reduction.lanes)
         self._register(last, unit, lane)
         step = reduction.unroll * reduction.lanes
@@ -153,10 +162,14 @@ class Linearizer:
             return
         b, step = self.b, self.inner_steps[position]
         if isinstance(step, Stage):
-            self.stages.fill(step)
+            if not self.partials.finished:
+                self.stages.fill(step)
             self._nest(position + 1)
             return
         r = step.range
+        if r in self.partials.pieces:
+            self._pieces(r, position)
+            return
         saved = self.extents[r]
         low, high, cap = saved
         if step.size >= cap and step.size > 1:
@@ -181,9 +194,24 @@ class Linearizer:
         b.leave_loop(loop, [])
         self.extents[r] = saved
 
+    def _pieces(self, r: UOp, position: int) -> None:
+        """Write the loop over the pieces of a summed range; not in the loops that use the finished totals."""
+        partials = self.partials
+        if partials.finished:
+            self._nest(position + 1)
+            return
+        totals = partials.totals
+        if totals is None:
+            ((node,),) = self.siblings.values()
+            totals = partials.allocate(
+                node, self.free[node], self._units_of(node), self.plan.axes, self.extents
+            )
+        partials.loop(r, totals, lambda: self._nest(position + 1))
+
     def _enter(self, r: UOp, number: Line) -> None:
         """Set the current block of an axis to a number."""
         self.stages.enter(r, number)
+        self.partials.enter(r, number)
         self.enter_block(r, number)
 
     def enter_block(self, r: UOp, number: Line) -> None:
@@ -196,6 +224,13 @@ class Linearizer:
 
     def _block(self) -> None:
         """Write all stores of one block, after all its values, whose loads they may overwrite."""
+        totals = self.partials.totals
+        if totals is not None and not self.partials.finished:
+            cursor = self.b.cursor
+            sums = Reducer(self, [totals.node], totals.units).sums(cursor)
+            self.b.cursor = cursor
+            self.partials.add(sums)
+            return
         units = [self.units[a.range] for a in self.plan.axes if a.range in self.units]
         stores = self.ast.src
         deep = [node for node in ordered(self.ast) if self._plain(node)] if len(self.free) > 150 else []
@@ -291,16 +326,25 @@ class Linearizer:
         if not node.arg[1]:
             return self.value(node.src[0])
         family = self.siblings[self._family(node)]
-        units = [
-            self.units[r] for r in sorted(self.free[node], key=lambda r: int(r.arg[0])) if r in self.units
-        ]
+        units = self._units_of(node)
         here = {u: self.env[u] for u in units}
         cursor = self.b.cursor
-        Reducer(self, family, units).run(self._home(self.free[node]))
+        if self.partials.totals is not None:
+            points = itertools.product(*[range(u.arg[1]) for u in units])
+            for point, total in zip(points, self.partials.finished_values(), strict=True):
+                self.env.update(zip(units, point, strict=True))
+                self.finish(node, total)
+        else:
+            Reducer(self, family, units).run(self._home(self.free[node]))
         self._keep_rows(node)
         self.b.cursor = cursor
         self.env.update(here)
         return self.values[(node, *[self.env[u] for u in self.unit_keys[node]])]
+
+    def _units_of(self, node: UOp) -> list[UOp]:
+        """Return the unrolled ranges of a REDUCE, by the number of the range that each is a part of."""
+        free = sorted(self.free[node], key=lambda r: int(r.arg[0]))
+        return [self.units[r] for r in free if r in self.units]
 
     def scratch(self, row: Row) -> Line:
         """Return private memory for a row, with room for a last vector."""

@@ -50,7 +50,11 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One level of the loop nest: pieces of `size` blocks, each a workgroup or one iteration of a loop."""
+    """One level of the loop nest: pieces of `size` blocks, each a workgroup or one iteration of a loop.
+
+    A loop over a summed range cuts it into pieces of `size` values. The loops inside it run over blocks whose
+    totals are in scratch memory between the pieces; after the last piece they run once more for the results.
+    """
 
     kind: Literal["group", "loop"]
     range: UOp

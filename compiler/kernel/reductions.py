@@ -47,6 +47,11 @@ class Reducer:
         self.rows = [row for row in owner.plan.rows if row.filler in family]
         self.points = list(itertools.product(*[range(u.arg[1]) for u in units]))
 
+    def sums(self, home: Block) -> list[Line]:
+        """Write the loops inside `home`, and return the accumulators of all places."""
+        self.b.cursor = home
+        return self._level(0, self._identities())
+
     def run(self, home: Block) -> None:
         """Write the loops inside `home`, and record the results with `Linearizer.finish`."""
         self.b.cursor = home
@@ -103,7 +108,8 @@ class Reducer:
         if depth == len(ranges) - 1:
             return self._innermost(totals)
         r, b = ranges[depth], self.b
-        return self._loop(r, b.index(0), b.index(r.arg[1]), totals, lambda t: self._level(depth + 1, t))
+        size = self.owner.partials.size(r)
+        return self._loop(r, b.index(0), size, totals, lambda t: self._level(depth + 1, t))
 
     def _loop(
         self, r: UOp, low: Line, high: Line, totals: list[Line], body: Callable[[list[Line]], list[Line]]
@@ -121,6 +127,9 @@ class Reducer:
         """Write the full rounds, then the rest in single vectors, of which the last may be masked."""
         plan = self.plan
         r = plan.ranges[-1]
+        if r in self.owner.partials.pieces:
+            size = self.owner.partials.size(r)
+            return self._loop(r, self.b.index(0), size, totals, lambda t: self._round(t, 1))
         size, step = r.arg[1], plan.unroll * plan.lanes
         rounds = size // step
         if rounds:

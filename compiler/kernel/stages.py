@@ -63,14 +63,22 @@ class Stages:
         axis = next(a for a in owner.plan.axes if a.range is stage.axis)
         first, _, count = owner.extents[stage.axis]
         dtype = conversions.storage_type(conversions.register_type(stage.value.dtype))
-        strides = _strides(stage, axis)
+        strides = self._strides(stage, axis)
         memory = b.line("scratch", POINTER, 1, (), (dtype, count * strides[0], len(self.panels)))
         panel = owner.index.fresh(count)
         unit, lane = owner.units.get(stage.axis, symbolic.ZERO), owner.lanes[stage.axis]
-        index = symbolic.dot((panel, *stage.ranges, unit, lane), (*strides, axis.lanes, 1))
+        places = [owner.partials.place(r) for r in stage.ranges]
+        index = symbolic.dot((panel, *places, unit, lane), (*strides, axis.lanes, 1))
         _Copy(owner, stage, axis, panel, index, memory).write()
         token = b.line("token", dtypes.bool, 1)
         self.panels[stage.value] = Panels(stage, dtype, memory, first, panel, index, token)
+
+    def _strides(self, stage: Stage, axis: Axis) -> list[int]:
+        """Return the elements from one panel to the next, then between values of each summed range."""
+        strides = [axis.block]
+        for r in reversed(stage.ranges):
+            strides.insert(0, strides[0] * self.owner.partials.cap(r))
+        return strides
 
     def enter(self, r: UOp, number: Line) -> None:
         """Set the current block of an axis: loads use its panel."""
@@ -86,14 +94,6 @@ class Stages:
         address = ix.address(panels.memory, place, panels.dtype)
         stored = self.b.line("load", panels.dtype, lanes, (address, panels.token))
         return conversions.unpack(self.b, stored, conversions.register_type(operand.dtype))
-
-
-def _strides(stage: Stage, axis: Axis) -> list[int]:
-    """Return the elements from one panel to the next, then between values of each summed range."""
-    strides = [axis.block]
-    for r in reversed(stage.ranges):
-        strides.insert(0, strides[0] * int(r.arg[1]))
-    return strides
 
 
 class _Copy:
@@ -157,16 +157,19 @@ class _Copy:
     def _open_ranges(self) -> None:
         """Give every summed range a counter; the last one also the places that are copied together."""
         ix, owner = self.owner.index, self.owner
+        partials = owner.partials
         *outer, last = self.stage.ranges
         for r in outer:
-            ix.exprs[r] = ix.starts[r] = ix.fresh(r.arg[1])
+            ix.starts[r] = ix.fresh(partials.cap(r))
+            partials.count(r, ix.starts[r])
         turn = self.stage.turn
-        start, unit = ix.fresh(last.arg[1] - turn + 1), ix.fresh(turn)
+        start, unit = ix.fresh(partials.cap(last) - turn + 1), ix.fresh(turn)
         owner.units.pop(last, None)
         if unit.op is Ops.RANGE:
             owner.units[last] = unit
             ix.unit_ranges.add(unit)
-        ix.starts[last], ix.exprs[last] = start, symbolic.add(start, unit)
+        ix.starts[last] = start
+        partials.count(last, symbolic.add(start, unit))
 
     def _panels(self, inside: Callable[[], None]) -> None:
         """A loop over the panels, one block each."""
@@ -185,6 +188,7 @@ class _Copy:
         b, owner = self.b, self.owner
         r, turn = self.stage.ranges[depth], self.stage.turn
         last = depth == len(self.stage.ranges) - 1
+        size = owner.partials.size(r)
 
         def one(number: Line) -> None:
             if not last:
@@ -192,10 +196,15 @@ class _Copy:
                 self._summed(depth + 1, inside)
                 return
             at = b.mul(number, turn)
-            owner.bind(r, at if r.arg[1] % turn == 0 else b.call("smin", at, b.index(r.arg[1] - turn)))
+            whole = isinstance(size.arg, int) and size.arg % turn == 0
+            owner.bind(r, at if whole else b.call("smin", at, b.add(size, b.index(-turn))))
             inside()
 
-        self._loop(b.index(-(-r.arg[1] // turn) if last else r.arg[1]), one)
+        if last and turn > 1:
+            size_up = b.add(size, b.index(turn - 1))
+            self._loop(owner.index.divide(size_up, turn, signed=False), one)
+        else:
+            self._loop(size, one)
 
     def _block(self) -> None:
         """One block of a panel, for `turn` values of the last summed range."""

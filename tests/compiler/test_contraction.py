@@ -12,10 +12,11 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp
 from compiler.kernel import contraction
-from compiler.kernel.plan import Plan, Stage
+from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
 from compiler.kernel.shape import analyse
 from compiler.pipeline import lower
 from compiler.targets import target_of
+from hcq.errors import CompileError
 from tests.compiler.host_kernel import HostKernel
 from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, run, sink, store, stored_as
 
@@ -215,3 +216,70 @@ def test_groups_do_not_change_the_sums():
         results.append((plan.launch()[0][0], out))
     assert results[0][0] != results[1][0], "both plans have as many workgroups"
     np.testing.assert_array_equal(results[0][1], results[1][1])
+
+
+def cuts(ast: UOp, arch: str = ARCH) -> dict[int, int]:
+    """Return the sizes of the pieces of summed ranges, by number."""
+    plan = planned(ast, arch)
+    assert plan is not None
+    summed = {r for reduction in plan.reductions.values() for r in reduction.ranges}
+    return {int(s.range.arg[0]): s.size for s in plan.steps if isinstance(s, Step) and s.range in summed}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("layout", ["aB", "AB"])
+@pytest.mark.parametrize(("m", "n", "k"), [(50, 37, 2999), (48, 32, 4096), (13, 70, 2049)])
+def test_long_sums_are_cut_into_pieces(m, n, k, layout, arch):
+    """Whole and short last pieces, one and several blocks, and what follows the sum once only."""
+    i, j, r = loop(0, m), loop(1, n), loop(2, k)
+    total = op("ADD", reduce(product(m, n, k, layout), "ADD", r), load(3, j))
+    ast = sink(store(0, i * n + j, op("MAX", total, number(0.0))))
+    assert list(cuts(ast, arch)) == [2]
+    a, b, bias = values(m, k), values(k, n, seed=1), values(n, seed=2)
+    given = {1: a.T.copy() if layout[0] == "A" else a, 2: b.T.copy() if layout[1] == "B" else b, 3: bias}
+    got = run(ast, given, {0: (m * n, dtypes.float32)}, arch=arch)[0].reshape(m, n)
+    np.testing.assert_allclose(got, np.maximum(a.astype(np.float64) @ b + bias, 0), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize(("count", "channels", "filters", "height"), [(19, 8, 10, 13), (2, 11, 6, 30)])
+def test_gradient_of_weights_sums_pieces_of_pictures(count, channels, filters, height, arch):
+    """The sum is over pictures, rows and columns: the outer ones are cut, the totals of all taps are kept."""
+    f, c, p, q = loop(0, filters), loop(1, channels), loop(2, 3), loop(3, 3)
+    n, y, x = loop(4, count), loop(5, height), loop(6, height)
+    row, column = y + p - 1, x + q - 1
+    inside = symbolic.both(
+        symbolic.both(symbolic.lt(-row, 1), symbolic.lt(row, height)),
+        symbolic.both(symbolic.lt(-column, 1), symbolic.lt(column, height)),
+    )
+    picture = load(1, ((n * channels + c) * height + row) * height + column, mask=inside)
+    gradient = load(2, ((n * filters + f) * height + y) * height + x)
+    ast = sink(
+        store(0, ((f * channels + c) * 3 + p) * 3 + q, reduce(op("MUL", picture, gradient), "ADD", n, y, x))
+    )
+    assert cuts(ast, arch), "no range is cut"
+    image, out = values(count, channels, height, height), values(count, filters, height, height, seed=1)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1))), (height, height), (2, 3)
+    )
+    want = np.einsum("ncpqyx,nfyx->fcpq", windows, out)
+    got = run(ast, {1: image, 2: out}, {0: (want.size, dtypes.float32)}, arch=arch)[0]
+    np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-4, atol=1e-2)
+
+
+def test_a_range_outside_the_sum_has_no_totals_between_pieces():
+    i, j, e, r = loop(0, 8), loop(1, 16), loop(2, 4), loop(3, 64)
+    total = reduce(op("MUL", load(1, i * 64 + r), load(2, r * 16 + j)), "ADD", r)
+    ast = sink(store(0, (i * 16 + j) * 4 + e, op("MUL", total, load(3, e))))
+    axes = (Axis(i, 4), Axis(j, 2, 8), Axis(e))
+    steps = [Step("loop", r, 16), Step("loop", i), Step("loop", j), Step("loop", e)]
+    with pytest.raises(CompileError, match="r2"):
+        lower(ast, target_of(ARCH), Plan(axes, tuple(steps), {frozenset([r]): Reduction((r,))}))
+    steps.insert(0, steps.pop())
+    x, y, z = values(8, 64), values(64, 16, seed=1), values(4, seed=2)
+    target = target_of(ARCH)
+    ir, _ = lower(ast, target, Plan(axes, tuple(steps), {frozenset([r]): Reduction((r,))}))
+    out = np.zeros((8, 16, 4), np.float32)
+    HostKernel(target.emit(ir, target.machine(), 0)).run([v.ctypes.data for v in (out, x, y, z)])
+    np.testing.assert_allclose(out, (x @ y)[..., None] * z, rtol=1e-4, atol=1e-4)
