@@ -242,7 +242,7 @@ def test_copies_of_an_operand_must_be_equal() -> None:
     assert "v_wmma_f32_16x16x16_f16" in done.fault.instruction
 
 
-def test_a_modifier_of_a_matrix_operation_that_is_not_followed_is_refused() -> None:
+def test_broadcasts_of_an_operation_on_one_block_are_refused() -> None:
     text = CASES["gfx942 16x16x16 f16"].kernel().replace("%z, i32 0", "%z, i32 1")
-    with pytest.raises(IsaError, match="modifier"):
+    with pytest.raises(IsaError, match=r"cbsz 1 .* 1 blocks"):
         Bench("gfx942").kernel(text)

@@ -29,7 +29,7 @@ _FUNCTION: Final = re.compile(r"v_(s_)?(rcp|rsq|sqrt|exp|log|sin|cos|rcp_iflag)_
 _BOUNDS: Final = {"f16": "0.51 ulp", "f32": "1 ulp", "f64": "2^29 ulp"}
 _NO_BOUND: Final = "no bound documented"
 _SUMS: Final = "order of additions not documented"
-_SUMMED: Final = re.compile(r"v_(dot\d\w*_(f|bf)16\w*|(wmma|swmmac)_f\w*|(wmma|swmmac)_bf\w*|mfma_f\w*)")
+_SUMMED: Final = re.compile(r"v_(dot\d\w*_(f|bf)16\w*|(wmma|swmmac)_b?f\w*|s?mfmac?_f\w*)")
 _SETTLED: Final = ("v_div_fixup_",)
 """Gives the quotient rounded as IEEE 754 has it, whatever the reciprocal's last bits were."""
 _INTEGER: Final = "v_rcp_iflag_f32"

@@ -139,7 +139,7 @@ def _scalar(reading: Reading, opcode: Opcode) -> Instruction:
 def _vector(reading: Reading, opcode: Opcode) -> Instruction:
     form = opcode.form
     code = reading.field("src0")
-    if form.name != "MFMA" and any(s.field == "src0" for s in opcode.operands):
+    if form.name not in ("MFMA", "XF32") and any(s.field == "src0" for s in opcode.operands):
         if code == DPP:
             return decode_dpp(reading, opcode)
         if code in (DPP8, DPP8_FETCH) and reading.target.family != "gfx9":

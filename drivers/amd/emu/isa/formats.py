@@ -171,6 +171,9 @@ GFX9 = (
     *_VECTOR,
     _format("MFMA", "1101001111", 2, op=(16, 6), vdst=(0, 8), cbsz=(8, 3), abid=(11, 4), acc_cd=(15, 1), **_SOURCES,
             acc=(59, 2), blgp=(61, 3)),
+    # Numbers 62 and 63 of VOP3P have the fields of MFMA.
+    _format("XF32", "110100111011111", 2, op=(16, 1), vdst=(0, 8), cbsz=(8, 3), abid=(11, 4), acc_cd=(15, 1), **_SOURCES,
+            acc=(59, 2), blgp=(61, 3)),
     _vop3p("110100111"),
     _vop3("110100"),
     _format("DS", "110110", 2, op=(17, 8), gds=(16, 1), acc=(25, 1), **_DS),

@@ -78,6 +78,8 @@ def width(reading: Reading, opcode: Opcode, slot: Slot) -> int:
     """Return the dwords of an operand: those of masks and of matrices depend on the size of the wave."""
     if slot.mask:
         return reading.lanes // 32
+    if reading.lanes == 64 and opcode.name.startswith("v_swmmac"):
+        return max(1, slot.dwords // 2)
     if reading.lanes == 64 and opcode.name.startswith("v_wmma"):
         return (
             slot.dwords // 2

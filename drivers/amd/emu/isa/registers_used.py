@@ -27,6 +27,8 @@ _CHANGES_DESTINATION = (
     "v_swap",
     "v_fma_mixlo",
     "v_fma_mixhi",
+    "v_smfmac_",
+    "v_swmmac_",
 )
 
 

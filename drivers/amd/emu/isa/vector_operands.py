@@ -118,6 +118,8 @@ def modifiers_of(reading: Reading, opcode: Opcode, items: list[Operand]) -> tupl
     tail = ""
     if form.name == "VOP3P":
         return _packed_modifiers(reading, opcode, items, found)
+    if opcode.name.startswith("v_accvgpr_") and form.name == "MFMA":
+        found["abid"] &= 7  # bit 14 is op_sel_hi of VOP3P, which assemblers set and nothing reads
     for field in ("clamp", "omod", "cbsz", "abid", "blgp"):
         if found.get(field) and field not in known:
             raise reading.error(f"{opcode.name} takes no {field}")
