@@ -1,7 +1,8 @@
 """Checked loads and stores of every width, in every address space.
 
 Lanes are processed in rows of 16. If the addresses of a row are consecutive or equal, the row is one vector load,
-store or broadcast; otherwise its lanes gather and scatter.
+store or broadcast; otherwise its lanes gather and scatter. Most accesses are rows within the allocation that
+their instruction last accessed: these are checked first, row by row (`rows`).
 
 Not here: address checks (`addresses`), atomics (`atomics`), race checks (`drivers.emu.sanitizers.sanitize`).
 """
@@ -10,14 +11,23 @@ Not here: address checks (`addresses`), atomics (`atomics`), race checks (`drive
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt.addresses import READ, SPACES, WRITE, address_type, inside_shared, translate
 from drivers.emu.simt.findings import i32
-from drivers.emu.simt.ir_types import bits_of, lanes_of
-from drivers.emu.simt.library import iota
+from drivers.emu.simt.ir_types import bits_of
+from drivers.emu.simt.rows import (
+    ROW,
+    contiguous,
+    load_rows,
+    row_mask,
+    rows_of,
+    spread_rows,
+    structure,
+    try_load,
+    try_store,
+)
 from drivers.emu.simt.state import WARP
 from drivers.emu.simt.vector import Spilled, Value
 
@@ -29,59 +39,6 @@ if TYPE_CHECKING:
 
 SHAPES = ((8, 1), (16, 1), (32, 1), (64, 1), (32, 2), (32, 4), (64, 2))
 """Accesses that kernels commonly use: bits of an element, number of elements. Each adds 0.4 s to an engine's first use."""
-_ROW = 16
-"""Lanes of a row."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The address of the first lane of each row; masks of lanes consecutive with it, and of lanes with the same address."""
-
-    bases: list[Value]
-    following: Value
-    same: Value
-
-
-def _contiguous(lib: Library, c: Code, hosts: Value, step: int) -> tuple[Value, Value]:
-    base = c.extract(hosts, 0)
-    wanted = c.op("add", c.splat(base, lib.lanes), c.ints(lib.v("i64"), iota(lib.lanes, step)))
-    return base, c.mask_bits(c.icmp("eq", hosts, wanted))
-
-
-def _rows(lib: Library, c: Code, places: Value, step: int) -> _Rows:
-    firsts = c.shuffle(places, None, [lane // _ROW * _ROW for lane in range(lib.lanes)])
-    wanted = c.op("add", firsts, c.ints(places.type, [lane % _ROW * step for lane in range(lib.lanes)]))
-    bases = [c.extract(places, row) for row in range(0, lib.lanes, _ROW)]
-    return _Rows(bases, c.mask_bits(c.icmp("eq", places, wanted)), c.mask_bits(c.icmp("eq", places, firsts)))
-
-
-def _row_mask(c: Code, mask: Value, row: int) -> Value:
-    return c.resize(c.op("lshr", mask, row * _ROW) if row else mask, _ROW)
-
-
-def _joined(c: Code, parts: list[Value]) -> Value:
-    while len(parts) > 1:
-        size = 2 * lanes_of(parts[0].type)
-        parts = [c.shuffle(low, high, range(size)) for low, high in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
-
-
-def _load_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
-    """Load rows whose lanes have consecutive addresses."""
-    return _joined(c, [
-        c.masked_load(f"<{_ROW} x i{bits}>", pointer, c.mask_lanes(_row_mask(c, mask, row)), bits // 8)
-        for row, pointer in enumerate(pointers)
-    ])  # fmt: skip
-
-
-def _spread_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
-    """Load one element for all lanes of each row; a row without active lanes loads nothing."""
-    type_, parts = f"<{_ROW} x i{bits}>", []
-    for row, pointer in enumerate(pointers):
-        some = c.resize(c.icmp("ne", _row_mask(c, mask, row), 0), _ROW)
-        item = c.masked_load(type_, pointer, c.mask_lanes(some), bits // 8)
-        parts.append(c.shuffle(item, None, [0] * _ROW))
-    return _joined(c, parts)
 
 
 def load_each(lib: Library, bits: int) -> str:
@@ -136,31 +93,39 @@ def _named(lib: Library, stem: str, how: int) -> str:
     return f"{stem}.{how}" if how and lib.checks.any else stem
 
 
-def load(lib: Library, space: str, bits: int, count: int, how: int = 0) -> str:
+def load(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_place: bool = False) -> str:
     """`emu.load.SPACE.BITSxCOUNT(warp, addresses, mask, site) -> values` (a struct of vectors when COUNT > 1).
 
-    `how` is 0, STRONG or STRONG | NARROW.
+    `how` is 0, STRONG or STRONG | NARROW. With `any_place` the helper does not look for rows of a known
+    allocation first: for a caller that has.
     """
     one = lib.v(f"i{bits}")
     result = one if count == 1 else "{ " + ", ".join([one] * count) + " }"
     size = bits // 8 * count
+    rows_first = not any_place and quick(lib, space)
+
+    def body(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
+        if rows_first:
+            try_load(lib, c, space, warp, addresses, mask, site, bits, count, aligned=True)
+            if lib.target.gathers:  # where helpers are inlined, all else is a call
+                c.ret(c.call(load(lib, space, bits, count, any_place=True), result, warp, addresses, mask, site))
+                return
+        (single if count == 1 else several)(c, warp, addresses, mask, site)
 
     def several(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
         hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(READ))
         sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ | how)
-        base, same = _contiguous(lib, c, hosts, size)
+        base, same = contiguous(lib, c, hosts, size)
         c.branch(c.icmp("eq", c.op("and", same, mask), -1), "near", "far")
         c.label("near")
         pointer = c.let("ptr", f"inttoptr {base} to ptr")
         block = c.load(f"<{lib.lanes * count} x i{bits}>", pointer, align=bits // 8)
         c.ret(
-            _structure(
-                c, result, [c.shuffle(block, None, range(i, lib.lanes * count, count)) for i in range(count)]
-            )
+            structure(c, [c.shuffle(block, None, range(i, lib.lanes * count, count)) for i in range(count)])
         )
         c.label("far")
         steps = [c.op("add", hosts, i * bits // 8) if i else hosts for i in range(count)]
-        c.ret(_structure(c, result, [_load_one(lib, c, step, mask, bits) for step in steps]))
+        c.ret(structure(c, [_load_one(lib, c, step, mask, bits) for step in steps]))
 
     def single(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
         def rest(hosts: Value) -> None:
@@ -168,15 +133,15 @@ def load(lib: Library, space: str, bits: int, count: int, how: int = 0) -> str:
 
         sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ | how)
         places, pointer, far = _placed(lib, c, space, warp, addresses, mask, site, size, READ, rest)
-        rows = _rows(lib, c, places, size)
+        rows = rows_of(lib, c, places, size)
         idle = c.not_(mask)
         c.branch(c.icmp("eq", c.op("or", rows.following, idle), -1), "near", "look")
         c.label("near")
-        c.ret(_load_rows(c, [pointer(base) for base in rows.bases], mask, bits))
+        c.ret(load_rows(c, [pointer(base) for base in rows.bases], mask, bits))
         c.label("look")
         c.branch(c.icmp("eq", c.op("or", rows.same, idle), -1), "spread", "far")
         c.label("spread")
-        c.ret(_spread_rows(c, [pointer(base) for base in rows.bases], mask, bits))
+        c.ret(spread_rows(c, [pointer(base) for base in rows.bases], mask, bits))
         c.label("far")
         if _scattered(lib, bits):
             c.ret(c.gather(one, far(), c.mask_lanes(mask), bits // 8))
@@ -184,17 +149,9 @@ def load(lib: Library, space: str, bits: int, count: int, how: int = 0) -> str:
             rest(c.cast("ptrtoint", far(), "i64"))
 
     parameters = {"warp": "ptr", "addresses": address_type(lib, space), "mask": lib.mask, "site": "i32"}
-    hot = count == 1 and space == "global"
-    body = single if count == 1 else several
-    name = _named(lib, f"emu.load.{space}.{bits}x{count}", how)
+    hot = count == 1 and space == "global" and not any_place
+    name = _named(lib, f"emu.load.{space}.{bits}x{count}{'.any' if any_place else ''}", how)
     return lib.define(name, result, parameters, body, core=True, hot=hot)
-
-
-def _structure(c: Code, type_: str, values: list[Value]) -> Value:
-    whole = Value(type_, "poison")
-    for i, value in enumerate(values):
-        whole = c.let(type_, f"insertvalue {whole}, {value}, {i}")
-    return whole
 
 
 def _placed(
@@ -225,9 +182,20 @@ def _placed(
     )
 
 
-def store(lib: Library, space: str, bits: int, count: int, how: int = 0) -> str:
-    """`emu.store.SPACE.BITSxCOUNT(warp, addresses, values..., mask, site)`; `how` as for `load`."""
+def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_place: bool = False) -> str:
+    """`emu.store.SPACE.BITSxCOUNT(warp, addresses, values..., mask, site)`; `how` and `any_place` as for `load`."""
     size = bits // 8 * count
+    rows_first = not any_place and quick(lib, space)
+
+    def body(c: Code, warp: Value, addresses: Value, *rest: Value) -> None:
+        if rows_first:
+            values, mask, site = list(rest[:count]), rest[count], rest[count + 1]
+            try_store(lib, c, space, warp, addresses, values, mask, site, aligned=True)
+            if lib.target.gathers:
+                c.call(store(lib, space, bits, count, any_place=True), "void", warp, addresses, *rest)
+                c.ret()
+                return
+        (single if count == 1 else several)(c, warp, addresses, *rest)
 
     def several(c: Code, warp: Value, addresses: Value, *rest: Value) -> None:
         values, mask, site = rest[:count], rest[count], rest[count + 1]
@@ -237,19 +205,21 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0) -> str:
             _store_one(lib, c, c.op("add", hosts, i * bits // 8) if i else hosts, value, mask)
         c.ret()
 
-    def single(c: Code, warp: Value, addresses: Value, value: Value, mask: Value, site: Value) -> None:
+    def single(c: Code, warp: Value, addresses: Value, *parts: Value) -> None:
+        value, mask, site = parts
+
         def rest(hosts: Value) -> None:
             _store_one(lib, c, hosts, value, mask)
             c.ret()
 
         sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE | how)
         places, pointer, far = _placed(lib, c, space, warp, addresses, mask, site, size, WRITE, rest)
-        rows = _rows(lib, c, places, size)
+        rows = rows_of(lib, c, places, size)
         c.branch(c.icmp("eq", c.op("or", rows.following, c.not_(mask)), -1), "near", "far")
         c.label("near")
         for row, base in enumerate(rows.bases):
-            part = c.shuffle(value, None, range(row * _ROW, (row + 1) * _ROW))
-            c.masked_store(part, pointer(base), c.mask_lanes(_row_mask(c, mask, row)), size)
+            part = c.shuffle(value, None, range(row * ROW, (row + 1) * ROW))
+            c.masked_store(part, pointer(base), c.mask_lanes(row_mask(c, mask, row)), size)
         c.ret()
         c.label("far")
         if _scattered(lib, bits):
@@ -260,10 +230,14 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0) -> str:
 
     parameters = {"warp": "ptr", "addresses": address_type(lib, space)}
     parameters |= {f"value{i}": lib.v(f"i{bits}") for i in range(count)} | {"mask": lib.mask, "site": "i32"}
-    hot = count == 1 and space == "global"
-    body = single if count == 1 else several
-    name = _named(lib, f"emu.store.{space}.{bits}x{count}", how)
+    hot = count == 1 and space == "global" and not any_place
+    name = _named(lib, f"emu.store.{space}.{bits}x{count}{'.any' if any_place else ''}", how)
     return lib.define(name, "void", parameters, body, core=True, hot=hot)
+
+
+def quick(lib: Library, space: str) -> bool:
+    """Return whether accesses of a space look for rows of a known allocation first: where no check watches them."""
+    return space in ("global", "shared") and not lib.checks.any
 
 
 def define_core(lib: Library, shapes: tuple[tuple[int, int], ...] = SHAPES) -> None:

@@ -76,7 +76,6 @@ def find(lib: Library) -> str:
         sink = c.let("i64", f"ptrtoint {THREAD.load(c, thread, 'sink')} to i64")
         record = site_record(c, warp, site)
         size64, want = c.resize(size, 64), c.resize(access, 64)
-        shift = c.resize(c.call("llvm.cttz.i32", "i32", size, Value("i1", "true")), 64)
         all_in, all_out = Spilled(c, addresses), Spilled(c, c.splat(sink, lib.lanes))
         empty = c.icmp("eq", THREAD.load(c, thread, "map_count"), 0)
         with c.each_lane(mask) as lane:
@@ -96,9 +95,7 @@ def find(lib: Library) -> str:
                 all_out.set(lane, c.op("add", address, delta))
                 SITE.store(c, record, "start", MAP_ENTRY.load(c, entry, "start"))
                 SITE.store(c, record, "delta", delta)
-                SITE.store(
-                    c, record, "limit", c.op("add", c.op("lshr", c.op("sub", length, size64), shift), 1)
-                )
+                SITE.store(c, record, "bytes", length)
             with c.otherwise(good):
                 c.call(report(lib), "void", warp, kind, site, lane, address, size, c.resize(access, 64))
         c.ret(all_out.whole())
@@ -178,7 +175,8 @@ def translate(lib: Library, space: str, size: int) -> str:
     def at_global(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, access: Value) -> None:
         record = site_record(c, warp, site)
         offset = c.op("sub", addresses, c.splat(SITE.load(c, record, "start"), lib.lanes))
-        inside = c.icmp("ult", _rotated(c, offset, size), c.splat(SITE.load(c, record, "limit"), lib.lanes))
+        limit = c.op("lshr", SITE.load(c, record, "bytes"), size.bit_length() - 1)
+        inside = c.icmp("ult", _rotated(c, offset, size), c.splat(limit, lib.lanes))
         bad = c.op("and", mask, c.not_(c.mask_bits(inside)))
         quick = c.op("add", addresses, c.splat(SITE.load(c, record, "delta"), lib.lanes))
         c.emit(f"br {c.icmp('eq', bad, 0)}, label %good, label %look, !prof !0")

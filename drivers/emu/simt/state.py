@@ -152,8 +152,9 @@ MAP_ENTRY = Record(
 
 MAP_READ, MAP_WRITE, MAP_ATOMIC = 1, 2, 4
 
-SITE = Record("site", start="i64", limit="i64", delta="i64", seen="i64")
-"""The allocation that an instruction last accessed: an aligned address a is valid if (a - start) >> log2(size) < limit.
+SITE = Record("site", start="i64", bytes="i64", delta="i64", seen="i64")
+"""The allocation that an instruction last accessed: an aligned address a is valid if (a - start) / size < bytes / size.
+An instruction may make accesses of several sizes.
 `seen` has a bit for each kind of report that the instruction has made."""
 
 REPORT = Record(

@@ -1,13 +1,15 @@
 """A builder of LLVM IR text for vector code: typed values, operations on them, structured control flow.
 
 Only this module writes IR syntax. A value is an IR type and an operand; an operation appends a line and
-returns a value. LLVM optimises the result; this module does not, except that `Code.splat` folds constants.
+returns a value. LLVM optimises the result; this module does not, except for integer constants.
 
 Not here: compiling the text (`jit`), names of types (`ir_types`). Next: `warp_function`, the largest user.
 """
 
 from __future__ import annotations
 
+import operator
+import re
 import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.simt.ir_types import bits_of, element, lanes_of, like, mangle, vector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class Code:
         """Append a binary operation of two values of one type: "add", "fmul", "lshr", "or", ..."""
         if isinstance(b, int):
             b = self.const(a.type, b)
-        return self.let(a.type, f"{name} {a}, {b.ref}")
+        return _folded(self, name, a, b) or self.let(a.type, f"{name} {a}, {b.ref}")
 
     def icmp(self, predicate: str, a: Value, b: Value | int) -> Value:
         """Compare integers or pointers."""
@@ -156,6 +158,9 @@ class Code:
         have = bits_of(a.type)
         if have == bits:
             return a
+        number = None if signed else _number(a)
+        if number is not None:
+            return self.const(like(a.type, f"i{bits}"), number & ((1 << have) - 1))
         return self.cast("trunc" if have > bits else "sext" if signed else "zext", a, f"i{bits}")
 
     def as_float(self, a: Value) -> Value:
@@ -330,6 +335,33 @@ class Code:
         self.store(self.op("and", now, self.op("sub", now, 1)), rest)
         self.jump(head)
         self.label(after)
+
+
+_NUMBER = re.compile(r"splat \(i\d+ (-?\d+)\)|(-?\d+)")
+_FOLDS: dict[str, Callable[[int, int], int]] = {
+    "and": operator.and_, "or": operator.or_, "xor": operator.xor, "add": operator.add, "sub": operator.sub,
+    "mul": operator.mul,
+}  # fmt: skip
+_NEUTRAL = {"or": 0, "xor": 0, "add": 0, "sub": 0, "shl": 0, "lshr": 0, "ashr": 0, "and": -1, "mul": 1}
+
+
+def _number(value: Value) -> int | None:
+    """Return an integer constant that all lanes share; None for any other value."""
+    if value.ref[0] == "%":
+        return None
+    match = _NUMBER.fullmatch(value.ref)
+    return int(match[1] or match[2]) if match else None
+
+
+def _folded(c: Code, name: str, a: Value, b: Value) -> Value | None:
+    """Return the result of an integer operation if it is a constant or one of its operands."""
+    second = _number(b)
+    if second is None or name not in _NEUTRAL or element(a.type)[0] != "i":
+        return None
+    first = _number(a)
+    if first is not None and name in _FOLDS:
+        return c.const(a.type, _FOLDS[name](first, second))
+    return a if second == _NEUTRAL[name] else None
 
 
 class Spilled:

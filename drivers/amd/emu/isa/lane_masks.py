@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drivers.amd.emu.isa.known_values import Carry
 from drivers.amd.emu.isa.meanings import meaning
 from drivers.amd.emu.isa.operands import VCC, Reg
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.values import Translator
+    from drivers.emu.simt.vector import Value
 
 
 @meaning(
@@ -30,13 +32,19 @@ def _carry(t: Translator) -> None:
         raise t.error("clamp with a carry is not supported")
     d, carry, *rest = t.instruction.operands
     carried = None
+    before: Carry | None = None
     if "_ci_" in t.stem:
         *rest, last = rest
+        if isinstance(last, Reg):
+            before = t.known.carries.get(t.mask_at(last.index).ref)
         carried = t.condition(last)
     a, b = (t.source(o, "u32", k) for k, o in enumerate(rest))
     if "subrev" in t.stem:
         a, b = b, a
     adds = t.stem.startswith("v_add")
+    if before is not None and before.adds == adds and before.active.ref == t.active.ref:
+        _carry_wide(t, before, a, b)
+        return
     total = c.op("add" if adds else "sub", a, b)
     out = c.icmp("ult", total, a) if adds else c.icmp("ult", a, b)
     if carried is not None:
@@ -45,7 +53,20 @@ def _carry(t: Translator) -> None:
         again = c.icmp("ult", more, total) if adds else c.icmp("ult", total, step)
         total, out = more, c.op("or", out, again)
     t.write(d, total)
-    t.set_mask(carry, out)
+    mask = t.set_mask(carry, out)
+    if carried is None:
+        t.known.carries[mask.ref] = Carry(total, a, b, t.active, adds)
+
+
+def _carry_wide(t: Translator, low: Carry, a: Value, b: Value) -> None:
+    """Add or subtract 64-bit values whose lower halves the instruction before has done."""
+    c, (d, carry) = t.c, t.instruction.operands[:2]
+    x, y = t.known.join(c, low.a, a), t.known.join(c, low.b, b)
+    total = c.op("add" if low.adds else "sub", x, y)
+    high = c.resize(c.op("lshr", total, 32), 32)
+    t.known.same(low.total, high, total)
+    t.write(d, high)
+    t.set_mask(carry, c.icmp("ult", total, x) if low.adds else c.icmp("ult", x, y))
 
 
 @meaning("v_mad_u64_u32", "v_mad_i64_i32")

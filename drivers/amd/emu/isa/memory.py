@@ -21,11 +21,12 @@ from drivers.emu.simt import access
 from drivers.emu.simt.addresses import STRONG, address_type
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.ir_types import bits_of
-from drivers.emu.simt.vector import Code, Value
+from drivers.emu.simt.rows import structure, try_load, try_store
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.values import Translator
     from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Code, Value
 
 _SPACES = {"global": "global", "scratch": "local", "flat": "generic"}
 _AGENT = 2
@@ -71,7 +72,8 @@ def local_address(t: Translator, operand: Operand, offset: int) -> Value:
 def _access(lib: Library, space: str, bits: int, count: int, *, stores: bool, how: int) -> str:
     """Return a helper that loads or stores `count` integers of `bits` a lane: at once where all lanes are aligned.
 
-    Else dword by dword, and dwords and halves that are not aligned themselves byte by byte.
+    Else dword by dword, and dwords and halves that are not aligned themselves byte by byte. Rows of lanes that
+    follow one another may have any alignment.
     """
     plain = access.store if stores else access.load
     how = how if lib.checks.any else 0
@@ -83,14 +85,29 @@ def _access(lib: Library, space: str, bits: int, count: int, *, stores: bool, ho
     if stores:
         parameters |= {f"value{k}": one for k in range(count)}
     pieces = (8, bits // 8) if count == 1 else (bits, count)
+    rows_first = access.quick(lib, space)
 
     def body(k: Code, warp: Value, addresses: Value, *rest: Value) -> None:
+        values, (mask, site) = rest[:-2], rest[-2:]
+        if rows_first and stores:
+            try_store(lib, k, space, warp, addresses, list(values), mask, site, aligned=False)
+        elif rows_first:
+            try_load(lib, k, space, warp, addresses, mask, site, bits, count, aligned=False)
+        if rows_first and lib.target.gathers:  # where helpers are inlined, all else is a call
+            far = lib.define(f"{name}.any", result, parameters, others, core=True)
+            found = k.call(far, result, warp, addresses, *rest)
+            k.ret(None if stores else found)
+            return
+        others(k, warp, addresses, *rest)
+
+    def others(k: Code, warp: Value, addresses: Value, *rest: Value) -> None:
         values, (mask, site) = rest[:-2], rest[-2:]
         odd = k.mask_bits(k.icmp("ne", k.op("and", addresses, bits // 8 * count - 1), 0))
         aligned = k.icmp("eq", k.op("and", odd, mask), 0)
         k.emit(f"br {aligned}, label %aligned, label %apart, !prof !0")
         k.label("aligned")
-        whole = k.call(plain(lib, space, bits, count, how), result, warp, addresses, *values, mask, site)
+        inner = plain(lib, space, bits, count, how, any_place=rows_first)
+        whole = k.call(inner, result, warp, addresses, *values, mask, site)
         k.ret(None if stores else whole)
         k.label("apart")
         single = _access(lib, space, pieces[0], 1, stores=stores, how=how)
@@ -104,7 +121,7 @@ def _access(lib: Library, space: str, bits: int, count: int, *, stores: bool, ho
             k.ret()
             return
         found = [k.call(single, lib.v(f"i{pieces[0]}"), warp, place, mask, site) for place in places]
-        k.ret(_bundle(k, result, found) if count > 1 else _joined(k, bits, found))
+        k.ret(structure(k, found) if count > 1 else _joined(k, bits, found))
 
     hot = count == 1 and space == "global"
     name = f"amd.{'store' if stores else 'load'}.{space}.{bits}x{count}.{how}"
@@ -115,13 +132,6 @@ def _access(lib: Library, space: str, bits: int, count: int, *, stores: bool, ho
 def _result(lib: Library, bits: int, count: int) -> str:
     one = lib.v(f"i{bits}")
     return one if count == 1 else "{ " + ", ".join([one] * count) + " }"
-
-
-def _bundle(c: Code, type_: str, values: list[Value]) -> Value:
-    whole = Value(type_, "poison")
-    for n, value in enumerate(values):
-        whole = c.let(type_, f"insertvalue {whole}, {value}, {n}")
-    return whole
 
 
 def _joined(c: Code, bits: int, parts: list[Value]) -> Value:

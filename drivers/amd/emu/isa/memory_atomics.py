@@ -33,8 +33,7 @@ OPERATIONS = {
 def _whole(t: Translator, registers: list[Value]) -> Value:
     if len(registers) == 1:
         return registers[0]
-    low, high = (t.c.resize(r, 64) for r in registers)
-    return t.c.op("or", low, t.c.op("shl", high, 32))
+    return t.known.join(t.c, *registers)
 
 
 def atomic_registers(name: str) -> int:
@@ -75,7 +74,7 @@ def apply_atomic(
         t.active if mask is None else mask,
         i32(t.site()),
     )
-    return [old] if bits == 32 else [c.resize(old, 32), c.resize(c.op("lshr", old, 32), 32)]
+    return [old] if bits == 32 else list(t.known.split(c, old))
 
 
 def _flat_atomic(t: Translator) -> None:

@@ -7,6 +7,7 @@ Not here: the arithmetic of a lane (`vector_floats`). Next: `meanings`, how an o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import meaning
@@ -17,8 +18,13 @@ from drivers.emu.simt import numeric
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from drivers.amd.emu.isa.operands import Operand
     from drivers.amd.emu.isa.values import Translator
     from drivers.emu.simt.vector import Value
+
+
+_SCALARS = 128
+"""Scalar registers; numbers above name special values."""
 
 
 def _packed_float(stem: str, count: int, compute: Callable[..., Value]) -> None:
@@ -100,10 +106,7 @@ def _packed_pairs(t: Translator) -> None:
         select = i.get("op_sel" if place == 0 else "op_sel_hi")
         values = []
         for number, operand in enumerate(rest):
-            whole = t.raw(operand, 64) if isinstance(operand, Reg) else c.resize(t.raw(operand), 64)
-            if not isinstance(operand, Reg):
-                whole = c.op("or", whole, c.op("shl", whole, 32))
-            part = c.resize(c.op("lshr", whole, 32) if select >> number & 1 else whole, 32)
+            part = _of_pair(t, operand, select >> number & 1)
             if t.stem.endswith("f32"):
                 part = c.as_float(part)
                 if i.get(signs) >> number & 1:
@@ -116,7 +119,16 @@ def _packed_pairs(t: Translator) -> None:
         else:
             value = c.op("fmul" if "mul" in t.stem else "fadd", *values)
         results.append(c.as_int(value) if t.stem.endswith("f32") else value)
-    t.write(d, c.op("or", c.resize(results[0], 64), c.op("shl", c.resize(results[1], 64), 32)))
+    t.write(d, t.known.join(c, results[0], results[1]))
+
+
+def _of_pair(t: Translator, operand: Operand, which: int) -> Value:
+    """Return one of two registers; a constant is both."""
+    if not isinstance(operand, Reg):
+        return t.raw(operand)
+    if operand.index + which >= _SCALARS and operand.file == "s":
+        return t.c.resize(t.c.op("lshr", t.raw(operand, 64), 32 * which), 32)
+    return t.raw(replace(operand, index=operand.index + which, count=1))
 
 
 @meaning("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16")

@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.isa import memory
+from drivers.amd.emu.isa import memory, scalar_memory
 from drivers.amd.emu.isa.opcodes import target
 from drivers.amd.emu.isa.operands import Reg
 from drivers.amd.emu.isa.translate import read_kernel, translate_instructions
@@ -41,7 +41,8 @@ class Translated:
 def engine_of(settings: Settings, lanes: int) -> Engine:
     """Return the engine of some settings for waves of 32 or 64 lanes, created once per process."""
     shapes = _NARROW_SHAPES if lanes == 64 else settings.shapes
-    return engine(replace(settings, lanes=lanes, shapes=shapes, brings=(memory.define_core,)))
+    brings = (memory.define_core, scalar_memory.define_core)
+    return engine(replace(settings, lanes=lanes, shapes=shapes, brings=brings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,8 @@ def _dwords(lib: Library, count: int) -> str:
     def body(c: Code, warp: Value, address: Value, site: Value) -> None:
         record = site_record(c, warp, site)
         offset = c.op("sub", address, SITE.load(c, record, "start"))
-        limit = SITE.load(c, record, "limit")
-        room = c.intrinsic("usub.sat", limit, c.const(limit.type, count - 1))
-        inside = c.icmp("ult", c.op("lshr", offset, 2), room)
+        room = c.intrinsic("usub.sat", SITE.load(c, record, "bytes"), c.const("i64", 4 * count - 1))
+        inside = c.icmp("ult", offset, room)
         c.emit(f"br {inside}, label %good, label %look, !prof !0")
         c.label("look")
         steps = c.ints(lib.v("i64"), [4 * lane for lane in range(lib.lanes)])
@@ -62,7 +61,14 @@ def _dwords(lib: Library, count: int) -> str:
         c.ret(c.load(f"<{count} x i32>", host, align=4))
 
     parameters = {"warp": "ptr", "address": "i64", "site": "i32"}
-    return lib.define(f"amd.scalar.{count}", f"<{count} x i32>", parameters, body)
+    return lib.define(f"amd.scalar.{count}", f"<{count} x i32>", parameters, body, core=True)
+
+
+def define_core(lib: Library) -> None:
+    """Write the loads of every number of dwords."""
+    if not lib.checks.any:
+        for count in (1, 2, 3, 4, 8, 16):
+            _dwords(lib, count)
 
 
 def _scalar_load(t: Translator) -> None:

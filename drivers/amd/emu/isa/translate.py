@@ -31,8 +31,10 @@ from drivers.amd.emu.isa import (
 from drivers.amd.emu.isa.decode import one
 from drivers.amd.emu.isa.full_lanes import everywhere
 from drivers.amd.emu.isa.instruction import IsaError
+from drivers.amd.emu.isa.known_values import Known
 from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS, run_lanewise
 from drivers.amd.emu.isa.names import canonical
+from drivers.amd.emu.isa.observed_lanes import unobserved
 from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC, Reg
 from drivers.amd.emu.isa.program import KEEP_ALL
 from drivers.amd.emu.isa.values import Translator
@@ -169,6 +171,7 @@ def translate_instructions(
     registers = {f"s{n}": "i32" for n in range(_SCALARS)} | {"scc": "i1", "signalled": "i1"}
     registers |= {f"{file}{n}": lib.v("i32") for file in "va" for n in range(_VECTORS)}
     full = everywhere(blocks, lib.lanes)
+    full |= unobserved(blocks, target.family, lib.lanes, full)
     spins = any(_WAITING.match(canonical(i.stem, target.family)) for i in instructions)
     translators: list[Translator] = []  # filled below: the blocks that it emits must exist first
     made = [
@@ -233,6 +236,8 @@ def _begin(t: Translator, entry: Entry) -> None:
 
 
 def _emit(t: Translator, body: list[Instruction], full: frozenset[int]) -> None:
+    """Write a basic block; at the addresses in `full` results need no mask."""
+    t.known = Known()
     for instruction in body[:-1]:
         write_instruction(t, instruction, unmasked=instruction.address in full)
     last = body[-1]

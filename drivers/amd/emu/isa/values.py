@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.halves import halves
 from drivers.amd.emu.isa.instruction import Instruction, IsaError
+from drivers.amd.emu.isa.known_values import Known
 from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.operands import EXEC, PRIVATE_BASE, SHARED_BASE, TTMP, VCC, Imm, Operand, Reg, Word
 from drivers.emu.simt import numeric
@@ -44,11 +45,13 @@ class Translator:
         """The highest vector register that the kernel names."""
         self.index_mode = 0
         """gfx9: the operands of the next instructions that M0 is added to, a bit each; ends with its block."""
+        self.known = Known()
+        """What is known of the values of the basic block that is being written."""
         self._aside: Code | None = None
         """The body of a function that is being written beside the wave's."""
         self.instruction: Instruction
         self.unmasked = False
-        """Whether every lane of the wave that exists executes the instruction."""
+        """Whether results may be written in all lanes: every lane that exists executes, or no one reads the others."""
         self._moved: Value | None = None
         """The first source where the encoding moves it across lanes."""
         self._write_lanes: Value | None = None
@@ -173,8 +176,7 @@ class Translator:
             return low
         if operand.index > 127 or operand.index == self.target.null:
             return c.resize(low, 64)
-        high = self.sgpr(operand.index + 1)
-        return c.op("or", c.resize(low, 64), c.op("shl", c.resize(high, 64), 32))
+        return self.known.join(c, low, self.sgpr(operand.index + 1))
 
     def set_scalar(self, operand: Operand, value: Value) -> None:
         """Write a scalar destination of 32 or 64 bits."""
@@ -185,21 +187,22 @@ class Translator:
             return
         if operand.index == self.target.null:
             return
-        self.set_sgpr(operand.index, self.c.resize(value, 32))
-        self.set_sgpr(operand.index + 1, self.c.resize(self.c.op("lshr", value, 32), 32))
+        low, high = self.known.split(self.c, value)
+        self.set_sgpr(operand.index, low)
+        self.set_sgpr(operand.index + 1, high)
 
     def mask_at(self, index: int) -> Value:
         """Return a mask of lanes held in scalar registers."""
         low = self.sgpr(index)
         if self.lanes == 32 or index == self.target.null:
             return self.c.resize(low, self.lanes)
-        high = self.sgpr(index + 1)
-        return self.c.op("or", self.c.resize(low, 64), self.c.op("shl", self.c.resize(high, 64), 32))
+        return self.known.join(self.c, low, self.sgpr(index + 1))
 
-    def set_mask(self, operand: Operand, lanes: Value) -> None:
-        """Write a mask of lanes (one bit a lane): bits of lanes that do not execute are zero."""
-        bits = self.c.op("and", self.c.mask_bits(lanes), self.active)
+    def set_mask(self, operand: Operand, lanes: Value) -> Value:
+        """Write a mask of lanes (one bit a lane), and return it: bits of lanes that do not execute are zero."""
+        bits = self.known.mask(self.c, lanes, self.active)
         self.set_scalar(operand, bits)
+        return bits
 
     @property
     def active(self) -> Value:
@@ -212,14 +215,14 @@ class Translator:
         return self.active if self._write_lanes is None else self.c.op("and", self.active, self._write_lanes)
 
     def condition(self, operand: Operand) -> Value:
-        """Return a mask operand as one bit a lane."""
+        """Return a mask operand as one bit a lane, of any value in lanes that do not execute."""
         if isinstance(operand, Imm):
             return self.c.mask_lanes(
                 self.c.const(self.lib.mask, operand.wide if self.lanes == 64 else operand.bits)
             )
         if not isinstance(operand, Reg) or operand.file != "s":
             raise self.error(f"{operand} is no mask of lanes")
-        return self.c.mask_lanes(self.mask_at(operand.index))
+        return self.known.condition(self.c, self.mask_at(operand.index), self.active)
 
     def vgpr(self, index: int, file: str = "v") -> Value:
         """Read one vector register, i32 a lane."""
@@ -229,7 +232,8 @@ class Translator:
         """Write one vector register in the lanes that execute."""
         name = f"{file}{index}"
         if not every and not (self.unmasked and self._write_lanes is None):
-            value = self.c.select(self.c.mask_lanes(self.writing), value, self.wf.read(name))
+            writing = self.known.lanes(self.c, self.writing)
+            value = self.c.select(writing, value, self.wf.read(name))
         self.wf.write(name, value)
 
     def raw(self, operand: Operand, bits: int = 32) -> Value:
@@ -244,7 +248,7 @@ class Translator:
             raise self.error(f"{operand} is no operand of lanes")
         if operand.file == "s":
             scalar = self.scalar(operand, max(bits, 32))
-            return c.splat(c.resize(scalar, bits), self.lanes)
+            return self.known.splat(c, c.resize(scalar, bits), self.lanes)
         value = self._first(operand)
         if bits == 16:
             if operand.half == "h":
@@ -255,7 +259,7 @@ class Translator:
         high = self.vgpr(operand.index + 1, operand.file)
         if self._moved is not None and operand is self.instruction.operands[self._first_source()]:
             raise self.error("64-bit operands are not moved across lanes")
-        return c.op("or", c.resize(value, 64), c.op("shl", c.resize(high, 64), 32))
+        return self.known.join(c, value, high)
 
     def _first(self, operand: Reg) -> Value:
         if self._moved is not None and operand is self.instruction.operands[self._first_source()]:
@@ -336,8 +340,8 @@ class Translator:
         elif bits == 32:
             self.set_vgpr(operand.index, value, operand.file)
         else:
-            self.set_vgpr(operand.index, c.resize(value, 32), operand.file)
-            self.set_vgpr(operand.index + 1, c.resize(c.op("lshr", value, 32), 32), operand.file)
+            for n, half in enumerate(self.known.split(c, value)):
+                self.set_vgpr(operand.index + n, half, operand.file)
 
     def _write_half(self, operand: Reg, value: Value) -> None:
         """Write 16 bits: the other half stays, but on gfx9 it is cleared."""

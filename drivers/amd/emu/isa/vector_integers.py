@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from drivers.amd.emu.isa.values import Translator
 
 
+_SIGN = "splat (i32 31)"
+"""The amount of a shift that copies the sign to all bits."""
+
+
 def _plain(name: str, op: str, type_: str, *, reverse: bool = False) -> None:
     def compute(t: Translator, a: Value, b: Value) -> Value:
         return t.c.op(op, b, a) if reverse else t.c.op(op, a, b)
@@ -45,7 +49,11 @@ def _shift(name: str, op: str, type_: str) -> None:
     bits = int(type_[1:])
 
     def compute(t: Translator, amount: Value, a: Value) -> Value:
-        return t.c.op(op, a, t.c.resize(t.c.op("and", amount, bits - 1), bits))
+        by = t.c.resize(t.c.op("and", amount, bits - 1), bits)
+        result = t.c.op(op, a, by)
+        if op == "ashr" and by.ref == _SIGN:
+            t.known.sign(a, result)
+        return result
 
     LANEWISE[name] = Lanewise(compute, type_, ("u16" if bits == 16 else "u32", type_))
 
