@@ -368,6 +368,8 @@ class AmdDevice:
                 return faults.of_queue(self._scene(ring.stuck()), queue.label, mask)
             if why := queue.inactive[0]:
                 return faults.of_inactive(self._scene(ring.stuck()), queue.label, why)
+            if queue.area is None and self.process.reports_on(queue.number):
+                return faults.of_copy_queue(self._scene(ring.stuck()), queue.label)
         return None
 
     def _scene(self, stuck: str) -> faults.Scene:
@@ -376,7 +378,7 @@ class AmdDevice:
             memory=self.memories.map,
             launched=tuple(self._launched),
             stuck=stuck,
-            reports=self.process.kernel.diagnostics(),
+            reports=self.process.take_reports(),
         )
 
     def recover(self) -> None:

@@ -159,6 +159,11 @@ def of_inactive(scene: Scene, label: str, code: int) -> FaultReport:
     return scene.report(kind, line, queue=label, raw=(Inactive(code),))
 
 
+def of_copy_queue(scene: Scene, label: str) -> FaultReport:
+    """Return the report of a copy queue that the kernel's reports name."""
+    return scene.report(FaultKind.QUEUE_ERROR, "the copy queue stopped", queue=label, raw=())
+
+
 def final(report: Report) -> bool:
     """Return whether the whole GPU was reset, after which no handle of the process is valid."""
     return isinstance(report, kfd_hsa_hw_exception_data) and report.reset_type == ResetType.WHOLE_GPU

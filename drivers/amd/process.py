@@ -59,6 +59,26 @@ class Process:
         self._page_owner: Memories | None = None
         self._page_given = False
         self._shown: dict[int, _Shown] = {}
+        self._reports: list[str] = []
+        """The kernel's reports of faults that `take_reports` has not returned yet."""
+
+    def reports_on(self, queue: int) -> bool:
+        """Return whether the kernel reports a fault of the queue with this id.
+
+        The only sign of a copy queue that stopped: it has no context-save area, whose header names where
+        exceptions go. Linux reports nothing, see `Kernel.diagnostics`.
+        """
+        with self._lock:
+            # A report begins with its kind and a colon; other lines say where a queue is.
+            new = [text for text in self.kernel.diagnostics() if ": " in text.partition(" is at ")[0]]
+            self._reports += new
+            return any(f"queue {queue} of " in text.partition(": ")[0] for text in self._reports)
+
+    def take_reports(self) -> tuple[str, ...]:
+        """Return what the kernel has reported about faults since the last call, the oldest first."""
+        with self._lock:
+            taken, self._reports = (*self._reports, *self.kernel.diagnostics()), []
+            return taken
 
     def acquire(self, gpu: Gpu) -> int:
         """Tie the process to a GPU and return the descriptor of its render node; idempotent."""

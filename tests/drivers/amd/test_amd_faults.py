@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from typing import Any
 
 import pytest
 
+import hcq
 from drivers.amd.driver import AmdDriver
 from drivers.amd.layouts import aql
 from drivers.amd.layouts.events import (
@@ -131,6 +133,60 @@ def test_exceptions_of_a_queue_are_decoded():
         assert report.queue == "amd:0 compute 1"
         device.recover()
         assert device.fault() is None
+
+
+class Reporting(ScriptedKernel):
+    """A scripted kernel that reports what is in `told`, once."""
+
+    told: tuple[str, ...] = ()
+
+    def diagnostics(self) -> tuple[str, ...]:
+        told, self.told = self.told, ()
+        return told
+
+
+@pytest.mark.parametrize("kind", [None, QueueKind.COPY])
+def test_a_copy_queue_that_the_kernel_reports_is_a_fault_at_once(kind: QueueKind | None):
+    """None: the driver's own copy queue, which uploads code."""
+    kernel = Reporting()
+    with contextlib.closing(opened(kernel)) as device:
+        ring = device._uploader.ring if kind is None else device.ring(kind, 0)
+        kernel.queues[ring.queue.number].active = False
+        text = f"method on SDMA queue {ring.queue.number} of gfx1100:0 (exception 20): no packet"
+        kernel.told = ("SDMA queue 7 of gfx1100:0 is at its start: nothing", "race on host: of others", text)
+        if kind is None:
+            with pytest.raises(DeviceFault) as caught:
+                device.load(image("gfx1100"))
+            assert caught.value.report is device.fault()
+        report = device.fault()
+        assert report is not None
+        assert (report.kind, report.queue) == (FaultKind.QUEUE_ERROR, ring.queue.label)
+        assert report.reports == ("race on host: of others", text)
+        device.recover()
+        assert device.fault() is None
+        device.load(image("gfx1100"))
+
+
+@pytest.mark.slow
+def test_a_copy_queue_that_an_emulated_gpu_stops_is_a_fault_with_its_report():
+    with hcq.open("amd-emu") as device:
+        driver: Any = device.driver
+        driver._uploader.ring.send((0xFF,) * 8)
+        with pytest.raises(DeviceFault, match=r"exception PACKET_UNSUPPORTED(?s:.*)the copy queue stopped"):
+            device.load(image("gfx1100"))
+        device.recover()
+        device.load(image("gfx1100"))
+
+
+def test_a_report_on_another_queue_is_kept_for_its_fault():
+    kernel = Reporting()
+    with contextlib.closing(opened(kernel)) as device:
+        kernel.told = ("mmu fault on compute queue 12 of gfx1100:0: a write",)
+        assert device.fault() is None
+        device.ring(QueueKind.COMPUTE, 0).queue.exceptions[0] = 1
+        report = device.fault()
+        assert report is not None
+        assert report.reports == ("mmu fault on compute queue 12 of gfx1100:0: a write",)
 
 
 def test_an_aql_queue_that_firmware_stopped_is_reported():
