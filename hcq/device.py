@@ -394,8 +394,8 @@ class Device:
                     self.poll_lost(signal, value)  # a concurrent recovery may be the reason: raise that
                     raise
 
-    def poll_room(self, queue: Queue, words: int, *, timed: bool) -> None:
-        """Raise when the full ring of `queue` can never have space for `words` words; see `poll_faults`."""
+    def poll_room(self, queue: Queue, until: int, *, timed: bool) -> None:
+        """Raise when `queue` will never have read `until` units of its full ring; see `poll_faults`."""
         if self._closing:
             raise UsageError(f"{self.name} is closed")
         self._poll_awaited()
@@ -405,7 +405,7 @@ class Device:
             if (reason := waits_on_lost(queue)) is not None:
                 raise reason()
         if self.watch is not None and not timed:
-            self.watch.check_room(queue, words)
+            self.watch.check_room(queue, until)
 
     def _poll_awaited(self) -> None:
         """Raise when this device, or a device that its queues wait for, is faulted or closed."""

@@ -57,21 +57,29 @@ class Ring(Protocol):
     """The ring of one queue."""
 
     words: int
-    """The most words of one submission."""
+    """The most words of one submission; the ring may hold several of that size, in units of its own."""
     submissions: int
-    """The most submissions in the ring at one time."""
+    """A number of submissions that the ring never exceeds at one time."""
     stalled: Callable[[int], None]
-    """The callback while `submit` waits for space: called with the number of words every few milliseconds.
+    """The callback while `submit` waits for space, called every few milliseconds.
 
-    The queue sets it. If it raises, `submit` raises the same, and has sent nothing.
+    Its argument counts as `taken` does: once the queue has read so many units, there is space. The queue sets
+    it. If it raises, `submit` raises the same, and has sent nothing.
     """
 
     @property
     def taken(self) -> int:
-        """A number that grows when a submission becomes certain to run.
+        """Number of units ever written, in units of the ring; grows when a submission is certain to run.
 
         From then on it runs, at the latest with the next doorbell, even if `submit` is interrupted. After an
         interrupt the queue reads it to decide whether the submission is in flight.
+        """
+        ...
+
+    def unread(self, ending_words: int) -> int:
+        """Return how many units of a submission are unread while the queue waits inside it, at least.
+
+        `ending_words`: number of words at the end of the submission, which raise its point.
         """
         ...
 

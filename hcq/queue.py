@@ -234,10 +234,10 @@ class Queue:
         if self.watch is not None:
             self.watch.not_sent(self)
 
-    def _stalled(self, words: int) -> None:
-        """Check a submission that waits for ring space; see `Backpressure.stalled`."""
+    def _stalled(self, until: int) -> None:
+        """Check a submission that waits for ring space; see `Backpressure.stalled` and `Ring.stalled`."""
         self._backpressure.stalled(
-            lambda timed: self.device.poll_room(self, words, timed=timed), self._timeout
+            lambda timed: self.device.poll_room(self, until, timed=timed), self._timeout
         )
 
     def _timeout(self, waited_s: float) -> SignalTimeout:
@@ -311,7 +311,7 @@ class Queue:
             self._not_sent()
             raise
         if self.watch is not None:
-            self.watch.sent(self, point, len(pushbuffer.words))
+            self.watch.sent(self, point)
         self.timeline.last = point
 
     @property
@@ -429,9 +429,9 @@ def _stall_callback(queue: Queue) -> Callable[[int], None]:
     """Return the callback of a ring without space. It refers weakly: a driver may outlive its device."""
     ref = weakref.ref(queue)
 
-    def stalled(words: int) -> None:
+    def stalled(until: int) -> None:
         found = ref()
         if found is not None:
-            found._stalled(words)  # noqa: SLF001 - of this class
+            found._stalled(until)  # noqa: SLF001 - of this class
 
     return stalled

@@ -224,12 +224,20 @@ class AqlRing(HardwareRing):
     def _make_room(self, count: int, *, begun: bool = False) -> None:
         """Wait until `count` packets are free. `begun`: a part was sent, so only a fault ends the wait."""
         while self._put + count > (free_to := self.read() + self._size):
-            self._wait_for_room(count * _UNIT, begun=begun)
+            self._wait_for_room(self._put + count - self._size, begun=begun)
         self._limit = min(free_to, (self._put | self._mask) + 1)
 
     def read(self) -> int:
         """Return how many packets the queue has read; the firmware may update the index late."""
         return self.queue.read_pointer[0]
+
+    def unread(self, ending_words: int) -> int:
+        """Return the packets of a submission that are unread while the queue waits inside it, at least.
+
+        It is the last one: the read index may pass a vendor packet whose words wait.
+        """
+        del ending_words
+        return 1
 
     def close(self) -> None:
         """Destroy the queue, also while a kernel hangs, and free its memory; idempotent."""

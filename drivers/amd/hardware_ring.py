@@ -21,7 +21,7 @@ _NAP_S: Final = 20e-6
 """Between two looks at the read pointer of a full ring."""
 
 
-def nothing(_words: int) -> None:
+def nothing(_until: int) -> None:
     """Do nothing."""
 
 
@@ -87,6 +87,10 @@ class HardwareRing:
         """Return how many units the queue has read, of all that were ever written."""
         raise NotImplementedError
 
+    def unread(self, ending_words: int) -> int:
+        """Return the units of a submission that are unread while the queue waits inside it, at least."""
+        raise NotImplementedError
+
     def _refuse_longer(self, count: int) -> None:
         """Raise `UsageError` for more words in one submission than the ring takes."""
         if count > self.words:
@@ -94,8 +98,8 @@ class HardwareRing:
                 f"{count} words at once are larger than the ring takes, {self.words}; submit it in parts"
             )
 
-    def _wait_for_room(self, words: int, *, begun: bool = False) -> None:
-        """Wait a moment while the ring is full; raise `DeviceFault`, or what `stalled` raises.
+    def _wait_for_room(self, until: int, *, begun: bool = False) -> None:
+        """Wait a moment for the queue to read `until` units; raise `DeviceFault`, or what `stalled` raises.
 
         `begun`: a part of the submission was sent, so that only a fault may end it.
         """
@@ -103,7 +107,7 @@ class HardwareRing:
         if report is not None:
             raise DeviceFault(report)
         if not begun:
-            self.stalled(words)
+            self.stalled(until)
         time.sleep(_NAP_S)
 
     def stuck(self) -> str:

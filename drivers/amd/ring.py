@@ -24,6 +24,9 @@ _FILLERS: Final = {Packets.PM4: pm4.NOP_ONE_DWORD, Packets.SDMA: sdma.NOP_WORD}
 _KEPT_FREE: Final = {Packets.PM4: 1, Packets.SDMA: sdma.ALIGN_WORDS}
 """Words of a full ring that stay free, so that full and empty differ."""
 
+_LEAST: Final = sdma.Fence.WORDS
+"""Words of a submission at least: it ends with a fence, or with a release, which is longer."""
+
 
 class AmdRing(HardwareRing):
     """One ring of words. Not thread-safe: the queue above holds its lock."""
@@ -45,7 +48,7 @@ class AmdRing(HardwareRing):
         self._kept_free = _KEPT_FREE[queue.packets]
         # In the worst case as much again is filled before the ring's end.
         self.words = self._size // 2 - self._kept_free
-        self.submissions = self.words
+        self.submissions = (self._size - self._kept_free) // _LEAST
         self.attach()
 
     def attach(self) -> None:
@@ -77,8 +80,9 @@ class AmdRing(HardwareRing):
         self._refuse_longer(count)
         put, left = self._put, self._size - (self._put & self._mask)
         start = put if count <= left else put + left
-        while (free_to := self.read() + self._size - self._kept_free) < start + count:
-            self._wait_for_room(count)
+        free = self._size - self._kept_free
+        while (free_to := self.read() + free) < start + count:
+            self._wait_for_room(start + count - free)
         if start > put:
             at = put & self._mask
             self._words[at:] = array("I", (self._filler,)) * left
@@ -94,6 +98,13 @@ class AmdRing(HardwareRing):
             return seen >> 2
         # An index that wraps at the ring's size; its upper half means nothing.
         return self._put - ((self._put - seen) & self._mask)
+
+    def unread(self, ending_words: int) -> int:
+        """Return the words of a submission that are unread while the queue waits inside it, at least.
+
+        They are its end, and a word of the wait.
+        """
+        return ending_words + 1
 
     def stuck(self) -> str:
         """Return how far the ring was read, and where in it; empty when all was."""

@@ -25,7 +25,7 @@ RING_BYTES = RING_PACKETS * PACKET
 _RING_WORDS = RING_BYTES // 8
 
 
-def _nothing(_words: int) -> None:
+def _nothing(_until: int) -> None:
     """Do nothing: the default of `CpuRing.stalled`."""
 
 
@@ -79,6 +79,13 @@ class CpuRing:
         self._write = end
         self._doorbell(self._state, end)
 
+    def unread(self, ending_words: int) -> int:
+        """Return the bytes of a submission that are unread while the queue waits inside it, at least.
+
+        A packet is read when it is done, so they are its end and the wait.
+        """
+        return 8 * ending_words + PACKET
+
     def restart(self) -> None:
         """Reset to an empty ring, after the device has cleared the queue's record."""
         self._write = self._read = 0
@@ -97,7 +104,7 @@ class CpuRing:
         while queue.read < needed:
             device.native_space(self._state, wanted, device.poll_va)
             if queue.read < needed:
-                self.stalled(size // 8)
+                self.stalled(needed)
             report = device.fault()
             if report is not None:
                 raise DeviceFault(report)

@@ -39,7 +39,7 @@ _TAIL_WORDS: Final = push.SEM_WORDS
 """Words that the ring adds to a submission: the release of its number."""
 
 
-def _nothing(_words: int) -> None:
+def _nothing(_until: int) -> None:
     """Do nothing: the default of `NvRing.stalled`."""
 
 
@@ -172,8 +172,18 @@ class NvRing:
             report = self._fault()
             if report is not None:
                 raise DeviceFault(report)
-            self.stalled(count)
+            self.stalled(self._awaited(count, entries))
             time.sleep(_NAP_S)
+
+    def _awaited(self, count: int, entries: int) -> int:
+        """Return the total of entries behind the oldest submission whose end makes the space free."""
+        words, slots = self._head + count - self._capacity, self._put + entries - self._size + 1
+        return next((put for _, head, put in self._in_flight if head >= words and put >= slots), self._put)
+
+    def unread(self, ending_words: int) -> int:
+        """Return 1: a submission's entries are free only when it is complete, all at once."""
+        del ending_words
+        return 1
 
     def reclaim(self) -> int:
         """Free the space of completed submissions; return the number of the last completed one."""

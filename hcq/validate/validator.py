@@ -100,15 +100,15 @@ class Validator:
             self.guards.record(queue, todo, values)
         return self.reorder(todo)
 
-    def sent(self, queue: ValidatedQueue, point: Point, words: int) -> None:
-        """Record that the submission checked last on this queue was sent, as `words` ring words."""
+    def sent(self, queue: ValidatedQueue, point: Point) -> None:
+        """Record that the submission checked last on this queue was sent, and lies last in its ring."""
         if not self.check:
             return
         self.guards.sent(queue, point)
         with _SHARED.lock:
             draft = self._drafts.pop(queue, None) or _SHARED.ledger.draft(queue, "", [], {})
             _SHARED.ledger.commit(draft, point.signal, point.value - point.signal.base)
-            _SHARED.waits.commit(draft, point, words)
+            _SHARED.waits.commit(draft, point)
             _SHARED.waits.unblock()  # it may have waited for ring space
 
     def drop_in_flight(self, queues: Sequence[ValidatedQueue]) -> None:
@@ -161,14 +161,14 @@ class Validator:
         wait = HostWait(signal, value)
         self._block(wait, f"the host waits for {wait}, and nothing can raise it")
 
-    def check_room(self, queue: ValidatedQueue, words: int) -> None:
-        """Record that this thread waits for ring space of `words` words.
+    def check_room(self, queue: ValidatedQueue, until: int) -> None:
+        """Record that this thread waits until the queue has read `until` units of its ring (`Ring.taken`).
 
         Raises `UsageError` for a deadlock.
         """
         if not self.check:
             return
-        self._block(RoomWait(queue, words), f"{queue.label} has no room for a submission, and none can come")
+        self._block(RoomWait(queue, until), f"{queue.label} has no room for a submission, and none can come")
 
     def _block(self, wait: HostWait | RoomWait, what: str) -> None:
         """Record a wait of this thread. Raises `UsageError` with the wait graph when nothing can end it."""

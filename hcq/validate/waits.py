@@ -51,8 +51,8 @@ class RoomWait(NamedTuple):
     """The wait of a thread for space in a ring."""
 
     queue: ValidatedQueue
-    words: int
-    """Number of ring words of the submission that does not fit."""
+    until: int
+    """How many units of the ring must be read for it; counted as `Ring.taken`."""
 
     def __str__(self) -> str:
         return f"room in the ring of {self.queue.label}"
@@ -68,8 +68,8 @@ class Pending:
     """(whether it waits, signal, slot value) in order."""
     point: Point
     """The point at its end."""
-    words: int
-    """Number of words in the ring."""
+    end: int
+    """`Ring.taken` behind it."""
 
 
 @dataclass(slots=True)
@@ -90,11 +90,11 @@ class WaitGraph:
         self._hosts: dict[int, HostWait | RoomWait] = {}
         """The wait of each blocked thread, by thread identity."""
 
-    def commit(self, draft: Draft, point: Point, words: int) -> None:
-        """Enter a submission that was sent as `words` ring words and ends at `point`."""
+    def commit(self, draft: Draft, point: Point) -> None:
+        """Enter a submission that was sent, ends at `point`, and lies last in its ring."""
         events = [*draft.events, (False, point.signal, point.value - point.signal.base)]
         self._pending = [one for one in self._pending if not one.point.passed()]
-        self._pending.append(Pending(draft.queue, draft.label, events, point, words))
+        self._pending.append(Pending(draft.queue, draft.label, events, point, draft.queue.ring.taken))
 
     def drop_in_flight(self, queues: Sequence[ValidatedQueue]) -> None:
         """Drop the work in flight in these queues, which is complete or lost."""
@@ -140,11 +140,9 @@ class WaitGraph:
         queue = wait.queue
         if queue not in out.blocked:
             return True
-        line = [one for one in self._pending if one.queue is queue]
-        behind = line[line.index(out.blocked[queue][0]) + 1 :]
-        # The ring of a queue blocked at a wait still holds that wait and the end of its submission.
-        least = 1 + queue.ending_words + sum(one.words for one in behind)
-        return least + wait.words <= queue.ring.words and len(behind) + 2 <= queue.ring.submissions
+        # A queue blocked at a wait never reads the end of that submission, nor what lies behind it.
+        at, _, _ = out.blocked[queue]
+        return wait.until <= at.end - queue.ring.unread(queue.ending_words)
 
     def may_progress(self, out: Outcome) -> bool:
         """Return whether some thread, or a queue without validation, may still submit or raise a signal."""

@@ -72,8 +72,8 @@ class Watch(Protocol):
         """Drop the submission checked last on this queue, which was not sent."""
         ...
 
-    def sent(self, queue: ValidatedQueue, point: Point, words: int) -> None:
-        """Record that the submission checked last on this queue was sent, as `words` ring words."""
+    def sent(self, queue: ValidatedQueue, point: Point) -> None:
+        """Record that the submission checked last on this queue was sent, and lies last in its ring."""
         ...
 
     def drop_in_flight(self, queues: Sequence[ValidatedQueue]) -> None:
@@ -84,8 +84,8 @@ class Watch(Protocol):
         """Record that this thread waits for a slot >= `value`. Raises `UsageError` for a deadlock."""
         ...
 
-    def check_room(self, queue: ValidatedQueue, words: int) -> None:
-        """Record that this thread waits for ring space of `words` words.
+    def check_room(self, queue: ValidatedQueue, until: int) -> None:
+        """Record that this thread waits until the queue has read `until` units of its ring (`Ring.taken`).
 
         Raises `UsageError` for a deadlock.
         """

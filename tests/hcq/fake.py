@@ -135,23 +135,23 @@ class FakeRing:
     packets: deque[tuple[int, ...]] = field(default_factory=deque)
     submits: int = 0
     closed: bool = False
-    stalled: Callable[[int], None] = lambda _words: None
+    stalled: Callable[[int], None] = lambda _until: None
+    taken: int = 0
     submissions: int = 1 << 20
 
     @property
     def words(self) -> int:
         return self.device.ring_words
 
-    @property
-    def taken(self) -> int:
-        return self.submits
+    def unread(self, ending_words: int) -> int:
+        return ending_words + 1
 
     def submit(self, pushbuffer: PushBuffer) -> None:
         if self.device.interrupt:
             self.device.interrupt = False
             raise KeyboardInterrupt
         while self.device.full:
-            self.stalled(len(pushbuffer.words))
+            self.stalled(self.taken + len(pushbuffer.words) - self.device.ring_words)
             time.sleep(0.0001)
         if len(pushbuffer.words) > self.device.ring_words:
             raise UsageError(f"{len(pushbuffer.words)} words do not fit a ring of {self.device.ring_words}")
@@ -162,6 +162,7 @@ class FakeRing:
             if entry:
                 self.packets.append((INDIRECT, entry >> 32, entry & 0xFFFF_FFFF, 0, 0, 0, 0, 0))
         self.submits += 1
+        self.taken += len(pushbuffer.words)
 
     def _cut(self, words: Sequence[int]) -> list[tuple[int, ...]]:
         if self.device.info.word_bits == 32:

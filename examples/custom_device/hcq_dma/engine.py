@@ -46,7 +46,7 @@ class Engine:
     def __init__(self, name: str, changed: threading.Condition) -> None:
         self.words = WORDS
         self.submissions = SUBMISSIONS
-        self.stalled: Callable[[int], None] = lambda _words: None
+        self.stalled: Callable[[int], None] = lambda _until: None
         self.taken = 0
         self._name = name
         self._changed = changed
@@ -71,10 +71,15 @@ class Engine:
         with self._changed:
             while len(self._run.pending) >= SUBMISSIONS:
                 self._changed.wait(POLL_S)
-                self.stalled(len(words))
+                self.stalled(self.taken + 1 - SUBMISSIONS)
             self._run.pending.append(words)
             self.taken += 1
             self._changed.notify_all()
+
+    def unread(self, ending_words: int) -> int:
+        """Return 1: a submission stays in the ring until it is complete."""
+        del ending_words
+        return 1
 
     def stuck(self) -> str:
         """Return the current operation as text; empty when the engine is idle."""
