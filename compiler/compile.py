@@ -45,8 +45,9 @@ def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
 
     The argument block of the image has an 8-byte pointer for each BUFFER slot, in order, then an int64 for
     each VAR in order of name. A buffer that the kernel stores to must not be accessible through another slot.
-    Host kernels use up to 12 MiB of their thread's stack. Raises `CompileError` with the kernel's text, or
-    `UnsupportedError` for an architecture without a target.
+    Buffers of GPU kernels start at multiples of 16 bytes. Host kernels use up to 12 MiB of their thread's
+    stack. Raises `CompileError` with the kernel's text, or `UnsupportedError` for an architecture without a
+    target.
     """
     found, key, text = _lookup(ast, arch)
     if found is not None:

@@ -1,6 +1,7 @@
 """The steps from a kernel's AST to LLVM IR text: merge ranges, choose a plan, linearize, render.
 
-`compile` runs them for a kernel that no cache has.
+`compile` runs them for a kernel that no cache has. Sums of products on a target with shared memory are
+planned by `compiler.kernel.device_contraction`, all other kernels by `compiler.kernel.tiling`.
 
 Not here: caches and machine code (`compile`), making the AST (`compiler.schedule`). Next, in this order:
 `compiler.kernel.tiling`, `compiler.kernel.linearize`, `compiler.codegen.llvm_ir`.
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from compiler.codegen.llvm_ir import render
 from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered
-from compiler.kernel import linear, tiling
+from compiler.kernel import device_contraction, linear, plan_check, tiling
 from compiler.kernel.linearize import Linearizer
 from compiler.kernel.merge import merge_masked_ranges, merge_ranges
 from compiler.kernel.naming import kernel_name
@@ -64,18 +65,28 @@ def to_lines(ast: UOp, plan: Plan, args: Arguments) -> list[Line]:
     return lines
 
 
+def _planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
+    """Return a kernel, with ranges merged as its plan needs them, and the plan."""
+    staged = device_contraction.choose(ast, target)
+    if staged is not None:
+        return staged
+    plan = tiling.choose(ast, target)
+    flat = merge_masked_ranges(ast)
+    if flat is not None:
+        flat = merge_ranges(flat)
+        other = tiling.choose(flat, target)
+        if other.nanoseconds < WORTH_FLATTENING * plan.nanoseconds:
+            return flat, other
+    return ast, plan
+
+
 def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan]:
     """Return a kernel's IR text and its plan. With a given plan, the AST is not transformed."""
     args, name = arguments(ast), kernel_name(ast)
     if plan is None:
-        ast = merge_ranges(ast)
-        plan = tiling.choose(ast, target)
-        flat = merge_masked_ranges(ast)
-        if flat is not None:
-            flat = merge_ranges(flat)
-            other = tiling.choose(flat, target)
-            if other.nanoseconds < WORTH_FLATTENING * plan.nanoseconds:
-                ast, plan = flat, other
+        ast, plan = _planned(merge_ranges(ast), target)
+    if plan.threads > 1:
+        plan_check.verify(plan, target)
     lines = to_lines(ast, plan, args)
     groups, (threads, _, _) = plan.launch()
     text = render(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from compiler.targets.matrix import MatrixOp
     from compiler.targets.nvptx.expansion import Expansion
 
 
@@ -34,6 +35,9 @@ class Dialect:
 
     The other thread's index is this thread's index XOR `distance`. None on a target without shuffles.
     """
+    matrix: Callable[[MatrixOp, str, list[str], str], tuple[list[str], str]] | None = None
+    """(operation, result register, registers of the words of A and B, register of the accumulators) ->
+    instructions, and the intrinsic's declaration. None on a target without matrix operations."""
     shared_space: int = 0
     """LLVM's address space of shared memory; 0 for a target without shared memory."""
     spaces: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from compiler.codegen.llvm_text import Text, constant_text, suffix, type_text
 from compiler.dtype import DType
+from compiler.targets.matrix import MatrixOp
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
     from hcq.program import Dim3
 
 
+def _alignment(dtype: DType, lanes: int) -> int:
+    """Return the alignment of a vector in bytes; no access is wider than 16 bytes."""
+    return min(dtype.itemsize * lanes, max(16, dtype.itemsize))
+
+
 def _load(t: Text, line: Line) -> None:
-    t.put(
-        line, f"load {type_text(line.dtype, line.lanes)}, {t.typed(line.src[0])}, align {line.dtype.itemsize}"
-    )
+    align = _alignment(line.dtype, line.lanes if line.arg == "aligned" else 1)
+    t.put(line, f"load {type_text(line.dtype, line.lanes)}, {t.typed(line.src[0])}, align {align}")
 
 
 def _load_masked(t: Text, line: Line) -> None:
@@ -52,7 +57,9 @@ def _gather(t: Text, line: Line) -> None:
 def _store(t: Text, line: Line) -> None:
     pointer, value = line.src
     streamed = line.arg == "stream"
-    align = value.dtype.itemsize * value.lanes if streamed else value.dtype.itemsize
+    align = _alignment(value.dtype, value.lanes if line.arg == "aligned" else 1)
+    if streamed:
+        align = value.dtype.itemsize * value.lanes
     tail = ", !nontemporal !0" if streamed else ""
     t.lines.append(f"  store {t.typed(value)}, {t.typed(pointer)}, align {align}{tail}")
 
@@ -154,7 +161,7 @@ def _table(t: Text, line: Line) -> None:
 def _shared(t: Text, line: Line) -> None:
     """Define a static array in workgroup memory."""
     assert isinstance(line.arg, tuple)
-    dtype, count = line.arg
+    dtype, count = line.arg[:2]
     space, symbol = t.dialect.shared_space, f"@shared{len(t.globals)}"
     t.globals.append(
         f"{symbol} = internal addrspace({space}) global [{count} x {type_text(dtype)}] undef, align 16"
@@ -232,6 +239,16 @@ def _exchange(t: Text, line: Line) -> None:
     t.lines += t.dialect.exchange(t.name(line), t.name(line.src[0]), *line.arg)
 
 
+def _matrix(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, MatrixOp)
+    if t.dialect.matrix is None:
+        raise CompileError(f"this target has no text for the matrix operation {line.arg.name}")
+    *words, sums = [t.name(s) for s in line.src]
+    text, declared = t.dialect.matrix(line.arg, t.name(line), words, sums)
+    t.lines += text
+    t.declared[declared] = None
+
+
 def _number(of: Callable[[Dialect], Callable[[int, str], list[str]]]) -> Callable[[Text, Line], None]:
     def render(t: Text, line: Line) -> None:
         assert isinstance(line.arg, int)
@@ -255,7 +272,7 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "load": _load, "load_masked": _load_masked, "gather": _gather,
     "store": _store, "store_masked": _store_masked, "scatter": _scatter, "prefetch": _prefetch,
     "alu": _alu, "cmp": _cmp, "select": _select, "call": _call, "convert": _convert, "saturate": _saturate,
-    "splat": _splat, "shuffle": _shuffle, "exchange": _exchange, "any": _any,
+    "splat": _splat, "shuffle": _shuffle, "exchange": _exchange, "any": _any, "matrix": _matrix,
     "scratch": _scratch, "shared": _shared, "table": _table,
     "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result,
     "if": _if, "endif": _endif, "join": _join, "variable": _variable,

@@ -105,7 +105,25 @@ class Memory:
             return b.shuffle(row, row, range(place.lanes)[::-1])
         if place.stride > 1:
             return self._read_thinned(kind, address, place, mask)
+        if self.owner.plan.threads > 1 and (mask is None or mask.lanes == 1):
+            return self._read_whole(kind, pointer, place, mask)
         return self._read_row(kind, address, place.lanes, mask)
+
+    def _read_whole(self, kind: DType, pointer: Line, place: indexing.Place, mask: Line | None) -> Line:
+        """Load a vector that one mask guards; where it is false, load the first of the buffer and use 0."""
+        b, ix = self.b, self.index
+        policy = "aligned" if self._aligned(place) else None
+        if mask is None:
+            return b.line("load", kind, place.lanes, (ix.address(pointer, place, kind),), policy)
+        where = b.select(mask, b.add(place.base, b.index(place.offset)), b.index(0))
+        read = b.line("load", kind, place.lanes, (b.offset(pointer, where, kind),), policy)
+        zero = b.const(kind, 0.0 if kind.is_float else 0, place.lanes)
+        return b.select(mask, read, zero)
+
+    @staticmethod
+    def _aligned(place: indexing.Place) -> bool:
+        """Return whether a vector starts at a multiple of its size; GPU buffers start at one of 16 bytes."""
+        return place.align % place.lanes == 0
 
     def _read_thinned(self, kind: DType, address: Line, place: indexing.Place, mask: Line | None) -> Line:
         """Load lanes that are a few elements apart: load rows, and select from them.
@@ -169,10 +187,13 @@ class Memory:
         if place.stride == -1:
             value = b.shuffle(value, value, range(place.lanes)[::-1])
             mask = mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
-        if mask is None:
-            b.line(
-                "store", kind, value.lanes, (address, value), "stream" if self.owner.plan.streamed else None
-            )
+        if mask is None or (self.owner.plan.threads > 1 and mask.lanes == 1):
+            whole = self.owner.plan.threads > 1 and place.stride == 1 and self._aligned(place)
+            policy = "aligned" if whole else "stream" if self.owner.plan.streamed else None
+            branch = None if mask is None else b.enter_branch(mask)
+            b.line("store", kind, value.lanes, (address, value), policy)
+            if branch is not None:
+                b.leave_branch(branch)
         elif place.stride:
             b.line("store_masked", kind, value.lanes, (address, value, b.splat(mask, place.lanes)))
         else:
@@ -182,6 +203,6 @@ class Memory:
 
     def _first_thread(self) -> Line | None:
         """Return the mask of the thread that stores if all threads of a workgroup have the same value."""
-        if self.owner.plan.threads == 1 or any(a.lanes > 1 for a in self.owner.plan.axes):
+        if self.owner.plan.threads == 1 or any(a.threads for a in self.owner.plan.axes):
             return None
         return self.b.cmp("eq", self.b.line("thread", dtypes.int64, 1, (), 0), self.b.index(0))

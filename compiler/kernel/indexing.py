@@ -10,6 +10,7 @@ Not here: index arithmetic on nodes (`compiler.ir.index`), the loads and stores 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
@@ -58,6 +59,8 @@ class Place:
     stride: int
     lanes: int
     vector: Line | None = None
+    align: int = 1
+    """A number that divides the element of the first lane of contiguous lanes."""
 
 
 def resized(b: Builder, line: Line, dtype: DType) -> Line:
@@ -147,7 +150,7 @@ class Indexer:
                 terms.append((line, c))
         if p.stride not in (-1, 0, 1) and not (strided and 1 < p.stride <= MOST_STRIDE):
             return Place(self.b.index(0), 0, 0, p.lanes, self.materialised(x))
-        return Place(self.sum(terms), offset, p.stride, p.lanes)
+        return Place(self.sum(terms), offset, p.stride, p.lanes, align=gcd(offset, *[c for _, c in terms]))
 
     def sum(self, terms: list[tuple[Line, int]]) -> Line:
         """Add scalar terms, outermost first, so that the first sums are outside the inner loops."""

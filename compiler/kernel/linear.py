@@ -34,13 +34,13 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "group": (0, "workgroup number along axis arg"),
     "thread": (0, "thread number in the workgroup along axis arg"),
     "scratch": (0, "address of private memory: arg = (dtype, count)"),
-    "shared": (0, "address of memory of the workgroup: arg = (dtype, count)"),
+    "shared": (0, "address of memory of the workgroup: arg = (dtype, count), and more to tell arrays apart"),
     "table": (0, "address of constants: arg = (dtype, values)"),
     "offset": (2, "pointer + index * size of the dtype arg"),
-    "load": (-1, "pointer [, token]: lanes contiguous values"),
+    "load": (-1, "pointer [, token]: lanes contiguous values; arg None, or 'aligned' to the whole vector"),
     "load_masked": (-1, "pointer, mask [, token]: 0 where the mask is false, nothing is read there"),
     "gather": (-1, "pointer, index vector, mask [, token]"),
-    "store": (2, "pointer, value; arg is the policy: None or 'stream'"),
+    "store": (2, "pointer, value; arg is the policy: None, 'stream', or 'aligned' to the whole vector"),
     "store_masked": (3, "pointer, value, mask"),
     "scatter": (4, "pointer, index vector, value, mask"),
     "prefetch": (1, "pointer"),
@@ -48,6 +48,10 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "barrier": (
         0,
         "waits for all threads of the workgroup; the token of loads that must stay after it",
+    ),
+    "matrix": (
+        -1,
+        "matrix operation arg: the words of A, then of B, one a register, and the accumulators; new ones",
     ),
     "exchange": (
         1,
@@ -195,6 +199,9 @@ def _type_rules(line: Line) -> Iterator[str]:
     ):
         if src[0].dtype is not POINTER or src[0].lanes != 1:
             yield f"{src[0]} is not an address"
+    elif line.op == "convert" and line.arg == "bitcast":
+        if src[0].lanes * src[0].dtype.bits != line.lanes * line.dtype.bits:
+            yield "bits must not change"
     elif line.op in ("convert", "saturate") and src[0].lanes != line.lanes:
         yield "lanes must not change"
 

@@ -21,10 +21,11 @@ from compiler.ir.walk import bound_ranges, ordered, ranges_in
 from compiler.kernel import conversions, indexing, isel
 from compiler.kernel.accesses import Memory
 from compiler.kernel.builder import Builder
+from compiler.kernel.device_tile import StagedSum
 from compiler.kernel.indexing import Indexer
 from compiler.kernel.linear import POINTER
 from compiler.kernel.partials import Partials
-from compiler.kernel.plan import Stage, Step
+from compiler.kernel.plan import Stage, Step, Threads
 from compiler.kernel.reductions import Reducer
 from compiler.kernel.stages import Stages
 from hcq.errors import CompileError
@@ -52,13 +53,17 @@ class Linearizer:
         self.extents: dict[UOp, tuple[Line, Line, int]] = {}
         self.units: dict[UOp, UOp] = {}
         self.lanes: dict[UOp, UOp] = {}
+        self.digits: dict[UOp, list[tuple[UOp, int]]] = {}
+        """For each range its thread parts: (the digit of the thread's number, values between neighbours)."""
         self.unit_keys: dict[UOp, tuple[UOp, ...]] = {}
         self.siblings: dict[object, list[UOp]] = {}
         self.twins = {row.twin: row for row in plan.rows}
         self.tokens: dict[Row, Line] = {}
         self.stages = Stages(self)
         self.partials = Partials(self.b, self.index)
-        self.inner_steps = [s for s in plan.steps if isinstance(s, Stage) or s.kind == "loop"]
+        self.inner_steps = [
+            s for s in plan.steps if isinstance(s, Stage) or (isinstance(s, Step) and s.kind == "loop")
+        ]
         for node in self.free:
             if node.op is Ops.REDUCE:
                 self.siblings.setdefault(self._family(node), []).append(node)
@@ -90,9 +95,20 @@ class Linearizer:
             start = ix.fresh(axis.size - axis.block + 1)
         else:
             start = symbolic.mul(ix.fresh(axis.count), axis.block)
-        ix.exprs[r] = symbolic.dot((start, unit, lane), (1, axis.lanes, 1))
-        if axis.edge == "masked":
-            ix.guards[r] = symbolic.lt(ix.exprs[r], axis.size)
+        digits = self.digits[r] = [(self._digit(t), t.stride) for t in axis.threads]
+        terms = [(start, 1), *digits]
+        if axis.run in (0, axis.upcast):
+            terms.append((unit, axis.lanes))
+        else:
+            terms += [
+                (symbolic.mod(unit, axis.run), axis.lanes),
+                (symbolic.div(unit, axis.run), axis.spread),
+            ]
+        first = symbolic.dot([x for x, _ in terms], [c for _, c in terms])
+        ix.exprs[r] = symbolic.add(first, lane)
+        if axis.edge == "masked":  # all lanes of a vector are on one side of the end, if the size allows it
+            whole = axis.size % axis.lanes == 0
+            ix.guards[r] = symbolic.lt(first if whole else ix.exprs[r], axis.size)
         self.extents[r] = (self.b.index(0), self.b.index(axis.count), axis.count)
         ix.starts[r] = start
 
@@ -101,10 +117,19 @@ class Linearizer:
             self.units[r] = unit
             self.index.unit_ranges.add(unit)
         self.lanes[r] = lane
-        if lane.op is Ops.RANGE and self.plan.threads > 1:
-            self.index.bound[lane] = self.b.line("thread", dtypes.int64, 1, (), 0)
-        elif lane.op is Ops.RANGE:
+        if lane.op is Ops.RANGE:
             self.index.lane_ranges[lane] = lane.arg[1]
+
+    def _digit(self, part: Threads) -> UOp:
+        """Return a digit of the thread's number as a range that is bound to its register."""
+        ix = self.index
+        digit = ix.fresh(part.size)
+        if digit.op is Ops.RANGE:
+            number = ix.divide(self.b.line("thread", dtypes.int64, 1, (), 0), part.step, signed=False)
+            if part.step * part.size < self.plan.threads:
+                number = ix.modulo(number, part.size, signed=False)
+            ix.bound[digit] = number
+        return digit
 
     def _open_reduction(self, reduction: Reduction) -> None:
         ix = self.index
@@ -117,13 +142,18 @@ class Linearizer:
         last = reduction.ranges[-1]
         if last in cut:
             self.lanes[last] = symbolic.ZERO
+            self.digits[last] = [(symbolic.ZERO, 1)]
             return
         unit, lane = ix.fresh(reduction.unroll), ix.fresh(reduction.lanes)
         self._register(last, unit, lane)
-        step = reduction.unroll * reduction.lanes
-        start = ix.fresh(max(1, last.arg[1] // step))
+        digit = self._digit(Threads(reduction.threads, stride=reduction.lanes))
+        self.digits[last] = [(digit, reduction.lanes)]
+        wide = reduction.threads * reduction.lanes
+        start = ix.fresh(max(1, last.arg[1] // (reduction.unroll * wide)))
         ix.starts[last] = start
-        ix.exprs[last] = symbolic.dot((start, unit, lane), (step, reduction.lanes, 1))
+        ix.exprs[last] = symbolic.dot(
+            (start, unit, digit, lane), (reduction.unroll * wide, wide, reduction.lanes, 1)
+        )
 
     def bind(self, r: UOp, value: Line) -> None:
         """Set the register of a range's block counter."""
@@ -137,11 +167,14 @@ class Linearizer:
 
         The last axis varies fastest with its number.
         """
+        every = [s for s in self.plan.steps if isinstance(s, Step) and s.kind == "group"]
+        for dim in sorted({s.dim for s in every}):
+            self._groups_along(dim, [s for s in every if s.dim == dim])
+
+    def _groups_along(self, dim: int, groups: list[Step]) -> None:
+        """Divide one dimension of the grid among the ranges that share it."""
         b = self.b
-        groups = [s for s in self.plan.steps if isinstance(s, Step) and s.kind == "group"]
-        if not groups:
-            return
-        rest = b.line("group", dtypes.int64, 1, (), 0)
+        rest = b.line("group", dtypes.int64, 1, (), dim)
         for step in reversed(groups):
             low, high, cap = self.extents[step.range]
             pieces = -(-cap // step.size)
@@ -325,6 +358,9 @@ class Linearizer:
         """Write the loops of a REDUCE, of its family and of all unrolled positions."""
         if not node.arg[1]:
             return self.value(node.src[0])
+        if self.plan.reductions[bound_ranges(node, self.free)].staged:
+            StagedSum(self, node).run()
+            return self.value(node)
         family = self.siblings[self._family(node)]
         units = self._units_of(node)
         here = {u: self.env[u] for u in units}

@@ -1,8 +1,9 @@
 """A plan: how the ranges of one kernel are split, and the order of its loops. Data only.
 
-An output range becomes `block * o + lanes * u + lane`: o counts blocks in loops and workgroups, `linearize`
-unrolls u, and lane is the lane of a vector. The ranges of a reduction become separate loops; the innermost
-may be split in the same way.
+An output range has typed parts: `block * o + offset(u) + stride * thread + lane`. o counts blocks in loops
+and workgroups of a grid with three dimensions, `linearize` unrolls u (the register tile), thread is a digit
+of the thread's number, and lane is the lane of a vector; on a target with threads several ranges may have
+thread parts. The ranges of a reduction become separate loops; the innermost may be split in the same way.
 
 Not here: the choice of a plan (`tiling`), the operations that it leads to (`linearize`).
 """
@@ -14,11 +15,22 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
+    from compiler.targets.matrix import MatrixOp
     from hcq.program import Dim3
 
 Edge = Literal["exact", "overlap", "masked"]
 """The last block of a range. `exact`: the size is a multiple of the block. `overlap`: the last block starts
 earlier, and computes some values again. `masked`: the lanes beyond the end are masked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """A part of a range along the threads of a workgroup: the digit `thread // step % size`."""
+
+    size: int
+    step: int = 1
+    stride: int = 1
+    """Values of the range between neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +43,11 @@ class Axis:
     lanes: int = 1
     """Values of a vector."""
     edge: Edge = "exact"
+    threads: tuple[Threads, ...] = ()
+    run: int = 0
+    """Unrolled vectors that are adjacent; 0 for all of them."""
+    spread: int = 0
+    """Values between the starts of runs."""
 
     @property
     def size(self) -> int:
@@ -40,7 +57,15 @@ class Axis:
     @property
     def block(self) -> int:
         """The number of values in a block."""
-        return self.upcast * self.lanes
+        values = self.upcast * self.lanes
+        for part in self.threads:
+            values *= part.size
+        return values
+
+    def offset(self, unit: int) -> int:
+        """Return the place in a thread's part of the block of the first lane of an unrolled vector."""
+        run = self.run or self.upcast
+        return unit % run * self.lanes + unit // run * self.spread
 
     @property
     def count(self) -> int:
@@ -59,6 +84,52 @@ class Step:
     kind: Literal["group", "loop"]
     range: UOp
     size: int = 1
+    dim: int = 0
+    """For workgroups the dimension of the grid, 0 to 2; several ranges may share one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """A permutation of a tile's places that spreads the banks of shared memory.
+
+    The place along the axis in the row of word k is `place XOR (k // run % count * width)`.
+    """
+
+    run: int
+    count: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStage:
+    """The current tile of an operand of a sum, copied to shared memory by all threads of a workgroup.
+
+    A tile has rows of *words*, one row for each word along the sum: `tile[k][place in the block]`. A word is
+    one value, or two neighbours along the sum that a matrix operation takes together.
+    """
+
+    value: UOp
+    """The operand."""
+    axis: UOp
+    """The output range of the operand."""
+    along: Literal["sum", "axis"]
+    """The direction in which a thread loads its vectors."""
+    lanes: int = 1
+    """Values of a vector of the copy."""
+    pack: int = 1
+    """Values of a word."""
+    pad: int = 0
+    """Unused words after each row."""
+    swizzle: Swizzle | None = None
+    depth: int = 1
+    """Tiles in flight."""
+    mechanism: Literal["vector loads"] = "vector loads"
+
+    @property
+    def layout(self) -> str:
+        """The layout as text."""
+        words = ["padded"] * bool(self.pad) + ["swizzled"] * bool(self.swizzle)
+        return " ".join(words) or "plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +165,10 @@ class Reduction:
     block: int = 0
     """Rounds that are summed separately before they are added to the total, which reduces rounding
     errors of floats; 0 selects about the square root of the number of rounds."""
+    threads: int = 1
+    """Threads along the last range, adjacent vectors each."""
+    staged: int = 0
+    """Values of the last range whose tiles are in shared memory at once; 0 without `SharedStage`s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +192,20 @@ class Plan:
     """How a kernel is computed: with the AST, the complete input of `linearize`."""
 
     axes: tuple[Axis, ...]
-    steps: tuple[Step | Stage, ...]
+    steps: tuple[Step | Stage | SharedStage, ...]
     """Outermost first; groups before loops and stages. An axis of a single block needs none."""
     reductions: dict[frozenset[UOp], Reduction] = field(default_factory=dict)
     rows: tuple[Row, ...] = ()
     threads: int = 1
-    """Threads of a workgroup. If more than one, the lanes of axes and reductions are these threads."""
+    """Threads of a workgroup."""
     warp: int = 1
     """Threads that can exchange registers with each other."""
     streamed: bool = False
     """Whether stores of full vectors bypass the caches; the buffers must then be aligned to a vector."""
     nanoseconds: float = 0.0
     """The estimated time of the whole kernel on one core."""
+    matrix: MatrixOp | None = None
+    """The matrix operation of the staged sum; None for multiply-adds."""
 
     def widest(self) -> int:
         """Return the number of lanes of the widest vector of the kernel."""
@@ -137,29 +214,47 @@ class Plan:
     def launch(self) -> tuple[Dim3, Dim3]:
         """Return the grid in workgroups, and the workgroup in threads."""
         counts = {a.range: a.count for a in self.axes}
-        groups = 1
+        grid = [1, 1, 1]
         for step in self.steps:
             if isinstance(step, Step) and step.kind == "group":
-                groups *= -(-counts[step.range] // step.size)
-        return (groups, 1, 1), (self.threads, 1, 1)
+                grid[step.dim] *= -(-counts[step.range] // step.size)
+        return (grid[0], grid[1], grid[2]), (self.threads, 1, 1)
+
+    def shared_stages(self) -> tuple[SharedStage, ...]:
+        """Return the stages in shared memory."""
+        return tuple([s for s in self.steps if isinstance(s, SharedStage)])
 
     def text(self) -> str:
         """Return the plan as readable text, one line for each part."""
         lines = []
         for axis in self.axes:
             number, size = axis.range.arg
-            lines.append(f"r{number}[{size}]: upcast {axis.upcast} lanes {axis.lanes} {axis.edge}")
+            parts = "".join([f" threads {t.size} by {t.stride}" for t in axis.threads])
+            lines.append(f"r{number}[{size}]:{parts} upcast {axis.upcast} lanes {axis.lanes} {axis.edge}")
         lines.append("nest: " + (" ".join([_text(s) for s in self.steps]) or "none"))
         for reduction in self.reductions.values():
             order = " ".join([f"r{r.arg[0]}[{r.arg[1]}]" for r in reduction.ranges])
-            lines.append(f"reduce {order}: lanes {reduction.lanes} unroll {reduction.unroll}")
+            threads = f" threads {reduction.threads}" if reduction.threads > 1 else ""
+            staged = f" staged {reduction.staged}" if reduction.staged else ""
+            lines.append(
+                f"reduce {order}:{threads} lanes {reduction.lanes} unroll {reduction.unroll}{staged}"
+            )
+        if self.matrix is not None:
+            lines.append(f"matrix {self.matrix.name}")
         lines += [f"keep r{row.inner.arg[0]} as r{row.outer.arg[0]}" for row in self.rows]
         return "\n".join(lines)
 
 
-def _text(step: Step | Stage) -> str:
+def _text(step: Step | Stage | SharedStage) -> str:
     """Return a step as readable text."""
     if isinstance(step, Step):
-        return f"{step.kind}(r{step.range.arg[0]},{step.size})"
+        dim = f".{'xyz'[step.dim]}" if step.dim else ""
+        return f"{step.kind}{dim}(r{step.range.arg[0]},{step.size})"
+    if isinstance(step, SharedStage):
+        words = f"{step.pack} a word, " if step.pack > 1 else ""
+        return (
+            f"shared(r{step.axis.arg[0]}: {words}{step.layout}, depth {step.depth}, "
+            f"{step.mechanism} of {step.lanes} along the {step.along})"
+        )
     turned = f",turned {step.turn}" if step.turn > 1 else ",wide" if step.wide else ""
     return f"stage(r{step.axis.arg[0]}{turned})"

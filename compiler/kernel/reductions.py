@@ -77,17 +77,17 @@ class Reducer:
     def _across(self, sums: Iterable[Total]) -> Iterable[Line]:
         """Combine the totals of lanes or threads."""
         plan = self.owner.plan
-        if self.plan.lanes == 1:
-            return (total.value for total in sums)
-        if plan.threads > 1:
+        if self.plan.lanes > 1:
+            sums = [total._replace(value=isel.across(self.b, *total)) for total in sums]
+        if self.plan.threads > 1:
             return over_threads(self.b, tuple(sums), plan.threads, plan.warp)
-        return (isel.across(self.b, *total) for total in sums)
+        return (total.value for total in sums)
 
     def _identities(self) -> list[Line]:
         lanes = self.plan.lanes
         out: list[Line] = []
         for node in self.family:
-            wide = lanes if lanes > 1 and self.owner.plan.threads == 1 else self._lanes_of(node)
+            wide = lanes if lanes > 1 else self._lanes_of(node)
             out += [isel.identity(self.b, node.arg[0], node.dtype, wide)] * (
                 len(self.points) * self.plan.unroll
             )
@@ -130,7 +130,7 @@ class Reducer:
         if r in self.owner.partials.pieces:
             size = self.owner.partials.size(r)
             return self._loop(r, self.b.index(0), size, totals, lambda t: self._round(t, 1))
-        size, step = r.arg[1], plan.unroll * plan.lanes
+        size, step = r.arg[1], plan.unroll * plan.threads * plan.lanes
         rounds = size // step
         if rounds:
             totals = self._rounds(r, rounds, totals)
@@ -177,7 +177,8 @@ class Reducer:
         """Write the rest after the full rounds, one vector (or value) at a time."""
         ix, b, plan = self.owner.index, self.b, self.plan
         left = r.arg[1] - first
-        count = -(-left // plan.lanes)
+        wide = plan.threads * plan.lanes
+        count = -(-left // wide)
         saved = ix.exprs, ix.memo, self.owner.values, ix.starts[r], dict(ix.guards)
         ix.exprs, ix.memo = dict(ix.exprs), {}
         free = self.owner.free
@@ -185,10 +186,12 @@ class Reducer:
         counter = ix.fresh(count)
         lane = self.owner.lanes[r]
         ix.starts[r] = counter
-        ix.exprs[r] = symbolic.dot((counter, lane), (plan.lanes, 1), first)
-        guarded = left % plan.lanes != 0
+        ((digit, stride),) = self.owner.digits[r]
+        start = symbolic.dot((counter, digit), (wide, stride), first)
+        ix.exprs[r] = symbolic.add(start, lane)
+        guarded = left % wide != 0
         if guarded:
-            ix.guards[r] = symbolic.lt(ix.exprs[r], r.arg[1])
+            ix.guards[r] = symbolic.lt(ix.exprs[r] if left % plan.lanes else start, r.arg[1])
         unit = self.owner.units.get(r)
         if unit is not None:
             self.owner.env[unit] = 0

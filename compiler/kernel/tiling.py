@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from compiler.kernel import contraction
 from compiler.kernel.cost import Model, Split
-from compiler.kernel.plan import Axis, Plan, Reduction, Step
+from compiler.kernel.plan import Axis, Plan, Reduction, Step, Threads
 from compiler.kernel.rows import find_rows
 from compiler.kernel.shape import analyse
 
@@ -155,6 +155,8 @@ def _axis(model: Model, split: Split, r: UOp) -> Axis:
     lanes = split.lanes if r is split.vector else 1
     size, block = r.arg[1], upcast * lanes
     edge: Edge = "exact" if size % block == 0 else "masked" if size < block or model.exact else "overlap"
+    if model.threaded and lanes > 1:
+        return Axis(r, upcast, 1, edge, (Threads(lanes),), run=1, spread=lanes)
     return Axis(r, upcast, lanes, edge)
 
 
@@ -172,6 +174,8 @@ def _reduction(kernel: Kernel, family: Family, model: Model, split: Split) -> Re
     unroll = inner.unroll
     while unroll > 1 and unroll * lanes > order[-1].arg[1]:
         unroll //= 2
+    if model.threaded:
+        return Reduction(tuple(order), 1, unroll, threads=lanes)
     return Reduction(tuple(order), lanes, unroll)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from compiler.codegen.dialect import Dialect
     from compiler.llvm import Machine
+    from compiler.targets.matrix import MatrixOp
 
 
 def unknown_memory(_code: bytes, _name: str) -> tuple[int, int]:
@@ -47,6 +48,12 @@ class Target:
     """The largest number of threads of a workgroup, a power of two. Above 1, threads replace vector lanes."""
     warp: int = 1
     """Threads of a warp, which can exchange registers; a power of two."""
+    shared_bytes: int = 0
+    """Bytes of shared memory that a workgroup may use without asking the driver."""
+    thread_registers: int = 0
+    """32-bit registers that a thread may use without spilling."""
+    matrix: tuple[MatrixOp, ...] = ()
+    """Matrix operations, the preferred ones of a type first."""
     may_abort: bool = False
     """Whether LLVM may end the process on a kernel; several kernels of such targets are compiled in
     workers."""

@@ -261,7 +261,7 @@ def test_a_workgroup_has_no_more_threads_than_its_ranges_keep_busy():
     """The long range is the one along which memory is strided: threads run along the short one."""
     i, j = loop(0, 1000), loop(1, 20)
     _, plan = lower(sink(store(0, i * 40 + j, load(1, i * 40 + j))), target_of(ARCH))
-    assert (plan.threads, plan.axes[1].lanes) == (32, 32)
+    assert (plan.threads, plan.axes[1].threads[0].size) == (32, 32)
     _, plan = lower(sink(store(0, loop(0, 1000), load(1, loop(0, 1000)))), target_of(ARCH))
     assert plan.threads == 256
 

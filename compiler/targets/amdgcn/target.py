@@ -18,13 +18,17 @@ import functools
 
 from compiler import llvm
 from compiler.codegen.dialect import Dialect
-from compiler.targets.amdgcn import intrinsics, lanes
+from compiler.targets.amdgcn import intrinsics, lanes, matrix
 from compiler.targets.amdgcn.code_object import memory_of
 from compiler.targets.amdgcn.rows import CODE_OBJECTS, Choice, choice_of
 from compiler.targets.base import Target
 from hcq.errors import UnsupportedError
 
 THREADS = 256
+SHARED_BYTES = 64 << 10
+"""LDS of a workgroup."""
+THREAD_REGISTERS = 256
+"""Vector registers that a wave of any processor may use when a workgroup has `THREADS` threads."""
 GLOBAL, SHARED, CONSTANT, PRIVATE = 1, 3, 4, 5
 """LLVM's address spaces."""
 SPACES = {"argument": GLOBAL, "shared": SHARED, "table": CONSTANT, "scratch": PRIVATE}
@@ -100,6 +104,7 @@ def dialect(choice: Choice) -> Dialect:
         exchange=lambda register, word, distance, _threads: lanes.exchange(
             choice.row, register, word, distance
         ),
+        matrix=matrix.text,
         shared_space=SHARED,
         spaces=SPACES,
         footer=_FOOTER.replace("LANES", lanes.DECLARED).replace("VERSION", str(version)),
@@ -148,6 +153,9 @@ def target(arch: str) -> Target:
         gathers=True,
         threads=THREADS,
         warp=lanes.reach(row, choice.wave),
+        shared_bytes=SHARED_BYTES,
+        thread_registers=THREAD_REGISTERS,
+        matrix=matrix.operations(choice),
         may_abort=True,
         settings=f"wave{choice.wave} {choice.version}",
         emit=functools.partial(_emit, choice),

@@ -14,7 +14,7 @@ import functools
 from compiler import llvm
 from compiler.codegen.dialect import Dialect
 from compiler.targets.base import Target
-from compiler.targets.nvptx import float_division, int_division, sqrt
+from compiler.targets.nvptx import float_division, int_division, matrix, sqrt
 from hcq.errors import UnsupportedError
 
 ROWS = {
@@ -30,6 +30,9 @@ ROWS = {
 """Known architectures; only the cost model uses the figures."""
 THREADS = 256
 WARP = 32
+SHARED_BYTES = 48 << 10
+"""Static shared memory of a workgroup; more needs the driver's consent."""
+THREAD_REGISTERS = 255
 SHARED_SPACE = 3
 
 _FOOTER = """
@@ -82,6 +85,7 @@ DIALECT = Dialect(
     thread=lambda axis, register: _special(f"tid.{'xyz'[axis]}", register),
     barrier="call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",
     exchange=_exchange,
+    matrix=matrix.text,
     shared_space=SHARED_SPACE,
     expansions=EXPANSIONS,
     footer=_FOOTER,
@@ -128,6 +132,9 @@ def target(arch: str) -> Target:
         gathers=True,
         threads=THREADS,
         warp=WARP,
+        shared_bytes=SHARED_BYTES,
+        thread_registers=THREAD_REGISTERS,
+        matrix=matrix.OPERATIONS,
         may_abort=True,
         settings=identity(),
         emit=_emit,

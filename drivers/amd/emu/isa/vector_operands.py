@@ -107,6 +107,11 @@ def _half(item: Reg, *, short: bool, high: bool) -> Reg:
     return replace(item, half="h" if high else "l")
 
 
+OP_SEL_HI_2 = 8
+"""The bit of `abid` that moves to and from accumulation registers have set: LLVM encodes them as packed
+instructions, where it is the last bit of `op_sel_hi`, without meaning here."""
+
+
 def modifiers_of(reading: Reading, opcode: Opcode, items: list[Operand]) -> tuple[dict[str, int], str]:
     """Take the modifiers of VOP3, VOP3P and MFMA; signs go to the sources, the rest is returned with its text."""
     form, known = opcode.form, opcode.modifiers
@@ -116,6 +121,8 @@ def modifiers_of(reading: Reading, opcode: Opcode, items: list[Operand]) -> tupl
         if f in form.fields
     }
     tail = ""
+    if opcode.name.startswith("v_accvgpr_") and found.get("abid") == OP_SEL_HI_2:
+        found["abid"] = 0
     if form.name == "VOP3P":
         return _packed_modifiers(reading, opcode, items, found)
     if opcode.name.startswith("v_accvgpr_") and form.name == "MFMA":

@@ -1,0 +1,360 @@
+"""The plan of a sum of products on a target with shared memory: tiles, threads, stages, matrix operations.
+
+The output ranges of one operand only are merged to one range of rows, those of the other to one of columns,
+and the summed ranges to one, with divisions where the indices need them; so a convolution is a product, too.
+A workgroup computes a block of rows x columns from tiles in shared memory (`device_tile`), a thread a part of
+the block in registers. Tile sizes follow from the target's row by an estimate of time; nothing is measured.
+
+Not here: products on a target with vectors (`contraction`), other kernels (`tiling`). Next: `plan_check`,
+which verifies the plan, and `device_tile`, which writes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.kernel import conversions
+from compiler.kernel.device_tile import places, shared_bytes
+from compiler.kernel.merge import replace_ranges
+from compiler.kernel.plan import Axis, Plan, Reduction, SharedStage, Step, Swizzle, Threads
+from compiler.kernel.shape import PROBE, analyse, inner_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from compiler.ir.uop import UOp
+    from compiler.kernel.plan import Edge
+    from compiler.kernel.shape import Kernel
+    from compiler.targets.base import Target
+    from compiler.targets.matrix import MatrixOp
+
+LEAST_SIDE, LEAST_SUM = 16, 16
+"""Rows, columns and products of one output from which on tiles in shared memory pay."""
+LEAST_MATRIX = 32
+"""Rows, columns and products from which on a matrix operation pays."""
+BLOCK_WORDS = 16
+"""Words along the sum in a tile."""
+ACCESS_BYTES = 16
+"""The widest access of a thread."""
+BANKS = 32
+"""Banks of shared memory, a word of 32 bits each."""
+GRID_LIMIT = 65_535
+"""Workgroups along the second and the third dimension of a grid."""
+WORDS_PER_CYCLE = 8
+"""Words that a processor copies to shared memory in a cycle; for the estimate of time."""
+OTHER_REGISTERS = 40
+"""Registers of a thread for addresses, counters and masks."""
+THREAD_TILES = ((16, 16, 8, 8), (16, 16, 4, 8), (16, 16, 4, 4), (8, 16, 4, 4), (8, 8, 4, 4), (8, 8, 2, 4))
+"""Threads along rows and columns, and the rows and columns of a thread."""
+WARPS = ((2, 4), (4, 2), (2, 2), (1, 2), (2, 1), (1, 1))
+"""Warps along rows and columns, with matrix operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A kernel with one range of rows, one of columns and one that is summed."""
+
+    kernel: Kernel
+    node: UOp
+    """The REDUCE."""
+    rows: UOp
+    columns: UOp
+    k: UOp
+    left: UOp
+    """The operand of the rows."""
+    right: UOp
+    """The operand of the columns."""
+    others: tuple[UOp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A candidate: how the block of a workgroup is divided."""
+
+    rows: Axis
+    columns: Axis
+    threads: int
+    sums: int
+    """Accumulators of a thread."""
+    operands: int
+    """Registers of the operands of one round."""
+    work: float
+    """The estimated cycles of a processor for one product of each output of the block."""
+
+
+def choose(ast: UOp, target: Target) -> tuple[UOp, Plan] | None:
+    """Return the kernel with merged ranges and its plan; None where tiles in shared memory do not pay."""
+    if not target.shared_bytes:
+        return None
+    product = _find(analyse(ast))
+    if product is None:
+        return None
+    merged = _merged(ast, product)
+    p = _single(analyse(merged)) if merged is not None else None
+    if merged is None or p is None or min(p.rows.arg[1], p.columns.arg[1]) < LEAST_SIDE:
+        return None
+    if p.k.arg[1] < LEAST_SUM:
+        return None
+    plan = _plan(p, target)
+    return None if plan is None else (merged, plan)
+
+
+def _find(kernel: Kernel) -> tuple[UOp, list[UOp], list[UOp], frozenset[UOp]] | None:
+    """Return the REDUCE of a sum of products, with the ranges of rows, of columns, and those summed."""
+    if len(kernel.families) != 1 or len(kernel.families[0].nodes) != 1 or kernel.in_place:
+        return None
+    (family,) = kernel.families
+    (node,) = family.nodes
+    value = node.src[0]
+    if node.arg[0] != "ADD" or value.op is not Ops.MUL or value.dtype is not node.dtype:
+        return None
+    if conversions.register_type(node.dtype) is not dtypes.float32:
+        return None
+    x, y = value.src
+    if any(n.op is Ops.REDUCE for n in inner_nodes((x, y))):
+        return None
+    outputs = frozenset(kernel.outputs)
+    rows, columns = (
+        _by_number((kernel.free[a] & outputs) - kernel.free[b]) for a, b in ((x, y), (y, x))
+    )
+    if not rows or not columns:
+        return None
+    if _stored_along(kernel, rows[-1]) and not _stored_along(kernel, columns[-1]):
+        rows, columns = columns, rows
+    return node, rows, columns, family.ranges
+
+
+def _by_number(ranges: Iterable[UOp]) -> list[UOp]:
+    return sorted(ranges, key=lambda r: int(r.arg[0]))
+
+
+def _stored_along(kernel: Kernel, r: UOp) -> bool:
+    """Return whether neighbours along a range are neighbours in the results."""
+    return all(symbolic.terms_of(s.index)[0].get(r, 0) == 1 for s in kernel.stores)
+
+
+def _merged(ast: UOp, product: tuple[UOp, list[UOp], list[UOp], frozenset[UOp]]) -> UOp | None:
+    """Return the kernel with one range each for the rows, the columns and the sum."""
+    _, rows, columns, summed = product
+    env: dict[UOp, UOp] = {}
+    for ranges in (rows, columns, _by_number(summed)):
+        if any(not isinstance(r.arg[1], int) for r in ranges):
+            return None
+        whole = symbolic.loop(ranges[-1].arg[0], prod([r.arg[1] for r in ranges]))
+        inner = 1
+        for r in reversed(ranges):
+            if len(ranges) > 1:
+                env[r] = symbolic.mod(symbolic.div(whole, inner), r.arg[1])
+            inner *= r.arg[1]
+    return replace_ranges(ast, env) if env else ast
+
+
+def _single(kernel: Kernel) -> _Product | None:
+    """Return the product of a kernel whose rows, columns and sum are one range each."""
+    found = _find(kernel)
+    if found is None or any(len(ranges) != 1 for ranges in found[1:]):
+        return None
+    node, (rows,), (columns,), (k,) = found
+    left, right = node.src[0].src
+    if rows not in kernel.free[left]:
+        left, right = right, left
+    others = tuple([r for r in kernel.outputs if r is not rows and r is not columns])
+    return _Product(kernel, node, rows, columns, k, left, right, others)
+
+
+def _half(p: _Product) -> tuple[UOp, UOp]:
+    """Return the operands; those converted to float32 from one type of 16 bits without the conversion."""
+    inner = [x.src[0] if x.op is Ops.CAST else x for x in (p.left, p.right)]
+    same = inner[0].dtype is inner[1].dtype and inner[0].dtype in conversions.HALF
+    return (inner[0], inner[1]) if same else (p.left, p.right)
+
+
+def _plan(p: _Product, target: Target) -> Plan | None:
+    """Return the fastest plan that fits the target."""
+    left, right = _half(p)
+    op = next((o for o in target.matrix if o.dtype is left.dtype is right.dtype), None)
+    if op is not None and min(p.rows.arg[1], p.columns.arg[1], p.k.arg[1]) < LEAST_MATRIX:
+        op = None
+    if op is None:
+        left, right = p.left, p.right
+    pack = 2 if op is not None else 1
+    best: tuple[float, Plan] | None = None
+    for split in _matrix_splits(p, op, target) if op is not None else _splits(p):
+        stages = [
+            _stage(p, value, axis, split.threads, pack, target)
+            for value, axis in ((left, split.rows), (right, split.columns))
+        ]
+        rows, columns = stages
+        if rows is None or columns is None or split.threads > target.threads:
+            continue
+        staged = BLOCK_WORDS * pack
+        copied = sum(
+            BLOCK_WORDS * axis.block // split.threads for axis in (split.rows, split.columns)
+        )
+        registers = split.sums + max(split.operands, copied) + OTHER_REGISTERS
+        if registers > target.thread_registers:
+            continue
+        if shared_bytes(split.rows, split.columns, (rows, columns), staged) > target.shared_bytes:
+            continue
+        groups = split.rows.count * split.columns.count * prod([o.arg[1] for o in p.others])
+        time = -(-groups // target.cores) * split.work * p.k.arg[1]
+        if best is None or time < best[0]:
+            best = time, _made(p, split, (rows, columns), staged, op, time / target.gigahertz, target)
+    return None if best is None else best[1]
+
+
+def _made(  # noqa: PLR0917  # one caller
+    p: _Product, split: _Split, stages: tuple[SharedStage, SharedStage], staged: int,
+    op: MatrixOp | None, nanoseconds: float, target: Target,
+) -> Plan:  # fmt: skip
+    """Return the plan of a candidate."""
+    batch = prod([o.arg[1] for o in p.others])
+    flat = split.rows.count > GRID_LIMIT or batch > GRID_LIMIT
+    axes = {p.rows: split.rows, p.columns: split.columns, **{o: Axis(o) for o in p.others}}
+    groups = [Step("group", o, dim=0 if flat else 2) for o in p.others]
+    groups += [Step("group", p.rows, dim=0 if flat else 1), Step("group", p.columns)]
+    return Plan(
+        tuple([axes[r] for r in p.kernel.outputs]),
+        (*[g for g in groups if axes[g.range].count > 1], *stages),
+        {frozenset((p.k,)): Reduction((p.k,), staged=staged)},
+        threads=split.threads,
+        warp=target.warp,
+        nanoseconds=nanoseconds,
+        matrix=op,
+    )
+
+
+def _axis(  # noqa: PLR0917  # in the order of the fields of Axis
+    r: UOp, upcast: int, lanes: int, threads: tuple[Threads, ...], run: int, spread: int
+) -> Axis:
+    block = upcast * lanes * prod([t.size for t in threads])
+    edge: Edge = "exact" if r.arg[1] % block == 0 else "masked"
+    return Axis(r, upcast, lanes, edge, threads, run, spread)
+
+
+def _splits(p: _Product) -> Iterator[_Split]:
+    """Yield the candidates of multiply-adds: vectors of 4 columns where the results allow it."""
+    for ty, tx, high, wide in THREAD_TILES:
+        lanes = 4 if _vectors(p, 4) else 1
+        run = min(4, high)
+        rows = _axis(p.rows, high, 1, (Threads(ty, tx, run),), run, ty * run)
+        columns = _axis(p.columns, wide // lanes, lanes, (Threads(tx, 1, 4),), 4 // lanes, 4 * tx)
+        cycles = (1 + (high + wide) / (high * wide)) * rows.block * columns.block / 128
+        cycles += (rows.block + columns.block) / WORDS_PER_CYCLE
+        yield _Split(rows, columns, ty * tx, high * wide, high + wide, cycles)
+
+
+def _matrix_splits(p: _Product, op: MatrixOp, target: Target) -> Iterator[_Split]:
+    """Yield the candidates with a matrix operation: adjacent operations of a warp, and warps."""
+    m, n, _ = op.shape
+    for high, wide in ((32 // m, 64 // n), (32 // m, 32 // n)):
+        row_strides, mine, warp_rows = places(op.d.row, high)
+        column_strides, width, warp_columns = places(op.d.column, wide)
+        if width > 8 or mine > 16:
+            continue
+        lanes = width if _vectors(p, width) else 1
+        for wy, wx in WARPS:
+            rows = _axis(
+                p.rows, mine, 1,
+                (*[Threads(d.size, d.step, row_strides[d]) for d in op.d.row if d.of == "lane"],
+                 *([Threads(wy, op.lanes * wx, warp_rows)] if wy > 1 else [])),
+                0, 0,
+            )  # fmt: skip
+            columns = _axis(
+                p.columns, width // lanes, lanes,
+                (*[Threads(d.size, d.step, column_strides[d]) for d in op.d.column if d.of == "lane"],
+                 *([Threads(wx, op.lanes, warp_columns)] if wx > 1 else [])),
+                0, 0,
+            )  # fmt: skip
+            sums = mine * width
+            operands = high * op.a.registers + wide * op.b.registers
+            cycles = (1 + 16 * (1 / warp_rows + 1 / warp_columns)) * rows.block * columns.block / 1024
+            cycles *= max(1, 4 * target.warp // (wy * wx * op.lanes))
+            cycles += (rows.block + columns.block) / (2 * WORDS_PER_CYCLE)
+            yield _Split(rows, columns, wy * wx * op.lanes, sums, operands, cycles)
+
+
+def _vectors(p: _Product, lanes: int) -> bool:
+    """Return whether results, and what an epilogue loads, can be vectors along the columns."""
+    nodes = list(p.kernel.ast.src)
+    nodes += [n for n in inner_nodes([s.src[2] for s in p.kernel.ast.src]) if n.op is Ops.LOAD]
+    return all(_in_row(n, p.columns, lanes, p.kernel.free) for n in nodes) and not any(
+        n.op is Ops.IVALUE and p.columns in p.kernel.free[n]
+        for n in inner_nodes([s.src[2] for s in p.kernel.ast.src])
+    )
+
+
+def _in_row(node: UOp, r: UOp, lanes: int, free: dict[UOp, frozenset[UOp]]) -> bool:
+    """Return whether `lanes` values along a range are one aligned vector of a LOAD or STORE, or one value."""
+    masks = node.src[2:] if node.op is Ops.LOAD else node.src[3:]
+    if any(r in free[m] for m in masks):
+        return False
+    index, size = node.src[1], r.arg[1]
+    if r not in free[index]:
+        return node.op is Ops.LOAD
+    if size % lanes:
+        return False
+    lane, start = symbolic.loop(PROBE, lanes), symbolic.mul(symbolic.loop(PROBE + 1, size // lanes), lanes)
+    x = symbolic.substitute(index, {r: symbolic.add(start, lane)}, {})
+    terms, constant = symbolic.terms_of(x)
+    if terms.pop(lane, 0) != 1 or constant % lanes or any(c % lanes for c in terms.values()):
+        return False
+    return not any(
+        a is lane or (a.op is Ops.INDEXOF and r in free.get(a, frozenset((r,))))
+        for atom in terms
+        for a in symbolic.atoms_of(atom.src or (atom,))
+    )
+
+
+def _stage(  # noqa: PLR0917  # one caller
+    p: _Product, value: UOp, axis: Axis, threads: int, pack: int, target: Target
+) -> SharedStage | None:
+    """Return how an operand's tile is copied; None if the threads do not divide the tile.
+
+    A thread loads along the direction in which the operand lies in memory, as much as one access can.
+    """
+    loads = [n for n in inner_nodes((value,)) if n.op is Ops.LOAD]
+    free = p.kernel.free
+    widest = ACCESS_BYTES // max([conversions.storage_type(n.dtype).itemsize for n in loads], default=4)
+    for lanes in (8, 4, 2, 1):
+        if lanes > widest:
+            continue
+        for along, r in (("sum", p.k), ("axis", axis.range)):
+            if lanes > 1 and not all(_in_row(n, r, lanes, free) for n in loads):
+                continue
+            if lanes == 1 and along == "sum" and not _adjacent(loads, p.k, free):
+                continue
+            if _divides(axis, threads, along, max(1, lanes // pack) if along == "sum" else lanes):
+                pad = BANKS // 4 if pack > 1 else 0
+                swizzle = _swizzle(axis, lanes, pack, target.warp) if along == "sum" else None
+                return SharedStage(
+                    value, axis.range, "sum" if along == "sum" else "axis", lanes, pack, pad, swizzle
+                )
+    return None
+
+
+def _adjacent(loads: list[UOp], r: UOp, free: dict[UOp, frozenset[UOp]]) -> bool:
+    """Return whether some load has its neighbours along a range next to each other."""
+    return any(symbolic.terms_of(n.src[1])[0].get(r, 0) == 1 for n in loads if r in free[n])
+
+
+def _divides(axis: Axis, threads: int, along: str, size: int) -> bool:
+    """Return whether the vectors of a tile, `size` words or places each, are the same number a thread."""
+    inner, outer = (BLOCK_WORDS, axis.block) if along == "sum" else (axis.block, BLOCK_WORDS)
+    if inner % size or threads % (inner // size):
+        return False
+    return outer % (threads // (inner // size)) == 0
+
+
+def _swizzle(axis: Axis, lanes: int, pack: int, warp: int) -> Swizzle | None:
+    """Return the permutation that spreads a warp's stores of single words, which lie `run` rows apart."""
+    run = max(1, lanes // pack)
+    inner = BLOCK_WORDS // run
+    width = max(4, min(warp, BANKS) // inner)
+    count = min(inner, BANKS // width, axis.block // width)
+    return Swizzle(run, count, width) if count > 1 else None

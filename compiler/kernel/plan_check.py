@@ -1,0 +1,84 @@
+"""The verifier of plans: limits of the target, and that every output element is written by one thread.
+
+`pipeline` runs it on every plan of a target with threads.
+
+Not here: the check of lines (`linear.verify`). Next: `plan`, the data.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from compiler.kernel.device_tile import shared_bytes
+from hcq.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from compiler.kernel.plan import Axis, Plan
+    from compiler.targets.base import Target
+
+
+def verify(plan: Plan, target: Target) -> None:
+    """Raise `CompileError`, with the plan's text, when a plan exceeds the target or misses an element."""
+    problems = [*_limits(plan, target), *_threads(plan)]
+    for axis in plan.axes:
+        problems += _places(axis)
+    if problems:
+        raise CompileError(f"the plan is wrong: {'; '.join(problems)}", ast=plan.text())
+
+
+def register_estimate(plan: Plan) -> int:
+    """Return the 32-bit registers of a thread for the sums of a staged plan; 0 for other plans."""
+    if not plan.shared_stages():
+        return 0
+    return prod([a.upcast * a.lanes for a in plan.axes])
+
+
+def shared_estimate(plan: Plan) -> int:
+    """Return the bytes of shared memory of the stages of a plan."""
+    stages = plan.shared_stages()
+    axes = {a.range: a for a in plan.axes}
+    staged = [r.staged for r in plan.reductions.values() if r.staged]
+    if not stages or not staged:
+        return 0
+    return shared_bytes(axes[stages[0].axis], axes[stages[1].axis], stages, staged[0])
+
+
+def _limits(plan: Plan, target: Target) -> Iterator[str]:
+    if plan.threads > target.threads:
+        yield f"{plan.threads} threads, {target.arch} has {target.threads}"
+    if shared_estimate(plan) > target.shared_bytes:
+        yield f"{shared_estimate(plan)} bytes of shared memory, {target.arch} has {target.shared_bytes}"
+    if register_estimate(plan) > target.thread_registers:
+        yield f"{register_estimate(plan)} registers of sums, {target.arch} has {target.thread_registers}"
+    for stage in plan.shared_stages():
+        if stage.depth != 1:
+            yield f"a stage of depth {stage.depth}; only depth 1 is written"
+
+
+def _threads(plan: Plan) -> Iterator[str]:
+    """Check that the digits of the axes are all digits of the thread's number, each once."""
+    parts = sorted([t for a in plan.axes for t in a.threads], key=lambda t: t.step)
+    covered = 1
+    for part in parts:
+        if part.step != covered:
+            yield f"threads by {part.step} after {covered}"
+        covered = part.step * part.size
+    if parts and covered != plan.threads:
+        yield f"the ranges use {covered} of {plan.threads} threads"
+
+
+def _places(axis: Axis) -> Iterator[str]:
+    """Check that the parts of a range are the digits of the place in a block, each once."""
+    run = axis.run or axis.upcast
+    digits = [(axis.lanes, 1), (run, axis.lanes), (axis.upcast // run, axis.spread)]
+    digits += [(t.size, t.stride) for t in axis.threads]
+    covered = 1
+    for size, stride in sorted([d for d in digits if d[0] > 1], key=lambda d: d[1]):
+        if stride != covered:
+            yield f"r{axis.range.arg[0]}: values {stride} apart after {covered}"
+        covered = stride * size
+    if covered != axis.block:
+        yield f"r{axis.range.arg[0]}: a block of {axis.block} has {covered} places"

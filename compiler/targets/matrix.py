@@ -1,0 +1,74 @@
+"""Matrix operations of a target, by description: shape, element types, and the lane maps of the operands.
+
+An operation computes D = A * B + D for an m x k, a k x n and an m x n matrix that the lanes of a warp hold
+together. An operand's registers have 32 bits. One of A or B holds a *word*, neighbours along k: two elements
+of 16 bits. A coordinate of the element in a register is a sum of digits of the lane's and of the register's
+number, so a lane map is an affine map of these digits.
+
+Not here: which operation a kernel uses (`compiler.kernel.device_contraction`), the instruction's text
+(`compiler.codegen.dialect`). Next: `compiler.targets.nvptx.matrix` and `compiler.targets.amdgcn.matrix`, the
+rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from compiler.dtype import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """A digit of a number, and its weight in a coordinate: `number // step % size * weight`."""
+
+    of: Literal["lane", "register"]
+    step: int
+    size: int
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneMap:
+    """Where the elements of one operand are."""
+
+    registers: int
+    """Registers of 32 bits in each lane."""
+    row: tuple[Digit, ...]
+    """Digits of the coordinate along m (A, D) or n (B)."""
+    column: tuple[Digit, ...]
+    """Digits of the coordinate along k in words (A, B), or along n (D)."""
+
+    def at(self, lane: int, register: int) -> tuple[int, int]:
+        """Return the coordinates of the element in a register of a lane."""
+        number = {"lane": lane, "register": register}
+        row, column = [
+            sum(number[d.of] // d.step % d.size * d.weight for d in digits)
+            for digits in (self.row, self.column)
+        ]
+        return row, column
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixOp:
+    """One matrix operation with float32 accumulators."""
+
+    name: str
+    """The assembler's name, for dumps."""
+    intrinsic: str
+    """LLVM's intrinsic."""
+    shape: tuple[int, int, int]
+    """m, n and k."""
+    dtype: DType
+    """The type of the elements of A and B."""
+    lanes: int
+    """Lanes of the warp."""
+    a: LaneMap
+    b: LaneMap
+    d: LaneMap
+
+    @property
+    def depth(self) -> int:
+        """The words along k."""
+        return self.shape[2] * self.dtype.itemsize // 4

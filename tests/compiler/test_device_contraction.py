@@ -1,0 +1,188 @@
+# ruff: noqa: ANN001  # parametrised arguments: their values are listed at the test
+"""Products on GPUs: tiles in shared memory, matrix operations, and the verifier of their plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compiler import llvm
+from compiler.dtype import DType, dtypes
+from compiler.ir.index import loop
+from compiler.ir.uop import UOp, uop
+from compiler.kernel import plan_check
+from compiler.kernel.plan import Plan, Threads
+from compiler.pipeline import lower
+from compiler.targets import target_of
+from compiler.targets.amdgcn import matrix as amd
+from compiler.targets.amdgcn.rows import choice_of
+from compiler.targets.nvptx import matrix as nv
+from compiler.targets.nvptx.target import ptx
+from hcq.errors import CompileError
+from tests.compiler.kernels import load, number, op, reduce, sink, store
+from tests.compiler.test_nvptx import run
+
+F16, BF16, F32 = dtypes.float16, dtypes.bfloat16, dtypes.float32
+INSTRUCTIONS = {
+    ("sm_80", F16): "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    ("sm_90a", BF16): "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    ("sm_120a", F16): "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    ("gfx942", F16): "v_mfma_f32_16x16x16_f16",
+    ("gfx942", BF16): "v_mfma_f32_16x16x16_bf16",
+    ("gfx1100", F16): "v_wmma_f32_16x16x16_f16",
+    ("gfx1100", BF16): "v_wmma_f32_16x16x16_bf16",
+    ("gfx1201", F16): "v_wmma_f32_16x16x16_f16",
+    ("gfx1201", BF16): "v_wmma_f32_16x16x16_bf16",
+}
+
+
+def product(m: int, n: int, k: int, layout: str = "ab", dtype: DType = F32) -> UOp:
+    """The product of two matrices; a capital letter is a transposed operand."""
+    i, j, r = loop(0, m), loop(1, n), loop(2, k)
+    a = load(1, i * k + r if layout[0] == "a" else r * m + i, dtype)
+    b = load(2, r * n + j if layout[1] == "b" else j * k + r, dtype)
+    return sink(store(0, i * n + j, reduce(op("MUL", a, b), "ADD", r)))
+
+
+def stored(values: np.ndarray, dtype: DType) -> np.ndarray:
+    """Return small integers as they are in memory."""
+    if dtype is BF16:
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(dtype.numpy)
+
+
+def integers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float32)
+
+
+def assembly(ast: UOp, arch: str) -> tuple[str, Plan]:
+    target = target_of(arch)
+    ir, plan = lower(ast, target)
+    return (ptx if arch.startswith("sm") else llvm.emit_assembly)(ir, target.machine(), level=0), plan
+
+
+@pytest.mark.parametrize(
+    ("size", "layout", "dtype"),
+    [
+        ((64, 64, 32), "ab", F32),
+        ((33, 47, 29), "aB", F32),
+        ((40, 36, 20), "AB", F32),
+        ((33, 68, 40), "ab", F16),
+        ((65, 39, 33), "AB", F16),
+        ((48, 40, 64), "aB", BF16),
+    ],
+)
+def test_products_of_small_integers_are_exact(size, layout, dtype):
+    m, n, k = size
+    a, b = integers(m, k), integers(k, n, seed=1)
+    given = {1: a.T if layout[0] == "A" else a, 2: b.T if layout[1] == "B" else b}
+    given = {slot: stored(np.ascontiguousarray(x), dtype) for slot, x in given.items()}
+    got = run(product(m, n, k, layout, dtype), given, {0: (m * n, dtype)})[0]
+    assert (got.reshape(m, n) == stored(a @ b, dtype)).all()
+
+
+def test_sums_of_random_floats_are_within_the_bound_of_a_chain():
+    m, n, k = 32, 32, 200
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+    got = run(product(m, n, k), {1: a, 2: b}, {0: (m * n, F32)})[0].reshape(m, n)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert (np.abs(got - exact) <= k * 2.0**-24 * (np.abs(a) @ np.abs(b))).all()
+
+
+def test_a_convolution_with_prologue_and_epilogue_runs_on_tiles():
+    """Rows are channels, columns all pixels of all pictures; padding is a mask of the copy."""
+    count, channels, size, out = 2, 3, 6, 16
+    b, o, y, x = loop(0, count), loop(1, out), loop(2, size), loop(3, size)
+    c, ky, kx = loop(4, channels), loop(5, 3), loop(6, 3)
+    row, column = y + ky + -1, x + kx + -1
+    inside = [(row * -1, 1), (row, size), (column * -1, 1), (column, size)]
+    mask = uop("IAND", dtypes.bool, tuple([uop("ILT", dtypes.bool, (at,), end) for at, end in inside]))
+    picture = load(1, ((b * channels + c) * size + row) * size + column, F32, mask)
+    weight = op("MUL", load(2, ((o * channels + c) * 3 + ky) * 3 + kx), number(2.0))
+    total = reduce(op("MUL", picture, weight), "ADD", c, ky, kx)
+    result = op("MAX", op("ADD", total, load(3, o)), number(0))
+    ast = sink(store(0, ((b * out + o) * size + y) * size + x, result))
+    _, plan = lower(ast, target_of("sm_90a"))
+    assert len(plan.shared_stages()) == 2
+    pictures, weights = integers(count, channels, size, size), integers(out, channels, 3, 3, seed=1)
+    bias = integers(out, seed=2)
+    padded = np.pad(pictures, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    want = np.einsum("bcyxij,ocij->boyx", windows, 2 * weights) + bias[:, None, None]
+    got = run(ast, {1: pictures, 2: weights, 3: bias}, {0: (want.size, F32)})[0]
+    assert (got.reshape(want.shape) == np.maximum(want, 0)).all()
+
+
+def test_batches_are_a_dimension_of_the_grid_and_the_end_of_a_computed_operand_counts_as_0():
+    count, m, n, k = 3, 17, 18, 21
+    g, i, j, r = loop(0, count), loop(1, m), loop(2, n), loop(3, k)
+    a = op("EXP2", load(1, (g * m + i) * k + r))
+    ast = sink(store(0, (g * m + i) * n + j, reduce(op("MUL", a, load(2, (g * k + r) * n + j)), "ADD", r)))
+    _, plan = lower(ast, target_of("sm_90a"))
+    assert plan.launch()[0][2] == count
+    x, y = integers(count, m, k), integers(count, k, n, seed=1)
+    got = run(ast, {1: x, 2: y}, {0: (count * m * n, F32)})[0]
+    np.testing.assert_allclose(got.reshape(count, m, n), np.exp2(x) @ y, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("arch", "dtype"), INSTRUCTIONS)
+def test_half_types_use_matrix_operations_and_spill_nothing(arch, dtype):
+    text, plan = assembly(product(128, 128, 64, "ab", dtype), arch)
+    assert INSTRUCTIONS[arch, dtype] in text
+    assert plan.matrix is not None
+    if arch.startswith("sm"):
+        assert ".local" not in text
+    else:
+        assert ".vgpr_spill_count: 0" in text
+        assert ".private_segment_fixed_size: 0" in text
+
+
+EXCLUSIVE = (*nv.OPERATIONS, *amd.OPERATIONS["mfma"], *amd.OPERATIONS["wmma-gfx12"])
+
+
+@pytest.mark.parametrize("operation", EXCLUSIVE)
+def test_lane_maps_hold_every_element_once(operation):
+    m, n, k = operation.shape
+    for at, rows, columns in ((operation.a, m, k // 2), (operation.b, n, k // 2), (operation.d, m, n)):
+        held = [at.at(lane, r) for lane in range(operation.lanes) for r in range(at.registers)]
+        assert sorted(held) == [(i, j) for i in range(rows) for j in range(columns)]
+
+
+def test_both_halves_of_a_wave_of_gfx11_hold_the_same_operands():
+    (operation, _) = amd.OPERATIONS["wmma-gfx11"]
+    for lane in range(16):
+        for register in range(8):
+            assert operation.a.at(lane, register) == operation.a.at(lane + 16, register) == (lane, register)
+    held = {operation.d.at(lane, r) for lane in range(32) for r in range(8)}
+    assert len(held) == 256
+
+
+def test_waves_of_64_have_their_own_operations():
+    assert amd.operations(choice_of("gfx1100:wave64")) == ()
+
+
+def test_the_verifier_refuses_what_exceeds_the_target_or_misses_an_element():
+    target = target_of("sm_90a")
+    _, plan = lower(product(128, 128, 64), target)
+    plan_check.verify(plan, target)
+    with pytest.raises(CompileError, match="threads"):
+        plan_check.verify(plan, replace(target, threads=32))
+    with pytest.raises(CompileError, match="shared memory"):
+        plan_check.verify(plan, replace(target, shared_bytes=1024))
+    rows, columns = plan.axes
+    with pytest.raises(CompileError, match="apart"):
+        plan_check.verify(replace(plan, axes=(rows, replace(columns, threads=(Threads(8, 1, 3),)))), target)
+    deeper = tuple([replace(s, depth=2) if s in plan.shared_stages() else s for s in plan.steps])
+    with pytest.raises(CompileError, match="depth 2"):
+        plan_check.verify(replace(plan, steps=deeper), target)
+
+
+def test_the_plan_names_its_parts():
+    _, plan = lower(product(256, 256, 64, "ab", F16), target_of("gfx1100"))
+    text = plan.text()
+    assert "2 a word, padded swizzled, depth 1, vector loads of 8 along the sum" in text
+    assert "matrix v_wmma_f32_16x16x16_f16" in text
+    assert "group.y(r0,1) group(r1,1)" in text
