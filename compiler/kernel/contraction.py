@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
+from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.kernel import conversions
 from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
@@ -56,6 +57,8 @@ PIECE = 512
 """Products of one piece of a long sum: rows of the broadcast operand then stay in the first-level cache."""
 TOTAL_BYTES = 2 << 20
 """Bytes of totals between the pieces of a sum at most."""
+LEAST_RUN = 32
+"""Adjacent elements from which on an operand is read in place."""
 FAR_STORES = 512
 """Products of one output from which on it does not matter whether outputs are stored in rows."""
 SUMMED_AT_ONCE = 512
@@ -225,50 +228,53 @@ class _Planner:
         columns = [Stage(c.streamed, c.columns, self.order, self._turn())] if staged else []
         outer, inner = self._stages_of_rows()
         nanoseconds = self._cycles(staged=staged) / target.gigahertz
-        groups, parts = self._groups(nanoseconds, staged=staged)
+        groups, parts = self._groups(nanoseconds, staged=staged, copied=bool(outer or inner))
         blocks = parts.get(c.columns, self.axes[c.columns].count)
         held = max(1, min(blocks, PANEL_SHARE * target.l2_bytes // panel))
         return Plan(
             tuple([self.axes[o] for o in self.kernel.outputs]),
-            (
-                *groups,
-                *self._loops(parts, held, outer),
-                *columns,
-                Step("loop", c.rows),
-                *inner,
-                Step("loop", c.columns),
-            ),
+            (*groups, *self._loops(parts, held, columns, outer), *inner, Step("loop", c.columns)),
             {c.family.ranges: Reduction(self.order, block=SUMMED_AT_ONCE)},
             nanoseconds=nanoseconds,
         )
 
-    def _loops(self, parts: dict[UOp, int], held: int, outer: list[Stage]) -> list[Step | Stage]:
-        """Return the loops outside the panels of the streamed operand; `held` of them are filled at once.
+    def _loops(
+        self, parts: dict[UOp, int], held: int, columns: list[Stage], outer: list[Stage]
+    ) -> list[Step | Stage]:
+        """Return the steps outside the last loop over columns; `held` panels of columns are filled at once.
 
+        Inside the copy of an operand are the ranges of which it is independent, so that it is copied once.
         Inside the loops over pieces of a long sum are those whose totals fit.
         """
-        c = self.c
-        inside = list(c.others)
-        around: list[Step | Stage] = []
+        c, (shared, streamed, broadcast) = self.c, self._others()
+        around = list(shared)
+        count = {r: parts.get(r, axis.count) for r, axis in self.axes.items()}
+        rows = count[c.rows]
         if self.pieces:
-            free_x, free_y = self.kernel.free[c.broadcast], self.kernel.free[c.streamed]
-            inside = [o for o in c.others if (o in free_x) != (o in free_y)]
-            count = {r: parts.get(r, axis.count) for r, axis in self.axes.items()}
             block = self.rows * self.vectors * self.lanes * self.itemsize
-            rows = min(count[c.rows], max(1, TOTAL_BYTES // block))
+            rows = min(rows, max(1, TOTAL_BYTES // block))
             held = min(held, max(1, TOTAL_BYTES // (block * rows)))
-            while math.prod([count[o] for o in inside]) * rows * held * block > TOTAL_BYTES:
-                inside.pop(0)
-            around = [Step("loop", o) for o in c.others if o not in inside]
-            if rows < count[c.rows]:
-                around.append(Step("loop", c.rows, rows))
-            around.append(Step("loop", c.columns, held))
-            around += [Step("loop", r, size) for r, size in self.pieces.items()]
-        free = self.kernel.free[c.broadcast]
-        depth = max([i + 1 for i, o in enumerate(inside) if o in free], default=0)
-        loops: list[Step | Stage] = [Step("loop", o) for o in inside]
-        loops[depth:depth] = outer
-        return [*around, *loops, *([] if self.pieces else [Step("loop", c.columns, held)])]
+            while math.prod([count[o] for o in streamed + broadcast]) * rows * held * block > TOTAL_BYTES:
+                around.append((streamed or broadcast).pop(0))
+        steps: list[Step | Stage] = [Step("loop", o) for o in around]
+        if rows < count[c.rows]:
+            steps.append(Step("loop", c.rows, rows))
+        chunk = Step("loop", c.columns, held)
+        cut = [Step("loop", r, size) for r, size in self.pieces.items()]
+        within = [Step("loop", o) for o in streamed]
+        early, late = ([], outer) if broadcast else (outer, [])
+        if cut:
+            steps += [chunk, *cut, *early, *within, *columns]
+        else:
+            steps += [*early, *within, chunk, *columns]
+        return [*steps, *[Step("loop", o) for o in broadcast], *late, Step("loop", c.rows)]
+
+    def _others(self) -> tuple[list[UOp], list[UOp], list[UOp]]:
+        """Return the other ranges: of both operands or none, of the streamed one, of the broadcast one."""
+        c, free = self.c, self.kernel.free
+        streamed = [o for o in c.others if o in free[c.streamed] and o not in free[c.broadcast]]
+        broadcast = [o for o in c.others if o in free[c.broadcast] and o not in free[c.streamed]]
+        return [o for o in c.others if o not in streamed and o not in broadcast], streamed, broadcast
 
     def _cut(self) -> dict[UOp, int]:
         """Return the sizes of pieces of a long sum, so that a block's rows of one stay in the first level."""
@@ -302,6 +308,16 @@ class _Planner:
         """How a load looks to `lanes` neighbours along a range."""
         return kind_along(load.src[1], r, lanes, lanes, aligned=True, free=self.kernel.free)
 
+    def _run(self, load: UOp) -> int:
+        """Return how many elements of a load are adjacent in memory as the summed ranges run."""
+        terms, _ = symbolic.terms_of(load.src[1])
+        run = 1
+        for r in reversed(self.order):
+            if terms.get(r, 0) != run:
+                break
+            run *= r.arg[1]
+        return run
+
     def _columns_in_rows(self) -> bool:
         """Whether the streamed operand is read in whole unmasked vectors along `columns`."""
         return all(
@@ -331,7 +347,7 @@ class _Planner:
         """
         c, rows = self.c, self.rows
         loads = _loads(c.broadcast)
-        contiguous = all(len(n.src) == 2 and self._kind(n, self.order[-1], 2) == "row" for n in loads)
+        contiguous = all(len(n.src) == 2 and self._run(n) >= min(self.k, LEAST_RUN) for n in loads)
         if rows <= WAYS and contiguous and not _computed(c.broadcast):
             return [], []
         wide = rows > 1 and all(self._kind(n, c.rows, rows) in ("row", "same") for n in loads)
@@ -362,18 +378,23 @@ class _Planner:
             return tiles + cost * copies
         return tiles + max(0.0, cost - 1.5) * self.k * self.vectors * blocks / target.loads_per_cycle
 
-    def _groups(self, nanoseconds: float, *, staged: bool) -> tuple[list[Step], dict[UOp, int]]:
+    def _groups(self, nanoseconds: float, *, staged: bool, copied: bool) -> tuple[list[Step], dict[UOp, int]]:
         """Workgroups, and the blocks of an axis in each.
 
-        Other ranges are divided first, then the one of which every workgroup copies its own panels.
+        Ranges of both operands are divided first, then those of the operand of which more is copied.
         """
         c, target, axes = self.c, self.target, self.axes
         wanted = int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+        shared, streamed, broadcast = self._others()
+        of_columns, of_rows = [*streamed, c.columns], [*broadcast, c.rows]
+        blocks = [math.prod([axes[r].count for r in ranges]) for ranges in (of_columns, of_rows)]
+        widths = [axes[r].block for r in (c.columns, c.rows)]
+        copies = [n * width * on for n, width, on in zip(blocks, widths, (staged, copied), strict=True)]
+        by_columns = copies[0] > copies[1] and blocks[0] >= 2 * target.cores
+        order = [*shared, *of_columns, *of_rows] if by_columns else [*shared, *of_rows, *of_columns]
         groups: list[Step] = []
         pieces: dict[UOp, int] = {}
-        by_columns = staged and axes[c.columns].count >= 2 * target.cores
-        order = (c.columns, c.rows) if by_columns else (c.rows, c.columns)
-        for r in (*c.others, *order):
+        for r in order:
             if wanted <= 1:
                 break
             count = axes[r].count

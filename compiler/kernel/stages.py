@@ -18,6 +18,7 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.kernel import conversions
 from compiler.kernel.linear import POINTER
+from compiler.kernel.shape import inner_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,6 +115,8 @@ class _Copy:
         self.index = index
         self.memory = memory
         self.lanes = axis.block if stage.wide else axis.lanes
+        self.order = list(stage.ranges)
+        """The loops over summed ranges, outermost first."""
 
     def write(self) -> None:
         """Write the loops at the cursor, and leave the owner as it was."""
@@ -135,7 +138,10 @@ class _Copy:
         if stage.wide:
             self._widen()
         self._open_ranges()
-        if stage.turn > 1:
+        masked = self._masked()
+        if stage.axis in masked:  # the masks of a panel are computed once, outside the other ranges
+            self.order.sort(key=lambda r: r not in masked)
+        if stage.turn > 1 or stage.axis in masked:
             self._panels(lambda: self._summed(0, self._block))
         else:  # outermost the order of the source's rows
             self._summed(0, lambda: self._panels(self._block))
@@ -143,6 +149,11 @@ class _Copy:
         owner.env.clear()
         owner.env.update(position)
         self.b.cursor = cursor
+
+    def _masked(self) -> frozenset[UOp]:
+        """Return the ranges on which masks of the operand's loads depend."""
+        masks = [n.src[2] for n in inner_nodes((self.stage.value,)) if n.op is Ops.LOAD and len(n.src) > 2]
+        return frozenset([r for mask in masks for r in self.owner.free[mask]])
 
     def _widen(self) -> None:
         """The unrolled places of a block become lanes."""
@@ -186,21 +197,20 @@ class _Copy:
     def _summed(self, depth: int, inside: Callable[[], None]) -> None:
         """Loops over the summed ranges from `depth` inwards; a last piece that is short begins earlier."""
         b, owner = self.b, self.owner
-        r, turn = self.stage.ranges[depth], self.stage.turn
-        last = depth == len(self.stage.ranges) - 1
+        if depth == len(self.order):
+            inside()
+            return
+        r = self.order[depth]
+        turn = self.stage.turn if r is self.stage.ranges[-1] else 1
         size = owner.partials.size(r)
 
         def one(number: Line) -> None:
-            if not last:
-                owner.bind(r, number)
-                self._summed(depth + 1, inside)
-                return
             at = b.mul(number, turn)
             whole = isinstance(size.arg, int) and size.arg % turn == 0
             owner.bind(r, at if whole else b.call("smin", at, b.add(size, b.index(-turn))))
-            inside()
+            self._summed(depth + 1, inside)
 
-        if last and turn > 1:
+        if turn > 1:
             size_up = b.add(size, b.index(turn - 1))
             self._loop(owner.index.divide(size_up, turn, signed=False), one)
         else:
