@@ -13,7 +13,6 @@ matrix multiplication", ACM TOMS 34 (2008).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -21,25 +20,27 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.kernel import conversions
 from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
-from compiler.kernel.shape import access, inner_nodes, kind_along
+from compiler.kernel.roles import candidates
+from compiler.kernel.shape import inner_nodes, kind_along
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.kernel.plan import Edge
-    from compiler.kernel.shape import Family, Kernel, Kind
+    from compiler.kernel.roles import Contraction
+    from compiler.kernel.shape import Kernel, Kind
     from compiler.targets.base import Target
 
-LEAST_WORK = 1 << 15
-"""Multiply-adds from which on a kernel is planned here."""
-LEAST_SUM = 8
-"""Products of one output from which on a register tile pays."""
-LEAST_SIZE = (2, 8)
-"""Rows and columns from which on a register tile pays."""
+    Kinds = dict[tuple[UOp, UOp, int], Kind]
+
+MOST_CANDIDATES = 6
+"""Choices of rows and columns that are planned."""
 LEAST_ROWS = 6
 """Rows from which on copying a streamed operand that does not lie in rows pays."""
 MOST_ROWS, MOST_VECTORS = 16, 6
 LATENCY = 4.0
 """Cycles until an accumulator can be used again."""
+SECOND_LEVEL_BYTES = 24.0
+"""Bytes per cycle from the second-level cache, where panels of the streamed operand are."""
 BROADCASTS_PER_CYCLE = 2.0
 """Loads of one element to all lanes."""
 WAYS = 8
@@ -59,121 +60,45 @@ TOTAL_BYTES = 2 << 20
 """Bytes of totals between the pieces of a sum at most."""
 LEAST_RUN = 32
 """Adjacent elements from which on an operand is read in place."""
-FAR_STORES = 512
-"""Products of one output from which on it does not matter whether outputs are stored in rows."""
 SUMMED_AT_ONCE = 512
 """Products that are added up before they join the total; short runs keep rounding errors small."""
 _COMPUTED = BINARY | UNARY | {Ops.WHERE, Ops.CAST, Ops.IVALUE, Ops.BITCAST}
 """Operations that compute a value; all others of an operand are loads, constants and index arithmetic."""
-_LOAD_CYCLES = {"row": 1.5, "same": 1.0, "strided": 5.0, "scattered": 5.0}
+COPY_CYCLES = 1.5
+"""Cycles of one value of a panel that is copied by values."""
+_LOAD_CYCLES = {"row": 1.5, "same": 1.0, "strided": 5.0, "scattered": 20.0}
 """Cycles of one vector of a panel's copy, by how its load looks along the columns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Contraction:
-    """The two operands of a sum of products, by role."""
-
-    family: Family
-    node: UOp
-    """The REDUCE."""
-    rows: UOp
-    """Output range of the operand that is broadcast."""
-    columns: UOp
-    """Output range of the operand that vectors run along."""
-    broadcast: UOp
-    """The operand that depends on `rows`, not on `columns`."""
-    streamed: UOp
-    """The operand that depends on `columns`, not on `rows`."""
-    others: tuple[UOp, ...]
-    """The other output ranges, by number."""
-
-    @property
-    def size(self) -> tuple[int, int, int]:
-        """The rows, columns, and products of one output."""
-        return self.rows.arg[1], self.columns.arg[1], self.family.trips
+_TURN_CYCLES = 4.0
+"""Cycles of one vector of a panel that is transposed in registers."""
+_STORE_CYCLES = {"row": 1.0, "same": 1.0, "strided": 12.0, "scattered": 12.0}
+"""Cycles to store one vector of results."""
 
 
 def choose(kernel: Kernel, target: Target) -> Plan | None:
     """Return the plan of a contraction; None for any other kernel, and where a register tile does not pay."""
     if target.threads > 1 or kernel.in_place:
         return None
-    found = find(kernel)
-    return None if found is None else _Planner(kernel, found, target).plan()
-
-
-def find(kernel: Kernel) -> Contraction | None:
-    """Return the operands of a kernel that is a contraction, or None."""
-    if len(kernel.families) != 1 or len(kernel.families[0].nodes) != 1:
-        return None
-    (family,) = kernel.families
-    (node,) = family.nodes
-    value = node.src[0]
-    if node.arg[0] != "ADD" or value.op is not Ops.MUL or not node.dtype.is_float:
-        return None
-    x, y = value.src
-    if value.dtype is not node.dtype or any(n.op is Ops.REDUCE for n in inner_nodes((x, y))):
-        return None
-    outputs = frozenset(kernel.outputs)
-    free_x, free_y = kernel.free[x] & outputs, kernel.free[y] & outputs
-    best: tuple[float, Contraction] | None = None
-    for broadcast, streamed, rows, columns in (
-        (x, y, free_x - free_y, free_y - free_x),
-        (y, x, free_y - free_x, free_x - free_y),
-    ):
-        for r, c in product(_by_number(rows), _by_number(columns)):
-            if r.arg[1] < LEAST_SIZE[0] or c.arg[1] < LEAST_SIZE[1]:
-                continue
-            others = tuple([o for o in kernel.outputs if o is not r and o is not c])
-            candidate = Contraction(family, node, r, c, broadcast, streamed, others)
-            score = _score(kernel, candidate)
-            if best is None or score > best[0]:
-                best = score, candidate
-    if best is None:
-        return None
-    m, n, k = best[1].size
-    work = m * n * k
-    for o in best[1].others:
-        work *= o.arg[1]
-    return best[1] if k >= LEAST_SUM and work >= LEAST_WORK else None
-
-
-def _by_number(ranges: frozenset[UOp]) -> list[UOp]:
-    """Return ranges in order of number: the choice among equals is then the same in every process."""
-    return sorted(ranges, key=lambda r: int(r.arg[0]))
-
-
-def _score(kernel: Kernel, c: Contraction) -> float:
-    """Return the preference of a choice of rows and columns: long ranges, results stored in rows."""
-    m, n, k = c.size
-    stored = all(
-        kind_along(s.index, c.columns, 2, 2, aligned=True, free=kernel.free) == "row" for s in kernel.stores
-    )
-    loads = [access(x, kernel.free) for x in inner_nodes((c.streamed,)) if x.op is Ops.LOAD]
-    read = all(
-        kind_along(a.index, c.columns, 2, 2, aligned=True, free=kernel.free) in ("row", "same") for a in loads
-    )
-    return (
-        min(m, 16) / 16
-        + min(n, 64) / 64
-        + (1.0 if stored or k > FAR_STORES else 0.0)
-        + (0.5 if read else 0.0)
-    )
+    choices = candidates(kernel)[:MOST_CANDIDATES]
+    kinds: Kinds = {}
+    plans = [plan for c in choices if (plan := _Planner(kernel, c, target, kinds).plan()) is not None]
+    return min(plans, key=lambda plan: plan.nanoseconds, default=None)
 
 
 def tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
     """Return the rows and vectors of the fastest register tile for m x n outputs.
 
-    The accumulators, the vectors of one round and one broadcast value must fit the registers.
+    The accumulators, the vectors of one round and one broadcast value must fit the registers. More rows than
+    the cache holds side by side are first copied, for all columns.
     """
     best = (-1.0, 1, 1)
     for rows, vectors in product(range(1, MOST_ROWS + 1), range(1, MOST_VECTORS + 1)):
         if rows > m or vectors * lanes > max(n, lanes) or rows * vectors + vectors + 1 > target.registers:
             continue
         sums, width = rows * vectors, vectors * lanes
-        useful = m * n / (-(-m // rows) * rows * (-(-n // width) * width))
         near = 0.25 if rows <= WAYS else 0.5  # broadcasts are from the first level, vectors from the second
         reuse = 1 - 0.125 * (near * rows + vectors) / sums
-        score = useful * reuse * sums / tile_cycles(rows, vectors, target)
+        cycles = -(-n // width) * tile_cycles(rows, vectors, target) + (rows > WAYS) * COPY_CYCLES * rows
+        score = reuse * m * n / (-(-m // rows) * cycles)
         if score > best[0] + 1e-9:
             best = score, rows, vectors
     return best[1:]
@@ -183,6 +108,7 @@ def tile_cycles(rows: int, vectors: int, target: Target) -> float:
     """Return the cycles of one product of each output: multiply-adds, loads, or the latency of a chain."""
     return max(
         rows * vectors / target.fma_per_cycle,
+        vectors * target.vector_bytes / SECOND_LEVEL_BYTES,
         vectors / target.loads_per_cycle + rows / BROADCASTS_PER_CYCLE,
         LATENCY,
     )
@@ -191,8 +117,9 @@ def tile_cycles(rows: int, vectors: int, target: Target) -> float:
 class _Planner:
     """The choice of every factor for one contraction."""
 
-    def __init__(self, kernel: Kernel, c: Contraction, target: Target) -> None:
+    def __init__(self, kernel: Kernel, c: Contraction, target: Target, kinds: Kinds) -> None:
         self.kernel = kernel
+        self.kinds = kinds
         self.c = c
         self.target = target
         self.itemsize = conversions.register_type(c.node.dtype).itemsize
@@ -227,10 +154,10 @@ class _Planner:
         staged = staged and panel <= STAGE_BYTES
         columns = [Stage(c.streamed, c.columns, self.order, self._turn())] if staged else []
         outer, inner = self._stages_of_rows()
-        nanoseconds = self._cycles(staged=staged) / target.gigahertz
+        held = max(1, min(self.axes[c.columns].count, PANEL_SHARE * target.l2_bytes // panel))
+        nanoseconds = self._cycles(held, columns, outer, inner) / target.gigahertz
         groups, parts = self._groups(nanoseconds, staged=staged, copied=bool(outer or inner))
-        blocks = parts.get(c.columns, self.axes[c.columns].count)
-        held = max(1, min(blocks, PANEL_SHARE * target.l2_bytes // panel))
+        held = min(held, parts.get(c.columns, held))
         return Plan(
             tuple([self.axes[o] for o in self.kernel.outputs]),
             (*groups, *self._loops(parts, held, columns, outer), *inner, Step("loop", c.columns)),
@@ -306,7 +233,14 @@ class _Planner:
 
     def _kind(self, load: UOp, r: UOp, lanes: int) -> Kind:
         """How a load looks to `lanes` neighbours along a range."""
-        return kind_along(load.src[1], r, lanes, lanes, aligned=True, free=self.kernel.free)
+        return self._along(load.src[1], r, lanes)
+
+    def _along(self, index: UOp, r: UOp, lanes: int) -> Kind:
+        """How an access looks to `lanes` neighbours along a range; kept, because it takes long."""
+        key = index, r, lanes
+        if key not in self.kinds:
+            self.kinds[key] = kind_along(index, r, lanes, lanes, aligned=True, free=self.kernel.free)
+        return self.kinds[key]
 
     def _run(self, load: UOp) -> int:
         """Return how many elements of a load are adjacent in memory as the summed ranges run."""
@@ -358,25 +292,35 @@ class _Planner:
             return [], [stage]
         return [], []
 
-    def _cycles(self, *, staged: bool) -> float:
+    def _cycles(self, held: int, columns: list[Stage], outer: list[Stage], inner: list[Stage]) -> float:
         """Estimate for the whole kernel on one core: register tiles, results, then loads or panels."""
-        c, target = self.c, self.target
-        blocks = 1
-        for axis in self.axes.values():
-            blocks *= axis.count
-        copies = self.k * self.axes[c.columns].count * self.vectors
-        for o in c.others:
-            if o in self.kernel.free[c.streamed]:
-                copies *= o.arg[1]
-        cost = 0.0
-        for n in _loads(c.streamed):
-            cost += _LOAD_CYCLES[self._kind(n, c.columns, self.lanes)] + 2.0 * (len(n.src) > 2)
-        tiles = blocks * (
-            self.k * tile_cycles(self.rows, self.vectors, target) + 4.0 * self.rows * self.vectors
+        c, axes = self.c, self.axes
+        blocks = math.prod([axis.count for axis in axes.values()])
+        vectors = self.rows * self.vectors
+        stored = sum([_STORE_CYCLES[self._along(s.index, c.columns, self.lanes)] for s in self.kernel.stores])
+        rounds = self.k * tile_cycles(self.rows, self.vectors, self.target)
+        totals = 3.0 * vectors * (self.k / self.piece) if self.pieces else 0.0
+        cycles = blocks * (rounds + totals + (3.0 + stored) * vectors)
+        loads = _loads(c.streamed)
+        shared, streamed, broadcast = self._others()
+        cost = sum(
+            [_LOAD_CYCLES[self._kind(n, c.columns, self.lanes)] + 2.0 * (len(n.src) > 2) for n in loads]
         )
-        if staged:
-            return tiles + cost * copies
-        return tiles + max(0.0, cost - 1.5) * self.k * self.vectors * blocks / target.loads_per_cycle
+        if columns:
+            each = _TURN_CYCLES if columns[0].turn > 1 else cost
+            copies = math.prod([axes[r].count for r in (*shared, *streamed, c.columns)])
+            cycles += each * copies * self.k * self.vectors
+        else:
+            cycles += max(0.0, cost - 1.5) * self.k * self.vectors * blocks / self.target.loads_per_cycle
+        for stage in (*outer, *inner):
+            each = -(-self.rows // self.lanes) * 2.0 if stage.wide else COPY_CYCLES * self.rows
+            each += 2.0 * self.rows * any(len(n.src) > 2 for n in _loads(c.broadcast))
+            copies = math.prod([axes[r].count for r in (*shared, *broadcast, c.rows)])
+            if inner or broadcast:
+                copies *= -(-axes[c.columns].count // held)
+                copies *= math.prod([axes[r].count for r in streamed])
+            cycles += each * copies * self.k
+        return cycles
 
     def _groups(self, nanoseconds: float, *, staged: bool, copied: bool) -> tuple[list[Step], dict[UOp, int]]:
         """Workgroups, and the blocks of an axis in each.

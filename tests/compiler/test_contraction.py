@@ -11,7 +11,7 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp
-from compiler.kernel import contraction
+from compiler.kernel import contraction, roles
 from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
 from compiler.kernel.shape import analyse
 from compiler.pipeline import lower
@@ -109,7 +109,7 @@ def test_the_choice_among_equal_ranges_is_the_first_by_number():
     a = load(1, sum((one * 64 * 16**n for n, one in enumerate(outer[:5])), r))
     b = load(2, r * 16 + outer[5])
     at = sum((one * 16 ** (n + 1) for n, one in enumerate(outer[:5])), outer[5])
-    found = contraction.find(analyse(sink(store(0, at, reduce(op("MUL", a, b), "ADD", r)))))
+    found = roles.find(analyse(sink(store(0, at, reduce(op("MUL", a, b), "ADD", r)))))
     assert found is not None
     assert (found.rows, found.columns) == (outer[0], outer[5])
 
@@ -228,8 +228,10 @@ def cuts(ast: UOp, arch: str = ARCH) -> dict[int, int]:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", ARCHES)
-@pytest.mark.parametrize("layout", ["aB", "AB"])
-@pytest.mark.parametrize(("m", "n", "k"), [(50, 37, 2999), (48, 32, 4096), (13, 70, 2049)])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "layout"),
+    [(50, 37, 2999, "aB"), (48, 32, 4096, "aB"), (13, 70, 2049, "aB"), (13, 150, 2900, "ab")],
+)
 def test_long_sums_are_cut_into_pieces(m, n, k, layout, arch):
     """Whole and short last pieces, one and several blocks, and what follows the sum once only."""
     i, j, r = loop(0, m), loop(1, n), loop(2, k)
@@ -283,3 +285,21 @@ def test_a_range_outside_the_sum_has_no_totals_between_pieces():
     out = np.zeros((8, 16, 4), np.float32)
     HostKernel(target.emit(ir, target.machine(), 0)).run([v.ctypes.data for v in (out, x, y, z)])
     np.testing.assert_allclose(out, (x @ y)[..., None] * z, rtol=1e-4, atol=1e-4)
+
+
+def test_operands_are_copied_once_for_the_ranges_of_the_other():
+    """The panels of weights are outside the loops over pictures; patches are copied inside them."""
+    n, f, y, x = loop(0, 4), loop(1, 256), loop(2, 14), loop(3, 14)
+    c, p, q = loop(4, 128), loop(5, 3), loop(6, 3)
+    patch = load(1, ((n * 128 + c) * 30 + y * 2 + p) * 30 + x * 2 + q)
+    weight = load(2, ((f * 128 + c) * 3 + p) * 3 + q)
+    total = reduce(op("MUL", patch, weight), "ADD", c, p, q)
+    plan = planned(sink(store(0, ((n * 256 + f) * 14 + y) * 14 + x, total)))
+    assert plan is not None
+    copies = {s.axis: i for i, s in enumerate(plan.steps) if isinstance(s, Stage)}
+    loops = {s.range: i for i, s in enumerate(plan.steps) if isinstance(s, Step) and s.kind == "loop"}
+    weights, (patches,) = copies.pop(f), copies.values()
+    (rows,) = copies
+    outside = [loops[r] for r in (n, y, x) if r is not rows]
+    assert weights < min(outside), plan.text()
+    assert patches > max(outside), plan.text()
