@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import functools
 import mmap
 import threading
 from collections import deque
@@ -188,8 +189,7 @@ class AddressSpace:
         if memory is None:
             return b""
         pages = ctypes.create_string_buffer(-(-len(memory) // mmap.PAGESIZE))
-        call = ctypes.CDLL(None, use_errno=True).mincore
-        if call(ctypes.c_void_p(_address(memory)), ctypes.c_size_t(len(memory)), pages):
+        if _libc().mincore(ctypes.c_void_p(_address(memory)), ctypes.c_size_t(len(memory)), pages):
             raise OSError(ctypes.get_errno(), "mincore of the shadow of an allocation")
         return pages.raw
 
@@ -227,6 +227,11 @@ class AddressSpace:
             start=mapping.va, size=mapping.size, delta=(mapping.host - mapping.va) % 2**64, flags=flags,
             initialised=_address(mapping.initialised) if shadows else 0, touched=_address(mapping.touched) if shadows else 0,
         ))  # fmt: skip
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def fresh_shadow(size: int) -> mmap.mmap:

@@ -49,6 +49,8 @@ class Bench:
         self.launches: Counter[str] = Counter()
         self.lints: list[str] = []
         self.interrupts: list[tuple[int, int]] = []
+        self.slots = range(0)
+        """Addresses of the slots of events."""
         self.ticks = 1000
         self._linux = LinuxKernel()
         self.gpu = Gpu(find_gpu(name), 0, minor=128)
@@ -96,6 +98,11 @@ class Bench:
 
     def lint(self, message: str) -> None:
         self.lints.append(message)
+
+    def is_slot(self, gpu: Gpu, va: int) -> bool:
+        """Return whether an address is of an event's slot."""
+        del gpu
+        return va in self.slots
 
     def interrupt(self, gpu: Gpu, context: int, bits: int) -> None:
         assert gpu is self.gpu

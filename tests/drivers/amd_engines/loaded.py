@@ -38,8 +38,11 @@ class Loaded:
     kernarg_at: int
 
 
-def load(bench: Bench, name: str = "gfx1100", text: str = _IR) -> Loaded:
-    """Put descriptor, code, arguments and data of the kernel `k` into memory."""
+def load(bench: Bench, name: str = "gfx1100", text: str = _IR, *, invalidated: bool = True) -> Loaded:
+    """Put descriptor, code, arguments and data of the kernel `k` into memory.
+
+    With `invalidated` no cache has older code.
+    """
     data = compiled(text, name)
     kernel, elf = objects.kernels(data, name)["k"], Elf(data)
     symbol = next(one for one in elf.symbols if one.name == "k.kd")
@@ -51,6 +54,8 @@ def load(bench: Bench, name: str = "gfx1100", text: str = _IR) -> Loaded:
     bench.space.map.write(CODE, kernel.code)
     bench.space.map.write(KERNARG, struct.pack("<QQ", SUMS, VALUES))
     bench.space.map.write(VALUES, struct.pack(f"<{256 * GROUPS}f", *map(float, range(256 * GROUPS))))
+    if invalidated:
+        bench.engines.kernels.invalidate(bench.space)
     rsrc3, rsrc1, rsrc2 = struct.unpack_from("<3I", descriptor, 44)
     return Loaded(rsrc1, rsrc2, rsrc3, kernel.shared_bytes, kernel.kernarg_at)
 

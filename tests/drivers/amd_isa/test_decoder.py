@@ -129,3 +129,22 @@ def test_instructions_follow_one_another() -> None:
 def test_a_target_without_a_table_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="gfx1030"):
         target("gfx1030")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gfx1100", "fa86f27e7e37808e"),
+        ("gfx1201", "fa86f27e7e37808e"),
+        ("gfx942", "faa8ca7ec408d4b1"),
+        ("gfx1100", "000000d50000008000000000"),
+    ],
+)
+def test_words_that_are_no_instruction_are_named(name: str, words: str) -> None:
+    with pytest.raises(IsaError):
+        one(bytes.fromhex(words).ljust(32, b"\0"), 0, target(name), lanes=64, kernel="k")
+
+
+def test_reserved_delays_are_said_so() -> None:
+    found = one(bytes.fromhex("6bf287bf"), 0, target("gfx1100"), lanes=32, kernel="k")
+    assert "invalid" in found.text

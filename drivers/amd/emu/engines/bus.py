@@ -10,6 +10,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.engines.errors import packet_fault
+from drivers.amd.layouts.events import UNSIGNALLED
 from drivers.emu.releases import SemaphoreStore
 from drivers.emu.vaspace import Access
 
@@ -35,6 +36,8 @@ class Bus:
         self.queue = queue
         self.gpu = queue.gpu
         self.order = order
+        self._slot = 0
+        """Address of the event's slot that was written and not told by an interrupt yet; 0 for none."""
 
     @property
     def space(self) -> GpuSpace:
@@ -64,6 +67,11 @@ class Bus:
         if self.order is not None:
             self.order.stores(SemaphoreStore(host, word.value, new, adds, 8 * size))
         word.value = new
+        if self.order is not None and self.machine.is_slot(self.gpu, va):
+            self.settled()
+            self._slot = va
+            if self.load(va // 8 * 8, 8, what) == UNSIGNALLED:
+                self.doubt(f"{what} stores all ones to the event's slot at {va:#x}: that is unsignalled")
         self.space.map.mark_initialised(va, size)
 
     @staticmethod
@@ -138,7 +146,14 @@ class Bus:
 
     def interrupt(self, context: int, bits: int) -> None:
         """Raise an interrupt."""
+        self._slot = 0
         self.machine.interrupt(self.gpu, context, bits)
+
+    def settled(self) -> None:
+        """Object to an event's slot that was written with no interrupt behind it (facts 7)."""
+        slot, self._slot = self._slot, 0
+        if slot:
+            self.doubt(f"the event's slot at {slot:#x} was written, and no interrupt tells the host")
 
     def doubt(self, message: str) -> None:
         """Report what works here and need not elsewhere: once, and as a fault where all is checked."""

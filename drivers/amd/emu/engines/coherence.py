@@ -38,6 +38,8 @@ LOAD_CACHES: Final = ("scalar", "vector", "l2")
 AGENT, SYSTEM = "agent", "system"
 """How far the L2s were written back: to the other L2s of the GPU, to everything."""
 _KINDS: Final = (*LOAD_CACHES, AGENT, SYSTEM)
+_FULL: Final = b"\0" + b"\xff" * 255
+"""A byte that is not zero -> 0xff."""
 _NAMES: Final = {"scalar": "the scalar cache", "vector": "the vector caches", "l2": "the L2"}
 _WANTED: Final = {
     "scalar": "GLK_INV (gfx9 SH_KCACHE)",
@@ -277,12 +279,12 @@ class Coherence:
                 va = mapping.va + 4 * DWORDS * chunk
                 size = min(4 * DWORDS, mapping.end - va)
                 if space.map.find(va, size) is mapping:
-                    held = b"".join(
-                        b"\xff\xff\xff\xff" if byte else b"\0\0\0\0"
-                        for byte in mask.to_bytes(DWORDS, "little")
-                    )
+                    held = bytearray(4 * DWORDS)
+                    dwords = mask.to_bytes(DWORDS, "little").translate(_FULL)
+                    for byte in range(4):
+                        held[byte::4] = dwords
                     data = space.map.read(va, size)
-                    one.held[cache].fill(space.number, va, data, fill, mask=held[:size], owner=mapping)
+                    one.held[cache].fill(space.number, va, data, fill, mask=bytes(held[:size]), owner=mapping)
 
 
 def in_l2(gpu: Gpu, mapping: Mapping) -> bool:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 Dim3 = tuple[int, int, int]
 MAX_THREADS: Final = 1024
+MAX_GROUPS: Final = (1 << 31) - 1
+"""Workgroups of a grid that HIP allows (maxGridSize); hardware would be busy for seconds with more."""
 _POISON: Final = 0xCCCC_CCCC
 
 
@@ -93,6 +95,9 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
     def get(place: int) -> int:
         return _written(registers, place)
 
+    for place in (ShRegister.COMPUTE_PIPELINESTAT_ENABLE, ShRegister.COMPUTE_PERFCOUNT_ENABLE):
+        if registers.get(place):
+            bus.doubt(f"{place.name} is {registers[place]:#x}: launches count nothing (facts 4.4)")
     sizes = [get(ShRegister.COMPUTE_NUM_THREAD_X + axis) for axis in range(3)]
     block, last = _block(bus, sizes, generation, partial=bool(initiator.PARTIAL_TG_EN))
     groups = (packet.DIM_X, packet.DIM_Y, packet.DIM_Z)
@@ -108,6 +113,8 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
         if cut != block and not initiator.PARTIAL_TG_EN:
             bus.doubt(f"a grid of {items} work-items in workgroups of {block}, and PARTIAL_TG_EN is 0")
         last = cut
+    if groups[0] * groups[1] * groups[2] > MAX_GROUPS:
+        bus.doubt(f"a grid of {groups} workgroups: at most {MAX_GROUPS} end within any time limit")
     for first in (ShRegister.COMPUTE_START_X, ShRegister.COMPUTE_RESTART_X):
         values = [get(first + axis) for axis in range(3)]
         if any(values) and not (initiator.FORCE_START_AT_000 and first == ShRegister.COMPUTE_START_X):

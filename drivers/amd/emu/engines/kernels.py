@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.engines.dispatch import Launch
     from drivers.amd.emu.engines.ledgers import Ledgers
     from drivers.amd.emu.isa.programs import Decoded
+    from drivers.amd.emu.kfd.gpu import GpuSpace
     from drivers.emu.memory import Mapping
     from drivers.emu.simt.engine import Program, Settings
     from hcq.layout import BitStruct
@@ -83,13 +84,16 @@ class Kernels:
         self._turns = Turns(_TURNS, _PATIENCE_S)
         self._cached: dict[tuple[object, ...], Code] = {}
         """What the instruction caches hold."""
+        self._clean: dict[int, list[Mapping]] = {}
+        """Address space -> its allocations when its instruction caches were invalidated last."""
         self._read_before: dict[tuple[object, ...], Code] = {}
         """What was last found at an address: much of it is still the same when a cache was invalidated."""
 
-    def invalidate(self, space: int) -> None:
+    def invalidate(self, space: GpuSpace) -> None:
         """Drop what the instruction caches of a GPU hold."""
-        for key in [key for key in self._cached if key[0] == space]:
+        for key in [key for key in self._cached if key[0] == space.number]:
             del self._cached[key]
+        self._clean[space.number] = space.map.mappings()
 
     def begin(self, bus: Bus, launch: Launch) -> Iterator[SlicedLaunch]:
         """Check a launch, and return its steps; nothing runs yet."""
@@ -124,6 +128,11 @@ class Kernels:
         bus.space.executable(launch.code, 4, what)
         mapping = bus.space.map.find(launch.code)
         assert mapping is not None
+        if bus.order is not None and all(one is not mapping for one in self._clean.get(bus.space.number, ())):
+            raise stale_fault(
+                f"the instruction cache was not invalidated since {mapping} was mapped: an "
+                "acquire with GLI_INV precedes the first use of code (facts 8.2)"
+            )
         before = self._read_before.get(key)
         if before is None or not _same(bus, launch, before, mapping):
             before = self._read_before[key] = self._read(bus, launch, mapping)

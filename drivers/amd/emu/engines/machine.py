@@ -38,6 +38,10 @@ class Machine(Protocol):
         """Report once what works, and is a sign of a mistake all the same."""
         ...
 
+    def is_slot(self, gpu: Gpu, va: int) -> bool:
+        """Return whether an address of a GPU lies in the signal page of the process."""
+        ...
+
     def interrupt(self, gpu: Gpu, context: int, bits: int) -> None:
         """Raise an interrupt that carries the low `bits` of an event's number."""
         ...

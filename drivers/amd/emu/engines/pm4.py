@@ -245,6 +245,9 @@ class Pm4:
                 self._bus.doubt(f"SET_SH_REG writes register {place:#x}, which gfx{self.generation} has not")
             elif not _WRITTEN.match(self._names[place]):
                 self._bus.doubt(f"SET_SH_REG writes {self._names[place]}, which is not the driver's to write")
+            if place in self._fresh:
+                name = self._names.get(place, f"register {place:#x}")
+                self._bus.doubt(f"SET_SH_REG writes {name} again, and no launch has used what it had")
             self.registers[place] = value
             self._fresh.add(place)
 
@@ -269,7 +272,7 @@ class Pm4:
             if self.generation == 12 and (caches.GLM_WB or caches.GLM_INV or caches.GL1_INV):
                 self._bus.lint("ACQUIRE_MEM names GLM or GL1, which gfx12 ignores")
         if instructions:
-            self._kernels.invalidate(self._bus.space.number)
+            self._kernels.invalidate(self._bus.space)
 
     def _release(self, packet: ReleaseMem) -> None:
         index = _EVENTS.get(packet.EVENT_TYPE)
@@ -288,13 +291,20 @@ class Pm4:
             and not packet.GLM_INV
         ):
             raise packet_fault("RELEASE_MEM has GLM_WB without GLM_INV")
+        if self._fresh:
+            names = ", ".join(sorted(self._names.get(place, f"{place:#x}") for place in self._fresh)[:4])
+            self._bus.doubt(f"{self.at} behind registers that no launch used: {names}")
         self._check_release(packet)
         va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
         if packet.DATA_SEL is not DataSel.NONE:
             size = _DATA_BYTES[packet.DATA_SEL]
             self._bus.aligned(va, RELEASE_ALIGN_64 if size == 8 else size, "RELEASE_MEM")
         if packet.INT_SEL not in (IntSel.NONE, IntSel.DATA_AFTER_WRITE) and not packet.INT_CTXID:
-            self._bus.lint("RELEASE_MEM interrupts with context 0, which names no event")
+            self._bus.doubt("RELEASE_MEM interrupts with context 0, which names no event")
+        if packet.INT_SEL is IntSel.INTERRUPT:
+            self._bus.doubt("RELEASE_MEM interrupts before its store has arrived, and may be early")
+        if getattr(packet, "PQ_EXE_STATUS", 0):
+            self._bus.doubt(f"{self.at} with PQ_EXE_STATUS: no source says what it does")
         behind = (Sort.KERNEL, Sort.RELEASE)
         self._flights.begin(Sort.RELEASE, self.at, once(lambda: self._released(packet, va)), behind=behind)
 
@@ -343,6 +353,8 @@ class Pm4:
         self._bus.aligned(va, 4, "WAIT_REG_MEM")
         if packet.FUNCTION is not Function.ALWAYS:
             self.waiting = Wait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
+            if self.waiting.unordered:
+                self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")
 
     def _event(self, packet: EventWrite) -> None:
         if (packet.EVENT_TYPE, packet.EVENT_INDEX) != (Event.CS_PARTIAL_FLUSH, EventIndex.CS_PARTIAL_FLUSH):

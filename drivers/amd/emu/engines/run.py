@@ -161,6 +161,8 @@ class Run:
                 return outcome
         if not can:
             self._ring.tell(lazily=False)
+            if not self.busy:
+                self._bus.settled()
             return Outcome.BLOCKED if self.busy else Outcome.IDLE
         self._engine.advance()
         self._ring.tell(lazily=self._engine.active)

@@ -210,6 +210,10 @@ class Sdma:
         self._bus.aligned(va, 4, "POLL_REGMEM")
         if packet.FUNCTION is not Function.ALWAYS:
             self.waiting = Wait("POLL_REGMEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
+            if self.waiting.unordered:
+                self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")
+            if packet.RETRY != POLL_FOREVER:
+                self._bus.doubt(f"{self.waiting} gives up after {packet.RETRY + 1} polls")
             self._retries = 0 if packet.RETRY == POLL_FOREVER else packet.RETRY + 1
 
     def _indirect(self, packet: Indirect) -> None:
@@ -228,6 +232,9 @@ class Sdma:
     def _ordered(self, packet: BitStruct) -> None:
         """Execute a packet behind all copies."""
         if isinstance(packet, Fence):
+            for name in ("SYS", "SNOOP"):
+                if name in type(packet).FIELDS and getattr(packet, name):
+                    self._bus.doubt(f"FENCE with {name}: no source says what it does")
             if "MTYPE" in type(packet).FIELDS and packet.MTYPE != _UNCACHED:
                 self._bus.doubt(
                     f"FENCE with MTYPE {packet.MTYPE}: {_UNCACHED} is uncached, others may be late"
@@ -254,7 +261,7 @@ class Sdma:
             check_gcr(control, "GCR_REQ")
             self._bus.maintain(of_gcr(control, int(self._bus.gpu.profile.target.generation)))
             if control.GLI_INV:
-                self._kernels.invalidate(self._bus.space.number)
+                self._kernels.invalidate(self._bus.space)
 
     def ahead(self) -> Iterator[Promise]:
         """Yield the stores of the packets that it has not reached."""

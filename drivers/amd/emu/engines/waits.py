@@ -24,6 +24,7 @@ COMPARES: Final[Mapping[int, Callable[[int, int], bool]]] = {
     Function.GT: operator.gt,
 }
 """PM4 and SDMA number their compares alike."""
+_EXACT: Final = (Function.ALWAYS, Function.EQ, Function.NE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,12 @@ class Wait:
     def satisfied(self, value: int) -> bool:
         """Return whether a value of the word ends it."""
         return COMPARES[self.function](value & self.mask, self.payload)
+
+    @property
+    def unordered(self) -> bool:
+        """Whether the mask hides low bits from a comparison that orders values."""
+        whole = self.mask & (1 << self.bits) - 1
+        return self.function not in _EXACT and bool(whole & (whole + 1))
 
     def __str__(self) -> str:
         how = Function(self.function).name

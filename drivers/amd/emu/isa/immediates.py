@@ -52,13 +52,17 @@ def _waitcnt(value: int, family: str) -> str:
     return " ".join(f"{name}({count})" for name, count in found.items()) or "vmcnt(63)"
 
 
+def _one_of(names: tuple[str, ...], number: int, what: str) -> str:
+    return names[number] if number < len(names) else f"/* invalid {what} value */"
+
+
 def _delay(value: int, _: str) -> str:
     first, skip, second = value & 15, value >> 4 & 7, value >> 7 & 15
-    parts = [f"instid0({_DELAYS[first]})"] if first or not second else []
+    parts = [f"instid0({_one_of(_DELAYS, first, 'instid')})"] if first or not second else []
     if skip:
-        parts.append(f"instskip({_SKIPS[skip]})")
+        parts.append(f"instskip({_one_of(_SKIPS, skip, 'instskip')})")
     if second:
-        parts.append(f"instid1({_DELAYS[second]})")
+        parts.append(f"instid1({_one_of(_DELAYS, second, 'instid')})")
     return " | ".join(parts)
 
 

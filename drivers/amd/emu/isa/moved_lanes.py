@@ -60,8 +60,12 @@ def decode_dpp(reading: Reading, opcode: Opcode) -> Instruction:
     else:
         modifiers, tail = {}, ""
         at = first_source(opcode)
+        if at >= len(items):
+            raise reading.error(f"{opcode.name} has no source that DPP could move")
         items[at] = signed(items[at], neg=bool(control["neg"]), absolute=bool(control["abs"]))
         if control["neg1"] or control["abs1"]:
+            if at + 1 >= len(items):
+                raise reading.error(f"{opcode.name} has no second source that takes a sign")
             items[at + 1] = signed(items[at + 1], neg=bool(control["neg1"]), absolute=bool(control["abs1"]))
     tail += f" {text} row_mask:{control['row_mask']:#x} bank_mask:{control['bank_mask']:#x}"
     tail += (" bound_ctrl:1" if control["bound_ctrl"] else "") + (" fi:1" if control["fi"] else "")

@@ -45,6 +45,8 @@ class Event:
     auto_reset: bool
     signalled: bool = False
     age: int = 1
+    told: bool = False
+    """Whether a wait found it signalled already, and it stayed so."""
     payload: bytes = b""
     """What a MEMORY or HW_EXCEPTION event tells."""
     waiters: list[Waiter] = field(default_factory=list)
@@ -121,7 +123,7 @@ class Events:
     def reset(self, event: Event) -> None:
         """Make an event unsignalled."""
         with self.changed:
-            event.signalled = False
+            event.signalled = event.told = False
 
     def fire(self, kind: EventType, payload: bytes) -> int:
         """Set every event of a kind with its data; returns how many there were."""
@@ -131,6 +133,16 @@ class Events:
                 event.payload = payload
                 self.set(event)
             return len(found)
+
+    def names(self, context: int, bits: int) -> bool:
+        """Return whether the low `bits` of a context are those of a signal event."""
+        mask = (1 << bits) - 1
+        with self.changed:
+            return any(
+                one.number & mask == context & mask
+                for one in self.table.values()
+                if one.number < FIRST_OTHER_EVENT
+            )
 
     def interrupt(self, context: int, bits: int) -> list[int]:
         """Take an interrupt that carries the low `bits` of an event's number; returns the events it set.

@@ -44,11 +44,11 @@ def create(ask: Asked) -> None:
     if args.event_type not in _FIRED:
         ask.process.hardware.lint(f"nothing fires {EventType(args.event_type).name} events")
     if int(args.auto_reset) > 1:
-        ask.process.hardware.lint(f"auto_reset is {int(args.auto_reset):#x}: 0 or 1")
+        ask.process.hardware.doubt(f"auto_reset is {int(args.auto_reset):#x}: 0 or 1")
     signal = args.event_type in _SIGNAL_LIKE
     if signal and events.page is None:
         events.set_page(Backing.new(ask.process.linux, EVENT_PAGE_BYTES, "signal page of the kernel"), None)
-        ask.process.hardware.advise(
+        ask.process.hardware.doubt(
             "a signal event without a signal page: the GPU cannot reach the one that the kernel makes"
         )
     event = events.create(EventType(args.event_type), auto_reset=bool(args.auto_reset))
@@ -100,6 +100,7 @@ def wait(ask: Asked) -> None:
         (one.event_id, kfd_hsa_signal_event_data.from_bytes(one.payload).last_event_age if aged else 0)
         for one in data
     ]
+    _check_wait(ask, [number for number, _ in wanted])
     result, fired = ask.process.events.wait(wanted, every=bool(args.wait_for_all), timeout_ms=args.timeout)
     with ask.kernel.lock:
         for at, found in enumerate(fired):
@@ -108,6 +109,24 @@ def wait(ask: Asked) -> None:
     ask.answer(wait_result=int(result))
     if result is WaitResult.FAIL:
         ask.process.hardware.advise("an event was destroyed while it was waited for")
+
+
+def _check_wait(ask: Asked, numbers: list[int]) -> None:
+    """Doubt a wait for signals that a fault does not end, and one that never sleeps (facts 7)."""
+    events, doubt = ask.process.events, ask.process.hardware.doubt
+    with ask.kernel.lock, events.changed:
+        found = [events.table[number] for number in numbers if number in events.table]
+        kinds = {event.kind for event in found}
+        if EventType.SIGNAL not in kinds:
+            return
+        missing = [kind.name for kind in (EventType.MEMORY, EventType.HW_EXCEPTION) if kind not in kinds]
+        if missing:
+            doubt(f"a wait without the {' and the '.join(missing)} event, which ends it at a fault")
+        for event in found:
+            stays = event.kind is EventType.SIGNAL and event.signalled and not event.auto_reset
+            if stays and event.told:
+                doubt(f"event {event.number:#x} stays signalled: nothing resets it, and waits do not sleep")
+            event.told = stays
 
 
 def _payload(event: Event, waiter: Waiter) -> bytes:

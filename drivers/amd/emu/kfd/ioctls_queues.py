@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from drivers.amd.emu.kfd.asked import Asked
     from drivers.amd.emu.kfd.gpu import Gpu
 
+_EXCEPTIONS_SINCE: Final = 14
+"""Minor version of the interface that RUNTIME_ENABLE is asked of (facts 1.2)."""
 _MASK_UNIT: Final = 32
 _MOST_MASK_BITS: Final = 1024
 
@@ -73,6 +75,10 @@ def create(ask: Asked) -> None:
         undo.callback(gpu.doorbells.give_back, queue.doorbell)
         process.hardware.queue_created(queue)
         undo.pop_all()
+    if process.tracks and process.kernel.minor >= _EXCEPTIONS_SINCE and not process.runtime:
+        process.hardware.doubt(
+            f"{queue.name} was created before RUNTIME_ENABLE: its exceptions reach nobody (facts 1.2)"
+        )
     gpu.queues.append(queue)
     token = MmapOffset(OFFSET=queue.doorbell * DOORBELL_BYTES, GPU_ID=gpu.gpu_id, TYPE=MmapType.DOORBELL)
     ask.answer(queue_id=queue.number, doorbell_offset=int(token))

@@ -59,6 +59,10 @@ class Hardware(Protocol):
         """Report once what works, and is a sign of a mistake all the same."""
         ...
 
+    def doubt(self, message: str) -> None:
+        """Report once what works here and need not elsewhere: as a fault where all is checked."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Leak:
@@ -111,6 +115,13 @@ class Process:
         if found is None:
             refuse(number, f"{gpu.name} has no memory with handle {handle:#x}")
         return found
+
+    def slots(self, gpu: Gpu) -> range:
+        """Return the addresses on a GPU of the signal page, which the process gave; empty without one."""
+        handle = self.events.page_handle
+        page = None if handle is None else self.buffer(handle, errno.EINVAL)
+        mapped = page is not None and gpu in page.mapped
+        return range(page.va, page.va + page.size) if page is not None and mapped else range(0)
 
     @property
     def queues(self) -> list[QueueObject]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from drivers.amd.emu.machine.reports import Kind, QueueFault
 from drivers.amd.layouts.kfd import DOORBELL_BYTES, DOORBELL_SLICE_BYTES, MmioRemap
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from drivers.amd.emu.kfd.gpu import Gpu
@@ -26,7 +27,7 @@ class DoorbellSlice:
         if self._closed:
             raise ValueError(f"the doorbells of {self._gpu.name} are unmapped")
         if not 0 <= offset <= DOORBELL_SLICE_BYTES - size:
-            raise ValueError(f"doorbell offset {offset:#x} is outside of {DOORBELL_SLICE_BYTES} bytes")
+            raise UsageError(f"doorbell offset {offset:#x} is outside of {DOORBELL_SLICE_BYTES} bytes")
 
     def read32(self, offset: int) -> int:
         """Return 0: doorbells are only written."""

@@ -197,12 +197,12 @@ class EmulatedKernel:
             try:
                 if not flags & MAP_SHARED:
                     refuse(errno.EINVAL, f"{file.path} is mapped MAP_SHARED only")
-                backing_fd = self._shown(file, size, offset)
+                backing_fd = self._shown(file, size, offset, prot)
             except Refused as refusal:
                 self._refused("mmap", f"mmap of {file.path}", refusal)
             return linux.mmap(size, fd=backing_fd, va=va, prot=prot, flags=flags)
 
-    def _shown(self, file: OpenFile, size: int, offset: int) -> int:
+    def _shown(self, file: OpenFile, size: int, offset: int, prot: int) -> int:
         """Return the file behind what a descriptor shows at an offset."""
         if file.node is Node.KFD:
             return self._kernel_page(size, offset)
@@ -218,6 +218,8 @@ class EmulatedKernel:
             refuse(errno.EPERM, f"{buffer} is not visible to the CPU: GTT, and VRAM that is PUBLIC, are")
         if not 0 < page_up(size) <= page_up(buffer.size):
             refuse(errno.EINVAL, f"{size:#x} bytes of {buffer}")
+        if not prot & PROT_READ or not prot & PROT_WRITE:
+            self.machine.doubt(f"{buffer} is mapped with rights {prot}: the CPU could not read and write it")
         buffer.backing.mark_written()
         return buffer.backing.fd
 

@@ -143,6 +143,18 @@ class Machine:
             self._linted.add(message)
             self.advise(message)
 
+    def doubt(self, message: str) -> None:
+        """Report once what works here and need not elsewhere: as a fault where all is checked."""
+        if not self.process.tracks:
+            self.lint(message)
+        elif message not in self._linted:
+            self._linted.add(message)
+            self.find(Kind.HOST, message)
+
+    def is_slot(self, gpu: Gpu, va: int) -> bool:
+        """Return whether an address of a GPU lies in the signal page of the process."""
+        return va in self.process.slots(gpu)
+
     def queue_of(self, gpu: Gpu, doorbell: int) -> QueueObject | None:
         """Return the queue that a doorbell of a GPU belongs to."""
         return next((queue for queue in gpu.queues if queue.doorbell == doorbell), None)
@@ -174,6 +186,8 @@ class Machine:
         """
         if context == 0 and bits == END_OF_PIPE_CONTEXT_BITS and gpu.profile.ignores_context_zero:
             return
+        if not self.process.events.names(context & (1 << bits) - 1, bits):
+            self.doubt(f"an interrupt of {gpu.name} with context {context:#x}, which names no event")
         if not self.process.events.interrupt(context & (1 << bits) - 1, bits):
             self.lint(
                 f"an interrupt of {gpu.name} with event {context:#x} found every slot of the signal page "
@@ -331,7 +345,7 @@ class Machine:
             left = self.process.end()
             self.leaks += left
             for one in left:
-                self.advise(f"{one.kind} was not given back: {one.what}")
+                self.doubt(f"{one.kind} was not given back: {one.what}")
 
     def close(self) -> None:
         """End the thread; the next doorbell starts another."""

@@ -1,0 +1,106 @@
+"""Calls that work on every kernel and are signs of a mistake: reported where all is checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drivers.amd.emu.machine.reports import Kind
+from drivers.amd.layouts import kfd
+from drivers.amd.layouts.events import EVENT_PAGE_BYTES, EventType
+from drivers.amd.layouts.kfd import Call, QueueType, RuntimeMode
+from drivers.kernel import PROT_READ, PROT_WRITE
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.drivers.amd_kfd.caller import Caller
+
+
+@pytest.fixture
+def strict(machine: Callable[..., Caller]) -> Caller:
+    """A process where all is checked, with a signal page and the events of faults."""
+    caller = machine(tracks=True)
+    page = caller.memory(EVENT_PAGE_BYTES)
+    caller.see(page)
+    caller.event(page=page.handle, auto_reset=True)
+    return caller
+
+
+def reports(caller: Caller) -> list[str]:
+    assert all(one.kind is Kind.HOST for one in caller.machine.fatal)
+    return [one.message for one in caller.machine.fatal]
+
+
+def enable(caller: Caller) -> None:
+    mode = RuntimeMode.ENABLE
+    caller.call(Call.RUNTIME_ENABLE, kfd.kfd_ioctl_runtime_enable_args, mode_mask=mode)
+
+
+def test_a_queue_whose_exceptions_reach_nobody(strict: Caller) -> None:
+    strict.queue(QueueType.SDMA)
+    assert "RUNTIME_ENABLE" in reports(strict)[0]
+
+
+def test_a_queue_behind_runtime_enable_is_no_doubt(strict: Caller) -> None:
+    enable(strict)
+    strict.queue(QueueType.SDMA)
+    assert reports(strict) == []
+
+
+def test_a_wait_that_a_fault_does_not_end(strict: Caller) -> None:
+    memory = strict.event(EventType.MEMORY).event_id
+    strict.wait((1, 0), (memory, 0))
+    assert "HW_EXCEPTION" in reports(strict)[0]
+    strict.event(EventType.HW_EXCEPTION)
+    assert len(reports(strict)) == 1
+
+
+def test_an_event_that_stays_signalled(strict: Caller) -> None:
+    ends = [(strict.event(kind).event_id, 0) for kind in (EventType.MEMORY, EventType.HW_EXCEPTION)]
+    lasting = strict.event(auto_reset=False).event_id
+    events = strict.machine.process.events
+    events.set(events.find(lasting))
+    strict.wait((lasting, 0), *ends)
+    assert reports(strict) == []
+    strict.wait((lasting, 0), *ends)
+    assert f"event {lasting:#x} stays signalled" in reports(strict)[0]
+
+
+def test_a_signal_event_without_a_page(machine: Callable[..., Caller]) -> None:
+    caller = machine(tracks=True)
+    caller.event(auto_reset=True)
+    assert "without a signal page" in reports(caller)[0]
+
+
+def test_an_interrupt_that_names_no_event(strict: Caller) -> None:
+    strict.machine.interrupt(strict.gpus[0], 7, 32)
+    assert "context 0x7, which names no event" in reports(strict)[0]
+
+
+def test_what_is_not_given_back(strict: Caller) -> None:
+    strict.memory(4096)
+    strict.kernel.close(strict.fd)
+    assert any("memory was not given back" in one for one in reports(strict))
+
+
+def test_a_mapping_that_the_cpu_cannot_use(strict: Caller) -> None:
+    memory = strict.memory(4096)
+    for prot in (0, PROT_READ, PROT_WRITE):
+        strict.kernel.mmap(4096, fd=strict.renders[0], offset=memory.mmap_offset, prot=prot)
+    assert len(reports(strict)) == 3
+
+
+def test_a_store_beyond_the_doorbells_is_refused(strict: Caller) -> None:
+    with pytest.raises(UsageError, match="outside"):
+        strict.doorbells().write64(kfd.DOORBELL_SLICE_BYTES, 1)
+
+
+def test_the_same_is_advice_where_not_all_is_checked(machine: Callable[..., Caller]) -> None:
+    caller = machine()
+    caller.event(auto_reset=True)
+    caller.queue(QueueType.SDMA)
+    assert reports(caller) == []
+    assert caller.machine.reports
