@@ -15,18 +15,20 @@ from tests.drivers.amd.opened import opened as opened_driver
 from tests.drivers.amd.rig import opened, read
 from tools.amd.script import Script
 from tools.amd.scripted import ScriptedKernel
-from tools.mutants.__main__ import sample
+from tools.mutants.__main__ import sample, stratified
 from tools.mutants.amd import structures
 from tools.mutants.amd.equivalent import fact
 from tools.mutants.amd.kernels import TARGETS, ladder
 from tools.mutants.amd.packets import Aql, Pm4, Sdma, change
 from tools.mutants.devices import Target
+from tools.mutants.kept import Kept
 from tools.mutants.sites import DELETE, OPERATIONS, Mutant
-from tools.mutants.verdicts import CAUGHT
+from tools.mutants.verdicts import CAUGHT, FEW_SEEDS, Outcome, Verdict, overall
 from tools.mutants.walk import judge_all, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.drivers.amd.rig import Rig, Ring
     from tools.mutants.amd.packets import Stream
@@ -152,7 +154,13 @@ def test_every_ioctl_of_the_driver_has_a_structure_of_its_size(version: tuple[in
         assert call.layout is not None, call.name
         assert len(argument) == call.layout.SIZE, call.name
     names = {call.name for call, _, _ in kernel.described}
-    assert names >= {"GET_VERSION", "ACQUIRE_VM", "CREATE_QUEUE", "MAP_MEMORY_TO_GPU", "AMDGPU_INFO DEV_INFO"}
+    assert names >= {
+        "GET_VERSION",
+        "ACQUIRE_VM",
+        "CREATE_QUEUE of COMPUTE",
+        "MAP_MEMORY_TO_GPU",
+        "AMDGPU_INFO DEV_INFO",
+    }
 
 
 def test_gpus_that_memory_is_mapped_to_are_fields() -> None:
@@ -176,9 +184,16 @@ def mutant(label: str, operation: str) -> Mutant:
         ("word 9 ACQUIRE_MEM GcrCntl.GL2_INV", "ones", True),
         ("word 9 ACQUIRE_MEM GcrCntl.GLK_INV", "zero", False),
         ("word 9 ACQUIRE_MEM GcrCntl.GLM_INV", "zero", True),
-        ("word 9 ACQUIRE_MEM", DELETE, False),
-        ("CREATE_QUEUE kfd_ioctl_create_queue_args.queue_id", "ones", True),
-        ("CREATE_QUEUE kfd_ioctl_create_queue_args.ring_size", "ones", False),
+        ("word 9 ACQUIRE_MEM of GL2_INV, GLK_INV", DELETE, False),
+        ("word 9 ACQUIRE_MEM of GL2_INV, GL2_WB", DELETE, True),
+        ("word 9 ACQUIRE_MEM of what another does", DELETE, True),
+        ("word 9 ACQUIRE_MEM GcrCntl.GLK_INV again", "zero", True),
+        ("word 9 RELEASE_MEM.DATA_LO", "zero", False),
+        ("word 9 RELEASE_MEM of an event.DATA_LO", "zero", True),
+        ("word 9 RELEASE_MEM of an event.ADDRESS_LO", "zero", False),
+        ("CREATE_QUEUE of SDMA kfd_ioctl_create_queue_args.queue_id", "ones", True),
+        ("CREATE_QUEUE of SDMA kfd_ioctl_create_queue_args.ring_size", "ones", False),
+        ("CREATE_QUEUE of COMPUTE kfd_ioctl_create_queue_args.ctl_stack_size", "ones", False),
     ],
 )
 def test_only_mutants_of_a_class_with_a_fact_leave_the_denominator(
@@ -191,6 +206,45 @@ def test_waits_whose_number_depends_on_time_are_not_mutated() -> None:
     waited = bytearray(events.kfd_ioctl_wait_events_args.SIZE)
     number = int(kfd.Request(NR=kfd.Call.WAIT_EVENTS, BYTES=len(waited), DIRECTION=3))
     assert structures.call(number, waited).timed
+
+
+def acquire(caches: int) -> list[int]:
+    return [pm4.header(pm4.Opcode.ACQUIRE_MEM, 8), 0, 0xFFFF_FFFF, 0xFF, 0, 0, 10, caches]
+
+
+def test_labels_tell_what_an_acquire_does_alone_and_what_stores_to_an_event() -> None:
+    release = [pm4.header(pm4.Opcode.RELEASE_MEM, 8), 0x514, 1 << 29, 0x2000, 0, 1, 0, 0]
+    words = [*acquire(0x8080), *acquire(0x8000), *WAIT, *acquire(0x8000), *release]
+    found = list(Pm4(11, range(0x2000, 0x2008)).mutants(words, 0))
+    assert [one.label for one in found if one.operation == DELETE] == [
+        "word 0 ACQUIRE_MEM of GLK_INV",
+        "word 8 ACQUIRE_MEM of what another does",
+        "word 16 WAIT_REG_MEM",
+        "word 23 ACQUIRE_MEM of GL2_WB",
+        "word 31 RELEASE_MEM of an event",
+    ]
+    zero = {one.label for one in found if one.operation == "zero"}
+    assert {"word 0 ACQUIRE_MEM GcrCntl.GLK_INV", "word 0 ACQUIRE_MEM GcrCntl.GL2_WB again"} <= zero
+    assert {"word 8 ACQUIRE_MEM GcrCntl.GL2_WB again", "word 23 ACQUIRE_MEM GcrCntl.GL2_WB"} <= zero
+
+
+def test_verdicts_are_kept_and_a_fact_needs_fewer_seeds(tmp_path: Path) -> None:
+    one, other = mutant("a", "zero"), mutant("a", "ones")
+    same = Verdict(Outcome.EQUIVALENT)
+    for seed in FEW_SEEDS:
+        Kept(tmp_path / "kept").add(one, seed, same)
+    again = Kept(tmp_path / "kept")
+    assert again.of(one) == dict.fromkeys(FEW_SEEDS, same)
+    assert again.of(other) == {}
+    assert overall(again.of(one), FEW_SEEDS) == same
+    assert overall(again.of(one)) is None
+    assert overall(again.of(one) | {2: Verdict(Outcome.WRONG)}, FEW_SEEDS) is None
+
+
+def test_one_of_each_field_and_change_wherever_its_packet_is() -> None:
+    found = list(Pm4(11).mutants(WAIT * 3, 0))
+    assert len(stratified(found, 1)) * 3 == len(found)
+    assert len(stratified(found, 2)) * 3 == len(found) * 2
 
 
 @pytest.mark.slow

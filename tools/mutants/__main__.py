@@ -12,14 +12,16 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tools.mutants.devices import DEVICES, Target
 from tools.mutants.judge import TIMEOUT_S, Judge
+from tools.mutants.kept import Kept
 from tools.mutants.sites import KINDS
 from tools.mutants.verdicts import CAUGHT, Outcome
 from tools.mutants.walk import judge_all, listed, walk
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
     from tools.mutants.sites import Kind, Mutant
     from tools.mutants.verdicts import Verdict
+
+
+_NUMBERED: Final = re.compile(r"\b((?:data )?word|data|packet|launch) \d+")
+"""The numbers in a label that say where in a stream it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,21 @@ def sample(mutants: Sequence[Mutant], count: int, seed: int, kind: Kind | None) 
     for one in kinds:
         alike = [mutant for mutant in mutants if mutant.kind == one]
         out += chosen.sample(alike, min(len(alike), count // len(kinds)))
+    return out
+
+
+def stratified(mutants: Sequence[Mutant], count: int) -> list[Mutant]:
+    """Return the first `count` of each kind of place, field and change, in their order.
+
+    A field is the same wherever its packet is in a stream; an ioctl's is the same in each call.
+    """
+    taken: Counter[tuple[str, ...]] = Counter()
+    out = []
+    for mutant in mutants:
+        key = (mutant.place[0], mutant.space, _NUMBERED.sub(r"\1", mutant.label), mutant.operation)
+        taken[key] += 1
+        if taken[key] <= count:
+            out.append(mutant)
     return out
 
 
@@ -111,6 +132,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minimum", type=float, default=0.95)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--list", action="store_true", help="print all mutants as JSON and run none")
+    parser.add_argument("--keep", type=Path, help="file of verdicts; a run with the same file goes on there")
+    parser.add_argument(
+        "--each", type=int, default=0, help="at most so many of each kind of place, field and change"
+    )
+    parser.add_argument(
+        "--until-report", action="store_true", help="end each run at the first report of the machine"
+    )
     parser.add_argument("--walk", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -121,7 +149,14 @@ def main(arguments: Sequence[str]) -> int:
             parser.error(f"argument --{name}: invalid choice: {getattr(given, name)!r} (choose from {known})")
     target = Target(device=given.device, profile=given.profile, driver=given.driver)
     if given.walk is not None:
-        walk(target, given.walk, json.load(sys.stdin), jobs=given.jobs, timeout_s=given.timeout)
+        walk(
+            target,
+            given.walk,
+            json.load(sys.stdin),
+            jobs=given.jobs,
+            timeout_s=given.timeout,
+            whole=not given.until_report,
+        )
         return 0
     if given.list:
         json.dump([asdict(one) for one in Judge(target, seeds=(1,)).mutants], sys.stdout)
@@ -129,7 +164,17 @@ def main(arguments: Sequence[str]) -> int:
     mutants = listed(target)
     count = given.sample or len(KINDS) * len(mutants)
     chosen = sample(mutants, count, given.seed, given.kind)
-    verdicts = judge_all(target, chosen, jobs=given.jobs, progress=_show)
+    if given.each:
+        chosen = stratified(chosen, given.each)
+    verdicts = judge_all(
+        target,
+        chosen,
+        jobs=given.jobs,
+        progress=_show,
+        kept=Kept(given.keep),
+        known=lambda mutant: bool(emulated.equivalence(mutant)),
+        whole=not given.until_report,
+    )
     rows = rows_of(chosen, verdicts, emulated.equivalence)
     total = sum(given.kind in {None, mutant.kind} for mutant in mutants)
     sys.stdout.write(text(rows, total) + "\n")

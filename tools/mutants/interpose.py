@@ -27,11 +27,21 @@ class Interposer:
     is changed, and `found` collects all possible mutants.
     """
 
-    def __init__(self, machine: Machine, choose: Callable[[Place], Mutant | None] | None = None) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        choose: Callable[[Place], Mutant | None] | None = None,
+        *,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`after` is called behind every ioctl."""
         self._machine = machine
+        self._after = after
         self._inner = machine.kernel
         self._choose = choose
         self._calls = Calls(machine)
+        self._made = False
+        """Whether a mutant was chosen: there is one a run, so that what follows is only forwarded."""
         self._numbers: dict[Event, int] = {"ioctl": -1, "map": -1, "fence": -1, "doorbell": -1}
         self.found: list[Mutant] = []
 
@@ -39,10 +49,20 @@ class Interposer:
         """Count an event; return its number and the mutant to make, or None."""
         self._numbers[event] += 1
         place = event, self._numbers[event]
-        return place[1], None if self._choose is None else self._choose(place)
+        mutant = None if self._choose is None or self._made else self._choose(place)
+        self._made = self._made or mutant is not None
+        return place[1], mutant
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         """Forward an ioctl, with the chosen mutant."""
+        try:
+            return self._ioctl(fd, request, argument)
+        finally:
+            self._after()
+
+    def _ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        if self._made:
+            return self._inner.ioctl(fd, request, argument)
         if isinstance(argument, bytearray) and self._machine.call(request, argument).timed:
             return self._inner.ioctl(fd, request, argument)
         index, mutant = self._next("ioctl")
@@ -96,6 +116,8 @@ class Interposer:
 
     def stored(self, page: int, offset: int, value: int, bits: int) -> Store:
         """Observe a store to registers before the machine receives it; return the store to execute."""
+        if self._made:
+            return offset, value
         submission = self._machine.submission(page, offset, value, bits)
         if submission is None:
             return offset, value

@@ -110,6 +110,12 @@ class Judge:
         return Verdict(Outcome.EQUIVALENT if seen == self.expected else Outcome.WRONG)
 
 
+def reported(machine: Machine) -> Verdict | None:
+    """Return the verdict of a machine's reports so far; None without one."""
+    fatal = machine.fatal
+    return _reported(fatal) if fatal else None
+
+
 def _raised(error: HcqError, machine: Machine) -> Verdict:
     text = str(error).split("\n", 1)[0]
     fatal = machine.fatal

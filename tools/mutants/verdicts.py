@@ -11,7 +11,10 @@ from __future__ import annotations
 import enum
 import json
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 class Outcome(enum.StrEnum):
@@ -43,6 +46,8 @@ QUIET: Final = frozenset({Outcome.EQUIVALENT, Outcome.WRONG})
 """Outcomes of one seed without a report or error; further seeds are run."""
 SEEDS: Final = tuple(range(1, 9))
 """The seeds of each mutant, in the order in which they are tried."""
+FEW_SEEDS: Final = SEEDS[:2]
+"""Those of a mutant that a fact makes equivalent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,11 @@ class Verdict:
         return cls(Outcome(fields["outcome"]), fields["detail"])
 
 
-def overall(seen: dict[int, Verdict]) -> Verdict | None:
+def overall(seen: Mapping[int, Verdict], seeds: Sequence[int] = SEEDS) -> Verdict | None:
     """Return the verdict over the seeds run so far, by seed; None while more seeds must run.
 
     One report or error decides; so do wrong results under the first two seeds. A mutant is EQUIVALENT only
-    when every seed gave the right results, and SEEDED when some did.
+    when every one of `seeds` gave the right results, and SEEDED when some did.
     """
     decisive = next((one for one in seen.values() if one.outcome not in QUIET), None)
     if decisive is not None:
@@ -71,6 +76,8 @@ def overall(seen: dict[int, Verdict]) -> Verdict | None:
     wrong = [seed for seed, one in seen.items() if one.outcome is Outcome.WRONG]
     if set(SEEDS[:2]) <= set(wrong):
         return Verdict(Outcome.WRONG)
-    if len(seen) < len(SEEDS):
+    if wrong:
+        seeds = SEEDS
+    if not set(seeds) <= set(seen):
         return None
     return Verdict(Outcome.SEEDED, f"seeds {wrong}") if wrong else Verdict(Outcome.EQUIVALENT)

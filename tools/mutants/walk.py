@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from hcq.errors import HcqError
 from tools.mutants.branches import Branches, keep_devices_over_forks
 from tools.mutants.interpose import Interposer
-from tools.mutants.judge import TIMEOUT_S, Judge
+from tools.mutants.judge import TIMEOUT_S, Judge, reported
+from tools.mutants.kept import Kept
 from tools.mutants.sites import Mutant
-from tools.mutants.verdicts import SEEDS, Outcome, Verdict, overall
+from tools.mutants.verdicts import FEW_SEEDS, SEEDS, Outcome, Verdict, overall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,29 +41,51 @@ def judge_all(
     jobs: int,
     seeds: Sequence[int] = SEEDS,
     progress: Callable[[str], None] = lambda _: None,
+    kept: Kept | None = None,
+    known: Callable[[Mutant], bool] = lambda _: False,
+    whole: bool = True,
 ) -> list[Verdict]:
-    """Return the verdict on each mutant, with at most `jobs` children at a time."""
-    seen: list[dict[int, Verdict]] = [{} for _ in mutants]
-    left = list(range(len(mutants)))
+    """Return the verdict on each mutant, with at most `jobs` children at a time.
+
+    `kept` has the verdicts of earlier runs and takes each new one. Where `known` says that a fact makes a
+    mutant equivalent, `FEW_SEEDS` decide. Without `whole` a run ends at the first report.
+    """
+    kept = kept or Kept(None)
+    seen = [kept.of(mutant) for mutant in mutants]
+    enough = [FEW_SEEDS if known(mutant) else SEEDS for mutant in mutants]
+
+    def took(number: int, seed: int, verdict: Verdict) -> None:
+        seen[number][seed] = verdict
+        kept.add(mutants[number], seed, verdict)
+
     for seed in seeds:
+        decided = [overall(verdicts, enough[number]) is not None for number, verdicts in enumerate(seen)]
+        left = [
+            number for number, verdicts in enumerate(seen) if not decided[number] and seed not in verdicts
+        ]
         if not left:
-            break
+            continue
         again = []
-        for count, (number, verdict) in enumerate(_walk(target, seed, _some(mutants, left), jobs=jobs), 1):
-            seen[number][seed] = verdict
+        walked = _walk(target, seed, _some(mutants, left), jobs=jobs, whole=whole)
+        for count, (number, verdict) in enumerate(walked, 1):
             if verdict.outcome in {Outcome.SLOW, Outcome.HUNG}:
                 again.append(number)
+            else:
+                took(number, seed, verdict)
             progress(f"seed {seed}: {count} of {len(left)}")
-        patient = _walk(target, seed, _some(mutants, again), jobs=1, timeout_s=PATIENT_S) if again else ()
+        patient = (
+            _walk(target, seed, _some(mutants, again), jobs=1, timeout_s=PATIENT_S, whole=whole)
+            if again
+            else ()
+        )
         for number, verdict in patient:
-            seen[number][seed] = verdict
+            took(number, seed, verdict)
         missing = [str(mutants[number]) for number in left if seed not in seen[number]]
         if missing:
             raise HcqError(
                 f"under seed {seed} the places of {len(missing)} mutants were never reached: {missing[:5]}"
             )
-        left = [number for number in left if overall(seen[number]) is None]
-    return [overall(verdicts) or verdicts[seeds[0]] for verdicts in seen]
+    return [overall(verdicts, enough[number]) or verdicts[seeds[0]] for number, verdicts in enumerate(seen)]
 
 
 def listed(target: Target) -> list[Mutant]:
@@ -84,10 +107,17 @@ def _some(mutants: Sequence[Mutant], numbers: Iterable[int]) -> dict[int, Mutant
 
 
 def _walk(
-    target: Target, seed: int, mutants: Mapping[int, Mutant], *, jobs: int, timeout_s: float = TIMEOUT_S
+    target: Target,
+    seed: int,
+    mutants: Mapping[int, Mutant],
+    *,
+    jobs: int,
+    timeout_s: float = TIMEOUT_S,
+    whole: bool = True,
 ) -> Iterator[tuple[int, Verdict]]:
     """Yield number and verdict of each mutant under one seed, in order of completion."""
-    command = _command(target, f"--walk {seed} --jobs {jobs} --timeout {timeout_s}")
+    until = "" if whole else "--until-report"
+    command = _command(target, f"--walk {seed} --jobs {jobs} --timeout {timeout_s} {until}")
     with (
         TemporaryFile() as errors,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process,
@@ -105,7 +135,9 @@ def _walk(
             raise HcqError(f"a walk ended with {process.returncode} ({' '.join(command)}):\n{last}")
 
 
-def walk(target: Target, seed: int, mutants: Mapping[str, Any], *, jobs: int, timeout_s: float) -> None:
+def walk(
+    target: Target, seed: int, mutants: Mapping[str, Any], *, jobs: int, timeout_s: float, whole: bool
+) -> None:
     """Run the mutants of `_walk` under one seed; write each verdict as a line to stdout."""
     keep_devices_over_forks()
     judge = Judge(target, seeds=(1,), timeout_s=timeout_s)
@@ -126,7 +158,17 @@ def walk(target: Target, seed: int, mutants: Mapping[str, Any], *, jobs: int, ti
     gc.disable()
     machine = judge.machine(seed)
     branches = Branches(machine, wanted, jobs=jobs, done=done)
-    verdict = judge.run(machine, Interposer(machine, lambda place: judge.of_mutant(branches.at(place))))
+
+    def end_at_report() -> None:
+        verdict = reported(machine) if branches.child else None
+        if verdict is not None:
+            branches.finish(verdict)
+
+    def choose(place: Place) -> Mutant | None:
+        return judge.of_mutant(branches.at(place))
+
+    interposer = Interposer(machine, choose) if whole else Interposer(machine, choose, after=end_at_report)
+    verdict = judge.run(machine, interposer)
     if branches.child:
         branches.finish(verdict)
     branches.wait()

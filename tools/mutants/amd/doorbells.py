@@ -70,7 +70,8 @@ class Doorbells:
         first = self._taken.get(queue.number, 0)
         self._taken[queue.number] = end
         places = [queue.ring_va + at % queue.ring_bytes for at in range(first, end, 4)]
-        return QueueSubmission(offset, value, queue, gpu.space, places, self._descriptors)
+        slots = self._machine.process.slots(gpu)
+        return QueueSubmission(offset, value, queue, gpu.space, places, self._descriptors, slots)
 
 
 class QueueSubmission:
@@ -84,9 +85,10 @@ class QueueSubmission:
         space: GpuSpace,
         places: list[int],
         descriptors: set[int],
+        slots: range,
     ) -> None:
         self._offset, self._value, self._queue, self._space = offset, value, queue, space
-        self._descriptors = descriptors
+        self._descriptors, self._slots = descriptors, slots
         self._parts = list(self._find(places))
 
     @property
@@ -169,14 +171,14 @@ class QueueSubmission:
                     ib = pm4.IndirectBuffer.from_words(words[at + 1 : at + 1 + pm4.IndirectBuffer.WORDS])
                     yield from self._pm4(*self._buffer(ib.ADDRESS_LO, ib.ADDRESS_HI, ib.IB_SIZE), generation)
         else:
-            yield _Part(Sdma(target.sdma), words, places)
+            yield _Part(Sdma(target.sdma, self._slots), words, places)
             for one in sdma_packets(words, target.sdma):
                 if isinstance(one.value, sdma.Indirect):
                     ibs = self._buffer(one.value.BASE_LO, one.value.BASE_HI, one.value.IB_SIZE)
-                    yield _Part(Sdma(target.sdma), *ibs)
+                    yield _Part(Sdma(target.sdma, self._slots), *ibs)
 
     def _pm4(self, words: list[int], places: list[int], generation: int, depth: int = 0) -> Iterator[_Part]:
-        yield _Part(Pm4(generation), words, places)
+        yield _Part(Pm4(generation, self._slots), words, places)
         for one in pm4_packets(words, generation):
             if isinstance(one.value, pm4.IndirectBuffer) and depth < _DEPTH:
                 ib = self._buffer(one.value.ADDRESS_LO, one.value.ADDRESS_HI, one.value.IB_SIZE)

@@ -35,7 +35,7 @@ CLASSES: Final = (
     ),
     Class(
         re.compile(
-            r"^(CREATE_QUEUE \w+\.(doorbell_offset|queue_id)|GET_VERSION \w+\.\w+_version"
+            r"^(CREATE_QUEUE of \w+ \w+\.(doorbell_offset|queue_id)|GET_VERSION \w+\.\w+_version"
             r"|CREATE_EVENT \w+\.event_(id|slot_index|trigger_data)"
             r"|ALLOC_MEMORY_OF_GPU \w+\.(handle|mmap_offset)"
             r"|GET_CLOCK_COUNTERS \w+\.\w+_(counter|freq))$"
@@ -47,7 +47,72 @@ CLASSES: Final = (
     Class(
         re.compile(r"drm_amdgpu_info\.return_size$"), "1.9: the reply is as long as both sides know", _MORE
     ),
+    Class(
+        re.compile(r"^CREATE_QUEUE of SDMA \w+\.(eop_buffer|ctl_stack|ctx_save_restore)_size$"),
+        "1.5: copy queues have no end-of-pipe buffer and no save area: their sizes are not read",
+        _ALL,
+    ),
+    Class(
+        re.compile(r"^CREATE_QUEUE of (SDMA|COMPUTE|COMPUTE_AQL) \w+\.sdma_engine_id$"),
+        "1.5: read for SDMA_BY_ENG_ID alone",
+        _ALL,
+    ),
+    Class(
+        re.compile(r"^CREATE_QUEUE of \w+ \w+\.queue_(priority|percentage)$"),
+        "1.5: which queue runs first, and how long: speed",
+        frozenset({"zero", "plus", "minus"}),
+    ),
+    Class(
+        re.compile(r"^RUNTIME_ENABLE \w+\.(r_debug|capabilities_mask)$"),
+        "1.1, 1.2: an address that debuggers ask for, and the kernel's reply",
+        _ALL,
+    ),
+    Class(re.compile(r"^CREATE_EVENT \w+\.node_id$"), "Linux 6.12 kfd_events.c: no event is of a node", _ALL),
     Class(re.compile(r"^mmap prot$"), "x86: a page that may be written may be read", frozenset({"minus"})),
+    Class(re.compile(r"^mmap prot$"), "mmap(2): a right more than is used", frozenset({"ones"})),
+    Class(re.compile(r"^mmap size$"), "mmap(2): a size is rounded up to pages", frozenset({"minus"})),
+    Class(
+        re.compile(r"^doorbell of "),
+        "3: a doorbell says how far the ring is written; the next one of the queue says so, too",
+        frozenset({"delete"}),
+    ),
+    Class(re.compile(r"^fence$"), "3: on x86 stores to write-back memory are seen in their order", _ALL),
+    Class(
+        re.compile(
+            r"(RELEASE_MEM of an event(\.(DATA_(LO|HI|SEL)|GL[IKVM12]+_(INV|WB)|TC\w*))?"
+            r"|FENCE of an event(\.DATA)?)$"
+        ),
+        "7: a slot tells by any value but all ones; interrupts end sleep, and a host that waits looks again",
+        _ALL,
+    ),
+    Class(
+        re.compile(
+            r"ACQUIRE_MEM of (what another does"
+            r"|((GLV_INV|GL1_INV|GL2_(INV|WB)|GLM_(INV|WB)|TCL?1?|TC_WB)(, )?)+)$"
+        ),
+        "docs/facts/amd-caches.md, errors 2 and 4: no load or copy behind it relied on it",
+        frozenset({"delete"}),
+    ),
+    Class(
+        re.compile(r" again$"),
+        "4.2: the ACQUIRE_MEM next to it does the same, and nothing runs between",
+        frozenset({"zero", "minus"}),
+    ),
+    Class(
+        re.compile(r"ACQUIRE_MEM\.GCR_CNTL$"),
+        "4.2: one more invalidates the instruction caches: speed",
+        frozenset({"plus"}),
+    ),
+    Class(
+        re.compile(r"COMPUTE_PGM_RSRC2\.LDS_SIZE$"),
+        "8.3: LDS beyond what the kernel names belongs to the launch: speed",
+        _MORE,
+    ),
+    Class(
+        re.compile(r"Initiator\.USE_THREAD_DIMENSIONS$"),
+        "4.2: dimensions count threads: the same grid where a workgroup has one",
+        frozenset({"ones"}),
+    ),
     Class(re.compile(r"\.(POLL_)?INTERVAL$"), "4.2, 6: how often a word is polled: speed", _ALL),
     Class(
         re.compile(r"\.OPTIMIZE_ACE_OFFLOAD_MODE$|\.OFFLOAD_POLLING$"), "4.2: how a wait polls: speed", _ALL
@@ -56,20 +121,24 @@ CLASSES: Final = (
     Class(re.compile(r"\.(CACHE_POLICY|TEMPORAL)$"), "4.2: which lines the L2 keeps: speed", _ALL),
     Class(re.compile(r"header\.SHADER_TYPE$"), "4.1: ignored since gfx9", _ALL),
     Class(
-        re.compile(r"(GcrCntl|RELEASE_MEM|ACQUIRE_MEM)\.(GLM_|CB$|DB$|TC_INV_METADATA$|TC_MD_ACTION$)"),
+        re.compile(
+            r"(GcrCntl|RELEASE_MEM( of an event)?|ACQUIRE_MEM)\.(GLM_|CB$|DB$|TC_INV_METADATA$|TC_MD_ACTION$)"
+        ),
         "4.2: metadata of images and of the graphics back end; kernels here have none",
         _ALL,
     ),
     Class(
         re.compile(
-            r"(GcrCntl|RELEASE_MEM|ACQUIRE_MEM)\.(GL[IKV12]+_(INV|WB)|TCL?1?(_VOL|_WB|_NC|_WC)?(_ACTION)?"
-            r"|SH_[IK]CACHE|KCACHE_(VOL|WB))$"
+            r"(GcrCntl|RELEASE_MEM( of an event)?|ACQUIRE_MEM)\."
+            r"(GL[IKV12]+_(INV|WB)|TCL?1?(_VOL|_WB|_NC|_WC)?(_ACTION)?|SH_[IK]CACHE|KCACHE_(VOL|WB))$"
         ),
         "4.2: caches are invalidated or written back that need not be: speed",
         _MORE,
     ),
     Class(
-        re.compile(r"GcrCntl\.SEQ$|RELEASE_MEM\.SEQ$"), "4.2: the order of operations that all complete", _ALL
+        re.compile(r"GcrCntl\.SEQ$|RELEASE_MEM( of an event)?\.SEQ$"),
+        "4.2: the order of operations that all complete",
+        _ALL,
     ),
     Class(
         re.compile(r"GcrCntl\.GLK_WB$|\.KCACHE_WB$"), "docs/facts/amd-caches.md: no kernel stores to it", _ALL

@@ -10,7 +10,8 @@ changes of a number (`tools.mutants.sites`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from drivers.amd.decode import aql_packet, pm4_packets, sdma_packets
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _WORD: Final = 32
 _ALL: Final[Runs] = ((0, _WORD),)
+_CACHE: Final = re.compile(r"^(GL[IKVM12]+_(INV|WB)|TC\w*|SH_[IK]CACHE|KCACHE_\w+)$")
+"""Fields of ACQUIRE_MEM that are cache operations."""
 
 
 class Stream(Protocol):
@@ -49,23 +52,33 @@ class Pm4:
     """PM4 packets of a generation, in a ring or an indirect buffer."""
 
     generation: int
+    slots: range = range(0)
+    """Addresses of the slots of events; what stores there is named so."""
 
     def mutants(self, words: Sequence[int], index: int, entry: int = 0) -> Iterator[Mutant]:
         """Yield the mutants."""
-        for packet in pm4_packets(words, self.generation):
-            if packet.name == pm4.Opcode.NOP.name:
-                continue
+        packets = [
+            packet for packet in pm4_packets(words, self.generation) if packet.name != pm4.Opcode.NOP.name
+        ]
+        again = _repeated(packets)
+        for packet in packets:
             at = packet.at
             where = f"word {at} {packet.name}"
+            if isinstance(packet.value, pm4_generations.ReleaseMem) and _target(packet.value) in self.slots:
+                where += " of an event"
             what = where
+            if at in again:
+                what += f" of {again[at].caches}" if again[at].caches else " of what another does"
             if isinstance(packet.value, pm4.SetShReg):
                 what += f" {registers.register_names(self.generation)[packet.value.REG_OFFSET]}"
             yield _deleted(packet, index, entry, what)
             yield from sites.fields(pm4.Header, "word", index, entry, at, words[at], f"{where} header")
-            yield from _fields(type(packet.value), words, at, (index, entry), where, first=_WORD)
+            for one in _fields(type(packet.value), words, at, (index, entry), where, first=_WORD):
+                yield _named(one, again.get(at))
             for offset, layout in self._nested(packet):
                 raw, name = words[at + offset], f"{where} {layout.__name__}"
-                yield from sites.fields(layout, "word", index, entry, at + offset, raw, name)
+                for one in sites.fields(layout, "word", index, entry, at + offset, raw, name):
+                    yield _named(one, again.get(at))
             yield from self._data(packet, index, entry, where)
 
     @staticmethod
@@ -103,6 +116,8 @@ class Sdma:
     """The packets of the copy engines of a version, such as (6, 0, 0)."""
 
     version: tuple[int, ...]
+    slots: range = range(0)
+    """Addresses of the slots of events; what stores there is named so."""
 
     def mutants(self, words: Sequence[int], index: int, entry: int = 0) -> Iterator[Mutant]:
         """Yield the mutants."""
@@ -111,6 +126,8 @@ class Sdma:
                 continue
             at = packet.at
             where = f"word {at} {packet.name}"
+            if isinstance(packet.value, sdma.Fence) and _target(packet.value) in self.slots:
+                where += " of an event"
             yield _deleted(packet, index, entry, where)
             yield from sites.fields(sdma.Head, "word", index, entry, at, words[at], f"{where} header")
             yield from _fields(type(packet.value), words, at, (index, entry), where)
@@ -153,6 +170,52 @@ def change(stream: Stream, words: Sequence[int], mutant: Mutant) -> list[int]:
         return [*before, *stream.nops(count), *after]
     new = sites.changed(_number(words, mutant.at, count), mutant.runs, mutant.operation)
     return [*before, *(new >> _WORD * i & 0xFFFF_FFFF for i in range(count)), *after]
+
+
+@dataclass(frozen=True, slots=True)
+class _Acquire:
+    """What an ACQUIRE_MEM does that no other does before the next launch or wait."""
+
+    caches: str
+    fields: frozenset[str]
+
+
+def _caches(packet: Packet) -> frozenset[str]:
+    """Return the cache operations of an ACQUIRE_MEM."""
+    value: BitStruct = packet.value
+    if isinstance(value, pm4_generations.AcquireMem):
+        value = pm4_generations.GcrCntl.from_int(value.GCR_CNTL)
+    return frozenset(name for name in value.FIELDS if _CACHE.search(name) and getattr(value, name))
+
+
+def _repeated(packets: Sequence[Packet]) -> dict[int, _Acquire]:
+    """Return place -> what each ACQUIRE_MEM does alone among those that follow each other."""
+    out: dict[int, _Acquire] = {}
+    run: list[Packet] = []
+    for packet in (*packets, None):
+        if packet is not None and isinstance(
+            packet.value, pm4_generations.AcquireMem | pm4_generations.AcquireMemGfx9
+        ):
+            run.append(packet)
+            continue
+        for one in run:
+            others = [_caches(other) for other in run if other is not one]
+            alone = _caches(one) - frozenset().union(*others)
+            out[one.at] = _Acquire(", ".join(sorted(alone)), alone)
+        run = []
+    return out
+
+
+def _named(mutant: Mutant, acquire: _Acquire | None) -> Mutant:
+    """Say in the label of a cache operation that another ACQUIRE_MEM does it, too."""
+    name = mutant.label.rpartition(".")[2]
+    if acquire is None or name in acquire.fields or not _CACHE.search(name):
+        return mutant
+    return replace(mutant, label=f"{mutant.label} again")
+
+
+def _target(value: pm4_generations.ReleaseMem | sdma.Fence) -> int:
+    return value.ADDRESS_HI << 32 | value.ADDRESS_LO
 
 
 def _number(words: Sequence[int], at: int, count: int) -> int:

@@ -71,7 +71,11 @@ def call(request: int, argument: bytearray) -> Call:
     if number is kfd.Call.CREATE_QUEUE and len(argument) == kfd.kfd_ioctl_create_queue_args_1_11.SIZE:
         layout = kfd.kfd_ioctl_create_queue_args_1_11
     timed = number is kfd.Call.WAIT_EVENTS
-    return Call(number.name, layout, tuple(_blocks(number, argument)), timed=timed)
+    name = number.name
+    if number is kfd.Call.CREATE_QUEUE:
+        oldest = kfd.kfd_ioctl_create_queue_args_1_11  # the newer structure begins with it
+        name += f" of {kfd.QueueType(int(oldest.from_bytes(argument).queue_type)).name}"
+    return Call(name, layout, tuple(_blocks(number, argument)), timed=timed)
 
 
 def _blocks(number: kfd.Call, argument: bytearray) -> Iterator[Block]:
