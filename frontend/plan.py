@@ -8,6 +8,7 @@ Not here: compiling a kernel (`compiler.compile`), the executable (`launch`).
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -173,8 +174,10 @@ def _forget_many(key: tuple[Any, ...]) -> None:
 def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Plan:
     """Schedule and compile expressions over joint leaves; return their plan.
 
-    `homes[i]` >= 0 is the number of the leaf that output i is stored into; -1: new memory. Raises
-    `UsageError` for a tensor beyond the address space, `CompileError`, and what `hcq.Device.load` raises.
+    `homes[i]` >= 0 is the number of the leaf that output i is stored into; -1: new memory. Raises the audit
+    event `frontend.plan` with the graph's outputs, the schedule and the architecture.
+
+    Raises `UsageError` for a tensor beyond the address space, `CompileError`, and as `hcq.Device.load`.
     """
     from compiler.compile import compile_many  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
     from compiler.schedule.scheduler import schedule  # noqa: PLC0415 - as above
@@ -192,6 +195,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
             e = parts[i][0]
             outputs[i] = graph.assign(graph.param(home, e.shape, e.dtype), outputs[i])
     items = schedule(outputs)
+    sys.audit("frontend.plan", outputs, items, device.arch)
     compiled = compile_many([item.ast for item in items], device.arch)
     kernels = []
     for item, made in zip(items, compiled, strict=True):

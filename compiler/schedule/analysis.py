@@ -36,6 +36,8 @@ _WEIGHT: Final = {
 _HEAVY: Final = frozenset(_WEIGHT)
 _PRIME: Final = (1 << 61) - 1
 _FLOWS: Final = 4
+_WORK: Final = 64
+"""The most nodes whose costs are counted one by one."""
 _SAME_ELEMENTS: Final = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK))
 _LEAF: Final = frozenset((Ops.CONST, Ops.IOTA, Ops.IVALUE))
 
@@ -44,6 +46,8 @@ class Fact:
     """The properties of one node.
 
     `cost`, `heavy`, `rows` and `leaves` are those that its users see: of a load, if the node has a buffer.
+    `work` has the cost of each node whose sum `cost` is: a node that is used twice costs once, but what is
+    behind a movement is evaluated at other indices, and is counted by itself.
     `own_cost`, `own_heavy`, `own_rows` and `inner` are those of its computation.
 
     `users` is the number of distinct users, and an output counts as one. `leaves` is the bit set of the
@@ -56,7 +60,7 @@ class Fact:
 
     __slots__ = (
         "barrier", "bit", "cost", "entries", "flow", "heavy", "inner", "leaves", "level", "node", "own_cost",
-        "own_heavy", "own_rows", "root", "rows", "size", "uniform", "users",
+        "own_heavy", "own_rows", "root", "rows", "size", "uniform", "users", "work",
     )  # fmt: skip
 
     def __init__(self, node: UOp, users: int, size: int, *, root: bool) -> None:
@@ -67,6 +71,7 @@ class Fact:
         self.barrier = root
         self.bit = 0
         self.cost = 0
+        self.work: dict[UOp, int] = {}
         self.heavy = False
         self.inner = 0
         self.leaves = 0
@@ -93,6 +98,8 @@ class Facts:
         self.order = postorder(roots)
         self.of: dict[UOp, Fact] = {}
         self.leaf_sizes: list[int] = []
+        """Elements of each buffer, by the number of its bit."""
+        self.leaf_bytes: list[int] = []
         self._max_leaves = max_leaves
         users: dict[UOp, int] = dict.fromkeys(roots, 1)
         for node in self.order:
@@ -112,14 +119,15 @@ class Facts:
             return
         if op in _LEAF:
             fact.cost = 1
+            fact.work = {node: 1}
             return
         if op is Ops.PARAM:
             fact.barrier = True
         else:
             self._limit_leaves(sources)
+            self._take_work(fact, sources)
             for s in sources:
                 fact.inner |= s.leaves
-                fact.cost += s.cost
                 fact.level = max(fact.level, s.level)
             if op in ELEMENTWISE:
                 self._elementwise(fact, sources)
@@ -135,6 +143,7 @@ class Facts:
             elif op is Ops.GATHER:
                 fact.heavy = True
                 fact.cost = min(_CAP, fact.cost + _WEIGHT[op])
+                fact.work = {node: fact.cost}
         fact.own_cost, fact.own_heavy, fact.own_rows = fact.cost, fact.heavy, fact.rows
         if fact.barrier:
             self.make_barrier(fact)
@@ -147,20 +156,41 @@ class Facts:
         if not fact.bit:
             fact.bit = 1 << len(self.leaf_sizes)
             self.leaf_sizes.append(fact.size)
+            self.leaf_bytes.append(fact.size * fact.node.dtype.itemsize)
         fact.leaves = fact.bit
         fact.cost = _LOAD
+        fact.work = {fact.node: _LOAD}
         fact.heavy = fact.rows = False
 
     def _elementwise(self, fact: Fact, sources: list[Fact]) -> None:
         op = fact.node.op
-        fact.cost = min(_CAP, fact.cost + _WEIGHT.get(op, 1))
+        weight = _WEIGHT.get(op, 1)
+        fact.cost = min(_CAP, fact.cost + weight)
+        if len(fact.work) < _WORK:
+            fact.work[fact.node] = weight
+        else:
+            fact.work = {fact.node: fact.cost}
         fact.heavy = op in _HEAVY
         for s in sources:
             fact.heavy |= s.heavy
             fact.rows |= s.rows
             self._take_flow(fact, s)
 
+    @staticmethod
+    def _take_work(fact: Fact, sources: list[Fact]) -> None:
+        """Add the costs of the sources, each node once."""
+        if not sources:
+            return
+        work = fact.work = dict(sources[0].work)
+        fact.cost = sources[0].cost
+        for s in sources[1:]:
+            if work.keys() >= s.work.keys():
+                continue
+            fact.cost += sum([s.work[n] for n in s.work.keys() - work.keys()])
+            work.update(s.work)
+
     def _movement(self, fact: Fact, source: Fact) -> None:
+        fact.work = {fact.node: fact.cost} if fact.cost else {}
         fact.heavy = source.heavy
         fact.rows = source.rows
         op = fact.node.op
@@ -203,6 +233,7 @@ class Facts:
         for moved in reversed(chain[:-1]):
             moved.inner = moved.leaves = chain[-1].leaves
             moved.cost = _LOAD
+            moved.work = {moved.node: _LOAD}
             moved.heavy = moved.rows = False
             moved.flow = {}
 
@@ -267,6 +298,8 @@ class Limits:
     """The same where there are fewer than `few_rows` rows to share among workers."""
     split: int = 1 << 15
     """A reduction of at least this many elements to fewer than `few_rows` is split in two."""
+    near: int = 1 << 22
+    """Bytes from which on a value is not in a cache any more when the next kernel loads it."""
     siblings: int = 16
     """The most earlier kernels of the same shape that a store may join."""
 
@@ -294,7 +327,7 @@ class Kernel:
 
     __slots__ = (
         "assigned", "computed", "copies", "entries", "leaves", "main", "next_range", "number", "out",
-        "reduces", "row", "rows", "size", "stores",
+        "reduces", "row", "rows", "size", "stores", "updates",
     )  # fmt: skip
 
     def __init__(self, number: int, shape: tuple[int, ...]) -> None:
@@ -305,6 +338,8 @@ class Kernel:
         self.entries: dict[tuple[UOp, Index, UOp], Entry] = {}
         self.stores: list[tuple[Fact, Entry]] = []
         self.assigned: set[int] = set()
+        self.updates = False
+        """Whether it loads a buffer that it assigns."""
         self.copies: UOp | None = None
         self.main: UOp | None = None
         self.row: int | None = None

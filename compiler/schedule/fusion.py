@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 _LEAF: Final = frozenset((Ops.PARAM, Ops.CONST, Ops.IOTA, Ops.IVALUE))
 _SLACK: Final = 1.3
 """Evaluations per element up to which a value does not count as computed twice; padding adds some."""
+_RECOMPUTED: Final = 64
+"""Cost of the repeated evaluations of an element up to which they are cheaper than a large buffer: that costs
+a store, and a load in each kernel."""
 _AMORTISED: Final = 32
 """Evaluations per element from which even a cheap division gets a buffer."""
 
@@ -116,8 +119,9 @@ class Grouping:
         """
         kernel = fact.entries[0].kernel
         costly = fact.own_cost > EXPENSIVE or fact.own_rows
-        if costly and any(e.kernel is not kernel for e in fact.entries):
-            return True
+        users = dict.fromkeys([e.kernel for e in fact.entries])
+        if costly and len(users) > 1:
+            return not self._cheaper_than_memory(fact, users)
         times = [self._evaluations(e) / fact.size for e in fact.entries]
         if not costly:
             return sum(times) >= _AMORTISED
@@ -125,6 +129,32 @@ class Grouping:
             row = set(kernel.out[: kernel.row])
             return not all(row <= self._ranges_of(e) for e in fact.entries)
         return sum(times) > _SLACK
+
+    def _cheaper_than_memory(self, fact: Fact, users: Iterable[Kernel]) -> bool:
+        """Return whether it costs less to compute a value in several kernels than to store and load it.
+
+        Each of them evaluates every element about once. Compared are the bytes that the kernels but one load
+        to compute it, and those of the store and of their loads of the value.
+        """
+        nbytes = fact.size * fact.node.dtype.itemsize
+        costly = fact.own_cost > EXPENSIVE
+        if costly and (
+            nbytes < self.limits.near or fact.own_cost * (len(fact.entries) - 1) > _RECOMPUTED
+        ):
+            return False
+        if max([self._evaluations(e) for e in fact.entries]) > fact.size * _SLACK:
+            return False
+        more = [self._bytes(fact.inner & ~kernel.leaves) for kernel in users]
+        return sum(more) - max(more) <= nbytes * len(more)
+
+    def _bytes(self, leaves: int) -> int:
+        """Return the bytes of a set of buffers."""
+        total = 0
+        while leaves:
+            low = leaves & -leaves
+            total += self.facts.leaf_bytes[low.bit_length() - 1]
+            leaves ^= low
+        return total
 
     def _evaluations(self, entry: Entry) -> int:
         """Return how often an entry is evaluated; it is outside every loop on which it does not depend."""
@@ -158,10 +188,13 @@ class Grouping:
         """Return whether a reduction whose whole result reaches this entry may be in the entry's kernel.
 
         As *main* reduction it is evaluated once for each output element. As *row* reduction it depends on
-        leading output ranges only, and every loop that repeats it is along the row that it reduces. With
-        `claim`, the kernel is marked as one with such a reduction.
+        leading output ranges only, and every loop that repeats it is along the row that it reduces. A
+        contraction is in no kernel that updates a buffer in place, because its register tiles overlap at the
+        edges. With `claim`, the kernel is marked as one with such a reduction.
         """
         kernel = entry.kernel
+        if kernel.updates and self._is_contraction(reduction):
+            return False
         used = self._ranges_of(entry)
         prefix = len(used)
         if used != set(kernel.out[:prefix]):
@@ -231,7 +264,9 @@ class Grouping:
         kernel.leaves |= fact.inner
         kernel.rows |= fact.own_rows
         if fact.node.op is Ops.ASSIGN:
-            kernel.assigned.add(param_of(fact.node).arg[0])
+            param = param_of(fact.node)
+            kernel.assigned.add(param.arg[0])
+            kernel.updates |= bool(self.facts.of[param].bit & self.facts.of[fact.node.src[1]].leaves)
         entry = self._entry(kernel, fact, kernel.index_of(fact.node.shape), symbolic.TRUE)
         entry.scopes[kernel.out] = None
         kernel.stores.append((fact, entry))
@@ -263,7 +298,8 @@ class Grouping:
         """Return an existing kernel that can also store this node: one that computes it, or a sibling."""
         users = dict.fromkeys([e.kernel for e in fact.entries])
         if fact.node.op not in _LEAF:
-            for kernel in users:
+            # first those without a reduction, which can be the epilogue of a source of the node
+            for kernel in sorted(users, key=lambda k: k.main is not None):
                 if self._computes(kernel, fact) and self._may_join(kernel, fact, users):
                     return kernel
         for kernel in reversed(self._by_shape.get(squeezed(fact.node.shape), ())[-self.limits.siblings :]):
@@ -272,7 +308,7 @@ class Grouping:
         return None
 
     def _computes(self, kernel: Kernel, fact: Fact) -> bool:
-        """Return whether a kernel evaluates a node once, at exactly its output elements."""
+        """Return whether a kernel evaluates a node at its output elements, maybe outside its loops."""
         if squeezed(fact.node.shape) != tuple([r.arg[1] for r in kernel.out]):
             return False
         here = [e for e in fact.entries if e.kernel is kernel]
@@ -282,9 +318,9 @@ class Grouping:
             or here[0].index != kernel.index_of(fact.node.shape)
         ):
             return False
-        if list(here[0].scopes) != [kernel.out]:
-            return False
         completed = fact.completed
+        if not completed and list(here[0].scopes) != [kernel.out]:
+            return False
         return not completed or self._place(here[0], max(completed, key=self._weight), claim=True)
 
     def _is_sibling(self, kernel: Kernel, fact: Fact) -> bool:

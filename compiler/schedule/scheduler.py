@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from compiler.ir import graph
 from compiler.ir.fold_reduce import identity
-from compiler.ir.ops import Ops
+from compiler.ir.ops import ELEMENTWISE, Ops
 from compiler.ir.serialize import postorder
 from compiler.ir.uop import uop
 from compiler.schedule.analysis import Entry, Kernel, Limits, param_of
@@ -75,7 +75,7 @@ def _no_collector() -> Iterator[None]:
 
 
 def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
-    outputs = split_reductions(without_empties(outputs), limits)
+    outputs = share_assigned(split_reductions(without_empties(outputs), limits))
     grouping = Grouping([output for output in outputs if 0 not in output.shape], limits)
     in_place = _assign_in_place(grouping)
     kernels = _ordered(grouping)
@@ -114,6 +114,36 @@ def without_empties(outputs: Sequence[UOp]) -> list[UOp]:
             src = tuple([new[s] for s in x.src])
             same = all([a is b for a, b in zip(src, x.src, strict=True)])  # noqa: C419 - a list is faster
             new[x] = x if same else uop(x.op, x.dtype, src, x.arg)
+    return [new[x] for x in outputs]
+
+
+def share_assigned(outputs: Sequence[UOp]) -> list[UOp]:
+    """Return the outputs, where users of a value that is also assigned use the ASSIGN: x and ASSIGN(p, x).
+
+    Its users then need neither x's sources nor the old contents of p, so the update of an optimiser's state
+    and of its parameter are one kernel that stores in place. A value that moves another stays.
+    """
+    order = postorder(outputs)
+    assigned: dict[UOp, UOp] = {}
+    for x in order:
+        if x.op is Ops.ASSIGN and x.src[1].op in ELEMENTWISE | {Ops.REDUCE}:
+            assigned.setdefault(x.src[1], x)
+    if not assigned:
+        return list(outputs)
+    new: dict[UOp, UOp] = {}
+    used: dict[UOp, UOp] = {}
+    for x in order:
+        if x in used:
+            continue
+        src = tuple([used[s] for s in x.src])
+        if x.op is Ops.ASSIGN and assigned.get(x.src[1]) is not x:
+            src = (src[0], new[x.src[1]])
+        same = all([a is b for a, b in zip(src, x.src, strict=True)])  # noqa: C419 - a list is faster
+        new[x] = used[x] = x if same else uop(x.op, x.dtype, src, x.arg)
+        assign = assigned.get(x)
+        if assign is not None:
+            made = uop(Ops.ASSIGN, assign.dtype, (assign.src[0], new[x]), assign.arg)
+            new[assign] = used[assign] = used[x] = made
     return [new[x] for x in outputs]
 
 

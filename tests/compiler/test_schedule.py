@@ -436,3 +436,80 @@ def test_the_collector_stays_off_when_it_was_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def reads(items: list[ScheduleItem]) -> int:
+    """Return the elements of all buffers of all kernels."""
+    return sum(b.nbytes // b.dtype.itemsize for item in items for b in item.bufs)
+
+
+def test_an_optimiser_updates_its_state_and_its_parameter_in_place_in_one_kernel() -> None:
+    gradient, m, v, weight = (p(i, 33) for i in range(4))
+    new_m = add(mul(m, scalar_like(0.5, m)), gradient)
+    new_v = add(mul(v, scalar_like(0.25, v)), mul(gradient, gradient))
+    new = sub(weight, mul(new_m, new_v))
+    (item,) = scheduled(g.assign(m, new_m), g.assign(v, new_v), g.assign(weight, new))
+    assert {b.slot for b in item.writes if isinstance(b, ParamRef)} == {1, 2, 3}
+    assert len(item.bufs) == 4
+
+
+def test_a_value_assigned_and_also_an_output_is_stored_twice() -> None:
+    x, y = p(0, 8), p(1, 8)
+    value = add(x, y)
+    (item,) = scheduled(value, g.assign(x, value), mul(value, y))
+    assert sorted(type(b).__name__ for b in item.writes) == ["OutRef", "OutRef", "ParamRef"]
+
+
+def test_a_reader_of_old_contents_does_not_see_the_assigned_value() -> None:
+    x, y = p(0, 4, 8), p(1, 4, 8)
+    value = mul(x, y)
+    turned = matmul(value, g.permute(x, (1, 0)))
+    scheduled(g.assign(x, value), turned, total(value, 1))
+
+
+def test_a_contraction_does_not_update_in_place() -> None:
+    a, b, total_so_far = p(0, 6, 8), p(1, 8, 5), p(2, 6, 5)
+    items = scheduled(g.assign(total_so_far, add(total_so_far, matmul(a, b))))
+    assert [count(item, Ops.REDUCE) for item in items] == [1, 0]
+
+
+def test_layer_norm_and_its_gradients_keep_two_numbers_a_row() -> None:
+    x, dy = p(0, 64, 96), p(1, 64, 96)
+    centred = sub(x, over(mean(x, (1,)), x.shape, 1))
+    variance = mean(mul(centred, centred), (1,))
+    root = g.unary(Ops.SQRT, add(variance, scalar_like(1e-5, variance)))
+    scale = over(g.unary(Ops.RECIP, root), x.shape, 1)
+    y = mul(centred, scale)
+    along = mul(y, over(mean(mul(dy, y), (1,)), x.shape, 1))
+    dx = mul(scale, sub(sub(dy, over(mean(dy, (1,)), x.shape, 1)), along))
+    items = scheduled(dx, total(mul(dy, y), 0), total(dy, 0), limits=Limits(near=1))
+    stored = [b for item in items for b in item.writes if isinstance(b, TempRef)]
+    assert stored
+    assert all(b.nbytes <= 64 * 4 for b in stored)
+
+
+def test_large_expensive_work_is_repeated_instead_of_stored() -> None:
+    x = exp(p(0, 6, 8))
+    items = scheduled(total(x, 0), total(x, 1), limits=Limits(near=1))
+    assert sum(count(i, Ops.EXP) for i in items) == 2
+    assert not [b for item in items for b in item.writes if isinstance(b, TempRef)]
+
+
+def test_work_shared_by_two_users_costs_once() -> None:
+    x = p(0, 6, 8)
+    for _ in range(5):
+        x = mul(x, x)  # 32 as a tree, 5 as a graph
+    items = scheduled(total(x, 0), total(x, 1))
+    assert not [b for item in items for b in item.writes if isinstance(b, TempRef)]
+
+
+def test_a_pool_and_the_places_of_its_maxima_are_one_kernel() -> None:
+    x = p(0, 2, 64, 64)
+    windows = g.window(x, (1, 2), (2, 2), (2, 2), (1, 1))
+    top = g.reduce(windows, Ops.MAX, (3, 4))
+    is_top = g.binary(Ops.EQ, windows, g.expand(g.reshape(top, (*top.shape, 1, 1)), windows.shape))
+    row, column = g.iota(windows.shape, 3), g.iota(windows.shape, 4)
+    place = add(mul(row, scalar_like(2, row)), column)
+    first = g.reduce(g.where(is_top, place, scalar_like(4, place)), Ops.MIN, (3, 4))
+    (item,) = scheduled(top, first)
+    assert reads([item]) == x.shape[0] * 64 * 64 + 2 * 2 * 32 * 32
