@@ -37,7 +37,7 @@ MOST_CANDIDATES = 6
 LEAST_ROWS = 6
 """Rows from which on copying a streamed operand that does not lie in rows pays."""
 MOST_ROWS, MOST_VECTORS = 16, 6
-LATENCY = 4.0
+LATENCY = 4.5
 """Cycles until an accumulator can be used again."""
 SECOND_LEVEL_BYTES = 24.0
 """Bytes per cycle from the second-level cache, where panels of the streamed operand are."""
@@ -52,6 +52,8 @@ STAGE_BYTES = 6 << 20
 GROUPS_PER_CORE = 4
 GROUP_NS = 20_000
 """A workgroup takes at least about this long."""
+FEW_BLOCKS = 4
+"""Blocks of rows up to which a streamed operand that exceeds the caches is read in place, in short pieces."""
 LEAST_ROWS_FAR = 4
 """Rows from which on copying a streamed operand that exceeds the caches pays."""
 PIECE = 512
@@ -66,6 +68,8 @@ _COMPUTED = BINARY | UNARY | {Ops.WHERE, Ops.CAST, Ops.IVALUE, Ops.BITCAST}
 """Operations that compute a value; all others of an operand are loads, constants and index arithmetic."""
 COPY_CYCLES = 1.5
 """Cycles of one value of a panel that is copied by values."""
+_APART_CYCLES = 2.0
+"""Cycles of one value that is read in place, apart from the one before."""
 _LOAD_CYCLES = {"row": 1.5, "same": 1.0, "strided": 5.0, "scattered": 20.0}
 """Cycles of one vector of a panel's copy, by how its load looks along the columns."""
 _TURN_CYCLES = 4.0
@@ -144,11 +148,16 @@ class _Planner:
         in_rows = self._columns_in_rows()
         if not in_rows and m < LEAST_ROWS:
             return None
-        far = k * n * self.itemsize > target.l2_bytes // 2 and m >= LEAST_ROWS_FAR
-        staged = not in_rows or far or (_computed(c.streamed) and m > self.rows)
+        far = k * n * self.itemsize > target.l2_bytes // 2
+        computed = _computed(c.streamed) and m > self.rows
+        few = in_rows and far and self.axes[c.rows].count <= FEW_BLOCKS and k >= 4 * WAYS
+        staged = not few and (not in_rows or computed or (far and m >= LEAST_ROWS_FAR))
         if staged:
             self.order = self._order_of_rows() or self.order
-            self.pieces = self._cut()
+        if few or (staged and k * self.rows * self.itemsize > target.l1_bytes):
+            self.pieces = (
+                self._cut(max(WAYS, k // SUMMED_AT_ONCE), 1) if few else self._cut(PIECE, self.lanes)
+            )
             self.piece = math.prod([self.pieces.get(r, r.arg[1]) for r in self.order])
         panel = self.piece * self.vectors * self.lanes * self.itemsize
         staged = staged and panel <= STAGE_BYTES
@@ -158,9 +167,14 @@ class _Planner:
         nanoseconds = self._cycles(held, columns, outer, inner) / target.gigahertz
         groups, parts = self._groups(nanoseconds, staged=staged, copied=bool(outer or inner))
         held = min(held, parts.get(c.columns, held))
+        tail: list[Step | Stage] = [Step("loop", c.rows), *inner, Step("loop", c.columns)]
         return Plan(
             tuple([self.axes[o] for o in self.kernel.outputs]),
-            (*groups, *self._loops(parts, held, columns, outer), *inner, Step("loop", c.columns)),
+            (
+                *groups,
+                *self._loops(parts, held, columns, outer),
+                *(tail if staged or not self.pieces else tail[::-1]),
+            ),
             {c.family.ranges: Reduction(self.order, block=SUMMED_AT_ONCE)},
             nanoseconds=nanoseconds,
         )
@@ -194,7 +208,7 @@ class _Planner:
             steps += [chunk, *cut, *early, *within, *columns]
         else:
             steps += [*early, *within, chunk, *columns]
-        return [*steps, *[Step("loop", o) for o in broadcast], *late, Step("loop", c.rows)]
+        return [*steps, *[Step("loop", o) for o in broadcast], *late]
 
     def _others(self) -> tuple[list[UOp], list[UOp], list[UOp]]:
         """Return the other ranges: of both operands or none, of the streamed one, of the broadcast one."""
@@ -203,17 +217,18 @@ class _Planner:
         broadcast = [o for o in c.others if o in free[c.broadcast] and o not in free[c.streamed]]
         return [o for o in c.others if o not in streamed and o not in broadcast], streamed, broadcast
 
-    def _cut(self) -> dict[UOp, int]:
-        """Return the sizes of pieces of a long sum, so that a block's rows of one stay in the first level."""
-        c, outputs = self.c, self.kernel.outputs
-        short = self.k * self.rows * self.itemsize <= self.target.l1_bytes
-        if short or not all(o in self.kernel.free[c.node] for o in outputs):
+    def _cut(self, most: int, turn: int) -> dict[UOp, int]:
+        """Return the sizes of pieces of about `most` products of the sum; none where it cannot be cut.
+
+        The last piece of a range has at least `turn` values if possible.
+        """
+        if not all(o in self.kernel.free[self.c.node] for o in self.kernel.outputs):
             return {}
         sizes: dict[UOp, int] = {}
         inner = 1
         for r in reversed(self.order):
-            if inner * r.arg[1] > PIECE:
-                sizes[r] = _piece(r.arg[1], max(1, PIECE // inner), self.lanes)
+            if inner * r.arg[1] > most:
+                sizes[r] = _piece(r.arg[1], max(1, most // inner), turn)
             inner *= r.arg[1]
         return {r: sizes[r] for r in self.order if sizes.get(r, r.arg[1]) < r.arg[1]}
 
@@ -299,7 +314,7 @@ class _Planner:
         vectors = self.rows * self.vectors
         stored = sum([_STORE_CYCLES[self._along(s.index, c.columns, self.lanes)] for s in self.kernel.stores])
         rounds = self.k * tile_cycles(self.rows, self.vectors, self.target)
-        totals = 3.0 * vectors * (self.k / self.piece) if self.pieces else 0.0
+        totals = 1.0 * vectors * (self.k / self.piece) if self.pieces else 0.0
         cycles = blocks * (rounds + totals + (3.0 + stored) * vectors)
         loads = _loads(c.streamed)
         shared, streamed, broadcast = self._others()
@@ -312,6 +327,8 @@ class _Planner:
             cycles += each * copies * self.k * self.vectors
         else:
             cycles += max(0.0, cost - 1.5) * self.k * self.vectors * blocks / self.target.loads_per_cycle
+        if not outer and not inner and any(self._run(n) < LEAST_RUN for n in _loads(c.broadcast)):
+            cycles += _APART_CYCLES * self.rows * self.k * blocks
         for stage in (*outer, *inner):
             each = -(-self.rows // self.lanes) * 2.0 if stage.wide else COPY_CYCLES * self.rows
             each += 2.0 * self.rows * any(len(n.src) > 2 for n in _loads(c.broadcast))

@@ -119,9 +119,7 @@ def _find(kernel: Kernel) -> tuple[UOp, list[UOp], list[UOp], frozenset[UOp]] | 
     if any(n.op is Ops.REDUCE for n in inner_nodes((x, y))):
         return None
     outputs = frozenset(kernel.outputs)
-    rows, columns = (
-        _by_number((kernel.free[a] & outputs) - kernel.free[b]) for a, b in ((x, y), (y, x))
-    )
+    rows, columns = (_by_number((kernel.free[a] & outputs) - kernel.free[b]) for a, b in ((x, y), (y, x)))
     if not rows or not columns:
         return None
     if _stored_along(kernel, rows[-1]) and not _stored_along(kernel, columns[-1]):
@@ -193,9 +191,7 @@ def _plan(p: _Product, target: Target) -> Plan | None:
         if rows is None or columns is None or split.threads > target.threads:
             continue
         staged = BLOCK_WORDS * pack
-        copied = sum(
-            BLOCK_WORDS * axis.block // split.threads for axis in (split.rows, split.columns)
-        )
+        copied = sum(BLOCK_WORDS * axis.block // split.threads for axis in (split.rows, split.columns))
         registers = split.sums + max(split.operands, copied) + OTHER_REGISTERS
         if registers > target.thread_registers:
             continue

@@ -419,9 +419,7 @@ class _MatrixProducts:
             for vector in tile.read(word, place, adjacent, token):
                 for n in range(vector.lanes):
                     out[at].append(
-                        vector
-                        if vector.lanes == 1
-                        else self.b.line("extract", vector.dtype, 1, (vector,), n)
+                        vector if vector.lanes == 1 else self.b.line("extract", vector.dtype, 1, (vector,), n)
                     )
                     at += 1
         return out

@@ -303,3 +303,17 @@ def test_operands_are_copied_once_for_the_ranges_of_the_other():
     outside = [loops[r] for r in (n, y, x) if r is not rows]
     assert weights < min(outside), plan.text()
     assert patches > max(outside), plan.text()
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("m", [2, 5, 14])
+def test_few_rows_of_a_large_matrix_are_read_in_place(m, arch):
+    """A piece is a few rows of the matrix, read side by side; nothing is copied."""
+    n, k = 900, 301
+    plan = planned(matmul(m, n, k), arch)
+    assert plan is not None
+    assert stages(plan) == []
+    assert list(cuts(matmul(m, n, k), arch).values()) == [8]
+    a, b = values(m, k), values(k, n, seed=1)
+    got = run(matmul(m, n, k), {1: a, 2: b}, {0: (m * n, dtypes.float32)}, arch=arch)[0]
+    np.testing.assert_allclose(got.reshape(m, n), a.astype(np.float64) @ b, rtol=1e-4, atol=1e-3)
