@@ -23,7 +23,7 @@ from tools.mutants.devices import DEVICES, Target
 from tools.mutants.judge import TIMEOUT_S, Judge
 from tools.mutants.kept import Kept
 from tools.mutants.sites import KINDS
-from tools.mutants.verdicts import CAUGHT, Outcome
+from tools.mutants.verdicts import CAUGHT, SEEDS, Outcome
 from tools.mutants.walk import judge_all, listed, walk
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--each", type=int, default=0, help="at most so many of each kind of place, field and change"
     )
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="orders that each mutant is tried in")
     parser.add_argument(
         "--until-report", action="store_true", help="end each run at the first report of the machine"
     )
@@ -170,6 +171,7 @@ def main(arguments: Sequence[str]) -> int:
         target,
         chosen,
         jobs=given.jobs,
+        seeds=SEEDS[: given.seeds],
         progress=_show,
         kept=Kept(given.keep),
         known=lambda mutant: bool(emulated.equivalence(mutant)),
