@@ -14,7 +14,7 @@ from drivers.amd.layouts import events as events_
 from drivers.amd.layouts import kfd as layouts
 from drivers.amd.layouts.kfd import Call, MemFlags, QueuePercentage, QueueType, request
 from drivers.amd.layouts.topology import KFD_NODE
-from drivers.amd.refusals import node_error, old_kernel, refused
+from drivers.amd.refusals import BringUpError, node_error, old_kernel, refused
 from drivers.kernel import address_of
 from hcq.errors import DriverError, size_text
 
@@ -110,8 +110,18 @@ class Kfd:
         return ""
 
     def clock_counters(self, gpu_id: int) -> layouts.kfd_ioctl_get_clock_counters_args:
-        """Read the GPU's counter beside the host's clocks."""
-        return self._call(Call.GET_CLOCK_COUNTERS, layouts.kfd_ioctl_get_clock_counters_args(gpu_id=gpu_id))
+        """Read the GPU's counter beside the host's clocks.
+
+        `BringUpError` for a reply of 0, which Linux gives for a GPU that the process is not tied to.
+        """
+        ask = layouts.kfd_ioctl_get_clock_counters_args(gpu_id=gpu_id)
+        reply = self._call(Call.GET_CLOCK_COUNTERS, ask)
+        if not reply.gpu_clock_counter or reply.system_clock_freq != layouts.SYSTEM_CLOCK_HZ:
+            raise BringUpError(
+                f"GET_CLOCK_COUNTERS of gpu_id {gpu_id:#x} replied {reply!r}: wanted a counter that is "
+                f"not 0, and clocks of {layouts.SYSTEM_CLOCK_HZ} Hz"
+            )
+        return reply
 
     def available(self, gpu_id: int) -> int:
         """Return how many bytes of video memory can still be allocated."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.kfd import MemFlags, MemKind
-from drivers.amd.refusals import small_bar
+from drivers.amd.refusals import BringUpError, small_bar
 from drivers.kernel import MAP_FIXED, MAP_SHARED, PAGE
 from drivers.memorymap import MemoryMap
 from hcq.errors import DriverError, OutOfMemoryError, size_text
@@ -113,7 +113,13 @@ class Memories:
             view = None
             if kind is not MemKind.VRAM:
                 flags = MAP_SHARED | MAP_FIXED
-                view = kfd.kernel.mmap(size, fd=self._drm_fd, offset=offset, va=va, flags=flags).view
+                mapping = kfd.kernel.mmap(size, fd=self._drm_fd, offset=offset, va=va, flags=flags)
+                if mapping.va != va:
+                    kfd.kernel.munmap(mapping.va, size)
+                    raise BringUpError(
+                        f"{label} at {va:#x} is mapped at {mapping.va:#x} of the host, wanted the same"
+                    )
+                view = mapping.view
             kfd.map(handle, (self.gpu_id,))
             stack.pop_all()
         memory = Memory(va=va, size=size, view=view, handle=handle, label=label, video=video)

@@ -18,7 +18,7 @@ from drivers.amd.kfd import Kfd, open_node
 from drivers.amd.layouts.events import EVENT_PAGE_BYTES, EVENT_SLOT_BYTES, EventType
 from drivers.amd.layouts.kfd import GPUVM_RESERVED_TOP, USER_ADDRESS_BITS, MemFlags, MemKind
 from drivers.amd.layouts.topology import RENDER_NODE
-from drivers.amd.refusals import narrow_space, no_render_node
+from drivers.amd.refusals import BringUpError, narrow_space, no_render_node
 from drivers.amd.space import Space
 from drivers.amd.targets import by_version
 from hcq.errors import HcqError, UsageError
@@ -99,11 +99,19 @@ class Process:
             return fd
 
     def check_space(self, gpu: Gpu) -> None:
-        """Raise `UnsupportedError` where a GPU does not reach all addresses of this process."""
-        for row in self.kfd.apertures():
-            reach = row.gpuvm_limit + 1 - GPUVM_RESERVED_TOP
-            if row.gpu_id == gpu.gpu_id and reach < (1 << USER_ADDRESS_BITS) - GPUVM_RESERVED_TOP:
-                raise narrow_space(gpu.name, row.gpuvm_limit)
+        """Raise `UnsupportedError` where a GPU does not reach all addresses of this process.
+
+        `BringUpError` if the kernel names no addresses of it.
+        """
+        rows = {row.gpu_id: row for row in self.kfd.apertures()}
+        row = rows.get(gpu.gpu_id)
+        if row is None:
+            raise BringUpError(
+                f"GET_PROCESS_APERTURES_NEW names no addresses of {gpu.name} (gpu_id {gpu.gpu_id:#x}), "
+                f"only of {[hex(one) for one in rows]}"
+            )
+        if row.gpuvm_limit + 1 - GPUVM_RESERVED_TOP < (1 << USER_ADDRESS_BITS) - GPUVM_RESERVED_TOP:
+            raise narrow_space(gpu.name, row.gpuvm_limit)
 
     def enable_runtime(self, gpus: Sequence[Gpu]) -> None:
         """Enable reports of queue exceptions, once, before the first queue.

@@ -5,7 +5,7 @@ Not here: the ioctl's layout (`drivers.amd.layouts.drm`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.drm import (
     DRM_IOCTL_AMDGPU_INFO,
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from drivers.kernel import Kernel
 
 
+_WAVES: Final = frozenset({32, 64})
+
+
 def ask(kernel: Kernel, fd: int) -> drm_amdgpu_info_device:
-    """Return the reply to DEV_INFO. Raises `DriverError`, and `BringUpError` for a counter of 0 kHz."""
+    """Return the reply to DEV_INFO. Raises `DriverError`, `BringUpError` for a reply that cannot be."""
     answer = bytearray(drm_amdgpu_info_device.SIZE)
     block = bytearray(
         drm_amdgpu_info(
@@ -40,6 +43,8 @@ def ask(kernel: Kernel, fd: int) -> drm_amdgpu_info_device:
             hint=error.hint,
         ) from None
     info = drm_amdgpu_info_device.from_bytes(answer)
+    if info.wave_front_size not in _WAVES:
+        raise BringUpError(f"the render node says: waves have {info.wave_front_size} lanes, wanted 32 or 64")
     if not info.gpu_counter_freq:
         raise BringUpError("the render node says that the GPU's counter counts at 0 kHz")
     return info

@@ -35,6 +35,8 @@ _RELEASING = ("FREE_MEMORY", "UNMAP_MEMORY", "DESTROY_", "UPDATE_QUEUE")
 """Calls that release something; after a failure it is released with the process's last KFD descriptor."""
 _GEOMETRY_SINCE = (1, 17)
 """The interface version since which CREATE_QUEUE carries the geometry of the queue."""
+_LANES = 32
+"""Lanes of a wave that DEV_INFO tells."""
 
 
 class ScriptedKernel(HostCalls):
@@ -177,7 +179,9 @@ class ScriptedKernel(HostCalls):
             fail(errno.EIO, "chosen by fail_at")
         fused = any(name in APUS for name in self.script.gpus)
         reply = drm.drm_amdgpu_info_device(
-            gpu_counter_freq=COUNTER_KHZ, ids_flags=drm.IDS_FLAGS_FUSION if fused else 0
+            gpu_counter_freq=COUNTER_KHZ,
+            ids_flags=drm.IDS_FLAGS_FUSION if fused else 0,
+            wave_front_size=_LANES,
         )
         view_at(asked.return_pointer, asked.return_size)[:] = reply.to_bytes()[: asked.return_size]
         return 0
