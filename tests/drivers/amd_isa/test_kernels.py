@@ -267,7 +267,7 @@ def _translated(bench: Bench, words: str) -> None:
     ("words", "text"),
     [
         ("BF800000 BE884700 BFB00000", "s_getpc_b64"),  # the address of code is not known
-        ("BF800000 BF920000 BFB00000", "s_denorm_mode"),
+        ("BF800000 BF910001 BFB00000", "s_round_mode"),
         ("BF800000 BFB60001 BFB00000", "s_sendmsg"),
         ("BF800000 D8DA0000 00000000 BFB00000", "gds"),
     ],

@@ -1,6 +1,6 @@
 """Which instructions are exact to the bit here, which within bounds, and where the others' results may go.
 
-The bounds are those of AMD's ISA documents ("RDNA3 Instruction Set Architecture", VOP1): 1 ulp for
+The bounds are those of AMD's ISA documents (docs/sources-amd.md, "errors of reciprocals"): 1 ulp for
 reciprocals, roots, exponentials and logarithms of f32, 0.51 ulp for f16, 2^29 ulp for f64; sines have none.
 Sums of dot products and matrices are added in an order that no document gives.
 

@@ -122,7 +122,7 @@ def _compare_scalar_float(t: Translator) -> None:
     match = re.fullmatch(r"s_cmp_(\w+)_f(16|32)", t.stem)
     assert match is not None
     x, y = t.instruction.operands
-    values = [t.c.as_float(t.c.resize(t.scalar(o), int(match[2]))) for o in (x, y)]
+    values = [t.as_source(t.c.as_float(t.c.resize(t.scalar(o), int(match[2])))) for o in (x, y)]
     t.set_scc(t.c.fcmp(_FLOAT[match[1]], *values))
 
 

@@ -84,12 +84,12 @@ def run_packed(t: Translator) -> None:
                 if type_[0] != "f":
                     raise t.error("sign of an integer operand")
                 half = c.let(half.type, f"fneg {half}")
-            values.append(half)
+            values.append(t.as_source(half) if type_[0] == "f" else half)
         value = compute(t, *values)
         if type_[0] == "f":
             if i.get("clamp"):
                 value = most(t, least(t, value, c.fconst(value.type, 1.0)), c.fconst(value.type, 0.0))
-            value = c.as_int(value)
+            value = c.as_int(t.as_result(value))
         halves.append(c.resize(value, 32))
     t.write(d, c.op("or", halves[0], c.op("shl", halves[1], 16)))
 
@@ -111,6 +111,7 @@ def _packed_pairs(t: Translator) -> None:
                 part = c.as_float(part)
                 if i.get(signs) >> number & 1:
                     part = c.let(part.type, f"fneg {part}")
+                part = t.as_source(part)
             values.append(part)
         if t.stem == "v_pk_mov_b32":
             value = values[place]
@@ -118,7 +119,7 @@ def _packed_pairs(t: Translator) -> None:
             value = c.intrinsic("fma", *values)
         else:
             value = c.op("fmul" if "mul" in t.stem else "fadd", *values)
-        results.append(c.as_int(value) if t.stem.endswith("f32") else value)
+        results.append(c.as_int(t.as_result(value)) if t.stem.endswith("f32") else value)
     t.write(d, t.known.join(c, results[0], results[1]))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import meaning
+from drivers.amd.emu.isa.modes import MODE, changed
 from drivers.amd.emu.isa.operands import Word
 
 if TYPE_CHECKING:
@@ -34,10 +35,6 @@ CACHES = (
     "buffer_gl0_inv", "buffer_gl1_inv", "s_gl1_inv", "s_dcache_inv", "buffer_inv", "buffer_wbl2", "buffer_wbinvl1",
     "buffer_wbinvl1_vol", "global_inv", "global_wb", "global_wbinv", "s_dcache_wb", "s_dcache_inv_vol", "s_dcache_wb_vol",
 )  # fmt: skip
-_ROUND_TO_NEAREST, _KEEP_SUBNORMALS = 0, 15
-KEEP_ALL = _KEEP_SUBNORMALS << 4 | _ROUND_TO_NEAREST
-"""Rounding and subnormals as MODE holds them: to nearest even, all subnormals kept."""
-_MODE = 1
 
 
 @meaning(*WAITS, *HINTS)
@@ -56,16 +53,10 @@ def _sleep(t: Translator) -> None:
     t.c.emit("fence seq_cst")
 
 
-@meaning("s_round_mode")
-def _round_mode(t: Translator) -> None:
-    if t.instruction.get("simm16") != _ROUND_TO_NEAREST:
-        raise t.error("rounding other than to nearest even is not supported")
-
-
-@meaning("s_denorm_mode")
-def _denorm_mode(t: Translator) -> None:
-    if t.instruction.get("simm16") != _KEEP_SUBNORMALS:
-        raise t.error("flushing of subnormals is not supported")
+@meaning("s_round_mode", "s_denorm_mode", "s_setreg_imm32_b32")
+def _mode(t: Translator) -> None:
+    """Change how the following operations round and flush."""
+    t.modes = changed(t.modes, t.instruction, t.kernel)
 
 
 @meaning("s_sendmsg", "s_sendmsghalt")
@@ -77,26 +68,13 @@ def _message(t: Translator) -> None:
 
 @meaning("s_getreg_b32")
 def _getreg(t: Translator) -> None:
-    """Read a field of the MODE register: round to nearest, subnormals kept."""
+    """Read a field of the MODE register."""
     d, field = t.instruction.operands
-    if not isinstance(field, Word) or field.value & 63 != _MODE:
+    if not isinstance(field, Word) or field.value & 63 != MODE:
         raise t.error("only MODE can be read")
     offset, size = field.value >> 6 & 31, (field.value >> 11 & 31) + 1
-    mode = _KEEP_SUBNORMALS << 4 | (0x300 if t.target.family != "gfx12" else 0)
+    mode = t.modes | (0x300 if t.target.family != "gfx12" else 0)
     t.set_scalar(d, t.c.const("i32", mode >> offset & (1 << size) - 1))
-
-
-@meaning("s_setreg_imm32_b32")
-def _setreg(t: Translator) -> None:
-    """Write a field of MODE: only what it holds already."""
-    field, value = t.instruction.operands
-    if not isinstance(field, Word) or not isinstance(value, Word) or field.value & 63 != _MODE:
-        raise t.error("only MODE can be written")
-    offset, size = field.value >> 6 & 31, (field.value >> 11 & 31) + 1
-    if offset + size > 8:
-        raise t.error("only rounding and subnormals of MODE can be written")
-    if value.value != _KEEP_SUBNORMALS << 4 >> offset & (1 << size) - 1:
-        raise t.error("rounds to nearest and keeps subnormals only")
 
 
 @meaning("s_setkill", "s_sethalt")

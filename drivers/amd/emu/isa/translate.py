@@ -21,6 +21,7 @@ from drivers.amd.emu.isa import (
     matrix,
     memory,
     memory_atomics,
+    modes,
     packed,
     program,
     scalar_memory,
@@ -30,13 +31,12 @@ from drivers.amd.emu.isa import (
 )
 from drivers.amd.emu.isa.decode import one
 from drivers.amd.emu.isa.full_lanes import everywhere
-from drivers.amd.emu.isa.instruction import IsaError
 from drivers.amd.emu.isa.known_values import Known
 from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS, run_lanewise
+from drivers.amd.emu.isa.modes import KEEP_ALL
 from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.observed_lanes import unobserved
 from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC, Reg
-from drivers.amd.emu.isa.program import KEEP_ALL
 from drivers.amd.emu.isa.values import Translator
 from drivers.emu.report import ReportKind
 from drivers.emu.simt.findings import i32
@@ -164,10 +164,9 @@ def translate_instructions(
     lib: Library, name: str, instructions: list[Instruction], target: Target, entry: Entry
 ) -> Translation:
     """Write the wave function of a kernel that is decoded for waves of `lib.lanes` lanes, as `translate`."""
-    if entry.modes != KEEP_ALL:
-        why = f"only {KEEP_ALL:#x} is supported, which rounds to nearest and keeps subnormals; compile it so"
-        raise IsaError(why, text=f"float mode {entry.modes:#x}", address=0, kernel=name)
+    modes.check(entry.modes, None, name)
     blocks = cut(instructions)
+    begun = modes.at_blocks(blocks, entry.modes, name)
     registers = {f"s{n}": "i32" for n in range(_SCALARS)} | {"scc": "i1", "signalled": "i1"}
     registers |= {f"{file}{n}": lib.v("i32") for file in "va" for n in range(_VECTORS)}
     full = everywhere(blocks, lib.lanes)
@@ -177,7 +176,7 @@ def translate_instructions(
     made = [
         WaveBlock(
             body[0].address,
-            lambda _, body=body: _emit(translators[0], body, full),  # type: ignore[misc]
+            lambda _, body=body: _emit(translators[0], body, full, begun[body[0].address]),  # type: ignore[misc]
             follow,
         )
         for body, follow in blocks
@@ -235,9 +234,9 @@ def _begin(t: Translator, entry: Entry) -> None:
     wf.write("scc", c.const("i1", 0))
 
 
-def _emit(t: Translator, body: list[Instruction], full: frozenset[int]) -> None:
-    """Write a basic block; at the addresses in `full` results need no mask."""
-    t.known = Known()
+def _emit(t: Translator, body: list[Instruction], full: frozenset[int], begun: int) -> None:
+    """Write a basic block that begins in a float mode; at the addresses in `full` results need no mask."""
+    t.known, t.modes = Known(), begun
     for instruction in body[:-1]:
         write_instruction(t, instruction, unmasked=instruction.address in full)
     last = body[-1]
@@ -319,6 +318,8 @@ def write_instruction(t: Translator, instruction: Instruction, *, unmasked: bool
 
 def _one(t: Translator) -> None:
     stem = t.stem.replace("v_dual_", "v_")
+    if modes.unknown(stem, t.modes):
+        raise t.error(f"no public source tells its float mode {t.modes:#x}; compile it for {KEEP_ALL:#x}")
     if indirect.move(t):
         return
     if t.instruction.get("dpp") or t.instruction.get("dpp8"):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from drivers.amd.emu.isa.halves import halves
 from drivers.amd.emu.isa.instruction import Instruction, IsaError
 from drivers.amd.emu.isa.known_values import Known
+from drivers.amd.emu.isa.modes import CHOOSES, KEEP_ALL, flushes
 from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.operands import EXEC, PRIVATE_BASE, SHARED_BASE, TTMP, VCC, Imm, Operand, Reg, Word
 from drivers.emu.simt import numeric
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 FLOATS = {"f16": "half", "f32": "float", "f64": "double"}
 SCC, VCCZ, EXECZ = 253, 251, 252
+_KEEP_SOURCES = ("v_cvt_f32_f16", "s_cvt_f32_f16", "v_cmp_class", "v_cmpx_class", "v_cndmask")
+"""Operations that take subnormal sources in every mode."""
 _KNOWN_TTMPS = (7, 8, 9)
 """Of gfx12: workgroup ids and the wave's number."""
 
@@ -50,6 +53,8 @@ class Translator:
         self._aside: Code | None = None
         """The body of a function that is being written beside the wave's."""
         self.instruction: Instruction
+        self.modes = KEEP_ALL
+        """FLOAT_MODE where the current instruction stands."""
         self.unmasked = False
         """Whether results may be written in all lanes: every lane that exists executes, or no one reads the others."""
         self._moved: Value | None = None
@@ -302,7 +307,19 @@ class Translator:
             value = self.c.intrinsic("fabs", value)
         if isinstance(operand, (Reg, Imm)) and operand.neg:
             value = self.c.let(value.type, f"fneg {value}")
-        return value
+        return self.as_source(value)
+
+    def as_source(self, value: Value) -> Value:
+        """Return floating-point sources as the mode has them: subnormals are zeros, or kept."""
+        if self.modes == KEEP_ALL or self.stem.startswith(_KEEP_SOURCES):
+            return value
+        return numeric.flush(self.c, value) if flushes(self.modes, bits_of(value.type))[0] else value
+
+    def as_result(self, value: Value) -> Value:
+        """Return floating-point results as the mode has them."""
+        if self.modes == KEEP_ALL or CHOOSES.match(self.stem):
+            return value
+        return numeric.flush(self.c, value) if flushes(self.modes, bits_of(value.type))[1] else value
 
     def _selected_half(self, operand: Reg, number: int) -> Value:
         """Return the half of a register that op_sel names."""
@@ -388,7 +405,7 @@ class Translator:
             zero, one = c.fconst(value.type, 0.0), c.fconst(value.type, 1.0)
             value = c.intrinsic("minimumnum", c.intrinsic("maximumnum", value, zero), one)
             value = c.select(c.fcmp("ole", value, zero), zero, value)
-        self.write(operand, value)
+        self.write(operand, self.as_result(value))
 
     def has_half_destination(self) -> bool:
         """Return whether the destination is 16 bits."""

@@ -1,7 +1,8 @@
 """Vector operations on floating point. Sources: RDNA3, RDNA4 and CDNA3 ISA documents.
 
 Arithmetic is exact to the bit but for the payload of NaNs. Reciprocals, roots, exponentials, logarithms and
-sines are rounded once from double, which is within the hardware's bounds (1 ulp) and not its bits.
+sines are rounded once from double, which is within the hardware's bounds (1 ulp) and not its bits. Those of f32, apart
+from sines, flush subnormals in every mode, as the documents say of each.
 
 Not here: divisions (`division`), pairs (`packed`), sums of products (`dots`), integers
 (`vector_integers`). Next: `meanings`, how an operation is defined.
@@ -63,6 +64,13 @@ def fused(t: Translator, a: Value, b: Value, d: Value) -> Value:
     return t.c.cast("fptrunc", wide, "half")
 
 
+def _mad(t: Translator, a: Value, b: Value, d: Value) -> Value:
+    """gfx9: multiply and add with two roundings; compilers use it only where subnormals of f16 are flushed."""
+    if t.modes >> 6 & 3:
+        raise t.error("what it does with subnormals that are kept is not documented")
+    return t.c.op("fadd", t.as_result(t.c.op("fmul", a, b)), d)
+
+
 def _round(name: str) -> Callable[..., Value]:
     return lambda t, a: t.c.intrinsic(name, a)
 
@@ -75,6 +83,10 @@ each("fma", 3, fused)
 each("fmac", 3, fused, accumulates=True)
 each("fmaak", 3, fused, ("f16", "f32"))
 each("fmamk", 3, fused, ("f16", "f32"))
+each("mad", 3, _mad, ("f16",))
+each("mac", 3, _mad, ("f16",), accumulates=True)
+each("madak", 3, _mad, ("f16",))
+each("madmk", 3, _mad, ("f16",))
 each("min", 2, least)
 each("max", 2, most)
 each("min3", 3, lambda t, a, b, d: least(t, least(t, a, b), d), ("f16", "f32"))
@@ -97,13 +109,21 @@ def _mul_zero(t: Translator, a: Value, b: Value) -> Value:
     return c.select(either, zero, c.op("fmul", a, b))
 
 
+_FLUSHED = ("rcp", "rsq", "sqrt", "exp", "log")
+"""Functions of f32 that take subnormals for zeros and return zeros for them, in every mode."""
+
+
 def _approximate(
     stem: str, compute: Callable[[Translator, Value], Value], types: tuple[str, ...] = ("f16", "f32")
 ) -> None:
     for type_ in types:
 
         def inline(t: Translator, a: Value, *, type_: str = type_) -> Value:
-            return t.narrowed(compute(t, t.widened(a)), type_) if type_ != "f64" else compute(t, a)
+            if type_ == "f64":
+                return compute(t, a)
+            flushed = type_ == "f32" and stem in _FLUSHED
+            result = t.narrowed(compute(t, t.widened(t.flushed(a) if flushed else a)), type_)
+            return t.flushed(result) if flushed else result
 
         def act(t: Translator, a: Value, *, type_: str = type_, inline: Callable[..., Value] = inline) -> Value:
             return t.called(f"{stem}.{type_}", a.type, inline, a)
@@ -163,7 +183,7 @@ def _for_all(t: Translator) -> None:
         raise t.error("output modifier of a scalar result")
     d, x = i.operands
     entry = LANEWISE[t.stem.replace("v_s_", "v_")]
-    result = c.as_int(entry.compute(t, t.source(x, entry.result)))
+    result = c.as_int(t.as_result(entry.compute(t, t.source(x, entry.result))))
     t.set_scalar(d, c.resize(c.extract(result, 0), 32))
 
 

@@ -1,0 +1,100 @@
+"""Modes of floating point: which subnormals are flushed, followed through a kernel's basic blocks.
+
+FLOAT_MODE is the byte of a kernel descriptor (COMPUTE_PGM_RSRC1 bits 19:12) with which a wave begins: rounding of f32 (1:0)
+and of f16 and f64 (3:2), subnormals of f32 (5:4) and of f16 and f64 (7:6). Of the two bits on subnormals the lower keeps
+those of sources, the upper those of results (LLVM's AMDGPUUsage, "Floating Point Denorm Mode Enumeration Values"). A kernel
+changes it with `s_denorm_mode`, `s_round_mode` and `s_setreg_imm32_b32`. Compilers do so around divisions.
+
+Not here: flushing (`values`). Next: `program`, the meaning of those instructions.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.emu.isa.instruction import Instruction, IsaError
+from drivers.amd.emu.isa.operands import Word
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+KEEP_ALL: Final = 0xF0
+"""FLOAT_MODE: to nearest even, all subnormals kept."""
+MODE: Final = 1
+"""The number of the register MODE."""
+_ROUNDING: Final = 0x0F
+CHOOSES: Final = re.compile(r"[vs]_(pk_)?(min|max|med3|minmax|maxmin|cndmask)")
+"""Operations whose result is one of their sources: only the mode of sources counts."""
+_UNKNOWN: Final = re.compile(r"v_(dot\d\w*_(f|bf)16\w*|fma_mix\w*|mfma_f\w*|smfmac_f\w*|(wmma|swmmac)_b?f\w*)")
+"""Operations of which no public source says whether they follow the mode."""
+
+
+def flushes(modes: int, bits: int) -> tuple[bool, bool]:
+    """Return whether subnormal sources and results of so many bits are zeros."""
+    pair = modes >> (4 if bits == 32 else 6) & 3
+    return not pair & 1, not pair & 2
+
+
+def check(modes: int, instruction: Instruction | None, kernel: str) -> None:
+    """Raise `IsaError` for a mode that is not supported; without an instruction it is the kernel's first."""
+    if modes & _ROUNDING:
+        why = f"only rounding to nearest even is supported (FLOAT_MODE {KEEP_ALL:#x}); compile it so"
+        text = f"float mode {modes:#x}" if instruction is None else instruction.text
+        raise IsaError(why, text=text, address=0 if instruction is None else instruction.address, kernel=kernel)
+
+
+def changed(modes: int, instruction: Instruction, kernel: str) -> int:
+    """Return FLOAT_MODE behind an instruction. Raises `IsaError` for fields and modes that are not supported."""
+    stem = instruction.stem
+    if stem == "s_denorm_mode":
+        return modes & _ROUNDING | (instruction.get("simm16") & 15) << 4
+    if stem == "s_round_mode":
+        after = modes & ~_ROUNDING | instruction.get("simm16") & 15
+    elif stem == "s_setreg_imm32_b32":
+        field, value = instruction.operands
+        if not isinstance(field, Word) or not isinstance(value, Word) or field.value & 63 != MODE:
+            raise IsaError("only MODE can be written", text=instruction.text, address=instruction.address, kernel=kernel)
+        offset, size = field.value >> 6 & 31, (field.value >> 11 & 31) + 1
+        if offset + size > 8:
+            why = "only rounding and subnormals of MODE can be written"
+            raise IsaError(why, text=instruction.text, address=instruction.address, kernel=kernel)
+        mask = (1 << size) - 1
+        after = modes & ~(mask << offset) | (value.value & mask) << offset
+    else:
+        return modes
+    check(after, instruction, kernel)
+    return after
+
+
+def at_blocks(
+    blocks: Sequence[tuple[Sequence[Instruction], tuple[int, ...]]], entry: int, kernel: str
+) -> dict[int, int]:
+    """Return FLOAT_MODE at the begin of each basic block, by address; the first block is the kernel's begin.
+
+    Raises `IsaError` where ways with different modes meet.
+    """
+    bodies = {body[0].address: (body, follow) for body, follow in blocks}
+    first = blocks[0][0][0].address
+    found, todo = {first: entry}, [first]
+    while todo:
+        body, follow = bodies[todo.pop()]
+        modes = found[body[0].address]
+        for instruction in body:
+            modes = changed(modes, instruction, kernel)
+        for target in follow:
+            if target not in found:
+                found[target] = modes
+                todo.append(target)
+            elif found[target] != modes:
+                at = bodies[target][0][0]
+                why = f"ways with float modes {found[target]:#x} and {modes:#x} meet here"
+                raise IsaError(why, text=at.text, address=at.address, kernel=kernel)
+    return found
+
+
+def unknown(stem: str, modes: int) -> bool:
+    """Return whether no public source says what an operation does in a mode."""
+    return modes != KEEP_ALL and _UNKNOWN.fullmatch(stem) is not None
