@@ -3,7 +3,7 @@
 Source: AMD's matrix instruction calculator (github.com/ROCm/amd_matrix_instruction_calculator, 2ef9189), compared
 element by element for gfx942 and gfx12. Which element of k lies where changes nothing as long as A and B agree.
 
-Not here: what is computed (`matrix_sums`, `matrix_sparse`). Next: `matrix`, the user.
+Not here: what is computed (`matrix_sums`). Next: `matrix`, the user.
 """
 
 # ruff: noqa: E501, PLR0917 - tables of operations read best one a line
