@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compiler.codegen.dialect import Dialect
+    from compiler.targets.nvptx.expansion import Expansion
     from hcq.program import Dim3
 
 _SCALARS = {"bool": "i1", "float32": "float", "float64": "double", "float16": "half", "pointer": "ptr"}
@@ -136,13 +137,30 @@ class Text:
         own = self.dialect.expansions.get((str(line.arg), line.dtype.name))
         if own is None or _folds(line):
             return False
-        operands = dict(zip("xy", [self.name(s) for s in line.src], strict=False))
-        text = own().written(f"v{line.id}.", {**operands, "result": self.name(line)}, self.label)
         self.declared.update(dict.fromkeys(own().declared))
-        self.lines += text.splitlines()
-        if own().ends:
-            self.label = f"v{line.id}.{own().ends}"
+        if line.lanes == 1:
+            operands = [self.name(s) for s in line.src]
+            self._expanded(own(), f"v{line.id}.", operands, self.name(line))
+            return True
+        kind, vector = type_text(line.dtype, line.lanes), "poison"
+        for lane in range(line.lanes):  # expansions are of scalars
+            prefix = f"v{line.id}.l{lane}."
+            operands = [f"%{prefix}in{n}" for n in range(len(line.src))]
+            for operand, source in zip(operands, line.src, strict=True):
+                self.lines.append(f"  {operand} = extractelement {self.typed(source)}, i32 {lane}")
+            self._expanded(own(), prefix, operands, f"%{prefix}out")
+            name = self.name(line) if lane == line.lanes - 1 else f"%{prefix}all"
+            result = f"{type_text(line.dtype)} %{prefix}out"
+            self.lines.append(f"  {name} = insertelement {kind} {vector}, {result}, i32 {lane}")
+            vector = name
         return True
+
+    def _expanded(self, own: Expansion, prefix: str, operands: list[str], result: str) -> None:
+        """Add an expansion of one value."""
+        named = dict(zip("xy", operands, strict=False))
+        self.lines += own.written(prefix, {**named, "result": result}, self.label).splitlines()
+        if own.ends:
+            self.label = f"{prefix}{own.ends}"
 
 
 def _folds(line: Line) -> bool:

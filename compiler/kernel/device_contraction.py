@@ -11,7 +11,7 @@ which verifies the plan, and `device_tile`, which writes it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -20,9 +20,10 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.kernel import conversions
 from compiler.kernel.device_tile import places, shared_bytes
+from compiler.kernel.device_vectors import ACCESS_BYTES, in_row
 from compiler.kernel.merge import replace_ranges
 from compiler.kernel.plan import Axis, Plan, Reduction, SharedStage, Step, Swizzle, Threads
-from compiler.kernel.shape import PROBE, analyse, inner_nodes
+from compiler.kernel.shape import analyse, inner_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,8 +40,6 @@ LEAST_MATRIX = 32
 """Rows, columns and products from which on a matrix operation pays."""
 BLOCK_WORDS = 16
 """Words along the sum in a tile."""
-ACCESS_BYTES = 16
-"""The widest access of a thread."""
 BANKS = 32
 """Banks of shared memory, a word of 32 bits each."""
 GRID_LIMIT = 65_535
@@ -70,6 +69,15 @@ class _Product:
     right: UOp
     """The operand of the columns."""
     others: tuple[UOp, ...]
+    known: dict[tuple[UOp, UOp, int], bool] = field(default_factory=dict)
+    """The results of `in_row`, which several candidates need."""
+
+    def in_row(self, node: UOp, r: UOp, lanes: int) -> bool:
+        """Return whether values along a range are one vector of a LOAD or STORE; cached."""
+        found = self.known.get((node, r, lanes))
+        if found is None:
+            found = self.known[node, r, lanes] = in_row(node, r, lanes, self.kernel.free)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,31 +287,9 @@ def _vectors(p: _Product, lanes: int) -> bool:
     """Return whether results, and what an epilogue loads, can be vectors along the columns."""
     nodes = list(p.kernel.ast.src)
     nodes += [n for n in inner_nodes([s.src[2] for s in p.kernel.ast.src]) if n.op is Ops.LOAD]
-    return all(_in_row(n, p.columns, lanes, p.kernel.free) for n in nodes) and not any(
+    return all(p.in_row(n, p.columns, lanes) for n in nodes) and not any(
         n.op is Ops.IVALUE and p.columns in p.kernel.free[n]
         for n in inner_nodes([s.src[2] for s in p.kernel.ast.src])
-    )
-
-
-def _in_row(node: UOp, r: UOp, lanes: int, free: dict[UOp, frozenset[UOp]]) -> bool:
-    """Return whether `lanes` values along a range are one aligned vector of a LOAD or STORE, or one value."""
-    masks = node.src[2:] if node.op is Ops.LOAD else node.src[3:]
-    if any(r in free[m] for m in masks):
-        return False
-    index, size = node.src[1], r.arg[1]
-    if r not in free[index]:
-        return node.op is Ops.LOAD
-    if size % lanes:
-        return False
-    lane, start = symbolic.loop(PROBE, lanes), symbolic.mul(symbolic.loop(PROBE + 1, size // lanes), lanes)
-    x = symbolic.substitute(index, {r: symbolic.add(start, lane)}, {})
-    terms, constant = symbolic.terms_of(x)
-    if terms.pop(lane, 0) != 1 or constant % lanes or any(c % lanes for c in terms.values()):
-        return False
-    return not any(
-        a is lane or (a.op is Ops.INDEXOF and r in free.get(a, frozenset((r,))))
-        for atom in terms
-        for a in symbolic.atoms_of(atom.src or (atom,))
     )
 
 
@@ -321,7 +307,7 @@ def _stage(  # noqa: PLR0917  # one caller
         if lanes > widest:
             continue
         for along, r in (("sum", p.k), ("axis", axis.range)):
-            if lanes > 1 and not all(_in_row(n, r, lanes, free) for n in loads):
+            if lanes > 1 and not all(p.in_row(n, r, lanes) for n in loads):
                 continue
             if lanes == 1 and along == "sum" and not _adjacent(loads, p.k, free):
                 continue

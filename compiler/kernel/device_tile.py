@@ -451,28 +451,25 @@ class _MatrixProducts:
         for row in range(self.rows.axis.upcast):
             high, row_register = self._of(op.d.row, self.row_strides, self.high, row)
             for unit in range(units):
-                vector: Line | None = None
-                for lane in range(lanes):
-                    wide, register = self._of(
-                        op.d.column, self.column_strides, self.wide, unit * lanes + lane
-                    )
-                    source = sums[high * self.wide + wide]
-                    at = row_register + register
-                    if lanes == 1:
-                        vector = b.line("extract", source.dtype, 1, (source,), at)
-                    elif vector is None:
-                        vector = b.shuffle(source, source, [at] * lanes)
-                    else:
-                        vector = self._inserted(vector, source, at, lane)
-                assert vector is not None
-                yield (row, unit), vector
+                sources = []
+                for at in range(unit * lanes, unit * lanes + lanes):
+                    wide, register = self._of(op.d.column, self.column_strides, self.wide, at)
+                    sources.append((sums[high * self.wide + wide], row_register + register))
+                if lanes == 1:
+                    ((source, at),) = sources
+                    yield (row, unit), b.line("extract", source.dtype, 1, (source,), at)
+                else:
+                    yield (row, unit), self._vector(sources)
 
-    def _inserted(self, vector: Line, source: Line, at: int, lane: int) -> Line:
-        """Return a vector with one lane replaced by a lane of another."""
-        b = self.b
-        value = b.line("extract", source.dtype, 1, (source,), at)
-        spread = b.splat(value, vector.lanes)
-        return b.shuffle(vector, spread, [n if n != lane else vector.lanes for n in range(vector.lanes)])
+    def _vector(self, sources: list[tuple[Line, int]]) -> Line:
+        """Return the vector of one lane of each source; their number is a power of two from 2 on."""
+        if len(sources) == 2:
+            (x, low), (y, high) = sources
+            return self.b.shuffle(x, y, (low, x.lanes + high))
+        half = len(sources) // 2
+        return self.b.shuffle(
+            self._vector(sources[:half]), self._vector(sources[half:]), range(len(sources))
+        )
 
     @staticmethod
     def _of(digits: Sequence[Digit], strides: dict[Digit, int], adjacent: int, at: int) -> tuple[int, int]:

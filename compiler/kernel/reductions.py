@@ -19,7 +19,7 @@ from compiler.codegen.workgroup_reduce import Total, over_threads
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import bound_ranges
-from compiler.kernel import conversions, isel
+from compiler.kernel import isel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -223,14 +223,18 @@ class Reducer:
                 owner.keep(row)
         return totals
 
+    def _masked(self, mask: Line, value: Line) -> Line:
+        """Return a factor where the mask is true, else 0."""
+        wide = self.b.splat(value, max(value.lanes, mask.lanes))
+        return self.b.select(mask, wide, self.b.const(value.dtype, 0.0, wide.lanes))
+
     def _accumulate(self, node: UOp, total: Line, mask: Line | None) -> Line:
         owner, b = self.owner, self.b
         value = node.src[0]
         if node.arg[0] == "ADD" and value.op is Ops.MUL and node.dtype.is_float and value.dtype is node.dtype:
             x, y = owner.value(value.src[0]), owner.value(value.src[1])
             if mask is not None:  # a masked load is 0, but the other factor may be NaN
-                x = b.select(mask, b.splat(x, mask.lanes), conversions.zero(b, value.dtype, mask.lanes))
-                y = b.select(mask, b.splat(y, mask.lanes), conversions.zero(b, value.dtype, mask.lanes))
+                x, y = self._masked(mask, x), self._masked(mask, y)
             return b.fma(*b.level((x, y, total)))
         line = owner.value(value)
         if mask is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from compiler.kernel import contraction
 from compiler.kernel.cost import Model, Split
+from compiler.kernel.device_vectors import widened
 from compiler.kernel.plan import Axis, Plan, Reduction, Step, Threads
 from compiler.kernel.rows import find_rows
 from compiler.kernel.shape import analyse
@@ -51,7 +52,7 @@ def choose(ast: UOp, target: Target) -> Plan:
     nanoseconds = max(model.total(split) / target.gigahertz, _bytes(kernel) / target.bytes_per_ns)
     steps = _steps(model, split, axes, nanoseconds)
     threads = model.width if model.threaded else 1
-    return Plan(
+    plan = Plan(
         axes,
         steps,
         reductions,
@@ -60,6 +61,7 @@ def choose(ast: UOp, target: Target) -> Plan:
         target.warp,
         nanoseconds=nanoseconds,
     )
+    return widened(kernel, plan, target) if model.threaded else plan
 
 
 def _bytes(kernel: Kernel) -> float:
@@ -186,8 +188,8 @@ def _steps(model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: floa
     unrolled one.
     """
     kernel, target = model.kernel, model.target
-    if model.threaded:
-        return tuple([Step("group", a.range) for a in axes if a.count > 1])
+    if model.threaded:  # a workgroup computes a whole row whose reductions all its results use
+        return _device_steps(kernel, axes)
     count = {a.range: a.count for a in axes}
 
     def rank(r: UOp) -> tuple[int, int, int]:
@@ -216,6 +218,13 @@ def _steps(model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: floa
             wanted = -(-wanted // pieces)
     blocks = [Step("loop", r, TILE) for r in order if count[r] > TILE] if _transposes(model, split) else []
     return (*groups, *blocks, *[Step("loop", r) for r in order])
+
+
+def _device_steps(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Step, ...]:
+    """Return workgroups along the ranges on which all reductions depend, and loops along the others."""
+    many = [a.range for a in axes if a.count > 1]
+    rows = [r for r in many if all(r in f.free for f in kernel.families)]
+    return (*[Step("group", r) for r in rows], *[Step("loop", r) for r in many if r not in rows])
 
 
 def _transposes(model: Model, split: Split) -> bool:
