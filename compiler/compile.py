@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.kernel.plan import Plan
     from compiler.targets.base import Target
-    from hcq.program import KernelImage
 
 OPT_LEVEL = 0
 """LLVM's optimisation level: no passes, because the linear form has no repeated or loop-invariant work."""
@@ -147,6 +146,7 @@ def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, str, str]:
         return None, key, text
     stats.hits += 1
     _remember(ast, arch, kernel, text)
+    _show(ast, kernel, cached=True)
     return kernel, key, text
 
 
@@ -155,6 +155,7 @@ def _keep(ast: UOp, arch: str, place: tuple[str, str], kernel: CompiledKernel) -
     key, text = place
     cache.put(key, to_bytes(kernel))
     _remember(ast, arch, kernel, text)
+    _show(ast, kernel, cached=False)
     return kernel
 
 
@@ -210,17 +211,18 @@ def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
         max_threads=threads[0] * threads[1] * threads[2],
         group_ns=max(1, round(plan.nanoseconds / count)),
     )
-    if config().debug:
-        _print_debug(image, plan, ir)
     return CompiledKernel(image, groups, threads)
 
 
-def _print_debug(image: KernelImage, plan: Plan, ir: str) -> None:
-    """Print the plan, and from DEBUG=4 on the IR; `pipeline` prints the linear form from 3 on."""
-    text = (
-        f"compiled for {image.arch}: {len(image.code)} bytes, {image.group_ns} ns a workgroup\n{plan.text()}"
-    )
-    _print(text if config().debug < 4 else f"{text}\n{ir}")
+def _show(ast: UOp, kernel: CompiledKernel, *, cached: bool) -> None:
+    """Print what DEBUG asks for: compiled kernels from 1 on, from 3 on also those of the disk cache."""
+    level = config().debug
+    if level >= (3 if cached else 1):
+        from compiler import show  # noqa: PLC0415  # rarely needed
+
+        show.report(
+            show.kernel(ast, kernel.image, level=level, cached=cached, colour=sys.stderr.isatty())
+        )
 
 
 def _print(text: str) -> None:

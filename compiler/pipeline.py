@@ -9,7 +9,6 @@ Not here: caches and machine code (`compile`), making the AST (`compiler.schedul
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ from compiler.kernel import device_contraction, linear, plan_check, tiling
 from compiler.kernel.linearize import Linearizer
 from compiler.kernel.merge import merge_masked_ranges, merge_ranges
 from compiler.kernel.naming import kernel_name
-from hcq.config import config
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
@@ -60,8 +58,6 @@ def to_lines(ast: UOp, plan: Plan, args: Arguments) -> list[Line]:
     writer.index.variables.update({name: k for k, name in enumerate(args.variables)})
     lines = linear.prune(linear.flatten(writer.run().root))
     linear.verify(lines)
-    if config().debug >= 3:
-        print(linear.dump(lines), file=sys.stderr)  # noqa: T201  # DEBUG output goes to stderr
     return lines
 
 
@@ -80,8 +76,24 @@ def _planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
     return ast, plan
 
 
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The results of the steps from an AST to LLVM IR."""
+
+    name: str
+    plan: Plan
+    lines: list[Line]
+    ir: str
+
+
 def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan]:
     """Return a kernel's IR text and its plan. With a given plan, the AST is not transformed."""
+    made = steps(ast, target, plan)
+    return made.ir, made.plan
+
+
+def steps(ast: UOp, target: Target, plan: Plan | None = None) -> Steps:
+    """Return the results of all steps. With a given plan, the AST is not transformed."""
     args, name = arguments(ast), kernel_name(ast)
     if plan is None:
         ast, plan = _planned(merge_ranges(ast), target)
@@ -92,4 +104,4 @@ def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan
     text = render(
         lines, name, len(args.access), len(args.variables), target.dialect, groups=groups, threads=threads
     )
-    return text, plan
+    return Steps(name, plan, lines, text)

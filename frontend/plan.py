@@ -175,7 +175,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
     """Schedule and compile expressions over joint leaves; return their plan.
 
     `homes[i]` >= 0 is the number of the leaf that output i is stored into; -1: new memory. Raises the audit
-    event `frontend.plan` with the graph's outputs, the schedule and the architecture.
+    event `frontend.plan` with the graph's outputs, the schedule, and the device's name and architecture.
 
     Raises `UsageError` for a tensor beyond the address space, `CompileError`, and as `hcq.Device.load`.
     """
@@ -195,7 +195,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
             e = parts[i][0]
             outputs[i] = graph.assign(graph.param(home, e.shape, e.dtype), outputs[i])
     items = schedule(outputs)
-    sys.audit("frontend.plan", outputs, items, device.arch)
+    sys.audit("frontend.plan", outputs, items, device.name, device.arch)
     compiled = compile_many([item.ast for item in items], device.arch)
     kernels = []
     for item, made in zip(items, compiled, strict=True):

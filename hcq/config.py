@@ -94,7 +94,7 @@ class Config:
     debug: int = _setting(
         0,
         "DEBUG",
-        "1 shows compilations and verifies passes, 2 also schedules, 3 linear code, 4 LLVM IR",
+        "1: verify passes, print compiled kernels; also 2 schedules, 3 nests, 4 lines, 5 LLVM IR, 6 assembly",
         _number,
     )
     jit: bool = _setting(True, "JIT", "0: TinyJit calls its function every time", _flag)

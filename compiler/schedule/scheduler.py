@@ -59,6 +59,10 @@ def _verified(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
         items = _schedule(outputs, limits)
     for item in items:
         verify_kernel(item.ast)
+    if config().debug >= 2:
+        from compiler import show  # noqa: PLC0415 - loaded on demand
+
+        show.report(f"graph:\n{show.graph(outputs)}\nschedule:\n{show.schedule(items)}")
     return items
 
 

@@ -1,0 +1,118 @@
+"""Text of what the compiler does, as DEBUG prints it: graphs, schedules, and the steps of a kernel.
+
+Levels: 1 a line for each compiled kernel; 2 also graph and schedule of each launch; 3 also the loop nest of
+each kernel, 4 its lines, 5 its LLVM IR, 6 its assembly. From 3 on kernels from the disk cache are shown, too.
+
+Not here: the page of a run (`tools.page`). Next: `compiler.pipeline`, whose steps are shown.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compiler import llvm
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import postorder
+from compiler.kernel import label, linear
+from compiler.kernel.naming import kernel_name
+from compiler.pipeline import steps
+from compiler.schedule.item import ParamRef, TempRef
+from compiler.targets import target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compiler.ir.uop import UOp
+    from compiler.kernel.plan import Plan
+    from compiler.schedule.item import BufRef, ScheduleItem
+    from hcq.program import KernelImage
+
+NEST, LINES, IR, ASSEMBLY = 3, 4, 5, 6
+"""The level from which on each form of a kernel is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """All forms of one kernel; a form beyond the level that was asked for is empty."""
+
+    name: str
+    plan: Plan
+    nest: str
+    lines: str = ""
+    ir: str = ""
+    assembly: str = ""
+
+
+def forms(ast: UOp, arch: str, *, level: int = ASSEMBLY) -> Forms:
+    """Return the forms of a kernel up to a level. Raises as `compiler.pipeline.steps`."""
+    target = target_of(arch)
+    made = steps(ast, target)
+    return Forms(
+        made.name,
+        made.plan,
+        made.plan.text(),
+        linear.dump(made.lines) if level >= LINES else "",
+        made.ir if level >= IR else "",
+        llvm.emit_assembly(made.ir, target.machine()) if level >= ASSEMBLY else "",
+    )
+
+
+def graph(outputs: Sequence[UOp]) -> str:
+    """Return a tensor graph as text, one node a line, sources first; outputs are marked."""
+    numbers: dict[UOp, int] = {}
+    roots = set(outputs)
+    lines = []
+    for node in postorder(outputs):
+        numbers[node] = len(numbers)
+        words = [f"%{numbers[node]}", "=", node.op, f"{node.dtype.name}{list(node.shape)}"]
+        words += [f"%{numbers[s]}" for s in node.src]
+        if node.arg is not None and node.op not in {Ops.RESHAPE, Ops.EXPAND}:
+            words.append(f"{node.arg}")
+        lines.append(" ".join(words) + ("  <- output" if node in roots else ""))
+    return "\n".join(lines)
+
+
+def reference(ref: BufRef) -> str:
+    """Return a buffer of a schedule as text: `in0`, `temp1` or `out2`, with dtype and shape."""
+    if isinstance(ref, ParamRef):
+        name = f"in{ref.slot}"
+    else:
+        name = f"temp{ref.n}" if isinstance(ref, TempRef) else f"out{ref.n}"
+    return f"{name} {ref.dtype.name}{list(ref.shape)}"
+
+
+def moved(item: ScheduleItem) -> int:
+    """Return the bytes of the buffers that a kernel loads or stores, each once; twice if it does both."""
+    loads = {n.src[0].arg for n in postorder((item.ast,)) if n.op is Ops.LOAD}
+    both = loads | set(item.stores)
+    twice = loads & set(item.stores)
+    return sum([item.bufs[slot].nbytes for slot in (*both, *twice)])
+
+
+def schedule(items: Sequence[ScheduleItem]) -> str:
+    """Return a schedule as text, one kernel a line: name, bytes moved, stores <- loads."""
+    lines = []
+    for number, item in enumerate(items):
+        stores = ", ".join([reference(ref) for ref in item.writes])
+        loads = ", ".join([reference(b) for slot, b in enumerate(item.bufs) if slot not in item.stores])
+        lines.append(f"{number:3d} {kernel_name(item.ast)} {moved(item):,} bytes: {stores} <- {loads}")
+    total = sum([moved(item) for item in items])
+    return "\n".join([*lines, f"{len(items)} kernels, {total:,} bytes moved"])
+
+
+def kernel(ast: UOp, image: KernelImage, *, level: int, cached: bool, colour: bool) -> str:
+    """Return what DEBUG prints of a kernel at a level."""
+    made = forms(ast, image.arch, level=level)
+    how = "from the cache" if cached else f"compiled for {image.arch}"
+    facts = f"{how}, {len(image.code)} bytes, {image.group_ns} ns a workgroup"
+    lines = [f"{label.text(made.name, made.plan, colour=colour)}: {facts}"]
+    lines += [made.nest] * (level >= NEST) + [made.lines] * (level >= LINES)
+    lines += [made.ir] * (level >= IR) + [made.assembly] * (level >= ASSEMBLY)
+    return "\n".join(lines)
+
+
+def report(text: str) -> None:
+    """Print text to stderr."""
+    print(text, file=sys.stderr)  # noqa: T201  # DEBUG output goes to stderr

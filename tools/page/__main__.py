@@ -1,0 +1,42 @@
+"""`python -m tools.page [--output run.html] PROGRAM.py [ARGUMENTS ...]`.
+
+It runs a Python program with a profile, and writes one HTML page of the run: every scheduled graph, its
+kernels with the bytes that they move and their times, and each kernel's loop nest, lines, LLVM IR and
+assembly. The page has no scripts and refers to no other file.
+
+Not here: the recording (`tools.page.record`), the page (`tools.page.html`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools.page.html import page
+from tools.page.record import kernels, record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool; return 0, or 1 if the program computed nothing."""
+    parser = argparse.ArgumentParser(prog="python -m tools.page", description=__doc__.split("\n\n")[1])
+    parser.add_argument("--output", type=Path, default=Path("run.html"), help="(default run.html)")
+    parser.add_argument("program", help="a Python file, run as __main__")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
+    options = parser.parse_args(argv)
+    run = record(options.program, options.arguments)
+    if not run.plans:
+        sys.stderr.write(f"{options.program} computed no tensor, so there is no page\n")
+        return 1
+    found = kernels(run)
+    options.output.write_text(page(run, found), encoding="utf-8")
+    sys.stderr.write(f"{options.output}: {len(run.plans)} graphs, {len(found)} kernels\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

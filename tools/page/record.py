@@ -1,0 +1,103 @@
+"""The record of a program's run: what each launch was planned as, and the times of its kernels.
+
+Plans come from the audit event `frontend.plan`, times from the spans of a profile; the program itself is not
+changed. An audit hook stays for the life of the process, so a process records one run.
+
+Not here: the page (`tools.page.html`).
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from compiler import show
+from compiler.kernel import label
+from compiler.kernel.naming import kernel_name
+from frontend import Device
+from hcq.config import override
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compiler.ir.uop import UOp
+    from compiler.schedule.item import ScheduleItem
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One graph that was scheduled."""
+
+    outputs: tuple[UOp, ...]
+    items: tuple[ScheduleItem, ...]
+    device: str
+    arch: str
+
+
+@dataclass(slots=True)
+class Run:
+    """A recorded run."""
+
+    program: str
+    plans: list[Planned] = field(default_factory=list)
+    times: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
+    """(device, kernel name) -> nanoseconds of each execution."""
+
+    def listen(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Take an audit event."""
+        if event == "frontend.plan":
+            outputs, items, device, arch = arguments
+            self.plans.append(Planned(tuple(outputs), tuple(items), device, arch))
+
+    def take_times(self) -> None:
+        """Wait for the devices that were used, and take the times of their kernels."""
+        for name in dict.fromkeys([plan.device for plan in self.plans]):
+            Device[name].synchronize()
+            for span in Device[name].hcq.spans():
+                self.times[name, span.name].append(span.end_ns - span.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPage:
+    """All that the page shows of one kernel."""
+
+    forms: show.Forms
+    parts: tuple[tuple[str, label.Kind], ...]
+    nbytes: int
+    nanoseconds: tuple[int, ...]
+
+    @property
+    def total_ns(self) -> int:
+        """The time of all executions."""
+        return sum(self.nanoseconds)
+
+
+def kernels(run: Run) -> dict[tuple[str, str], KernelPage]:
+    """Return the kernels of a run by device and name, each in all its forms."""
+    found: dict[tuple[str, str], KernelPage] = {}
+    for plan in run.plans:
+        for item in plan.items:
+            key = plan.device, kernel_name(item.ast)
+            if key not in found:
+                forms = show.forms(item.ast, plan.arch)
+                parts = tuple(label.parts(forms.name, forms.plan))
+                found[key] = KernelPage(forms, parts, show.moved(item), tuple(run.times.get(key, ())))
+    return found
+
+
+def record(program: str, arguments: Sequence[str]) -> Run:
+    """Run a Python file as `__main__` with a profile; return its record. Raises what the program raises."""
+    run = Run(program)
+    sys.addaudithook(run.listen)
+    before = sys.argv
+    sys.argv = [program, *arguments]
+    try:
+        with override(profile=True):
+            runpy.run_path(program, run_name="__main__")
+            run.take_times()
+    finally:
+        sys.argv = before
+    return run
