@@ -14,7 +14,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.emu.sanitizers import sanitize
-from drivers.emu.simt.addresses import READ, SPACES, WRITE, address_type, inside_shared, translate
+from drivers.emu.simt.addresses import (
+    READ,
+    SPACES,
+    WRITE,
+    address_type,
+    inside_shared,
+    known_hosts,
+    translate,
+)
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.ir_types import bits_of
 from drivers.emu.simt.rows import (
@@ -46,6 +54,13 @@ def load_each(lib: Library, bits: int) -> str:
 
     def body(c: Code, hosts: Value, mask: Value) -> None:
         all_in, all_out = Spilled(c, hosts), Spilled(c, lib.v(f"i{bits}"))
+        c.branch(c.icmp("eq", mask, -1), "whole", "some")
+        c.label("whole")
+        for number in range(lib.lanes):
+            pointer = c.let("ptr", f"inttoptr {all_in.get(i32(number))} to ptr")
+            all_out.set(i32(number), c.load(f"i{bits}", pointer))
+        c.ret(all_out.whole())
+        c.label("some")
         with c.each_lane(mask) as lane:
             pointer = c.let("ptr", f"inttoptr {all_in.get(lane)} to ptr")
             all_out.set(lane, c.load(f"i{bits}", pointer))
@@ -61,6 +76,13 @@ def store_each(lib: Library, bits: int) -> str:
 
     def body(c: Code, hosts: Value, values: Value, mask: Value) -> None:
         all_in, data = Spilled(c, hosts), Spilled(c, values)
+        c.branch(c.icmp("eq", mask, -1), "whole", "some")
+        c.label("whole")
+        for number in range(lib.lanes):
+            pointer = c.let("ptr", f"inttoptr {all_in.get(i32(number))} to ptr")
+            c.store(data.get(i32(number)), pointer)
+        c.ret()
+        c.label("some")
         with c.each_lane(mask) as lane:
             pointer = c.let("ptr", f"inttoptr {all_in.get(lane)} to ptr")
             c.store(data.get(lane), pointer)
@@ -70,19 +92,22 @@ def store_each(lib: Library, bits: int) -> str:
     return lib.define(f"emu.store_each.{bits}", "void", parameters, body, core=True)
 
 
-def _scattered(lib: Library, bits: int) -> bool:
+def scattered(lib: Library, bits: int) -> bool:
+    """Return whether the host's own gathers and scatters are used."""
     return bits >= 32 and lib.target.gathers
 
 
-def _load_one(lib: Library, c: Code, hosts: Value, mask: Value, bits: int) -> Value:
-    if _scattered(lib, bits):
+def load_one(lib: Library, c: Code, hosts: Value, mask: Value, bits: int) -> Value:
+    """Load one element for each lane of a mask from host addresses."""
+    if scattered(lib, bits):
         return c.gather(lib.v(f"i{bits}"), c.cast("inttoptr", hosts, "ptr"), c.mask_lanes(mask), bits // 8)
     return c.call(load_each(lib, bits), lib.v(f"i{bits}"), hosts, mask)
 
 
-def _store_one(lib: Library, c: Code, hosts: Value, value: Value, mask: Value) -> None:
+def store_one(lib: Library, c: Code, hosts: Value, value: Value, mask: Value) -> None:
+    """Store one element for each lane of a mask to host addresses."""
     bits = bits_of(value.type)
-    if _scattered(lib, bits):
+    if scattered(lib, bits):
         c.scatter(value, c.cast("inttoptr", hosts, "ptr"), c.mask_lanes(mask), bits // 8)
     else:
         c.call(store_each(lib, bits), "void", hosts, value, mask)
@@ -125,11 +150,11 @@ def load(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_p
         )
         c.label("far")
         steps = [c.op("add", hosts, i * bits // 8) if i else hosts for i in range(count)]
-        c.ret(structure(c, [_load_one(lib, c, step, mask, bits) for step in steps]))
+        c.ret(structure(c, [load_one(lib, c, step, mask, bits) for step in steps]))
 
     def single(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
         def rest(hosts: Value) -> None:
-            c.ret(_load_one(lib, c, hosts, mask, bits))
+            c.ret(load_one(lib, c, hosts, mask, bits))
 
         sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ | how)
         places, pointer, far = _placed(lib, c, space, warp, addresses, mask, site, size, READ, rest)
@@ -143,7 +168,7 @@ def load(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_p
         c.label("spread")
         c.ret(spread_rows(c, [pointer(base) for base in rows.bases], mask, bits))
         c.label("far")
-        if _scattered(lib, bits):
+        if scattered(lib, bits):
             c.ret(c.gather(one, far(), c.mask_lanes(mask), bits // 8))
         else:
             rest(c.cast("ptrtoint", far(), "i64"))
@@ -202,14 +227,14 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_
         hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(WRITE))
         sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE | how)
         for i, value in enumerate(values):
-            _store_one(lib, c, c.op("add", hosts, i * bits // 8) if i else hosts, value, mask)
+            store_one(lib, c, c.op("add", hosts, i * bits // 8) if i else hosts, value, mask)
         c.ret()
 
     def single(c: Code, warp: Value, addresses: Value, *parts: Value) -> None:
         value, mask, site = parts
 
         def rest(hosts: Value) -> None:
-            _store_one(lib, c, hosts, value, mask)
+            store_one(lib, c, hosts, value, mask)
             c.ret()
 
         sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE | how)
@@ -222,7 +247,7 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_
             c.masked_store(part, pointer(base), c.mask_lanes(row_mask(c, mask, row)), size)
         c.ret()
         c.label("far")
-        if _scattered(lib, bits):
+        if scattered(lib, bits):
             c.scatter(value, far(), c.mask_lanes(mask), size)
             c.ret()
         else:
@@ -233,6 +258,23 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_
     hot = count == 1 and space == "global" and not any_place
     name = _named(lib, f"emu.store.{space}.{bits}x{count}{'.any' if any_place else ''}", how)
     return lib.define(name, "void", parameters, body, core=True, hot=hot)
+
+
+def try_any_place(
+    lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, site: Value, bits: int, *, values: list[Value] | None = None
+) -> None:  # fmt: skip
+    """Append code that makes an access to global memory and returns, if all lanes' places are good and in the known allocation.
+
+    With `values` it stores them, else it loads one element. The code that follows is for all other accesses.
+    """
+    size = bits // 8 * len(values or [0])
+    hosts, good = known_hosts(lib, c, warp, addresses, mask, site, size)
+    c.emit(f"br {good}, label %nearby, label %distant, !prof !0")
+    c.label("nearby")
+    for n, value in enumerate(values or []):
+        store_one(lib, c, c.op("add", hosts, n * bits // 8), value, mask)
+    c.ret(load_one(lib, c, hosts, mask, bits) if values is None else None)
+    c.label("distant")
 
 
 def quick(lib: Library, space: str) -> bool:

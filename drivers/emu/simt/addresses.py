@@ -169,17 +169,25 @@ def inside_shared(lib: Library, c: Code, warp: Value, offsets: Value, size: int)
     return _within(lib, c, offsets, limit, size)
 
 
+def known_hosts(
+    lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: int
+) -> tuple[Value, Value]:
+    """Return host addresses in the allocation that the instruction last accessed, and whether all lanes of a mask are good there."""
+    record = site_record(c, warp, site)
+    offset = c.op("sub", addresses, c.splat(SITE.load(c, record, "start"), lib.lanes))
+    limit = c.op("lshr", SITE.load(c, record, "bytes"), size.bit_length() - 1)
+    inside = c.icmp("ult", _rotated(c, offset, size), c.splat(limit, lib.lanes))
+    bad = c.op("and", mask, c.not_(c.mask_bits(inside)))
+    hosts = c.op("add", addresses, c.splat(SITE.load(c, record, "delta"), lib.lanes))
+    return hosts, c.icmp("eq", bad, 0)
+
+
 def translate(lib: Library, space: str, size: int) -> str:
     """`emu.at.SPACE.SIZE(warp, addresses, mask, site, access) -> host addresses`. Invalid lanes are reported and get the sink."""
 
     def at_global(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, access: Value) -> None:
-        record = site_record(c, warp, site)
-        offset = c.op("sub", addresses, c.splat(SITE.load(c, record, "start"), lib.lanes))
-        limit = c.op("lshr", SITE.load(c, record, "bytes"), size.bit_length() - 1)
-        inside = c.icmp("ult", _rotated(c, offset, size), c.splat(limit, lib.lanes))
-        bad = c.op("and", mask, c.not_(c.mask_bits(inside)))
-        quick = c.op("add", addresses, c.splat(SITE.load(c, record, "delta"), lib.lanes))
-        c.emit(f"br {c.icmp('eq', bad, 0)}, label %good, label %look, !prof !0")
+        quick, good = known_hosts(lib, c, warp, addresses, mask, site, size)
+        c.emit(f"br {good}, label %good, label %look, !prof !0")
         c.label("look")
         slow = c.call(find(lib), lib.v("i64"), warp, addresses, mask, site, i32(size), access)
         c.ret(slow)

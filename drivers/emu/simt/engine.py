@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 QUICK, OPTIMISED = "quick", "optimised"
+_PROMOTE_AFTER_S, _PROMOTE_AFTER_S_PER_BYTE = 0.05, 2e-6
+"""How long a kernel runs before it is optimised: about as long as that takes, which grows with its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,11 @@ class Program:
         """Host time spent running it so far, in seconds, summed over threads."""
         self._tiers: dict[str, jit.Loaded] = {}
         self._lock = threading.Lock()
+
+    @property
+    def promote_after_s(self) -> float:
+        """Host time after which a kernel is worth optimising, in seconds."""
+        return max(_PROMOTE_AFTER_S, _PROMOTE_AFTER_S_PER_BYTE * len(self.translation.text))
 
     def has(self, tier: str) -> bool:
         """Return whether the code of a tier is loaded."""

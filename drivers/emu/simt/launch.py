@@ -51,7 +51,6 @@ LOCAL_WINDOW = 0x7293_0000_0000
 _ARENA_BYTES = 256 << 20
 _MOST_RESIDENT = 2048
 _MAP_NORESERVE = 0x4000  # Linux; Python names it since 3.13
-_PROMOTE_AFTER_S = 0.05
 _WORTH_THREADS = 128
 """A launch with fewer warps runs on the caller's thread only."""
 _ENDLESS = 1 << 62
@@ -282,7 +281,7 @@ def first_tier(program: Program, options: Options) -> str:
     """Return the tier of code to start with."""
     if options.tier != "auto":
         return options.tier
-    if program.has(OPTIMISED) or program.seconds > _PROMOTE_AFTER_S:
+    if program.has(OPTIMISED) or program.seconds > program.promote_after_s:
         return OPTIMISED
     return QUICK if program.has(QUICK) or not program.on_disk(OPTIMISED) else OPTIMISED
 
@@ -394,7 +393,7 @@ def _run(program: Program, running: Running, options: Options, tier: str, count:
             wait(futures)
             return True
         promotes = tier == QUICK and options.tier == "auto"
-        if promotes and wait(futures, timeout=_PROMOTE_AFTER_S).not_done:
+        if promotes and wait(futures, timeout=program.promote_after_s).not_done:
             running.use(program.entry(OPTIMISED))
         wait(futures)
         for future in futures:

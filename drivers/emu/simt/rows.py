@@ -99,7 +99,13 @@ def _window(c: Code, space: str, warp: Value, site: Value) -> tuple[Value, Value
 
 
 def _within(
-    c: Code, window: tuple[Value, Value, Callable[[Value], Value]], bases: list[Value], span: int, size: int, *, aligned: bool
+    c: Code,
+    window: tuple[Value, Value, Callable[[Value], Value]],
+    bases: list[Value],
+    span: int,
+    size: int,
+    *,
+    aligned: bool,
 ) -> Value:
     """Return whether `span` bytes behind each base are there; with `aligned`, whether bases are multiples of `size` as well."""
     start, length, _ = window
@@ -126,15 +132,26 @@ def try_load(
     size = bits // 8 * count
     window = _window(c, space, warp, site)
     rows = rows_of(lib, c, addresses, size)
-    bases = [c.resize(base, 64) for base in rows.bases]
     idle = c.not_(mask)
+    bases = [
+        c.select(c.icmp("eq", row_mask(c, mask, row), 0), window[0], c.resize(base, 64))
+        for row, base in enumerate(rows.bases)
+    ]  # a row of which no lane takes part may have any address
     inside = _within(c, window, bases, size * ROW, size, aligned=aligned)
     following = c.icmp("eq", c.op("or", rows.following, idle), -1)
     c.branch(c.op("and", inside, following), "swift", "unlike" if count == 1 else "other")
     c.label("swift")
-    blocks = [c.load(f"<{ROW * count} x i{bits}>", window[2](base), align=size if aligned else 1) for base in bases]
+    blocks = [
+        c.load(f"<{ROW * count} x i{bits}>", window[2](base), align=size if aligned else 1) for base in bases
+    ]
     parts = [
-        _joined(c, [c.shuffle(block, None, range(k, ROW * count, count)) if count > 1 else block for block in blocks])
+        _joined(
+            c,
+            [
+                c.shuffle(block, None, range(k, ROW * count, count)) if count > 1 else block
+                for block in blocks
+            ],
+        )
         for k in range(count)
     ]
     c.ret(parts[0] if count == 1 else structure(c, parts))

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _FUEL = 64
 """Iterations of a loop that may wait for other waves, before the wave yields."""
+_FENCED = 8
+"""Registers that a wave loads between two fences when it resumes: of loads in no order LLVM compares each with each."""
 _POISON = 0xCCCC_CCCC
 """The initial value of registers, so that reads of unwritten registers are noticeable and repeatable."""
 
@@ -195,7 +197,9 @@ class WaveFunction(WarpCode):
         c.emit(f"switch {resume}, label %{first} [ {ways} ]")
         for block, number in self._resumes.items():
             c.label(f"resume{number}")
-            for register in sorted(self._live[block]):
+            for place, register in enumerate(sorted(self._live[block])):
+                if place % _FENCED == 0:
+                    c.emit('fence syncscope("singlethread") seq_cst')
                 type_ = self._registers[register]
                 value = c.load(
                     type_, c.gep(self.warp, self._saved[register]), align=64 if lanes_of(type_) else 0

@@ -176,3 +176,78 @@ def test_one_byte_or_half_for_all_lanes_is_extended(processor: str) -> None:
             done = bench.run(kernel, 1, 64, out, values, options=QUICK)
             assert done.fault is None, done.fault
             assert out.tolist() == [wanted] * 64
+
+
+STRIDED = (
+    ir.HEAD
+    + "define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(1) %a, i32 %n) {\n"
+    + ir.INDEX
+    + """  %inside = icmp ult i32 %i, %n
+  br i1 %inside, label %work, label %end
+work:
+  %far = mul i32 %i, 37
+  %from = and i32 %far, 255
+  %pa = getelementptr TYPE, ptr addrspace(1) %a, i32 %from
+  %x = load TYPE, ptr addrspace(1) %pa
+  %back = sub i32 255, %from
+  %po = getelementptr TYPE, ptr addrspace(1) %o, i32 %back
+  store TYPE %x, ptr addrspace(1) %po
+  br label %end
+end:
+  ret void
+}
+"""
+)
+
+
+@pytest.mark.parametrize("processor", ["gfx1100", "gfx942"])
+@pytest.mark.parametrize(("type_", "dtype"), [("i8", "u1"), ("i16", "u2"), ("i32", "u4"), ("i64", "u8")])
+def test_lanes_far_from_each_other_load_and_store(processor: str, type_: str, dtype: str) -> None:
+    """Waves of which all lanes take part, and one of which only some do."""
+    bench = Bench(processor)
+    rng = np.random.default_rng(3)
+    values = bench.new(rng.integers(1, 255, 256), dtype)
+    program, kernel = bench.kernel(STRIDED.replace("TYPE", type_))
+    places = np.arange(256) * 37 % 256
+    for count in (256, 230, 3):
+        out = bench.new(np.zeros(256), dtype)
+        done = bench.launch(program, kernel, 1, 256, out, values, count, options=QUICK)
+        assert done.fault is None, done.fault
+        wanted = np.zeros(256, dtype)
+        wanted[255 - places[:count]] = values[places[:count]]
+        assert np.array_equal(out, wanted), count
+
+
+COUNTED = (
+    ir.HEAD
+    + "define amdgpu_kernel void @k(ptr addrspace(1) %o, i64 %n) {\nentry:\n"
+    + ir.INDEX
+    + """  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %next, %more ]
+  %sum = phi i32 [ %i, %entry ], [ %added, %more ]
+  %again = icmp slt i64 %k, %n
+  br i1 %again, label %more, label %done
+more:
+  %next = add i64 %k, 1
+  %added = add i32 %sum, 3
+  br label %loop
+done:
+  %po = getelementptr i32, ptr addrspace(1) %o, i32 %i
+  store i32 %sum, ptr addrspace(1) %po
+  ret void
+}
+"""
+)
+
+
+@pytest.mark.parametrize("processor", TARGETS)
+def test_a_loop_over_a_64_bit_number_that_all_lanes_share(processor: str) -> None:
+    """The comparison is a vector instruction of scalar operands."""
+    bench = Bench(processor)
+    out = bench.new(np.zeros(256), "u4")
+    program, kernel = bench.kernel(COUNTED)
+    for low, high, rounds in ((5, 0, 5), (0, 0, 0), (-3, -1, 0)):
+        done = bench.launch(program, kernel, 1, 256, out, low, high, options=QUICK)
+        assert done.fault is None, done.fault
+        assert np.array_equal(out, np.arange(256) + 3 * rounds)

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,13 @@ def program(settings: Settings, address: int) -> Program:
     ]
     wf = WarpFunction(made.library, "count", blocks, {"n": 32, "rounds": 32}, spins=False)
     return Program(made, wf.translate())
+
+
+def test_a_kernel_is_optimised_after_it_ran_for_as_long_as_that_takes():
+    short = program(Settings(cache=config().cache, shapes=WORDS), 64)
+    long = Program(short.engine, replace(short.translation, text=1000 * short.translation.text))
+    assert short.promote_after_s == 0.05
+    assert long.promote_after_s == pytest.approx(2e-6 * 1000 * len(short.translation.text))
 
 
 @pytest.mark.parametrize("lanes", [32, 64])

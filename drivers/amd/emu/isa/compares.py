@@ -12,10 +12,11 @@ import re
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import MEANINGS
-from drivers.amd.emu.isa.operands import EXEC, Reg
+from drivers.amd.emu.isa.operands import EXEC, Imm, Reg
 from drivers.emu.simt.ir_types import bits_of
 
 if TYPE_CHECKING:
+    from drivers.amd.emu.isa.operands import Operand
     from drivers.amd.emu.isa.values import Translator
     from drivers.emu.simt.vector import Value
 
@@ -38,9 +39,14 @@ def _compare(t: Translator) -> None:
     c, i, how, kind = t.c, t.instruction, match[2], match[3]
     type_ = kind + match[4]
     x, y = i.operands[-2:]
-    a, b = t.source(x, type_, 0), t.source(y, type_, 1)
     if i.get("clamp"):
         raise t.error("clamp of a comparison (a signalling one) is not supported")
+    if kind != "f" and match[4] != "16" and how in _INTEGER and _is_scalar(t, x) and _is_scalar(t, y):
+        bits = int(match[4])
+        once = c.icmp(_predicate(how, kind), t.scalar(x, bits), t.scalar(y, bits))
+        _deliver_bits(t, c.resize(once, t.lanes, signed=True), executes=bool(match[1]))
+        return
+    a, b = t.source(x, type_, 0), t.source(y, type_, 1)
     if how in ("t", "f") and kind != "f":
         lanes = c.const(t.v("i1"), -1 if how == "t" else 0)
     elif kind == "f":
@@ -57,6 +63,22 @@ def _deliver(t: Translator, lanes: Value, *, executes: bool) -> None:
         t.set_mask(i.operands[0], lanes)
     if executes:
         bits = t.c.op("and", t.c.mask_bits(lanes), t.active)
+        t.set_scalar(Reg("s", EXEC, t.lanes // 32), bits)
+
+
+def _is_scalar(t: Translator, operand: Operand) -> bool:
+    """Return whether an operand is the same in every lane, and what a scalar instruction would read."""
+    if isinstance(operand, Reg):
+        return operand.file == "s" and not t.instruction.get("sdwa")
+    return isinstance(operand, Imm) and not operand.literal
+
+
+def _deliver_bits(t: Translator, bits: Value, *, executes: bool) -> None:
+    """Write a mask as `_deliver` does."""
+    bits = t.c.op("and", bits, t.active)
+    if not executes or t.target.family == "gfx9":
+        t.set_scalar(t.instruction.operands[0], bits)
+    if executes:
         t.set_scalar(Reg("s", EXEC, t.lanes // 32), bits)
 
 

@@ -102,6 +102,10 @@ def _access(lib: Library, space: str, bits: int, count: int, *, stores: bool, ho
 
     def others(k: Code, warp: Value, addresses: Value, *rest: Value) -> None:
         values, (mask, site) = rest[:-2], rest[-2:]
+        if rows_first and space == "global" and (stores or count == 1):
+            access.try_any_place(
+                lib, k, warp, addresses, mask, site, bits, values=list(values) if stores else None
+            )
         odd = k.mask_bits(k.icmp("ne", k.op("and", addresses, bits // 8 * count - 1), 0))
         aligned = k.icmp("eq", k.op("and", odd, mask), 0)
         k.emit(f"br {aligned}, label %aligned, label %apart, !prof !0")
