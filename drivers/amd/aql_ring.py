@@ -77,8 +77,8 @@ class AqlRing(HardwareRing):
         self._block_words = self._blocks.view.cast("I")
         self._blocks_va = self._blocks.va
         self._last_block = len(self._block_words) - MAX_INLINE
-        self._views: dict[int, memoryview] = {}
-        """Entry of `PushBuffer.calls` -> its packets."""
+        self._views: dict[int, tuple[memoryview, int, memoryview]] = {}
+        """Entry of `PushBuffer.calls` -> its packets, their number of words, those behind the first one."""
         self.words = self._size // 2 * _UNIT
         self.submissions = self._size
         self.attach()
@@ -101,15 +101,15 @@ class AqlRing(HardwareRing):
             words = array("I", words)
         put = self._put
         first = middle = (put & self._mask) * _UNIT
+        inline = _UNIT
         if calls:
             position, entry = calls[0]
-            prebuilt = self._views.get(entry) or self._view(entry)
-            middle += len(prebuilt) if not position and words[0] == INLINE and len(calls) == 1 else _NO_ROOM
-            inline = _UNIT
+            prebuilt, length, rest = self._views.get(entry) or self._view(entry)
+            middle += length if not position and words[0] == INLINE and len(calls) == 1 else _NO_ROOM
         else:
-            heads = words[::_UNIT]
-            heads.append(INLINE)  # ends the search
-            inline = heads.index(INLINE) * _UNIT + _UNIT
+            end = len(words)
+            while inline <= end and words[inline - _UNIT] != INLINE:
+                inline += _UNIT
         # `inline`: where the PM4 words behind the first vendor packet begin, `stop`: where that ends.
         stop = middle + inline
         count = len(words) - inline
@@ -124,7 +124,7 @@ class AqlRing(HardwareRing):
         ring[first] = _INVALID
         if calls:
             head = prebuilt[0]
-            ring[first + 1 : middle] = prebuilt[1:]
+            ring[first + 1 : middle] = rest
             ring[middle:stop] = words[:inline]
         else:
             head = words[0]
@@ -157,7 +157,7 @@ class AqlRing(HardwareRing):
         start = 0
         for position, entry in calls:
             self._resolve(words[start:position], runs)
-            runs.append(self._views.get(entry) or self._view(entry))
+            runs.append((self._views.get(entry) or self._view(entry))[0])
             start = position
         self._resolve(words[start:], runs)
         if count <= self._size:
@@ -171,12 +171,13 @@ class AqlRing(HardwareRing):
                 self._append([piece])
                 begun = True
 
-    def _view(self, entry: int) -> memoryview:
-        """Return the packets of a call."""
+    def _view(self, entry: int) -> tuple[memoryview, int, memoryview]:
+        """Return the packets of a call, as `_views` holds them."""
         va, packets = call_of(entry)
         if len(self._views) >= _VIEWS_KEPT:
             self._views.clear()
-        view = self._views[entry] = view_at(va, packets * aql.PACKET_BYTES).cast("I")
+        words = view_at(va, packets * aql.PACKET_BYTES).cast("I")
+        view = self._views[entry] = words, len(words), words[1:]
         return view
 
     def _resolve(self, words: array[int], runs: list[Run]) -> None:
