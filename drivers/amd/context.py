@@ -1,4 +1,4 @@
-"""What encoders know of a device and of one of its queues, as plain data that the device fills in.
+"""Plain data about a device and one of its queues, which the device fills in and encoders read.
 
 Not here: what a target implies (`targets`), doubtful values (`quirks`).
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from drivers.amd.targets import Target
 
 LANES: Final = 64
-"""Lanes that scratch is sized by: a wave of 32 needs half."""
+"""Lanes of a wave by which scratch memory is sized; a wave of 32 lanes uses half of it."""
 SCRATCH_ALIGN: Final = 1 << 16
 """Bytes that an XCC's part of the scratch memory is a multiple of; registers take multiples of 256."""
 MAX_WAVES: Final = (1 << 12) - 1

@@ -1,4 +1,4 @@
-"""The AMD vendor: which GPUs there are, and opening one; on Linux, or on an emulated GPU in its place.
+"""The AMD driver: it lists the GPUs and opens one, on Linux or on an emulated machine.
 
 A driver holds what a process has once of KFD (`process`): as long as the process lives on real hardware, as
 long as a device is open on a kernel that stands in for Linux.

@@ -1,4 +1,4 @@
-"""What wakes threads that wait for a device: interrupts of its queues, and faults that the kernel reports.
+"""Events of a device, for which threads sleep: interrupts of its queues, and faults that the kernel reports.
 
 Each device has three events: SIGNAL, which its queues raise, and MEMORY and HW_EXCEPTION, which the kernel
 sets for every GPU of the process. A wait consumes a report, so the thread that waited stores it here. No wait

@@ -1,4 +1,4 @@
-"""What rings of all kinds of packets share: how they begin, wait for room, and end.
+"""The part that rings of all kinds of packets share: their start, the wait for room, and their end.
 
 Not here: how packets lie in a ring (`ring`, `aql_ring`), how queues are made (`queues`).
 """
@@ -26,7 +26,7 @@ def nothing(_until: int) -> None:
 
 
 class HardwareRing:
-    """The part of `hcq.driver.Ring` that is alike for all packets. Not thread-safe: the queue above locks.
+    """The shared part of `hcq.driver.Ring`. Not thread-safe: the queue above holds its lock.
 
     A kind of ring sets `words` and `submissions`, calls `attach`, and has `send`, `read` and `attach` of its
     own.

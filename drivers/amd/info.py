@@ -1,4 +1,4 @@
-"""What is known of a GPU before it is opened: its `DeviceInfo`, from the topology and the table of targets.
+"""The `DeviceInfo` of a GPU before it is opened, from the topology and the table of targets.
 
 Not here: reading the topology (`topology`), opening (`device`).
 """

@@ -1,11 +1,10 @@
 """The words of a kernel's launch: PM4 packets that set registers and dispatch, or one AQL packet.
 
-The words of a launch are made once for each shape; addresses stay open, at the places in `Sites`. Not here:
-argument blocks and kernels (`program`).
+The words of a launch are made once for each shape; addresses stay open, at the places in `Sites`.
 
-Source: fact sheet order of one PM4 dispatch as tinygrad and kfdtest send it; HSA kernel dispatch packet.
+Source: the order in which tinygrad and kfdtest send a PM4 dispatch; the kernel dispatch packet of HSA.
 
-Not here: the packets (`drivers.amd.layouts`), their decoding (`decode`).
+Not here: argument blocks and kernels (`program`), packets (`drivers.amd.layouts`), their decoding (`decode`).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _REFUSED: Final = {
     "QUEUE_PTR": "the address of an AQL queue",
     "FLAT_SCRATCH_INIT": "the address of scratch memory",
 }
-"""User SGPRs that a PM4 dispatch of this driver does not give."""
+"""User SGPRs that a PM4 dispatch of this driver does not set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +132,7 @@ class Pm4Launch:
 
     @staticmethod
     def open_grid(_threads: Dim3, _axis: int) -> int:
-        """Return how far the number of groups is shifted left where the launch holds it."""
+        """Return how far the number of groups is shifted left in the words of the launch."""
         return 0
 
 
@@ -158,7 +157,7 @@ class AqlLaunch:
 
     @staticmethod
     def open_grid(threads: Dim3, axis: int) -> int:
-        """Return how far the number of groups is shifted left where the packet holds it."""
+        """Return how far the number of groups is shifted left in the packet."""
         return work_items_shift(threads, axis)
 
 
@@ -213,7 +212,7 @@ def _resources(what: Launchable, target: Target, choices: Quirks) -> tuple[int, 
 
 
 def _user_data(what: Launchable) -> tuple[list[int], dict[str, int]]:
-    """Return the values of the user SGPRs, addresses 0, and where each property's begin."""
+    """Return the values of the user SGPRs, addresses 0, and the index of each property's first one."""
     kernel = what.kernel
     values: list[int] = []
     places: dict[str, int] = {}
@@ -222,7 +221,7 @@ def _user_data(what: Launchable) -> tuple[list[int], dict[str, int]]:
             continue
         if name in _REFUSED:
             raise UnsupportedError(
-                f"kernel {kernel.name} wants {_REFUSED[name]} in registers, which PM4 queues do not give\n"
+                f"kernel {kernel.name} wants {_REFUSED[name]} in registers, which PM4 queues do not provide\n"
                 "hint: compile it for code object V5 with architected scratch"
             )
         if name == "PRIVATE_SEGMENT_SIZE":

@@ -1,4 +1,4 @@
-"""Memory of a device: video memory and system memory of the kernel, at one address on host and GPUs.
+"""Memory of a device: video memory and the kernel's system memory, each at one address for host and GPUs.
 
 Memory that the host writes is coherent system memory (GTT). An APU has no video memory of its own: the kernel
 places VRAM in system memory there, cached by the GPU. Not here: host memory that is mapped into GPUs

@@ -1,4 +1,4 @@
-"""KFD state that a process has once, for all devices: descriptors, event page, host memory shown to GPUs.
+"""KFD state that a process has once, for all devices: descriptors, event page, host memory that GPUs map.
 
 To KFD a process is one client. Until the process ends, a GPU stays tied to one descriptor of its render node,
 and the event page can be neither replaced nor freed; both are therefore kept when the last device is closed,
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Shown:
-    """Host memory that GPUs see."""
+class _HostRange:
+    """Host memory that is mapped into GPUs."""
 
     size: int
     handle: int
     users: dict[int, int] = field(default_factory=dict[int, int])
-    """gpu_id -> how many devices on it see the memory."""
+    """gpu_id -> number of devices on it that map the memory."""
 
 
 class Process:
@@ -58,7 +58,7 @@ class Process:
         self._page: Memory | None = None
         self._page_owner: Memories | None = None
         self._page_given = False
-        self._shown: dict[int, _Shown] = {}
+        self._host: dict[int, _HostRange] = {}
         self._reports: list[str] = []
         """The kernel's reports of faults that `take_reports` has not returned yet."""
 
@@ -131,7 +131,7 @@ class Process:
     def create_event(self, kind: EventType, memories: Memories) -> int:
         """Create an event; the first one makes the event page, in memory of the GPU that `memories` is of."""
         with self._lock:
-            page = self._show_page(memories)
+            page = self._map_page(memories)
             try:
                 event = self.kfd.create_event(kind, page=0 if self._page_given else page.handle)
             except BaseException:
@@ -153,7 +153,7 @@ class Process:
         assert self._page is not None, "an event was created"
         return self._page.va + event * EVENT_SLOT_BYTES
 
-    def _show_page(self, memories: Memories) -> Memory:
+    def _map_page(self, memories: Memories) -> Memory:
         """Make the event page, or map it into one more GPU."""
         if self._page is None or self._page_owner is None:
             # Of memories of its own: those of the device are freed when it is closed.
@@ -169,39 +169,39 @@ class Process:
             page, self._page = self._page, None
             self._page_owner.free(page)
 
-    def show(self, va: int, size: int, gpu_id: int) -> None:
+    def map_host(self, va: int, size: int, gpu_id: int) -> None:
         """Map host memory, whole pages, into a GPU at its own address; counted."""
         with self._lock:
-            shown = self._shown.get(va)
-            if shown is None:
+            found = self._host.get(va)
+            if found is None:
                 flags = MemFlags(MemKind.USER_POINTER)
                 handle, _ = self.kfd.alloc(gpu_id, va, size, flags, host=va)
-                shown = _Shown(size, handle)
+                found = _HostRange(size, handle)
                 try:
                     self.kfd.map(handle, (gpu_id,))
                 except BaseException:
                     self.kfd.free(handle)
                     raise
-                self._shown[va] = shown
-            elif shown.size != size:
-                raise UsageError(f"host memory at {va:#x} is shown with {shown.size} bytes, not {size}")
-            elif gpu_id not in shown.users:
-                self.kfd.map(shown.handle, (gpu_id,))
-            shown.users[gpu_id] = shown.users.get(gpu_id, 0) + 1
+                self._host[va] = found
+            elif found.size != size:
+                raise UsageError(f"host memory at {va:#x} is mapped with {found.size} bytes, not {size}")
+            elif gpu_id not in found.users:
+                self.kfd.map(found.handle, (gpu_id,))
+            found.users[gpu_id] = found.users.get(gpu_id, 0) + 1
 
-    def hide(self, va: int, gpu_id: int) -> None:
-        """Undo one `show`."""
+    def unmap_host(self, va: int, gpu_id: int) -> None:
+        """Undo one `map_host`."""
         with self._lock:
-            shown = self._shown[va]
-            shown.users[gpu_id] -= 1
-            if shown.users[gpu_id]:
+            found = self._host[va]
+            found.users[gpu_id] -= 1
+            if found.users[gpu_id]:
                 return
-            del shown.users[gpu_id]
+            del found.users[gpu_id]
             with contextlib.ExitStack() as stack:
-                if not shown.users:
-                    del self._shown[va]
-                    stack.callback(self.kfd.free, shown.handle)
-                self.kfd.unmap(shown.handle, (gpu_id,))
+                if not found.users:
+                    del self._host[va]
+                    stack.callback(self.kfd.free, found.handle)
+                self.kfd.unmap(found.handle, (gpu_id,))
 
     def abandon(self) -> None:
         """Close a forked child's copies of the descriptors, and nothing else: all is the parent's."""

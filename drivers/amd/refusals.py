@@ -1,4 +1,4 @@
-"""What the kernel refuses, as errors with a cure: missing nodes, ioctls, old kernels, cards without a driver.
+"""Errors with a cure for what the kernel refuses: missing nodes, ioctls, old kernels, cards without a driver.
 
 Not here: faults of a running device (`faults`), targets that are not driven (`targets`).
 """
@@ -119,8 +119,8 @@ def node_error(path: str, error: DriverError) -> DriverError:
 
 def old_kernel(major: int, minor: int) -> UnsupportedError:
     """Return the error for an interface whose structures are not known."""
-    if major != MAJOR:
-        cure = f"this driver knows version {MAJOR}"
+    if major > MAJOR:
+        cure = f"this driver knows version {MAJOR} alone: use an older kernel, or look for a newer hcq"
     else:
         cure = "use Linux 6.1 or newer, or a newer ROCm kernel module"
     return UnsupportedError(

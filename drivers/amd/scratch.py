@@ -26,7 +26,7 @@ class ScratchMemory:
         self.backing: Backing = NO_SCRATCH
 
     def need(self, lane_bytes: int) -> bool:
-        """Back each lane with at least so many bytes; return whether the block is a new one."""
+        """Provide at least `lane_bytes` bytes for each lane; return whether the block is a new one."""
         if lane_bytes <= self.backing.lane_bytes:
             return False
         sizes = backing(self._target, self._geometry, lane_bytes)

@@ -24,19 +24,19 @@ class SharedMemory:
         self._host: dict[int, int] = {}
         """Address -> bytes of host memory."""
         self._peers: list[tuple[Memories, Memory]] = []
-        """Memory of other GPUs, with what allocated it."""
+        """Memory of other GPUs, with its allocator."""
 
     def map_host(self, va: int, size: int) -> None:
         """Map host memory at its own address."""
-        self._process.show(va, size, self._gpu.gpu_id)
+        self._process.map_host(va, size, self._gpu.gpu_id)
         self._host[va] = size
 
     def unmap_host(self, va: int, size: int) -> None:
         """Undo `map_host`. Raises `UsageError` for a range that is not mapped."""
         if self._host.get(va) != size:
-            raise UsageError(f"host memory at {va:#x}, {size} bytes, is not shown to {self._name}")
+            raise UsageError(f"host memory at {va:#x}, {size} bytes, is not mapped into {self._name}")
         del self._host[va]
-        self._process.hide(va, self._gpu.gpu_id)
+        self._process.unmap_host(va, self._gpu.gpu_id)
 
     def map_peer(self, memory: Memory, memories: Memories, owner: Gpu, name: str) -> None:
         """Map memory of the GPU `owner`, called `name`, that `memories` allocated.
@@ -67,4 +67,4 @@ class SharedMemory:
                 memories, memory = self._peers.pop()
                 stack.callback(memories.unshare, memory, self._gpu.gpu_id)
             while self._host:
-                stack.callback(self._process.hide, self._host.popitem()[0], self._gpu.gpu_id)
+                stack.callback(self._process.unmap_host, self._host.popitem()[0], self._gpu.gpu_id)

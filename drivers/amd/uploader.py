@@ -74,7 +74,7 @@ class Uploader:
                 )
 
     def prove(self, timeout_s: float) -> None:
-        """Wait until the queue has run a packet. Raises `DeviceFault`; `BringUpError` when time is over."""
+        """Wait until the queue has run a packet. Raises `DeviceFault`; `BringUpError` after `timeout_s`."""
         with self._lock:
             self._run((), timeout_s)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,6 +77,13 @@ def test_a_gpu_that_does_not_reach_the_addresses_of_a_process_is_refused():
     with pytest.raises(UnsupportedError, match=r"amdgpu\.vm_size"):
         opened(kernel)
     assert kernel.leaks() == []
+
+
+def test_a_gpu_without_a_render_node_is_refused_with_its_cure():
+    with contextlib.closing(opened(ScriptedKernel())) as device:
+        bare = replace(device.gpu, gpu_id=device.gpu.gpu_id + 1, properties={})
+        with pytest.raises(UnsupportedError, match=r"has no render node(?s:.*)the module amdgpu must own"):
+            device.process.acquire(bare)
 
 
 def test_errors_keep_their_class_and_number():

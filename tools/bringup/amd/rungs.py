@@ -183,8 +183,8 @@ def user_pointer(bench: Bench) -> Facts:
     assert bench.drm_fd, "the GPU's address space is acquired first"
     host = bench.kernel.mmap(16 * PAGE, flags=0x21)
     bench.stack.callback(bench.kernel.munmap, host.va, 16 * PAGE)
-    bench.process.show(host.va, 16 * PAGE, bench.gpu.gpu_id)
-    bench.process.hide(host.va, bench.gpu.gpu_id)
+    bench.process.map_host(host.va, 16 * PAGE, bench.gpu.gpu_id)
+    bench.process.unmap_host(host.va, bench.gpu.gpu_id)
     return {"va": hex(host.va)}
 
 
