@@ -113,7 +113,7 @@ class Config:
     emu_report: Path | None = _setting(  # noqa: RUF009 - makes a field, like those around it
         None,
         "HCQ_EMU_REPORT",
-        "file that gets a line of JSON when an emulated AMD GPU closes: how exact its instructions are",
+        "file that gets a line of JSON when an emulated GPU closes: how exact its instructions are",
         _path,
     )
     workers: int | None = _setting(

@@ -10,7 +10,8 @@ machine.
     ledger.launched("name", counts={"exact": {...}}, found=steerings(blocks))
     ledger.write(path)                     # appends a line of JSON
 
-Not here: the bounds and the registers of instructions, which the front ends supply.
+Not here: the bounds and the registers of instructions, which the front ends supply
+(`drivers.nv.emu.ptx.accuracy`, `drivers.amd.emu.isa.accuracy`).
 """
 
 from __future__ import annotations

@@ -68,6 +68,7 @@ def _emulated(variant: str | None) -> Kernel:
         filtered=not native,
         seed=config().seed,
         checks=Sanitizers.all() if checked else None,
+        report=config().emu_report,
     )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Mapping
 
+    from drivers.emu.accuracy import Ledger
     from drivers.emu.backing import Backing
     from drivers.emu.operation import Operation
     from drivers.emu.releases import SemaphoreStore
@@ -96,6 +97,11 @@ class Gpu(Protocol):
     @property
     def caches(self) -> Caches | None:
         """The model of caches; None if cache maintenance is not checked."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """How exact the instructions are that have run; None if nobody asks."""
         ...
 
     @property

@@ -21,13 +21,15 @@ from drivers.nv.emu.engines.images import check_bank
 from drivers.nv.emu.engines.kernel_faults import kernel_error
 from drivers.nv.emu.machine.caches import ACTION_ALONE, GridCaches
 from drivers.nv.emu.machine.reports import Kind, launch_error
+from drivers.nv.emu.ptx import accuracy
 from drivers.nv.emu.ptx import module as ptx
 from drivers.nv.emu.ptx.statements import PtxError
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from drivers.emu.accuracy import Steering
     from drivers.emu.simt.engine import Settings
     from drivers.nv.emu.engines.compute import Windows
     from drivers.nv.emu.engines.descriptor import Bank, Descriptor
@@ -99,6 +101,8 @@ class Grids:
         self._modules: dict[int, ptx.Module] = {}
         self._loaded: dict[tuple[int, int], Loaded] = {}
         self._constants: dict[tuple[int, int], bytes] = {}
+        self._accuracies: dict[int, tuple[Mapping[str, Mapping[str, int]], tuple[Steering, ...]]] = {}
+        """By the identity of a kernel's statements, which its module keeps."""
 
     def prepare(self) -> None:
         """Create the SIMT engine in advance; this takes some seconds if its code is not cached on disk."""
@@ -204,6 +208,8 @@ class Grids:
         try:
             launch = self._begin(run, windows, one, loaded, params, pages=pages)
         except PtxError as error:
+            if run.machine.ledger is not None:
+                run.machine.ledger.refused(f"{loaded.kernel.name}: {error}")
             raise launch_error(f"{loaded.kernel.name}: {error}", Kind.UNSUPPORTED) from error
         except UsageError as error:
             raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
@@ -223,6 +229,15 @@ class Grids:
             raise launch_error(str(finding), Kind.KERNEL)
         if caches is not None:
             caches.end()
+
+    def _judged(
+        self, kernel: ptx.Kernel
+    ) -> tuple[Mapping[str, Mapping[str, int]], tuple[Steering, ...]]:
+        """Return how exact a kernel's instructions are, judged once."""
+        key = id(kernel.flat)
+        if key not in self._accuracies:
+            self._accuracies[key] = accuracy.counts(kernel.flat), accuracy.decided(kernel.flat)
+        return self._accuracies[key]
 
     def _begin(
         self,
@@ -249,5 +264,7 @@ class Grids:
                 f"{len(params) - 4} behind the driver's words"
             )
         dynamic = int.from_bytes(params[-4:], "little")
+        if run.machine.ledger is not None:
+            run.machine.ledger.launched(kernel.name, *self._judged(kernel))
         work = ptx.work_of(kernel, one.grid, one.block, params[: kernel.param_bytes], dynamic)
         return SlicedLaunch(kernel.program, work, run.space.map, options, on_end=pages.drop)

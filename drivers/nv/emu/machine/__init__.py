@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from drivers.nv.emu.machine.reports import Kind, Report
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from drivers.emu.simt.library import Sanitizers
     from drivers.nv.emu.machine.kernel import EmulatedKernel
 
@@ -29,13 +31,15 @@ def open_machine(
     driver: str = "580",
     filtered: bool = True,
     checks: Sanitizers | None = None,
+    report: Path | None = None,
 ) -> EmulatedKernel:
     """Return the kernel of a machine with one emulated GPU.
 
     `profile` is an architecture ("sm_80", "sm_90", "sm_120"), `driver` a branch ("570", "580", "590", "595").
     With `filtered` it filters ioctls as the sandbox of nv.md 7 does. `seed` determines every order that
-    hardware leaves open. `checks` are the sanitizers of the SIMT engine; a finding stops the channel. Raises
-    `UnsupportedError` for unknown names.
+    hardware leaves open. `checks` are the sanitizers of the SIMT engine; a finding stops the channel.
+    `report` is a file that gets a line of JSON when the machine closes: how exact its instructions are.
+    Raises `UnsupportedError` for unknown names.
 
     The kernel's `reports` are the findings of the machine. A fatal one is a fault for the driver: the channel
     and its group, or every channel if no channel caused it, is stopped and its error notifier is written.
@@ -51,5 +55,6 @@ def open_machine(
     settings = Settings(cache=config().cache)
     if checks is not None:
         settings = replace(settings, checks=checks)
-    machine = Machine(find_profile(profile), branch, version, filtered=filtered, seed=seed, settings=settings)
+    found = find_profile(profile)
+    machine = Machine(found, branch, version, filtered=filtered, seed=seed, settings=settings, report=report)
     return EmulatedKernel(machine)

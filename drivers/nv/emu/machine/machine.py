@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
+from drivers.emu.accuracy import Ledger
 from drivers.emu.races import Races
 from drivers.emu.scheduler import Scheduler
 from drivers.emu.turnlock import TurnLock
@@ -45,6 +46,7 @@ from hcq.errors import HcqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from drivers.emu.backing import Backing, CpuMapping
     from drivers.emu.simt.engine import Settings
@@ -65,8 +67,10 @@ class Machine:
     """One emulated GPU."""
 
     def __init__(
-        self, profile: Profile, branch: int, version: str, *, filtered: bool, seed: int, settings: Settings
+        self, profile: Profile, branch: int, version: str, *, filtered: bool, seed: int, settings: Settings,
+        report: Path | None = None,
     ) -> None:
+        """With `report` the machine appends a line of JSON to that file when it closes."""
         self.profile = profile
         self.branch = branch
         self.version = version
@@ -93,6 +97,9 @@ class Machine:
         """Reasons of refused ioctls, the latest last."""
         self.launches: Counter[str] = Counter()
         """Name of a kernel -> number of grids run."""
+        self._report = report
+        self.ledger = None if report is None else Ledger(f"nv-emu {profile.name}")
+        """How exact the instructions are that have run; None if nobody asks."""
         self.images = Images()
         self.grids = Grids(settings)
         self.tracks = settings.checks.uninitialised
@@ -389,5 +396,8 @@ class Machine:
         """Stop the thread, once all descriptors and clients are closed; the machine can be opened again."""
         self.scheduler.close()
         self.user.close()
+        if self.ledger is not None and self._report is not None:
+            self.ledger.write(self._report)
+            self.ledger = Ledger(f"nv-emu {self.profile.name}")
         if self.races is not None:
             self.races.close()
