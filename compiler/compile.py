@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compiler.ir.uop import UOp
-    from compiler.kernel.plan import Plan
+    from compiler.pipeline import Steps
     from compiler.targets.base import Target
 
 OPT_LEVEL = 0
@@ -114,8 +114,7 @@ def _on_threads(
         started: list[tuple[UOp, Future[CompiledKernel] | HcqError]] = []
         for ast, (_, text) in missing.items():
             try:
-                ir, plan = _lower(ast, target, text)
-                started.append((ast, pool.submit(_emit, ast, target, ir, plan)))
+                started.append((ast, pool.submit(_emit, _lower(ast, target, text), target)))
             except HcqError as error:
                 started.append((ast, error))
         for ast, future in started:
@@ -174,34 +173,31 @@ def compile_uncached(ast: UOp, arch: str) -> CompiledKernel:
 
 
 def _compile(ast: UOp, target: Target, text: str) -> CompiledKernel:
-    return _emit(ast, target, *_lower(ast, target, text))
+    return _emit(_lower(ast, target, text), target)
 
 
-def _lower(ast: UOp, target: Target, text: str) -> tuple[str, Plan]:
-    from compiler.pipeline import lower  # noqa: PLC0415  # a hit must not load it
+def _lower(ast: UOp, target: Target, text: str) -> Steps:
+    from compiler.pipeline import steps  # noqa: PLC0415  # a hit must not load it
 
     stats.lowered += 1
     try:
-        return lower(ast, target)
+        return steps(ast, target)
     except CompileError as error:
         if error.ast:
             raise
         raise CompileError(str(error), ast=text) from error
 
 
-def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
-    from compiler.kernel.naming import kernel_name  # noqa: PLC0415  # as above
-    from compiler.pipeline import arguments  # noqa: PLC0415  # as above
+def _emit(made: Steps, target: Target) -> CompiledKernel:
     from hcq.program import KernelImage  # noqa: PLC0415
 
-    name = kernel_name(ast)
-    code = target.emit(ir, target.machine(), OPT_LEVEL)
-    shared_bytes, scratch_bytes = target.memory(code, name)
-    args = slots(arguments(ast))
-    groups, threads = plan.launch()
+    code = target.emit(made.ir, target.machine(), OPT_LEVEL)
+    shared_bytes, scratch_bytes = target.memory(code, made.name)
+    args = slots(made.arguments)
+    groups, threads = made.plan.launch()
     count = groups[0] * groups[1] * groups[2]
     image = KernelImage(
-        name=name,
+        name=made.name,
         arch=target.arch,
         code=code,
         args=args,
@@ -209,7 +205,7 @@ def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
         shared_bytes=shared_bytes,
         scratch_bytes=scratch_bytes,
         max_threads=threads[0] * threads[1] * threads[2],
-        group_ns=max(1, round(plan.nanoseconds / count)),
+        group_ns=max(1, round(made.plan.nanoseconds / count)),
     )
     return CompiledKernel(image, groups, threads)
 

@@ -81,6 +81,7 @@ class Steps:
     """The results of the steps from an AST to LLVM IR."""
 
     name: str
+    arguments: Arguments
     plan: Plan
     lines: list[Line]
     ir: str
@@ -104,4 +105,4 @@ def steps(ast: UOp, target: Target, plan: Plan | None = None) -> Steps:
     text = render(
         lines, name, len(args.access), len(args.variables), target.dialect, groups=groups, threads=threads
     )
-    return Steps(name, plan, lines, text)
+    return Steps(name, args, plan, lines, text)
