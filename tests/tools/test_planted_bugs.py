@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 BUGS = [(catalog, bug) for catalog in CATALOGS.values() for bug in catalog.bugs]
 DEVICES = [(one, device) for one in CATALOGS.values() for device in sorted(set(map(one.device_of, one.bugs)))]
-SOME = ("barrier that emits nothing", "constant bank not invalidated", "token without its enable bit")
+SOME = (
+    "barrier that emits nothing",
+    "constant bank not invalidated",
+    "token without its enable bit",
+    "amd barrier without a flush",
+    "aql doorbell one too far",
+)
 
 
 @pytest.mark.parametrize(("catalog", "bug"), BUGS, ids=[bug.name for _, bug in BUGS])

@@ -80,7 +80,7 @@ CLASSES: Final = (
     Class(
         re.compile(
             r"(RELEASE_MEM of an event(\.(DATA_(LO|HI|SEL)|GL[IKVM12]+_(INV|WB)|TC\w*))?"
-            r"|FENCE of an event(\.DATA)?)$"
+            r"|FENCE of an event(\.DATA|\._op| header\.OP)?)$"
         ),
         "7: a slot tells by any value but all ones; interrupts end sleep, and a host that waits looks again",
         _ALL,
@@ -102,6 +102,11 @@ CLASSES: Final = (
         re.compile(r"ACQUIRE_MEM\.GCR_CNTL$"),
         "4.2: one more invalidates the instruction caches: speed",
         frozenset({"plus"}),
+    ),
+    Class(
+        re.compile(r"RELEASE_MEM\.DATA_SEL$"),
+        "4.2: 32 bits are stored, not 64: a timeline starts at 0 and stays below 2^31",
+        frozenset({"minus"}),
     ),
     Class(
         re.compile(r"COMPUTE_PGM_RSRC2\.LDS_SIZE$"),

@@ -177,7 +177,8 @@ class _Acquire:
     """What an ACQUIRE_MEM does that no other does before the next launch or wait."""
 
     caches: str
-    fields: frozenset[str]
+    again: frozenset[str]
+    """What another does, too."""
 
 
 def _caches(packet: Packet) -> frozenset[str]:
@@ -201,7 +202,7 @@ def _repeated(packets: Sequence[Packet]) -> dict[int, _Acquire]:
         for one in run:
             others = [_caches(other) for other in run if other is not one]
             alone = _caches(one) - frozenset().union(*others)
-            out[one.at] = _Acquire(", ".join(sorted(alone)), alone)
+            out[one.at] = _Acquire(", ".join(sorted(alone)), _caches(one) - alone)
         run = []
     return out
 
@@ -209,7 +210,7 @@ def _repeated(packets: Sequence[Packet]) -> dict[int, _Acquire]:
 def _named(mutant: Mutant, acquire: _Acquire | None) -> Mutant:
     """Say in the label of a cache operation that another ACQUIRE_MEM does it, too."""
     name = mutant.label.rpartition(".")[2]
-    if acquire is None or name in acquire.fields or not _CACHE.search(name):
+    if acquire is None or name not in acquire.again:
         return mutant
     return replace(mutant, label=f"{mutant.label} again")
 
