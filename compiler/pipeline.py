@@ -61,7 +61,7 @@ def to_lines(ast: UOp, plan: Plan, args: Arguments) -> list[Line]:
     return lines
 
 
-def _planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
+def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
     """Return a kernel, with ranges merged as its plan needs them, and the plan."""
     staged = device_contraction.choose(ast, target)
     if staged is not None:
@@ -97,7 +97,7 @@ def steps(ast: UOp, target: Target, plan: Plan | None = None) -> Steps:
     """Return the results of all steps. With a given plan, the AST is not transformed."""
     args, name = arguments(ast), kernel_name(ast)
     if plan is None:
-        ast, plan = _planned(merge_ranges(ast), target)
+        ast, plan = planned(merge_ranges(ast), target)
     if plan.threads > 1:
         plan_check.verify(plan, target)
     lines = to_lines(ast, plan, args)

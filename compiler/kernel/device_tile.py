@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from compiler.kernel.plan import Axis, Plan, SharedStage
     from compiler.targets.matrix import Digit
 
+PAIRS = 4
+"""Threads whose pairs of vectors of 16 bytes fill the 32 banks of shared memory."""
 VECTOR_BYTES = 16
 """The widest access to shared memory."""
 
@@ -290,11 +292,33 @@ class _Tile:
         """Store the pieces of `load`."""
         along_sum = self.stage.along == "sum" and self.stage.lanes > 1
         for word, place, words in pieces:
+            if len(words) == 2 and not along_sum:
+                self._store_pair(word, place, words)
+                continue
             for n, vector in enumerate(words):
                 row = symbolic.add(word, symbolic.const(n)) if along_sum else word
                 at = place if along_sum else symbolic.add(place, symbolic.const(n * vector.lanes))
                 policy = "aligned" if vector.lanes > 1 else None
                 self.b.line("store", self.dtype, vector.lanes, (self.address(row, at), vector), policy)
+
+
+    def _store_pair(self, word: UOp, place: UOp, words: list[Line]) -> None:
+        """Store two neighbouring vectors of 16 bytes; every second group of threads begins with the second.
+
+        Threads are 32 bytes apart, so after four of them the first vectors use the same banks again.
+        """
+        b, ix = self.b, self.owner.index
+        other = ix.fresh(2)
+        thread = b.line("thread", dtypes.int64, 1, (), 0)
+        number = ix.modulo(ix.divide(thread, PAIRS, signed=False), 2, signed=False)
+        ix.bound[other] = number
+        turned = b.cmp("ne", number, b.index(0))
+        lanes = words[0].lanes
+        low = symbolic.add(place, symbolic.mul(other, lanes))
+        high = symbolic.add(symbolic.add(place, symbolic.mul(other, -lanes)), symbolic.const(lanes))
+        for at, (x, y) in ((low, (words[1], words[0])), (high, (words[0], words[1]))):
+            value = b.select(turned, x, y)
+            b.line("store", self.dtype, lanes, (self.address(word, at), value), "aligned")
 
 
 class _Products:
@@ -407,7 +431,7 @@ class _MatrixProducts:
         d_digits = self.op.d.row if a else self.op.d.column
         strides, adjacent = (self.row_strides, self.high) if a else (self.column_strides, self.wide)
         base = self._warp(tile.axis, self.warp_rows if a else self.warp_columns)
-        out: list[list[Line]] = [[] for _ in range(adjacent)]
+        groups: dict[UOp, list[tuple[UOp, int]]] = {}
         for register in range(registers):
             row = self._coordinate(lanes_of.row, register)
             word = symbolic.add(self._coordinate(lanes_of.column, register), symbolic.const(first))
@@ -415,13 +439,26 @@ class _MatrixProducts:
             for digit in d_digits:
                 part = symbolic.mod(symbolic.div(row, digit.weight), digit.size)
                 place = symbolic.add(place, symbolic.mul(part, strides[digit]))
-            at = 0
-            for vector in tile.read(word, place, adjacent, token):
-                for n in range(vector.lanes):
-                    out[at].append(
-                        vector if vector.lanes == 1 else self.b.line("extract", vector.dtype, 1, (vector,), n)
-                    )
-                    at += 1
+            groups.setdefault(word, []).append((place, register))
+        words: dict[int, list[Line]] = {}
+        for word, members in groups.items():
+            apart = [symbolic.add(at, symbolic.mul(members[0][0], -1)) for at, _ in members]
+            joined = apart == [symbolic.const(n * adjacent) for n in range(len(members))]
+            for group in [members] if joined else [[m] for m in members]:
+                values = self._single(tile.read(word, group[0][0], adjacent * len(group), token))
+                for n, (_, register) in enumerate(group):
+                    words[register] = values[n * adjacent : (n + 1) * adjacent]
+        return [[words[register][n] for register in range(registers)] for n in range(adjacent)]
+
+    def _single(self, vectors: list[Line]) -> list[Line]:
+        """Return the values of vectors one by one."""
+        out: list[Line] = []
+        for v in vectors:
+            out += (
+                [v]
+                if v.lanes == 1
+                else [self.b.line("extract", v.dtype, 1, (v,), n) for n in range(v.lanes)]
+            )
         return out
 
     def _coordinate(self, digits: Sequence[Digit], register: int) -> UOp:

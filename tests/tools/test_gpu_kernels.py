@@ -1,0 +1,54 @@
+"""The table of GPU kernels, and the count of bank conflicts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from compiler.dtype import dtypes
+from compiler.kernel.builder import Builder
+from compiler.kernel.linear import POINTER, Line, flatten
+from tools.bank_conflicts import Conflicts, conflicts
+from tools.gpu_kernels import main
+
+
+def stored(stride: int, lanes: int = 1, *, turned: bool = False) -> list[Line]:
+    """A store of each thread at `stride` words times its number, with its bit 3 toggling bit 2 if turned."""
+    b = Builder()
+    memory = b.line("shared", POINTER, 1, (), (dtypes.float32, 4096))
+    thread = b.line("thread", dtypes.int64, 1, (), 0)
+    at = b.mul(thread, stride)
+    if turned:
+        at = b.alu("xor", at, b.mul(b.alu("lshr", thread, b.index(2)), 4))
+    b.line(
+        "store",
+        dtypes.float32,
+        lanes,
+        (b.offset(memory, at, dtypes.float32), b.const(dtypes.float32, 1.0, lanes)),
+    )
+    return flatten(b.root)
+
+
+@pytest.mark.parametrize(
+    ("stride", "lanes", "passes"),
+    [(1, 1, 1), (2, 1, 2), (32, 1, 32), (33, 1, 1), (0, 1, 1), (4, 4, 4), (8, 4, 8)],
+)
+def test_threads_that_touch_different_words_of_a_bank_take_more_passes(
+    stride: int, lanes: int, passes: int
+) -> None:
+    least = 1 if lanes == 1 else 4
+    assert conflicts(stored(stride, lanes), 32) == Conflicts(1, least, passes)
+
+
+def test_a_permuted_place_has_no_conflicts() -> None:
+    assert conflicts(stored(8, 4, turned=True), 8).passes == 1
+
+
+def test_the_table_has_matrix_operations_and_no_spills(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--arch", "gfx1100,gfx942", "--kernel", "matmul_f16", "--size", "128", "--json"]
+    assert main(options) == 0
+    for made in json.loads(capsys.readouterr().out):
+        assert made["matrix"] > 0
+        assert (made["private_bytes"], made["conflicts"]) == (0, 0)
+        assert "matrix v_" in made["plan"]

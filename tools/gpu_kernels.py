@@ -1,0 +1,189 @@
+"""Print what the compiler makes for GPUs: registers, shared memory, spills, matrix operations, conflicts.
+
+    python -m tools.gpu_kernels [--arch sm_90a,gfx1100] [--kernel matmul_f16] [--size 1024] [--plans] [--json]
+    python -m tools.gpu_kernels --check                  # also run small kernels on the emulated GPUs
+
+A line for each kernel (products of float32, float16 and bfloat16, a softmax, a layer norm) and architecture.
+Registers and spills are the assembler's words: the cubin's records, or LLVM's metadata of AMD code. Bank
+conflicts are passes of a warp's accesses to shared memory beyond the least, each access once
+(`tools.bank_conflicts`). `--check` compares with float64, and prints the largest error in units of the last
+place of the largest result. Exits with 1 if a kernel spills or an error is above the kernel's bound.
+
+Next: `compiler.kernel.device_contraction` and `compiler.kernel.device_vectors`, which make the plans.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compiler import llvm
+from compiler.dtype import DType, dtypes
+from compiler.kernel.merge import merge_ranges
+from compiler.kernel.naming import kernel_name
+from compiler.pipeline import arguments, lower, planned, to_lines
+from compiler.schedule.scheduler import schedule
+from compiler.targets import target_of
+from compiler.targets.nvptx.assembler import assemble, available
+from compiler.targets.nvptx.target import ptx
+from drivers.nv.cubin import read
+from frontend import Tensor
+from frontend.expr import uops
+from tools.bank_conflicts import conflicts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compiler.ir.uop import UOp
+
+DEVICES = {
+    "sm_80": "nv-emu:sm_80", "sm_90a": "nv-emu", "sm_120a": "nv-emu:sm_120",
+    "gfx942": "amd-emu:gfx942", "gfx1100": "amd-emu:gfx1100", "gfx1201": "amd-emu:gfx1201",
+}  # fmt: skip
+"""Architecture -> the emulated GPU that runs it."""
+TYPES = {"f32": dtypes.float32, "f16": dtypes.float16, "bf16": dtypes.bfloat16}
+KERNELS = (*[f"matmul_{kind}" for kind in TYPES], "softmax", "layernorm")
+BOUND_ULP = {"matmul_f32": 16.0, "matmul_f16": 1.0, "matmul_bf16": 1.0, "softmax": 4.0, "layernorm": 8.0}
+"""The largest error of a small kernel, in units in the last place of its largest result."""
+CHECKED = 80
+"""The size of the kernels that `--check` runs."""
+_MATRIX = re.compile(r"^\s*(mma\.sync|v_wmma|v_mfma)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of one kernel on one architecture."""
+
+    kernel: str
+    arch: str
+    groups: tuple[int, int, int]
+    threads: int
+    registers: int
+    """Of a thread; vector registers on AMD, -1 without an assembler for PTX."""
+    shared_bytes: int
+    private_bytes: int
+    """Of a thread: spills."""
+    matrix: int
+    """Matrix instructions in the listing."""
+    conflicts: int
+    """Additional passes of a warp's accesses to shared memory."""
+    passes: int
+    plan: str
+    ulp: float | None = None
+
+
+def graph(kernel: str, size: int, device: str = "cpu") -> tuple[Tensor, np.ndarray]:
+    """Return a kernel's expression over random values, and the result in float64."""
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal((size, size)).astype(np.float32) for _ in range(2)]
+    name, _, kind = kernel.partition("_")
+    dtype = TYPES[kind or "f32"]
+    x, y = (_stored(v, dtype, device) for v in values)
+    a, b = (t.cast("float32").numpy().astype(np.float64) for t in (x, y))
+    if name == "matmul":
+        return x @ y, a @ b
+    if name == "softmax":
+        wide = np.exp(a - a.max(1, keepdims=True))
+        return x.softmax(-1), wide / wide.sum(1, keepdims=True)
+    centred = a - a.mean(1, keepdims=True)
+    return x.layernorm(), centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
+
+
+def _stored(values: np.ndarray, dtype: DType, device: str) -> Tensor:
+    tensor = Tensor(values, device=device)
+    return (tensor if dtype is dtypes.float32 else tensor.cast(dtype.name)).realize()
+
+
+def kernel_of(kernel: str, size: int) -> UOp:
+    """Return the AST of a kernel for square operands."""
+    tensor, _ = graph(kernel, size)
+    items = schedule(uops([(tensor.expr, tuple(range(len(tensor.leaves))))]))
+    return items[-1].ast
+
+
+def made(kernel: str, arch: str, size: int) -> Made:
+    """Compile a kernel, and return what the assembler says."""
+    target, ast = target_of(arch), kernel_of(kernel, size)
+    ir, plan = lower(ast, target)
+    lines = to_lines(planned(merge_ranges(ast), target)[0], plan, arguments(ast))
+    found = conflicts(lines, target.warp)
+    if arch.startswith("sm_"):
+        text = ptx(ir, target.machine(), 0)
+        registers, shared, private = _cubin(text, arch, kernel_name(ast))
+    else:
+        text = llvm.emit_assembly(ir, target.machine(), level=0)
+        registers, shared, private = (
+            int(re.findall(rf"\.{word}:\s+(\d+)", text)[0])
+            for word in ("vgpr_count", "group_segment_fixed_size", "private_segment_fixed_size")
+        )
+    return Made(
+        kernel, arch, plan.launch()[0], plan.threads, registers, shared, private, len(_MATRIX.findall(text)),
+        found.passes - found.least, found.passes, plan.text(),
+    )  # fmt: skip
+
+
+def _cubin(text: str, arch: str, name: str) -> tuple[int, int, int]:
+    """Return registers, shared bytes and local bytes of a kernel; (-1, -1, -1) without an assembler."""
+    if not available():
+        return -1, -1, -1
+    _, _, kernel = read(assemble(text, arch), name)
+    return kernel.registers, kernel.shared_bytes, kernel.stack_bytes
+
+
+def error(kernel: str, arch: str) -> float:
+    """Run a small kernel on the emulated GPU; return its error in units of the last place."""
+    tensor, wanted = graph(kernel, CHECKED, DEVICES[arch])
+    got = tensor.cast("float32").numpy().astype(np.float64)
+    digits = {"f16": 10, "bf16": 7}.get(kernel.partition("_")[2], 23)
+    ulp = 2.0 ** (np.floor(np.log2(np.abs(wanted).max())) - digits)
+    return float(np.abs(got - wanted).max() / ulp)
+
+
+def row(m: Made) -> str:
+    """Return a line of the table."""
+    grid = "x".join(map(str, m.groups))
+    ulp = "" if m.ulp is None else f" {m.ulp:.2f} |"
+    return (
+        f"| {m.kernel} | {m.arch} | {grid} of {m.threads} | {m.registers} | {m.shared_bytes} | "
+        f"{m.private_bytes} | {m.matrix} | {m.conflicts} of {m.passes} |{ulp}"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tools.gpu_kernels", description=__doc__)
+    parser.add_argument("--arch", default=",".join(DEVICES))
+    parser.add_argument("--kernel", default=",".join(KERNELS))
+    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--plans", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(argv)
+    results, good = [], True
+    if not options.json:
+        last = " ulp |" if options.check else ""
+        print(f"| kernel | arch | workgroups | registers | shared | spilled | matrix | conflicts |{last}")
+        print("|---" * (9 if options.check else 8) + "|")
+    for kernel in options.kernel.split(","):
+        for arch in options.arch.split(","):
+            ulp = error(kernel, arch) if options.check else None
+            found = Made(**{**asdict(made(kernel, arch, options.size)), "ulp": ulp})
+            good = good and found.private_bytes <= 0 and (ulp is None or ulp <= BOUND_ULP[kernel])
+            results.append(asdict(found))
+            if not options.json:
+                print(row(found), flush=True)
+                if options.plans:
+                    print("\n".join([f"    {line}" for line in found.plan.splitlines()]))
+    if options.json:
+        print(json.dumps(results, indent=1))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
