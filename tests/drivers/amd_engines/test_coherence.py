@@ -128,6 +128,34 @@ def test_the_l2_holds_what_a_copy_engine_overwrote(bench: Callable[..., Bench]) 
             b.finish()
 
 
+def dma(source: int, target: int, size: int, *, l2: bool) -> tuple[int, ...]:
+    """DMA_DATA, waiting for its end: through the L2, or past it."""
+    how = 1 << 31 | (3 << 29 | 3 << 20 if l2 else 0)
+    return (0xC0055000, how, source & 0xFFFF_FFFF, source >> 32, target & 0xFFFF_FFFF, target >> 32, size)
+
+
+def test_a_copy_through_the_l2_is_seen_by_kernels_of_the_gpu(bench: Callable[..., Bench]) -> None:
+    b = bench(checked=True)
+    kernel = one(b)
+    b.do(*dma(VALUES, SUMS, 256, l2=True), *acquire(LOCAL), *second(kernel), *release(DATA, 1, event=WRITTEN))
+    assert b.get(DATA) == [1]
+
+
+def test_a_copy_through_the_l2_sees_what_kernels_of_the_gpu_stored(bench: Callable[..., Bench]) -> None:
+    b = bench(checked=True)
+    kernel = one(b)
+    b.do(*first(kernel), *FLUSH, *dma(SUMS, FAR, 4, l2=True), *release(DATA, 1, event=WRITTEN))
+    assert b.get(DATA) == [1]
+
+
+def test_a_copy_past_the_l2_is_not_seen_without_an_acquire(bench: Callable[..., Bench]) -> None:
+    b = bench(checked=True)
+    kernel = one(b)
+    b.write(*dma(VALUES, SUMS, 256, l2=False), *acquire(LOCAL), *second(kernel))
+    b.ring()
+    refused(b, Kind.COHERENCE, "the L2", "GL2_INV")
+
+
 def test_a_copy_engine_does_not_see_what_was_not_written_back(bench: Callable[..., Bench]) -> None:
     for event, stale in ((0x528, True), (WRITTEN, False)):
         b = bench(checked=True)

@@ -147,8 +147,8 @@ class Coherence:
         old = {name: held.changed(space.number, page) for name, held in one.held.items()}
         return Dispatch(covered, old)
 
-    def done(self, gpu: Gpu, work: Work, *, kernel: bool) -> None:
-        """Take note of work that is over."""
+    def done(self, gpu: Gpu, work: Work, *, through_l2: bool) -> None:
+        """Take note of work that is over; a kernel's stores, and some copies, go through the GPU's L2."""
         self._log.record(work)
         stores: Masks = {}
         cached, visible = set(), False
@@ -157,7 +157,7 @@ class Coherence:
             if not mask:
                 continue
             stores[mapping.host, chunk] = mask
-            if kernel and in_l2(gpu, mapping):
+            if through_l2 and in_l2(gpu, mapping):
                 cached.add(mapping.host)
                 buffer = _space(gpu).buffers.get(mapping.va)
                 visible |= buffer is not None and (buffer.cpu_visible or buffer.kind is MemFlags.USERPTR)
@@ -170,12 +170,15 @@ class Coherence:
         self._judge_host(gpu, began, loads, work)
         self._fill(gpu, loads, name)
 
-    def read(self, work: Work, what: str) -> None:
-        """Check what a copy engine reads and overwrites: kernels' stores to it must have left the L2."""
+    def read(self, work: Work, what: str, reader: Gpu | None = None) -> None:
+        """Check what a copy engine reads and overwrites: kernels' stores to it must have left the L2.
+
+        With a `reader` the copy goes through the L2 of that GPU, and finds there what its kernels stored.
+        """
         for (_, chunk), (mapping, seen) in work.touched.items():
             for touched in (seen.read, seen.stored):
                 mask = int.from_bytes(touched, "little")
-                self._judge_dirty(what, work, (mapping, chunk, mask), self._now)
+                self._judge_dirty(what, work, (mapping, chunk, mask), self._now, reader)
 
     def released(self, gpu: Gpu, work: Work, what: str) -> None:
         """Check a release that does not write the L2 back: the host must not read what it tells of."""

@@ -39,6 +39,8 @@ class Flight:
     """What must be over before it begins."""
     work: Work | None = None
     """What it is ordered behind and what it touches, where that is recorded."""
+    through_l2: bool = False
+    """Whether a copy reads and stores through the L2, as kernels do."""
     over: bool = False
     slice: SlicedLaunch | None = None
 
@@ -75,11 +77,12 @@ class Flights:
         *,
         after: Iterable[Flight] = (),
         behind: Collection[Sort] = (),
+        through_l2: bool = False,
     ) -> Flight:
         """Put work in flight, behind some others and behind all earlier work of some sorts."""
         first = (*after, *(one for one in self.all if one.sort in behind))
         work = None if self.order is None else self.order.begin(sort, at, behind, first)
-        flight = Flight(sort, at, steps, tuple(one for one in first if not one.over), work)
+        flight = Flight(sort, at, steps, tuple(one for one in first if not one.over), work, through_l2)
         self.all.append(flight)
         return flight
 

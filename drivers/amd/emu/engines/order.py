@@ -92,9 +92,9 @@ class Order:
     def over(self, flight: Flight) -> None:
         """Check and keep work in flight that is over."""
         if flight.work is not None and flight.work.touched:
-            self._judge(flight.work, kernel=flight.sort is Sort.KERNEL)
+            self._judge(flight.work, kernel=flight.sort is Sort.KERNEL, through_l2=flight.through_l2)
 
-    def _judge(self, work: Work, *, kernel: bool) -> None:
+    def _judge(self, work: Work, *, kernel: bool, through_l2: bool = False) -> None:
         coherence = self.watch.coherence
         race = self.watch.races.check(work) if self.watch.judges else ""
         if race:
@@ -102,8 +102,9 @@ class Order:
             raise QueueFault(Kind.RACE, race, exception)
         if coherence is not None:
             if not kernel:
-                coherence.read(work, "a copy or a packet")
-            coherence.done(self._queue.gpu, work, kernel=kernel)
+                reader = self._queue.gpu if through_l2 else None
+                coherence.read(work, "a copy or a packet", reader)
+            coherence.done(self._queue.gpu, work, through_l2=kernel or through_l2)
 
     def touches(self, va: int, size: int, *, write: bool, what: str) -> None:
         """Take note of an access of data, by the work or the packet at hand."""

@@ -31,6 +31,7 @@ from drivers.amd.layouts.pm4 import (
     DataSel,
     DispatchDirect,
     DmaData,
+    DmaDst,
     DmaSrc,
     Event,
     EventIndex,
@@ -448,7 +449,8 @@ class Pm4:
             self._bus.fill(target, packet.SRC_LO.to_bytes(4, "little"), count // 4, "DMA_DATA")
 
         behind = (Sort.COPY,) if packet.RAW_WAIT or packet.CP_SYNC else ()
-        self._flights.begin(Sort.COPY, self.at, once(move), behind=behind)
+        through_l2 = packet.DST_SEL is DmaDst.L2 and packet.SRC_SEL in (DmaSrc.L2, DmaSrc.DATA)
+        self._flights.begin(Sort.COPY, self.at, once(move), behind=behind, through_l2=through_l2)
         if packet.CP_SYNC:
             self._draining = frozenset({Sort.COPY})
 
