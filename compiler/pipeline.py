@@ -1,4 +1,4 @@
-"""The steps from a kernel's AST to LLVM IR text: merge ranges, choose a plan, linearize, render.
+"""The steps from a kernel's AST to LLVM IR text: move masks, merge ranges, choose a plan, linearize, render.
 
 `compile` runs them for a kernel that no cache has. Sums of products on a target with shared memory are
 planned by `compiler.kernel.device_contraction`, all other kernels by `compiler.kernel.tiling`.
@@ -17,6 +17,7 @@ from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered
 from compiler.kernel import device_contraction, linear, plan_check, tiling
 from compiler.kernel.linearize import Linearizer
+from compiler.kernel.masks import hoist_masks
 from compiler.kernel.merge import merge_masked_ranges, merge_ranges
 from compiler.kernel.naming import kernel_name
 
@@ -97,7 +98,7 @@ def steps(ast: UOp, target: Target, plan: Plan | None = None) -> Steps:
     """Return the results of all steps. With a given plan, the AST is not transformed."""
     args, name = arguments(ast), kernel_name(ast)
     if plan is None:
-        ast, plan = planned(merge_ranges(ast), target)
+        ast, plan = planned(merge_ranges(hoist_masks(ast)), target)
     if plan.threads > 1:
         plan_check.verify(plan, target)
     lines = to_lines(ast, plan, args)

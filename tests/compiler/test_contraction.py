@@ -12,6 +12,7 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp
 from compiler.kernel import contraction, roles
+from compiler.kernel.masks import hoist_masks
 from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
 from compiler.kernel.shape import analyse
 from compiler.pipeline import lower
@@ -317,3 +318,30 @@ def test_few_rows_of_a_large_matrix_are_read_in_place(m, arch):
     a, b = values(m, k), values(k, n, seed=1)
     got = run(matmul(m, n, k), {1: a, 2: b}, {0: (m * n, dtypes.float32)}, arch=arch)[0]
     np.testing.assert_allclose(got.reshape(m, n), a.astype(np.float64) @ b, rtol=1e-4, atol=1e-3)
+
+
+def test_masks_that_both_factors_share_go_outside_the_sum():
+    """A padded product is a contraction; infinite weights outside make no NaN."""
+    m, n, k = 30, 40, 32
+    i, j, r = loop(0, m), loop(1, n + 2), loop(2, k)
+    inside = symbolic.both(symbolic.lt(-j, 0), symbolic.lt(j, n + 1))
+    a, b = load(1, i * k + r, mask=inside), load(2, r * n + j - 1, mask=inside)
+    ast = sink(store(0, i * (n + 2) + j, reduce(op("MUL", a, b), "ADD", r)))
+    assert planned(ast) is None
+    hoisted = hoist_masks(ast)
+    assert planned(hoisted) is not None
+    assert hoist_masks(hoisted) is hoisted
+    x, y = values(m, k), values(k, n, seed=1)
+    x[3, 4] = np.inf
+    got = run(ast, {1: x, 2: y}, {0: (m * (n + 2), dtypes.float32)})[0].reshape(m, n + 2)
+    assert (got[:, [0, -1]] == 0).all()
+    np.testing.assert_allclose(got[:, 1:-1], x.astype(np.float64) @ y, rtol=1e-4, atol=1e-4)
+
+
+def test_masks_of_summed_ranges_and_of_both_indices_stay():
+    i, j, r = loop(0, 20), loop(1, 40), loop(2, 32)
+    summed, row = symbolic.lt(r, 30), symbolic.lt(i + j, 50)
+    for mask in (summed, row):
+        a, b = load(1, i * 32 + r, mask=mask), load(2, (r * 40 + j) * 20 + i, mask=mask)
+        ast = sink(store(0, i * 40 + j, reduce(op("MUL", a, b), "ADD", r)))
+        assert hoist_masks(ast) is ast
