@@ -183,7 +183,7 @@ GFX9 = (
             nt=(17, 1), acc=(55, 1), **_BUFFER),
 )  # fmt: skip
 VOP3SD = {"gfx11": _vop3sd("110101"), "gfx12": _vop3sd("110101"), "gfx9": _vop3sd("110100")}
-"""VOP3 with a scalar destination: the opcode tells."""
+"""Family -> VOP3 with a scalar destination, a format that the opcode selects."""
 DPP16: dict[str, Field] = {
     "dpp_src0": (0, 8), "dpp_ctrl": (8, 9), "fi": (18, 1), "bound_ctrl": (19, 1), "neg": (20, 1), "abs": (21, 1),
     "neg1": (22, 1), "abs1": (23, 1), "bank_mask": (24, 4), "row_mask": (28, 4),

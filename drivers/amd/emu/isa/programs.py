@@ -1,4 +1,4 @@
-"""Translated kernels, kept for the process: machines come and go, and their kernels' code stays the same.
+"""Cache of decoded and translated kernels, one for the process: emulated machines share equal code.
 
 Not here: where code lies on a GPU (`drivers.amd.emu.engines.kernels`), its translation (`translate`).
 """
@@ -35,7 +35,7 @@ class Translated:
     registers: int
     """Vector registers that the instructions name."""
     missing_waits: tuple[MissingWait, ...] = ()
-    """Uses of what memory has not returned yet."""
+    """Uses of registers whose loads have not completed."""
 
 
 def engine_of(settings: Settings, lanes: int) -> Engine:
@@ -50,7 +50,7 @@ class Decoded:
     """A kernel's code and its instructions; equal where the code is."""
 
     code: bytes
-    """As much as the kernel may reach."""
+    """The bytes up to the last instruction that can be reached."""
     instructions: list[Instruction] = field(compare=False, repr=False)
 
 

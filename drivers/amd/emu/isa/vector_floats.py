@@ -43,12 +43,12 @@ def each(
 
 
 def least(t: Translator, a: Value, b: Value) -> Value:
-    """Return the smaller, or what is a number."""
+    """Return the smaller; of a number and a NaN the number."""
     return t.c.intrinsic("minimumnum", a, b)
 
 
 def most(t: Translator, a: Value, b: Value) -> Value:
-    """Return the larger, or what is a number."""
+    """Return the larger; of a number and a NaN the number."""
     return t.c.intrinsic("maximumnum", a, b)
 
 
@@ -102,7 +102,7 @@ for _name, _ir in (("ceil", "ceil"), ("floor", "floor"), ("trunc", "trunc"), ("r
 
 @lanewise("v_mul_dx9_zero_f32", "f32", "f32", "f32")
 def _mul_zero(t: Translator, a: Value, b: Value) -> Value:
-    """Zero times anything is zero."""
+    """Multiply; a product with a zero is zero."""
     c = t.c
     zero = c.fconst(a.type, 0.0)
     either = c.op("or", c.fcmp("oeq", a, zero), c.fcmp("oeq", b, zero))
@@ -177,7 +177,7 @@ _approximate("cos", lambda t, a: _turn(t, a, cosine=True))
 
 
 def _for_all(t: Translator) -> None:
-    """gfx12: the same of one scalar value, whatever lanes execute."""
+    """gfx12: a function of one scalar value, independent of the lanes that execute."""
     c, i = t.c, t.instruction
     if i.get("clamp") or i.get("omod"):
         raise t.error("output modifier of a scalar result")
@@ -194,7 +194,7 @@ for _name in ("exp", "log", "rcp", "rsq", "sqrt"):
 
 
 def _fract(t: Translator, a: Value) -> Value:
-    """A - floor(a), below one."""
+    """Return a - floor(a), less than one."""
     c = t.c
     below = c.as_float(c.op("sub", c.as_int(c.fconst(a.type, 1.0)), 1))
     value = c.intrinsic("minnum", c.op("fsub", a, c.intrinsic("floor", a)), below)

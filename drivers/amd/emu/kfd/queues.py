@@ -1,4 +1,4 @@
-"""Queues of the emulated kernel driver: what CREATE_QUEUE checks, and what the GPU is told of each.
+"""Queues of the emulated kernel driver: the checks of CREATE_QUEUE, and the state of each queue.
 
 The rules are those of Linux kfd_chardev.c (set_queue_properties_from_user) and kfd_queue.c
 (kfd_queue_acquire_buffers); the latter hold since 6.12. Not here: the calls (`ioctls_queues`), what a queue
@@ -79,7 +79,7 @@ class QueueObject:
 
     @property
     def name(self) -> str:
-        """Return what reports call it."""
+        """Return its name in reports."""
         return f"{self.kind.name} queue {self.number} of {self.gpu.name}"
 
     def hold(self, buffer: Buffer) -> None:
@@ -88,7 +88,7 @@ class QueueObject:
         self.buffers.append(buffer)
 
     def release(self) -> None:
-        """Let all buffers go."""
+        """Release all buffers."""
         for buffer in self.buffers:
             buffer.queues -= 1
         self.buffers.clear()
@@ -163,7 +163,7 @@ def whole(gpu: Gpu, what: str, va: int, size: int, number: int = errno.EINVAL) -
 
 
 def acquire(queue: QueueObject, args: CreateArgs, kernel: KernelProfile) -> None:
-    """Check the geometry of the queue's memory, and hold it (kernels since 6.12)."""
+    """Check the geometry of the queue's memory, and keep it mapped (kernels since 6.12)."""
     if not kernel.geometry:
         return
     gpu = queue.gpu

@@ -1,4 +1,4 @@
-"""Refusals of the emulated kernel: the errno that a call answers with, and the rule that it broke.
+"""Refused calls of the emulated kernel: the errno, and the rule that the call broke.
 
 Not here: faults of queues (`drivers.amd.emu.machine.reports`).
 """
@@ -10,7 +10,7 @@ from typing import NoReturn
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a failure of the emulator
-    """The kernel answers with this errno."""
+    """A call ends with this errno."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(f"{reason} (errno {number})")
@@ -38,5 +38,5 @@ class Refusal:
 
 
 def refuse(number: int, reason: str) -> NoReturn:
-    """Answer the call in progress with an errno."""
+    """End the call in progress with an errno."""
     raise Refused(number, reason)

@@ -101,7 +101,7 @@ class Gpu(Protocol):
 
     @property
     def ledger(self) -> Ledger | None:
-        """How exact the instructions are that have run; None if nobody asks."""
+        """The counts of instructions by accuracy; None without a report file."""
         ...
 
     @property

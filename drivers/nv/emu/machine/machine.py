@@ -99,7 +99,7 @@ class Machine:
         """Name of a kernel -> number of grids run."""
         self._report = report
         self.ledger = None if report is None else Ledger(f"nv-emu {profile.name}")
-        """How exact the instructions are that have run; None if nobody asks."""
+        """The counts of instructions by accuracy; None without a report file."""
         self.images = Images()
         self.grids = Grids(settings)
         self.tracks = settings.checks.uninitialised
