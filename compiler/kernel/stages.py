@@ -141,7 +141,7 @@ class _Copy:
         masked = self._masked()
         if stage.axis in masked:  # the masks of a panel are computed once, outside the other ranges
             self.order.sort(key=lambda r: r not in masked)
-        if stage.turn > 1 or stage.axis in masked:
+        if stage.axis in masked or not self._in_rows():  # few lines at once, each used up
             self._panels(lambda: self._summed(0, self._block))
         else:  # outermost the order of the source's rows
             self._summed(0, lambda: self._panels(self._block))
@@ -154,6 +154,12 @@ class _Copy:
         """Return the ranges on which masks of the operand's loads depend."""
         masks = [n.src[2] for n in inner_nodes((self.stage.value,)) if n.op is Ops.LOAD and len(n.src) > 2]
         return frozenset([r for mask in masks for r in self.owner.free[mask]])
+
+    def _in_rows(self) -> bool:
+        """Return whether the operand's loads are adjacent along the blocks."""
+        loads = [n for n in inner_nodes((self.stage.value,)) if n.op is Ops.LOAD]
+        strides = [symbolic.terms_of(n.src[1])[0].get(self.stage.axis, 0) for n in loads]
+        return all(stride in (-1, 0, 1) for stride in strides)
 
     def _widen(self) -> None:
         """The unrolled places of a block become lanes."""

@@ -201,11 +201,13 @@ def test_long_sums_are_added_in_blocks():
     np.testing.assert_allclose(got, k * float(np.float32(0.1)), rtol=1e-5)
 
 
-def test_groups_do_not_change_the_sums():
+@pytest.mark.parametrize("k", [300, 3001])
+def test_groups_do_not_change_the_sums(k):
     """The plan for many cores adds in the same order as the one for one core."""
-    ast = matmul(96, 192, 300, "aB")
+    ast = matmul(96, 192, k, "aB")
+    assert bool(cuts(ast)) == (k > 1000)
     target = target_of(ARCH)
-    x, y = values(96, 300), values(192, 300, seed=1)
+    x, y = values(96, k), values(192, k, seed=1)
     results = []
     for cores in (1, 16):
         one = dataclasses.replace(target, cores=cores)
