@@ -1,0 +1,41 @@
+"""The page of performance: its table, and that the command runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.performance.__main__ import page
+from tools.performance.steps import Count
+from tools.performance.worker import SHAPES, with_hcq, with_numpy
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_ratio_is_that_of_the_faster_peer() -> None:
+    times = {"a": {"hcq": 0.002, "NumPy": 0.006, "PyTorch": 0.003}, "b": {"hcq": 0.001, "PyTorch": 0.0005}}
+    text = page(times, {"step": Count(3, 1_000_000)}, about="here", command="it")
+    assert "| a | 2.000 | 6.000 | 3.000 | 1.50 |" in text
+    assert "| b | 1.000 |  | 0.500 | 0.50 |" in text
+    assert "| step | 3 | 1,000,000 |" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SHAPES)
+def test_every_case_runs(case: str) -> None:
+    with_hcq(case)()
+    other = with_numpy(case)
+    assert other is None or other() is not None
+
+
+@pytest.mark.slow
+def test_the_command_makes_the_page(tmp_path: Path) -> None:
+    output = tmp_path / "page.md"
+    command = [sys.executable, "-m", "tools.performance", "--quick", "--output", str(output)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| matmul 512 |" in output.read_text()
+    assert "| layer norm 512x768, three gradients | 3 |" in output.read_text()

@@ -1,0 +1,129 @@
+"""`python -m tools.performance [--torch PYTHON] [--rounds 9] [--output docs/performance.md] [--quick]`.
+
+It makes the page of performance: times of the cpu device beside NumPy and, with the interpreter of an
+environment that has it, PyTorch; and the kernels and bytes of training steps. The implementations run in
+processes of their own and are asked in turn, so that load of the machine falls on all alike.
+
+Not here: the cases (`tools.performance.worker`, `tools.performance.steps`), queues (`tools.bench`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from tools.bench.rows import commit
+from tools.performance import worker
+from tools.performance.steps import STEPS, counts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tools.performance.steps import Count
+
+HEAP: Final = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "-1"}
+"""Keeps freed memory in the processes, so that no implementation is charged for new pages."""
+LOADED: Final = "Other programs ran at the same time: measure the times again on a quiet machine"
+_DIGITS: Final = 3
+
+
+class Peer:
+    """A worker process."""
+
+    def __init__(self, name: str, python: str) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            [python, worker.__file__, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | HEAP | {"HCQ_DEVICE": "cpu", "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+
+    def ask(self, case: str) -> float | None:
+        """Return the seconds of one call of a case, or None if the worker lacks it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{case}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().strip()
+        if not answer:
+            raise RuntimeError(f"the worker of {self.name} ended at {case!r}; its output is above")
+        return None if answer == "none" else float(answer)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+def measured(peers: Sequence[Peer], cases: Sequence[str], rounds: int) -> dict[str, dict[str, float]]:
+    """Return the median seconds of each case by implementation."""
+    found: dict[str, dict[str, float]] = {}
+    for number, case in enumerate(cases, 1):
+        sys.stderr.write(f"[{number}/{len(cases)}] {case}\n")
+        samples: dict[str, list[float]] = {}
+        for _ in range(rounds):
+            for peer in peers:
+                seconds = peer.ask(case)
+                if seconds is not None:
+                    samples.setdefault(peer.name, []).append(seconds)
+        found[case] = {name: median(values) for name, values in samples.items()}
+    return found
+
+
+def page(times: dict[str, dict[str, float]], steps: dict[str, Count], *, about: str, command: str) -> str:
+    """Return the page as Markdown."""
+    names = list(dict.fromkeys(name for row in times.values() for name in row))
+    lines = ["# Performance", "", f"Made by `{command}`: {about}.", "", "## Times on the cpu device", ""]
+    lines += [
+        "Medians in milliseconds, and the time of the faster peer divided by ours: above 1 we are faster.",
+        "", f"| case | {' | '.join(names)} | ratio |", "|---|" + "--:|" * (len(names) + 1),
+    ]  # fmt: skip
+    for case, row in times.items():
+        peers = [seconds for name, seconds in row.items() if name != "hcq"]
+        ratio = f"{min(peers) / row['hcq']:.2f}" if peers and "hcq" in row else ""
+        cells = [f"{row[name] * 1e3:.{_DIGITS}f}" if name in row else "" for name in names]
+        lines.append(f"| {case} | {' | '.join(cells)} | {ratio} |")
+    lines += [
+        "", "## Kernels and bytes of training steps", "",
+        "As scheduled; a kernel moves each buffer that it loads or stores once. They need no quiet machine.",
+        "", "| step | kernels | bytes moved |", "|---|--:|--:|",
+    ]  # fmt: skip
+    lines += [f"| {name} | {c.kernels} | {c.nbytes:,} |" for name, c in steps.items()]
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, and write the page; return 0."""
+    parser = argparse.ArgumentParser(prog="python -m tools.performance", description=__doc__.split("\n\n")[1])
+    parser.add_argument("--torch", metavar="PYTHON", help="the interpreter of an environment with PyTorch")
+    parser.add_argument("--rounds", type=int, default=9, help="samples of each case (default 9)")
+    parser.add_argument("--output", type=Path, default=Path("docs/performance.md"))
+    parser.add_argument("--quick", action="store_true", help="one small case and step: tests that it runs")
+    options = parser.parse_args(argv)
+    peers = [Peer("hcq", sys.executable), Peer("NumPy", sys.executable)]
+    if options.torch:
+        peers.append(Peer("PyTorch", options.torch))
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    try:
+        cases = list(worker.SHAPES)[:1] if options.quick else list(worker.SHAPES)
+        times = measured(peers, cases, 1 if options.quick else options.rounds)
+    finally:
+        for peer in peers:
+            peer.close()
+    steps = counts(list(STEPS)[:1] if options.quick else list(STEPS))
+    about = f"commit {commit()}, {cores} cores, load average {load:.1f} at the start, {options.rounds} rounds"
+    loaded = f". {LOADED}" if load > cores / 2 else ""
+    command = "python -m tools.performance" + " --torch PYTHON" * bool(options.torch)
+    options.output.write_text(page(times, steps, about=about + loaded, command=command))
+    sys.stderr.write(f"{options.output}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

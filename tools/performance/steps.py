@@ -1,0 +1,127 @@
+"""Kernels and bytes of training steps, as the scheduler plans them: exact numbers that need no quiet machine.
+
+Not here: times (`tools.performance.worker`).
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from compiler import show
+from frontend import Tensor, nn
+from tools.page.record import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def _zeros(*shape: int) -> Tensor:
+    return Tensor.zeros(*shape).contiguous().realize()
+
+
+def layer_norm() -> Callable[[], object]:
+    """Return the gradients of a layer norm for input, weight and bias."""
+    x, g, w, b = _zeros(512, 768), _zeros(512, 768), _zeros(768), _zeros(768)
+
+    def step() -> None:
+        first, *rest = ((x.layernorm(-1) * w + b) * g).sum().gradient(x, w, b)
+        first.realize(*rest)
+
+    return step
+
+
+def cross_entropy() -> Callable[[], object]:
+    """Return a cross entropy and its gradient."""
+    x, y = _zeros(512, 1000), Tensor.zeros(512, dtype="int32").contiguous().realize()
+
+    def step() -> None:
+        loss = x.sparse_categorical_crossentropy(y)
+        loss.realize(*loss.gradient(x))
+
+    return step
+
+
+def embedding() -> Callable[[], object]:
+    """Return the gradient of an embedding's table."""
+    table, g = _zeros(4096, 256), _zeros(8, 128, 256)
+    index = Tensor.zeros(8, 128, dtype="int32").contiguous().realize()
+
+    def step() -> None:
+        (table[index] * g).sum().gradient(table)[0].realize()
+
+    return step
+
+
+def mnist() -> Callable[[], object]:
+    """Return a training step of a small convolutional network with Adam."""
+    net: list[Any] = [
+        nn.Conv2d(1, 32, 5), Tensor.relu, nn.Conv2d(32, 32, 5), Tensor.relu, nn.BatchNorm(32),
+        Tensor.max_pool2d, nn.Conv2d(32, 64, 3), Tensor.relu, nn.Conv2d(64, 64, 3), Tensor.relu,
+        nn.BatchNorm(64), Tensor.max_pool2d, lambda x: x.flatten(1), nn.Linear(576, 10),
+    ]  # fmt: skip
+    params = nn.state.get_parameters(net)
+    params[0].realize(*params[1:])
+    optimiser = nn.optim.Adam(params)
+    x, y = _zeros(128, 1, 28, 28), Tensor.zeros(128, dtype="int32").contiguous().realize()
+
+    def step() -> None:
+        with Tensor.train():
+            optimiser.zero_grad()
+            loss = x.sequential(net).sparse_categorical_crossentropy(y).backward()
+            loss.realize(*optimiser.schedule_step())
+
+    return step
+
+
+def transformer() -> Callable[[], object]:
+    """Return a transformer block, forward and backward for its input and all weights."""
+    width, heads = 256, 8
+    first, second = nn.LayerNorm(width), nn.LayerNorm(width)
+    qkv, out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+    up, down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+    params = nn.state.get_parameters([first, second, qkv, out, up, down])
+    params[0].realize(*params[1:])
+    x, g = _zeros(4, 128, width), _zeros(4, 128, width)
+
+    def step() -> None:
+        q, k, v = qkv(first(x)).reshape(4, 128, 3, heads, width // heads).permute(2, 0, 3, 1, 4).chunk(3, 0)
+        seen = q.squeeze(0).scaled_dot_product_attention(k.squeeze(0), v.squeeze(0), is_causal=True)
+        y = x + out(seen.transpose(1, 2).reshape(4, 128, width))
+        y = y + down(up(second(y)).gelu())
+        y.realize(*(y * g).sum().gradient(x, *params))
+
+    return step
+
+
+STEPS: Final[dict[str, Callable[[], Callable[[], object]]]] = {
+    "layer norm 512x768, three gradients": layer_norm,
+    "cross entropy 512x1000 and gradient": cross_entropy,
+    "embedding 4096x256, gradient of 1024 rows": embedding,
+    "MNIST step of 128 images, Adam": mnist,
+    "transformer block 4x128x256, all gradients": transformer,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The kernels of a step, and the bytes that they move."""
+
+    kernels: int
+    nbytes: int
+
+
+def counts(names: Sequence[str] = tuple(STEPS)) -> dict[str, Count]:
+    """Run each step once; return its kernels and bytes. An audit hook stays for the life of the process."""
+    run = Run("")
+    sys.addaudithook(run.listen)
+    found: dict[str, Count] = {}
+    for name in names:
+        make = STEPS[name]
+        step = make()
+        run.plans.clear()
+        step()
+        items = [item for plan in run.plans for item in plan.items]
+        found[name] = Count(len(items), sum(show.moved(item) for item in items))
+    return found

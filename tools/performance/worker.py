@@ -1,0 +1,153 @@
+"""One implementation of all cases, in a process of its own: `python worker.py IMPLEMENTATION`.
+
+It reads the name of a case a line and answers with the seconds of one call, or with `none` for a case that it
+lacks. It imports nothing of this repository but `frontend`, so that it also runs in PyTorch's environment.
+
+Not here: the order of the calls and the page (`tools.performance.__main__`).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SHAPES: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
+    "matmul 512": ((512, 512), (512, 512)),
+    "matmul 1024": ((1024, 1024), (1024, 1024)),
+    "conv2d 32x64x56x56, 3x3": ((32, 64, 56, 56), (64, 64, 3, 3)),
+    "softmax 4096x1024": ((4096, 1024),),
+    "layer norm 4096x1024": ((4096, 1024),),
+    "layer norm 512x768, gradient": ((512, 768), (512, 768)),
+    "sum 16M": ((1 << 24,),),
+    "transpose 4096x4096": ((4096, 4096),),
+    "fused chain 16M": ((1 << 24,), (1 << 24,)),
+}
+"""The shapes of the inputs of each case."""
+LEAST_S: Final = 0.02
+"""A timed call repeats the operation until it takes about this long."""
+MOST_CALLS: Final = 200
+
+
+def inputs(case: str) -> list[Any]:
+    """Return the inputs of a case, the same in every process."""
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape, dtype=np.float32) for shape in SHAPES[case]]
+
+
+def _normed(x: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + np.float32(1e-5))
+
+
+def _softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def with_numpy(case: str) -> Callable[[], Any] | None:
+    """Return a function that computes a case in NumPy."""
+    a, b = (*inputs(case), None)[:2]
+    rows: dict[str, Callable[[], Any]] = {
+        "matmul": lambda: a @ b,
+        "softmax": lambda: _softmax(a),
+        "layer": lambda: _normed(a),
+        "sum": a.sum,
+        "transpose": lambda: np.ascontiguousarray(a.T),
+        "fused": lambda: np.maximum(a * b + 1, 0) * a - b,
+    }
+    return None if case.startswith("conv2d") or "gradient" in case else rows[case.split(maxsplit=1)[0]]
+
+
+def with_torch(case: str) -> Callable[[], Any] | None:
+    """Return a function that computes a case in PyTorch, on two threads."""
+    import torch  # type: ignore[import-not-found]  # noqa: PLC0415 - in its own environment only
+
+    torch.set_num_threads(2)
+    a, b = (*[torch.from_numpy(x) for x in inputs(case)], None)[:2]
+    if "gradient" in case:
+        a.requires_grad_()
+
+        def gradient() -> Any:
+            return torch.autograd.grad(torch.nn.functional.layer_norm(a, a.shape[-1:]), a, b)
+
+        return gradient
+    rows: dict[str, Callable[[], Any]] = {
+        "matmul": lambda: a @ b,
+        "conv2d": lambda: torch.nn.functional.conv2d(a, b, padding=1),
+        "softmax": lambda: a.softmax(-1),
+        "layer": lambda: torch.nn.functional.layer_norm(a, a.shape[-1:]),
+        "sum": a.sum,
+        "transpose": a.T.contiguous,
+        "fused": lambda: (a * b + 1).relu() * a - b,
+    }
+    return rows[case.split(maxsplit=1)[0]]
+
+
+def with_hcq(case: str) -> Callable[[], Any]:
+    """Return a function that computes a case in this project, and waits for it."""
+    from frontend import Device, Tensor  # noqa: PLC0415 - PyTorch's environment lacks it
+
+    a: Any
+    b: Any
+    a, b = (*[Tensor(x).realize() for x in inputs(case)], None)[:2]
+    rows: dict[str, Callable[[], Any]] = {
+        "matmul": lambda: a @ b,
+        "conv2d": lambda: a.conv2d(b, padding=1),
+        "softmax": lambda: a.softmax(-1),
+        "layer": lambda: a.layernorm(-1),
+        "sum": a.sum,
+        "transpose": lambda: a.transpose(0, 1).contiguous(),
+        "fused": lambda: (a * b + 1).relu() * a - b,
+    }
+
+    def run() -> None:
+        if "gradient" in case:
+            (a.layernorm(-1) * b).sum().gradient(a)[0].realize()
+        else:
+            rows[case.split(maxsplit=1)[0]]().realize()
+        Device[a.device].synchronize()
+
+    return run
+
+
+IMPLEMENTATIONS: Final[dict[str, Callable[[str], Callable[[], Any] | None]]] = {
+    "hcq": with_hcq, "NumPy": with_numpy, "PyTorch": with_torch,
+}  # fmt: skip
+
+
+def timed(run: Callable[[], Any]) -> float:
+    """Return the seconds of one call, the mean of as many as take `LEAST_S`."""
+    start, calls = time.perf_counter(), 0
+    while calls < MOST_CALLS:
+        run()
+        calls += 1
+        if time.perf_counter() - start > LEAST_S:
+            break
+    return (time.perf_counter() - start) / calls
+
+
+def main() -> None:
+    """Answer requests until stdin ends. The first of a case also warms up."""
+    make = IMPLEMENTATIONS[sys.argv[1]]
+    known: dict[str, Callable[[], Any] | None] = {}
+    for line in sys.stdin:
+        case = line.rstrip("\n")
+        if case not in known:
+            known.clear()  # memory of one case at a time
+            known[case] = run = make(case)
+            if run is not None:
+                run()
+                run()
+        run = known[case]
+        sys.stdout.write("none\n" if run is None else f"{timed(run)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
