@@ -36,6 +36,7 @@ RING, POINTERS, EOP, DATA, BUFFERS = 0x10_0000, 0x20_0000, 0x30_0000, 0x40_0000,
 READ_ONLY: Final = 0x60_0000
 RING_BYTES: Final = 4096
 _STEPS: Final = 20_000
+_LIMIT_S = 60.0
 
 
 class Bench:
@@ -66,7 +67,8 @@ class Bench:
             rptr_va=POINTERS + 128, percentage=100, priority=7, eop_va=eop, eop_bytes=4096 if eop else 0,
         )  # fmt: skip
         checks = Sanitizers.all() if checked else Sanitizers()
-        self.engines = AmdEngines(Settings(cache=config().cache, checks=checks))
+        # No slice is left to run on: else the order of steps depends on the load of the machine.
+        self.engines = AmdEngines(Settings(cache=config().cache, checks=checks), patience_s=_LIMIT_S)
         self.run: Run = self.engines.make(self, self.queue)
         self.unit = {QueueType.SDMA: 1, QueueType.COMPUTE_AQL: 64}.get(kind, 4)
         self.written = 0

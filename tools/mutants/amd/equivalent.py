@@ -104,6 +104,11 @@ CLASSES: Final = (
         frozenset({"plus"}),
     ),
     Class(
+        re.compile(r"(Pm4Ib|KernelDispatch|Barrier\w+)\.(ACQUIRE|RELEASE)_SCOPE$"),
+        "docs/facts/amd-caches.md, errors 2 and 4: no load or copy behind it relied on it",
+        frozenset({"zero", "minus"}),
+    ),
+    Class(
         re.compile(r"RELEASE_MEM\.DATA_SEL$"),
         "4.2: 32 bits are stored, not 64: a timeline starts at 0 and stays below 2^31",
         frozenset({"minus"}),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.aql import Aql
-from drivers.amd.emu.engines.kernels import Kernels
+from drivers.amd.emu.engines.kernels import PATIENCE_S, Kernels
 from drivers.amd.emu.engines.ledgers import Ledgers
 from drivers.amd.emu.engines.order import Watch
 from drivers.amd.emu.engines.pm4_queue import Pm4Queue
@@ -42,10 +42,20 @@ _MAKERS: Final[Mapping[QueueType, Callable[[Bus, Flights, Kernels, Ring], Engine
 class AmdEngines:
     """Makes and judges runs (`drivers.amd.emu.machine.runs.Engines`)."""
 
-    def __init__(self, settings: Settings | None = None, *, report: Path | None = None) -> None:
-        """`settings` are those of the SIMT engine that runs kernels; `report` gets a line of JSON."""
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        report: Path | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """`settings` are those of the SIMT engine that runs kernels; `report` gets a line of JSON.
+
+        `patience_s`: see `Kernels`. The order of steps depends on the time of slices, unless it is long.
+        """
         settings = settings or Settings()
-        self.kernels = Kernels(settings, None if report is None else Ledgers(report))
+        ledgers = None if report is None else Ledgers(report)
+        self.kernels = Kernels(settings, ledgers, patience_s=patience_s)
         self.watch = Watch.of(settings.checks)
         """Records races between queues and caches; None where that is off."""
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 60.0
 _TURNS: Final = 1024
-_PATIENCE_S: Final = 0.02
+PATIENCE_S: Final = 0.02
 _MOST_CODE: Final = 16 << 20
 _SHOWN: Final = 4
 """Missing waits that a report names."""
@@ -75,13 +75,18 @@ class Code:
 class Kernels:
     """Code of the GPUs of one machine, by address space and address."""
 
-    def __init__(self, settings: Settings, ledgers: Ledgers | None = None) -> None:
-        """With `ledgers` it is noted how exact the instructions that run are."""
+    def __init__(
+        self, settings: Settings, ledgers: Ledgers | None = None, *, patience_s: float = PATIENCE_S
+    ) -> None:
+        """With `ledgers` it is noted how exact the instructions that run are.
+
+        A slice of a kernel that takes longer than `patience_s` runs on while other queues have their turn.
+        """
         self.ledgers = ledgers
         self._settings = settings
         self.timeout_s = _TIMEOUT_S
         """A kernel that takes longer hangs."""
-        self._turns = Turns(_TURNS, _PATIENCE_S)
+        self._turns = Turns(_TURNS, patience_s)
         self._cached: dict[tuple[object, ...], Code] = {}
         """What the instruction caches hold."""
         self._clean: dict[int, list[Mapping]] = {}
