@@ -148,6 +148,15 @@ def test_a_copy_through_the_l2_sees_what_kernels_of_the_gpu_stored(bench: Callab
     assert b.get(DATA) == [1]
 
 
+def test_what_a_kernel_stores_replaces_what_the_l2_held(bench: Callable[..., Bench]) -> None:
+    """The sums are loaded, stored by the same GPU, and loaded again."""
+    b = bench(checked=True)
+    kernel = one(b)
+    again = (*FLUSH, *acquire(LOCAL))
+    b.do(*second(kernel), *again, *first(kernel), *again, *second(kernel), *release(DATA, 1, event=WRITTEN))
+    assert b.get(DATA) == [1]
+
+
 def test_a_copy_past_the_l2_is_not_seen_without_an_acquire(bench: Callable[..., Bench]) -> None:
     b = bench(checked=True)
     kernel = one(b)

@@ -10,6 +10,7 @@ Not here: which instruction loads through which cache (`loads`), which packet ma
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -159,10 +160,18 @@ class Coherence:
             stores[mapping.host, chunk] = mask
             if through_l2 and in_l2(gpu, mapping):
                 cached.add(mapping.host)
+                if gpu.profile.xccs == 1:
+                    self._replace(gpu, mapping, chunk, mask)
                 buffer = _space(gpu).buffers.get(mapping.va)
                 visible |= buffer is not None and (buffer.cpu_visible or buffer.kind is MemFlags.USERPTR)
         if stores:
             self._done.append(_Stored(work, gpu if cached else None, stores, frozenset(cached), visible))
+
+    def _replace(self, gpu: Gpu, mapping: Mapping, chunk: int, mask: int) -> None:
+        """Take note that a GPU's only L2 holds new contents: what it held before is not loaded any more."""
+        for run in re.finditer(rb"[^\0]+", mask.to_bytes(DWORDS, "little")):
+            va = mapping.va + 4 * (DWORDS * chunk + run.start())
+            self._of(gpu).held["l2"].drop(_space(gpu).number, va, 4 * (run.end() - run.start()))
 
     def kernel_over(self, gpu: Gpu, began: Dispatch, loads: Loads, work: Work, name: str) -> None:
         """Check what a kernel loaded, and take what it leaves in the caches."""
