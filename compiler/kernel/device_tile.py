@@ -301,7 +301,6 @@ class _Tile:
                 policy = "aligned" if vector.lanes > 1 else None
                 self.b.line("store", self.dtype, vector.lanes, (self.address(row, at), vector), policy)
 
-
     def _store_pair(self, word: UOp, place: UOp, words: list[Line]) -> None:
         """Store two neighbouring vectors of 16 bytes; every second group of threads begins with the second.
 
@@ -455,9 +454,7 @@ class _MatrixProducts:
         out: list[Line] = []
         for v in vectors:
             out += (
-                [v]
-                if v.lanes == 1
-                else [self.b.line("extract", v.dtype, 1, (v,), n) for n in range(v.lanes)]
+                [v] if v.lanes == 1 else [self.b.line("extract", v.dtype, 1, (v,), n) for n in range(v.lanes)]
             )
         return out
 
@@ -504,9 +501,7 @@ class _MatrixProducts:
             (x, low), (y, high) = sources
             return self.b.shuffle(x, y, (low, x.lanes + high))
         half = len(sources) // 2
-        return self.b.shuffle(
-            self._vector(sources[:half]), self._vector(sources[half:]), range(len(sources))
-        )
+        return self.b.shuffle(self._vector(sources[:half]), self._vector(sources[half:]), range(len(sources)))
 
     @staticmethod
     def _of(digits: Sequence[Digit], strides: dict[Digit, int], adjacent: int, at: int) -> tuple[int, int]:

@@ -378,8 +378,13 @@ class Linearizer:
         return self.values[(node, *[self.env[u] for u in self.unit_keys[node]])]
 
     def _units_of(self, node: UOp) -> list[UOp]:
-        """Return the unrolled ranges of a REDUCE, by the number of the range that each is a part of."""
-        free = sorted(self.free[node], key=lambda r: int(r.arg[0]))
+        """Return the unrolled ranges of a REDUCE, by the number of the range that each is a part of.
+
+        The range of the vectors is last: one value of the others at a time is then spread over lanes.
+        """
+        free = sorted(
+            self.free[node], key=lambda r: (self.lanes.get(r) in self.index.lane_ranges, int(r.arg[0]))
+        )
         return [self.units[r] for r in free if r in self.units]
 
     def scratch(self, row: Row) -> Line:

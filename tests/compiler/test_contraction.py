@@ -3,10 +3,13 @@
 # ruff: noqa: ANN001  # parametrised arguments: their values are listed at the test
 
 import dataclasses
+import math
+import re
 
 import numpy as np
 import pytest
 
+from compiler import llvm
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
@@ -347,3 +350,23 @@ def test_masks_of_summed_ranges_and_of_both_indices_stay():
         a, b = load(1, i * 32 + r, mask=mask), load(2, (r * 40 + j) * 20 + i, mask=mask)
         ast = sink(store(0, i * 40 + j, reduce(op("MUL", a, b), "ADD", r)))
         assert hoist_masks(ast) is ast
+
+
+@pytest.mark.parametrize(
+    ("arch", "multiply_add"),
+    [
+        ("x86_64-v3", r"vfmadd\d+ps\s.*%ymm\d+"),
+        ("x86_64-v4", r"vfmadd\d+ps\s.*%zmm\d+"),
+        ("aarch64-v8", r"fmla\s+v\d+\.4s"),
+    ],
+)
+def test_each_row_of_the_host_multiplies_whole_vectors_in_registers(arch, multiply_add):
+    """Compiled for each architecture: the multiply-adds of one round are those of the tile, none spilled."""
+    ast, target = matmul(96, 192, 3001, "aB"), target_of(arch)
+    ir, plan = lower(ast, target)
+    text = llvm.emit_assembly(ir, target.machine())
+    blocks = re.split(r"^\.?L\w+:", text, flags=re.MULTILINE)
+    found = max((list(re.finditer(multiply_add, block)) for block in blocks), key=len)
+    assert len(found) == math.prod([axis.upcast for axis in plan.axes])
+    one_round = found[0].string[: found[-1].end()]
+    assert not re.search(r"\(%rsp|\[sp", one_round), one_round
