@@ -52,3 +52,9 @@ def test_the_table_has_matrix_operations_and_no_spills(capsys: pytest.CaptureFix
         assert made["matrix"] > 0
         assert (made["private_bytes"], made["conflicts"]) == (0, 0)
         assert "matrix v_" in made["plan"]
+
+
+@pytest.mark.slow
+def test_matrix_operations_of_amd_gpus_are_right_on_the_emulated_gpus() -> None:
+    arches = "gfx942,gfx1100,gfx1201"
+    assert main(["--check", "--arch", arches, "--kernel", "matmul_f16", "--size", "128"]) == 0

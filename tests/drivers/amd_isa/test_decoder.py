@@ -126,6 +126,13 @@ def test_instructions_follow_one_another() -> None:
     ]  # fmt: skip
 
 
+def test_moves_of_accumulation_registers_have_the_bits_that_llvm_sets() -> None:
+    """The encoding is that of packed instructions, with every bit of op_sel_hi set."""
+    assert read("D3D94000 18000080", "gfx942").startswith("v_accvgpr_write_b32 a0, 0")
+    with pytest.raises(IsaError, match="abid"):
+        read("D3D91000 18000080", "gfx942")
+
+
 def test_a_target_without_a_table_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="gfx1030"):
         target("gfx1030")
