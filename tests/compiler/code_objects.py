@@ -155,7 +155,9 @@ def _descriptor(made: CodeObject, kernel: CompiledKernel, wave: int) -> None:
     for size in ("32", "16_64"):
         assert bits(first, facts.RSRC1[f"FLOAT_ROUND_MODE_{size}"]) == 0, "to nearest"
         assert bits(first, facts.RSRC1[f"FLOAT_DENORM_MODE_{size}"]) == 3, "denormals are kept"
-    assert {name for name, place in facts.RSRC2.items() if bits(second, place)} == {"USER_SGPR", "TGID_X_EN"}
+    numbers = {f"TGID_{dim}_EN" for dim, count in zip("YZ", kernel.groups[1:], strict=True) if count > 1}
+    enabled = {name for name, place in facts.RSRC2.items() if bits(second, place)}
+    assert enabled == {"USER_SGPR", "TGID_X_EN"} | numbers
     assert bits(second, facts.RSRC2["USER_SGPR"]) <= facts.USER_SGPRS_MAX
 
 
