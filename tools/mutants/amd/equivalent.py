@@ -114,8 +114,8 @@ CLASSES: Final = (
         frozenset({"minus"}),
     ),
     Class(
-        re.compile(r"COMPUTE_PGM_RSRC2\.LDS_SIZE$"),
-        "8.3: LDS beyond what the kernel names belongs to the launch: speed",
+        re.compile(r"COMPUTE_PGM_RSRC2\.LDS_SIZE$|KernelDispatch\.(GROUP|PRIVATE)_SEGMENT_SIZE$"),
+        "8.3: LDS and scratch beyond what the kernel names belong to the launch: speed",
         _MORE,
     ),
     Class(
