@@ -44,6 +44,8 @@ class Dialect:
     """LLVM's address space of the pointers to each kind of memory: argument, scratch, shared, table.
 
     Other kinds have generic pointers (address space 0)."""
+    half: str = ""
+    """LLVM's intrinsic that rounds float32 to float16, without its types; "" for the instruction fptrunc."""
     expansions: Mapping[tuple[str, str], Callable[[], Expansion]] = field(default_factory=dict)
     """(LLVM's instruction or intrinsic, dtype) -> the expansion that replaces a library call."""
     footer: str = ""

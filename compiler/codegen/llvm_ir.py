@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.codegen.llvm_text import Text, constant_text, suffix, type_text
-from compiler.dtype import DType
+from compiler.dtype import DType, dtypes
 from compiler.targets.matrix import MatrixOp
 from hcq.errors import CompileError
 
@@ -108,6 +108,13 @@ def _call(t: Text, line: Line) -> None:
 
 
 def _convert(t: Text, line: Line) -> None:
+    (s,) = line.src
+    narrows = line.arg == "fptrunc" and line.dtype is dtypes.float16 and s.dtype is dtypes.float32
+    if t.dialect.half and narrows:
+        name = f"llvm.{t.dialect.half}.{suffix(line.dtype, line.lanes)}.{suffix(s.dtype, s.lanes)}"
+        operands = [t.typed(s), 'metadata !"round.tonearest"']
+        t.put(line, t.intrinsic(type_text(line.dtype, line.lanes), name, operands))
+        return
     t.put(line, f"{line.arg} {t.typed(line.src[0])} to {type_text(line.dtype, line.lanes)}")
 
 

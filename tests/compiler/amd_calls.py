@@ -112,6 +112,8 @@ def _plain() -> list[str]:
                 out += [
                     f"{kind} @llvm.{name}.{kind}.{source}({_FLOATS[source]} %{source})" for source in _FLOATS
                 ]
+            elif name == "fptrunc.round":
+                out.append(f'half @llvm.{name}.f16.f32(float %f32, metadata !"round.tonearest")')
             elif kind in _FLOATS:
                 operands = ", ".join([f"{text} %{kind}"] * OPERANDS.get(name, 1))
                 out.append(f"{text} @llvm.{name}.{kind}({operands})")

@@ -197,6 +197,15 @@ def test_every_distance_reads_the_lane_whose_number_differs_in_one_bit(arch: str
             distance *= 2
 
 
+@pytest.mark.parametrize("arch", FIRST)
+def test_a_product_rounded_to_half_keeps_the_sign_of_zero(arch: str):
+    i = loop(0, 64)
+    product = op("MUL", load(1, i, dtypes.float32), load(2, i, dtypes.float32))
+    found = opcodes(assembly(sink(store(0, i, op("CAST", product, dtype=dtypes.float16))), arch))
+    assert "v_cvt_f16_f32" in {name.removesuffix("_e32").removesuffix("_e64") for name in found}
+    assert not any("mix" in name for name in found), "a fused product adds +0, which makes -0 to 0"
+
+
 def refused(body: str, arch: str = "gfx1100") -> str:
     """Return the error for a kernel with these calls."""
     ir = f"define amdgpu_kernel void @k() {{\n{body}\n  ret void\n}}\n"

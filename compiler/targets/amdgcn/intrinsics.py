@@ -69,6 +69,7 @@ PLAIN: dict[str, frozenset[str]] = {
     **dict.fromkeys(("smax", "smin", "umax", "umin", "abs", "bitreverse", "ctpop", "ctlz", "cttz"),
                     INTEGERS),
     **dict.fromkeys(("fptosi.sat", "fptoui.sat", "sadd.sat", "ssub.sat", "uadd.sat", "usub.sat"), INTEGERS),
+    "fptrunc.round": frozenset(("f16",)),
 }  # fmt: skip
 """LLVM's generic intrinsic -> the element types that LLVM selects; for conversions, of the result."""
 _CALLED = re.compile(r"\bcall\b[^@\n]*@([\w.$-]+)\(")

@@ -105,6 +105,7 @@ def dialect(choice: Choice) -> Dialect:
             choice.row, register, word, distance
         ),
         matrix=matrix.text,
+        half="fptrunc.round",  # fptrunc of a product becomes v_fma_mixlo_f16 x, y, 0: -0 would become 0
         shared_space=SHARED,
         spaces=SPACES,
         footer=_FOOTER.replace("LANES", lanes.DECLARED).replace("VERSION", str(version)),
