@@ -119,6 +119,8 @@ class Device:
         self.leftovers = False
         """Whether memory or programs wait to be freed by `free_leftovers`."""
         self.span_log = SpanLog(keep=bool(trace))
+        self.queues: tuple[Queue, ...] = ()
+        """All queues; none yet while the device opens, when memory may be short already."""
         with ExitStack() as undo:
             undo.callback(setattr, self, "_stopped", True)
             undo.callback(setattr, self, "closed", True)

@@ -16,6 +16,7 @@ import threading
 import weakref
 from array import array
 from collections import deque
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from hcq.backpressure import Backpressure
@@ -98,11 +99,14 @@ class Queue:
         self.timeline = Timeline(device, label=self.label)
         self._inflight: deque[tuple[Point, Sequence[object], int]] = deque()
         """(point, objects kept alive, end of its arguments) of every submission not known to be complete."""
-        self.ring = device.driver.ring(kind, index)
-        self._encoder = device.driver.encoder(kind, index)
-        self._arguments = ArgumentRing(
-            device, self.retire_oldest, label=self.label, size=config().ring_bytes or RING_BYTES
-        )
+        with ExitStack() as undo:
+            self.ring = device.driver.ring(kind, index)
+            undo.callback(self.ring.close)
+            self._encoder = device.driver.encoder(kind, index)
+            self._arguments = ArgumentRing(
+                device, self.retire_oldest, label=self.label, size=config().ring_bytes or RING_BYTES
+            )
+            undo.pop_all()
         self._pushbuffer = PushBuffer(device.info.word_bits, self._arguments)
         self._arguments.start(self._pushbuffer)
         self._backpressure = Backpressure(self.timeline)

@@ -177,6 +177,17 @@ def test_out_of_memory_leaks_nothing_and_the_next_call_works(device: Device, fak
     assert device.alloc(4 << 20).host()[0] == 0
 
 
+@pytest.mark.parametrize("room", [0, 1 << 20, 2 << 20])
+def test_a_device_without_memory_for_its_queues_does_not_open_and_keeps_nothing(room: int):
+    fake = FakeDevice()
+    fake.room = room
+    with pytest.raises(OutOfMemoryError, match="alloc failed with ENOMEM"):
+        wrap(fake)
+    assert not fake.memory
+    assert all(ring.closed for ring in fake.rings)
+    assert fake.closes == 1
+
+
 def test_out_of_memory_empties_the_caches_of_other_sizes(device: Device, fake: FakeDevice):
     cached = [device.alloc(2 << 20) for _ in range(4)]
     fake.room = sum(size for size, _ in fake.memory.values())
