@@ -1,10 +1,12 @@
 """The steps from a kernel's AST to LLVM IR text: move masks, merge ranges, choose a plan, linearize, render.
 
-`compile` runs them for a kernel that no cache has. Sums of products on a target with shared memory are
-planned by `compiler.kernel.device_contraction`, all other kernels by `compiler.kernel.tiling`.
+`steps` runs all of them, in one order for every target; `planned` is its first half, the passes over the AST.
+Sums of products on a target with shared memory are planned by `compiler.kernel.device_contraction`, all other
+kernels by `compiler.kernel.tiling`.
 
 Not here: caches and machine code (`compile`), making the AST (`compiler.schedule`). Next, in this order:
-`compiler.kernel.tiling`, `compiler.kernel.linearize`, `compiler.codegen.llvm_ir`.
+`compiler.kernel.masks`, `compiler.kernel.merge`, `compiler.kernel.tiling`, `compiler.kernel.linearize`,
+`compiler.codegen.llvm_ir`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from compiler.targets.base import Target
 
 WORTH_FLATTENING = 0.95
-"""A flattened picture is used if its estimated time is below this fraction of the original's."""
+"""A kernel with merged masked ranges is used if it takes less than this fraction of the original's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,16 @@ def to_lines(ast: UOp, plan: Plan, args: Arguments) -> list[Line]:
 
 
 def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
-    """Return a kernel, with ranges merged as its plan needs them, and the plan."""
+    """Return a kernel after all passes over its AST, and its plan.
+
+    1. `hoist_masks` moves masks that both factors of a product share outside the sum.
+    2. `merge_ranges` makes one range of neighbours that are used as one.
+    3. On a target with shared memory `device_contraction.choose` plans a sum of products, with one range each
+       for rows, columns and sum.
+    4. For all other kernels `tiling.choose` plans the kernel as it is, and again after `merge_masked_ranges`;
+       the second is used where its estimated time is below `WORTH_FLATTENING` of the first.
+    """
+    ast = merge_ranges(hoist_masks(ast))
     staged = device_contraction.choose(ast, target)
     if staged is not None:
         return staged
@@ -95,10 +106,14 @@ def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan
 
 
 def steps(ast: UOp, target: Target, plan: Plan | None = None) -> Steps:
-    """Return the results of all steps. With a given plan, the AST is not transformed."""
+    """Return the results of all steps. With a given plan, the AST is not transformed.
+
+    `planned`, `plan_check.verify` (plans with threads), `to_lines` (linearize, prune, verify), `render`.
+    Raises `CompileError` if the plan or the lines do not pass their check.
+    """
     args, name = arguments(ast), kernel_name(ast)
     if plan is None:
-        ast, plan = planned(merge_ranges(hoist_masks(ast)), target)
+        ast, plan = planned(ast, target)
     if plan.threads > 1:
         plan_check.verify(plan, target)
     lines = to_lines(ast, plan, args)

@@ -4,12 +4,13 @@
     python -m tools.gpu_kernels --check                  # also run small kernels on the emulated GPUs
 
 A line for each kernel (products of float32, float16 and bfloat16, a softmax, a layer norm) and architecture.
-Registers and spills are the assembler's words: the cubin's records, or LLVM's metadata of AMD code. Bank
+Registers and spills come from the assembler: records of the cubin, or LLVM's metadata of AMD code. Bank
 conflicts are passes of a warp's accesses to shared memory beyond the least, each access once
 (`tools.bank_conflicts`). `--check` compares with float64, and prints the largest error in units of the last
 place of the largest result. Exits with 1 if a kernel spills or an error is above the kernel's bound.
 
-Next: `compiler.kernel.device_contraction` and `compiler.kernel.device_vectors`, which make the plans.
+Not here: times (`tools.performance`). Next: `compiler.pipeline`, whose steps run here as in a compilation,
+and `compiler.kernel.device_contraction`, which plans the products.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ import numpy as np
 
 from compiler import llvm
 from compiler.dtype import DType, dtypes
-from compiler.kernel.merge import merge_ranges
-from compiler.kernel.naming import kernel_name
-from compiler.pipeline import arguments, lower, planned, to_lines
+from compiler.pipeline import steps
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from compiler.targets.nvptx.assembler import assemble, available
@@ -58,7 +57,7 @@ _MATRIX = re.compile(r"^\s*(mma\.sync|v_wmma|v_mfma)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What became of one kernel on one architecture."""
+    """The figures of one kernel on one architecture."""
 
     kernel: str
     arch: str
@@ -108,14 +107,14 @@ def kernel_of(kernel: str, size: int) -> UOp:
 
 
 def made(kernel: str, arch: str, size: int) -> Made:
-    """Compile a kernel, and return what the assembler says."""
+    """Compile a kernel of square operands; return its figures. Raises `CompileError` as `steps` does."""
     target, ast = target_of(arch), kernel_of(kernel, size)
-    ir, plan = lower(ast, target)
-    lines = to_lines(planned(merge_ranges(ast), target)[0], plan, arguments(ast))
-    found = conflicts(lines, target.warp)
+    compiled = steps(ast, target)
+    ir, plan = compiled.ir, compiled.plan
+    found = conflicts(compiled.lines, target.warp)
     if arch.startswith("sm_"):
         text = ptx(ir, target.machine(), 0)
-        registers, shared, private = _cubin(text, arch, kernel_name(ast))
+        registers, shared, private = _cubin(text, arch, compiled.name)
     else:
         text = llvm.emit_assembly(ir, target.machine(), level=0)
         registers, shared, private = (

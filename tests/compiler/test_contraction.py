@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from compiler import llvm
+from compiler import llvm, pipeline
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
@@ -336,6 +336,8 @@ def test_masks_that_both_factors_share_go_outside_the_sum():
     hoisted = hoist_masks(ast)
     assert planned(hoisted) is not None
     assert hoist_masks(hoisted) is hoisted
+    for arch in ("x86_64-v3", "gfx1100"):
+        assert pipeline.planned(ast, target_of(arch)) == pipeline.planned(hoisted, target_of(arch))
     x, y = values(m, k), values(k, n, seed=1)
     x[3, 4] = np.inf
     got = run(ast, {1: x, 2: y}, {0: (m * (n + 2), dtypes.float32)})[0].reshape(m, n + 2)
