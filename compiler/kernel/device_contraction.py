@@ -6,7 +6,7 @@ A workgroup computes a block of rows x columns from tiles in shared memory (`dev
 the block in registers. Tile sizes follow from the target's row by an estimate of time; nothing is measured.
 
 Not here: products on a target with vectors (`contraction`), other kernels (`tiling`). Next: `plan_check`,
-which verifies the plan, and `device_tile`, which writes it.
+which verifies the plan, and `device_sum`, which writes its loop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.kernel import conversions
-from compiler.kernel.device_tile import places, shared_bytes
+from compiler.kernel.device_products import places
+from compiler.kernel.device_tile import shared_bytes
 from compiler.kernel.device_vectors import ACCESS_BYTES, in_row
 from compiler.kernel.merge import replace_ranges
 from compiler.kernel.plan import Axis, Plan, Reduction, SharedStage, Step, Swizzle, Threads
@@ -70,7 +71,7 @@ class _Product:
     """The operand of the columns."""
     others: tuple[UOp, ...]
     known: dict[tuple[UOp, UOp, int], bool] = field(default_factory=dict)
-    """The results of `in_row`, which several candidates need."""
+    """Results of `in_row`: several candidates use the same."""
 
     def in_row(self, node: UOp, r: UOp, lanes: int) -> bool:
         """Return whether values along a range are one vector of a LOAD or STORE; cached."""

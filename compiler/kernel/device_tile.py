@@ -1,26 +1,19 @@
-"""Sums of products over tiles in shared memory: the copies, the register tile, and matrix operations.
+"""The tile of one operand of a staged sum: its copy to shared memory, and loads from it.
 
-For each block of the sum all threads of a workgroup copy a tile of each operand to shared memory
-(`plan.SharedStage`), wait, and add the products of their register tile: by multiply-adds of vectors, or by
-the matrix operation of the plan. Words of a tile that are beyond the end of the sum are 0.
+All threads of a workgroup copy a tile (`plan.SharedStage`): each loads vectors from global memory, and stores
+them as words of the tile. Words of a tile that are beyond the end of the sum are 0.
 
-With a matrix operation a thread's part of a block is contiguous: the rows (columns) of adjacent operations
-that lie in one register of one lane are neighbours, so that fragments are loaded and results are stored as
-vectors. `places` gives this order.
-
-Not here: the choice of the tiles (`device_contraction`), other reductions (`reductions`). Next: `linearize`,
-the caller.
+Not here: the choice of the tiles (`device_contraction`), the products (`device_products`). Next:
+`device_sum`, the caller.
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Protocol
 
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
-from compiler.ir.walk import bound_ranges
 from compiler.kernel import conversions
 from compiler.kernel.linear import POINTER
 from compiler.kernel.shape import inner_nodes
@@ -34,10 +27,11 @@ if TYPE_CHECKING:
     from compiler.kernel.indexing import Indexer
     from compiler.kernel.linear import Line
     from compiler.kernel.plan import Axis, Plan, SharedStage
-    from compiler.targets.matrix import Digit
 
 PAIRS = 4
 """Threads whose pairs of vectors of 16 bytes fill the 32 banks of shared memory."""
+WORD_BYTES = 4
+"""A word of a tile: one float32, or two values of 16 bits."""
 VECTOR_BYTES = 16
 """The widest access to shared memory."""
 
@@ -64,80 +58,7 @@ class Writer(Protocol):
         ...
 
 
-def places(digits: Sequence[Digit], adjacent: int) -> tuple[dict[Digit, int], int, int]:
-    """Return the order of a matrix operation's rows (or columns) in the block of a warp.
-
-    `adjacent` operations lie side by side. The result is the distance in the block between neighbours of each
-    digit of D's coordinate, the values of a thread, and the values of the block: digits of the register are
-    innermost, after the adjacent operations, digits of the lane outermost.
-    """
-    strides: dict[Digit, int] = {}
-    total = adjacent
-    for digit in sorted(digits, key=lambda d: (d.of == "lane", d.weight)):
-        if digit.of == "lane":
-            continue
-        strides[digit] = total
-        total *= digit.size
-    mine = total
-    for digit in sorted(digits, key=lambda d: d.weight):
-        if digit.of == "lane":
-            strides[digit] = total
-            total *= digit.size
-    return strides, mine, total
-
-
-class StagedSum:
-    """The loop of one REDUCE whose operands are staged in shared memory."""
-
-    def __init__(self, owner: Writer, node: UOp) -> None:
-        self.owner = owner
-        self.b = owner.b
-        self.node = node
-        self.plan = owner.plan
-        self.reduction = owner.plan.reductions[bound_ranges(node, owner.free)]
-        (self.k,) = self.reduction.ranges
-        self.rows, self.columns = [_Tile(owner, s, self.k, self.reduction.staged) for s in
-                                   owner.plan.shared_stages()]  # fmt: skip
-
-    def run(self) -> None:
-        """Write the loop at the cursor, and record the sums with `Linearizer.finish`."""
-        b = self.b
-        size, block = self.k.arg[1], self.reduction.staged
-        inner: _Products | _MatrixProducts = (
-            _Products(self.owner, self.rows, self.columns)
-            if self.plan.matrix is None
-            else _MatrixProducts(self.owner, self.rows, self.columns)
-        )
-        sums = inner.zeros()
-        if size <= block:
-            sums = self._block(b.index(0), inner, sums, again=False)
-        else:
-            loop = b.enter_loop(b.index(0), b.index(-(-size // block)), 1, b.cursor)
-            carried = [b.carry(loop, s) for s in sums]
-            sums = b.leave_loop(loop, self._block(loop.index, inner, carried, again=True))
-        units = [self.owner.units.get(r) for r in (self.rows.axis.range, self.columns.axis.range)]
-        here = {u: self.owner.env.get(u, 0) for u in units if u is not None}
-        for (row, column), total in inner.results(sums):
-            for unit, at in zip(units, (row, column), strict=True):
-                if unit is not None:
-                    self.owner.env[unit] = at
-            self.owner.finish(self.node, total)
-        self.owner.env.update(here)
-
-    def _block(
-        self, number: Line, inner: _Products | _MatrixProducts, sums: list[Line], *, again: bool
-    ) -> list[Line]:
-        """Write the copies and the products of one block of the sum."""
-        b = self.b
-        loaded = [tile.load(number) for tile in (self.rows, self.columns)]
-        if again:  # other threads still read the tiles of the block before
-            b.line("barrier", dtypes.bool, 1)
-        for tile, words in zip((self.rows, self.columns), loaded, strict=True):
-            tile.store(words)
-        return inner.add(sums, b.line("barrier", dtypes.bool, 1))
-
-
-class _Tile:
+class Tile:
     """The tile of one operand in shared memory: copies to it and loads from it."""
 
     def __init__(self, owner: Writer, stage: SharedStage, k: UOp, block: int) -> None:
@@ -320,196 +241,6 @@ class _Tile:
             b.line("store", self.dtype, lanes, (self.address(word, at), value), "aligned")
 
 
-class _Products:
-    """Multiply-adds of a register tile: each thread reads its rows and its columns of the tiles."""
-
-    def __init__(self, owner: Writer, rows: _Tile, columns: _Tile) -> None:
-        self.owner = owner
-        self.b = owner.b
-        self.rows = rows
-        self.columns = columns
-        self.depth = min(rows.words, 4)
-
-    def zeros(self) -> list[Line]:
-        """Return the initial sums, of each row and vector of columns."""
-        zero = self.b.const(self.rows.dtype, 0.0, self.columns.axis.lanes)
-        return [zero] * (self.rows.axis.upcast * self.columns.axis.upcast)
-
-    def add(self, sums: list[Line], token: Line) -> list[Line]:
-        """Add the products of one block."""
-        b, steps = self.b, self.rows.words // self.depth
-        if steps == 1:
-            return self._round(symbolic.ZERO, sums, token)
-        loop = b.enter_loop(b.index(0), b.index(steps), 1, b.cursor)
-        counter = self.owner.index.fresh(steps)
-        self.owner.index.bound[counter] = loop.index
-        carried = [b.carry(loop, s) for s in sums]
-        return b.leave_loop(loop, self._round(symbolic.mul(counter, self.depth), carried, token))
-
-    def _round(self, first: UOp, sums: list[Line], token: Line) -> list[Line]:
-        b = self.b
-        for n in range(self.depth):
-            word = symbolic.add(first, symbolic.const(n))
-            left = self._values(self.rows, word, token)
-            right = self._values(self.columns, word, token)
-            sums = [
-                b.fma(*b.level((x, y, total)))
-                for (x, y), total in zip([(x, y) for x in left for y in right], sums, strict=True)
-            ]
-        return sums
-
-    def _values(self, tile: _Tile, word: UOp, token: Line) -> list[Line]:
-        """Return the vectors of a thread's part of one row of a tile, in the order of its units."""
-        b, axis = self.b, tile.axis
-        base = symbolic.dot([d for d, _ in self.owner.digits[axis.range]],
-                            [c for _, c in self.owner.digits[axis.range]])  # fmt: skip
-        run = axis.run or axis.upcast
-        out: list[Line] = []
-        for unit in range(0, axis.upcast, run):
-            place = symbolic.add(base, symbolic.const(axis.offset(unit)))
-            for vector in tile.read(word, place, run * axis.lanes, token):
-                if vector.lanes == axis.lanes:
-                    out.append(vector)
-                else:
-                    assert axis.lanes == 1
-                    out += [b.line("extract", vector.dtype, 1, (vector,), n) for n in range(vector.lanes)]
-        return out
-
-    def results(self, sums: list[Line]) -> Iterator[tuple[tuple[int, int], Line]]:
-        """Yield each sum with its units of rows and columns."""
-        columns = self.columns.axis.upcast
-        for n, total in enumerate(sums):
-            yield divmod(n, columns), total
-
-
-class _MatrixProducts:
-    """Matrix operations on fragments of the tiles."""
-
-    def __init__(self, owner: Writer, rows: _Tile, columns: _Tile) -> None:
-        assert owner.plan.matrix is not None
-        self.op = owner.plan.matrix
-        self.owner = owner
-        self.b = owner.b
-        self.rows = rows
-        self.columns = columns
-        self.row_strides, mine, _ = places(self.op.d.row, 1)
-        self.high = rows.axis.upcast * rows.axis.lanes // mine
-        self.column_strides, mine, _ = places(self.op.d.column, 1)
-        self.wide = columns.axis.upcast * columns.axis.lanes // mine
-        self.row_strides, _, self.warp_rows = places(self.op.d.row, self.high)
-        self.column_strides, _, self.warp_columns = places(self.op.d.column, self.wide)
-        self.lane = owner.index.fresh(self.op.lanes)
-        thread = self.b.line("thread", dtypes.int64, 1, (), 0)
-        owner.index.bound[self.lane] = (
-            owner.index.modulo(thread, self.op.lanes, signed=False)
-            if owner.plan.threads > self.op.lanes
-            else thread
-        )
-
-    def zeros(self) -> list[Line]:
-        """Return the initial accumulators of each operation."""
-        return [self.b.const(dtypes.float32, 0.0, self.op.d.registers)] * (self.high * self.wide)
-
-    def add(self, sums: list[Line], token: Line) -> list[Line]:
-        """Add the products of one block."""
-        op, b = self.op, self.b
-        for first in range(0, self.rows.words, op.depth):
-            left = self._fragments(self.rows, op.a.registers, first, token)
-            right = self._fragments(self.columns, op.b.registers, first, token)
-            pairs = [(x, y) for x in left for y in right]
-            sums = [
-                b.line("matrix", dtypes.float32, op.d.registers, (*x, *y, total), op)
-                for (x, y), total in zip(pairs, sums, strict=True)
-            ]
-        return sums
-
-    def _fragments(self, tile: _Tile, registers: int, first: int, token: Line) -> list[list[Line]]:
-        """Return the words of A (B) of each adjacent operation."""
-        a = tile is self.rows
-        lanes_of = self.op.a if a else self.op.b
-        d_digits = self.op.d.row if a else self.op.d.column
-        strides, adjacent = (self.row_strides, self.high) if a else (self.column_strides, self.wide)
-        base = self._warp(tile.axis, self.warp_rows if a else self.warp_columns)
-        groups: dict[UOp, list[tuple[UOp, int]]] = {}
-        for register in range(registers):
-            row = self._coordinate(lanes_of.row, register)
-            word = symbolic.add(self._coordinate(lanes_of.column, register), symbolic.const(first))
-            place = base
-            for digit in d_digits:
-                part = symbolic.mod(symbolic.div(row, digit.weight), digit.size)
-                place = symbolic.add(place, symbolic.mul(part, strides[digit]))
-            groups.setdefault(word, []).append((place, register))
-        words: dict[int, list[Line]] = {}
-        for word, members in groups.items():
-            apart = [symbolic.add(at, symbolic.mul(members[0][0], -1)) for at, _ in members]
-            joined = apart == [symbolic.const(n * adjacent) for n in range(len(members))]
-            for group in [members] if joined else [[m] for m in members]:
-                values = self._single(tile.read(word, group[0][0], adjacent * len(group), token))
-                for n, (_, register) in enumerate(group):
-                    words[register] = values[n * adjacent : (n + 1) * adjacent]
-        return [[words[register][n] for register in range(registers)] for n in range(adjacent)]
-
-    def _single(self, vectors: list[Line]) -> list[Line]:
-        """Return the values of vectors one by one."""
-        out: list[Line] = []
-        for v in vectors:
-            out += (
-                [v] if v.lanes == 1 else [self.b.line("extract", v.dtype, 1, (v,), n) for n in range(v.lanes)]
-            )
-        return out
-
-    def _coordinate(self, digits: Sequence[Digit], register: int) -> UOp:
-        """Return a coordinate of a lane map as an index over the lane."""
-        total = symbolic.ZERO
-        for d in digits:
-            if d.of == "register":
-                part = symbolic.const(register // d.step % d.size)
-            else:
-                part = symbolic.mod(symbolic.div(self.lane, d.step), d.size)
-            total = symbolic.add(total, symbolic.mul(part, d.weight))
-        return total
-
-    def _warp(self, axis: Axis, values: int) -> UOp:
-        """Return the first place of the warp in the block of an axis: its digits of whole warps."""
-        total = symbolic.ZERO
-        for (digit, stride), part in zip(self.owner.digits[axis.range], axis.threads, strict=True):
-            if part.step >= self.op.lanes:
-                total = symbolic.add(total, symbolic.mul(digit, stride))
-        assert values > 0
-        return total
-
-    def results(self, sums: list[Line]) -> Iterator[tuple[tuple[int, int], Line]]:
-        """Yield the sums of each row and vector of columns, with their units."""
-        b, op = self.b, self.op
-        lanes, units = self.columns.axis.lanes, self.columns.axis.upcast
-        for row in range(self.rows.axis.upcast):
-            high, row_register = self._of(op.d.row, self.row_strides, self.high, row)
-            for unit in range(units):
-                sources = []
-                for at in range(unit * lanes, unit * lanes + lanes):
-                    wide, register = self._of(op.d.column, self.column_strides, self.wide, at)
-                    sources.append((sums[high * self.wide + wide], row_register + register))
-                if lanes == 1:
-                    ((source, at),) = sources
-                    yield (row, unit), b.line("extract", source.dtype, 1, (source,), at)
-                else:
-                    yield (row, unit), self._vector(sources)
-
-    def _vector(self, sources: list[tuple[Line, int]]) -> Line:
-        """Return the vector of one lane of each source; their number is a power of two from 2 on."""
-        if len(sources) == 2:
-            (x, low), (y, high) = sources
-            return self.b.shuffle(x, y, (low, x.lanes + high))
-        half = len(sources) // 2
-        return self.b.shuffle(self._vector(sources[:half]), self._vector(sources[half:]), range(len(sources)))
-
-    @staticmethod
-    def _of(digits: Sequence[Digit], strides: dict[Digit, int], adjacent: int, at: int) -> tuple[int, int]:
-        """Return the operation, and the register's part, of a value in a thread's part of the block."""
-        register = sum(at // strides[d] % d.size * d.step for d in digits if d.of == "register")
-        return at % adjacent, register
-
-
 def _computed(operand: UOp) -> bool:
     """Return whether an operand is computed, so that it need not be 0 where its loads are."""
     nodes = inner_nodes((operand,))
@@ -518,7 +249,7 @@ def _computed(operand: UOp) -> bool:
 
 
 def shared_bytes(rows: Axis, columns: Axis, stages: Sequence[SharedStage], staged: int) -> int:
-    """Return the bytes of the tiles of a staged sum."""
-    return prod((4, staged // stages[0].pack)) * sum(
-        axis.block + stage.pad for axis, stage in zip((rows, columns), stages, strict=True)
-    )
+    """Return the bytes of the tiles of a staged sum, of `staged` values along the sum each."""
+    words = staged // stages[0].pack
+    places = sum(axis.block + stage.pad for axis, stage in zip((rows, columns), stages, strict=True))
+    return WORD_BYTES * words * places

@@ -21,7 +21,7 @@ from compiler.ir.walk import bound_ranges, ordered, ranges_in
 from compiler.kernel import conversions, indexing, isel
 from compiler.kernel.accesses import Memory
 from compiler.kernel.builder import Builder
-from compiler.kernel.device_tile import StagedSum
+from compiler.kernel.device_sum import StagedSum
 from compiler.kernel.indexing import Indexer
 from compiler.kernel.linear import POINTER
 from compiler.kernel.partials import Partials

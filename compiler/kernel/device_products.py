@@ -1,0 +1,236 @@
+"""Products of two tiles in shared memory, by multiply-adds of a register tile or by matrix operations.
+
+With a matrix operation a thread's part of a block is contiguous: the rows (columns) of adjacent operations
+that lie in one register of one lane are neighbours, so that fragments are loaded and results are stored as
+vectors. `places` gives this order.
+
+Not here: the tiles (`device_tile`), descriptions of matrix operations (`compiler.targets.matrix`). Next:
+`device_sum`, the caller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.ir import index as symbolic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from compiler.ir.uop import UOp
+    from compiler.kernel.device_tile import Tile, Writer
+    from compiler.kernel.linear import Line
+    from compiler.kernel.plan import Axis
+    from compiler.targets.matrix import Digit
+
+
+def places(digits: Sequence[Digit], adjacent: int) -> tuple[dict[Digit, int], int, int]:
+    """Return the order of a matrix operation's rows (or columns) in the block of a warp.
+
+    `adjacent` operations lie side by side. The result is the distance in the block between neighbours of each
+    digit of D's coordinate, the values of a thread, and the values of the block: digits of the register are
+    innermost, after the adjacent operations, digits of the lane outermost.
+    """
+    strides: dict[Digit, int] = {}
+    total = adjacent
+    for digit in sorted(digits, key=lambda d: (d.of == "lane", d.weight)):
+        if digit.of == "lane":
+            continue
+        strides[digit] = total
+        total *= digit.size
+    mine = total
+    for digit in sorted(digits, key=lambda d: d.weight):
+        if digit.of == "lane":
+            strides[digit] = total
+            total *= digit.size
+    return strides, mine, total
+
+
+class Products:
+    """Multiply-adds of a register tile: each thread loads its rows and its columns of the tiles."""
+
+    def __init__(self, owner: Writer, rows: Tile, columns: Tile) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.rows = rows
+        self.columns = columns
+        self.depth = min(rows.words, 4)
+
+    def zeros(self) -> list[Line]:
+        """Return the initial sums, of each row and vector of columns."""
+        zero = self.b.const(self.rows.dtype, 0.0, self.columns.axis.lanes)
+        return [zero] * (self.rows.axis.upcast * self.columns.axis.upcast)
+
+    def add(self, sums: list[Line], token: Line) -> list[Line]:
+        """Add the products of one block."""
+        b, steps = self.b, self.rows.words // self.depth
+        if steps == 1:
+            return self._round(symbolic.ZERO, sums, token)
+        loop = b.enter_loop(b.index(0), b.index(steps), 1, b.cursor)
+        counter = self.owner.index.fresh(steps)
+        self.owner.index.bound[counter] = loop.index
+        carried = [b.carry(loop, s) for s in sums]
+        return b.leave_loop(loop, self._round(symbolic.mul(counter, self.depth), carried, token))
+
+    def _round(self, first: UOp, sums: list[Line], token: Line) -> list[Line]:
+        b = self.b
+        for n in range(self.depth):
+            word = symbolic.add(first, symbolic.const(n))
+            left = self._values(self.rows, word, token)
+            right = self._values(self.columns, word, token)
+            sums = [
+                b.fma(*b.level((x, y, total)))
+                for (x, y), total in zip([(x, y) for x in left for y in right], sums, strict=True)
+            ]
+        return sums
+
+    def _values(self, tile: Tile, word: UOp, token: Line) -> list[Line]:
+        """Return the vectors of a thread's part of one row of a tile, in the order of its units."""
+        b, axis = self.b, tile.axis
+        base = symbolic.dot([d for d, _ in self.owner.digits[axis.range]],
+                            [c for _, c in self.owner.digits[axis.range]])  # fmt: skip
+        run = axis.run or axis.upcast
+        out: list[Line] = []
+        for unit in range(0, axis.upcast, run):
+            place = symbolic.add(base, symbolic.const(axis.offset(unit)))
+            for vector in tile.read(word, place, run * axis.lanes, token):
+                if vector.lanes == axis.lanes:
+                    out.append(vector)
+                else:
+                    assert axis.lanes == 1
+                    out += [b.line("extract", vector.dtype, 1, (vector,), n) for n in range(vector.lanes)]
+        return out
+
+    def results(self, sums: list[Line]) -> Iterator[tuple[tuple[int, int], Line]]:
+        """Yield each sum with its units of rows and columns."""
+        columns = self.columns.axis.upcast
+        for n, total in enumerate(sums):
+            yield divmod(n, columns), total
+
+
+class MatrixProducts:
+    """Matrix operations of a warp on fragments of the tiles."""
+
+    def __init__(self, owner: Writer, rows: Tile, columns: Tile) -> None:
+        assert owner.plan.matrix is not None
+        self.op = owner.plan.matrix
+        self.owner = owner
+        self.b = owner.b
+        self.rows = rows
+        self.columns = columns
+        _, mine, _ = places(self.op.d.row, 1)
+        self.high = rows.axis.upcast * rows.axis.lanes // mine
+        _, mine, _ = places(self.op.d.column, 1)
+        self.wide = columns.axis.upcast * columns.axis.lanes // mine
+        self.row_strides, _, _ = places(self.op.d.row, self.high)
+        self.column_strides, _, _ = places(self.op.d.column, self.wide)
+        self.lane = owner.index.fresh(self.op.lanes)
+        thread = self.b.line("thread", dtypes.int64, 1, (), 0)
+        owner.index.bound[self.lane] = (
+            owner.index.modulo(thread, self.op.lanes, signed=False)
+            if owner.plan.threads > self.op.lanes
+            else thread
+        )
+
+    def zeros(self) -> list[Line]:
+        """Return the initial accumulators of each operation."""
+        return [self.b.const(dtypes.float32, 0.0, self.op.d.registers)] * (self.high * self.wide)
+
+    def add(self, sums: list[Line], token: Line) -> list[Line]:
+        """Add the products of one block."""
+        op, b = self.op, self.b
+        for first in range(0, self.rows.words, op.depth):
+            left = self._fragments(self.rows, op.a.registers, first, token)
+            right = self._fragments(self.columns, op.b.registers, first, token)
+            pairs = [(x, y) for x in left for y in right]
+            sums = [
+                b.line("matrix", dtypes.float32, op.d.registers, (*x, *y, total), op)
+                for (x, y), total in zip(pairs, sums, strict=True)
+            ]
+        return sums
+
+    def _fragments(self, tile: Tile, registers: int, first: int, token: Line) -> list[list[Line]]:
+        """Return the words of A (B) of each adjacent operation."""
+        a = tile is self.rows
+        lanes_of = self.op.a if a else self.op.b
+        d_digits = self.op.d.row if a else self.op.d.column
+        strides, adjacent = (self.row_strides, self.high) if a else (self.column_strides, self.wide)
+        base = self._warp(tile.axis)
+        groups: dict[UOp, list[tuple[UOp, int]]] = {}
+        for register in range(registers):
+            row = self._coordinate(lanes_of.row, register)
+            word = symbolic.add(self._coordinate(lanes_of.column, register), symbolic.const(first))
+            place = base
+            for digit in d_digits:
+                part = symbolic.mod(symbolic.div(row, digit.weight), digit.size)
+                place = symbolic.add(place, symbolic.mul(part, strides[digit]))
+            groups.setdefault(word, []).append((place, register))
+        words: dict[int, list[Line]] = {}
+        for word, members in groups.items():
+            apart = [symbolic.add(at, symbolic.mul(members[0][0], -1)) for at, _ in members]
+            joined = apart == [symbolic.const(n * adjacent) for n in range(len(members))]
+            for group in [members] if joined else [[m] for m in members]:
+                values = self._single(tile.read(word, group[0][0], adjacent * len(group), token))
+                for n, (_, register) in enumerate(group):
+                    words[register] = values[n * adjacent : (n + 1) * adjacent]
+        return [[words[register][n] for register in range(registers)] for n in range(adjacent)]
+
+    def _single(self, vectors: list[Line]) -> list[Line]:
+        """Return the values of vectors one by one."""
+        out: list[Line] = []
+        for v in vectors:
+            out += (
+                [v] if v.lanes == 1 else [self.b.line("extract", v.dtype, 1, (v,), n) for n in range(v.lanes)]
+            )
+        return out
+
+    def _coordinate(self, digits: Sequence[Digit], register: int) -> UOp:
+        """Return a coordinate of a lane map as an index over the lane."""
+        total = symbolic.ZERO
+        for d in digits:
+            if d.of == "register":
+                part = symbolic.const(register // d.step % d.size)
+            else:
+                part = symbolic.mod(symbolic.div(self.lane, d.step), d.size)
+            total = symbolic.add(total, symbolic.mul(part, d.weight))
+        return total
+
+    def _warp(self, axis: Axis) -> UOp:
+        """Return the first place of the warp in the block of an axis: its digits of whole warps."""
+        total = symbolic.ZERO
+        for (digit, stride), part in zip(self.owner.digits[axis.range], axis.threads, strict=True):
+            if part.step >= self.op.lanes:
+                total = symbolic.add(total, symbolic.mul(digit, stride))
+        return total
+
+    def results(self, sums: list[Line]) -> Iterator[tuple[tuple[int, int], Line]]:
+        """Yield the sums of each row and vector of columns, with their units."""
+        b, op = self.b, self.op
+        lanes, units = self.columns.axis.lanes, self.columns.axis.upcast
+        for row in range(self.rows.axis.upcast):
+            high, row_register = self._of(op.d.row, self.row_strides, self.high, row)
+            for unit in range(units):
+                sources = []
+                for at in range(unit * lanes, unit * lanes + lanes):
+                    wide, register = self._of(op.d.column, self.column_strides, self.wide, at)
+                    sources.append((sums[high * self.wide + wide], row_register + register))
+                if lanes == 1:
+                    ((source, at),) = sources
+                    yield (row, unit), b.line("extract", source.dtype, 1, (source,), at)
+                else:
+                    yield (row, unit), self._vector(sources)
+
+    def _vector(self, sources: list[tuple[Line, int]]) -> Line:
+        """Return the vector of one lane of each source; their number is a power of two from 2 on."""
+        if len(sources) == 2:
+            (x, low), (y, high) = sources
+            return self.b.shuffle(x, y, (low, x.lanes + high))
+        half = len(sources) // 2
+        return self.b.shuffle(self._vector(sources[:half]), self._vector(sources[half:]), range(len(sources)))
+
+    @staticmethod
+    def _of(digits: Sequence[Digit], strides: dict[Digit, int], adjacent: int, at: int) -> tuple[int, int]:
+        """Return the operation, and the register's part, of a value in a thread's part of the block."""
+        register = sum(at // strides[d] % d.size * d.step for d in digits if d.of == "register")
+        return at % adjacent, register
