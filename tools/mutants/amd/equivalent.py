@@ -114,6 +114,11 @@ CLASSES: Final = (
         frozenset({"minus"}),
     ),
     Class(
+        re.compile(r"KernelDispatch\.DIMENSIONS$"),
+        "5: sizes beyond the dimensions are 1, which is checked: the same grid",
+        frozenset({"minus"}),
+    ),
+    Class(
         re.compile(r"COMPUTE_PGM_RSRC2\.LDS_SIZE$|KernelDispatch\.(GROUP|PRIVATE)_SEGMENT_SIZE$"),
         "8.3: LDS and scratch beyond what the kernel names belong to the launch: speed",
         _MORE,

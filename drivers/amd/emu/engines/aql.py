@@ -86,6 +86,8 @@ class Aql:
         self._any = False
         """Whether one of them is enough."""
         self._barrier: BitStruct | None = None
+        self._unordered = ""
+        """The PM4 packet behind which no packet with a barrier bit has come."""
         self._at = ""
 
     @property
@@ -181,6 +183,14 @@ class Aql:
                 self._bus.lint(f"{layout.__name__} with {scope} NONE: caches are left as they are")
         if Header.from_int(words[0] & _HEADER).BARRIER:
             self._bus.drained(tuple(Sort))
+            self._unordered = ""
+        elif self._unordered and isinstance(packet, KernelDispatch | Pm4Ib):
+            self._bus.doubt(
+                f"{self._at} without a barrier bit behind {self._unordered}: it may begin before the waits "
+                "and acquires there are over (facts 5)"
+            )
+        if isinstance(packet, Pm4Ib):
+            self._unordered = self._at
         self._bus.maintain(of_scopes(packet)[0])
         self._execute(packet, words, va)
         self._bus.store(va, words[0] & ~_HEADER | Type.INVALID, 4, "the header of a packet that was taken")
@@ -282,7 +292,7 @@ class Aql:
                 f"the descriptor at {where:#x}: {'; '.join(map(str, descriptor.check()))}",
                 QueueException.PACKET_DISPATCH_CODE_INVALID,
             )
-        groups, block, last = _dimensions(packet)
+        groups, block, last = _dimensions(bus, packet)
         if descriptor.group_segment_fixed_size > packet.GROUP_SEGMENT_SIZE:
             raise dispatch_fault(
                 f"group_segment_size {packet.GROUP_SEGMENT_SIZE}, the kernel has "
@@ -364,7 +374,7 @@ def _halves(value: int) -> tuple[int, int]:
     return value & 0xFFFF_FFFF, value >> 32
 
 
-def _dimensions(packet: KernelDispatch) -> tuple[Dim3, Dim3, Dim3]:
+def _dimensions(bus: Bus, packet: KernelDispatch) -> tuple[Dim3, Dim3, Dim3]:
     """Return the workgroups along each axis, their size, and the size of the last one along each axis."""
     block = (packet.WORKGROUP_SIZE_X, packet.WORKGROUP_SIZE_Y, packet.WORKGROUP_SIZE_Z)
     grid = (packet.GRID_SIZE_X, packet.GRID_SIZE_Y, packet.GRID_SIZE_Z)
@@ -377,5 +387,10 @@ def _dimensions(packet: KernelDispatch) -> tuple[Dim3, Dim3, Dim3]:
             QueueException.PACKET_DISPATCH_DIM_INVALID,
         )
     check_block(block, grid)
+    if any(size > items for size, items in zip(block, grid, strict=True)):
+        bus.doubt(
+            f"workgroups of {block} in a grid of {grid} work-items: a grid is not smaller than a workgroup "
+            "(hsa.h, grid_size_x)"
+        )
     groups, last = whole_and_rest(grid, block)
     return groups, block, last

@@ -99,6 +99,8 @@ class Frame:
     va: int = 0
     """Where an indirect buffer lies; 0 for the ring's."""
     at: int = 0
+    alone: int = 0
+    """Up to which dword a PRED_EXEC leaves it to one XCC."""
 
 
 class Pm4:
@@ -263,6 +265,8 @@ class Pm4:
                 "base 0"
             )
         if isinstance(packet, AcquireMemGfx9):
+            if packet.ENGINE:
+                self._bus.doubt(f"{self.at} names an engine, which compute queues have not")
             instructions = packet.SH_ICACHE
             self._bus.maintain(of_acquire_gfx9(packet), self._xcc_of_all)
         else:
@@ -297,6 +301,10 @@ class Pm4:
             self._bus.doubt(f"{self.at} behind registers that no launch used: {names}")
         self._check_release(packet)
         va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
+        if packet.DATA_SEL is not DataSel.NONE or packet.INT_SEL is not IntSel.NONE:
+            self._check_once()
+        if packet.DATA_SEL is DataSel.ATOMIC_ADD_32 and self.generation < 10:
+            raise packet_fault(f"{self.at} adds to memory, which gfx{self.generation} cannot (facts 4.2)")
         if packet.DATA_SEL is not DataSel.NONE:
             size = _DATA_BYTES[packet.DATA_SEL]
             self._bus.aligned(va, RELEASE_ALIGN_64 if size == 8 else size, "RELEASE_MEM")
@@ -375,8 +383,32 @@ class Pm4:
                 f"PRED_EXEC of {packet.EXEC_COUNT} dwords, {len(frame.words) - frame.at} are left in "
                 f"{frame.name}"
             )
-        if not packet.DEVICE_SELECT >> self._xcc & 1:
+        self._check_predicate(packet, frame)
+        selected = packet.DEVICE_SELECT & (1 << self._xccs) - 1
+        if selected.bit_count() == 1:
+            frame.alone = frame.at + packet.EXEC_COUNT
+        if not selected >> self._xcc & 1:
             frame.at += packet.EXEC_COUNT
+
+    def _check_predicate(self, packet: PredExec, frame: Frame) -> None:
+        """Object to a PRED_EXEC that changes nothing, or that ends inside a packet."""
+        if not packet.EXEC_COUNT:
+            self._bus.doubt(f"{self.at} of 0 dwords: every XCC executes what follows")
+        if not packet.DEVICE_SELECT & (1 << self._xccs) - 1:
+            self._bus.doubt(f"{self.at} selects none of {self._xccs} XCCs: its packets never run")
+        at, end = frame.at, frame.at + packet.EXEC_COUNT
+        while at < end:
+            at += length(frame.words[at])
+        if at != end:
+            self._bus.doubt(f"{self.at} of {packet.EXEC_COUNT} dwords ends inside a packet")
+
+    def _check_once(self) -> None:
+        """Object to a store that each of several XCCs does."""
+        if self._xccs > 1 and all(frame.at > frame.alone for frame in self.frames):
+            self._bus.doubt(
+                f"{self.at} stores on each of {self._xccs} XCCs, the first of which tells before the others "
+                "are there: wanted under PRED_EXEC for one XCC (facts 5)"
+            )
 
     def _indirect(self, packet: IndirectBuffer) -> None:
         if not packet.VALID or packet.VMID:
@@ -410,12 +442,14 @@ class Pm4:
     def _write(self, packet: WriteData, data: list[int]) -> None:
         if packet.DST_SEL not in (WriteDst.L2, WriteDst.MEMORY):
             raise packet_fault(f"WRITE_DATA to {packet.DST_SEL!r}: user queues write memory")
+        self._check_once()
         va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
         if packet.ADDR_INCR_DISABLE:
             data = data[-1:]
         self._bus.store_words(va, data, "WRITE_DATA")
 
     def _copy(self, packet: CopyData) -> None:
+        self._check_once()
         size = 8 if packet.COUNT_SEL else 4
         source, target = wide(packet.SRC_LO, packet.SRC_HI), wide(packet.DST_LO, packet.DST_HI)
         if packet.SRC_SEL in (CopySrc.MEMORY, CopySrc.L2):
@@ -439,6 +473,7 @@ class Pm4:
             raise packet_fault("DMA_DATA of registers, or with an address that stays: not for user queues")
         source, target = wide(packet.SRC_LO, packet.SRC_HI), wide(packet.DST_LO, packet.DST_HI)
         count = packet.BYTE_COUNT
+        self._check_once()
 
         def move() -> None:
             if packet.SRC_SEL is not DmaSrc.DATA:
