@@ -1,4 +1,4 @@
-"""Text of what the compiler does, as DEBUG prints it: graphs, schedules, and the steps of a kernel.
+"""Write graphs, schedules and the steps of a kernel as text, as DEBUG prints them.
 
 Levels: 1 a line for each compiled kernel; 2 also graph and schedule of each launch; 3 also the loop nest of
 each kernel, 4 its lines, 5 its LLVM IR, 6 its assembly. From 3 on kernels from the disk cache are shown, too.
@@ -103,7 +103,7 @@ def schedule(items: Sequence[ScheduleItem]) -> str:
 
 
 def kernel(ast: UOp, image: KernelImage, *, level: int, cached: bool, colour: bool) -> str:
-    """Return what DEBUG prints of a kernel at a level."""
+    """Return what DEBUG prints of a kernel at a level: its label with facts, then its forms."""
     made = forms(ast, image.arch, level=level)
     how = "from the cache" if cached else f"compiled for {image.arch}"
     facts = f"{how}, {len(image.code)} bytes, {image.group_ns} ns a workgroup"

@@ -5,7 +5,7 @@ variables and workgroup numbers 0. An access needs one pass for every 128 bytes 
 needs more where threads touch different words of one of the 32 banks in the same pass. Vectors are served in
 groups of threads that touch 128 bytes: 8 threads of 16 bytes each.
 
-Not here: the accesses' choice (`compiler.kernel.device_contraction`). Next: `gpu_kernels`, the caller.
+Not here: the layout of tiles (`compiler.kernel.device_contraction`). Next: `gpu_kernels`, the caller.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from compiler.kernel.linear import Line
 
 BANKS, WORD = 32, 4
+"""Banks of shared memory, and the bytes of a word."""
 PASS_BYTES = BANKS * WORD
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "add": int.__add__, "sub": int.__sub__, "mul": int.__mul__, "and": int.__and__, "or": int.__or__,
@@ -40,7 +41,10 @@ class Conflicts:
 
 
 def conflicts(lines: Sequence[Line], warp: int) -> Conflicts:
-    """Return the passes of all loads and stores of shared memory."""
+    """Return the passes of all loads and stores of shared memory by a warp of `warp` threads.
+
+    Raises `ValueError` for an address that depends on a loaded value.
+    """
     accesses = least = passes = 0
     values: dict[Line, list[int]] = {}
     for line in lines:
@@ -85,6 +89,7 @@ def _value(line: Line, thread: int, values: dict[Line, list[int]], warp: int) ->
 
 
 def _computed(line: Line, thread: int, values: dict[Line, list[int]], warp: int) -> int:
+    """Return an integer register of one thread from its sources."""
     if line.op == "const":
         assert isinstance(line.arg, int)
         return line.arg
@@ -97,4 +102,7 @@ def _computed(line: Line, thread: int, values: dict[Line, list[int]], warp: int)
         return _OPERATIONS[str(line.arg)](*sources)
     if line.op == "convert":
         return sources[0]
-    raise ValueError(f"an address depends on {line.op} {line.arg}, which has no value here")
+    raise ValueError(
+        f"wanted an address of constants, threads and integer arithmetic, saw {line.op} {line.arg}; "
+        f"try a kernel whose addresses in shared memory depend on no loaded value"
+    )

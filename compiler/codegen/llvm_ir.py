@@ -242,14 +242,20 @@ def _join(t: Text, line: Line) -> None:
 def _exchange(t: Text, line: Line) -> None:
     assert isinstance(line.arg, tuple)
     if t.dialect.exchange is None:
-        raise CompileError("threads of this target cannot exchange registers")
+        raise CompileError(
+            "wanted an exchange of registers between threads, saw a target without one; "
+            "try a plan whose reductions have one thread"
+        )
     t.lines += t.dialect.exchange(t.name(line), t.name(line.src[0]), *line.arg)
 
 
 def _matrix(t: Text, line: Line) -> None:
     assert isinstance(line.arg, MatrixOp)
     if t.dialect.matrix is None:
-        raise CompileError(f"this target has no text for the matrix operation {line.arg.name}")
+        raise CompileError(
+            f"wanted the matrix operation {line.arg.name}, saw a target without its text; "
+            "try a plan without a matrix operation"
+        )
     *words, sums = [t.name(s) for s in line.src]
     text, declared = t.dialect.matrix(line.arg, t.name(line), words, sums)
     t.lines += text

@@ -1,4 +1,4 @@
-"""The plan of a contraction on a target with vectors: register tile, packed panels, loop order, workgroups.
+"""Plan a contraction on a target with vectors: register tile, packed panels, loop order, workgroups.
 
 A contraction is one sum of products of two operands, where some output ranges occur in one operand only (rows
 of a matrix product) and some in the other only (columns). A block of rows x columns lives in registers while
@@ -71,7 +71,7 @@ COPY_CYCLES = 1.5
 _APART_CYCLES = 2.0
 """Cycles of one value that is read in place, apart from the one before."""
 _LOAD_CYCLES = {"row": 1.5, "same": 1.0, "strided": 5.0, "scattered": 20.0}
-"""Cycles of one vector of a panel's copy, by how its load looks along the columns."""
+"""Cycles of one vector of a panel's copy, by the kind of its load along the columns."""
 _TURN_CYCLES = 4.0
 """Cycles of one vector of a panel that is transposed in registers."""
 _STORE_CYCLES = {"row": 1.0, "same": 1.0, "strided": 12.0, "scattered": 12.0}
@@ -233,12 +233,12 @@ class _Planner:
         return {r: sizes[r] for r in self.order if sizes.get(r, r.arg[1]) < r.arg[1]}
 
     def _order_of_masks(self) -> tuple[UOp, ...]:
-        """The summed ranges, those that masks depend on outermost, so that masks leave the inner loops."""
+        """Return the summed ranges, those of masks outermost, so that masks leave the inner loops."""
         masked = self.kernel.masked_ranges
         return tuple(sorted(self.c.family.ranges, key=lambda r: (r not in masked, r.arg[1], r.arg[0])))
 
     def _order_of_rows(self) -> tuple[UOp, ...] | None:
-        """The summed ranges as the broadcast operand lies in memory; None where no order reads it in rows.
+        """Return the summed ranges as the broadcast operand lies in memory; None where it has no rows.
 
         Masks then cost more, but only in the copy of the streamed operand.
         """
@@ -247,11 +247,11 @@ class _Planner:
         return order if all(self._kind(n, order[-1], 2) == "row" for n in loads) else None
 
     def _kind(self, load: UOp, r: UOp, lanes: int) -> Kind:
-        """How a load looks to `lanes` neighbours along a range."""
+        """Return the kind of a load of `lanes` neighbours along a range."""
         return self._along(load.src[1], r, lanes)
 
     def _along(self, index: UOp, r: UOp, lanes: int) -> Kind:
-        """How an access looks to `lanes` neighbours along a range; kept, because it takes long."""
+        """Return the kind of an access to `lanes` neighbours along a range; cached."""
         key = index, r, lanes
         if key not in self.kinds:
             self.kinds[key] = kind_along(index, r, lanes, lanes, aligned=True, free=self.kernel.free)
@@ -268,14 +268,14 @@ class _Planner:
         return run
 
     def _columns_in_rows(self) -> bool:
-        """Whether the streamed operand is read in whole unmasked vectors along `columns`."""
+        """Return whether the streamed operand is read in whole unmasked vectors along `columns`."""
         return all(
             len(n.src) == 2 and self._kind(n, self.c.columns, self.lanes) in ("row", "same")
             for n in _loads(self.c.streamed)
         )
 
     def _turn(self) -> int:
-        """Rounds of the last summed range that a panel's copy takes at once, to transpose in registers."""
+        """Return the rounds of the last summed range that a panel's copy transposes in registers at once."""
         last, lanes = self.order[-1], self.lanes
         for n in _loads(self.c.streamed):
             if len(n.src) == 2 and self._least_piece(last) >= lanes > 1:
@@ -290,7 +290,7 @@ class _Planner:
         return int(r.arg[1] % size or size)
 
     def _stages_of_rows(self) -> tuple[list[Stage], list[Stage]]:
-        """Copies of the broadcast operand: whole, outside all loops it allows; or one block at a time.
+        """Return copies of the broadcast operand: whole, outside all loops it allows; or one block at a time.
 
         It is copied where it is not contiguous along the sum, is computed, or has too many rows at once.
         """
@@ -308,7 +308,7 @@ class _Planner:
         return [], []
 
     def _cycles(self, held: int, columns: list[Stage], outer: list[Stage], inner: list[Stage]) -> float:
-        """Estimate for the whole kernel on one core: register tiles, results, then loads or panels."""
+        """Return the estimated cycles of the kernel on one core: register tiles, results, loads or panels."""
         c, axes = self.c, self.axes
         blocks = math.prod([axis.count for axis in axes.values()])
         vectors = self.rows * self.vectors
@@ -340,7 +340,7 @@ class _Planner:
         return cycles
 
     def _groups(self, nanoseconds: float, *, staged: bool, copied: bool) -> tuple[list[Step], dict[UOp, int]]:
-        """Workgroups, and the blocks of an axis in each.
+        """Return the workgroups, and the blocks of an axis in each.
 
         Ranges of both operands are divided first, then those of the operand of which more is copied.
         """

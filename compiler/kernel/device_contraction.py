@@ -1,4 +1,4 @@
-"""The plan of a sum of products on a target with shared memory: tiles, threads, stages, matrix operations.
+"""Plan a sum of products on a target with shared memory: tiles, threads, stages, matrix operations.
 
 The output ranges of one operand only are merged to one range of rows, those of the other to one of columns,
 and the summed ranges to one, with divisions where the indices need them; so a convolution is a product, too.
@@ -137,6 +137,7 @@ def _find(kernel: Kernel) -> tuple[UOp, list[UOp], list[UOp], frozenset[UOp]] | 
 
 
 def _by_number(ranges: Iterable[UOp]) -> list[UOp]:
+    """Return ranges in order of number: the same in every process."""
     return sorted(ranges, key=lambda r: int(r.arg[0]))
 
 

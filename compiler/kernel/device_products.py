@@ -1,4 +1,4 @@
-"""Products of two tiles in shared memory, by multiply-adds of a register tile or by matrix operations.
+"""Write the products of two tiles in shared memory: multiply-adds of a register tile, or matrix operations.
 
 With a matrix operation a thread's part of a block is contiguous: the rows (columns) of adjacent operations
 that lie in one register of one lane are neighbours, so that fragments are loaded and results are stored as

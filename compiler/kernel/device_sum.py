@@ -1,4 +1,4 @@
-"""Sums of products over tiles in shared memory: the loop over blocks of the sum.
+"""Write sums of products over tiles in shared memory: the loop over blocks of the sum.
 
 For each block all threads of a workgroup copy a tile of each operand to shared memory, wait, and add the
 products of their register tile. The loads from global memory for a block stand before the barrier at which

@@ -1,4 +1,4 @@
-"""The tile of one operand of a staged sum: its copy to shared memory, and loads from it.
+"""Write the tile of one operand of a staged sum: its copy to shared memory, and loads from it.
 
 All threads of a workgroup copy a tile (`plan.SharedStage`): each loads vectors from global memory, and stores
 them as words of the tile. Words of a tile that are beyond the end of the sum are 0.

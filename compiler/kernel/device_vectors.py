@@ -1,4 +1,4 @@
-"""Vectors of a thread: wider loads and stores of a plan whose threads run along contiguous memory.
+"""Widen loads and stores of a plan whose threads run along contiguous memory: vectors of a thread.
 
 Where every access along a range of threads is contiguous and aligned, a thread takes up to 16 bytes at once:
 unrolled values that lay `threads` apart become neighbours, and long loops of reductions run over vectors.

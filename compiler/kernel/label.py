@@ -1,4 +1,4 @@
-"""Labels of planned kernels: the name, and the size of each axis with its type, for terminals and pages.
+"""Make labels of planned kernels: the name, and the size of each axis with its kind, for terminals and pages.
 
 Not here: names alone (`naming`), the whole nest as text (`plan`). Next: `compiler.show`, which prints labels.
 """
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.kernel.plan import Plan
 
-Kind = Literal["name", "grid", "loop", "thread", "unrolled", "vector", "sum"]
-COLOURS: Final[dict[Kind, str]] = {
+WordKind = Literal["name", "grid", "loop", "thread", "unrolled", "vector", "sum"]
+COLOURS: Final[dict[WordKind, str]] = {
     "name": "1", "grid": "34", "loop": "37", "thread": "36", "unrolled": "33", "vector": "32", "sum": "31",
 }  # fmt: skip
-"""The ANSI colour of each type of axis."""
+"""The ANSI colour of each kind of word."""
 
 
-def parts(name: str, plan: Plan) -> list[tuple[str, Kind]]:
-    """Return the words of a label with their types: the name, then the axes, outermost first.
+def parts(name: str, plan: Plan) -> list[tuple[str, WordKind]]:
+    """Return the words of a label with their kinds: the name, then the axes, outermost first.
 
     `g16` are 16 workgroups, `l4` a loop of 4 iterations, `t32` 32 threads, `u8` 8 unrolled vectors or values,
     `v16` a vector of 16 lanes, and `r512` a reduction of 512 values.
     """
-    found: list[tuple[str, Kind]] = [(name, "name")]
+    found: list[tuple[str, WordKind]] = [(name, "name")]
     left: dict[UOp, int] = {axis.range: axis.count for axis in plan.axes}
     for step in plan.steps:
         if isinstance(step, Step) and step.range in left:
@@ -47,7 +47,7 @@ def parts(name: str, plan: Plan) -> list[tuple[str, Kind]]:
 
 
 def text(name: str, plan: Plan, *, colour: bool) -> str:
-    """Return a label as text; `colour` adds ANSI colours by the type of axis."""
+    """Return a label as text; `colour` adds ANSI colours by the kind of axis."""
     words = parts(name, plan)
     if not colour:
         return " ".join([word for word, _ in words])

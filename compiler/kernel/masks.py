@@ -1,7 +1,7 @@
-"""Masks of sums of products: what both factors share, apart from the summed ranges, goes outside the sum.
+"""Move masks outside sums of products: those that both factors share and that depend on no summed range.
 
-A convolution that is padded afterwards loads pictures and weights only inside. Weights that depend on the
-place of an output for their mask alone would be no operand of a contraction.
+A convolution that is padded afterwards loads pictures and weights under the mask of the output's place. Then
+the weights depend on that place, by their mask alone, and the sum would not be a contraction.
 
 Not here: ranges (`merge`), masks as registers (`indexing`). Next: `compiler.pipeline`, which runs this first.
 """
@@ -54,7 +54,7 @@ def _hoisted(node: UOp, free: dict[UOp, frozenset[UOp]]) -> UOp:
 
 
 def _without(load: UOp, parts: list[UOp]) -> UOp:
-    """Return a LOAD without those of the comparisons in its mask that tell nothing about its index."""
+    """Return a LOAD without those of the comparisons in its mask that share no range with its index."""
     atoms = _atoms(load.src[1])
     if any(a.op is Ops.INDEXOF for a in atoms):
         return load
@@ -64,8 +64,10 @@ def _without(load: UOp, parts: list[UOp]) -> UOp:
 
 
 def _parts(load: UOp) -> tuple[UOp, ...]:
+    """Return the comparisons in the mask of a LOAD."""
     return symbolic.parts_of(load.src[2]) if len(load.src) > 2 else ()
 
 
 def _atoms(x: UOp) -> set[UOp]:
+    """Return the ranges and other atoms of an index or a mask."""
     return set(symbolic.atoms_of((x,)))

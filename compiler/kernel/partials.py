@@ -1,4 +1,4 @@
-"""Sums whose summed ranges are cut into pieces: their totals in scratch memory from one piece to the next.
+"""Write sums whose summed ranges are cut into pieces, with totals in scratch memory between the pieces.
 
 A loop over pieces of a summed range (`plan.Step`) contains loops over blocks of output ranges. A block adds
 the products of the current piece to its totals, which start as zeros. After the last piece the loops over

@@ -1,4 +1,4 @@
-"""The verifier of plans: limits of the target, and that every output element is written by one thread.
+"""Verify plans: limits of the target, and that exactly one thread writes each output element.
 
 `pipeline` runs it on every plan of a target with threads.
 
@@ -21,12 +21,18 @@ if TYPE_CHECKING:
 
 
 def verify(plan: Plan, target: Target) -> None:
-    """Raise `CompileError`, with the plan's text, when a plan exceeds the target or misses an element."""
+    """Raise `CompileError`, with the plan's text, when a plan exceeds the target or misses an element.
+
+    The message names every problem. A plan of `pipeline.planned` has none: an error here is a mistake of a
+    planner, or of a plan that was given by hand.
+    """
     problems = [*_limits(plan, target), *_threads(plan)]
     for axis in plan.axes:
         problems += _places(axis)
     if problems:
-        raise CompileError(f"the plan is wrong: {'; '.join(problems)}", ast=plan.text())
+        raise CompileError(
+            f"the plan is wrong: {'; '.join(problems)}; try the plan of `pipeline.planned`", ast=plan.text()
+        )
 
 
 def register_estimate(plan: Plan) -> int:
@@ -47,15 +53,18 @@ def shared_estimate(plan: Plan) -> int:
 
 
 def _limits(plan: Plan, target: Target) -> Iterator[str]:
+    """Yield what exceeds the target."""
     if plan.threads > target.threads:
-        yield f"{plan.threads} threads, {target.arch} has {target.threads}"
+        yield f"wanted at most {target.threads} threads on {target.arch}, saw {plan.threads}"
     if shared_estimate(plan) > target.shared_bytes:
-        yield f"{shared_estimate(plan)} bytes of shared memory, {target.arch} has {target.shared_bytes}"
+        wanted, seen = target.shared_bytes, shared_estimate(plan)
+        yield f"wanted at most {wanted} bytes of shared memory on {target.arch}, saw {seen}"
     if register_estimate(plan) > target.thread_registers:
-        yield f"{register_estimate(plan)} registers of sums, {target.arch} has {target.thread_registers}"
+        wanted, seen = target.thread_registers, register_estimate(plan)
+        yield f"wanted at most {wanted} registers of sums on {target.arch}, saw {seen}"
     for stage in plan.shared_stages():
         if stage.depth != 1:
-            yield f"a stage of depth {stage.depth}; only depth 1 is written"
+            yield f"wanted a stage of depth 1, the only one that can be linearized; saw depth {stage.depth}"
 
 
 def _threads(plan: Plan) -> Iterator[str]:
@@ -64,10 +73,10 @@ def _threads(plan: Plan) -> Iterator[str]:
     covered = 1
     for part in parts:
         if part.step != covered:
-            yield f"threads by {part.step} after {covered}"
+            yield f"wanted the next digit of the thread's number by {covered}, saw one by {part.step}"
         covered = part.step * part.size
     if parts and covered != plan.threads:
-        yield f"the ranges use {covered} of {plan.threads} threads"
+        yield f"wanted {plan.threads} threads in the ranges, saw {covered}"
 
 
 def _places(axis: Axis) -> Iterator[str]:
@@ -78,7 +87,7 @@ def _places(axis: Axis) -> Iterator[str]:
     covered = 1
     for size, stride in sorted([d for d in digits if d[0] > 1], key=lambda d: d[1]):
         if stride != covered:
-            yield f"r{axis.range.arg[0]}: values {stride} apart after {covered}"
+            yield f"r{axis.range.arg[0]}: wanted the next values {covered} apart, saw {stride} apart"
         covered = stride * size
     if covered != axis.block:
-        yield f"r{axis.range.arg[0]}: a block of {axis.block} has {covered} places"
+        yield f"r{axis.range.arg[0]}: wanted {axis.block} places in a block, saw {covered}"

@@ -1,9 +1,9 @@
-"""The operands of a sum of products by role: which is broadcast over columns, which is read in vectors.
+"""Find the roles of a product's operands: which is broadcast over columns, which is read in vectors.
 
 A contraction is one sum of products of two operands, where some output ranges occur in one operand only (rows
 of a matrix product) and some in the other only (columns).
 
-Not here: the plan (`contraction`).
+Not here: the plan (`contraction`, the caller), products on targets with shared memory (`device_contraction`).
 """
 
 from __future__ import annotations

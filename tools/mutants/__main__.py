@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _NUMBERED: Final = re.compile(r"\b((?:data )?word|data|packet|launch) \d+")
-"""The numbers in a label that say where in a stream it is."""
+"""The numbers in a label that give its place in a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minimum", type=float, default=0.95)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--list", action="store_true", help="print all mutants as JSON and run none")
-    parser.add_argument("--keep", type=Path, help="file of verdicts; a run with the same file goes on there")
+    parser.add_argument("--keep", type=Path, help="file of verdicts; a run with the same file continues it")
     parser.add_argument(
         "--each", type=int, default=0, help="at most so many of each kind of place, field and change"
     )

@@ -1,4 +1,4 @@
-"""Verdicts of earlier runs in a file of lines of JSON, so that a long run can be continued.
+"""Store verdicts in a file of lines of JSON, so that a long run can be continued.
 
 Not here: what a verdict means (`verdicts`).
 """
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """The verdicts of one target by mutant and seed; without a path they are forgotten."""
+    """The verdicts of one target by mutant and seed; without a path they are not stored."""
 
     def __init__(self, path: Path | None) -> None:
-        """Read what is there. `ValueError` for a line that is not one of `add`."""
+        """Read the file, if there is one. Raises `ValueError` for a line that `add` did not write."""
         self._path = path
         self._seen: defaultdict[str, dict[int, Verdict]] = defaultdict(dict)
         if path is not None and path.exists():

@@ -47,14 +47,14 @@ def judge_all(
 ) -> list[Verdict]:
     """Return the verdict on each mutant, with at most `jobs` children at a time.
 
-    `kept` has the verdicts of earlier runs and takes each new one. Where `known` says that a fact makes a
-    mutant equivalent, `FEW_SEEDS` decide. Without `whole` a run ends at the first report.
+    `kept` has the verdicts of earlier runs; each new one is added to it. Where `known` says that a fact
+    makes a mutant equivalent, `FEW_SEEDS` decide. Without `whole` a run ends at the first report.
     """
     kept = kept or Kept(None)
     seen = [kept.of(mutant) for mutant in mutants]
     enough = [FEW_SEEDS if known(mutant) else SEEDS for mutant in mutants]
 
-    def took(number: int, seed: int, verdict: Verdict) -> None:
+    def record(number: int, seed: int, verdict: Verdict) -> None:
         seen[number][seed] = verdict
         kept.add(mutants[number], seed, verdict)
 
@@ -71,7 +71,7 @@ def judge_all(
             if verdict.outcome in {Outcome.SLOW, Outcome.HUNG}:
                 again.append(number)
             else:
-                took(number, seed, verdict)
+                record(number, seed, verdict)
             progress(f"seed {seed}: {count} of {len(left)}")
         patient = (
             _walk(target, seed, _some(mutants, again), jobs=1, timeout_s=PATIENT_S, whole=whole)
@@ -79,7 +79,7 @@ def judge_all(
             else ()
         )
         for number, verdict in patient:
-            took(number, seed, verdict)
+            record(number, seed, verdict)
         missing = [str(mutants[number]) for number in left if seed not in seen[number]]
         if missing:
             raise HcqError(

@@ -1,6 +1,6 @@
-"""The HTML page of a recorded run: one file without scripts and without references to other files.
+"""Write the HTML page of a recorded run: one file without scripts and without references to other files.
 
-Not here: the recording (`tools.page.record`).
+Not here: the recording (`tools.page.record`). Next: `compiler.show`, the text of graphs and kernels.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ LEGEND: Final = (
     ("vector", "v: lanes of a vector"), ("sum", "r: reduction"),
 )  # fmt: skip
 _FORMS: Final = (("nest", "Loop nest"), ("lines", "Lines"), ("ir", "LLVM IR"), ("assembly", "Assembly"))
+
 
 def page(run: Run, kernels: Kernels) -> str:
     """Return the page: a summary, each scheduled graph with its kernels, and each kernel with its code."""
@@ -76,6 +77,7 @@ def _label(kernel: KernelPage) -> str:
 
 
 def _by_time(kernels: Kernels, anchors: Mapping[tuple[str, str], str], total: int) -> str:
+    """Return the table of kernels, the longest total time first."""
     rows = []
     for key, kernel in sorted(kernels.items(), key=lambda pair: -pair[1].total_ns):
         share = 100 * kernel.total_ns / total if total else 0.0
@@ -91,6 +93,7 @@ def _by_time(kernels: Kernels, anchors: Mapping[tuple[str, str], str], total: in
 
 
 def _graph(number: int, plan: Planned, kernels: Kernels, anchors: Mapping[tuple[str, str], str]) -> str:
+    """Return a scheduled graph: its kernels in launch order, and the tensor graph as text."""
     rows = []
     for item in plan.items:
         key = plan.device, kernel_name(item.ast)
@@ -114,6 +117,7 @@ def _graph(number: int, plan: Planned, kernels: Kernels, anchors: Mapping[tuple[
 
 
 def _code(anchor: str, device: str, kernel: KernelPage) -> str:
+    """Return a kernel's section: its label, times and forms."""
     forms = "".join(
         f"<details><summary>{title}</summary><pre>{escape(getattr(kernel.forms, name))}</pre></details>"
         for name, title in _FORMS

@@ -1,9 +1,9 @@
-"""The record of a program's run: what each launch was planned as, and the times of its kernels.
+"""Record a program's run: the plan of each launch, and the times of its kernels.
 
 Plans come from the audit event `frontend.plan`, times from the spans of a profile; the program itself is not
 changed. An audit hook stays for the life of the process, so a process records one run.
 
-Not here: the page (`tools.page.html`).
+Not here: the page (`tools.page.html`). Next: `tools.page.__main__`, the caller.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Run:
     """(device, kernel name) -> nanoseconds of each execution."""
 
     def listen(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Take an audit event."""
+        """Record the plan of an audit event `frontend.plan`; ignore all other events."""
         if event == "frontend.plan":
             outputs, items, device, arch = arguments
             self.plans.append(Planned(tuple(outputs), tuple(items), device, arch))
 
-    def take_times(self) -> None:
-        """Wait for the devices that were used, and take the times of their kernels."""
+    def record_times(self) -> None:
+        """Wait for the devices that were used, and record the times of their kernels."""
         for name in dict.fromkeys([plan.device for plan in self.plans]):
             Device[name].synchronize()
             for span in Device[name].hcq.spans():
@@ -62,10 +62,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class KernelPage:
-    """All that the page shows of one kernel."""
+    """The facts of one kernel: forms, label, bytes moved, and nanoseconds of each execution."""
 
     forms: show.Forms
-    parts: tuple[tuple[str, label.Kind], ...]
+    parts: tuple[tuple[str, label.WordKind], ...]
     nbytes: int
     nanoseconds: tuple[int, ...]
 
@@ -97,7 +97,7 @@ def record(program: str, arguments: Sequence[str]) -> Run:
     try:
         with override(profile=True):
             runpy.run_path(program, run_name="__main__")
-            run.take_times()
+            run.record_times()
     finally:
         sys.argv = before
     return run

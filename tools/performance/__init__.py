@@ -1,4 +1,4 @@
-"""Makes docs/performance.md: times beside NumPy and PyTorch, kernels and bytes of training steps.
+"""Make docs/performance.md: times beside NumPy and PyTorch, kernels and bytes of training steps.
 
 Next: `tools.performance.__main__`, the command.
 """

@@ -33,7 +33,7 @@ _DIGITS: Final = 3
 
 
 class Peer:
-    """A worker process."""
+    """A worker process of one implementation (`tools.performance.worker`); the caller must `close` it."""
 
     def __init__(self, name: str, python: str) -> None:
         self.name = name
@@ -53,7 +53,10 @@ class Peer:
         self._process.stdin.flush()
         answer = self._process.stdout.readline().strip()
         if not answer:
-            raise RuntimeError(f"the worker of {self.name} ended at {case!r}; its output is above")
+            raise RuntimeError(
+                f"wanted the seconds of {case!r} from the worker of {self.name}, saw its end; "
+                "try what its output above says"
+            )
         return None if answer == "none" else float(answer)
 
     def close(self) -> None:

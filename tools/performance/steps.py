@@ -1,4 +1,4 @@
-"""Kernels and bytes of training steps, as the scheduler plans them: exact numbers that need no quiet machine.
+"""Count kernels and bytes of training steps, as the scheduler plans them: exact on a loaded machine, too.
 
 Not here: times (`tools.performance.worker`).
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def _zeros(*shape: int) -> Tensor:
+    """Return realized zeros of float32."""
     return Tensor.zeros(*shape).contiguous().realize()
 
 

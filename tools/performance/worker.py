@@ -1,4 +1,4 @@
-"""One implementation of all cases, in a process of its own: `python worker.py IMPLEMENTATION`.
+"""Time the cases with one implementation, in a process of its own: `python worker.py IMPLEMENTATION`.
 
 It reads the name of a case a line and answers with the seconds of one call, or with `none` for a case that it
 lacks. It imports nothing of this repository but `frontend`, so that it also runs in PyTorch's environment.
@@ -32,6 +32,7 @@ SHAPES: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
 LEAST_S: Final = 0.02
 """A timed call repeats the operation until it takes about this long."""
 MOST_CALLS: Final = 200
+"""Calls of one sample at most."""
 
 
 def inputs(case: str) -> list[Any]:
@@ -41,11 +42,13 @@ def inputs(case: str) -> list[Any]:
 
 
 def _normed(x: Any) -> Any:
+    """Return the layer norm of the rows, without weights."""
     centred = x - x.mean(-1, keepdims=True)
     return centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + np.float32(1e-5))
 
 
 def _softmax(x: Any) -> Any:
+    """Return the softmax of the rows."""
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
 

@@ -1,4 +1,4 @@
-"""Rows of 16 lanes whose addresses are consecutive or equal: one vector access a row.
+"""Write accesses by rows of 16 lanes whose addresses are consecutive or equal: one vector access a row.
 
 `try_load` and `try_store` are the usual case of an access: every row lies in the allocation that the instruction
 last accessed (or in shared memory). Then a row is checked by its first address.
@@ -59,6 +59,7 @@ def row_mask(c: Code, mask: Value, row: int) -> Value:
 
 
 def _joined(c: Code, parts: list[Value]) -> Value:
+    """Return vectors of one type joined to one; their number is a power of two."""
     while len(parts) > 1:
         size = 2 * lanes_of(parts[0].type)
         parts = [c.shuffle(low, high, range(size)) for low, high in zip(parts[::2], parts[1::2], strict=True)]
@@ -126,7 +127,7 @@ def try_load(
 ) -> None:  # fmt: skip
     """Append code that returns the loaded elements if each row is consecutive, or the same, in a known place.
 
-    The code that follows is for all other accesses. Lanes that are not in the mask get values of any kind. With
+    The code that follows is for all other accesses. Lanes that are not in the mask get undefined values. With
     `aligned` addresses must be multiples of the access, else they may be any.
     """
     size = bits // 8 * count
@@ -139,8 +140,8 @@ def try_load(
     ]  # a row of which no lane takes part may have any address
     inside = _within(c, window, bases, size * ROW, size, aligned=aligned)
     following = c.icmp("eq", c.op("or", rows.following, idle), -1)
-    c.branch(c.op("and", inside, following), "swift", "unlike" if count == 1 else "other")
-    c.label("swift")
+    c.branch(c.op("and", inside, following), "consecutive", "not_consecutive" if count == 1 else "other")
+    c.label("consecutive")
     blocks = [
         c.load(f"<{ROW * count} x i{bits}>", window[2](base), align=size if aligned else 1) for base in bases
     ]
@@ -156,7 +157,7 @@ def try_load(
     ]
     c.ret(parts[0] if count == 1 else structure(c, parts))
     if count == 1:
-        c.label("unlike")
+        c.label("not_consecutive")
         inside = _within(c, window, bases, size, size, aligned=aligned)
         same = c.icmp("eq", c.op("or", rows.same, idle), -1)
         c.branch(c.op("and", inside, same), "single", "other")
@@ -187,8 +188,8 @@ def try_store(
     bases = [c.resize(base, 64) for base in rows.bases]
     inside = _within(c, window, bases, size * ROW, size, aligned=aligned)
     all_of_them = c.icmp("eq", c.op("and", rows.following, mask), -1)
-    c.branch(c.op("and", inside, all_of_them), "swift", "other")
-    c.label("swift")
+    c.branch(c.op("and", inside, all_of_them), "consecutive", "other")
+    c.label("consecutive")
     for row, base in enumerate(bases):
         parts = [c.shuffle(value, None, range(row * ROW, (row + 1) * ROW)) for value in values]
         if count > 1:

@@ -1,8 +1,8 @@
-"""What is known of the values of a basic block: which make up a wide one, which lanes a mask stands for.
+"""Remember how the values of a basic block were made: halves of a wide value, lanes of a mask.
 
 Instructions take apart what the next one joins again: 64-bit values in two registers, carries and comparisons
-in masks. The translator remembers, from one instruction to the next, what a value was made of, and takes that
-instead. No value ever changes, so what is known of one stays true; it is of use in its own block alone.
+in masks. The translator looks up the value from which another was made, and uses it instead. Values are in
+single-assignment form, so an entry stays valid; it is used in its own block alone.
 
 Next: `values`, the user.
 """
@@ -32,7 +32,7 @@ class Carry:
 
 
 class Known:
-    """The knowledge of one basic block."""
+    """The values of one basic block, by the values from which they were made."""
 
     def __init__(self) -> None:
         self._wide: dict[tuple[str, str], Value] = {}
@@ -41,7 +41,7 @@ class Known:
         self._splats: dict[tuple[str, int], Value] = {}
         self._signs: dict[str, str] = {}
         self.carries: dict[str, Carry] = {}
-        """Mask of carries -> what gave it."""
+        """Mask of carries -> the addition or subtraction."""
 
     def join(self, c: Code, low: Value, high: Value) -> Value:
         """Return 64-bit integers (one, or one a lane) made of their halves."""

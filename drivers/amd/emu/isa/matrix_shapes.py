@@ -1,4 +1,4 @@
-"""Shapes of matrix operations: sizes, types, and in which register and lane each element lies.
+"""Describe matrix operations by shape: sizes, types, and the register and lane of each element.
 
 Source: AMD's matrix instruction calculator (github.com/ROCm/amd_matrix_instruction_calculator, 2ef9189), compared
 element by element for gfx942 and gfx12. Which element of k lies where changes nothing as long as A and B agree.
@@ -39,21 +39,21 @@ class Shape:
     a_registers: int
     d_registers: int
     copies: int = 1
-    """How often A and B are there, in lanes that follow one another; all must be equal."""
+    """Copies of A and B, in successive lanes; all must be equal."""
     packed: bool = False
     """Whether 16-bit results fill both halves of a register."""
     blocks: int = 1
-    """Products that are computed beside each other. Block b of A and B lies `m` lanes behind block b - 1."""
+    """Independent products. Block b of A and B lies `m` lanes behind block b - 1."""
     d_block: Callable[[int], tuple[int, int]] = lambda _: (0, 0)
-    """How many registers and lanes behind the first a block of C and D lies."""
+    """Registers and lanes from the first block of C and D to this one."""
     b_place: Callable[[int, int], Place] | None = None
-    """Where B[k][j] lies, called with (j, k), if A is sparse: of 4 elements of A that follow one another 2 are there.
+    """Where B[k][j] lies, called with (j, k), if A is sparse: of 4 successive elements of A 2 are stored.
     `a_place` then gives the first of the two, and k is that of B."""
     b_registers: int = 0
 
     @property
     def sparse(self) -> bool:
-        """Whether half of A is left out, and an index says which."""
+        """Whether half of the elements of A are stored, which an index selects."""
         return self.b_place is not None
 
 
@@ -183,7 +183,7 @@ _SMFMAC: dict[str, Shape] = {
 
 
 def shape_of(stem: str, family: str, lanes: int, *, signs: tuple[bool, bool] = (True, True)) -> Shape | None:
-    """Return what a matrix instruction computes, or None where its map is not known."""
+    """Return the shape of a matrix instruction, or None where its map is not known."""
     if family == "gfx9":
         return _MFMA.get(stem) or _SMFMAC.get(stem)
     sparse = stem.startswith("v_swmmac_")
@@ -201,7 +201,6 @@ def shape_of(stem: str, family: str, lanes: int, *, signs: tuple[bool, bool] = (
     if family == "gfx11":
         return _gfx11(kinds[0], kinds[1], head, lanes)
     return _gfx12(kinds[0], kinds[1], head, lanes)
-
 
 
 MFMA_NAMES = (*_MFMA, *_SMFMAC)

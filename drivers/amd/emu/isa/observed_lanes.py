@@ -1,4 +1,4 @@
-"""Where no one reads the lanes that do not execute: there results need no mask.
+"""Find instructions whose results need no mask: later code does not read their lanes that do not execute.
 
 A masked result keeps what the register held in lanes that do not execute. That matters only if one of these
 lanes is read later: by an instruction under a wider EXEC, or by one that reads other lanes than its own.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Block = tuple[list["Instruction"], tuple[int, ...]]
 
 _INDIRECT = ("v_movrel", "s_set_gpr_idx", "v_swaprel")
-"""Instructions whose registers the code does not tell."""
+"""Instructions whose registers are computed when they execute."""
 _OWN_LANES = (
     "v_cmp", "v_add_co_", "v_sub_co_", "v_subrev_co_", "v_mad_u64_", "v_mad_i64_", "v_cndmask_", "v_mbcnt_", "v_div_",
     "v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32", "v_pk_mov_b32", "v_fma_mix", "v_swap_b32", "global_", "flat_",
@@ -45,7 +45,7 @@ _NARROWS = ("s_and_saveexec_", "s_and_not0_saveexec_", "s_and_not0_wrexec_")
 
 @dataclass(frozen=True, slots=True)
 class _Effect:
-    """What an instruction does to vector registers, sets as numbers with a bit each."""
+    """The effect of an instruction on vector registers: sets as integers, one bit a register."""
 
     address: int
     reads: int
@@ -59,7 +59,7 @@ class _Effect:
 
 
 def unobserved(blocks: list[Block], family: str, lanes: int, full: AbstractSet[int]) -> frozenset[int]:
-    """Return the addresses of instructions of whose results no one reads the lanes that did not execute.
+    """Return the addresses of instructions after which their lanes that did not execute are not read.
 
     `full` are the addresses at which every lane executes that the wave began with.
     """
@@ -98,6 +98,7 @@ def unobserved(blocks: list[Block], family: str, lanes: int, full: AbstractSet[i
 
 
 def _effect(i: Instruction, family: str, lanes: int) -> _Effect:
+    """Return the effect of an instruction, of both parts if it is dual."""
     read, written = used(i, family)
     parts = [i] if i.second is None else [i, i.second]
     stems = [canonical(part.stem, family).replace("v_dual_", "v_") for part in parts]
@@ -120,6 +121,7 @@ def _effect(i: Instruction, family: str, lanes: int) -> _Effect:
 
 
 def _bits(registers: set[tuple[str, int]]) -> int:
+    """Return a set of vector registers as an integer; accumulation registers begin at bit 512."""
     total = 0
     for file, number in registers:
         if file != "s":
@@ -128,7 +130,7 @@ def _bits(registers: set[tuple[str, int]]) -> int:
 
 
 def _narrows(i: Instruction, stem: str, lanes: int) -> bool:
-    """Return whether an instruction that writes EXEC only takes lanes away."""
+    """Return whether an instruction that writes EXEC only removes lanes."""
     if stem.startswith("v_cmpx"):
         return True
     if not stem.endswith(f"b{lanes}"):
