@@ -62,6 +62,7 @@ def refuses(b: Bench, words: tuple[int, ...], kind: Kind, text: str) -> None:
         ((5 | 3 << 16 | SNOOP, DATA, 0, 1), "SNOOP"),
         (poll(0, mask=WHOLE - 1), "hides low bits"),
         (poll(0, retry=7), "gives up after 8 polls"),
+        ((poll(0)[0] & ~(7 << 28), *poll(0)[1:]), "ALWAYS"),
         (fence(SLOT, EVENT), "no interrupt"),
         ((*fence(SLOT, EVENT), *fence(SLOT, EVENT), TRAP, EVENT), "no interrupt"),
         (fence(SLOT + 4, WHOLE) + fence(SLOT, WHOLE), "no interrupt"),
@@ -80,6 +81,7 @@ def test_a_slot_that_is_told_and_a_wait_for_low_bits_are_no_doubt(copies: Bench)
     ("words", "text"),
     [
         ((*wait(DATA, 0)[:5], WHOLE - 1, 4), "hides low bits"),
+        (wait(DATA, 0, 0), "ALWAYS"),
         (release(DATA, 1, interrupt=2), "context 0"),
         (release(DATA, 1, interrupt=1, context=EVENT), "before its store has arrived"),
         (release(SLOT, EVENT), "no interrupt"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd.emu.machine.reports import Kind
-from tests.drivers.amd_engines.conftest import BUFFERS, DATA
+from tests.drivers.amd_engines.conftest import BUFFERS, DATA, RING
 from tests.drivers.amd_engines.loaded import load
 from tests.drivers.amd_engines.test_aql import buffer, dispatch, opened
 from tests.drivers.amd_engines.test_coherence import refused
@@ -69,6 +69,27 @@ def test_a_kernel_without_a_barrier_bit_behind_pm4_is_a_doubt(bench: Callable[..
     b.write(*buffer(BUFFERS, len(ACQUIRE)), packet[0] & ~BARRIER, *packet[1:])
     b.ring()
     refused(b, Kind.METHOD, "KernelDispatch", "without a barrier bit behind", "Pm4Ib")
+
+
+def test_pm4_without_a_barrier_bit_behind_a_kernel_is_a_doubt(bench: Callable[..., Bench]) -> None:
+    b = opened(bench, checked=True)
+    words = predicated(TOLD)
+    b.put(BUFFERS, *words)
+    packet = buffer(BUFFERS, len(words))
+    b.write(*dispatch(load(b, "gfx942")), packet[0] & ~BARRIER, *packet[1:])
+    b.ring()
+    refused(b, Kind.METHOD, "Pm4Ib", "without a barrier bit behind", "KernelDispatch")
+
+
+def test_a_queue_at_an_invalid_header_is_halted_until_there_is_another(bench: Callable[..., Bench]) -> None:
+    b = opened(bench)
+    b.put(BUFFERS, *STORE)
+    packet = buffer(BUFFERS, len(STORE))
+    b.do(1, *packet[1:])
+    assert (b.run.halted, b.run.stuck) == (True, False)
+    b.put(RING, packet[0])
+    b.finish()
+    assert (b.run.halted, b.get(DATA)) == (False, [3])
 
 
 def test_a_grid_that_is_smaller_than_a_workgroup_is_a_doubt(bench: Callable[..., Bench]) -> None:

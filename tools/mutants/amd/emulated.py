@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.driver import AmdDriver
 from drivers.amd.emu.engines.engines import AmdEngines
+from drivers.amd.emu.engines.run import Run
 from drivers.amd.emu.machine import open_machine
 from drivers.emu.simt.engine import Settings
 from drivers.emu.simt.library import Sanitizers
@@ -79,7 +80,9 @@ class AmdMachine:
     @property
     def busy(self) -> bool:
         """Whether any queue still executes."""
-        return any(not run.stuck for run in self._machine.pending())
+        return any(
+            not run.stuck and not (isinstance(run, Run) and run.halted) for run in self._machine.pending()
+        )
 
     @staticmethod
     def driver(kernel: Kernel) -> AmdDriver:

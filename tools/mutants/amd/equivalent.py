@@ -114,6 +114,16 @@ CLASSES: Final = (
         frozenset({"minus"}),
     ),
     Class(
+        re.compile(r"(KernelDispatch|Pm4Ib)\.BARRIER$"),
+        "5: no packet of the queue is before it, or kernels that share nothing: races are reported",
+        frozenset({"zero"}),
+    ),
+    Class(
+        re.compile(r"PRED_EXEC\.DEVICE_SELECT$"),
+        "5: behind the barrier all XCCs are done: one of them tells, whichever",
+        frozenset({"plus"}),
+    ),
+    Class(
         re.compile(r"KernelDispatch\.DIMENSIONS$"),
         "5: sizes beyond the dimensions are 1, which is checked: the same grid",
         frozenset({"minus"}),

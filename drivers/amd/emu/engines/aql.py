@@ -86,8 +86,8 @@ class Aql:
         self._any = False
         """Whether one of them is enough."""
         self._barrier: BitStruct | None = None
-        self._unordered = ""
-        """The PM4 packet behind which no packet with a barrier bit has come."""
+        self._unordered: dict[type[BitStruct], str] = {}
+        """The kernel and the PM4 packet behind which no packet with a barrier bit has come."""
         self._at = ""
 
     @property
@@ -183,17 +183,28 @@ class Aql:
                 self._bus.lint(f"{layout.__name__} with {scope} NONE: caches are left as they are")
         if Header.from_int(words[0] & _HEADER).BARRIER:
             self._bus.drained(tuple(Sort))
-            self._unordered = ""
-        elif self._unordered and isinstance(packet, KernelDispatch | Pm4Ib):
-            self._bus.doubt(
-                f"{self._at} without a barrier bit behind {self._unordered}: it may begin before the waits "
-                "and acquires there are over (facts 5)"
-            )
-        if isinstance(packet, Pm4Ib):
-            self._unordered = self._at
+            self._unordered.clear()
+        self._check_order(packet)
         self._bus.maintain(of_scopes(packet)[0])
         self._execute(packet, words, va)
         self._bus.store(va, words[0] & ~_HEADER | Type.INVALID, 4, "the header of a packet that was taken")
+
+    def _check_order(self, packet: BitStruct) -> None:
+        """Object to PM4 that nothing orders behind a kernel, and to what nothing orders behind PM4."""
+        if not isinstance(packet, KernelDispatch | Pm4Ib):
+            return
+        pm4, kernel = self._unordered.get(Pm4Ib), self._unordered.get(KernelDispatch)
+        if pm4:
+            self._bus.doubt(
+                f"{self._at} without a barrier bit behind {pm4}: it may begin before the waits and acquires "
+                "there are over (facts 5)"
+            )
+        if kernel and isinstance(packet, Pm4Ib):
+            self._bus.doubt(
+                f"{self._at} without a barrier bit behind {kernel}: a release there does not wait for the "
+                "other XCCs (facts 5)"
+            )
+        self._unordered[type(packet)] = self._at
 
     def _execute(self, packet: BitStruct, words: list[int], va: int) -> None:
         if isinstance(packet, KernelDispatch):

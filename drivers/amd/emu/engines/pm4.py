@@ -360,7 +360,9 @@ class Pm4:
             raise packet_fault("WAIT_REG_MEM with WRITE_WAIT_WRITE of memory: it is for registers")
         va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
         self._bus.aligned(va, 4, "WAIT_REG_MEM")
-        if packet.FUNCTION is not Function.ALWAYS:
+        if packet.FUNCTION is Function.ALWAYS:
+            self._bus.doubt(f"{self.at} with FUNCTION ALWAYS waits for nothing")
+        else:
             self.waiting = Wait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
             if self.waiting.unordered:
                 self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")

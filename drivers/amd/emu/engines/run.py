@@ -112,6 +112,12 @@ class Run:
         return not self._flights.all and bool(self._engine.waits()) and not self._engine.can_advance()
 
     @property
+    def halted(self) -> bool:
+        """Whether it stands at a packet that is not there yet: an AQL header that is INVALID."""
+        idle = self.busy and not self._flights.all and not self._engine.waits()
+        return idle and not self._engine.can_advance()
+
+    @property
     def computing(self) -> bool:
         """Whether nothing is left to do but to run kernels on."""
         ready = self._flights.ready()

@@ -208,7 +208,9 @@ class Sdma:
             raise packet_fault(f"POLL_REGMEM of register {packet.ADDRESS_LO:#x}: user queues poll memory")
         va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
         self._bus.aligned(va, 4, "POLL_REGMEM")
-        if packet.FUNCTION is not Function.ALWAYS:
+        if packet.FUNCTION is Function.ALWAYS:
+            self._bus.doubt("POLL_REGMEM with FUNCTION ALWAYS waits for nothing")
+        else:
             self.waiting = Wait("POLL_REGMEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
             if self.waiting.unordered:
                 self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")
