@@ -99,7 +99,7 @@ class HardwareRing:
             )
 
     def _wait_for_room(self, until: int, *, begun: bool = False) -> None:
-        """Wait a moment for the queue to read `until` units; raise `DeviceFault`, or what `stalled` raises.
+        """Wait briefly for the queue to read `until` units; raise `DeviceFault`, or what `stalled` raises.
 
         `begun`: a part of the submission was sent, so that only a fault may end it.
         """

@@ -120,7 +120,7 @@ def node_error(path: str, error: DriverError) -> DriverError:
 def old_kernel(major: int, minor: int) -> UnsupportedError:
     """Return the error for an interface whose structures are not known."""
     if major > MAJOR:
-        cure = f"this driver knows version {MAJOR} alone: use an older kernel, or look for a newer hcq"
+        cure = f"this driver supports version {MAJOR} alone: use an older kernel or a newer hcq"
     else:
         cure = "use Linux 6.1 or newer, or a newer ROCm kernel module"
     return UnsupportedError(

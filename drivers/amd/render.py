@@ -44,7 +44,9 @@ def ask(kernel: Kernel, fd: int) -> drm_amdgpu_info_device:
         ) from None
     info = drm_amdgpu_info_device.from_bytes(answer)
     if info.wave_front_size not in _WAVES:
-        raise BringUpError(f"the render node says: waves have {info.wave_front_size} lanes, wanted 32 or 64")
+        raise BringUpError(
+            f"DEV_INFO: wanted waves of 32 or 64 lanes, saw {info.wave_front_size}; try a newer kernel"
+        )
     if not info.gpu_counter_freq:
-        raise BringUpError("the render node says that the GPU's counter counts at 0 kHz")
+        raise BringUpError("DEV_INFO: wanted a frequency of the GPU's counter, saw 0; try a newer kernel")
     return info

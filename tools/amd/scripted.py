@@ -36,7 +36,7 @@ _RELEASING = ("FREE_MEMORY", "UNMAP_MEMORY", "DESTROY_", "UPDATE_QUEUE")
 _GEOMETRY_SINCE = (1, 17)
 """The interface version since which CREATE_QUEUE carries the geometry of the queue."""
 _LANES = 32
-"""Lanes of a wave that DEV_INFO tells."""
+"""Lanes of a wave in the reply to DEV_INFO."""
 
 
 class ScriptedKernel(HostCalls):

@@ -34,7 +34,7 @@ class Interposer:
         *,
         after: Callable[[], None] = lambda: None,
     ) -> None:
-        """`after` is called behind every ioctl."""
+        """`after` is called after every ioctl."""
         self._machine = machine
         self._after = after
         self._inner = machine.kernel

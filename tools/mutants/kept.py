@@ -42,7 +42,7 @@ class Kept:
 
 
 def _key(mutant: Mutant) -> str:
-    """Return what tells a mutant from all others of its scenario."""
+    """Return a key that is unique among the mutants of a scenario."""
     return json.dumps(
         [mutant.space, mutant.index, mutant.entry, mutant.at, mutant.part, mutant.runs, mutant.operation]
     )

@@ -244,5 +244,5 @@ def test_copies_of_an_operand_must_be_equal() -> None:
 
 def test_broadcasts_of_an_operation_on_one_block_are_refused() -> None:
     text = CASES["gfx942 16x16x16 f16"].kernel().replace("%z, i32 0", "%z, i32 1")
-    with pytest.raises(IsaError, match=r"cbsz 1 .* 1 blocks"):
+    with pytest.raises(IsaError, match=r"1 blocks, saw cbsz 1"):
         Bench("gfx942").kernel(text)

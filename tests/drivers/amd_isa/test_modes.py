@@ -135,7 +135,7 @@ def test_a_mode_without_a_source_is_refused_by_name() -> None:
         Bench("gfx1100").kernel('target triple = "amdgcn-amd-amdhsa"\n' + rounding)
 
 
-def test_ways_with_different_modes_that_meet_are_refused() -> None:
+def test_paths_with_different_modes_that_meet_are_refused() -> None:
     text = 'target triple = "amdgcn-amd-amdhsa"\n' + """declare void @llvm.amdgcn.s.setreg(i32, i32)
 define amdgpu_kernel void @k(i32 %n, ptr addrspace(1) %o) {
   %c = icmp eq i32 %n, 0
@@ -149,7 +149,7 @@ two:
   ret void
 }
 """
-    with pytest.raises(IsaError, match="meet here"):
+    with pytest.raises(IsaError, match="wanted one float mode on all paths"):
         Bench("gfx1100").kernel(text)
 
 

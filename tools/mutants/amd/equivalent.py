@@ -73,7 +73,7 @@ CLASSES: Final = (
     Class(re.compile(r"^mmap size$"), "mmap(2): a size is rounded up to pages", frozenset({"minus"})),
     Class(
         re.compile(r"^doorbell of "),
-        "3: a doorbell says how far the ring is written; the next one of the queue says so, too",
+        "3: a doorbell gives how far the ring is written, and so does the next one of the queue",
         frozenset({"delete"}),
     ),
     Class(re.compile(r"^fence$"), "3: on x86 stores to write-back memory are seen in their order", _ALL),
@@ -82,7 +82,7 @@ CLASSES: Final = (
             r"(RELEASE_MEM of an event(\.(DATA_(LO|HI|SEL)|GL[IKVM12]+_(INV|WB)|TC\w*))?"
             r"|FENCE of an event(\.DATA|\._op| header\.OP)?)$"
         ),
-        "7: a slot tells by any value but all ones; interrupts end sleep, and a host that waits looks again",
+        "7: any value but all ones signals a slot; interrupts end sleep, and a host that waits reads again",
         _ALL,
     ),
     Class(
@@ -120,7 +120,7 @@ CLASSES: Final = (
     ),
     Class(
         re.compile(r"PRED_EXEC\.DEVICE_SELECT$"),
-        "5: behind the barrier all XCCs are done: one of them tells, whichever",
+        "5: behind the barrier all XCCs are done: any one of them may signal",
         frozenset({"plus"}),
     ),
     Class(

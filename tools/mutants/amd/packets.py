@@ -208,7 +208,7 @@ def _repeated(packets: Sequence[Packet]) -> dict[int, _Acquire]:
 
 
 def _named(mutant: Mutant, acquire: _Acquire | None) -> Mutant:
-    """Say in the label of a cache operation that another ACQUIRE_MEM does it, too."""
+    """Return a mutant whose label ends in `again` if another ACQUIRE_MEM does its cache operation, too."""
     name = mutant.label.rpartition(".")[2]
     if acquire is None or name not in acquire.again:
         return mutant

@@ -408,8 +408,8 @@ class Pm4:
         """Object to a store that each of several XCCs does."""
         if self._xccs > 1 and all(frame.at > frame.alone for frame in self.frames):
             self._bus.doubt(
-                f"{self.at} stores on each of {self._xccs} XCCs, the first of which tells before the others "
-                "are there: wanted under PRED_EXEC for one XCC (facts 5)"
+                f"{self.at} stores on each of {self._xccs} XCCs, the first of which signals before the "
+                "others arrive: wanted under PRED_EXEC for one XCC (facts 5)"
             )
 
     def _indirect(self, packet: IndirectBuffer) -> None:

@@ -89,7 +89,7 @@ def _matrix(t: Translator) -> None:
         old, index = _registers(t, z, shape.d_registers), []
         high = bool(i.get("op_sel") & 4)
         if i.get("op_sel") & 3 or (high and shape.d_type[-2:] == "32"):
-            raise t.error("this op_sel of a matrix operation is not supported")
+            raise t.error(f"wanted an op_sel that selects halves of 16-bit C and D, saw {i.get('op_sel')}")
     b, blocks = _broadcast(t, shape, b)
     start = _begin(c, shape, old, high=high)
     helper, type_ = sums(t.lib, shape, family, blocks)
@@ -120,7 +120,7 @@ def _index(t: Translator, shape: Shape, register: Value) -> Value:
     bits = 2 * shape.a_registers * (4 // BYTES[shape.a_type])
     which = (0 if i.get("cbsz") else i.get("abid")) if t.target.family == "gfx9" else i.get("op_sel")
     if (which + 1) * bits > 32:
-        raise t.error(f"a register holds {32 // bits} sets of indices, and no number {which}")
+        raise t.error(f"wanted one of the {32 // bits} sets of indices of a register, saw number {which}")
     return t.c.op("lshr", register, which * bits) if which else register
 
 
@@ -133,7 +133,7 @@ def _broadcast(t: Translator, shape: Shape, b: list[Value]) -> tuple[list[Value]
         return b, ()
     group = 1 << cbsz
     if group > shape.blocks or abid >= group:
-        raise t.error(f"cbsz {cbsz} and abid {abid} of an operation on {shape.blocks} blocks")
+        raise t.error(f"wanted cbsz and abid for {shape.blocks} blocks, saw cbsz {cbsz} and abid {abid}")
     return b, tuple(block // group * group + abid for block in range(shape.blocks))
 
 

@@ -1,4 +1,4 @@
-"""Modes of floating point: which subnormals are flushed, followed through a kernel's basic blocks.
+"""Find the modes of floating point: which subnormals are flushed, followed through a kernel's basic blocks.
 
 FLOAT_MODE is the byte of a kernel descriptor (COMPUTE_PGM_RSRC1 bits 19:12) with which a wave begins: rounding of f32 (1:0)
 and of f16 and f64 (3:2), subnormals of f32 (5:4) and of f16 and f64 (7:6). Of the two bits on subnormals the lower keeps
@@ -33,7 +33,7 @@ _UNKNOWN: Final = re.compile(r"v_(dot\d\w*_(f|bf)16\w*|fma_mix\w*|mfma_f\w*|smfm
 
 
 def flushes(modes: int, bits: int) -> tuple[bool, bool]:
-    """Return whether subnormal sources and results of so many bits are zeros."""
+    """Return whether subnormal sources and results of `bits` bits are zeros."""
     pair = modes >> (4 if bits == 32 else 6) & 3
     return not pair & 1, not pair & 2
 
@@ -47,7 +47,7 @@ def check(modes: int, instruction: Instruction | None, kernel: str) -> None:
 
 
 def changed(modes: int, instruction: Instruction, kernel: str) -> int:
-    """Return FLOAT_MODE behind an instruction. Raises `IsaError` for fields and modes that are not supported."""
+    """Return FLOAT_MODE after an instruction. Raises `IsaError` for fields and modes that are not supported."""
     stem = instruction.stem
     if stem == "s_denorm_mode":
         return modes & _ROUNDING | (instruction.get("simm16") & 15) << 4
@@ -72,9 +72,9 @@ def changed(modes: int, instruction: Instruction, kernel: str) -> int:
 def at_blocks(
     blocks: Sequence[tuple[Sequence[Instruction], tuple[int, ...]]], entry: int, kernel: str
 ) -> dict[int, int]:
-    """Return FLOAT_MODE at the begin of each basic block, by address; the first block is the kernel's begin.
+    """Return FLOAT_MODE at the start of each basic block, by address; the first block is the kernel's entry.
 
-    Raises `IsaError` where ways with different modes meet.
+    Raises `IsaError` where paths with different modes meet.
     """
     bodies = {body[0].address: (body, follow) for body, follow in blocks}
     first = blocks[0][0][0].address
@@ -90,11 +90,11 @@ def at_blocks(
                 todo.append(target)
             elif found[target] != modes:
                 at = bodies[target][0][0]
-                why = f"ways with float modes {found[target]:#x} and {modes:#x} meet here"
+                why = f"wanted one float mode on all paths to here, saw {found[target]:#x} and {modes:#x}"
                 raise IsaError(why, text=at.text, address=at.address, kernel=kernel)
     return found
 
 
 def unknown(stem: str, modes: int) -> bool:
-    """Return whether no public source says what an operation does in a mode."""
+    """Return whether no public source documents an operation in a mode."""
     return modes != KEEP_ALL and _UNKNOWN.fullmatch(stem) is not None

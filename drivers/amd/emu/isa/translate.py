@@ -319,7 +319,7 @@ def write_instruction(t: Translator, instruction: Instruction, *, unmasked: bool
 def _one(t: Translator) -> None:
     stem = t.stem.replace("v_dual_", "v_")
     if modes.unknown(stem, t.modes):
-        raise t.error(f"no public source tells its float mode {t.modes:#x}; compile it for {KEEP_ALL:#x}")
+        raise t.error(f"no public source documents it in float mode {t.modes:#x}; try {KEEP_ALL:#x}")
     if indirect.move(t):
         return
     if t.instruction.get("dpp") or t.instruction.get("dpp8"):

@@ -56,7 +56,7 @@ class Translator:
         self.modes = KEEP_ALL
         """FLOAT_MODE where the current instruction stands."""
         self.unmasked = False
-        """Whether results may be written in all lanes: every lane that exists executes, or no one reads the others."""
+        """Whether results may be written in all lanes: every lane that exists executes, or the others are not read."""
         self._moved: Value | None = None
         """The first source where the encoding moves it across lanes."""
         self._write_lanes: Value | None = None

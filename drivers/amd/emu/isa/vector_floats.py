@@ -67,7 +67,7 @@ def fused(t: Translator, a: Value, b: Value, d: Value) -> Value:
 def _mad(t: Translator, a: Value, b: Value, d: Value) -> Value:
     """gfx9: multiply and add with two roundings; compilers use it only where subnormals of f16 are flushed."""
     if t.modes >> 6 & 3:
-        raise t.error("what it does with subnormals that are kept is not documented")
+        raise t.error("wanted a float mode that flushes subnormals of f16: its result for others is not documented")
     return t.c.op("fadd", t.as_result(t.c.op("fmul", a, b)), d)
 
 

@@ -77,7 +77,7 @@ def create(ask: Asked) -> None:
         undo.pop_all()
     if process.tracks and process.kernel.minor >= _EXCEPTIONS_SINCE and not process.runtime:
         process.hardware.doubt(
-            f"{queue.name} was created before RUNTIME_ENABLE: its exceptions reach nobody (facts 1.2)"
+            f"{queue.name} was created before RUNTIME_ENABLE: its exceptions are not delivered (facts 1.2)"
         )
     gpu.queues.append(queue)
     token = MmapOffset(OFFSET=queue.doorbell * DOORBELL_BYTES, GPU_ID=gpu.gpu_id, TYPE=MmapType.DOORBELL)
