@@ -33,6 +33,7 @@ def predicated(words: tuple[int, ...], *, xccs: int = 1, count: int | None = Non
 @pytest.mark.parametrize(
     ("words", "packet", "text"),
     [
+        (predicated((TOLD[0], TOLD[1] | 1 << 28, *TOLD[2:])), "RELEASE_MEM", "EXECUTE"),
         (TOLD, "RELEASE_MEM", "each of 8 XCCs"),
         (predicated(TOLD, xccs=0xFF), "RELEASE_MEM", "each of 8 XCCs"),
         (predicated(TOLD, xccs=3), "RELEASE_MEM", "each of 8 XCCs"),
@@ -79,6 +80,13 @@ def test_pm4_without_a_barrier_bit_behind_a_kernel_is_a_doubt(bench: Callable[..
     b.write(*dispatch(load(b, "gfx942")), packet[0] & ~BARRIER, *packet[1:])
     b.ring()
     refused(b, Kind.METHOD, "Pm4Ib", "without a barrier bit behind", "KernelDispatch")
+
+
+def test_a_grid_that_ends_within_no_time_limit_is_a_doubt(bench: Callable[..., Bench]) -> None:
+    b = opened(bench, checked=True)
+    b.write(*dispatch(load(b, "gfx942"), threads=1, grid=0xFFFF_FFFF))
+    b.ring()
+    refused(b, Kind.METHOD, "4294967295", "time limit")
 
 
 def test_a_queue_at_an_invalid_header_is_halted_until_there_is_another(bench: Callable[..., Bench]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.engines.dispatch import Dim3, Launch, check_block, whole_and_rest
+from drivers.amd.emu.engines.dispatch import Dim3, Launch, check_block, check_grid, whole_and_rest
 from drivers.amd.emu.engines.errors import check, dispatch_fault, packet_fault, unsupported
 from drivers.amd.emu.engines.flights import Sort, once
 from drivers.amd.emu.engines.maintenance import of_scopes
@@ -404,4 +404,5 @@ def _dimensions(bus: Bus, packet: KernelDispatch) -> tuple[Dim3, Dim3, Dim3]:
             "(hsa.h, grid_size_x)"
         )
     groups, last = whole_and_rest(grid, block)
+    check_grid(bus, groups)
     return groups, block, last

@@ -86,6 +86,12 @@ def check_block(block: Dim3, groups: Dim3) -> None:
         )
 
 
+def check_grid(bus: Bus, groups: Dim3) -> None:
+    """Object to a grid that ends within no time limit."""
+    if groups[0] * groups[1] * groups[2] > MAX_GROUPS:
+        bus.doubt(f"a grid of {groups} workgroups: at most {MAX_GROUPS} end within any time limit")
+
+
 def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirect) -> Launch:
     """Return what the registers of a compute queue and a DISPATCH_DIRECT describe."""
     generation = int(bus.gpu.profile.target.generation)
@@ -113,8 +119,7 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
         if cut != block and not initiator.PARTIAL_TG_EN:
             bus.doubt(f"a grid of {items} work-items in workgroups of {block}, and PARTIAL_TG_EN is 0")
         last = cut
-    if groups[0] * groups[1] * groups[2] > MAX_GROUPS:
-        bus.doubt(f"a grid of {groups} workgroups: at most {MAX_GROUPS} end within any time limit")
+    check_grid(bus, groups)
     for first in (ShRegister.COMPUTE_START_X, ShRegister.COMPUTE_RESTART_X):
         values = [get(first + axis) for axis in range(3)]
         if any(values) and not (initiator.FORCE_START_AT_000 and first == ShRegister.COMPUTE_START_X):

@@ -312,8 +312,9 @@ class Pm4:
             self._bus.doubt("RELEASE_MEM interrupts with context 0, which names no event")
         if packet.INT_SEL is IntSel.INTERRUPT:
             self._bus.doubt("RELEASE_MEM interrupts before its store has arrived, and may be early")
-        if getattr(packet, "PQ_EXE_STATUS", 0):
-            self._bus.doubt(f"{self.at} with PQ_EXE_STATUS: no source says what it does")
+        for name in ("EXECUTE", "PQ_EXE_STATUS"):
+            if getattr(packet, name, 0):
+                self._bus.doubt(f"{self.at} with {name}: no source says what it does")
         behind = (Sort.KERNEL, Sort.RELEASE)
         self._flights.begin(Sort.RELEASE, self.at, once(lambda: self._released(packet, va)), behind=behind)
 
