@@ -54,11 +54,6 @@ class Contraction:
         return self.rows.arg[1], self.columns.arg[1], self.family.trips
 
 
-def find(kernel: Kernel) -> Contraction | None:
-    """Return the likely best choice of rows and columns of a kernel that is a contraction, or None."""
-    return next(iter(candidates(kernel)), None)
-
-
 def candidates(kernel: Kernel) -> list[Contraction]:
     """Return the choices of rows and columns of a kernel, the likely best first; none for other kernels."""
     if len(kernel.families) != 1 or len(kernel.families[0].nodes) != 1:

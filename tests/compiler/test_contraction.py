@@ -113,8 +113,7 @@ def test_the_choice_among_equal_ranges_is_the_first_by_number():
     a = load(1, sum((one * 64 * 16**n for n, one in enumerate(outer[:5])), r))
     b = load(2, r * 16 + outer[5])
     at = sum((one * 16 ** (n + 1) for n, one in enumerate(outer[:5])), outer[5])
-    found = roles.find(analyse(sink(store(0, at, reduce(op("MUL", a, b), "ADD", r)))))
-    assert found is not None
+    found = roles.candidates(analyse(sink(store(0, at, reduce(op("MUL", a, b), "ADD", r)))))[0]
     assert (found.rows, found.columns) == (outer[0], outer[5])
 
 
