@@ -20,7 +20,8 @@ def test_the_command_prints_calls_files_and_transitions_of_each_situation(
     assert list(found) == list(SITUATIONS)
     compiled, cached, steady = (found[name] for name in SITUATIONS)
     for column in ("calls", "files", "transitions"):
-        assert compiled[column] >= cached[column] > steady[column] > 0, column
+        assert min(compiled[column], cached[column]) > steady[column] > 0, column
+    assert compiled["calls"] > cached["calls"], "the disk cache saves the lowering"
 
 
 def test_only_functions_of_the_packages_are_counted() -> None:
