@@ -13,6 +13,7 @@ import argparse
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,8 @@ HEAP: Final = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_":
 """Keeps freed memory in the processes, so that no implementation is charged for new pages."""
 LOADED: Final = "Other programs ran at the same time: measure the times again on a quiet machine"
 _DIGITS: Final = 3
+PAUSE_S: Final = 0.25
+"""Seconds before each sample: threads of OpenBLAS and OpenMP occupy cores for up to 0.2 s after work."""
 
 
 class Peer:
@@ -64,14 +67,17 @@ class Peer:
         self._process.communicate()
 
 
-def measured(peers: Sequence[Peer], cases: Sequence[str], rounds: int) -> dict[str, dict[str, float]]:
-    """Return the median seconds of each case by implementation."""
+def measured(
+    peers: Sequence[Peer], cases: Sequence[str], rounds: int, pause_s: float = PAUSE_S
+) -> dict[str, dict[str, float]]:
+    """Return the median seconds of each case by implementation; `pause_s` seconds pass before each sample."""
     found: dict[str, dict[str, float]] = {}
     for number, case in enumerate(cases, 1):
         sys.stderr.write(f"[{number}/{len(cases)}] {case}\n")
         samples: dict[str, list[float]] = {}
         for _ in range(rounds):
             for peer in peers:
+                time.sleep(pause_s)
                 seconds = peer.ask(case)
                 if seconds is not None:
                     samples.setdefault(peer.name, []).append(seconds)
@@ -115,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     try:
         cases = list(worker.SHAPES)[:1] if options.quick else list(worker.SHAPES)
-        times = measured(peers, cases, 1 if options.quick else options.rounds)
+        times = measured(peers, cases, 1, 0.0) if options.quick else measured(peers, cases, options.rounds)
     finally:
         for peer in peers:
             peer.close()
