@@ -2,15 +2,14 @@
 
 It uses each part of the driver: memory, code, arguments, launches with shared and scratch memory, dependent
 kernels, copies and fills of video memory, waits between queues, a graph of kernels and one of copies, rings
-that wrap, teardown. It prints one JSON object with the outcome, as NVIDIA's
-(`tools.mutants.nv.planted.program`).
+that wrap, teardown.
 
-Not here: starting it with a planted bug (`tools.mutants.planted.run`).
+Not here: starting it with a planted bug (`tools.mutants.planted.run`). Next: `tools.mutants.planted.outcome`,
+which prints the outcome.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from itertools import pairwise
@@ -20,6 +19,7 @@ os.environ["HCQ_RING_BYTES"] = "16384"  # before anything reads the configuratio
 
 import hcq
 from tools.bringup.amd.kernels import TOKEN, image
+from tools.mutants.planted.outcome import Wrong, report
 
 SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
@@ -28,10 +28,6 @@ ONE: Final = (1, 1, 1)
 _LAPS: Final = 150
 """Submissions: more than a small ring has room for."""
 _LDS: Final = 4096
-
-
-class Wrong(Exception):  # noqa: N818 - an outcome, not an error of the project
-    """The program ended without an error, and some results are wrong."""
 
 
 class Program:
@@ -161,26 +157,5 @@ class Program:
             raise Wrong("; ".join(self.wrong))
 
 
-def main() -> int:
-    """Run on the device in the command line, print the outcome as JSON, and return 0."""
-    try:
-        Program(sys.argv[1]).play()
-    except hcq.DeviceFault as error:
-        # The reports of the kernel side identify the bug; the fault's code does not.
-        text = "\n".join(error.reports) or str(error)
-        result = {"outcome": "error" if error.reports else "bare", "type": "DeviceFault", "text": text}
-    except hcq.HcqError as error:
-        result = {"outcome": "error", "type": type(error).__name__, "text": str(error)}
-    except Wrong as error:
-        result = {"outcome": "wrong", "type": "", "text": str(error)}
-    except Exception as error:  # noqa: BLE001 - an error that is not the project's own is an outcome, too
-        result = {"outcome": "untyped", "type": type(error).__name__, "text": str(error)}
-    else:
-        result = {"outcome": "passed", "type": "", "text": ""}
-    sys.stdout.write(json.dumps(result) + "\n")
-    sys.stdout.flush()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    report(lambda: Program(sys.argv[1]).play())

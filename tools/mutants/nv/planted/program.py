@@ -1,16 +1,14 @@
 """The program that runs on a driver with a planted bug: `python program.py DEVICE`.
 
 It uses each part of the driver: memory, code, arguments, launches of all shapes, local and shared memory,
-copies, fills, waits between queues, timestamps, a graph, a ring that wraps, teardown. It prints one JSON
-object with the outcome: `passed`, `error` (an error of `hcq.errors`), `bare` (a fault without a report),
-`wrong` (wrong bytes without an error) or `untyped` (any other error).
+copies, fills, waits between queues, timestamps, a graph, a ring that wraps, teardown.
 
-Not here: starting it with a planted bug (`tools.mutants.planted.run`).
+Not here: starting it with a planted bug (`tools.mutants.planted.run`). Next: `tools.mutants.planted.outcome`,
+which prints the outcome.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from itertools import pairwise
 from typing import Final
@@ -19,6 +17,7 @@ import hcq
 from compiler.targets.nvptx.assembler import assemble
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tools.bringup.nv.kernels import TOKEN, image
+from tools.mutants.planted.outcome import Wrong, report
 
 SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
@@ -85,10 +84,6 @@ def _image(name: str, text: str, arch: str) -> KernelImage:
     version = "8.8" if arch.startswith(("sm_10", "sm_12")) else "8.0"
     code = assemble(text.format(arch=arch, version=version), arch)
     return KernelImage(name=name, arch=arch, code=code, args=slots, kernarg_size=8)
-
-
-class Wrong(Exception):  # noqa: N818 - an outcome, not an error of the project
-    """The program ended without an error, and some results are wrong."""
 
 
 class Program:
@@ -275,26 +270,5 @@ class Program:
             raise Wrong("; ".join(self.wrong))
 
 
-def main() -> int:
-    """Run on the device in the command line, print the outcome as JSON, and return 0."""
-    try:
-        Program(sys.argv[1]).play()
-    except hcq.DeviceFault as error:
-        # The reports of the kernel side identify the bug; the fault's code does not.
-        text = "\n".join(error.reports) or str(error)
-        result = {"outcome": "error" if error.reports else "bare", "type": "DeviceFault", "text": text}
-    except hcq.HcqError as error:
-        result = {"outcome": "error", "type": type(error).__name__, "text": str(error)}
-    except Wrong as error:
-        result = {"outcome": "wrong", "type": "", "text": str(error)}
-    except Exception as error:  # noqa: BLE001 - an error that is not the project's own is an outcome, too
-        result = {"outcome": "untyped", "type": type(error).__name__, "text": str(error)}
-    else:
-        result = {"outcome": "passed", "type": "", "text": ""}
-    sys.stdout.write(json.dumps(result) + "\n")
-    sys.stdout.flush()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    report(lambda: Program(sys.argv[1]).play())
