@@ -15,6 +15,7 @@ from frontend.expr import PARAM, Expr
 from frontend.history import realize_for_reading
 from frontend.ops.random import GENERATOR
 from frontend.plan import verify_all
+from frontend.printing import described
 from frontend.realize import PENDING, pending, realize_many
 from frontend.stats import stats
 from frontend.storage import Leaf, home_of, preserve
@@ -132,7 +133,8 @@ class Captured:
             for i, argument in enumerate(tensors):
                 if argument is t:
                     raise UsageError(
-                        f"argument {i} ({t!r}) is also assigned to by the captured function, from outside\n"
+                        f"argument {i} ({described(t)}) is also assigned to by the captured function, "
+                        "from outside\n"
                         "hint: use it in one of the two ways; .detach() has the value before the call"
                     )
         for i in self.assigned:
@@ -144,12 +146,12 @@ class Captured:
                     or (link is not None and family is not None and link.family is family.family)
                 ):
                     raise UsageError(
-                        f"argument {i} ({tensors[i]!r}) is assigned to by the captured function, and shares "
-                        f"elements with argument {j}\nhint: pass .clone() of one of them"
+                        f"argument {i} ({described(tensors[i])}) is assigned to by the captured function, "
+                        f"and shares elements with argument {j}\nhint: pass .clone() of one of them"
                     )
             if tensors[i].leaves[0].buffer in self.fixed:
                 raise UsageError(
-                    f"argument {i} ({tensors[i]!r}) is assigned to by the captured function, which "
+                    f"argument {i} ({described(tensors[i])}) is assigned to by the captured function, which "
                     "also uses it from outside\nhint: use it in one of the two ways"
                 )
 
@@ -162,7 +164,8 @@ class Captured:
         for t, buffer in self.states:
             if t.expr.op is not PARAM or t.leaves[0].buffer is not buffer:
                 raise UsageError(
-                    f"{t!r} is assigned to by a captured function, but was replaced since; capture it again"
+                    f"{described(t)} is assigned to by a captured function, but was replaced "
+                    "since; capture it again"
                 )
             if t.used:  # otherwise nothing was built from it since the last replay
                 copied = self._advance(t)

@@ -44,6 +44,7 @@ from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
 from frontend.launch import assemble
 from frontend.plan import CAPTURE, LARGE_BYTES
+from frontend.printing import described
 from frontend.realize import realize_many
 from frontend.refresh import recorded_uses
 from frontend.storage import Leaf
@@ -303,7 +304,7 @@ class TinyJit(Generic[P, R]):
             grad = grad_state.grad_of(t)
             if grad is not None and grad is not before.get(id(t)):
                 raise UsageError(
-                    f"{self!r} leaves a gradient in {t!r}, which replays would not update\n"
+                    f"{self!r} leaves a gradient in {described(t)}, which replays would not update\n"
                     "hint: step the optimiser inside, or return the gradient and clear .grad"
                 )
         kept = {t.leaves[0] for t in returned}

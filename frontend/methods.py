@@ -22,7 +22,6 @@ from frontend.ops import (
     division,
     elementwise,
     extremes,
-    indexing,
     linalg,
     losses,
     movement,
@@ -32,6 +31,7 @@ from frontend.ops import (
     random,
     reduce,
     scan,
+    selection,
     sorting,
 )
 from frontend.ops.functions import Functions
@@ -186,8 +186,8 @@ class Methods(Functions):
     index_select = along.index_select
     scatter = along.scatter
     scatter_add = along.scatter_add
-    masked_select = indexing.masked_select
-    nonzero = indexing.nonzero
+    masked_select = selection.masked_select
+    nonzero = selection.nonzero
     diagonal = diagonals.diagonal
 
     matmul = linalg.matmul
@@ -200,6 +200,7 @@ class Methods(Functions):
     max_pool2d = convolutions.max_pool2d
     avg_pool2d = convolutions.avg_pool2d
     softmax = nnops.softmax
+    softmin = nnops.softmin
     log_softmax = nnops.log_softmax
     layernorm = nnops.layernorm
     rmsnorm = nnops.rmsnorm

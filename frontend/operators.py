@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from frontend import ufuncs
 from frontend.assignment import in_place
 from frontend.ops import comparison, division, elementwise, functions, indexing, linalg, powers, writing
 from frontend.tensor_base import TensorBase
@@ -42,6 +43,7 @@ class Operators(TensorBase):
     __rshift__ = elementwise.rshift
     __rrshift__ = elementwise.rrshift
     __neg__ = elementwise.neg
+    __pos__ = elementwise.pos
     __invert__ = elementwise.invert
     __abs__ = functions.abs
     __lt__ = comparison.lt
@@ -59,7 +61,7 @@ class Operators(TensorBase):
     __getitem__ = indexing.getitem
     __setitem__ = writing.setitem
     __array_priority__ = 100.0
-    __array_ufunc__ = None
+    __array_ufunc__ = ufuncs.applied
 
     __iadd__ = in_place(elementwise.add)
     __isub__ = in_place(elementwise.sub)

@@ -58,6 +58,8 @@ def _flag(value: Any, _like: Any) -> Any:
 
 
 def _whole(value: Any, _like: Any) -> Any:
+    if hasattr(value, "expr"):  # a tensor where another kind may accept it: it is not read here
+        return NO
     found = whole_or_none(value)
     return NO if found is None else found
 
@@ -190,6 +192,10 @@ def number(value: Any, what: str) -> float:
 
 def shown(value: Any) -> str:
     """Return a value as text for a message: its `repr` if that is short, else its class."""
+    if hasattr(value, "expr"):
+        return f"a tensor {value.expr.dtype.name}{list(value.expr.shape)}"
+    if isinstance(value, (list, tuple)) and any(hasattr(v, "expr") for v in value):
+        return f"a {type(value).__name__} of {', '.join(dict.fromkeys([type(v).__name__ for v in value]))}"
     text = repr(value)
     return text if len(text) < 60 and "\n" not in text else f"a value of type {type(value).__name__}"
 

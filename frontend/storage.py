@@ -233,7 +233,8 @@ def _plain(x: Any) -> Any:
     found = x.item() if type(x).__module__ == "numpy" and x.ndim == 0 else None
     if type(found) not in _PLAIN:
         raise UsageError(
-            f"a tensor is made of numbers, saw {x!r} of type {type(x).__name__}"
+            f"a tensor is made of numbers, saw {'one' if hasattr(x, 'expr') else repr(x)} "
+            f"of type {type(x).__name__}"
             "\nhint: Tensor.stack joins tensors, numpy.stack arrays"
         )
     return found
@@ -265,7 +266,13 @@ def pack(numbers: list[Any], dtype: DType) -> bytes:
         code = CODES[dtype.name]
         if dtype.is_float or dtype is dtypes.bool:
             kind = bool if dtype is dtypes.bool else float
-            return struct.pack(f"<{len(numbers)}{code}", *map(kind, numbers))
+            values = [kind(x) for x in numbers]
+            try:
+                return struct.pack(f"<{len(values)}{code}", *values)
+            except OverflowError:
+                from compiler.ir.uop import round_to  # noqa: PLC0415 - for numbers that overflow only
+
+                return struct.pack(f"<{len(values)}{code}", *[round_to(v, dtype) for v in values])
         return struct.pack(f"<{len(numbers)}{code}", *map(int, numbers))
     except (struct.error, OverflowError, ValueError) as error:
         raise UsageError(f"some number does not fit {dtype.name}: {error}") from None

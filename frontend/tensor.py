@@ -19,7 +19,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from frontend import assignment, copies, transfer
+from frontend import assignment, copies, printing, transfer
 from frontend.arg_aliases import accepts_aliases
 from frontend.autograd import engine
 from frontend.autograd import state as grad_state
@@ -31,10 +31,11 @@ from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
 from frontend.parameters import flag
 from frontend.plan import CAPTURE, aliased
+from frontend.printing import described
 from frontend.realize import check_concrete, realize_many, realize_one
 from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
 from frontend.tensor_base import EPOCH, Rebound
-from frontend.trace import same
+from frontend.trace import CUT, same
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -291,7 +292,8 @@ class Tensor(Methods, Operators):
             or value.expr.dtype is not self.expr.dtype
         ):
             raise UsageError(
-                f"the gradient of {self!r} is a {self.expr.dtype.name} tensor of its shape, saw {value!r}"
+                f"the gradient of {described(self)} is a {self.expr.dtype.name} tensor of its shape, "
+                f"saw {described(value) if isinstance(value, Tensor) else value!r}"
             )
         if value is not None or hasattr(self, "state"):
             grad_state.state_of(self).value = value
@@ -314,6 +316,20 @@ class Tensor(Methods, Operators):
         finally:
             Tensor.training = before
 
+    @classmethod
+    @contextlib.contextmanager
+    def no_grad(cls) -> Iterator[None]:
+        """Compute without gradients inside a `with` block, or a function that is decorated.
+
+        What is computed there passes no gradient on, also if `backward` is called later. Holds for the whole
+        process.
+        """
+        CUT.append(None)
+        try:
+            yield
+        finally:
+            CUT.pop()
+
     def __len__(self) -> Any:
         if not self.expr.shape:
             raise UsageTypeError("a tensor of shape () has no length; item() gives its number")
@@ -325,10 +341,19 @@ class Tensor(Methods, Operators):
         return iter([indexing.getitem(self, i) for i in range(self.expr.shape[0])])
 
     def __contains__(self, value: object) -> Any:
-        raise UsageError("`in` is not supported, as it would compute; use (tensor == value).any().item()")
+        return bool((self == value).any().item())
 
     def __bool__(self) -> Any:
-        raise UsageError(f"{self!r} has no truth value before it is computed; use .item(), .any() or .all()")
+        if math.prod(self.expr.shape) != 1:
+            raise UsageError(
+                f"{described(self)} has no truth value: wanted one element; use .any() or .all()"
+            )
+        return bool(self.item())
+
+    def __index__(self) -> Any:
+        if not (self.expr.dtype.is_int and math.prod(self.expr.shape) == 1):
+            raise UsageTypeError(f"wanted a whole number, saw {described(self)}; one integer can be one")
+        return self.item()
 
     def __float__(self) -> Any:
         return float(self.item())
@@ -344,9 +369,17 @@ class Tensor(Methods, Operators):
         found = self.numpy()
         return found if dtype is None else found.astype(dtype)
 
-    def __repr__(self) -> str:
-        e = self.expr
-        state = f"pending {e.op}" if e.op is not PARAM else "realized"
-        if self.recipe.__class__ is Rebound and self.recipe.home is not None:
-            state = f"assigned, pending {e.op}"
-        return f"<Tensor {e.dtype.name}{list(e.shape)} on {e.device}, {state}>"
+    __repr__ = printing.shown
+
+    def __format__(self, spec: str) -> str:
+        """Return the text of the only number of a tensor of shape (), and of any other as `str` does.
+
+        Raises `UsageTypeError` for a format of a tensor with axes.
+        """
+        if not self.expr.shape:
+            return format(self.item(), spec)
+        if spec:
+            raise UsageTypeError(
+                f"format {spec!r} of the shape {self.expr.shape}: wanted one number; use item() or tolist()"
+            )
+        return repr(self)

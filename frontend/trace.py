@@ -27,7 +27,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
 
 from frontend.arg_aliases import ALIASES, without_aliases
-from frontend.expr import TABLE, Expr, Leaves, Part, join, merge
+from frontend.expr import STOP, TABLE, Expr, Leaves, Part, join, merge
 from frontend.parameters import fitted
 from frontend.tensor_base import EPOCH, T, TensorBase
 from hcq.errors import UsageError
@@ -45,6 +45,10 @@ PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
 """Numbers that always become part of the structure."""
 _depth: Final = [0]
 """One number: the nesting depth of traces, inside which every number is part of the structure."""
+
+
+CUT: Final[list[None]] = []
+"""Not empty inside `Tensor.no_grad`: results of methods called from outside traces pass no gradient on."""
 
 
 def make(like: T, part: Part) -> T:
@@ -131,6 +135,22 @@ def _result(like: T, expr: Expr, leaves: Leaves, recipe: tuple[Any, ...], epoch:
     return t
 
 
+def _stop(t: TensorBase) -> None:
+    """Let no gradient flow through a result, unless a trace is under way."""
+    if not _depth[0] and t.expr.dtype.is_float:
+        fn, *args = t.recipe  # type: ignore[misc]  # a method has just set it
+        t.expr, t.leaves = join(STOP, None, (t.expr, t.leaves))
+        t.recipe = (partial(_stopped, fn), *args)
+
+
+def _stopped(fn: Callable[..., T], *args: Any) -> T:
+    """Rebuild a result through which no gradient flows."""
+    t = fn(*args)
+    if t.expr.op is not STOP:
+        t.expr, t.leaves = join(STOP, None, (t.expr, t.leaves))
+    return t
+
+
 def method(
     fn: Callable[Concatenate[T, P], T], shared: Callable[..., None] | None = None
 ) -> Callable[Concatenate[T, P], T]:
@@ -174,6 +194,8 @@ def method(
         t.used = False
         t.epoch = x.epoch
         x.used = True
+        if CUT:
+            _stop(t)
         if shared is not None and x.epoch:
             shared(x, t, call, args, names)
         return t
@@ -222,6 +244,8 @@ def operator(fn: Callable[[Any, Any], TensorBase]) -> Callable[[T, Any], T]:
         t.epoch = a.epoch if a.epoch < b.epoch else b.epoch  # noqa: FURB136 - hot: a call costs more
         a.used = True
         b.used = True
+        if CUT:
+            _stop(t)
         return t
 
     return cast("Callable[[T, Any], T]", call)
@@ -259,7 +283,10 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
         expr, order = found
         leaves = tuple([leaves[i] for i in order])
     a.used = True
-    return _result(a, expr, leaves, (call, a, value), a.epoch)
+    found = _result(a, expr, leaves, (call, a, value), a.epoch)
+    if CUT:
+        _stop(found)
+    return found
 
 
 def varies(fn: Any, e: Expr, value: float) -> bool:
@@ -320,7 +347,10 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
             expr, order = found
             leaves = tuple([leaves[i] for i in order])
         recipe = (call, *args) if not names else (partial(call, **names), *args)
-        return _result(first, expr, leaves, recipe, epoch)
+        made = _result(first, expr, leaves, recipe, epoch)
+        if CUT:
+            _stop(made)
+        return made
 
     return cast("Callable[P, T]", call)
 

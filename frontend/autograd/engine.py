@@ -27,6 +27,7 @@ from frontend.ops import division, elementwise, functions, powers
 from frontend.ops.arguments import tensor
 from frontend.ops.sources import constant, ruled
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
+from frontend.printing import described
 from frontend.refresh import refresh
 from frontend.storage import Leaf, behind
 from frontend.tensor_base import BORROWED, EPOCH, Past, Rebound
@@ -133,7 +134,8 @@ def gradient(self: T, *targets: T, gradient: T | None = None) -> list[T]:
     for i, (g, t) in enumerate(zip(found, targets, strict=True)):
         if g is None:
             raise UsageError(
-                f"gradient: target {i} ({t!r}) is not part of what {self!r} was computed from\n"
+                f"gradient: target {i} ({described(t)}) is not part of what {described(self)} "
+                "was computed from\n"
                 "hint: realizing a tensor in between ends its history: keep it pending, or make it a target; "
                 "a target needs requires_grad before tensors that depend on it are moved or read"
             )
@@ -179,8 +181,9 @@ def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) ->
         for leaf, g in zip(here, new[len(targets) :], strict=True):
             if g is not None and leaf.origin.spent:
                 raise UsageError(
-                    f"backward of {self!r}: it was computed from a {leaf.origin.there.dtype.name} tensor of "
-                    f"shape {leaf.origin.there.shape} whose backward has run and whose value was read: "
+                    f"backward of {described(self)}: it was computed from a "
+                    f"{leaf.origin.there.dtype.name} tensor of shape {leaf.origin.there.shape} "
+                    "whose backward has run and whose value was read: "
                     "what that was computed from is gone\n"
                     "hint: detach() it, or call backward once, on the sum"
                 )
@@ -294,13 +297,13 @@ def _add_gradients(self: T, gradient: T | None) -> None:
     targets = [t for t in wanting() if leaves.issuperset(t.leaves)]
     if e.op is PARAM and not moved and not any(t is self for t in targets):
         raise UsageError(
-            f"backward of {self!r}: it is realized, so its history is gone\n"
+            f"backward of {described(self)}: it is realized, so its history is gone\n"
             "hint: call backward() first, then realize(); item() and numpy() may come before"
         )
     found = gradients_or_none(self, targets, gradient)
     if all(g is None for g in found):
         raise UsageError(
-            f"backward of {self!r}: it depends on no tensor with requires_grad\n"
+            f"backward of {described(self)}: it depends on no tensor with requires_grad\n"
             "hint: make one with requires_grad=True, or set it, before computing with it"
         )
     for t, g in zip(targets, found, strict=True):

@@ -22,6 +22,7 @@ from frontend.autograd import state as grad_state
 from frontend.nn.settings import Setting, number_within
 from frontend.parameters import flag
 from frontend.plan import CAPTURE
+from frontend.printing import described
 from frontend.realize import pending, realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -108,8 +109,8 @@ class Optimizer(ABC):
         missing = [i for i, p in enumerate(self.params) if p.grad is None]
         if missing:
             raise UsageError(
-                f"parameter {missing[0]} ({self.params[missing[0]]!r}) and {len(missing) - 1} others "
-                "have no gradient\n"
+                f"parameter {missing[0]} ({described(self.params[missing[0]])}) and {len(missing) - 1} "
+                "others have no gradient\n"
                 "hint: call backward() on a loss that depends on every parameter; "
                 "a tensor realized in between cuts the graph"
             )

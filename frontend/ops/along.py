@@ -19,6 +19,7 @@ from frontend.ops.arguments import Shape, axis_of
 from frontend.ops.comparison import gt
 from frontend.ops.elementwise import add, sub, where
 from frontend.ops.indexing import limit_of, wrapped
+from frontend.ops.movement import reshape
 from frontend.ops.placing import last_named, placed
 from frontend.ops.sources import Number, constant, convert, suited
 from frontend.parameters import read
@@ -54,15 +55,17 @@ def _gather(self: T, axis: int, index: T) -> T:
 
 
 @accepts_aliases
-def take(self: T, index: T, axis: int = 0) -> T:
-    """Return the elements of an axis at the indices of an integer tensor, whose shape replaces the axis.
+def take(self: T, index: T, axis: int | None = None) -> T:
+    """Return elements of the flattened tensor, in the shape of the index; with an axis, those of that axis.
 
-    Unlike PyTorch's `take`, which indexes the flattened tensor: that is `x.flatten().take(index)`.
+    The shape of the index then replaces the axis.
 
-        Tensor([10, 20, 30]).take([[2, 0]])      # [[30, 10]]
+        Tensor([[10, 20], [30, 40]]).take([[2, 0]])      # [[30, 10]]
 
     Negative indices count from the end. Out of range: as in `gather`.
     """
+    if axis is None:
+        self, axis = reshape(self, -1), 0
     return _take(self, _index("take", self, axis, index), axis)
 
 

@@ -73,7 +73,12 @@ def axes_of(axes: Axes, shape: Shape, what: str) -> Shape:
     """Return several axes, ascending; None means all."""
     if axes is None:
         return tuple(range(len(shape)))
-    found = [axis_of(a, shape, what) for a in (axes if isinstance(axes, (tuple, list)) else (axes,))]
+    named = axes if isinstance(axes, (tuple, list)) else (axes,)
+    if not shape:
+        for a in named:
+            axis_of(a, (1,), what)
+        return ()
+    found = [axis_of(a, shape, what) for a in named]
     if len(set(found)) != len(found):
         raise UsageError(f"{what}: an axis stands twice in {axes} for the shape {shape}")
     return tuple(sorted(found))

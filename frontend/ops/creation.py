@@ -95,7 +95,7 @@ def _extremes(array: Any) -> tuple[int, int] | None:
 def full(
     cls: type[T],
     shape: int | Sequence[int],
-    value: float,
+    fill_value: float,
     *,
     dtype: DType | str | None = None,
     device: str | None = None,
@@ -106,8 +106,8 @@ def full(
     `shape` is a number or a sequence. It has no memory until it is realized. Raises `UsageError` for negative
     sizes.
     """
-    found = element_type(dtype) or default_dtype(value)
-    scalar = _scalar(cls, suited(value, found), found, device)
+    found = element_type(dtype) or default_dtype(fill_value)
+    scalar = _scalar(cls, suited(fill_value, found), found, device)
     sizes = shape_of(shape if isinstance(shape, Sequence) else (shape,), "full")
     return marked(constant(scalar, scalar.expr.arg, found, sizes), requires_grad)
 

@@ -62,9 +62,16 @@ def agree(what: str, a: T, b: T | Number, *, floats: bool = False) -> tuple[T, T
     if floats:
         dtype = float_dtype(dtype)
     if isinstance(b, (int, float)):
-        return convert(a, dtype), constant(a, b, dtype, a.expr.shape)
+        return convert(a, dtype), constant(a, wrapped(b, dtype), dtype, a.expr.shape)
     shape = broadcast((a.expr.shape, b.expr.shape), what)
     return spread(convert(a, dtype), shape), spread(convert(b, dtype), shape)
+
+
+def wrapped(value: Number, dtype: DType) -> Number:
+    """Return a whole number beside an integer tensor, wrapped around to its dtype as in PyTorch."""
+    if dtype.is_int and not dtype.min <= value <= dtype.max:
+        return (int(value) - dtype.min) % (1 << dtype.bits) + dtype.min
+    return value
 
 
 @operator
@@ -124,6 +131,14 @@ def neg(self: T) -> T:
     if self.expr.dtype is dtypes.bool:
         raise UsageError("-x of a bool is refused\nhint: ~x is its negation; or cast it")
     return apply(Ops.NEG, None, self)
+
+
+@method
+def pos(self: T) -> T:
+    """Return self; a bool raises `UsageError`, as in PyTorch."""
+    if self.expr.dtype is dtypes.bool:
+        raise UsageError("+x of a bool is refused; cast it")
+    return self
 
 
 @method

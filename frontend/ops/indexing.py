@@ -5,6 +5,8 @@ follow PyTorch: a whole number or a tensor of shape () removes its axis first, s
 `x[0][:, [0, 1]]`, while NumPy treats it as an index array. An index out of range raises `IndexError` if the
 host knows its value, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`); otherwise it reads 0.
 
+A bool tensor, or list, selects the elements where it is true (`masks`).
+
 Not here: writing (`writing`), methods with an index along one axis (`along`), slices at a bound variable
 (`moving`).
 """
@@ -21,12 +23,13 @@ from frontend.ops.arguments import Shape, broadcast, whole, whole_or_none
 from frontend.ops.comparison import gt, lt
 from frontend.ops.creation import part_of_data
 from frontend.ops.elementwise import add, mul, where
+from frontend.ops.masks import unmasked
 from frontend.ops.moving import take_moving
 from frontend.ops.sources import convert, spread
 from frontend.primitives.limits import Limit, limited, refuse_known
 from frontend.trace import apply, composite
 from frontend.views import share
-from hcq.errors import UnsupportedError, UsageError, UsageIndexError
+from hcq.errors import UsageError, UsageIndexError
 
 if TYPE_CHECKING:
     from frontend.tensor_base import T, TensorBase
@@ -136,11 +139,7 @@ def item(self: T, key: Any) -> T:
 def _item(self: T, key: Any) -> tuple[T, bool]:
     """Return self[key], and whether it is a view: its elements are some of self, in order, at any values."""
     key = with_tensors(self, key)
-    if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
-        raise UnsupportedError(
-            "a bool tensor as index gives a size that depends on values; use where, or masked_fill"
-        )
-    x, key = take_moving(self, key)
+    x, key = take_moving(self, unmasked(self, key))
     entries, tensors = entries_of(key, x.expr.shape, self.__class__)
     if tensors:
         refuse_outside("index", x.expr.shape, entries, tensors)
@@ -239,8 +238,6 @@ def limit_of(what: str, axis: int, n: int) -> Limit:
 def wrapped(index: T, n: int, what: str, axis: int) -> T:
     """Return indices along an axis of n elements, negative ones counted from the end, as int32 or int64."""
     dtype = index.expr.dtype
-    if dtype is dtypes.bool:
-        raise UnsupportedError("a bool tensor indexes alone, not beside others, and gives no size: use where")
     if not dtype.is_int:
         raise UsageIndexError(f"an index tensor must hold integers, saw {dtype.name}; cast it")
     index = limited(index, limit_of(what, axis, n))
@@ -251,22 +248,6 @@ def wrapped(index: T, n: int, what: str, axis: int) -> T:
     if dtype.kind == "uint":
         return index
     return where(lt(index, 0), add(index, n), index)
-
-
-def masked_select(self: T, mask: T) -> T:  # noqa: ARG001 - refused for all
-    """Refuse: how many elements a mask selects depends on values, and shapes do not."""
-    raise UnsupportedError(
-        "masked_select gives a size that depends on values\n"
-        "hint: where(mask, x, 0) or masked_fill keep the shape; or select with NumPy: x.numpy()[mask.numpy()]"
-    )
-
-
-def nonzero(self: T) -> T:  # noqa: ARG001 - refused for all
-    """Refuse: how many elements are not zero depends on values, and shapes do not."""
-    raise UnsupportedError(
-        "nonzero gives a size that depends on values\n"
-        "hint: count_nonzero counts, topk finds a known number of places; or use NumPy: x.numpy().nonzero()"
-    )
 
 
 def interleaved(x: T, axis: int, step: int, low: int, n: int) -> T:

@@ -69,7 +69,9 @@ def transpose(self: T, first: int = 1, second: int = 0) -> T:
     A view. Raises `UsageIndexError` for an axis that does not exist.
     """
     shape = self.expr.shape
-    a, b = axis_of(first, shape, "transpose"), axis_of(second, shape, "transpose")
+    a, b = axis_of(first, shape or (1,), "transpose"), axis_of(second, shape or (1,), "transpose")
+    if not shape:
+        return apply(Ops.PERMUTE, (), self)
     order = list(range(len(shape)))
     order[a], order[b] = b, a
     return apply(Ops.PERMUTE, tuple(order), self)
@@ -290,6 +292,12 @@ def windows(
     rank = len(named)
     args = [repeated(v, rank, "windows") for v in (size, stride, dilation)]
     return apply(Ops.WINDOW, (named, *args), self)
+
+
+def along(x: T, axis: int, what: str) -> tuple[T, int]:
+    """Return a tensor and its axis, counted from the front; shape () counts as (1,), as in PyTorch."""
+    shape = x.expr.shape or (1,)
+    return (x if x.expr.shape else apply(Ops.RESHAPE, (1,), x)), axis_of(axis, shape, what)
 
 
 def meshgrid(self: T | Sequence[T], *others: T, indexing: Literal["ij", "xy"] = "ij") -> tuple[T, ...]:

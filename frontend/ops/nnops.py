@@ -19,10 +19,10 @@ from frontend.ops.arguments import Axes, axes_of, axis_of
 from frontend.ops.comparison import eq
 from frontend.ops.diagonals import tril
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, mul, sub, where
+from frontend.ops.elementwise import add, mul, neg, sub, where
 from frontend.ops.functions import exp, log, rsqrt
 from frontend.ops.linalg import matmul
-from frontend.ops.movement import reshape, transpose
+from frontend.ops.movement import along, reshape, transpose
 from frontend.ops.random import rand_like
 from frontend.ops.sources import constant, narrowed, spread, widened
 from frontend.parameters import flag, scalar_of, shown
@@ -41,8 +41,9 @@ def softmax(self: T, axis: int = -1) -> T:
 
     The shape stays; integers give float32. Raises `UsageIndexError` for an axis that does not exist.
     """
-    e = exp(_below_top(self, axis))
-    return narrowed(div(e, reduce.sum(e, axis, keepdim=True)), self)
+    x, a = along(self, axis, "softmax")
+    e = exp(_below_top(x, a))
+    return reshape(narrowed(div(e, reduce.sum(e, a, keepdim=True)), self), self.expr.shape)
 
 
 @method
@@ -51,14 +52,25 @@ def log_softmax(self: T, axis: int = -1) -> T:
 
     The shape stays; integers give float32. More exact than `softmax().log()`.
     """
-    x = _below_top(self, axis)
-    return narrowed(sub(x, log(reduce.sum(exp(x), axis, keepdim=True))), self)
+    own, a = along(self, axis, "log_softmax")
+    x = _below_top(own, a)
+    return reshape(
+        narrowed(sub(x, log(reduce.sum(exp(x), a, keepdim=True))), self), self.expr.shape
+    )
+
+
+@method
+def softmin(self: T, axis: int = -1) -> T:
+    """Return softmax(-self) along an axis.
+
+    Dtypes and errors are those of `softmax`.
+    """
+    return softmax(neg(self), axis)
 
 
 def _below_top(x: T, axis: int) -> T:
     x = widened(x)
-    axes = (axis_of(axis, x.expr.shape, "softmax"),)
-    return sub(x, reduce.detached(reduce.fold(Ops.MAX, x, axes, keepdim=True)))
+    return sub(x, reduce.detached(reduce.fold(Ops.MAX, x, (axis,), keepdim=True)))
 
 
 @method

@@ -5,11 +5,11 @@ Not here: slices (`indexing`), changes of shape (`movement`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
-from frontend.ops.arguments import Axes, axis_of, repeated, whole
+from frontend.ops.arguments import Axes, axis_of, repeated, whole, whole_or_none
 from frontend.ops.elementwise import result_dtype
 from frontend.ops.movement import reshape, several, shrink, unsqueeze
 from frontend.ops.sources import constant, convert, coordinate, ruled
@@ -74,14 +74,22 @@ def unbind(self: T, axis: int = 0) -> tuple[T, ...]:
 
 
 @accepts_aliases
-def cat(self: T | Sequence[T], *others: T, axis: int = 0) -> T:
-    """Return tensors, given singly or as one sequence, joined along an axis.
+def cat(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
+    """Return tensors, given singly or as one sequence, joined along an axis: `Tensor.cat([a, b], 1)`.
 
     The sizes of other axes must be equal; dtypes are promoted.
 
     Raises `UsageError` when another axis differs.
     """
-    return _joined(*several(self, others, "cat"), axis=axis)
+    tensors, axis = _with_axis(others, axis)
+    joined: T = _joined(*several(self, tensors, "cat"), axis=axis)
+    return joined
+
+
+def _with_axis(others: tuple[Any, ...], axis: int) -> tuple[tuple[Any, ...], int]:
+    """Return the tensors beside the first argument, and the axis, which may be the last by position."""
+    last = whole_or_none(others[-1]) if others and not hasattr(others[-1], "expr") else None
+    return (others, axis) if last is None else (others[:-1], last)
 
 
 @composite
@@ -125,12 +133,13 @@ def _beside(left: T, right: T, axis: int, border: int) -> T:
 
 
 @accepts_aliases
-def stack(self: T | Sequence[T], *others: T, axis: int = 0) -> T:
+def stack(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
     """Return tensors of one shape, given singly or as one sequence, joined along a new axis.
 
     `axis` is the place of the new axis. Dtypes are promoted. Raises `UsageError` when the shapes differ.
     """
-    every = several(self, others, "stack")
+    tensors, axis = _with_axis(others, axis)
+    every: Sequence[T] = several(self, tensors, "stack")
     shape = every[0].expr.shape
     if any(t.expr.shape != shape for t in every):
         raise UsageError(f"stack: shapes must be equal, saw {[t.expr.shape for t in every]}")

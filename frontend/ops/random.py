@@ -207,8 +207,14 @@ def randint(
 ) -> T:
     """Return whole numbers, low <= x < high; `dtype` is int32 by default.
 
+    By position as in PyTorch, too: `randint(high, (2, 3))`, `randint(low, high, (2, 3))`.
+
     Raises `UsageError` unless low < high, at most 2**32 apart.
     """
+    if len(shape) in {2, 3} and isinstance(shape[-1], (tuple, list)):
+        *bounds, size = shape
+        low, high = (low, *bounds)[-2:]  # type: ignore[assignment]  # `whole` reads them
+        shape = (size,)
     span = whole(high, "randint") - whole(low, "randint")
     if not 0 < span <= 1 << 32:
         raise UsageError(f"randint: wanted low < high, at most 2**32 apart, saw {low} and {high}")

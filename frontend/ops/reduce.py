@@ -104,7 +104,7 @@ def _extreme(op: str, x: T, axis: Axes, what: str, *, keepdim: bool) -> T:
     value = fold(op, x, axes, keepdim=keepdim)
     if axis is None:
         return ruled("every_extreme", value, x) if axes else value
-    return ruled("first_extreme", value, x, about=(axes, False)) if isinstance(axis, int) else value
+    return ruled("first_extreme", value, x, about=(axes, False)) if axes and isinstance(axis, int) else value
 
 
 def _filled(x: TensorBase, axis: Axes, what: str) -> Shape:
@@ -236,7 +236,9 @@ def _arg(op: str, x: T, axis: int | None, *, keepdim: bool) -> T:
         found = _arg(op, flat, 0, keepdim=False)
         return apply(Ops.RESHAPE, (1,) * len(x.expr.shape), found) if keepdim else found
     shape = x.expr.shape
-    a = axis_of(axis, shape, what)
+    a = axis_of(axis, shape or (1,), what)
+    if not shape:
+        return constant(x, 0, dtypes.int32, ())
     _filled(x, (a,), what)
     best = spread(fold(op, x, (a,), keepdim=True), shape)
     place = coordinate(x, shape, a)

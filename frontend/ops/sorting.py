@@ -60,7 +60,8 @@ def sort(
         values, indices = Tensor([3, 1, 2]).sort()      # [1, 2, 3], [1, 2, 0]
     """
     order = argsort(self, axis, descending)
-    return Sorted(_sorted(self, order, axis_of(axis, self.expr.shape, "sort")), order)
+    a = axis_of(axis, self.expr.shape or (1,), "sort")
+    return Sorted(_sorted(self, order, a) if self.expr.shape else self, order)
 
 
 @method
@@ -71,7 +72,9 @@ def argsort(
     stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; it always is
 ) -> T:
     """Return the indices (int32) that sort an axis; see `sort`."""
-    a = axis_of(axis, self.expr.shape, "argsort")
+    a = axis_of(axis, self.expr.shape or (1,), "argsort")
+    if not self.expr.shape:
+        return constant(self, 0, dtypes.int32, ())
     return _from_last(_order(_keys(self, a, descending=descending)), a)
 
 

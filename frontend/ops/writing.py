@@ -11,11 +11,11 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.assignment import assign
 from frontend.ops.along import written as written_along
-from frontend.ops.arguments import Shape, broadcast, representable
+from frontend.ops.arguments import Shape, broadcast
+from frontend.ops.casts import cast
 from frontend.ops.comparison import eq, gt, lt
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.indexing import (
@@ -28,8 +28,9 @@ from frontend.ops.indexing import (
     refuse_outside,
     with_tensors,
 )
+from frontend.ops.masks import is_mask, unmasked
 from frontend.ops.moving import moving_parts, only_at, place_at
-from frontend.ops.sources import constant, coordinate, spread
+from frontend.ops.sources import constant, coordinate, spread, suited
 from frontend.trace import apply, composite
 from frontend.views import BACK, link_of
 from hcq.errors import UnsupportedError, UsageError
@@ -51,6 +52,8 @@ def setitem(self: TensorBase, key: Any, value: Any) -> None:
 
 def _is_there(x: T, key: Any, value: T) -> bool:
     """Return whether a value is the view x[key] itself, whose change is written already (`x[key] += 1`)."""
+    if any(part.__class__ is x.__class__ for part in (key if isinstance(key, tuple) else (key,))):
+        return False
     link, own = link_of(value), link_of(x)
     if link is None or own is None or link.parent is not own or link.read is not item:
         return False
@@ -60,8 +63,12 @@ def _is_there(x: T, key: Any, value: T) -> bool:
 def written(self: T, key: Any, value: Any) -> T:
     """Return self with `value`, broadcast, in the part that `key` names."""
     key = with_tensors(self, key)
-    if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
-        return _written_where(self, key, self.operand(value))
+    if is_mask(key, self):
+        own = getattr(self.operand(value), "shape", ())
+        if prod(own) == 1 or set(own[: max(0, len(own) - len(self.expr.shape) + len(key.expr.shape))]) <= {1}:
+            where_true: T = _written_where(self, key, self.operand(value))
+            return where_true
+    key = unmasked(self, key)
     moving, key = moving_parts(key, self.expr.shape)
     entries, tensors = entries_of(key, self.expr.shape, self.__class__)
     if tensors:
@@ -86,13 +93,12 @@ def written(self: T, key: Any, value: Any) -> T:
 
 
 def _value(x: T, value: Any) -> T:
-    """Return the value to write as a tensor of the dtype of x."""
-    given = x.operand(value)
+    """Return the value to write as a tensor, converted to the dtype of x as PyTorch does."""
+    given: Any = x.operand(value)
     if given.__class__ is not x.__class__:
-        return constant(x, representable(given) if x.expr.dtype.is_float else given, x.expr.dtype, ())
-    if given.expr.dtype is not x.expr.dtype:
-        raise UsageError(f"writing {given.expr.dtype.name} into {x.expr.dtype.name}; cast the value first")
-    return given
+        made: T = constant(x, suited(given, x.expr.dtype), x.expr.dtype, ())
+        return made
+    return cast(given, x.expr.dtype)
 
 
 def _named(entries: list[Entry], cuts: list[Cut]) -> Shape:
@@ -128,7 +134,7 @@ def _written_where(x: T, mask: T, value: Any) -> T:
             f"hint: wanted one value for all of them, or one for each place, {shape}"
         )
     mask = apply(Ops.RESHAPE, (*named, *(1,) * beside), mask)
-    found: T = where(mask, value, x)
+    found: T = cast(where(mask, value, x), x.expr.dtype)
     return found
 
 

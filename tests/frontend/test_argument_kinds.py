@@ -92,7 +92,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "None as layers": (lambda x: x.sequential(None), "sequential .* a list of layers"),
     "an array as axis": (lambda x: x.sum(np.zeros(2)), "sum: axis .* an axis"),
     "numbers as bounds": (lambda x: x.shrink((0, 0)), "shrink"),
-    "a number in cat": (lambda x: x.cat(3), "cat: wanted tensors"),
+    "a number in cat": (lambda x: x.cat("3"), "cat: wanted tensors"),
 }
 
 

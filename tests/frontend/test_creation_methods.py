@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from fractions import Fraction
 from typing import Any
 
@@ -10,16 +11,17 @@ import numpy as np
 import pytest
 
 from frontend import Device, Tensor, dtypes
+from frontend.printing import described
 from hcq.errors import UsageError
 
 
 def test_adding_is_lazy_until_realized():
     t = Tensor([2]) + Tensor([3])
     assert not t.is_realized
-    assert "pending ADD" in repr(t)
+    assert "pending ADD" in described(t)
     t.realize()
     assert t.is_realized
-    assert "realized" in repr(t)
+    assert "realized" in described(t)
     assert t.tolist() == [5]
 
 
@@ -100,10 +102,16 @@ def test_scalars_convert_and_others_refuse():
     assert int(Tensor([3])) == 3
     with pytest.raises(UsageError, match=r"\(2,\)"):
         Tensor([1, 2]).item()
+    assert Tensor([1]) == 1
+    assert not Tensor([[0.0]])
+    assert 1 in Tensor([1, 2])
     with pytest.raises(UsageError, match="any"):
-        bool(Tensor([1]) == 1)
-    with pytest.raises(UsageError, match="any"):
-        1 in Tensor([1])  # noqa: B015 - the point
+        bool(Tensor([1, 2]) == 1)
+    assert [10, 20, 30][Tensor(1)] == 20
+    assert list(range(Tensor([2]))) == [0, 1]
+    for wrong in (Tensor(1.0), Tensor([1, 2]), Tensor(True)):
+        with pytest.raises(TypeError, match="whole number"):
+            operator.index(wrong)
 
 
 def test_properties():

@@ -34,8 +34,8 @@ HOST: dict[str, Callable[[Tensor], Any]] = {
     "a dictionary": lambda x: x[{}],
     "shapes that differ": lambda x: x[[0, 1], [0, 1, 2]],
     "gather": lambda x: x.gather(1, [[0, 4]]),
-    "take": lambda x: x.take([3]),
-    "take of negative": lambda x: x.take(Tensor([-4])),
+    "take": lambda x: x.take([3], 0),
+    "take of negative": lambda x: x.take(Tensor([-4]), 0),
     "index_select": lambda x: x.index_select(0, np.array([3])),
     "scatter": lambda x: x.scatter(0, [[3, 0, 0, 0]], 1.0),
     "scatter_add": lambda x: x.scatter_add(0, Tensor([[3, 0, 0, 0]]), Tensor(X)),
@@ -71,7 +71,7 @@ DEVICE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "one of two": (lambda x: x[moved([0]), moved([4])], r"index, axis 1: index 4 is outside the 4"),
     "one of shape ()": (lambda x: x[moved(5)], r"index, axis 0: index 5"),
     "gather": (lambda x: x.gather(1, moved([[-5]])), r"gather, axis 1: index -5 is outside the 4"),
-    "take": (lambda x: x.take(moved([3])), r"take, axis 0: index 3 is outside the 3"),
+    "take": (lambda x: x.take(moved([3]), 0), r"take, axis 0: index 3 is outside the 3"),
     "scatter": (lambda x: x.scatter(0, moved([[3]]), 1.0), r"scatter, axis 0: index 3"),
     "scatter_add": (lambda x: x.scatter_add(0, moved([[3]]), Tensor(X)), r"scatter_add, axis 0: index 3"),
     "one_hot": (lambda _: moved([3]).one_hot(3), r"one_hot: index 3 is outside the 3"),
@@ -140,7 +140,7 @@ def test_a_capture_checks_its_own_indices():
 
     @TinyJit
     def rows(index: Tensor) -> Tensor:
-        return x.take(index + 0 * index).realize()
+        return x.take(index + 0 * index, 0).realize()
 
     with override(validate=True):
         rows(Tensor([1]).realize())

@@ -13,7 +13,7 @@ from compiler.ir.serialize import postorder
 from compiler.schedule.scheduler import schedule
 from frontend import Tensor
 from frontend.expr import uops
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import UsageError
 
 RNG = np.random.default_rng(31)
 X = RNG.normal(size=(4, 5, 6)).astype(np.float32)
@@ -140,13 +140,18 @@ def test_a_mask_stands_for_the_first_axes():
     np.testing.assert_array_equal(got.numpy()[0], [1, 2, 3])
     with pytest.raises(UsageError, match=r"mask of shape \(4,\) holds: wanted the first axes of \(3, 3\)"):
         got[Tensor([True, False, True, False])] = 0
-    with pytest.raises(UsageError, match="how many places that are depends on values"):
+    got[got > 1] = Tensor([5.0, 6.0, 7.0, 8.0])
+    np.testing.assert_array_equal(got.numpy(), [[1, 5, 6], [0, 0, 0], [1, 7, 8]])
+    with pytest.raises(UsageError, match="broadcast"):
         got[got > 1] = Tensor([1.0, 2.0, 3.0])
 
 
-def test_a_mask_beside_other_indices_is_refused():
-    x = Tensor(X)
-    with pytest.raises(UnsupportedError, match="a bool tensor indexes alone"):
-        x[0, Tensor([True] * 5)]
-    with pytest.raises(UnsupportedError, match="a bool tensor indexes alone"):
-        x[0, Tensor([True] * 5)] = 0
+def test_a_mask_beside_other_indices_selects_where_it_is_true():
+    x, mask = Tensor(X).contiguous(), np.arange(X.shape[1]) % 2 == 0
+    np.testing.assert_array_equal(x[0, Tensor(mask)].numpy(), X[0, mask])
+    x[0, Tensor(mask)] = 0
+    want = X.copy()
+    want[0, mask] = 0
+    np.testing.assert_array_equal(x.numpy(), want)
+    with pytest.raises(IndexError, match="mask of shape"):
+        x[Tensor([True] * (X.shape[0] + 1))]

@@ -25,7 +25,7 @@ CASES: Final[tuple[Case, ...]] = (
 _ABOUT: Final = """
     shape dtype device ndim is_realized numel nbytes size is_floating_point __len__ __repr__ __hash__ __init__
     realize data numpy tolist item __iter__ __contains__ __bool__ __float__ __int__ __array__
-    operand parameter manual_seed allclose train
+    operand parameter manual_seed allclose train no_grad __index__ __format__ __array_ufunc__ __pos__
     requires_grad requires_grad_ grad gradient backward detach __copy__ __deepcopy__ __reduce__
 """
 _MADE: Final = """
@@ -37,12 +37,12 @@ _INTEGERS: Final = """
     __iand__ __ior__ __ixor__ lt gt le ge eq ne isclose any all
     argmax argmin argsort count_nonzero one_hot bitcast int long bool
 """
-_REFUSED: Final = "masked_select nonzero"
+_ANSWERED: Final = "masked_select nonzero softmin"
 NO_GRADIENT: Final[dict[str, str]] = {
     **dict.fromkeys(_ABOUT.split(), "describes a tensor, its contents or its gradients"),
     **dict.fromkeys(_MADE.split(), "creates a tensor without differentiable inputs"),
     **dict.fromkeys([row.method.__name__ for row in functions.ROWS if row.predicate], "returns bools"),
     **dict.fromkeys(_INTEGERS.split(), "takes or returns integers, bools or bits"),
-    **dict.fromkeys(_REFUSED.split(), "is always refused"),
+    **dict.fromkeys(_ANSWERED.split(), "is compared with PyTorch in `tools.answers`"),
 }
 """The methods that are not recorded, each with the reason."""

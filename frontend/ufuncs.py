@@ -1,0 +1,64 @@
+"""NumPy's functions on tensors: `np.sin(x)` is `x.sin()`, and `array + x` is a tensor.
+
+A function that has no row here, and one called with `out=`, `where=` or as `reduce`, raises `UsageTypeError`.
+
+Not here: the methods (`frontend.ops`), conversion to an array (`frontend.tensor`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hcq.errors import UsageTypeError
+
+_SAME: Final = """
+    exp exp2 expm1 log log2 log10 log1p sqrt square reciprocal sin cos tan tanh sign floor ceil trunc isnan
+    isinf isfinite logical_not maximum minimum copysign
+"""
+NAMES: Final[dict[str, str]] = {
+    **{name: name for name in _SAME.split()},
+    "add": "__add__",
+    "subtract": "__sub__",
+    "multiply": "__mul__",
+    "divide": "__truediv__",
+    "floor_divide": "__floordiv__",
+    "remainder": "__mod__",
+    "power": "__pow__",
+    "float_power": "__pow__",
+    "matmul": "__matmul__",
+    "bitwise_and": "__and__",
+    "bitwise_or": "__or__",
+    "bitwise_xor": "__xor__",
+    "left_shift": "__lshift__",
+    "right_shift": "__rshift__",
+    "negative": "__neg__",
+    "positive": "__pos__",
+    "absolute": "abs",
+    "fabs": "abs",
+    "invert": "__invert__",
+    "rint": "round",
+    "greater": "__gt__",
+    "greater_equal": "__ge__",
+    "less": "__lt__",
+    "less_equal": "__le__",
+    "equal": "__eq__",
+    "not_equal": "__ne__",
+}
+"""Name of a NumPy function -> the method that computes it."""
+
+
+def applied(self: Any, function: Any, how: str, *operands: Any, **names: Any) -> Any:
+    """Return a NumPy function of tensors and other operands, as a tensor."""
+    name = NAMES.get(function.__name__)
+    if name is None or how != "__call__" or names:
+        more = f" with {', '.join(names)}" if names else ""
+        raise UsageTypeError(
+            f"np.{function.__name__}{'' if how == '__call__' else '.' + how}{more} of a tensor: there is no "
+            "method for it; convert with .numpy() first"
+        )
+    first, *rest = operands
+    if first.__class__ is not self.__class__:
+        first = self.__class__(first, device=self.expr.device) if hasattr(first, "shape") else first
+    if not hasattr(first, "expr"):
+        first = self.__class__(first, dtype=None, device=self.expr.device)
+    return getattr(first, name)(*rest)

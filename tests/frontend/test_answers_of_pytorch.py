@@ -1,0 +1,29 @@
+"""Expressions that PyTorch users write: results, dtypes, gradients and errors against PyTorch's.
+
+`tools.answers` lists them; `tools.answers.oracle` recorded the answers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.answers.compare import compared
+from tools.answers.expressions import EXPRESSIONS
+
+DATA = Path(__file__).parent / "data" / "answers.jsonl"
+RECORDS = [json.loads(line) for line in DATA.read_text().splitlines()]
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("want", RECORDS, ids=[r["of"] for r in RECORDS])
+def test_the_answer_is_that_of_pytorch(want: dict[str, Any]):
+    assert compared(want) == []
+
+
+def test_every_expression_is_recorded_once():
+    assert [r["of"] for r in RECORDS] == EXPRESSIONS
+    assert len(set(EXPRESSIONS)) == len(EXPRESSIONS)
