@@ -1,8 +1,8 @@
 """The steps from a kernel's AST to LLVM IR text: move masks, merge ranges, choose a plan, linearize, render.
 
 `steps` runs all of them, in one order for every target; `planned` is its first half, the passes over the AST.
-Sums of products on a target with shared memory are planned by `compiler.kernel.device_contraction`, all other
-kernels by `compiler.kernel.tiling`.
+Chains are planned by `compiler.kernel.phases`, sums of products on a target with shared memory by
+`compiler.kernel.device_contraction`, all other kernels by `compiler.kernel.tiling`.
 
 Not here: caches and machine code (`compile`), making the AST (`compiler.schedule`). Next, in this order:
 `compiler.kernel.masks`, `compiler.kernel.merge`, `compiler.kernel.tiling`, `compiler.kernel.linearize`,
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from compiler.codegen.llvm_ir import render
 from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered
-from compiler.kernel import device_contraction, linear, plan_check, tiling
+from compiler.kernel import device_contraction, linear, phases, plan_check, tiling
 from compiler.kernel.linearize import Linearizer
 from compiler.kernel.masks import hoist_masks
-from compiler.kernel.merge import merge_masked_ranges, merge_ranges
+from compiler.kernel.merge import merge_masked_ranges, merge_ranges, split_ranges
 from compiler.kernel.naming import kernel_name
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from compiler.kernel.plan import Plan
     from compiler.targets.base import Target
 
-WORTH_FLATTENING = 0.95
-"""A kernel with merged masked ranges is used if it takes less than this fraction of the original's time."""
+WORTH_CHANGING = 0.95
+"""A kernel with ranges merged or split is used if it takes less than this fraction of the original's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,9 @@ def arguments(ast: UOp) -> Arguments:
     """Return the arguments of a kernel."""
     nodes = ordered(ast)
     reads = {n.src[0].arg for n in nodes if n.op is Ops.LOAD}
-    writes = {s.src[0].arg for s in ast.src}
-    slots = {n.arg for n in nodes if n.op is Ops.BUFFER}
-    access = [
-        "rw" if k in reads and k in writes else "w" if k in writes else "r" for k in range(max(slots) + 1)
-    ]
+    writes = {n.src[0].arg for n in nodes if n.op is Ops.STORE}
+    count = ast.arg[0] if ast.arg else 1 + max(n.arg for n in nodes if n.op is Ops.BUFFER)
+    access = ["rw" if k in reads and k in writes else "w" if k in writes else "r" for k in range(count)]
     return Arguments(tuple(access), tuple(sorted({n.arg[0] for n in nodes if n.op is Ops.VAR})))
 
 
@@ -67,24 +65,29 @@ def to_lines(ast: UOp, plan: Plan, args: Arguments) -> list[Line]:
 def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
     """Return a kernel after all passes over its AST, and its plan.
 
+    A chain (`compiler.schedule.chains`) gets the plan of `phases.choose`, which calls this for each part.
+
     1. `hoist_masks` moves masks that both factors of a product share outside the sum.
     2. `merge_ranges` makes one range of neighbours that are used as one.
     3. On a target with shared memory `device_contraction.choose` plans a sum of products, with one range each
        for rows, columns and sum.
-    4. For all other kernels `tiling.choose` plans the kernel as it is, and again after `merge_masked_ranges`;
-       the second is used where its estimated time is below `WORTH_FLATTENING` of the first.
+    4. For all other kernels `tiling.choose` plans the kernel as it is, and again after `merge_masked_ranges`
+       and after `split_ranges`; one of these is used where its estimated time is below `WORTH_CHANGING` of
+       that of the first.
     """
+    if ast.arg:
+        return ast, phases.choose(ast, target, planned)
     ast = merge_ranges(hoist_masks(ast))
     staged = device_contraction.choose(ast, target)
     if staged is not None:
         return staged
     plan = tiling.choose(ast, target)
-    flat = merge_masked_ranges(ast)
-    if flat is not None:
-        flat = merge_ranges(flat)
-        other = tiling.choose(flat, target)
-        if other.nanoseconds < WORTH_FLATTENING * plan.nanoseconds:
-            return flat, other
+    for made in (merge_masked_ranges(ast), split_ranges(ast)):
+        if made is not None:
+            changed = merge_ranges(made)
+            other = tiling.choose(changed, target)
+            if other.nanoseconds < WORTH_CHANGING * plan.nanoseconds:
+                ast, plan = changed, other
     return ast, plan
 
 

@@ -84,11 +84,14 @@ def reference(ref: BufRef) -> str:
 
 
 def moved(item: ScheduleItem) -> int:
-    """Return the bytes of the buffers that a kernel loads or stores, each once; twice if it does both."""
+    """Return the bytes of the buffers that a kernel loads or stores, each once; twice if it does both.
+
+    Matrices between the parts of a chain are no buffers.
+    """
     loads = {n.src[0].arg for n in postorder((item.ast,)) if n.op is Ops.LOAD}
     both = loads | set(item.stores)
     twice = loads & set(item.stores)
-    return sum([item.bufs[slot].nbytes for slot in (*both, *twice)])
+    return sum([item.bufs[slot].nbytes for slot in (*both, *twice) if slot < len(item.bufs)])
 
 
 def schedule(items: Sequence[ScheduleItem]) -> str:

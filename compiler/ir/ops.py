@@ -135,7 +135,8 @@ class Ops:
     FLIP of one."""
 
     SINK: Final = "SINK"
-    """Root of a kernel. src=STOREs, all over the same output ranges."""
+    """Root of a kernel. src=STOREs, all over the same output ranges. With arg=(externals, shared) the root of
+    a chain: src=the SINKs of its parts (`compiler.schedule.chains`)."""
     STORE: Final = "STORE"
     """src=(BUFFER, index, value[, mask]); dtype void. Every output range appears in the index, so no element
     is stored twice."""

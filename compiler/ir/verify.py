@@ -73,13 +73,43 @@ _TENSOR: Final[dict[str, Callable[[UOp], UOp]]] = {
 
 
 def verify_kernel(ast: UOp) -> None:
-    """Check a kernel AST against the rules of `compiler.ir.ops`."""
-    _Kernel(ast).check()
+    """Check a kernel AST against the rules of `compiler.ir.ops`; of a chain each part and what they share."""
+    if ast.op is Ops.SINK and ast.arg:
+        _verify_chain(ast)
+    else:
+        _Kernel(ast).check()
+
+
+def _verify_chain(ast: UOp) -> None:
+    """Check the parts of a chain; that it numbers its buffers, and loads matrices after they are stored."""
+    externals, shared = ast.arg
+    ranges: set[UOp] = set()
+    stored: set[int] = set()
+    slots: set[int] = set()
+    for part in ast.src:
+        kernel = _Kernel(part, inside=True)
+        kernel.check()
+        loads = {x.src[0].arg for x in kernel.nodes if x.op is Ops.LOAD}
+        early = sorted(slot for slot in loads - stored if slot >= externals)
+        if early:
+            why = f"loads buffers {early} of a chain that no part before stores"
+            raise CompileError(why, ast=ast.render())
+        stored |= {s.src[0].arg for s in part.src}
+        slots |= loads | stored
+        ranges |= {x for x in kernel.nodes if x.op is Ops.RANGE and x.arg[0] < shared}
+    if len(ranges) != shared or slots != set(range(len(slots))) or externals >= len(slots):
+        raise CompileError(
+            f"wanted {shared} ranges that all parts share, and buffers from 0 without holes; saw "
+            f"{sorted(r.arg for r in ranges)} and {sorted(slots)}",
+            ast=ast.render(),
+        )
 
 
 class _Kernel:
-    def __init__(self, ast: UOp) -> None:
+    def __init__(self, ast: UOp, *, inside: bool = False) -> None:
         self.ast = ast
+        self.inside_chain = inside
+        """Whether it is a part of a chain, which numbers the buffers."""
         self.nodes = postorder((ast,))
         self.free: dict[UOp, frozenset[int]] = {}
         self.inside: dict[UOp, frozenset[int]] = {}
@@ -181,7 +211,7 @@ class _Kernel:
                 f"output ranges must come first, they are {sorted(outs)}", ast=self.ast.render()
             )
         slots = sorted({x.arg for x in self.nodes if x.op is Ops.BUFFER})
-        if slots != list(range(len(slots))):
+        if slots != list(range(len(slots))) and not self.inside_chain:
             raise CompileError(
                 f"buffers must be numbered from 0 without holes: {slots}", ast=self.ast.render()
             )

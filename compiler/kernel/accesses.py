@@ -66,8 +66,9 @@ class Memory:
         offset = p.constant + sum([c * self.index.env[u] for u, c in p.units])
         kind = conversions.storage_type(node.dtype)
         base = b.offset(ix.buffer(node.src[0].arg), ix.sum(terms), kind)
+        token = self._token(node.src[0])
         rows = [
-            b.line("load", kind, p.lanes, (b.offset(base, b.index(offset + p.stride * lane), kind),))
+            b.line("load", kind, p.lanes, (b.offset(base, b.index(offset + p.stride * lane), kind), *token))
             for lane in range(p.lanes)
         ]
         for k, column in enumerate(transposed(b, rows)):
@@ -89,25 +90,31 @@ class Memory:
         b, ix = self.b, self.index
         kind = conversions.storage_type(buffer.dtype)
         pointer = ix.buffer(buffer.arg)
+        token = self._token(buffer)
         place = ix.place(index, strided=True)
         if place.vector is not None:
             lanes = place.vector.lanes
             every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
-            return b.line("gather", kind, lanes, (pointer, place.vector, every))
+            return b.line("gather", kind, lanes, (pointer, place.vector, every, *token))
         if place.stride == 0:
-            return self._read_one(kind, pointer, place, mask)
+            return self._read_one(kind, pointer, place, mask, token)
         address = ix.address(pointer, place, kind)
         if place.stride == -1:
             flipped = (
                 mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
             )
-            row = self._read_row(kind, address, place.lanes, flipped)
+            row = self._read_row(kind, address, place.lanes, flipped, token)
             return b.shuffle(row, row, range(place.lanes)[::-1])
         if place.stride > 1:
-            return self._read_thinned(kind, address, place, mask)
+            return self._read_thinned(kind, address, place, mask, token)
         if self.owner.plan.threads > 1 and (mask is None or mask.lanes == 1):
             return self._read_whole(kind, pointer, place, mask)
-        return self._read_row(kind, address, place.lanes, mask)
+        return self._read_row(kind, address, place.lanes, mask, token)
+
+    def _token(self, buffer: UOp) -> tuple[Line, ...]:
+        """Return the source that keeps loads of scratch memory after its stores; none for other buffers."""
+        kept = self.index.kept.get(buffer.arg)
+        return () if kept is None else kept[1:]
 
     def _read_whole(self, kind: DType, pointer: Line, place: indexing.Place, mask: Line | None) -> Line:
         """Load a vector that one mask guards; where it is false, load the first of the buffer and use 0."""
@@ -125,7 +132,9 @@ class Memory:
         """Return whether a vector starts at a multiple of its size; GPU buffers start at one of 16 bytes."""
         return place.align % place.lanes == 0
 
-    def _read_thinned(self, kind: DType, address: Line, place: indexing.Place, mask: Line | None) -> Line:
+    def _read_thinned(
+        self, kind: DType, address: Line, place: indexing.Place, mask: Line | None, token: tuple[Line, ...]
+    ) -> Line:
         """Load lanes that are a few elements apart: load rows, and select from them.
 
         No row extends beyond the last lane.
@@ -141,7 +150,7 @@ class Memory:
             if mask is not None:
                 lane_of = {i * stride - start: i for i in mine}
                 only = b.shuffle(b.splat(mask, lanes), never, [lane_of.get(j, lanes) for j in range(lanes)])
-            row = self._read_row(kind, b.offset(address, b.index(start), kind), lanes, only)
+            row = self._read_row(kind, b.offset(address, b.index(start), kind), lanes, only, token)
             picks = [i * stride - start if row_of[i] == k else 0 for i in range(lanes)]
             if result is None:
                 result = b.shuffle(row, row, picks)
@@ -152,19 +161,23 @@ class Memory:
         assert result is not None
         return result
 
-    def _read_row(self, kind: DType, address: Line, lanes: int, mask: Line | None) -> Line:
+    def _read_row(
+        self, kind: DType, address: Line, lanes: int, mask: Line | None, token: tuple[Line, ...]
+    ) -> Line:
         if mask is None:
-            return self.b.line("load", kind, lanes, (address,))
-        return self.b.line("load_masked", kind, lanes, (address, self.b.splat(mask, lanes)))
+            return self.b.line("load", kind, lanes, (address, *token))
+        return self.b.line("load_masked", kind, lanes, (address, self.b.splat(mask, lanes), *token))
 
-    def _read_one(self, kind: DType, pointer: Line, place: indexing.Place, mask: Line | None) -> Line:
+    def _read_one(
+        self, kind: DType, pointer: Line, place: indexing.Place, mask: Line | None, token: tuple[Line, ...]
+    ) -> Line:
         """Load one element; where the mask is false, load the first of the buffer and use 0."""
         b = self.b
         if mask is None:
-            return b.line("load", kind, 1, (self.index.address(pointer, place, kind),))
+            return b.line("load", kind, 1, (self.index.address(pointer, place, kind), *token))
         some = b.line("any", dtypes.bool, 1, (mask,)) if mask.lanes > 1 else mask
         where = b.select(some, b.add(place.base, b.index(place.offset)), b.index(0))
-        read = b.line("load", kind, 1, (b.offset(pointer, where, kind),))
+        read = b.line("load", kind, 1, (b.offset(pointer, where, kind), *token))
         return b.select(mask, read, b.const(kind, 0.0 if kind.is_float else 0))
 
     def store(self, store: UOp, value: Line) -> None:

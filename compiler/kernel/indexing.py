@@ -88,6 +88,9 @@ class Indexer:
         self.starts: dict[UOp, UOp] = {}
         """For each RANGE of the AST, the part of that index for the first value of a block."""
         self.bound: dict[UOp, Line] = {}
+        """The registers of ranges of loops and threads, and of variables that are not arguments."""
+        self.kept: dict[int, tuple[Line, Line]] = {}
+        """For each buffer in scratch memory its address, and the source that keeps loads after its stores."""
         self.env: dict[UOp, int] = {}
         self.unit_ranges: set[UOp] = set()
         self.lane_ranges: dict[UOp, int] = {}
@@ -105,6 +108,8 @@ class Indexer:
 
     def buffer(self, slot: int) -> Line:
         """Return the address of a buffer."""
+        if slot in self.kept:
+            return self.kept[slot][0]
         return self.b.line("argument", POINTER, 1, (), slot)
 
     def parts(self, x: UOp) -> Parts:
@@ -168,6 +173,9 @@ class Indexer:
 
     def leaf(self, atom: UOp) -> Line:
         """Return the register of a loop variable or a launch variable."""
+        found = self.bound.get(atom)
+        if found is not None:
+            return found
         if atom.op is Ops.VAR:
             number = self.variables[atom.arg[0]]
             return self.b.line("variable", dtypes.int64, 1, (), (number, self.buffers))

@@ -18,7 +18,7 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.ir.walk import bound_ranges, ordered, ranges_in
-from compiler.kernel import conversions, indexing, isel
+from compiler.kernel import conversions, indexing, isel, phases
 from compiler.kernel.accesses import Memory
 from compiler.kernel.builder import Builder
 from compiler.kernel.device_sum import StagedSum
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
     from compiler.ir.uop import UOp
     from compiler.kernel.linear import Block, Line
-    from compiler.kernel.plan import Axis, Plan, Reduction, Row
+    from compiler.kernel.plan import Axis, Phase, Plan, Reduction, Row
 
 
 class Linearizer:
     """Writes one kernel."""
 
-    def __init__(self, ast: UOp, plan: Plan, buffers: int) -> None:
+    def __init__(self, ast: UOp, plan: Plan, buffers: int, builder: Builder | None = None) -> None:
         self.ast = ast
         self.plan = plan
-        self.b = Builder()
+        self.b = builder or Builder()
         self.free = ranges_in(ast)
         self.index = Indexer(self.b, self.value, buffers)
         self.env = self.index.env
@@ -85,6 +85,13 @@ class Linearizer:
                 self._enter(axis.range, self.extents[axis.range][0])
         self._nest(0)
         return self.b
+
+    def _part(self, phase: Phase, places: dict[UOp, Line], kept: dict[int, tuple[Line, Line]]) -> None:
+        """Write one part of a chain at the cursor."""
+        inner = Linearizer(phase.ast, phase.plan, self.index.buffers, self.b)
+        inner.index.bound.update(places)
+        inner.index.kept = kept
+        inner.run()
 
     def _open_axis(self, axis: Axis) -> None:
         """Express an output range by block, unit and lane."""
@@ -257,6 +264,9 @@ class Linearizer:
 
     def _block(self) -> None:
         """Write all stores of one block, after all its values, whose loads they may overwrite."""
+        if self.plan.phases:
+            phases.write(self.b, self.plan, self.index, self._part)
+            return
         totals = self.partials.totals
         if totals is not None and not self.partials.finished:
             cursor = self.b.cursor

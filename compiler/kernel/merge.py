@@ -3,7 +3,9 @@
 Where every index has `a*size_b*c + b*c`, and a and b occur nowhere else, it is `m*c` with m over size_a *
 size_b.
 
-Not here: splitting ranges (`tiling`). Next: `compiler.pipeline`, which runs this before a plan is chosen.
+`split_ranges` is the reverse where a division keeps a product of matrices from being one.
+
+Not here: the blocks of ranges (`tiling`). Next: `compiler.pipeline`, which runs this before a plan is chosen.
 """
 
 from __future__ import annotations
@@ -48,6 +50,33 @@ def merge_masked_ranges(ast: UOp) -> UOp | None:
             if all(_plain(n.src[1]) for n in ordered(flat) if n.op in (Ops.LOAD, Ops.STORE)):
                 return flat
     return None
+
+
+def split_ranges(ast: UOp) -> UOp | None:
+    """Split ranges of a product of matrices of which indices need the quotient; None if there are none.
+
+    Attention with its heads side by side loads weights at `(column // 32) * size`: with one range for the
+    head and one for the place in it, no index needs a division, and the weights do not depend on columns.
+    """
+    nodes = ordered(ast)
+    if not any(n.op is Ops.REDUCE and n.src[0].op is Ops.MUL for n in nodes):
+        return None
+    parts: dict[UOp, set[int]] = {}
+    for n in nodes:
+        if n.op in (Ops.IDIV, Ops.IMOD) and n.src[0].op is Ops.RANGE:
+            parts.setdefault(n.src[0], set()).add(n.arg)
+    cuts = {r: min(sizes) for r, sizes in parts.items() if len(sizes) == 1 and r.arg[1] % min(sizes) == 0}
+    if not cuts:
+        return None
+    env: dict[UOp, UOp] = {}
+    for n in nodes:
+        if n.op is Ops.RANGE:
+            number, size = 2 * n.arg[0], n.arg[1]
+            inner = cuts.get(n, 1)
+            outer = symbolic.loop(number, size // inner)
+            env[n] = symbolic.dot((outer, symbolic.loop(number + 1, inner)), (inner, 1))
+    made = replace_ranges(ast, env)
+    return None if any(n.op in (Ops.IDIV, Ops.IMOD) for n in ordered(made)) else made
 
 
 def _plain(index: UOp) -> bool:

@@ -31,20 +31,37 @@ def kernel_name(ast: UOp) -> str:
     `matmul_512x256x64_ab12cd` multiplies 512 x 64 by 64 x 256; `conv_...` has a window; `softmax_64x1000_...`
     and `norm_...` reduce rows and use the results along them; `sum_32x10_of_7_...` adds 7 values for each of
     32 x 10 results; `exp_add_4096_...` has no reduction, and its last operation first; `gather_...` loads at
-    computed indices; `copy_...` moves or converts. The same kernel has the same name in every process: at
-    most 72 lower-case letters, digits and underscores.
+    computed indices; `copy_...` moves or converts; `matmul_softmax_matmul_...` is a chain. The same kernel
+    has the same name in every process: at most 72 lower-case letters, digits and underscores.
     """
+    if ast.arg:
+        parts = _of_chain(ast)
+    else:
+        role, sizes, depth = _described(ast)
+        parts = [_bounded(role, "_", _MOST_ROLE), _bounded(map(str, sizes), "x", _MOST_SIZES) or "1"]
+        parts += ["of", depth] if depth and len(depth) <= _MOST_DEPTH else []
+    return "_".join([*parts, hashlib.sha256(kernel_key(ast).encode()).hexdigest()[:_DIGITS]])
+
+
+def _of_chain(ast: UOp) -> list[str]:
+    """Return the words for a chain: the roles of its parts, and the sizes of the last one."""
+    described = [_described(part) for part in ast.src]
+    roles = [role[0] for role, _, _ in described]
+    return [_bounded(roles, "_", _MOST_ROLE), _bounded(map(str, described[-1][1]), "x", _MOST_SIZES)]
+
+
+def _described(ast: UOp) -> tuple[list[str], list[int], str]:
+    """Return the role of a kernel, its sizes, and for a plain reduction the number of values, as text."""
     nodes = postorder((ast,))
     reduces = [node for node in nodes if node.op is Ops.REDUCE]
     inner = {number for node in reduces for number in node.arg[1]}
     ranges = {node.arg[0]: node.arg[1] for node in nodes if node.op is Ops.RANGE}
     outer = [ranges[number] for number in sorted(ranges) if number not in inner]
     role, sizes = _role(nodes, reduces, ranges, outer)
-    parts = [_bounded(role, "_", _MOST_ROLE), _bounded(map(str, sizes), "x", _MOST_SIZES) or "1"]
+    depth = ""
     if reduces and role[0] in _KINDS.values():
         depth = str(prod(ranges[number] for number in reduces[-1].arg[1]))
-        parts += ["of", depth] if len(depth) <= _MOST_DEPTH else []
-    return "_".join([*parts, hashlib.sha256(kernel_key(ast).encode()).hexdigest()[:_DIGITS]])
+    return role, sizes, depth
 
 
 def _role(

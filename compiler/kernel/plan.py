@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from compiler.dtype import DType
     from compiler.ir.uop import UOp
     from compiler.targets.matrix import MatrixOp
     from hcq.program import Dim3
@@ -188,6 +189,25 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """One part of a chain, for one block of the rows that all parts share."""
+
+    ast: UOp
+    """The shared ranges are variables, and the matrices between parts are in scratch memory."""
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A matrix between parts of a chain: the rows of a block, in scratch memory."""
+
+    slot: int
+    dtype: DType
+    count: int
+    """Elements."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """How a kernel is computed: with the AST, the complete input of `linearize`."""
 
@@ -206,6 +226,10 @@ class Plan:
     """The estimated time of the whole kernel on one core."""
     matrix: MatrixOp | None = None
     """The matrix operation of the staged sum; None for multiply-adds."""
+    phases: tuple[Phase, ...] = ()
+    """The parts of a chain, in order; the axes are those that they share, and `upcast` is a block's rows."""
+    kept: tuple[Kept, ...] = ()
+    """The matrices between the parts."""
 
     def widest(self) -> int:
         """Return the number of lanes of the widest vector of the kernel."""
@@ -241,6 +265,8 @@ class Plan:
             )
         if self.matrix is not None:
             lines.append(f"matrix {self.matrix.name}")
+        for number, phase in enumerate(self.phases):
+            lines += [f"part {number}:", *[f"  {line}" for line in phase.plan.text().split("\n")]]
         lines += [f"keep r{row.inner.arg[0]} as r{row.outer.arg[0]}" for row in self.rows]
         return "\n".join(lines)
 

@@ -302,6 +302,8 @@ class Limits:
     """Bytes from which on a value is not in a cache any more when the next kernel loads it."""
     siblings: int = 16
     """The most earlier kernels of the same shape that a store may join."""
+    chains: bool = False
+    """Whether a kernel may be a chain of products and a function of rows between them."""
 
 
 class Entry:

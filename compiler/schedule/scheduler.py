@@ -16,6 +16,7 @@ from compiler.ir.ops import ELEMENTWISE, Ops
 from compiler.ir.serialize import postorder
 from compiler.ir.uop import uop
 from compiler.schedule.analysis import Entry, Kernel, Limits, param_of
+from compiler.schedule.chains import join_chains
 from compiler.schedule.fusion import Grouping
 from compiler.schedule.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef
 from compiler.schedule.lower import Buffers, assigned_place, lower
@@ -95,7 +96,8 @@ def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
                 refs[node] = (TempRef(temps, node.dtype, node.shape),)
                 temps += 1
     buffers = Buffers(refs, in_place)
-    return _needed([lower(kernel, buffers) for kernel in kernels])
+    items = _needed([lower(kernel, buffers) for kernel in kernels])
+    return join_chains(items) if limits.chains else items
 
 
 def without_empties(outputs: Sequence[UOp]) -> list[UOp]:

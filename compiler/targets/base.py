@@ -54,6 +54,8 @@ class Target:
     """32-bit registers that a thread may use without spilling."""
     matrix: tuple[MatrixOp, ...] = ()
     """Matrix operations, the preferred ones of a type first."""
+    chains: bool = False
+    """Whether there are plans for chains of kernels."""
     may_abort: bool = False
     """Whether LLVM may end the process on a kernel; several kernels of such targets are compiled in
     workers."""

@@ -119,6 +119,7 @@ def target(arch: str) -> Target:
         l2_bytes=1 << 20,
         cores=cores,
         gathers=gathers,
+        chains=True,
         settings=f"cores {cores}",
         emit=_emit,
     )

@@ -1,0 +1,136 @@
+"""Plan and write a chain of kernels: blocks of rows, for each of which all parts run, one after the other.
+
+The matrices between the parts are in scratch memory, as many rows as half of the second-level cache holds.
+With the shared ranges fixed, a part is an ordinary kernel over the rows of a block, with an ordinary plan.
+
+Not here: which kernels are a chain (`compiler.schedule.chains`). Next: `pipeline`, which calls `choose`;
+`linearize`, which calls `write` in the innermost loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.ir.uop import UOp, uop
+from compiler.ir.walk import ordered
+from compiler.kernel import conversions
+from compiler.kernel.linear import POINTER
+from compiler.kernel.merge import replace_ranges
+from compiler.kernel.plan import Axis, Kept, Phase, Plan, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from compiler.dtype import DType
+    from compiler.kernel.builder import Builder
+    from compiler.kernel.indexing import Indexer
+    from compiler.kernel.linear import Line
+    from compiler.kernel.plan import Edge
+    from compiler.targets.base import Target
+
+    Places = dict[UOp, Line]
+    Buffers = dict[int, tuple[Line, Line]]
+
+GROUP_NS = 20_000
+"""A workgroup takes at least about this long."""
+GROUPS_PER_CORE = 4
+LEAST_ROWS = 32
+"""Rows of a block at least, where a matrix has as many: each block copies the operands of products."""
+
+
+def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp, Plan]]) -> Plan:
+    """Return the plan of a chain; `planned` plans a part."""
+    externals, shared = ast.arg
+    ranges = sorted(
+        {n for n in ordered(ast.src[-1]) if n.op is Ops.RANGE and n.arg[0] < shared},
+        key=lambda r: int(r.arg[0]),
+    )
+    rows = ranges[-1]
+    matrices = _matrices(ast, externals, rows)
+    nbytes = sum([width * dtype.itemsize for width, dtype in matrices.values()])
+    most = max(LEAST_ROWS, target.l2_bytes // 2 // nbytes)
+    block = -(-rows.arg[1] // -(-rows.arg[1] // most))
+    alone = replace(target, cores=0)  # the workgroups are those of the chain
+    phases = tuple([Phase(*planned(_of_block(part, ranges, block, externals), alone)) for part in ast.src])
+    edge: Edge = "exact" if rows.arg[1] % block == 0 else "overlap"
+    axes = (*[Axis(r) for r in ranges[:-1]], Axis(rows, block, 1, edge))
+    nanoseconds = sum([p.plan.nanoseconds for p in phases]) * prod([a.count for a in axes])
+    kept = tuple([Kept(slot, dtype, width * block) for slot, (width, dtype) in matrices.items()])
+    return Plan(axes, _steps(axes, nanoseconds, target), nanoseconds=nanoseconds, phases=phases, kept=kept)
+
+
+def _matrices(ast: UOp, externals: int, rows: UOp) -> dict[int, tuple[int, DType]]:
+    """Return the elements of a row, and the stored type, of each matrix between the parts, by slot."""
+    found = {}
+    for part in ast.src:
+        for store in part.src:
+            if store.src[0].arg >= externals:
+                width = symbolic.terms_of(store.src[1])[0][rows]
+                found[store.src[0].arg] = width, conversions.storage_type(store.src[0].dtype)
+    return found
+
+
+def _steps(axes: tuple[Axis, ...], nanoseconds: float, target: Target) -> tuple[Step, ...]:
+    """Return workgroups along the shared ranges, outermost first, and the loops over their blocks."""
+    wanted = int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+    groups: list[Step] = []
+    for axis in axes:
+        size = -(-axis.count // max(1, min(axis.count, wanted)))
+        parts = -(-axis.count // size)
+        if parts > 1:
+            groups.append(Step("group", axis.range, size))
+            wanted = -(-wanted // parts)
+    return (*groups, *[Step("loop", axis.range) for axis in axes])
+
+
+def _variable(r: UOp, most: int) -> UOp:
+    """Return the variable for the first value of a shared range in a block."""
+    return uop(Ops.VAR, dtypes.index, (), (f"#{r.arg[0]}", 0, most))
+
+
+def _starts(ranges: list[UOp], block: int) -> dict[UOp, UOp]:
+    """Return the variable of each shared range; the last one is in blocks."""
+    last = ranges[-1]
+    starts = {r: _variable(r, r.arg[1] - 1) for r in ranges[:-1]}
+    return starts | {last: _variable(last, last.arg[1] - block)}
+
+
+def _of_block(part: UOp, ranges: list[UOp], block: int, externals: int) -> UOp:
+    """Return a part for the rows of one block; matrices between parts begin at the block."""
+    starts = _starts(ranges, block)
+    rows = ranges[-1]
+    env = starts | {rows: symbolic.add(starts[rows], symbolic.loop(rows.arg[0], block))}
+    made = replace_ranges(part, env)
+    done: dict[UOp, UOp] = {}
+    for n in ordered(made):
+        src = tuple([done[s] for s in n.src])
+        if n.op in (Ops.LOAD, Ops.STORE) and n.src[0].arg >= externals:
+            terms, _ = symbolic.terms_of(n.src[1])
+            within = {a: c for a, c in terms.items() if a not in starts.values()}
+            src = (src[0], symbolic.linear(within, 0), *src[2:])
+        done[n] = uop(n.op, n.dtype, src, n.arg)
+    return done[made]
+
+
+def write(b: Builder, plan: Plan, index: Indexer, part: Callable[[Phase, Places, Buffers], None]) -> None:
+    """Write all parts for the current block, one after the other.
+
+    `part` writes one of them, given registers of the block's variables and matrices in scratch memory.
+    """
+    b.cursor.floor = b.cursor  # nothing is loaded before the parts that store it
+    ranges = [axis.range for axis in plan.axes]
+    starts = _starts(ranges, plan.axes[-1].block)
+    places = {starts[r]: index.materialised(index.starts[r]) for r in ranges}
+    memory = {
+        k.slot: b.line("scratch", POINTER, 1, (), (k.dtype, k.count, "kept", k.slot)) for k in plan.kept
+    }
+    for phase in plan.phases:
+        cursor = b.cursor
+        token = b.line("token", dtypes.bool, 1)
+        part(phase, places, {slot: (pointer, token) for slot, pointer in memory.items()})
+        b.cursor = cursor

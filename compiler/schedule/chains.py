@@ -1,0 +1,231 @@
+"""Chains of kernels: a product, a function of its rows and a product of the result become one kernel.
+
+The matrix between them, for example the weights of attention, is then never whole: a workgroup computes
+some rows of it in scratch memory, and uses them at once. The AST of a chain is a SINK of the SINKs of its
+parts, in order, with arg (externals, shared). Slots from `externals` on are matrices that only later parts
+load. The first `shared` ranges are the same in all parts: with their values fixed, a part loads of these
+matrices only what the parts before it stored with the same values.
+
+Not here: how many rows are computed at once (`compiler.kernel.phases`). Next: `scheduler`, the caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.ir.uop import UOp, uop
+from compiler.ir.walk import ordered, ranges_in
+from compiler.kernel.merge import replace_ranges, split_ranges
+from compiler.schedule.item import ParamRef, ScheduleItem, TempRef
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from compiler.schedule.item import BufRef
+
+
+ROW_BYTES = 64 << 10
+"""Bytes of one row of all matrices of a chain at most: a block has 32 rows at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """The ranges that all parts share, outermost first, and their strides in one of the matrices."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def index(self) -> UOp:
+        """Return the first element of a row."""
+        return symbolic.dot([symbolic.loop(k, n) for k, n in enumerate(self.sizes)], self.strides)
+
+
+def join_chains(items: Sequence[ScheduleItem]) -> list[ScheduleItem]:
+    """Return the schedule with every chain as one item, at the place of its last part."""
+    writers: dict[BufRef, int] = {}
+    readers: dict[BufRef, list[int]] = {}
+    for n, item in enumerate(items):
+        for slot, ref in enumerate(item.bufs):
+            if slot in item.stores:
+                writers[ref] = n
+            else:
+                readers.setdefault(ref, []).append(n)
+    only = {
+        ref: writers[ref] for ref, users in readers.items() if isinstance(ref, TempRef) and len(users) == 1
+    }
+    made: dict[int, ScheduleItem] = {}
+    gone: set[int] = set()
+    for n, item in enumerate(items):
+        chain = _chain(items, n, only) if _is_product(item.ast) else None
+        if chain is not None and _may_wait(items, chain):
+            joined = _joined([items[k] for k in chain])
+            if joined is not None:
+                made[n] = joined
+                gone.update(chain[:-1])
+    return [made.get(n, item) for n, item in enumerate(items) if n not in gone]
+
+
+def _is_product(ast: UOp) -> bool:
+    """Return whether a kernel is one sum of products."""
+    sums = [n for n in ordered(ast) if n.op is Ops.REDUCE]
+    return len(sums) == 1 and sums[0].arg[0] == "ADD" and sums[0].src[0].op is Ops.MUL
+
+
+def _chain(
+    items: Sequence[ScheduleItem], last: int, only: Mapping[TempRef, int]
+) -> tuple[int, int, int] | None:
+    """Return the numbers of the items of the chain that ends with a product; None if there is none."""
+    for ref in items[last].bufs:
+        middle = only.get(ref) if isinstance(ref, TempRef) else None
+        if middle is None or not _links(items[middle]) or _is_product(items[middle].ast):
+            continue
+        for source in items[middle].bufs:
+            first = only.get(source) if isinstance(source, TempRef) else None
+            if first is not None and _links(items[first]) and _is_product(items[first].ast):
+                return first, middle, last
+    return None
+
+
+def _links(item: ScheduleItem) -> bool:
+    """Return whether an item can be inside a chain: one result, and no variables."""
+    return len(item.stores) == 1 and not any(n.op is Ops.VAR for n in ordered(item.ast))
+
+
+def _may_wait(items: Sequence[ScheduleItem], chain: tuple[int, int, int]) -> bool:
+    """Return whether the parts can run where the last one is: nothing that they load is stored before."""
+    loads = {
+        ref.slot
+        for n in chain
+        for slot, ref in enumerate(items[n].bufs)
+        if slot not in items[n].stores and isinstance(ref, ParamRef)
+    }
+    between = items[chain[0] : chain[-1] + 1]
+    stored = {ref.slot for item in between for ref in item.writes if isinstance(ref, ParamRef)}
+    return not loads & stored
+
+
+def _joined(parts: Sequence[ScheduleItem]) -> ScheduleItem | None:
+    """Return the chain of some items as one; None where their rows do not match."""
+    externals: dict[BufRef, None] = dict.fromkeys(parts[-1].writes)
+    kept = [part.writes[0] for part in parts[:-1]]
+    for part in parts:
+        externals.update(dict.fromkeys([ref for ref in part.bufs if ref not in kept]))
+    slots = {ref: n for n, ref in enumerate([*externals, *kept])}
+    last = parts[-1].ast
+    asts: list[UOp] = []
+    shared: _Shared | None = None
+    for part, link in zip(reversed(parts), [None, *reversed(kept)], strict=True):
+        if link is None:
+            found = _of_last(split_ranges(last) or last, parts[-1].bufs.index(kept[-1]))
+            if found is None:
+                return None
+            ast, shared = found
+        else:
+            assert shared is not None
+            aligned = _aligned(part.ast, shared)
+            if aligned is None:
+                return None
+            ast = aligned
+            if part is not parts[0]:
+                shared = _loaded(ast, shared, part.bufs.index(kept[parts.index(part) - 1]))
+                if shared is None:
+                    return None
+        asts.insert(0, _with_slots(ast, [slots[ref] for ref in part.bufs]))
+    assert shared is not None
+    if sum([ref.nbytes for ref in kept]) > ROW_BYTES * prod(shared.sizes):
+        return None
+    ast = uop(Ops.SINK, dtypes.void, tuple(asts), (len(externals), len(shared.sizes)))
+    return ScheduleItem(ast, tuple(externals), tuple(range(len(parts[-1].writes))))
+
+
+def _outputs(ast: UOp) -> list[UOp]:
+    """Return the output ranges by number."""
+    return sorted(ranges_in(ast)[ast.src[0].src[1]], key=lambda r: int(r.arg[0]))
+
+
+def _of_last(ast: UOp, slot: int) -> tuple[UOp, _Shared] | None:
+    """Return the last part with the shared ranges first, and these; None if it loads no whole rows.
+
+    Shared are the output ranges of the matrix's index. The other factor must not depend on the innermost one:
+    then several rows are used together.
+    """
+    loads = [n for n in ordered(ast) if n.op is Ops.LOAD and n.src[0].arg == slot]
+    outputs = _outputs(ast)
+    if len(loads) != 1 or len(loads[0].src) > 2:
+        return None
+    terms, constant = symbolic.terms_of(loads[0].src[1])
+    rows = sorted([(c, r) for r, c in terms.items() if r in outputs], key=lambda item: -item[0])
+    if constant or not rows or not _nested(terms, [r for _, r in rows]):
+        return None
+    free = ranges_in(ast)
+    product = next(n for n in ordered(ast) if n.op is Ops.REDUCE).src[0]
+    if all(rows[-1][1] in free[factor] for factor in product.src):
+        return None
+    shared = _Shared(tuple([r.arg[1] for _, r in rows]), tuple([c for c, _ in rows]))
+    env = {r: symbolic.loop(k, r.arg[1]) for k, (_, r) in enumerate(rows)}
+    return _renumbered(ast, outputs, env), shared
+
+
+def _nested(terms: dict[UOp, int], rows: Sequence[UOp]) -> bool:
+    """Return whether an index counts within rows, then rows, then blocks; `rows` is outermost first."""
+    if not all(atom.op is Ops.RANGE and c > 0 for atom, c in terms.items()):
+        return False
+    span = 1 + sum([c * (r.arg[1] - 1) for r, c in terms.items() if r not in rows])
+    for r in reversed(rows):
+        if terms[r] < span:
+            return False
+        span = terms[r] * r.arg[1]
+    return True
+
+
+def _aligned(ast: UOp, shared: _Shared) -> UOp | None:
+    """Return a part that stores the matrix, over the shared ranges; None if it does not store rows so."""
+    if len(ast.src) != 1:
+        return None
+    terms, constant = symbolic.terms_of(ast.src[0].src[1])
+    row, start = shared.strides[-1], shared.index()
+    if constant or not all(atom.op is Ops.RANGE and c > 0 for atom, c in terms.items()):
+        return None
+    within = {r: c for r, c in terms.items() if c * r.arg[1] <= row}
+    if sum([c * (r.arg[1] - 1) for r, c in within.items()]) >= row:
+        return None
+    env = {r: symbolic.mod(symbolic.div(start, c), r.arg[1]) for r, c in terms.items() if r not in within}
+    made = _renumbered(ast, _outputs(ast), env, len(shared.sizes))
+    stored, _ = symbolic.terms_of(made.src[0].src[1])
+    own = {r: c for r, c in stored.items() if r.arg[0] < len(shared.sizes)}
+    return made if own == symbolic.terms_of(start)[0] else None
+
+
+def _loaded(ast: UOp, shared: _Shared, slot: int) -> _Shared | None:
+    """Return the strides of the shared ranges in a matrix that a part loads; None if it loads other rows."""
+    loads = [n for n in ordered(ast) if n.op is Ops.LOAD and n.src[0].arg == slot]
+    ranges = [symbolic.loop(k, n) for k, n in enumerate(shared.sizes)]
+    found: set[tuple[int, ...]] = set()
+    for load in loads:
+        terms, constant = symbolic.terms_of(load.src[1])
+        if constant or len(load.src) > 2 or not all(r in terms for r in ranges) or not _nested(terms, ranges):
+            return None
+        found.add(tuple([terms[r] for r in ranges]))
+    return _Shared(shared.sizes, *found) if len(found) == 1 else None
+
+
+def _renumbered(ast: UOp, outputs: Sequence[UOp], env: dict[UOp, UOp], first: int = 0) -> UOp:
+    """Replace ranges by the shared ones in `env`, and number the others from there on, outputs first."""
+    first = first or len(env)
+    ranges = [n for n in ordered(ast) if n.op is Ops.RANGE and n not in env]
+    ranges.sort(key=lambda r: (r not in outputs, int(r.arg[0])))
+    return replace_ranges(ast, env | {r: symbolic.loop(first + k, r.arg[1]) for k, r in enumerate(ranges)})
+
+
+def _with_slots(ast: UOp, slots: Sequence[int]) -> UOp:
+    """Return a kernel with other numbers of its buffers."""
+    done: dict[UOp, UOp] = {}
+    for n in ordered(ast):
+        arg = slots[n.arg] if n.op is Ops.BUFFER else n.arg
+        done[n] = uop(n.op, n.dtype, tuple([done[s] for s in n.src]), arg)
+    return done[ast]

@@ -1,0 +1,176 @@
+"""Chains: attention is one kernel, whose weights are never whole in memory, with the results of three."""
+
+# ruff: noqa: ANN001  # parametrised arguments: their values are listed at the test
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import kernel_key, parse_kernel
+from compiler.ir.uop import uop
+from compiler.ir.verify import verify_kernel
+from compiler.ir.walk import ordered
+from compiler.kernel.naming import kernel_name
+from compiler.pipeline import planned
+from compiler.schedule.scheduler import Limits, ScheduleItem, schedule
+from compiler.targets import target_of
+from frontend import Tensor
+from frontend.expr import uops
+from hcq.errors import CompileError
+
+INF, NAN = math.inf, math.nan
+
+
+def values(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def scheduled(*results: Tensor) -> list[ScheduleItem]:
+    leaves = [tuple(range(len(x.leaves))) for x in results]
+    parts = uops([(x.expr, own) for x, own in zip(results, leaves, strict=True)])
+    return schedule(parts, limits=Limits(chains=True), verify=True)
+
+
+def of_one(*shape: int) -> Tensor:
+    return Tensor.ones(*shape).contiguous().realize()
+
+
+def exact(q, k, v, mask=None) -> np.ndarray:
+    """Return attention in float64; `mask` is added."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1]) + (0 if mask is None else mask)
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+def test_attention_is_one_kernel_without_a_buffer_for_its_weights() -> None:
+    q = of_one(1, 4, 64, 16)
+    items = scheduled(q.scaled_dot_product_attention(of_one(1, 4, 48, 16), of_one(1, 4, 48, 24)))
+    assert len(items) == 1
+    assert {ref.shape for ref in items[0].bufs} == {
+        (1, 4, 64, 24),
+        (1, 4, 64, 16),
+        (1, 4, 48, 16),
+        (1, 4, 48, 24),
+    }
+    assert kernel_name(items[0].ast).startswith("matmul_softmax_matmul_4x64x24x48_")
+    assert parse_kernel(kernel_key(items[0].ast)) is items[0].ast
+
+
+def test_heads_side_by_side_are_split_into_ranges() -> None:
+    q = of_one(1, 4, 64, 16)
+    out = q.scaled_dot_product_attention(of_one(1, 4, 64, 16), of_one(1, 4, 64, 16))
+    items = scheduled(out.transpose(1, 2).reshape(1, 64, 64).contiguous())
+    assert len(items) == 1
+    assert not any(n.op in (Ops.IDIV, Ops.IMOD) for n in ordered(items[0].ast.src[-1]))
+
+
+def test_rows_between_parts_are_in_half_of_the_second_cache() -> None:
+    (item,) = scheduled(
+        of_one(1, 1, 2048, 32).scaled_dot_product_attention(of_one(1, 1, 512, 32), of_one(1, 1, 512, 32))
+    )
+    target = target_of("x86_64-v3")
+    _, plan = planned(item.ast, target)
+    assert len(plan.phases) == 3
+    assert 0 < sum(kept.count * kept.dtype.itemsize for kept in plan.kept) <= target.l2_bytes // 2
+    assert "part 2:" in plan.text()
+
+
+def test_rows_that_do_not_fit_scratch_memory_are_stored() -> None:
+    q, k = of_one(1, 1, 64, 16), of_one(1, 1, 1 << 14, 16)
+    assert len(scheduled(q.scaled_dot_product_attention(k, k))) > 1
+
+
+def test_weights_that_are_also_a_result_are_stored() -> None:
+    q, k, v = of_one(1, 4, 64, 16), of_one(1, 4, 64, 16), of_one(1, 4, 64, 16)
+    weights = (q @ k.transpose(-1, -2)).softmax()
+    assert len(scheduled(weights @ v, weights)) == 3
+
+
+def test_parts_do_not_wait_for_a_kernel_that_overwrites_what_they_load() -> None:
+    q, k, v = (Tensor(values(1, 2, 64, 16, seed=s)).realize() for s in range(3))
+    want = exact(*[x.numpy() for x in (q, k, v)])
+    out = q.scaled_dot_product_attention(k, v)
+    Tensor.realize(out, k.assign(k * 2))
+    np.testing.assert_allclose(out.numpy(), want, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "added"])
+@pytest.mark.parametrize(
+    "sizes",
+    [((1, 2), 128, 128, 32, 32), ((2, 3), 37, 53, 17, 24), ((1, 1), 300, 1000, 33, 17)],
+)
+def test_attention_against_float64(sizes, mask) -> None:
+    batch, queries, keys, depth, width = sizes
+    q, k, v = (
+        values(*batch, queries, depth),
+        values(*batch, keys, depth, seed=1),
+        values(*batch, keys, width, seed=2),
+    )
+    added, more = None, {}
+    if mask == "causal":
+        added, more = np.where(np.tril(np.ones((queries, keys), bool)), 0, -INF), {"is_causal": True}
+    elif mask == "added":
+        added = values(queries, keys, seed=3)
+        more = {"attn_mask": Tensor(added)}
+    got = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), **more).numpy()
+    np.testing.assert_allclose(got, exact(q, k, v, added), atol=2e-6)
+
+
+BASE = np.array([[((3 * i + 5 * j) % 7 - 3) / 4 for j in range(4)] for i in range(6)], np.float32)
+PLAIN = [
+    [-0.348201, 0.363309, 0.235694, -0.327709],
+    [0.185668, 0.120978, 0.044148, -0.109451],
+    [-0.222656, -0.151435, 0.416593, -0.153032],
+    [0.187426, 0.156534, 0.038917, -0.162578],
+]
+MASKED = [-0.106618, 0.412794, 0.1725, -0.217059]
+CAUSAL = [[-1.5, 1, 0, -1], [-0.738282, -0.015624, 0.761718, -0.238282], [NAN] * 4, [NAN] * 4]
+
+
+def changed(array: np.ndarray, *places: tuple[object, float]) -> np.ndarray:
+    """Return an array with values at places: (index, value)."""
+    array = array.copy()
+    for index, value in places:
+        array[index] = value
+    return array
+
+
+ZEROS = np.zeros((4, 6), np.float32)
+ADDED = changed(ZEROS, (1, -INF), ((2, 3), -INF), ((3, 2), INF))
+SEEN = changed(ZEROS == 0, (1, False), ((2, 3), False))
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "value", "more", "want"),
+    [
+        ((), (), (), {"attn_mask": ADDED}, [PLAIN[0], [0] * 4, MASKED, [NAN] * 4]),
+        ((), (), (), {"attn_mask": SEEN}, [PLAIN[0], [0] * 4, MASKED, PLAIN[3]]),
+        ((), (), (), {"attn_mask": changed(ZEROS, ((0, 1), NAN))}, [[NAN] * 4, *PLAIN[1:]]),
+        ((), (((2, 1), NAN),), (), {}, [[NAN] * 4] * 4),
+        ((), (((2, 1), NAN),), (), {"is_causal": True}, CAUSAL),
+        ((((1, 0), INF),), (), (), {}, [PLAIN[0], [NAN] * 4, *PLAIN[2:]]),
+        ((), (), (((5, 0), INF),), {}, [[INF, *row[1:]] for row in PLAIN]),
+    ],
+    ids=["added", "bool", "nan-mask", "nan-key", "nan-key-causal", "infinite-query", "infinite-value"],
+)  # fmt: skip
+def test_special_values_as_pytorch(query, key, value, more, want) -> None:
+    """Recorded from PyTorch 2.13 on a CPU: a row in which all is masked gives zeros, a NaN only its rows."""
+    q, k, v = changed(BASE[:4], *query), changed(BASE[::-1], *key), changed(BASE * 2, *value)
+    more = {name: Tensor(x) if isinstance(x, np.ndarray) else x for name, x in more.items()}
+    got = Tensor(q[None]).scaled_dot_product_attention(Tensor(k[None]), Tensor(v[None]), **more)
+    np.testing.assert_allclose(got.numpy()[0], want, atol=2e-6)
+
+
+def test_the_verifier_checks_what_parts_of_a_chain_load() -> None:
+    (item,) = scheduled(
+        of_one(1, 2, 32, 16).scaled_dot_product_attention(of_one(1, 2, 32, 16), of_one(1, 2, 32, 16))
+    )
+    verify_kernel(item.ast)
+    backwards = uop(Ops.SINK, item.ast.dtype, item.ast.src[::-1], item.ast.arg)
+    with pytest.raises(CompileError, match="no part before"):
+        verify_kernel(backwards)
