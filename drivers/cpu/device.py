@@ -16,6 +16,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from drivers.cpu.cores import MOST_APART, NO_CORE
 from drivers.cpu.encode import CpuEncoder
 from drivers.cpu.layouts import (
     LAYOUTS,
@@ -82,6 +83,8 @@ CONTROL_CORES = 3072
 """Offset of the set of usable cores; one set for each queue follows."""
 CONTROL_TIMES = 2048
 """Offset of the timespecs in the control memory."""
+CONTROL_THREADS = CONTROL_QUEUES + 2048
+"""Offset of the numbers of the worker threads, after the queues."""
 
 
 class CpuDevice:
@@ -139,6 +142,7 @@ class CpuDevice:
         pool.long_spins, pool.often_ns = LONG_SPINS, OFTEN_NS
         pool.move_ns = MOVE_NS
         self._set_cores(pool)
+        pool.threads = va + CONTROL_THREADS
         pool.queues = va + CONTROL_QUEUES
         pool.queues_end = pool.queues + queues * Queue.SIZE
         pool.copy_group = self._driver.code.address["copy_group"]
@@ -161,7 +165,9 @@ class CpuDevice:
         va, pool = self._memory.va, self.pool
         for name in ("halt", "stop", "left", "fault", "fault_queue", "fault_packet", "fault_op", "sleepers"):
             setattr(pool, name, 0)
-        pool.host_cpu = pool.device_cpu = 0xFFFF_FFFF
+        pool.host_cpu = pool.device_cpu = pool.apart = NO_CORE
+        pool.joined = 0
+        self._memory.view[CONTROL_THREADS : CONTROL_THREADS + 8 * MOST_APART] = bytes(8 * MOST_APART)
         self._memory.view[CONTROL_QUEUES : CONTROL_QUEUES + queues * Queue.SIZE] = bytes(queues * Queue.SIZE)
         for i in range(queues):
             queue = Queue(pool.queues + i * Queue.SIZE)
@@ -399,5 +405,6 @@ def control_bytes(queues: int) -> int:
 
 
 assert Pool.SIZE <= CONTROL_TIMES  # the timespecs follow the pool
+assert CONTROL_THREADS + 8 * MOST_APART <= CONTROL_QUEUES + PAGE  # the rings follow
 assert CONTROL_CORES + 4 * CORES_BYTES <= CONTROL_QUEUES  # one set of cores for the device and each queue
 assert WAITERS * 8 <= PAGE  # the counters of a process fit one page

@@ -296,6 +296,8 @@ class Pool(Record):
     """Size of that set in bytes; 0 if there is only one core, and processors never move."""
     move_ns: u64
     """Minimum interval between two moves of a processor away from the host's core."""
+    threads: u64
+    """Address of the numbers of the worker threads, as sched_setaffinity takes them; 0 before one starts."""
     _line_halt: Line
     halt: u64
     """Not 0 if the queues must not start another packet, because of a stop or a fault."""
@@ -319,6 +321,10 @@ class Pool(Record):
     _line_device: Line
     device_cpu: u64
     """The core on which a processor last started to execute."""
+    apart: u64
+    """The core from which the workers are kept, that of the last shared dispatch; `NO_CORE` before it."""
+    joined: u64
+    """Number of worker threads that have started."""
     fence: u64
     """Incremented by the host between its store to a signal and its check for sleepers, as a full fence."""
 

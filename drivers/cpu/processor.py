@@ -3,15 +3,14 @@
 One `processor` thread for each queue executes packets in order; each is finished before the next begins.
 Python calls only the functions that `device` binds.
 
-Not here: launches and worker threads (`workers`), signals (`waiters`), compiling (`native`, `image`), writing
-packets (`encode`, `ring`).
+Not here: launches and worker threads (`workers`), the threads' cores (`cores`), signals (`waiters`),
+compiling (`native`, `image`), writing packets (`encode`, `ring`).
 """
 # ruff: noqa: PLW3301 - native code, in the subset of Python that `native` translates
 
 from __future__ import annotations
 
-import os
-
+from drivers.cpu.cores import all_but, join_pool, keep_apart, move_away
 from drivers.cpu.futex import ALL_THREADS, now, sleep, wake
 from drivers.cpu.layouts import (
     PACKET,
@@ -26,7 +25,6 @@ from drivers.cpu.layouts import (
     Patch,
     Pool,
     Queue,
-    Slot,
     Timestamp,
     Wait,
     Write,
@@ -45,14 +43,12 @@ from drivers.cpu.primitives import (
     store32,
     store64,
     swap,
-    syscall,
     u64,
     view,
 )
 from drivers.cpu.waiters import counter, set_signal, wait_signal, wake_signal
 from drivers.cpu.workers import copy, copy_group, dispatch, run, share, take, wake_some, worker
 
-SYS_SCHED_SETAFFINITY = {"x86_64": 203, "aarch64": 122}.get(os.uname().machine, 0)
 BLOCK = 1 << 16
 """The most bytes that a fill copies at once."""
 
@@ -180,24 +176,6 @@ def drain(pool: Pool, queue: Queue) -> None:
     free_space(pool, queue)
 
 
-def move_away(pool: Pool, queue: Queue, core: u64, time: u64) -> u64:
-    """Move this thread from the host's core to any other usable core; return its core afterwards.
-
-    On machines with few cores the scheduler keeps a waking and a woken thread on one core while another is
-    idle; then each doorbell costs two context switches. The full set of cores is restored at once, so the
-    thread is not pinned.
-    """
-    if pool.cores_bytes == 0 or time - queue.moved < pool.move_ns:
-        return core
-    queue.moved = time
-    call(pool.memcpy, queue.other_cores, pool.cores, pool.cores_bytes)
-    word = view(Slot, queue.other_cores + core // 64 * 8)
-    word.value = word.value & ~(1 << core % 64)
-    syscall(pool.syscall, SYS_SCHED_SETAFFINITY, 0, pool.cores_bytes, queue.other_cores, 0, 0, 0)
-    syscall(pool.syscall, SYS_SCHED_SETAFFINITY, 0, pool.cores_bytes, pool.cores, 0, 0, 0)
-    return call(pool.sched_getcpu)
-
-
 def processor(queue: Queue) -> u64:
     """Execute the queue's packets until the device stops; sleep while there is none. A thread's entry.
 
@@ -283,8 +261,9 @@ def stop_all(pool: Pool) -> u64:
 
 
 FUNCTIONS = (
-    now, sleep, wake, run, wake_some, take, worker, share, dispatch, copy_group, copy, fill, counter,
+    now, sleep, wake, all_but, move_away, join_pool, keep_apart, run,
+    wake_some, take, worker, share, dispatch, copy_group, copy, fill, counter,
     wake_signal, set_signal, wait_signal, wait, patch, report, step, indirect, free_space,
-    drain, move_away, processor, ring, wait_space, stop_all,
+    drain, processor, ring, wait_space, stop_all,
 )  # fmt: skip
 """The functions of the compiled module."""

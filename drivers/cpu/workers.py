@@ -5,13 +5,14 @@ minus one) take workgroups from all queues. A thread claims workgroups with one 
 (dispatch number, workgroups left). A ticket with workgroups left proves that the dispatch is not over, so the
 other fields, which were read before the swap, belong to this dispatch.
 
-Not here: the packets (`processor`), the sleep (`futex`). The functions are in the subset of Python that
-`drivers.cpu.native` translates.
+Not here: the packets (`processor`), the sleep (`futex`), the threads' cores (`cores`). The functions are in
+the subset of Python that `drivers.cpu.native` translates.
 """
 # ruff: noqa: ARG001, PLR0917, SIM102 - native code, in the subset of Python that `native` translates
 
 from __future__ import annotations
 
+from drivers.cpu.cores import join_pool, keep_apart
 from drivers.cpu.futex import ALL_THREADS, LOW, sleep, wake
 from drivers.cpu.layouts import Copy, Exec, Pool, Queue
 from drivers.cpu.primitives import (
@@ -96,6 +97,7 @@ def take(pool: Pool, queue: Queue, chain: u64) -> u64:
 
 def worker(pool: Pool) -> u64:
     """Run workgroups of all queues; sleep while no dispatch is published. A thread's main function."""
+    join_pool(pool)
     woken = 0
     while not acquire(pool.stop):
         seen = acquire(pool.epoch)
@@ -122,6 +124,7 @@ def worker(pool: Pool) -> u64:
 
 def share(pool: Pool, queue: Queue, function: u64, args: u64, x: u64, y: u64, first: u64, end: u64) -> None:
     """Publish workgroups [first, end), run some of them, and return when all are done or the device stops."""
+    keep_apart(pool, queue)
     queue.function = function
     queue.args = args
     queue.x = x

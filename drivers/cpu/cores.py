@@ -1,0 +1,69 @@
+"""Native code for the placement of threads on cores: workers off the processor's core, it off the host's.
+
+With few cores no core is idle when a thread is woken, because the thread that wakes it and the host's thread
+still run. Linux then often puts the woken thread behind the waker, where it stays for milliseconds, while
+another core becomes idle.
+
+Not here: the threads' work (`processor`, `workers`). The functions are in the subset of Python that
+`drivers.cpu.native` translates. Source of the numbers: Linux's syscall tables.
+"""
+
+from __future__ import annotations
+
+import os
+
+from drivers.cpu.layouts import Pool, Queue, Slot
+from drivers.cpu.primitives import call, fetch_add, load64, swap, syscall, u64, view
+
+SYS_SCHED_SETAFFINITY = {"x86_64": 203, "aarch64": 122}.get(os.uname().machine, 0)
+SYS_GETTID = {"x86_64": 186, "aarch64": 178}.get(os.uname().machine, 0)
+NO_CORE = 0xFFFF_FFFF
+MOST_APART = 128
+"""The most workers that are kept off a processor's core."""
+
+
+def all_but(pool: Pool, queue: Queue, core: u64) -> None:
+    """Write the set of usable cores without one to the queue's `other_cores`."""
+    call(pool.memcpy, queue.other_cores, pool.cores, pool.cores_bytes)
+    word = view(Slot, queue.other_cores + core // 64 * 8)
+    word.value = word.value & ~(1 << core % 64)
+
+
+def move_away(pool: Pool, queue: Queue, core: u64, time: u64) -> u64:
+    """Move this thread from the host's core to any other usable core; return its core afterwards.
+
+    If both are on one core, each doorbell costs two context switches. The full set of cores is restored at
+    once, so the thread is not pinned.
+    """
+    if pool.cores_bytes == 0 or time - queue.moved < pool.move_ns:
+        return core
+    queue.moved = time
+    all_but(pool, queue, core)
+    syscall(pool.syscall, SYS_SCHED_SETAFFINITY, 0, pool.cores_bytes, queue.other_cores, 0, 0, 0)
+    syscall(pool.syscall, SYS_SCHED_SETAFFINITY, 0, pool.cores_bytes, pool.cores, 0, 0, 0)
+    return call(pool.sched_getcpu)
+
+
+def join_pool(pool: Pool) -> None:
+    """Record the number of this worker thread, so that processors can keep it off their cores."""
+    number = fetch_add(pool.joined, 1)
+    if number < MOST_APART:
+        thread = view(Slot, pool.threads + number * 8)
+        swap(thread.value, syscall(pool.syscall, SYS_GETTID, 0, 0, 0, 0, 0, 0))
+        swap(pool.apart, NO_CORE)  # the next dispatch moves this thread, too
+
+
+def keep_apart(pool: Pool, queue: Queue) -> None:
+    """Keep all workers off this thread's core, until a processor on another core shares a dispatch."""
+    core = call(pool.sched_getcpu)
+    if pool.cores_bytes == 0 or core == pool.apart:
+        return
+    swap(pool.apart, core)
+    all_but(pool, queue, core)
+    at = pool.threads
+    end = at + min(pool.joined, MOST_APART) * 8
+    while at < end:
+        thread = load64(at)
+        if thread:  # else the worker has not stored it yet; it clears `apart` afterwards
+            syscall(pool.syscall, SYS_SCHED_SETAFFINITY, thread, pool.cores_bytes, queue.other_cores, 0, 0, 0)
+        at += 8
