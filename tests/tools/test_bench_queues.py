@@ -106,7 +106,8 @@ def test_a_slow_row_ends_before_all_its_samples() -> None:
     assert one.count == 3
 
 
-@pytest.mark.parametrize("case", ["matmul", "conv", "elementwise"])
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("case", ["elementwise", "matmul", "conv"])
 def test_throughput_is_measured_beside_numpy(case: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([case, "--device", "cpu", "--quick"]) == 0
     ours, numpy = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

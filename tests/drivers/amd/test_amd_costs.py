@@ -30,6 +30,7 @@ def counts(gpu: Any) -> list[int]:
     return [instructions_of(run, gpu.finish, without=KERNEL_SIDE) for run in runs]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["gfx1100", "gfx942"])
 def test_launches_and_replays_cost_at_most_a_tenth_more_than_nvidia_s(target: str):
     with FinishedGpu() as beside, FinishedAmd(target) as gpu:

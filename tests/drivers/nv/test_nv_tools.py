@@ -41,6 +41,7 @@ def test_every_doubtful_value_is_tried_by_some_rung():
         assert len(values) > 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("rung", [r for r in RUNGS if r.number < 23], ids=lambda r: str(r.number))
 def test_each_rung_passes_against_the_script(rung: Rung, capsys: pytest.CaptureFixture[str]):
     options = command.parse(["--child", str(rung.number), "--dry"])

@@ -69,6 +69,7 @@ def sample() -> str:
     return "".join(Case(seed).ptx for seed in range(40))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "words"),
     [
