@@ -104,6 +104,10 @@ class Releases:
             first -= 1
         return told[first].known
 
+    def released(self, at: int) -> bool:
+        """Return whether a queue released the word at a host address."""
+        return at in self._words
+
     def drop_queue(self, queue: int) -> None:
         """Drop a freed queue: everything that the host does next is ordered after its work."""
         self._seen.pop(queue, None)

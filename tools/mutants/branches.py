@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from tools.mutants.emulated import Machine
     from tools.mutants.sites import Mutant, Place
 
-LIMIT_S: Final = 120.0
-"""Time limit, in seconds, of one mutant under one seed."""
+LIMIT_S: Final = 900.0
+"""Time limit, in seconds, of one mutant under one seed; only one that sleeps reaches it."""
+CPU_LIMIT_S: Final = 60
+"""Limit of its CPU time, in seconds; it takes less than one."""
 _READ: Final = 1 << 16
 
 
@@ -100,6 +103,7 @@ class Branches:
             return False
         os.close(inward)
         self._pipe = outward
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
         return True
 
     def finish(self, verdict: Verdict) -> None:

@@ -146,7 +146,7 @@ class Emulated(Protocol):
 
     @property
     def private(self) -> bool:
-        """Whether the scenario also computes in memory that the host does not map."""
+        """Whether the scenario is the one of memory that the host does not map (`private`)."""
         ...
 
     def equivalence(self, mutant: Mutant) -> str | None:
@@ -154,7 +154,10 @@ class Emulated(Protocol):
         ...
 
     def kernels(self, profile: str) -> Mapping[str, KernelImage]:
-        """Return the kernels of the scenario: `grid`, `count` and `shared` of the bring-up ladder."""
+        """Return the kernels of the scenario: `grid`, `count` and `shared` of the bring-up ladder.
+
+        Where it is `private`: `grid`, `shared`, and the own kernels `spread` and `gather`.
+        """
         ...
 
     def open(self, profile: str, driver: str, seed: int) -> Machine:

@@ -5,6 +5,8 @@ Not here: the verdict over several seeds (`verdicts`), many mutants in one proce
 
 from __future__ import annotations
 
+import re
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +14,7 @@ from drivers.emu.machine_report import Kind
 from hcq.errors import DeviceFault, HcqError, SignalTimeout
 from tools.mutants.devices import DEVICES
 from tools.mutants.interpose import Interposer
+from tools.mutants.private import PrivateScenario
 from tools.mutants.scenario import Scenario
 from tools.mutants.verdicts import Outcome, Verdict
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drivers.emu.machine_report import Report
+    from hcq.driver import Driver
     from tools.mutants.devices import Target
     from tools.mutants.emulated import Machine
     from tools.mutants.sites import Mutant, Place
@@ -26,6 +30,13 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 2.0
 _UNCHANGED_S: Final = 60.0
 """Limit of waits of the unchanged driver, in seconds; its kernels may be translated first."""
+_LOOK_S: Final = 0.001
+_LIMIT: Final = re.compile(r"\bin \d+(\.\d+)? s\b")
+"""A limit of time in an error of the driver, which a loaded host exceeds, too."""
+
+
+class UnsettledError(HcqError):
+    """Queues of the machine did not come to rest within a limit of time; it may have been too short."""
 
 
 class Judge:
@@ -66,12 +77,7 @@ class Judge:
         machine.close()
 
     def _play(self, machine: Machine, interposer: Interposer) -> list[bytes]:
-        scenario = Scenario(
-            machine.driver(interposer),
-            self._kernels,
-            limit_s=lambda: self._limit_s,
-            private=self._emulated.private,
-        )
+        scenario = self._scenario(machine, machine.driver(interposer))
         try:
             seen = scenario.play()
         except DeviceFault:
@@ -80,6 +86,22 @@ class Judge:
             raise
         scenario.close()
         return seen
+
+    def _scenario(self, machine: Machine, driver: Driver) -> Scenario | PrivateScenario:
+        def limit_s() -> float:
+            return self._limit_s
+
+        if not self._emulated.private:
+            return Scenario(driver, self._kernels, limit_s=limit_s)
+
+        def settle() -> None:
+            ends = time.monotonic() + self._limit_s
+            while machine.busy:
+                if time.monotonic() > ends:
+                    raise UnsettledError(f"queues still execute after {self._limit_s} s")
+                time.sleep(_LOOK_S)
+
+        return PrivateScenario(driver, self._kernels, limit_s=limit_s, settle=settle)
 
     def fresh(self, mutant: Mutant, seed: int) -> Verdict:
         """Run a mutant on a new machine in this process; a faulted machine stays open."""
@@ -123,6 +145,8 @@ def _raised(error: HcqError, machine: Machine) -> Verdict:
         return _reported(fatal)
     if isinstance(error, DeviceFault):
         return Verdict(Outcome.REPORTED, text)
+    if isinstance(error, UnsettledError) or (machine.busy and _LIMIT.search(text)):
+        return Verdict(Outcome.SLOW, text)
     if not isinstance(error, SignalTimeout):
         return Verdict(Outcome.REFUSED, f"{type(error).__name__}: {text}")
     late = error.point.passed() or machine.busy

@@ -3,7 +3,8 @@
 `Scenario.play` returns the device's description and the bytes of every buffer, so that two runs can be
 compared.
 
-Not here: the mutants (`interpose`), the verdict (`judge`), the kernels (a vendor's folder).
+Not here: the mutants (`interpose`), the verdict (`judge`), the kernels (a vendor's folder), the program in
+memory of the device (`private`).
 """
 
 from __future__ import annotations
@@ -39,10 +40,7 @@ class Scenario:
         kernels: Mapping[str, KernelImage],
         *,
         limit_s: Callable[[], float],
-        private: bool = False,
     ) -> None:
-        """With `private` it also computes in memory that the host does not map."""
-        self._private = private
         self.device = Device(driver.open(0, None))
         self._limit_s = limit_s
         self._shared_arguments = len(kernels["shared"].args)
@@ -63,9 +61,6 @@ class Scenario:
         self._copy()
         self._cross()
         self._graph()
-        if self._private:
-            for _ in range(2):
-                self._unmapped()
         return [repr(self.device.info).encode(), *(bytes(buffer.host()) for buffer in self._seen)]
 
     def _launch(self) -> None:
@@ -119,21 +114,6 @@ class Scenario:
         for _ in range(2):
             executable.submit({opened: chain[0]}).wait(timeout_s=self._limit_s())
         executable.close()
-
-    def _unmapped(self) -> None:
-        """Copy in, count twice, copy out, each behind the other."""
-        device, count = self.device, self._programs["count"]
-        source, target = self._buffer(30), self._buffer(31)
-        first, middle, last = (device.alloc(BYTES) for _ in range(3))
-        compute, copies = device.compute, device.copies[0]
-        begun = copies.submit(copies.record().copy(first, source, USED).fill(last, 5, USED))
-        commands = compute.record()
-        commands.exec(count, count.args(middle, first), groups=(1, 1, 1), threads=(1, 1, 1)).barrier()
-        commands.exec(count, count.args(last, middle), groups=(1, 1, 1), threads=(1, 1, 1))
-        counted = compute.submit(commands, after=[begun])
-        copies.submit(copies.record().copy(target, last, USED), after=[counted]).wait(
-            timeout_s=self._limit_s()
-        )
 
     def close(self) -> None:
         """Close the device."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tools.mutants.devices import Target
     from tools.mutants.sites import Place
 
-PATIENT_S: Final = 30.0
+PATIENT_S: Final = 120.0
 """Limit of waits, in seconds, in the second run of a mutant that was slow or hung."""
 _SHOWN: Final = 2000
 """Characters of a failed process's output that its error shows."""

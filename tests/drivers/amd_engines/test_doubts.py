@@ -62,6 +62,7 @@ def refuses(b: Bench, words: tuple[int, ...], kind: Kind, text: str) -> None:
         ((5 | 3 << 16 | SNOOP, DATA, 0, 1), "SNOOP"),
         (poll(0, mask=WHOLE - 1), "hides low bits"),
         (poll(0, retry=7), "gives up after 8 polls"),
+        (poll(0), "every value ends it"),
         ((poll(0)[0] & ~(7 << 28), *poll(0)[1:]), "ALWAYS"),
         (fence(SLOT, EVENT), "no interrupt"),
         ((*fence(SLOT, EVENT), *fence(SLOT, EVENT), TRAP, EVENT), "no interrupt"),
@@ -73,7 +74,8 @@ def test_doubtful_packets_of_copy_queues(copies: Bench, words: tuple[int, ...], 
 
 
 def test_a_slot_that_is_told_and_a_wait_for_low_bits_are_no_doubt(copies: Bench) -> None:
-    copies.do(*padded(*poll(0, mask=0xFF), *fence(SLOT, EVENT), TRAP, EVENT))
+    copies.put(DATA, 1)
+    copies.do(*padded(*poll(1, mask=0xFF), *fence(SLOT, EVENT), TRAP, EVENT))
     assert copies.interrupts == [(EVENT, 28)]
 
 
@@ -82,6 +84,7 @@ def test_a_slot_that_is_told_and_a_wait_for_low_bits_are_no_doubt(copies: Bench)
     [
         ((*wait(DATA, 0)[:5], WHOLE - 1, 4), "hides low bits"),
         (wait(DATA, 0, 0), "ALWAYS"),
+        (wait(DATA, 0), "every value ends it"),
         (release(DATA, 1, interrupt=2), "context 0"),
         (release(DATA, 1, interrupt=1, context=EVENT), "before its store has arrived"),
         (release(SLOT, EVENT), "no interrupt"),
@@ -118,5 +121,6 @@ def test_code_runs_behind_an_invalidation_of_the_instruction_cache(commands: Ben
 
 def test_doubts_are_only_noted_where_not_all_is_checked(bench: Callable[..., Bench]) -> None:
     b = bench(QueueType.SDMA)
-    b.do(*padded(*poll(0, mask=WHOLE - 1), 5 | 3 << 16 | SYS, DATA, 0, 1))
+    b.put(DATA, 2)
+    b.do(*padded(*poll(2, mask=WHOLE - 1), 5 | 3 << 16 | SYS, DATA, 0, 1))
     assert (b.get(DATA), len(b.lints)) == ([1], 2)

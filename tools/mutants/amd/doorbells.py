@@ -162,14 +162,16 @@ class QueueSubmission:
         target = self._queue.gpu.profile.target
         generation = int(target.generation)
         if self._queue.kind is QueueType.COMPUTE:
-            yield from self._pm4(words, places, generation)
+            yield from self._pm4(words, places, Pm4(generation, self._slots))
         elif self._queue.kind is QueueType.COMPUTE_AQL:
             yield _Part(Aql(), words, places)
             for at in range(0, len(words), aql.PACKET_WORDS):
                 packet = aql_packet(words, at)
                 if isinstance(packet, aql.Pm4Ib):
                     ib = pm4.IndirectBuffer.from_words(words[at + 1 : at + 1 + pm4.IndirectBuffer.WORDS])
-                    yield from self._pm4(*self._buffer(ib.ADDRESS_LO, ib.ADDRESS_HI, ib.IB_SIZE), generation)
+                    inner = self._buffer(ib.ADDRESS_LO, ib.ADDRESS_HI, ib.IB_SIZE)
+                    stream = Pm4(generation, self._slots, acquired=_acquires(words[at:]))
+                    yield from self._pm4(*inner, stream)
         else:
             yield _Part(Sdma(target.sdma, self._slots), words, places)
             for one in sdma_packets(words, target.sdma):
@@ -177,12 +179,12 @@ class QueueSubmission:
                     ibs = self._buffer(one.value.BASE_LO, one.value.BASE_HI, one.value.IB_SIZE)
                     yield _Part(Sdma(target.sdma, self._slots), *ibs)
 
-    def _pm4(self, words: list[int], places: list[int], generation: int, depth: int = 0) -> Iterator[_Part]:
-        yield _Part(Pm4(generation, self._slots), words, places)
-        for one in pm4_packets(words, generation):
+    def _pm4(self, words: list[int], places: list[int], stream: Pm4, depth: int = 0) -> Iterator[_Part]:
+        yield _Part(stream, words, places)
+        for one in pm4_packets(words, stream.generation):
             if isinstance(one.value, pm4.IndirectBuffer) and depth < _DEPTH:
                 ib = self._buffer(one.value.ADDRESS_LO, one.value.ADDRESS_HI, one.value.IB_SIZE)
-                yield from self._pm4(*ib, generation, depth + 1)
+                yield from self._pm4(*ib, stream, depth + 1)
 
     def _buffer(self, low: int, high: int, count: int) -> tuple[list[int], list[int]]:
         places = [(high << 32 | low) + 4 * at for at in range(count)]
@@ -205,3 +207,12 @@ class QueueSubmission:
                     high = registers.get(ShRegister.COMPUTE_USER_DATA_0 + 1, 0)
                     assert registers.get(ShRegister.COMPUTE_PGM_LO, 0) << PROGRAM_SHIFT
                     yield high << 32 | low, 0
+
+
+def _acquires(words: list[int]) -> bool:
+    """Return whether the first dispatch in the words of an AQL ring acquires."""
+    for at in range(0, len(words), aql.PACKET_WORDS):
+        packet = aql_packet(words, at)
+        if isinstance(packet, aql.KernelDispatch):
+            return packet.ACQUIRE_SCOPE is not aql.FenceScope.NONE
+    return False

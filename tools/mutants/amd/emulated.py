@@ -16,9 +16,9 @@ from drivers.amd.emu.machine import open_machine
 from drivers.emu.simt.engine import Settings
 from drivers.emu.simt.library import Sanitizers
 from hcq.config import config
-from tools.bringup.amd.kernels import image
 from tools.mutants.amd import equivalent, structures
 from tools.mutants.amd.doorbells import Doorbells
+from tools.mutants.amd.images import images
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 0.001
 _DOORBELL_BITS: Final = 64
-_LDS: Final = 4096
 
 
 class AmdEmulated:
@@ -46,11 +45,7 @@ class AmdEmulated:
     @staticmethod
     def kernels(profile: str) -> Mapping[str, KernelImage]:
         """Return the kernels of the scenario."""
-        return {
-            "grid": image("grid", profile),
-            "count": image("count", profile),
-            "shared": image("shared", profile, shared_bytes=_LDS),
-        }
+        return images(profile)
 
     @staticmethod
     def open(profile: str, driver: str, seed: int) -> AmdMachine:

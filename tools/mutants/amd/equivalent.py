@@ -95,7 +95,7 @@ CLASSES: Final = (
     ),
     Class(
         re.compile(r" again$"),
-        "4.2: the ACQUIRE_MEM next to it does the same, and nothing runs between",
+        "4.2, 5: the ACQUIRE_MEM next to it, or the fence of the dispatch behind it, does the same",
         frozenset({"zero", "minus"}),
     ),
     Class(

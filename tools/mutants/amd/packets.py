@@ -30,6 +30,8 @@ _WORD: Final = 32
 _ALL: Final[Runs] = ((0, _WORD),)
 _CACHE: Final = re.compile(r"^(GL[IKVM12]+_(INV|WB)|TC\w*|SH_[IK]CACHE|KCACHE_\w+)$")
 """Fields of ACQUIRE_MEM that are cache operations."""
+_ACQUIRED: Final = frozenset({"SH_KCACHE", "TCL1", "TC"})
+"""Those of gfx9 that the fence of a dispatch packet does, too."""
 
 
 class Stream(Protocol):
@@ -54,13 +56,15 @@ class Pm4:
     generation: int
     slots: range = range(0)
     """Addresses of the slots of events; what stores there is named so."""
+    acquired: bool = False
+    """Whether a dispatch packet follows whose fence invalidates scalar, vector and L2 caches (facts 5)."""
 
     def mutants(self, words: Sequence[int], index: int, entry: int = 0) -> Iterator[Mutant]:
         """Yield the mutants."""
         packets = [
             packet for packet in pm4_packets(words, self.generation) if packet.name != pm4.Opcode.NOP.name
         ]
-        again = _repeated(packets)
+        again = _repeated(packets, acquired=self.acquired)
         for packet in packets:
             at = packet.at
             where = f"word {at} {packet.name}"
@@ -189,9 +193,13 @@ def _caches(packet: Packet) -> frozenset[str]:
     return frozenset(name for name in value.FIELDS if _CACHE.search(name) and getattr(value, name))
 
 
-def _repeated(packets: Sequence[Packet]) -> dict[int, _Acquire]:
-    """Return place -> what each ACQUIRE_MEM does alone among those that follow each other."""
+def _repeated(packets: Sequence[Packet], *, acquired: bool) -> dict[int, _Acquire]:
+    """Return place -> what each ACQUIRE_MEM does alone among those that follow each other.
+
+    `acquired`: a dispatch follows that acquires, too.
+    """
     out: dict[int, _Acquire] = {}
+    dispatch = _ACQUIRED if acquired else frozenset()
     run: list[Packet] = []
     for packet in (*packets, None):
         if packet is not None and isinstance(
@@ -201,7 +209,7 @@ def _repeated(packets: Sequence[Packet]) -> dict[int, _Acquire]:
             continue
         for one in run:
             others = [_caches(other) for other in run if other is not one]
-            alone = _caches(one) - frozenset().union(*others)
+            alone = _caches(one) - dispatch.union(*others)
             out[one.at] = _Acquire(", ".join(sorted(alone)), _caches(one) - alone)
         run = []
     return out

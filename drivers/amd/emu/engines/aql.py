@@ -223,6 +223,8 @@ class Aql:
             va = packet.SIGNAL + Signal.offset_of("value")
             function = _CONDITIONS[packet.CONDITION]
             self._waits = [Wait("BARRIER_VALUE", va, packet.VALUE, function, 64, packet.MASK)]
+            if self._waits[0].vain:
+                self._bus.doubt(f"{self._waits[0]} waits for nothing: every value ends it")
             self._any, self._barrier = False, packet
         else:
             raise unsupported(f"{self._at} is not emulated")

@@ -134,9 +134,16 @@ class Order:
         RELEASES.record(self.number, written, self.clock)
 
     def acquired(self, wait: Wait, at: int, value: int) -> None:
-        """Take over what the release that ended a wait came after; the word is at host address `at`."""
+        """Take over what the release that ended a wait came after; the word is at host address `at`.
+
+        A word that no queue released and that is not 0, as it was at first, was stored to by the host, which
+        may have observed every release so far.
+        """
         mask = (1 << wait.bits) - 1
-        join(self.known, RELEASES.clock_after_wait(at, value & mask, wait.bits, wait.satisfied))
+        if RELEASES.released(at):
+            join(self.known, RELEASES.clock_after_wait(at, value & mask, wait.bits, wait.satisfied))
+        elif value & mask:
+            join(self.known, RELEASES.host())
 
     def covered(self, position: int) -> None:
         """Take note of a doorbell, or of a new write pointer: dwords from `position` on are valid."""

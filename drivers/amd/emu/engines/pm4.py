@@ -367,6 +367,8 @@ class Pm4:
             self.waiting = Wait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
             if self.waiting.unordered:
                 self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")
+            if self.waiting.vain:
+                self._bus.doubt(f"{self.waiting} waits for nothing: every value ends it")
 
     def _event(self, packet: EventWrite) -> None:
         if (packet.EVENT_TYPE, packet.EVENT_INDEX) != (Event.CS_PARTIAL_FLUSH, EventIndex.CS_PARTIAL_FLUSH):

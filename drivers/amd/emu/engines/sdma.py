@@ -216,6 +216,8 @@ class Sdma:
                 self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")
             if packet.RETRY != POLL_FOREVER:
                 self._bus.doubt(f"{self.waiting} gives up after {packet.RETRY + 1} polls")
+            if self.waiting.vain:
+                self._bus.doubt(f"{self.waiting} waits for nothing: every value ends it")
             self._retries = 0 if packet.RETRY == POLL_FOREVER else packet.RETRY + 1
 
     def _indirect(self, packet: Indirect) -> None:

@@ -54,6 +54,14 @@ class Wait:
         whole = self.mask & (1 << self.bits) - 1
         return self.function not in _EXACT and bool(whole & (whole + 1))
 
+    @property
+    def vain(self) -> bool:
+        """Whether every value of the word ends it."""
+        whole = self.mask & (1 << self.bits) - 1
+        low, high = self.satisfied(0), self.satisfied(whole)
+        ordered = {Function.GE: low, Function.GT: low, Function.LE: high, Function.LT: high}
+        return ordered.get(Function(self.function), self.function is Function.ALWAYS)
+
     def __str__(self) -> str:
         how = Function(self.function).name
         return f"{self.name} for {self.bits} bits at {self.va:#x} {how} {self.payload:#x}"
