@@ -39,6 +39,9 @@ class Settings:
     shapes: tuple[tuple[int, int], ...] = access.SHAPES
     """Accesses (bits, count) that the core library contains; others are compiled with the kernels that use
     them."""
+    strips: bool = False
+    """Whether quick code loops over strips of lanes (`strips`): LLVM compiles it in a third of the time, and
+    it runs slower where the kernel's blocks are short."""
     brings: tuple[Callable[[Library], object], ...] = ()
     """Functions that define helpers of a front end in the core library."""
 
@@ -56,7 +59,10 @@ class Engine:
         self.run = _RUN(self._loaded.addresses["emu.run"])
 
     def _new_library(self) -> Library:
-        library = Library(self.settings.lanes, jit.host(self.settings.vector_bits), self.settings.checks)
+        library = Library(
+            self.settings.lanes, jit.host(self.settings.vector_bits), self.settings.checks,
+            in_strips=self.settings.strips,
+        )  # fmt: skip
         access.define_core(library, self.settings.shapes)
         dispatch.run(library)
         for define in self.settings.brings:

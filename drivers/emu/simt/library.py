@@ -13,11 +13,13 @@ Not here: the helpers themselves (`access`, `addresses`, `atomics`, `lanes`, `nu
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drivers.emu.simt.ir_types import vector
+from drivers.emu.simt.strips import narrowed, strips
 from drivers.emu.simt.vector import Code, Declarations, Value
 
 if TYPE_CHECKING:
@@ -82,6 +84,8 @@ class Library:
     lanes: int
     target: Host
     checks: Sanitizers
+    in_strips: bool = False
+    """Whether quick code loops over strips of lanes."""
     sealed: bool = False
     """Whether the core library is compiled: later definitions are compiled into the modules that use them."""
     helpers: dict[str, Helper] = field(default_factory=dict)
@@ -168,9 +172,22 @@ class Library:
             declared.pop(helper.name, None)
         for helper in outside:
             declared[helper.name] = self.declarations[helper.name]
-        internal = [h.text.replace("define ", "define internal ", 1) for h in inside]
-        parts = ["\n".join(declared.values()), *internal, bodies, *self.tail()]
-        return "\n".join(parts), [h.name for h in outside]
+        texts = [*(h.text.replace("define ", "define internal ", 1) for h in inside), bodies]
+        if self.in_strips and not optimise and self.strip < self.lanes:
+            texts = [self._with_strips(text) for text in texts]
+            for name, line in [item for item in declared.items() if item[0].startswith("llvm.")]:
+                narrow = narrowed(name, self.lanes, self.strip)
+                declared.setdefault(narrow, narrowed(line, self.lanes, self.strip))
+        return "\n".join(["\n".join(declared.values()), *texts, *self.tail()]), [h.name for h in outside]
+
+    @property
+    def strip(self) -> int:
+        """Lanes of 32 bits that a host register has."""
+        return self.target.vector_bits // 32
+
+    def _with_strips(self, text: str) -> str:
+        """Return the text of functions with loops over strips of lanes (`strips`)."""
+        return _FUNCTION.sub(lambda found: strips(found[0], self.lanes, self.strip), text)
 
     def core_module(self) -> tuple[str, list[str]]:
         """Return the text of the core library and the names that it exports."""
@@ -199,6 +216,10 @@ class Library:
             '!0 = !{!"branch_weights", i32 2000, i32 1}',
             '!1 = !{!"branch_weights", i32 1, i32 2000}',
         ]
+
+
+_FUNCTION = re.compile(r"^define (?![^\n]* #2 \{).*?^}\n", re.MULTILINE | re.DOTALL)
+"""A function that depends on no mode of the host's arithmetic."""
 
 
 @functools.lru_cache(maxsize=32)

@@ -42,7 +42,7 @@ def engine_of(settings: Settings, lanes: int) -> Engine:
     """Return the engine of some settings for waves of 32 or 64 lanes, created once per process."""
     shapes = _NARROW_SHAPES if lanes == 64 else settings.shapes
     brings = (memory.define_core, scalar_memory.define_core)
-    return engine(replace(settings, lanes=lanes, shapes=shapes, brings=brings))
+    return engine(replace(settings, lanes=lanes, shapes=shapes, brings=brings, strips=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,68 @@
+"""Reads lines of the IR text that this package writes: their operation, the names in them, the type of their value.
+
+Not here: writing IR (`vector`). Next: `strips`, which rewrites it.
+"""
+
+# ruff: noqa: E501 - summaries and tables read best on one line
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+CASTS: Final = frozenset((
+    "trunc", "zext", "sext", "fptrunc", "fpext", "fptoui", "fptosi", "uitofp", "sitofp", "bitcast", "inttoptr", "ptrtoint",
+))  # fmt: skip
+NAME: Final = re.compile(r"%([\w.$-]+)")
+VECTOR: Final = re.compile(r"<(\d+) x (\w+)>")
+_INSTRUCTION: Final = re.compile(r"  (?:%([\w.$-]+) = )?(\w+)(.*)")
+_FIRST: Final = re.compile(r"(?: \w+)*? (<\d+ x \w+>)")
+_SECOND: Final = re.compile(r", (<\d+ x \w+>)")
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """One line of a function: its text, and of an instruction what follows from it."""
+
+    text: str
+    operation: str = ""
+    """The name of the operation, "label" for a label."""
+    name: str = ""
+    """The name of its value, without %."""
+    uses: list[str] = field(default_factory=list)
+    """The names in its operands, in their order."""
+    type: str = ""
+    """The type of its value if that is a vector."""
+
+
+def parsed(row: str) -> Line:
+    """Read a line."""
+    match = _INSTRUCTION.match(row)
+    if match is None:
+        return Line(row, "label" if row.endswith(":") else "")
+    name, operation, rest = match.groups()
+    type_ = type_of(operation, rest) if name and "<" in rest else ""
+    return Line(row, operation, name or "", NAME.findall(rest), type_)
+
+
+def type_of(operation: str, rest: str) -> str:
+    """Return the type of an instruction's value if it is a vector, else ""; `rest` is what follows the operation."""
+    if operation in CASTS:
+        found = rest.rpartition(" to ")[2]
+        return found if found[0] == "<" else ""
+    if operation in {"icmp", "fcmp"}:
+        match = VECTOR.search(rest)
+        return f"<{match[1]} x i1>" if match else ""
+    if operation == "select":
+        match = _SECOND.search(rest)
+        return match[1] if match else ""
+    if operation == "shufflevector":
+        every = VECTOR.findall(rest)
+        return f"<{every[-1][0]} x {every[0][1]}>"
+    if operation == "extractvalue":
+        parts = rest.partition("{")[2].partition("}")[0].split(",")
+        found = parts[int(rest.rpartition(",")[2])].strip() if "," in rest else ""
+        return found if found[:1] == "<" else ""
+    match = _FIRST.match(rest) if operation != "extractelement" else None
+    return match[1] if match else ""
