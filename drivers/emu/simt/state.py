@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
 _FORMATS = {"ptr": "Q", "i64": "Q", "i32": "I"}
 _BYTES = {"ptr": 8, "i64": 8, "i32": 4}
+_LINE = 64
+"""Bytes of a cache line of the host."""
 
 
 class Record:
-    """A record of named fields, each of type ptr, i64 or i32; its size is a multiple of 64 bytes."""
+    """A record of named fields, each of type ptr, i64 or i32; its size is a multiple of 64 bytes.
+
+    A field of type line has no bytes: those after it begin a line of their own, counted from the record's start.
+    """
 
     def __init__(self, name: str, /, **fields: str) -> None:
         self.name = name
@@ -31,11 +36,14 @@ class Record:
         self.types = fields
         position = 0
         for field, type_ in fields.items():
+            if type_ == "line":
+                position = -(-position // _LINE) * _LINE
+                continue
             size = _BYTES[type_]
             position = -(-position // size) * size
             self.offsets[field] = position
             position += size
-        self.size = -(-position // 64) * 64
+        self.size = -(-position // _LINE) * _LINE
 
     def address(self, code: Code, base: Value, field: str) -> Value:
         """Append code that computes the address of a field of the record at `base`."""
@@ -67,9 +75,10 @@ class Record:
         return value
 
 
-LAUNCH = Record("launch", stop="i32", next="i32", sequence="i64")
+LAUNCH = Record("launch", stop="i32", sequence="i64", apart="line", next="i32")
 """Shared by the host threads of one launch. `stop`, if not 0, makes all of them return. `next`: number of workgroups started.
-`sequence`: the time of the launch, for races between workgroups."""
+`sequence`: the time of the launch, for races between workgroups. Threads read `stop` at every turn of a warp and change `next`
+for every workgroup, so they lie in different cache lines."""
 
 THREAD = Record(
     "thread",
