@@ -385,15 +385,19 @@ def _run(program: Program, running: Running, options: Options, tier: str, count:
         if count == 1:
             run(_at(running.threads[0]))
             return deadline.passed
+        promotes = tier == QUICK and options.tier == "auto"
+        # The caller runs one part itself unless it may have to compile: a thread less to wake and to wait for.
+        mine, others = (None, running.threads) if promotes else (running.threads[0], running.threads[1:])
         futures: list[Future[None]] = []
         try:
-            futures.extend(_executor().submit(run, _at(record)) for record in running.threads)
+            futures.extend(_executor().submit(run, _at(record)) for record in others)
         except RuntimeError:  # the interpreter is shutting down: pools refuse new work
             running.stop()
             wait(futures)
             return True
-        promotes = tier == QUICK and options.tier == "auto"
-        if promotes and wait(futures, timeout=program.promote_after_s).not_done:
+        if mine is not None:
+            run(_at(mine))
+        elif wait(futures, timeout=program.promote_after_s).not_done:
             running.use(program.entry(OPTIMISED))
         wait(futures)
         for future in futures:
