@@ -131,7 +131,7 @@ def load(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_p
 
     def body(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
         if rows_first:
-            try_load(lib, c, space, warp, addresses, mask, site, bits, count, aligned=True)
+            try_load(lib, c, space, warp, addresses, mask, site, bits, count)
             if lib.target.gathers:  # where helpers are inlined, all else is a call
                 c.ret(c.call(load(lib, space, bits, count, any_place=True), result, warp, addresses, mask, site))
                 return
@@ -215,7 +215,7 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_
     def body(c: Code, warp: Value, addresses: Value, *rest: Value) -> None:
         if rows_first:
             values, mask, site = list(rest[:count]), rest[count], rest[count + 1]
-            try_store(lib, c, space, warp, addresses, values, mask, site, aligned=True)
+            try_store(lib, c, space, warp, addresses, values, mask, site)
             if lib.target.gathers:
                 c.call(store(lib, space, bits, count, any_place=True), "void", warp, addresses, *rest)
                 c.ret()

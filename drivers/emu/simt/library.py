@@ -116,17 +116,19 @@ class Library:
         *,
         core: bool = False,
         hot: bool = False,
+        small: bool = False,
         attributes: str = "",
     ) -> str:
         """Generate a helper with `body(code, *parameters)` unless it exists; return its name.
 
-        `parameters` maps names to IR types. `core` and `hot` are as in the module's docstring.
+        `parameters` maps names to IR types. `core` and `hot` are as in the module's docstring; hot helpers are inlined
+        where the host has vectors of 512 bits, `small` ones on every host.
         """
         with self._writing:  # other threads see a helper only when it is complete
             if name in self.helpers:
                 return name
             core = core and not self.sealed
-            hot = hot and self.target.gathers and not self.checks.any
+            hot = (small or (hot and self.target.gathers)) and not self.checks.any
             declarations = Declarations()
             code = Code(declarations)
             values = [Value(type_, f"%{p}") for p, type_ in parameters.items()]

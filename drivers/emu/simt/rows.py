@@ -58,7 +58,7 @@ def row_mask(c: Code, mask: Value, row: int) -> Value:
     return c.resize(c.op("lshr", mask, row * ROW) if row else mask, ROW)
 
 
-def _joined(c: Code, parts: list[Value]) -> Value:
+def joined(c: Code, parts: list[Value]) -> Value:
     """Return vectors of one type joined to one; their number is a power of two."""
     while len(parts) > 1:
         size = 2 * lanes_of(parts[0].type)
@@ -68,7 +68,7 @@ def _joined(c: Code, parts: list[Value]) -> Value:
 
 def load_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
     """Load rows whose lanes have consecutive addresses."""
-    return _joined(c, [
+    return joined(c, [
         c.masked_load(f"<{ROW} x i{bits}>", pointer, c.mask_lanes(row_mask(c, mask, row)), bits // 8)
         for row, pointer in enumerate(pointers)
     ])  # fmt: skip
@@ -81,7 +81,7 @@ def spread_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value
         some = c.resize(c.icmp("ne", row_mask(c, mask, row), 0), ROW)
         item = c.masked_load(type_, pointer, c.mask_lanes(some), bits // 8)
         parts.append(c.shuffle(item, None, [0] * ROW))
-    return _joined(c, parts)
+    return joined(c, parts)
 
 
 def _window(c: Code, space: str, warp: Value, site: Value) -> tuple[Value, Value, Callable[[Value], Value]]:
@@ -105,16 +105,14 @@ def _within(
     bases: list[Value],
     span: int,
     size: int,
-    *,
-    aligned: bool,
 ) -> Value:
-    """Return whether `span` bytes behind each base are there; with `aligned`, whether bases are multiples of `size` as well."""
+    """Return whether `span` bytes behind each base are there, and bases are multiples of `size`."""
     start, length, _ = window
     room = c.intrinsic("usub.sat", length, c.const("i64", span - 1))
     good: Value | None = None
     for base in bases:
         this = c.icmp("ult", c.op("sub", base, start), room)
-        if aligned and size > 1:
+        if size > 1:
             this = c.op("and", this, c.icmp("eq", c.op("and", base, size - 1), 0))
         good = this if good is None else c.op("and", good, this)
     assert good is not None
@@ -122,13 +120,11 @@ def _within(
 
 
 def try_load(
-    lib: Library, c: Code, space: str, warp: Value, addresses: Value, mask: Value, site: Value, bits: int, count: int, *,
-    aligned: bool,
+    lib: Library, c: Code, space: str, warp: Value, addresses: Value, mask: Value, site: Value, bits: int, count: int,
 ) -> None:  # fmt: skip
     """Append code that returns the loaded elements if each row is consecutive, or the same, in a known place.
 
-    The code that follows is for all other accesses. Lanes that are not in the mask get undefined values. With
-    `aligned` addresses must be multiples of the access, else they may be any.
+    The code that follows is for all other accesses. Lanes that are not in the mask get undefined values.
     """
     size = bits // 8 * count
     window = _window(c, space, warp, site)
@@ -138,15 +134,13 @@ def try_load(
         c.select(c.icmp("eq", row_mask(c, mask, row), 0), window[0], c.resize(base, 64))
         for row, base in enumerate(rows.bases)
     ]  # a row of which no lane takes part may have any address
-    inside = _within(c, window, bases, size * ROW, size, aligned=aligned)
+    inside = _within(c, window, bases, size * ROW, size)
     following = c.icmp("eq", c.op("or", rows.following, idle), -1)
     c.branch(c.op("and", inside, following), "consecutive", "not_consecutive" if count == 1 else "other")
     c.label("consecutive")
-    blocks = [
-        c.load(f"<{ROW * count} x i{bits}>", window[2](base), align=size if aligned else 1) for base in bases
-    ]
+    blocks = [c.load(f"<{ROW * count} x i{bits}>", window[2](base), align=size) for base in bases]
     parts = [
-        _joined(
+        joined(
             c,
             [
                 c.shuffle(block, None, range(k, ROW * count, count)) if count > 1 else block
@@ -158,12 +152,12 @@ def try_load(
     c.ret(parts[0] if count == 1 else structure(c, parts))
     if count == 1:
         c.label("not_consecutive")
-        inside = _within(c, window, bases, size, size, aligned=aligned)
+        inside = _within(c, window, bases, size, size)
         same = c.icmp("eq", c.op("or", rows.same, idle), -1)
         c.branch(c.op("and", inside, same), "single", "other")
         c.label("single")
-        items = [c.load(f"i{bits}", window[2](base), align=size if aligned else 1) for base in bases]
-        c.ret(_joined(c, [c.splat(item, ROW) for item in items]))
+        items = [c.load(f"i{bits}", window[2](base), align=size) for base in bases]
+        c.ret(joined(c, [c.splat(item, ROW) for item in items]))
     c.label("other")
 
 
@@ -177,24 +171,26 @@ def structure(c: Code, parts: list[Value]) -> Value:
 
 
 def try_store(
-    lib: Library, c: Code, space: str, warp: Value, addresses: Value, values: list[Value], mask: Value, site: Value, *,
-    aligned: bool,
+    lib: Library, c: Code, space: str, warp: Value, addresses: Value, values: list[Value], mask: Value, site: Value,
 ) -> None:  # fmt: skip
-    """Append code that stores and returns if all lanes store and each row is consecutive in a known place; `aligned` as for `try_load`."""
+    """Append code that stores and returns if all lanes store and each row is consecutive in a known place, aligned."""
     bits, count = bits_of(values[0].type), len(values)
     size = bits // 8 * count
     window = _window(c, space, warp, site)
     rows = rows_of(lib, c, addresses, size)
     bases = [c.resize(base, 64) for base in rows.bases]
-    inside = _within(c, window, bases, size * ROW, size, aligned=aligned)
+    inside = _within(c, window, bases, size * ROW, size)
     all_of_them = c.icmp("eq", c.op("and", rows.following, mask), -1)
     c.branch(c.op("and", inside, all_of_them), "consecutive", "other")
     c.label("consecutive")
     for row, base in enumerate(bases):
         parts = [c.shuffle(value, None, range(row * ROW, (row + 1) * ROW)) for value in values]
         if count > 1:
-            joined = _joined(c, parts)
-            parts = [c.shuffle(joined, None, [lane + ROW * k for lane in range(ROW) for k in range(count)])]
-        c.store(parts[0], window[2](base), align=size if aligned else 1)
+            parts = [
+                c.shuffle(
+                    joined(c, parts), None, [lane + ROW * k for lane in range(ROW) for k in range(count)]
+                )
+            ]
+        c.store(parts[0], window[2](base), align=size)
     c.ret()
     c.label("other")

@@ -158,7 +158,7 @@ class Code:
         have = bits_of(a.type)
         if have == bits:
             return a
-        number = None if signed else _number(a)
+        number = None if signed else constant(a)
         if number is not None:
             return self.const(like(a.type, f"i{bits}"), number & ((1 << have) - 1))
         return self.cast("trunc" if have > bits else "sext" if signed else "zext", a, f"i{bits}")
@@ -345,7 +345,7 @@ _FOLDS: dict[str, Callable[[int, int], int]] = {
 _NEUTRAL = {"or": 0, "xor": 0, "add": 0, "sub": 0, "shl": 0, "lshr": 0, "ashr": 0, "and": -1, "mul": 1}
 
 
-def _number(value: Value) -> int | None:
+def constant(value: Value) -> int | None:
     """Return an integer constant that all lanes share; None for any other value."""
     if value.ref[0] == "%":
         return None
@@ -355,10 +355,10 @@ def _number(value: Value) -> int | None:
 
 def _folded(c: Code, name: str, a: Value, b: Value) -> Value | None:
     """Return the result of an integer operation if it is a constant or one of its operands."""
-    second = _number(b)
+    second = constant(b)
     if second is None or name not in _NEUTRAL or element(a.type)[0] != "i":
         return None
-    first = _number(a)
+    first = constant(a)
     if first is not None and name in _FOLDS:
         return c.const(a.type, _FOLDS[name](first, second))
     return a if second == _NEUTRAL[name] else None

@@ -1,4 +1,4 @@
-"""Remember how the values of a basic block were made: halves of a wide value, lanes of a mask.
+"""Remember how values of a basic block were made: halves of wide values, lanes of masks, parts of addresses.
 
 Instructions take apart what the next one joins again: 64-bit values in two registers, carries and comparisons
 in masks. The translator looks up the value from which another was made, and uses it instead. Values are in
@@ -9,14 +9,19 @@ Next: `values`, the user.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drivers.emu.simt.ir_types import lanes_of
+from drivers.emu.simt import row_access
+from drivers.emu.simt.ir_types import element, lanes_of
+from drivers.emu.simt.row_access import PLAIN, SIGNED, UNSIGNED
 
 if TYPE_CHECKING:
+    from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Code, Value
 
+_LEAST_FREE_BITS = 32
+"""Bits that a value of 64 has above one of 32: shifts by fewer lose nothing."""
 _ZEROS = ("0", "zeroinitializer", "splat (i32 0)")
 
 
@@ -31,6 +36,19 @@ class Carry:
     adds: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A value a lane that is (`register`, extended) << `shift`, plus `offset`."""
+
+    register: Value
+    """One value a lane, of 32 bits if it is extended."""
+    extended: str
+    """How the register is extended (`row_access.UNSIGNED`, `SIGNED` or `PLAIN`)."""
+    shift: int = 0
+    offset: Value | None = None
+    """A scalar of the value's width."""
+
+
 class Known:
     """The values of one basic block, by the values from which they were made."""
 
@@ -40,6 +58,9 @@ class Known:
         self._compared: dict[str, tuple[Value, Value]] = {}
         self._splats: dict[tuple[str, int], Value] = {}
         self._signs: dict[str, str] = {}
+        self._scalars: dict[str, Value] = {}
+        self._origins: dict[str, Origin] = {}
+        self._shapes: dict[tuple[str, str, int, str], Value] = {}
         self.carries: dict[str, Carry] = {}
         """Mask of carries -> the addition or subtraction."""
 
@@ -48,10 +69,13 @@ class Known:
         found = self._wide.get((low.ref, high.ref))
         if found is not None:
             return found
+        lower, upper = self.scalar(low), self.scalar(high)
         if high.ref in _ZEROS:
-            whole = c.resize(low, 64)
+            whole = self.extended(c, low)
         elif self._signs.get(high.ref) == low.ref:
-            whole = c.resize(low, 64, signed=True)
+            whole = self.extended(c, low, signed=True)
+        elif lower is not None and upper is not None:
+            whole = self.splat(c, self.join(c, lower, upper), lanes_of(low.type))
         else:
             whole = c.op("or", c.resize(low, 64), c.op("shl", c.resize(high, 64), 32))
         self._wide[low.ref, high.ref] = whole
@@ -76,6 +100,61 @@ class Known:
         found = self._splats.get((value.ref, count))
         if found is None or found.type != f"<{count} x {value.type}>":
             found = self._splats[value.ref, count] = c.splat(value, count)
+            self._scalars[found.ref] = value
+        return found
+
+    def scalar(self, value: Value) -> Value | None:
+        """Return the scalar of which a vector has a copy in every lane, None where it is not known."""
+        return self._scalars.get(value.ref)
+
+    def extended(self, c: Code, value: Value, *, signed: bool = False) -> Value:
+        """Return 32-bit integers (one, or one a lane) as 64-bit integers."""
+        whole = c.resize(value, 64, signed=signed)
+        if lanes_of(value.type):
+            self._origins[whole.ref] = Origin(value, SIGNED if signed else UNSIGNED)
+        return whole
+
+    def shifted(self, value: Value, amount: int, result: Value) -> None:
+        """Remember that a 64-bit value a lane is another one shifted left."""
+        origin = self.origin(value)
+        if origin.extended and origin.offset is None and origin.shift + amount < _LEAST_FREE_BITS:
+            self._origins[result.ref] = replace(origin, shift=origin.shift + amount)
+
+    def moved(self, c: Code, value: Value, offset: Value, result: Value) -> None:
+        """Remember that a value a lane is another one plus a scalar."""
+        origin = self.origin(value)
+        total = offset if origin.offset is None else c.op("add", offset, origin.offset)
+        self._origins[result.ref] = replace(origin, offset=total)
+
+    def sum(self, c: Code, a: Value, b: Value) -> Value:
+        """Return the sum of 64-bit values, one a lane."""
+        total = c.op("add", a, b)
+        for value, other in ((a, b), (b, a)):
+            scalar = self.scalar(other)
+            if scalar is not None:
+                self.moved(c, value, scalar, total)
+                break
+        return total
+
+    def plus(self, c: Code, value: Value, number: int) -> Value:
+        """Return a value a lane plus a constant."""
+        if not number:
+            return value
+        total = c.op("add", value, number)
+        self.moved(c, value, c.const(element(value.type), number), total)
+        return total
+
+    def origin(self, value: Value) -> Origin:
+        """Return the parts of an address; of one of which nothing is known it is the register."""
+        return self._origins.get(value.ref) or Origin(value, PLAIN)
+
+    def shape(self, lib: Library, c: Code, origin: Origin, mask: Value, size: int) -> Value:
+        """Return the shape of an address's register, for accesses of `size` bytes in the lanes of a mask."""
+        step = size >> origin.shift
+        key = origin.register.ref, mask.ref, step, origin.extended
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = row_access.shape(lib, c, origin.register, mask, step, origin.extended)
         return found
 
     def lanes(self, c: Code, bits: Value) -> Value:

@@ -62,7 +62,7 @@ def _carry_wide(t: Translator, low: Carry, a: Value, b: Value) -> None:
     """Add or subtract 64-bit values whose lower halves the instruction before has done."""
     c, (d, carry) = t.c, t.instruction.operands[:2]
     x, y = t.known.join(c, low.a, a), t.known.join(c, low.b, b)
-    total = c.op("add" if low.adds else "sub", x, y)
+    total = t.known.sum(c, x, y) if low.adds else c.op("sub", x, y)
     high = c.resize(c.op("lshr", total, 32), 32)
     t.known.same(low.total, high, total)
     t.write(d, high)

@@ -15,13 +15,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from drivers.amd.emu.isa.known_values import Origin
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.operands import Operand, Reg
-from drivers.emu.simt import access
+from drivers.emu.simt import access, row_access
 from drivers.emu.simt.addresses import STRONG, address_type
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.ir_types import bits_of
-from drivers.emu.simt.rows import structure, try_load, try_store
+from drivers.emu.simt.row_access import PLAIN, SIGNED, UNSIGNED
+from drivers.emu.simt.rows import structure
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.values import Translator
@@ -54,8 +56,9 @@ def flat_address(t: Translator, at: int) -> tuple[str, Value]:
     if base is None:
         address = t.raw(vector, 64)
     else:
-        address = c.op("add", c.resize(t.raw(vector), 64), c.splat(t.scalar(base, 64), t.lanes))
-    return space, c.op("add", address, offset) if offset else address
+        wide = t.known.extended(c, t.raw(vector))
+        address = t.known.sum(c, wide, t.known.splat(c, t.scalar(base, 64), t.lanes))
+    return space, t.known.plus(c, address, offset)
 
 
 def _base(t: Translator) -> Operand | None:
@@ -65,44 +68,30 @@ def _base(t: Translator) -> Operand | None:
 
 def local_address(t: Translator, operand: Operand, offset: int) -> Value:
     """Return addresses in LDS."""
-    address = t.raw(operand)
-    return t.c.op("add", address, offset) if offset else address
+    return t.known.plus(t.c, t.raw(operand), offset)
 
 
 def _access(lib: Library, space: str, bits: int, count: int, *, stores: bool, how: int) -> str:
-    """Return a helper that loads or stores `count` integers of `bits` a lane: at once where all lanes are aligned.
+    """A helper that loads or stores `count` integers of `bits` a lane: at once where all lanes are aligned.
 
-    Else dword by dword, and dwords and halves that are not aligned themselves byte by byte. Rows of lanes that
-    follow one another may have any alignment.
+    Else dword by dword, and dwords and halves that are not aligned themselves byte by byte. Where accesses go by rows
+    (`access.quick`), it is for those that cannot.
     """
     plain = access.store if stores else access.load
     how = how if lib.checks.any else 0
+    by_rows = access.quick(lib, space)
     if bits == 8:
-        return plain(lib, space, bits, count, how)
+        return plain(lib, space, bits, count, how, any_place=by_rows)
     one = lib.v(f"i{bits}")
     result = "void" if stores else _result(lib, bits, count)
     parameters = {"warp": "ptr", "addresses": address_type(lib, space)}
     if stores:
         parameters |= {f"value{k}": one for k in range(count)}
     pieces = (8, bits // 8) if count == 1 else (bits, count)
-    rows_first = access.quick(lib, space)
 
     def body(k: Code, warp: Value, addresses: Value, *rest: Value) -> None:
         values, (mask, site) = rest[:-2], rest[-2:]
-        if rows_first and stores:
-            try_store(lib, k, space, warp, addresses, list(values), mask, site, aligned=False)
-        elif rows_first:
-            try_load(lib, k, space, warp, addresses, mask, site, bits, count, aligned=False)
-        if rows_first and lib.target.gathers:  # where helpers are inlined, all else is a call
-            far = lib.define(f"{name}.any", result, parameters, others, core=True)
-            found = k.call(far, result, warp, addresses, *rest)
-            k.ret(None if stores else found)
-            return
-        others(k, warp, addresses, *rest)
-
-    def others(k: Code, warp: Value, addresses: Value, *rest: Value) -> None:
-        values, (mask, site) = rest[:-2], rest[-2:]
-        if rows_first and space == "global" and (stores or count == 1):
+        if by_rows and space == "global" and (stores or count == 1):
             access.try_any_place(
                 lib, k, warp, addresses, mask, site, bits, values=list(values) if stores else None
             )
@@ -110,7 +99,7 @@ def _access(lib: Library, space: str, bits: int, count: int, *, stores: bool, ho
         aligned = k.icmp("eq", k.op("and", odd, mask), 0)
         k.emit(f"br {aligned}, label %aligned, label %apart, !prof !0")
         k.label("aligned")
-        inner = plain(lib, space, bits, count, how, any_place=rows_first)
+        inner = plain(lib, space, bits, count, how, any_place=by_rows)
         whole = k.call(inner, result, warp, addresses, *values, mask, site)
         k.ret(None if stores else whole)
         k.label("apart")
@@ -127,10 +116,8 @@ def _access(lib: Library, space: str, bits: int, count: int, *, stores: bool, ho
         found = [k.call(single, lib.v(f"i{pieces[0]}"), warp, place, mask, site) for place in places]
         k.ret(structure(k, found) if count > 1 else _joined(k, bits, found))
 
-    hot = count == 1 and space == "global"
     name = f"amd.{'store' if stores else 'load'}.{space}.{bits}x{count}.{how}"
-    parameters |= {"mask": lib.mask, "site": "i32"}
-    return lib.define(name, result, parameters, body, core=True, hot=hot)
+    return lib.define(name, result, parameters | {"mask": lib.mask, "site": "i32"}, body, core=True)
 
 
 def _result(lib: Library, bits: int, count: int) -> str:
@@ -152,47 +139,108 @@ def define_core(lib: Library) -> None:
         for bits, count in ((16, 1), (32, 1), (32, 2), (32, 4)):
             for stores in (False, True):
                 _access(lib, space, bits, count, stores=stores, how=0)
+                if access.quick(lib, space):
+                    for extended in (PLAIN,) if space == "shared" else (PLAIN, UNSIGNED):
+                        _by_rows(lib, space, bits, count, extended, stores=stores)
 
 
-def _load(t: Translator, space: str, bits: int, address: Value, mask: Value, how: int) -> Value:
-    """Return one integer a lane."""
-    helper = _access(t.lib, space, bits, 1, stores=False, how=how)
-    return t.c.call(helper, t.v(f"i{bits}"), t.wf.warp, address, mask, i32(t.site()))
+def _by_rows(lib: Library, space: str, bits: int, count: int, extended: str, *, stores: bool) -> str:
+    """A helper that loads or stores as `_access`, by rows where they allow it.
+
+    The address is a register, extended and shifted, plus an offset that all lanes share.
+    """
+    one = lib.v(f"i{bits}")
+    result = "void" if stores else _result(lib, bits, count)
+    other = _access(lib, space, bits, count, stores=stores, how=0)
+    short = "i32" if space == "shared" else "i64"
+    parameters = {"warp": "ptr", "register": lib.v("i32") if extended else address_type(lib, space)}
+    parameters |= {"shift": "i64"} if extended else {}
+    parameters |= {"offset": short, "kind": "i32"}
+    parameters |= {f"value{n}": one for n in range(count if stores else 0)}
+
+    def body(k: Code, warp: Value, register: Value, *rest: Value) -> None:
+        shift = rest[0] if extended else None
+        offset, kind, *values, mask, site = rest[1:] if extended else rest
+        start, room, host = row_access.window(k, space, warp, site)
+        places = row_access.bases(lib, k, register, mask, start, shift, offset, extended)
+        offsets = [k.op("sub", place, start) for place in places]
+        if stores:
+            row_access.try_store(k, kind, offsets, room, host, values, mask)
+        else:
+            row_access.try_load(k, kind, offsets, room, host, bits, count)
+        address = register
+        if shift is not None:
+            address = k.op(
+                "shl", k.resize(register, 64, signed=extended == SIGNED), k.splat(shift, lib.lanes)
+            )
+        address = k.op("add", address, k.splat(offset, lib.lanes))
+        found = k.call(other, result, warp, address, *values, mask, site)
+        k.ret(None if stores else found)
+
+    name = f"amd.rows.{'store' if stores else 'load'}.{space}{extended}.{bits}x{count}"
+    return lib.define(name, result, parameters | {"mask": lib.mask, "site": "i32"}, body, core=True)
 
 
-def _store(t: Translator, space: str, address: Value, value: Value, mask: Value, how: int) -> None:
-    """Store one integer a lane."""
-    helper = _access(t.lib, space, bits_of(value.type), 1, stores=True, how=how)
-    t.c.call(helper, "void", t.wf.warp, address, value, mask, i32(t.site()))
+def _call_by_rows(
+    t: Translator, space: str, bits: int, address: Value, mask: Value, values: list[Value], count: int
+) -> Value:
+    """Call the helper that loads `count` values a lane, or stores `values`."""
+    c, size = t.c, bits // 8 * count
+    origin = t.known.origin(address)
+    if size % (1 << origin.shift):
+        origin = Origin(address, PLAIN)
+    kind = t.known.shape(t.lib, c, origin, mask, size)
+    offset = origin.offset or c.const("i32" if space == "shared" else "i64", 0)
+    shift = [c.const("i64", origin.shift)] if origin.extended else []
+    name = _by_rows(t.lib, space, bits, count, origin.extended, stores=bool(values))
+    result = "void" if values else _result(t.lib, bits, count)
+    return c.call(
+        name, result, t.wf.warp, origin.register, *shift, offset, kind, *values, mask, i32(t.site())
+    )
+
+
+def _load(
+    t: Translator, space: str, bits: int, count: int, address: Value, mask: Value, how: int
+) -> list[Value]:
+    """Return `count` integers a lane."""
+    c, one = t.c, t.v(f"i{bits}")
+    if access.quick(t.lib, space):
+        whole = _call_by_rows(t, space, bits, address, mask, [], count)
+    else:
+        name = _access(t.lib, space, bits, count, stores=False, how=how)
+        whole = c.call(name, _result(t.lib, bits, count), t.wf.warp, address, mask, i32(t.site()))
+    return [whole] if count == 1 else [c.let(one, f"extractvalue {whole}, {n}") for n in range(count)]
+
+
+def _store(t: Translator, space: str, address: Value, values: list[Value], mask: Value, how: int) -> None:
+    """Store integers of one width, side by side, for each lane."""
+    bits, count = bits_of(values[0].type), len(values)
+    if access.quick(t.lib, space):
+        _call_by_rows(t, space, bits, address, mask, values, count)
+        return
+    name = _access(t.lib, space, bits, count, stores=True, how=how)
+    t.c.call(name, "void", t.wf.warp, address, *values, mask, i32(t.site()))
 
 
 def load_dwords(
     t: Translator, space: str, address: Value, count: int, mask: Value, how: int = 0
 ) -> list[Value]:
     """Return `count` dwords a lane."""
-    if count == 1:
-        return [_load(t, space, 32, address, mask, how)]
     if count == 3:
         last = t.c.op("add", address, 8)
         return load_dwords(t, space, address, 2, mask, how) + load_dwords(t, space, last, 1, mask, how)
-    result = _result(t.lib, 32, count)
-    helper = _access(t.lib, space, 32, count, stores=False, how=how)
-    whole = t.c.call(helper, result, t.wf.warp, address, mask, i32(t.site()))
-    return [t.c.let(t.v("i32"), f"extractvalue {whole}, {n}") for n in range(count)]
+    return _load(t, space, 32, count, address, mask, how)
 
 
 def store_dwords(
     t: Translator, space: str, address: Value, values: list[Value], mask: Value, how: int = 0
 ) -> None:
     """Store dwords, one after another, a lane."""
-    if len(values) == 1:
-        _store(t, space, address, values[0], mask, how)
-    elif len(values) == 3:
+    if len(values) == 3:
         store_dwords(t, space, address, values[:2], mask, how)
         store_dwords(t, space, t.c.op("add", address, 8), values[2:], mask, how)
     else:
-        helper = _access(t.lib, space, 32, len(values), stores=True, how=how)
-        t.c.call(helper, "void", t.wf.warp, address, *values, mask, i32(t.site()))
+        _store(t, space, address, values, mask, how)
 
 
 def registers(t: Translator, operand: Operand, count: int) -> list[Value]:
@@ -222,7 +270,7 @@ def load(
     if match is None or not isinstance(destination, Reg):
         raise t.error("this access is not supported")
     bits = int(match[3])
-    value = _load(t, space, bits, address, mask, how)
+    (value,) = _load(t, space, bits, 1, address, mask, how)
     half = (match[1] or match[4] or "").strip("_")
     if not half:
         t.set_vgpr(destination.index, c.resize(value, 32, signed=match[2] == "i"), destination.file)
@@ -250,7 +298,7 @@ def store(
     (value,) = registers(t, source, 1)
     if match[1] or match[3]:
         value = c.op("lshr", value, 16)
-    _store(t, space, address, c.resize(value, int(match[2])), mask, how)
+    _store(t, space, address, [c.resize(value, int(match[2]))], mask, how)
 
 
 def _flat_access(t: Translator) -> None:
@@ -331,7 +379,7 @@ def _local_pair(t: Translator) -> None:
     count = bits // 32
     loads = "_load_" in t.stem
     base = t.raw(i.operands[1] if loads else i.operands[0])
-    places = [c.op("add", base, i.get(f"offset{k}") * step) for k in range(2)]
+    places = [t.known.plus(c, base, i.get(f"offset{k}") * step) for k in range(2)]
     if not loads:
         data = [registers(t, operand, count) for operand in i.operands[1:3]]
         for place, values in zip(places, data, strict=True):

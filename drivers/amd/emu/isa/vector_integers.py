@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import LANEWISE, Lanewise, lanewise, meaning
-from drivers.emu.simt.vector import Value
+from drivers.emu.simt.vector import Value, constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +53,9 @@ def _shift(name: str, op: str, type_: str) -> None:
         result = t.c.op(op, a, by)
         if op == "ashr" and by.ref == _SIGN:
             t.known.sign(a, result)
+        count = constant(by)
+        if op == "shl" and bits == 64 and count is not None:
+            t.known.shifted(a, count, result)
         return result
 
     LANEWISE[name] = Lanewise(compute, type_, ("u16" if bits == 16 else "u32", type_))
@@ -194,7 +197,11 @@ def _saturated_bytes(t: Translator, a: Value) -> Value:
 
 @lanewise("v_lshl_add_u64", "u64", "u64", "u32", "u64")
 def _lshl_add_u64(t: Translator, a: Value, amount: Value, b: Value) -> Value:
-    return t.c.op("add", t.c.op("shl", a, t.c.resize(t.c.op("and", amount, 7), 64)), b)
+    by = t.c.resize(t.c.op("and", amount, 7), 64)
+    shifted, count = t.c.op("shl", a, by), constant(by)
+    if count:
+        t.known.shifted(a, count, shifted)
+    return t.known.sum(t.c, shifted, b)
 
 
 @lanewise("v_bfe_u32", "u32", "u32", "u32", "u32")
