@@ -30,6 +30,9 @@ class Dialect:
     thread: Callable[[int, str], list[str]]
     """(axis, register) -> instructions for the thread's index in its workgroup as i64."""
     barrier: str = ""
+    ordered: tuple[str, str] = ("", "")
+    """The instruction that orders stores which bypass the caches before the kernel's return, and its
+    declaration; empty where the release of the completion does."""
     exchange: Callable[[str, str, int, int], list[str]] | None = None
     """(result register, value register, distance, threads) -> instructions that read another thread's value.
 

@@ -329,6 +329,10 @@ def render(
             raise CompileError(f"the renderer has no text for {line.op!r}")
         renderer(text, line)
     head = dialect.entry(name, pointers, variables)
+    fence, declaration = dialect.ordered
+    if fence and any(line.op == "store" and line.arg == "stream" for line in lines):
+        text.lines.append(f"  {fence}")
+        text.declared[declaration] = None
     body = "\n".join(text.lines)
     absent = " ".join([name for function, name in dialect.absent.items() if f"@{function}(" not in body])
     parts = [

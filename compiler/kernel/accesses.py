@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from compiler.kernel.linearize import Linearizer
 
 
+LEAST_STREAMED = 16
+"""Bytes of the narrowest vector that has a store instruction which bypasses the caches."""
+
+
 def transposed(b: Builder, rows: list[Line]) -> list[Line]:
     """Transpose a square of registers by exchanging blocks of 1, 2, 4, ... elements."""
     rows, width, step = list(rows), len(rows), 1
@@ -202,7 +206,7 @@ class Memory:
             mask = mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
         if mask is None or (self.owner.plan.threads > 1 and mask.lanes == 1):
             whole = self.owner.plan.threads > 1 and place.stride == 1 and self._aligned(place)
-            policy = "aligned" if whole else "stream" if self.owner.plan.streamed else None
+            policy = "aligned" if whole else "stream" if self._streams(place, kind) else None
             branch = None if mask is None else b.enter_branch(mask)
             b.line("store", kind, value.lanes, (address, value), policy)
             if branch is not None:
@@ -213,6 +217,11 @@ class Memory:
             branch = b.enter_branch(mask)
             b.line("store", kind, 1, (address, value))
             b.leave_branch(branch)
+
+    def _streams(self, place: indexing.Place, kind: DType) -> bool:
+        """Return whether a store bypasses the caches: the plan wants it, and it is an aligned vector."""
+        wide = place.stride == 1 and place.lanes * kind.itemsize >= LEAST_STREAMED
+        return self.owner.plan.streamed and wide and self._aligned(place)
 
     def _first_thread(self) -> Line | None:
         """Return the mask of the thread that stores if all threads of a workgroup have the same value."""

@@ -22,7 +22,7 @@ from compiler.kernel.shape import analyse
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.kernel.plan import Edge
-    from compiler.kernel.shape import Family, Kernel
+    from compiler.kernel.shape import Access, Family, Kernel
     from compiler.targets.base import Target
 
 GROUP_NS = 20_000
@@ -30,6 +30,8 @@ GROUP_NS = 20_000
 GROUPS_PER_CORE = 4
 TILE = 16
 """Squares along each side of a tile that is transposed at once, to stay in the cache."""
+LINE = 64
+"""Bytes of a line of the caches."""
 ROWS = (2, 3, 4, 5, 6, 8, 12)
 COLUMNS = (1, 2, 3, 4, 8, 16)
 
@@ -45,6 +47,9 @@ def choose(ast: UOp, target: Target) -> Plan:
     while model.threaded and (used := model.busy(split)) <= model.width // 2 and model.width > target.warp:
         model = Model(kernel, target, most_threads=used)
         split = _best_split(kernel, model)
+    streamed = _streams(kernel, model, split)
+    if streamed:
+        split = _whole_lines(kernel, model, split)
     axes = tuple([_axis(model, split, r) for r in kernel.outputs])
     reductions = {}
     for family in kernel.families:
@@ -59,6 +64,7 @@ def choose(ast: UOp, target: Target) -> Plan:
         () if model.threaded else find_rows(kernel, split),
         threads,
         target.warp,
+        streamed=streamed,
         nanoseconds=nanoseconds,
     )
     return widened(kernel, plan, target) if model.threaded else plan
@@ -66,13 +72,41 @@ def choose(ast: UOp, target: Target) -> Plan:
 
 def _bytes(kernel: Kernel) -> float:
     """Return the bytes moved if every access touched its elements once."""
-    total = 0.0
-    for access in (*kernel.loads, *kernel.stores, *[a for f in kernel.families for a in f.loads]):
-        size = float(access.itemsize)
-        for r in access.free:
-            size *= r.arg[1]
-        total += size
-    return total
+    accesses = (*kernel.loads, *kernel.stores, *[a for f in kernel.families for a in f.loads])
+    return sum([_size(access) for access in accesses])
+
+
+def _size(access: Access) -> float:
+    """Return the bytes of all elements of an access, each counted once for every value of its ranges."""
+    size = float(access.itemsize)
+    for r in access.free:
+        size *= r.arg[1]
+    return size
+
+
+def _streams(kernel: Kernel, model: Model, split: Split) -> bool:
+    """Return whether the results bypass the caches.
+
+    They do if they are at least half as large as the last-level cache: their reader would find little of them
+    there, and stores through the caches read each line first. Stored lines must be whole, or the memory
+    would be written several times. Results that replace an operand are in the caches already.
+    """
+    if not model.target.last_level_bytes or kernel.in_place or split.vector is None:
+        return False
+    if sum([_size(store) for store in kernel.stores]) < model.target.last_level_bytes / 2:
+        return False
+    rows = [model.kind(s, split.vector, split, split.lanes, aligned=True) for s in kernel.stores]
+    return all(kind == "row" for kind in rows) and split.aligned(split.vector)
+
+
+def _whole_lines(kernel: Kernel, model: Model, split: Split) -> Split:
+    """Return the split with blocks of whole lines along the vector range, if another range is unrolled."""
+    v, narrow = split.vector, min([s.itemsize for s in kernel.stores])
+    assert v is not None
+    upcast = dict(split.upcast)
+    while len(upcast.keys() - {v}) and upcast.get(v, 1) * split.lanes * narrow < LINE:
+        upcast[v] = 2 * upcast.get(v, 1)
+    return Split(v, split.lanes, upcast) if _fits(model, v, upcast.get(v, 1) * split.lanes) else split
 
 
 def _best_split(kernel: Kernel, model: Model) -> Split:
@@ -185,15 +219,18 @@ def _steps(model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: floa
     """Return the loop nest: workgroups, then loops.
 
     Ranges on which all reductions depend are outermost; among the others the vector range is outside the
-    unrolled one.
+    unrolled one, but inside it where squares are transposed.
     """
     kernel, target = model.kernel, model.target
     if model.threaded:  # a workgroup computes a whole row whose reductions all its results use
         return _device_steps(kernel, axes)
     count = {a.range: a.count for a in axes}
+    turned = _transposes(model, split)
 
     def rank(r: UOp) -> tuple[int, int, int]:
         missing = sum(r not in f.free for f in kernel.families)
+        if turned:  # neighbours along the vectors are stored one after the other
+            return missing, int(r is split.vector), int(r.arg[0])
         tiled = (
             2
             if r in split.upcast and r is not split.vector
@@ -216,7 +253,7 @@ def _steps(model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: floa
         if pieces > 1:
             groups.append(Step("group", r, size))
             wanted = -(-wanted // pieces)
-    blocks = [Step("loop", r, TILE) for r in order if count[r] > TILE] if _transposes(model, split) else []
+    blocks = [Step("loop", r, TILE) for r in order if count[r] > TILE] if turned else []
     return (*groups, *blocks, *[Step("loop", r) for r in order])
 
 

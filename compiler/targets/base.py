@@ -42,6 +42,11 @@ class Target:
     l1_bytes: int
     l2_bytes: int
     cores: int
+    last_level_bytes: int = 0
+    """Bytes of the last cache before memory; stores of larger results bypass the caches. 0 where none can.
+
+    With it, the buffers of a kernel must start at multiples of a line of the caches, as `hcq` allocates them.
+    """
     gathers: bool
     """Whether gathers and masked stores are single instructions."""
     threads: int = 1

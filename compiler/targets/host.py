@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+from dataclasses import replace
 from pathlib import Path
 
 from compiler import llvm
@@ -26,6 +27,8 @@ attributes #0 = { nounwind "no-jump-tables"="true" "prefer-vector-width"="512" }
 
 LEVELS = {"x86_64-v3": (32, 16, True), "x86_64-v4": (64, 32, True), "aarch64-v8": (16, 32, False)}
 """Architecture -> (vector bytes, vector registers, whether gathers and masked accesses are fast)."""
+LEVEL_CACHE = 32 << 20
+"""Bytes of the last cache for code of such a level."""
 
 
 def _entry(name: str, pointers: int, variables: int) -> str:
@@ -50,6 +53,22 @@ DIALECT = Dialect(
     thread=lambda _axis, register: [f"  {register} = add i64 0, 0"],
     footer=_FOOTER,
 )
+
+
+X86_DIALECT = replace(
+    DIALECT, ordered=("call void @llvm.x86.sse.sfence()", "declare void @llvm.x86.sse.sfence()")
+)
+"""aarch64 needs no fence: its non-temporal stores are ordered like all others."""
+
+
+@functools.cache
+def _last_level_bytes() -> int:
+    """Return the size of this machine's last cache before memory; 0 if Linux does not say."""
+    sizes = [0]
+    for text in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        kibibytes = text.read_text(encoding="ascii").strip().removesuffix("K")
+        sizes.append(int(kibibytes) << 10 if kibibytes.isdecimal() else 0)
+    return max(sizes)
 
 
 @functools.cache
@@ -105,9 +124,10 @@ def target(arch: str) -> Target:
     vector_bytes, registers, gathers = LEVELS.get(arch) or _native_row()
     wide = vector_bytes == 64
     cores = len(os.sched_getaffinity(0))
+    cache = LEVEL_CACHE if arch in LEVELS else _last_level_bytes()
     return Target(
         arch=arch,
-        dialect=DIALECT,
+        dialect=X86_DIALECT if name == "x86_64" else DIALECT,
         machine=functools.partial(_machine, arch),
         vector_bytes=vector_bytes,
         registers=registers,
@@ -117,9 +137,10 @@ def target(arch: str) -> Target:
         bytes_per_ns=20.0,
         l1_bytes=32 << 10,
         l2_bytes=1 << 20,
+        last_level_bytes=cache,
         cores=cores,
         gathers=gathers,
         chains=True,
-        settings=f"cores {cores}",
+        settings=f"cores {cores}, last cache {cache}",
         emit=_emit,
     )

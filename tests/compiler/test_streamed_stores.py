@@ -1,0 +1,104 @@
+"""Stores that bypass the caches: which kernels have them, their alignment and order, and their results."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compiler.ir.uop import UOp
+from compiler.kernel.plan import Step
+from compiler.pipeline import Steps, steps
+from compiler.targets import target_of
+from tests.compiler.host_kernel import HostKernel
+from tests.compiler.kernels import load, loop, op, reduce, sink, store
+
+CACHE = 4096
+"""Bytes of the last cache of the targets here: small arrays are large results."""
+
+
+def steps_for(ast: UOp, arch: str = "x86_64-v3", cache: int = CACHE) -> Steps:
+    return steps(ast, replace(target_of(arch), cores=1, last_level_bytes=cache))
+
+
+def copied(rows: int, columns: int, *, turned: bool = False, scale: bool = False) -> UOp:
+    i, j = loop(0, rows), loop(1, columns)
+    value = load(1, j * rows + i if turned else i * columns + j)
+    return sink(store(0, i * columns + j, op("MUL", value, value) if scale else value))
+
+
+def softmax_like(rows: int, columns: int) -> UOp:
+    i, j, k = loop(0, rows), loop(1, columns), loop(2, columns)
+    total = reduce(op("EXP", load(1, i * columns + k)), "ADD", k)
+    return sink(store(0, i * columns + j, op("DIV", op("EXP", load(1, i * columns + j)), total)))
+
+
+def ran(made: Steps, count: int, *inputs: np.ndarray) -> np.ndarray:
+    """Run a kernel on buffers that start at lines of the caches, as the device allocates them."""
+
+    def line(size: int) -> np.ndarray:
+        raw = np.zeros(size + 32, np.float32)
+        return raw[-raw.ctypes.data % 64 // 4 :][:size]
+
+    target, out = target_of("x86_64-v3"), line(count)
+    given = [line(x.size) for x in inputs]
+    for mine, x in zip(given, inputs, strict=True):
+        mine[:] = x.ravel()
+    kernel = HostKernel(target.emit(made.ir, target.machine(), 0))
+    kernel.run([x.ctypes.data for x in (out, *given)], [], made.plan.launch()[0][0])
+    return out
+
+
+@pytest.mark.parametrize(
+    "ast", [copied(64, 64, scale=True), copied(64, 64, turned=True), softmax_like(64, 64)]
+)
+def test_results_of_half_the_last_cache_bypass_it(ast: UOp) -> None:
+    assert "!nontemporal" in steps_for(ast).ir
+    assert "!nontemporal" not in steps_for(ast, cache=8 * 64 * 64 + 1).ir
+    assert "!nontemporal" not in steps_for(ast, cache=0).ir
+
+
+def test_sums_and_results_that_replace_an_operand_use_the_caches() -> None:
+    i, k = loop(0, 2048), loop(1, 64)
+    updated = sink(store(0, i, op("MUL", load(0, i), load(1, i))))
+    column = sink(store(0, i * 64, load(1, i)))
+    total = sink(store(0, i, reduce(load(1, i * 64 + k), "ADD", k)))
+    assert not steps_for(updated).plan.streamed
+    assert not steps_for(column).plan.streamed
+    assert "!nontemporal" not in steps_for(total, cache=1 << 20).ir
+
+
+def test_a_fence_orders_streamed_stores_before_the_return() -> None:
+    streamed = steps_for(copied(64, 64, scale=True)).ir
+    assert "call void @llvm.x86.sse.sfence()\n  ret void" in streamed
+    assert "sfence" not in steps_for(copied(64, 64, scale=True), cache=0).ir
+    assert "fence" not in steps_for(copied(64, 64, scale=True), "aarch64-v8").ir
+
+
+def test_stores_at_places_that_are_not_aligned_are_not_streamed() -> None:
+    i = loop(0, 4096)
+    shifted = sink(store(0, i + 1, load(1, i)))
+    assert "!nontemporal" not in steps_for(shifted).ir
+    assert "!nontemporal" not in steps_for(copied(61, 67, scale=True)).ir
+
+
+def test_transposed_blocks_store_whole_lines_one_after_the_other() -> None:
+    plan = steps_for(copied(256, 256, turned=True)).plan
+    columns = next(a for a in plan.axes if a.range.arg[0] == 1)
+    assert plan.streamed
+    assert 4 * columns.block >= 64
+    last = plan.steps[-1]
+    assert isinstance(last, Step)
+    assert last.range is columns.range
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(64, 64), (40, 56), (24, 16), (61, 67), (8, 1024), (129, 8)])
+def test_results_are_those_of_stores_through_the_caches(rows: int, columns: int) -> None:
+    x = np.random.default_rng(rows).standard_normal((rows, columns), dtype=np.float32)
+    for ast, given in (
+        (copied(rows, columns, scale=True), x),
+        (copied(rows, columns, turned=True), np.ascontiguousarray(x.T)),
+        (softmax_like(rows, columns), x),
+    ):
+        wanted = ran(steps_for(ast, cache=0), x.size, given)
+        got = ran(steps_for(ast), x.size, given)
+        assert got.tobytes() == wanted.tobytes()
