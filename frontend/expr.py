@@ -319,6 +319,7 @@ BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
     **dict.fromkeys(UNARY, lambda op, src, _: graph.unary(op, src[0])),
     **dict.fromkeys(BINARY, lambda op, src, _: graph.binary(op, src[0], src[1])),
     Ops.WHERE: lambda _, src, __: graph.where(src[0], src[1], src[2]),
+    Ops.WITHIN: lambda _, src, __: graph.within(src[0], src[1]),
     Ops.CAST: lambda _, src, arg: graph.cast(src[0], arg),
     Ops.BITCAST: lambda _, src, arg: graph.bitcast(src[0], arg),
     Ops.RESHAPE: lambda _, src, arg: graph.reshape(src[0], arg),

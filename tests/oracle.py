@@ -123,6 +123,7 @@ COMPUTE: dict[str, Any] = {
     Ops.FLOORDIV: _floordiv, Ops.MOD: _mod, Ops.POW: _power,
     Ops.SHL: lambda a, b: _shift(a, b, left=True), Ops.SHR: lambda a, b: _shift(a, b, left=False),
     Ops.WHERE: np.where,
+    Ops.WITHIN: lambda _, a: a,
 }  # fmt: skip
 REDUCE: dict[str, Any] = {Ops.ADD: np.add, Ops.MUL: np.multiply, Ops.MAX: np.maximum, Ops.MIN: np.minimum}
 

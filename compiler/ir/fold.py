@@ -318,6 +318,12 @@ def fold_where(dtype: DType, src: Sources) -> UOp | None:
     return None
 
 
+def fold_within(_dtype: DType, src: Sources) -> UOp | None:
+    """Fold WITHIN of a constant condition, and WITHIN(c, WITHIN(c, a)) → WITHIN(c, a)."""
+    condition, a = src
+    return a if condition.op is Ops.CONST or (a.op is Ops.WITHIN and a.src[0] is condition) else None
+
+
 def fold_lt(_dtype: DType, src: Sources) -> UOp | None:
     """Fold x < x → false for integers; compare coordinates as indices."""
     a, b = src
@@ -362,6 +368,7 @@ RULES: Final[dict[str, Callable[[DType, Sources], UOp | None]]] = {
     Ops.CAST: fold_cast,
     Ops.BITCAST: fold_bitcast,
     Ops.WHERE: fold_where,
+    Ops.WITHIN: fold_within,
     Ops.LT: fold_lt,
     Ops.EQ: fold_eq,
     Ops.NE: fold_ne,

@@ -244,6 +244,17 @@ def where(condition: UOp, a: UOp, b: UOp) -> UOp:
     return uop(Ops.WHERE, a.dtype, (condition, a, b))
 
 
+def within(condition: UOp, a: UOp) -> UOp:
+    """Return a where the bool condition is true, any value elsewhere; shapes must be equal."""
+    if condition.dtype is not dtypes.bool:
+        raise UsageError(f"WITHIN: the condition {_show(condition)} must be bool; compare it with 0")
+    if condition.shape != a.shape:
+        raise UsageError(
+            f"WITHIN of shapes {condition.shape} and {a.shape}: must be equal; RESHAPE and EXPAND them"
+        )
+    return uop(Ops.WITHIN, a.dtype, (condition, a))
+
+
 def full(value: float, shape: Sequence[int], dtype: DType) -> UOp:
     """Return a constant expanded to a shape."""
     scalar = const(value, dtype)

@@ -116,6 +116,9 @@ class Ops:
 
     WHERE: Final = "WHERE"
     """src=(condition, a, b): a where the bool condition is true, else b."""
+    WITHIN: Final = "WITHIN"
+    """src=(condition, a): a where the bool condition is true, any value elsewhere. A kernel whose stores all
+    have one condition `coordinate < number` need not compute the rest (`compiler.kernel.limits`)."""
 
     REDUCE: Final = "REDUCE"
     """Tensor: arg=(op, axes), op one of ADD MUL MAX MIN; the result lacks the axes. An empty reduction gives
@@ -302,14 +305,15 @@ _ROWS: Final = (
     Elementwise(Ops.NE, 2, ANY, operator.ne, operator.ne, predicate=True, oracle="not_equal"),
 )
 ROWS: Final = {row.op: row for row in _ROWS}
-"""The elementwise operations by name, except CAST, BITCAST and WHERE, whose sources differ in dtype."""
+"""The elementwise operations by name, except CAST, BITCAST, WHERE and WITHIN: their sources differ in
+dtype."""
 
 UNARY: Final = frozenset(row.op for row in _ROWS if row.sources == 1)
 BINARY: Final = frozenset(row.op for row in _ROWS if row.sources == 2)
 COMPARE: Final = frozenset(row.op for row in _ROWS if row.predicate)
 TRANSCENDENTAL: Final = frozenset(row.op for row in _ROWS if row.transcendental)
 CASTS: Final = frozenset((Ops.CAST, Ops.BITCAST))
-ELEMENTWISE: Final = UNARY | CASTS | BINARY | {Ops.WHERE}
+ELEMENTWISE: Final = UNARY | CASTS | BINARY | {Ops.WHERE, Ops.WITHIN}
 MOVEMENT: Final = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.WINDOW))
 REDUCERS: Final = frozenset((Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN))
 INDEX: Final = frozenset((Ops.RANGE, Ops.VAR, Ops.SUM, Ops.IDIV, Ops.IMOD, Ops.INDEXOF))

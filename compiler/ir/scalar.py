@@ -34,6 +34,8 @@ def compute(op: str, dtype: DType, values: Sequence[Number], source: DType) -> N
         return _bitcast(values[0], source, dtype)
     if op is Ops.WHERE:
         return values[1] if values[0] else values[2]
+    if op is Ops.WITHIN:
+        return values[1]
     row = ROWS[op]
     rule = row.floats if source.is_float else row.whole
     result = None if rule is None else rule(*values)

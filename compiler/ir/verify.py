@@ -47,6 +47,8 @@ def _elementwise(x: UOp) -> UOp:
         return graph.bitcast(x.src[0], x.dtype)
     if x.op is Ops.WHERE:
         return graph.where(*x.src)
+    if x.op is Ops.WITHIN:
+        return graph.within(*x.src)
     if x.op in sets.UNARY:
         return graph.unary(x.op, *x.src)
     a, b = x.src

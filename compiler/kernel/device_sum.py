@@ -49,7 +49,8 @@ class StagedSum:
         if size <= block:
             sums = self._block(b.index(0), inner, sums, again=False)
         else:
-            loop = b.enter_loop(b.index(0), b.index(-(-size // block)), 1, b.cursor)
+            count = self.owner.limits.rounds(self.k, block, b.index(-(-size // block)))
+            loop = b.enter_loop(b.index(0), count, 1, b.cursor)
             carried = [b.carry(loop, s) for s in sums]
             sums = b.leave_loop(loop, self._block(loop.index, inner, carried, again=True))
         units = [self.owner.units.get(r) for r in (self.rows.axis.range, self.columns.axis.range)]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.kernel.builder import Builder
     from compiler.kernel.indexing import Indexer
+    from compiler.kernel.limits import Limits
     from compiler.kernel.linear import Line
     from compiler.kernel.plan import Axis, Plan, SharedStage
 
@@ -42,6 +43,7 @@ class Writer(Protocol):
     b: Builder
     plan: Plan
     index: Indexer
+    limits: Limits
     env: dict[UOp, int]
     free: dict[UOp, frozenset[UOp]]
     units: dict[UOp, UOp]

@@ -19,6 +19,7 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.ir.walk import bound_ranges, ordered, ranges_in
 from compiler.kernel import conversions, indexing, isel, phases
+from compiler.kernel import limits as loop_limits
 from compiler.kernel.accesses import Memory
 from compiler.kernel.builder import Builder
 from compiler.kernel.device_sum import StagedSum
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from compiler.ir.uop import UOp
-    from compiler.kernel.linear import Block, Line
+    from compiler.kernel.linear import Block, Branch, Line
     from compiler.kernel.plan import Axis, Phase, Plan, Reduction, Row
 
 
@@ -60,7 +61,9 @@ class Linearizer:
         self.twins = {row.twin: row for row in plan.rows}
         self.tokens: dict[Row, Line] = {}
         self.stages = Stages(self)
-        self.partials = Partials(self.b, self.index)
+        self.limits = loop_limits.Limits(self.b, loop_limits.find(ast, self.free, plan.rows))
+        turn = max([s.turn for s in plan.steps if isinstance(s, Stage)], default=1)
+        self.partials = Partials(self.b, self.index, self.limits, turn)
         self.inner_steps = [
             s for s in plan.steps if isinstance(s, Stage) or (isinstance(s, Step) and s.kind == "loop")
         ]
@@ -79,11 +82,14 @@ class Linearizer:
         for reduction in self.plan.reductions.values():
             self._open_reduction(reduction)
         self._groups()
+        here = self._limited()
         looped = {s.range for s in self.plan.steps if isinstance(s, Step) and s.kind == "loop"}
         for axis in self.plan.axes:
             if axis.range not in looped:
                 self._enter(axis.range, self.extents[axis.range][0])
         self._nest(0)
+        if here is not None:
+            self.b.leave_branch(here)
         return self.b
 
     def _part(self, phase: Phase, places: dict[UOp, Line], kept: dict[int, tuple[Line, Line]]) -> None:
@@ -92,6 +98,20 @@ class Linearizer:
         inner.index.bound.update(places)
         inner.index.kept = kept
         inner.run()
+
+    def _limited(self) -> Branch | None:
+        """Write the limits of ranges, and end each axis at its own; return the branch that does any work."""
+        b, limits = self.b, self.limits
+        numbers = dict.fromkeys([limit.number for every in limits.found.values() for limit in every])
+        limits.write({number: self.value(number) for number in numbers})
+        some: Line | None = None
+        for axis in self.plan.axes:
+            if axis.range in limits:
+                low, high, cap = self.extents[axis.range]
+                high = limits.blocks(axis.range, axis.block, high)
+                self.extents[axis.range] = (low, high, cap)
+                some = b.both(some, b.cmp("slt", low, high))
+        return None if some is None else b.enter_branch(some)
 
     def _open_axis(self, axis: Axis) -> None:
         """Express an output range by block, unit and lane."""
@@ -227,7 +247,7 @@ class Linearizer:
             end = b.add(loop.index, b.index(step.size))
             self.extents[r] = (
                 loop.index,
-                end if cap % step.size == 0 else b.call("smin", end, high),
+                end if cap % step.size == 0 and r not in self.limits else b.call("smin", end, high),
                 step.size,
             )
         self._nest(position + 1)
@@ -348,6 +368,10 @@ class Linearizer:
         mask, x, y = [self.value(s) for s in node.src]
         return self.b.select(mask, x, y)
 
+    def within(self, node: UOp) -> Line:
+        """Write a WITHIN: its value, also where the condition is false."""
+        return self.value(node.src[1])
+
     def cast(self, node: UOp) -> Line:
         """Write a CAST."""
         return conversions.cast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
@@ -446,6 +470,7 @@ class Linearizer:
 
 _HANDLERS: dict[str, Callable[[Linearizer, UOp], Line]] = {
     Ops.CONST: Linearizer.constant, Ops.WHERE: Linearizer.where, Ops.CAST: Linearizer.cast,
+    Ops.WITHIN: Linearizer.within,
     Ops.BITCAST: Linearizer.bitcast,
     Ops.IVALUE: Linearizer.index_value,
     Ops.LOAD: lambda writer, node: writer.memory.load(node), Ops.REDUCE: Linearizer.reduce,

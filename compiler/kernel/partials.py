@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.kernel.builder import Builder
     from compiler.kernel.indexing import Indexer
+    from compiler.kernel.limits import Limits
     from compiler.kernel.linear import Line
     from compiler.kernel.plan import Axis
 
@@ -73,9 +74,12 @@ class Totals:
 class Partials:
     """The pieces of one kernel's summed ranges, and the totals between them."""
 
-    def __init__(self, b: Builder, index: Indexer) -> None:
+    def __init__(self, b: Builder, index: Indexer, limits: Limits, turn: int) -> None:
         self.b = b
         self.index = index
+        self.limits = limits
+        self.turn = turn
+        """Values of a summed range that stages copy together; a shorter size has as many at least."""
         self.pieces: dict[UOp, Piece] = {}
         self.totals: Totals | None = None
         """None outside the loops over pieces, and over blocks after them."""
@@ -113,9 +117,14 @@ class Partials:
         return int(r.arg[1]) if piece is None else piece.cap
 
     def size(self, r: UOp) -> Line:
-        """Return the number of values of r in the current piece."""
-        piece = self.pieces.get(r)
-        return self.b.index(r.arg[1]) if piece is None else piece.count
+        """Return how many values of r have an effect in the current piece, and perhaps a few more."""
+        piece, b = self.pieces.get(r), self.b
+        if piece is not None:
+            return piece.count
+        size: int = r.arg[1]
+        rounds = self.limits.rounds(r, self.turn, b.index(-(-size // self.turn)))
+        whole = b.index(size)
+        return whole if r not in self.limits else b.call("smin", b.mul(rounds, self.turn), whole)
 
     def loop(self, r: UOp, totals: Totals, inside: Callable[[], None]) -> None:
         """Write the loop over the pieces of r; after the outermost one, the loops that use the totals."""
@@ -123,12 +132,16 @@ class Partials:
         self.totals = totals
         b, piece = self.b, self.pieces[r]
         (counter,) = symbolic.atoms_of((piece.base,))
-        loop = b.enter_loop(b.index(0), b.index(-(-r.arg[1] // piece.cap)), 1, b.cursor)
+        count = self.limits.rounds(r, piece.cap, b.index(-(-r.arg[1] // piece.cap)))
+        loop = b.enter_loop(b.index(0), count, 1, b.cursor)
         self.index.bound[counter] = loop.index
         whole = piece.count
         if r.arg[1] % piece.cap:
             left = b.alu("sub", b.index(r.arg[1]), b.mul(loop.index, piece.cap))
             piece.count = b.call("smin", left, b.index(piece.cap))
+        if r in self.limits:
+            left = b.alu("sub", self.limits.lines[r], b.mul(loop.index, piece.cap))
+            piece.count = b.call("smin", piece.count, b.call("smax", left, b.index(self.turn)))
         inside()
         b.leave_loop(loop, [])
         piece.count = whole

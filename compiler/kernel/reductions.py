@@ -135,8 +135,19 @@ class Reducer:
         if rounds:
             totals = self._rounds(r, rounds, totals)
         if size % step:
-            totals = self._tail(r, rounds * step, totals)
+            first = rounds * step
+            totals = self._from(r, first, totals, lambda t: self._tail(r, first, t))
         return totals
+
+    def _from(
+        self, r: UOp, first: int, totals: list[Line], body: Callable[[list[Line]], list[Line]]
+    ) -> list[Line]:
+        """Write what begins at a value of r: in a branch if the range may have its limit before that."""
+        b, limits = self.b, self.owner.limits
+        if r not in limits or not first:
+            return body(totals)
+        branch = b.enter_branch(b.cmp("slt", b.index(first), limits.lines[r]))
+        return b.leave_branch(branch, list(zip(body(totals), totals, strict=True)))
 
     def _rounds(self, r: UOp, rounds: int, totals: list[Line]) -> list[Line]:
         """Write the full rounds.
@@ -145,7 +156,9 @@ class Reducer:
 
         Many accumulators stay in one loop: there are no registers for two sets of them.
         """
-        b, unroll = self.b, self.plan.unroll
+        b, unroll, limits = self.b, self.plan.unroll, self.owner.limits
+        step = unroll * self.plan.threads * self.plan.lanes
+        end = limits.rounds(r, step, b.index(rounds))
 
         def block(low: Line, high: Line, start: list[Line]) -> list[Line]:
             return self._loop(r, low, high, start, lambda t: self._round(t, unroll))
@@ -154,15 +167,20 @@ class Reducer:
         size = self.plan.block or (1 << (rounds.bit_length() + 1) // 2)
         few = len(totals) <= _FEW or self.plan.block
         if not rounding or rounds < _MANY or rounds <= size or not few:
-            return block(b.index(0), b.index(rounds), totals)
+            return block(b.index(0), end, totals)
         whole = rounds // size * size
-        loop = b.enter_loop(b.index(0), b.index(whole), size, b.cursor)
+        last = b.index(whole) if r not in limits else b.call("smin", end, b.index(whole))
+        loop = b.enter_loop(b.index(0), last, size, b.cursor)
         carried = [b.carry(loop, t) for t in totals]
-        parts = block(loop.index, b.add(loop.index, b.index(size)), self._identities())
+        stop = b.add(loop.index, b.index(size))
+        stop = stop if r not in limits else b.call("smin", stop, last)
+        parts = block(loop.index, stop, self._identities())
         totals = b.leave_loop(loop, self._joined(carried, parts))
-        if rounds > whole:
-            totals = self._joined(totals, block(b.index(whole), b.index(rounds), self._identities()))
-        return totals
+
+        def rest(t: list[Line]) -> list[Line]:
+            return self._joined(t, block(b.index(whole), end, self._identities()))
+
+        return self._from(r, whole * step, totals, rest) if rounds > whole else totals
 
     def _joined(self, totals: list[Line], parts: list[Line]) -> list[Line]:
         """Combine two sets of accumulators, one by one."""
@@ -195,9 +213,12 @@ class Reducer:
         unit = self.owner.units.get(r)
         if unit is not None:
             self.owner.env[unit] = 0
-        totals = self._loop(
-            r, b.index(0), b.index(count), totals, lambda t: self._round(t, 1, guarded=guarded)
-        )
+        end = b.index(count)
+        if r in self.owner.limits and count > 1:
+            after = b.add(self.owner.limits.lines[r], b.index(wide - 1 - first))
+            rounds = b.alu("sdiv", after, b.index(wide)) if wide > 1 else after
+            end = b.call("smax", b.call("smin", rounds, end), b.index(1))
+        totals = self._loop(r, b.index(0), end, totals, lambda t: self._round(t, 1, guarded=guarded))
         values = self.owner.values
         ix.exprs, ix.memo, self.owner.values, ix.starts[r], ix.guards = saved
         self.owner.values.update({k: v for k, v in values.items() if r not in free[k[0]]})  # type: ignore[index]  # as above

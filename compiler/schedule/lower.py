@@ -188,9 +188,24 @@ class _Lowering:
         for ref, at, entry in self.stores:
             assert entry.value is not None
             buffer = uop(Ops.BUFFER, ref.dtype, (), self.slots[ref])
-            stores.append(uop(Ops.STORE, dtypes.void, (buffer, self._final(at), entry.value)))
+            value = self._within(entry, entry.value)
+            stores.append(uop(Ops.STORE, dtypes.void, (buffer, self._final(at), value)))
         ast = uop(Ops.SINK, dtypes.void, tuple(stores))
         return _dense(ast, tuple(self.slots), written)
+
+    def _within(self, entry: Entry, value: UOp) -> UOp:
+        """Return a stored value with the conditions under which it is needed; other WITHINs are left out."""
+        while entry not in self.offsets:
+            op = entry.node.op
+            if op is Ops.WITHIN:
+                (condition, mask), (entry, _) = entry.src
+                held = masked(self._of(condition), self._final(mask), self.known)
+                value = fold.alu(Ops.WITHIN, value.dtype, (held, value))
+            elif op in _ALIAS and len(entry.src) == 1 and entry.src[0][1] is symbolic.TRUE:
+                entry = entry.src[0][0]
+            else:
+                break
+        return value
 
     def _value(self, entry: Entry) -> UOp:
         node = entry.node
@@ -204,6 +219,8 @@ class _Lowering:
         if op is Ops.CONST:
             return node
         values = [masked(self._of(e), self._final(mask), self.known) for e, mask in entry.src]
+        if op is Ops.WITHIN:
+            return values[1]
         if op in ELEMENTWISE:
             return fold.alu(op, node.dtype, tuple(values))
         if op is Ops.REDUCE:

@@ -46,6 +46,7 @@ RULES: Final[dict[str, Any]] = {
     **{row.op: row.rule for row in ROWS if row.op is not None},
     Ops.CAST: primitives.cast,
     Ops.WHERE: primitives.select,
+    Ops.WITHIN: primitives.within,
     Ops.RESHAPE: primitives.reshape,
     Ops.PERMUTE: primitives.permute,
     Ops.EXPAND: primitives.expand,

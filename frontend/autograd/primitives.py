@@ -62,6 +62,11 @@ def select(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     return None, apply(Ops.WHERE, None, c, g, zero), apply(Ops.WHERE, None, c, zero, g)
 
 
+def within(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
+    """A value that is needed under a condition: g there, 0 elsewhere, where g may be anything."""
+    return None, apply(Ops.WHERE, None, sources[0], g, _number(g, 0.0))
+
+
 def reshape(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Reshape: g in the old shape."""
     return (apply(Ops.RESHAPE, sources[0].expr.shape, g),)

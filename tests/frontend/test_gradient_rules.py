@@ -209,6 +209,7 @@ def test_every_rule_is_tested_here():
     tested = {row.op for row in engine.ROWS if row.op is not None} | UNARY.keys() | {Ops.WHERE}
     tested |= {Ops.WINDOW, Ops.REDUCE, Ops.GATHER, Ops.CAST, CONV, STOP, TAKE_ALONG_AXIS, SEGMENT_SUM}
     tested |= {RULED}  # tests/frontend/test_gradients_of_pytorch.py
+    tested |= {Ops.WITHIN}  # tests/frontend/test_symbolic_sizes.py
     assert set(engine.RULES) == tested
 
 
