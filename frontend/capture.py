@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frontend.launch import Kernel
+from frontend.symbolic.tensor import SymbolicTensor
 from frontend.tensor import Tensor
 from frontend.variable import Bound, Variable
 from hcq.errors import UsageError
@@ -60,22 +61,32 @@ class Capture:
         self.draws.append(buffer)
 
 
-def flattened(value: Any, out: list[Tensor], what: str, *, strict: bool) -> Any:
+def flattened(
+    value: Any, out: list[Tensor], what: str, *, strict: bool, known: dict[Any, int] | None = None
+) -> Any:
     """Append the tensors of a nested container to `out`; return the container with a `Place` for each.
 
-    `strict`: other values than None raise `UsageError`, which `what` starts.
+    `strict`: other values than None raise `UsageError`, which `what` starts. `known` takes the places of
+    bound variables; those of one variable with one value have one place.
     """
+    known = {} if known is None else known
     if value.__class__ is Tensor:
         out.append(value)
         return Place(len(out) - 1)
     if isinstance(value, Bound):
-        out.append(Tensor.of_part(value.part))
-        return BoundPlace(len(out) - 1, value.variable, value.factor, value.offset)
+        key = value.variable, value.part if value.bound is None else value.bound
+        if key not in known:
+            out.append(Tensor.of_part(value.part))
+            known[key] = len(out) - 1
+        return BoundPlace(known[key], value.variable, value.factor, value.offset)
+    if isinstance(value, SymbolicTensor):
+        whole = flattened(value.whole, out, what, strict=strict)
+        return SizedPlace(whole, flattened(value.sizes, out, what, strict=False, known=known))
     if isinstance(value, (list, tuple)):
-        parts = [flattened(v, out, what, strict=strict) for v in value]
+        parts = [flattened(v, out, what, strict=strict, known=known) for v in value]
         return type(value)(parts) if not hasattr(value, "_fields") else type(value)(*parts)
     if isinstance(value, dict):
-        return {k: flattened(v, out, what, strict=strict) for k, v in value.items()}
+        return {k: flattened(v, out, what, strict=strict, known=known) for k, v in value.items()}
     if not strict and hasattr(value, "__array__"):
         raise UsageError(
             "an array was passed to a captured function\n"
@@ -108,6 +119,14 @@ class BoundPlace:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class SizedPlace:
+    """The place of a tensor with symbolic sizes: that of its capacity, and its sizes with places."""
+
+    whole: Place
+    sizes: tuple[int | BoundPlace, ...]
+
+
 def filled(nest: Any, tensors: list[Tensor]) -> Any:
     """Return the container that `flattened` gave, with tensors in their places again."""
     if nest.__class__ is Place:
@@ -115,6 +134,8 @@ def filled(nest: Any, tensors: list[Tensor]) -> Any:
     if nest.__class__ is BoundPlace:
         t = tensors[nest.number]
         return Bound(nest.variable, (t.expr, t.leaves), nest.factor, nest.offset)
+    if nest.__class__ is SizedPlace:
+        return SymbolicTensor(filled(nest.whole, tensors), filled(nest.sizes, tensors))
     if isinstance(nest, (list, tuple)):
         parts = [filled(v, tensors) for v in nest]
         return type(nest)(parts) if not hasattr(nest, "_fields") else type(nest)(*parts)

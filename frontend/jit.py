@@ -244,7 +244,8 @@ class TinyJit(Generic[P, R]):
             result = self.fn(*args, **names)
             del args, names
             returned: list[Tensor] = []
-            nest = flattened(result, returned, f"{self!r} returns", strict=True)
+            sizes: dict[Any, int] = {}
+            nest = flattened(result, returned, f"{self!r} returns", strict=True, known=sizes)
             settle()
             realize_many(returned)
             for i, (t, b) in enumerate(zip(stand_ins, given, strict=True)):
@@ -253,7 +254,7 @@ class TinyJit(Generic[P, R]):
                         f"{self!r} replaces its argument {i}: the caller's tensor would not change\n"
                         "hint: return the new value, or assign it"
                     )
-            results = self._results(capture, stand_ins, returned)
+            results = self._results(capture, stand_ins, returned, frozenset(sizes.values()))
             self._no_leftovers(capture, returned, before)
         finally:
             CAPTURE.now = None
@@ -277,14 +278,17 @@ class TinyJit(Generic[P, R]):
         )
 
     def _results(
-        self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor]
+        self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor], sizes: frozenset[int]
     ) -> list[tuple[Expr, hcq.Buffer] | Tensor | int]:
-        """Classify each returned tensor as argument, captured tensor or new memory."""
+        """Classify each returned tensor as argument, captured tensor or new memory.
+
+        `sizes` are the indices of values of bound variables, which are never copied.
+        """
         arguments = {t.leaves[0].buffer: i for i, t in enumerate(stand_ins)}
         found: list[tuple[Expr, hcq.Buffer] | Tensor | int] = []
         for i, t in enumerate(returned):
             buffer = t.leaves[0].buffer
-            if any(t is s for s in stand_ins):
+            if any(t is s for s in stand_ins) or (i in sizes and buffer in arguments):
                 found.append(arguments[buffer])
             elif buffer in capture.states and capture.states[buffer] is t:
                 found.append(t)

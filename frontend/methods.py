@@ -35,6 +35,8 @@ from frontend.ops import (
     sorting,
 )
 from frontend.ops.functions import Functions
+from frontend.symbolic.creation import sized
+from frontend.symbolic.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,16 +60,17 @@ class Methods(Functions):
     """The methods of `Tensor` that `frontend.ops` implements."""
 
     __slots__ = ()
+    symbolic_rules = RULES
 
-    full = Maker(creation.full)
-    zeros = Maker(creation.zeros)
-    ones = Maker(creation.ones)
-    empty = Maker(creation.empty)
-    arange = Maker(creation.arange)
+    full = Maker(sized(creation.full))
+    zeros = Maker(sized(creation.zeros))
+    ones = Maker(sized(creation.ones))
+    empty = Maker(sized(creation.empty))
+    arange = Maker(sized(creation.arange))
     linspace = Maker(creation.linspace)
     eye = Maker(creation.eye)
-    rand = Maker(random.rand)
-    randn = Maker(random.randn)
+    rand = Maker(sized(random.rand))
+    randn = Maker(sized(random.randn))
     randint = Maker(random.randint)
     uniform = Maker(random.uniform)
     normal = Maker(random.normal)

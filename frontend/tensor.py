@@ -36,6 +36,7 @@ from frontend.realize import check_concrete, realize_many, realize_one
 from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
 from frontend.tensor_base import EPOCH, Rebound
 from frontend.trace import CUT, same
+from frontend.variable import Bound
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ class Tensor(Methods, Operators):
                 self.recipe = (same, made)
                 self.epoch = made.epoch
                 made.used = True
+        elif data.__class__ is Bound:
+            made = data.scalar(self.of_part(data.part))
+            self.expr, self.leaves = part = made.expr, made.leaves
         else:
             self.expr, self.leaves = part = creation.part_of_data(data, wanted, device)
             made = None
@@ -109,6 +113,8 @@ class Tensor(Methods, Operators):
         """
         if value.__class__ is self.__class__ or isinstance(value, (bool, int, float)):
             return value
+        if hasattr(value, "dispatch"):
+            raise UsageTypeError(f"wanted a tensor of fixed sizes, saw the shape {value.shape}")
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not hasattr(value, "expr"):
             return value.item()
         if hasattr(value, "scalar"):

@@ -264,6 +264,8 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
     """Apply an operator to a tensor and a value that is no tensor: a number, or data for a tensor."""
     cls = value.__class__
     if cls is not int and cls is not float and cls is not bool:
+        if hasattr(value, "dispatch"):
+            return cast("T", value.dispatch(call, (a, value), {}))
         value = a.operand(value)
         if value.__class__ is a.__class__:
             return cast("T", call(a, value))
@@ -337,6 +339,9 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
         except TypeError:  # an argument is not hashable, such as a list or an array
             found = None
         if found is None:
+            for a in (*args, *names.values()):
+                if hasattr(a, "dispatch"):
+                    return a.dispatch(call, args, names)
             given = fitted(raw, args, names)
             if given is not None:
                 return call(*given[0], **given[1])

@@ -18,13 +18,14 @@ Not here: reading at a bound variable (`frontend.ops.moving`), captured function
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from frontend.device import Device
 from frontend.expr import leaf_expr
 from frontend.ops.arguments import whole
+from frontend.ops.elementwise import add, mul
 from frontend.plan import CAPTURE
 from frontend.storage import Leaf, pack
 from frontend.trace import make
@@ -33,7 +34,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from frontend.expr import Part
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ class Variable:
             )
         opened = Device[Device.DEFAULT if device is None else device]
         leaf = Leaf(opened.write_small(pack([number], dtypes.int32).ljust(16, b"\0")))
+        leaf.known = number, number
         return Bound(self, (leaf_expr((), dtypes.int32, opened.name), (leaf,)))
 
 
@@ -125,7 +127,22 @@ def _symbol(value: Variable | UOp | int) -> UOp | int:
 
 
 def _is_tensor(value: object) -> bool:
-    return hasattr(value, "operand")
+    return hasattr(value, "operand") or hasattr(value, "whole")
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The sum of two bound variables: the end of a slice `x[a : a + n]`."""
+
+    parts: tuple[Bound, Bound]
+
+    def beyond(self, start: Bound) -> Bound | None:
+        """Return the part that is not `start`; None if neither is."""
+        a, b = self.parts
+        return b if a == start else a if b == start else None
+
+    def __repr__(self) -> str:
+        return f"{self.parts[0]} + {self.parts[1]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +165,27 @@ class Bound:
         """The greatest value that it may have."""
         return max(self.variable.low * self.factor, self.variable.high * self.factor) + self.offset
 
-    def __add__(self, number: int) -> Bound:
+    @property
+    def bound(self) -> int | None:
+        """The value of the variable; None where it is known at launch only, inside a captured function."""
+        known = self.part[1][0].known
+        return None if known is None else int(known[0])
+
+    @property
+    def value(self) -> int | None:
+        """The value, if that of the variable is known."""
+        bound = self.bound
+        return None if bound is None else bound * self.factor + self.offset
+
+    @overload
+    def __add__(self, number: int) -> Bound: ...
+    @overload
+    def __add__(self, number: Bound) -> Sum: ...
+    def __add__(self, number: int | Bound) -> Bound | Sum:
         if _is_tensor(number):
             return NotImplemented  # the tensor's __radd__ handles it
+        if isinstance(number, Bound):
+            return Sum((self, number))
         return replace(self, offset=self.offset + whole(number, self.variable.name))
 
     __radd__ = __add__
@@ -159,6 +194,14 @@ class Bound:
         if _is_tensor(number):
             return NotImplemented
         return self + -whole(number, self.variable.name)
+
+    def __rsub__(self, number: int) -> Bound:
+        if _is_tensor(number):
+            return NotImplemented
+        return self * -1 + whole(number, self.variable.name)
+
+    def __neg__(self) -> Bound:
+        return self * -1
 
     def __mul__(self, number: int) -> Bound:
         if _is_tensor(number):
@@ -173,11 +216,11 @@ class Bound:
         same = self.variable == other.variable and self.part == other.part and self.factor == other.factor
         return self.offset - other.offset if same else None
 
-    def scalar(self, like: Tensor) -> Tensor:
+    def scalar(self, like: T) -> T:
         """Return the value as an int32 tensor of shape ()."""
         t = make(like, self.part)
-        t = t * self.factor if self.factor != 1 else t
-        return t + self.offset if self.offset else t
+        t = mul(t, self.factor) if self.factor != 1 else t
+        return add(t, self.offset) if self.offset else t
 
     def __repr__(self) -> str:
         times = f"{self.factor} * " if self.factor != 1 else ""

@@ -5,7 +5,7 @@ Not here: settings that are plain numbers (`settings`), the layers (`layers`, `n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from frontend.ops.arguments import repeated, representable, whole
 from frontend.ops.convolutions import spatial_padding
@@ -42,6 +42,8 @@ def layer_input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:
     """
     if isinstance(x, Tensor):
         return x
+    if hasattr(x, "dispatch"):  # a tensor with symbolic sizes has the methods of a tensor
+        return cast("Tensor", x)
     if isinstance(x, (list, tuple)) or hasattr(x, "__array__"):
         return Tensor(x, device=None if like is None else like.device)
     raise UsageTypeError(

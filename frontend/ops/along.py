@@ -10,7 +10,7 @@ Not here: `x[key]` (`indexing`), the primitives (`frontend.primitives.gather_sca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -77,6 +77,8 @@ def _take(self: T, index: T, axis: int) -> T:
 
 def rows(weight: T, index: T) -> T:
     """Return the rows of a table at non-negative indices; negative ones are out of range."""
+    if hasattr(index, "dispatch"):
+        return cast("T", index.dispatch(rows, (weight, index), {}))
     limit = Limit("Embedding", 0, weight.expr.shape[0])
     refuse_known(index, limit)
     return _rows(weight, index, limit)

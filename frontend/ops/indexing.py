@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -27,9 +27,11 @@ from frontend.ops.masks import unmasked
 from frontend.ops.moving import take_moving
 from frontend.ops.sources import convert, spread
 from frontend.primitives.limits import Limit, limited, refuse_known
+from frontend.symbolic.keys import has_symbolic_size
+from frontend.symbolic.keys import part_of as symbolic_part
 from frontend.trace import apply, composite
 from frontend.views import share
-from hcq.errors import UsageError, UsageIndexError
+from hcq.errors import UnsupportedError, UsageError, UsageIndexError
 
 if TYPE_CHECKING:
     from frontend.tensor_base import T, TensorBase
@@ -48,6 +50,8 @@ class Cut:
     drop: bool
 
 
+NUMBERS: Final = frozenset({int, type(None)})
+"""Classes of the usual bounds of a slice."""
 Entry = Cut | None | int
 """A cut of the next axis, None for a new axis, or the number of an index tensor that takes the next axis."""
 
@@ -138,6 +142,8 @@ def item(self: T, key: Any) -> T:
 
 def _item(self: T, key: Any) -> tuple[T, bool]:
     """Return self[key], and whether it is a view: its elements are some of self, in order, at any values."""
+    if key.__class__ is not int and _is_symbolic(key):
+        return _symbolic_item(self, key), False
     key = with_tensors(self, key)
     x, key = take_moving(self, unmasked(self, key))
     entries, tensors = entries_of(key, x.expr.shape, self.__class__)
@@ -145,6 +151,30 @@ def _item(self: T, key: Any) -> tuple[T, bool]:
         refuse_outside("index", x.expr.shape, entries, tensors)
     backwards = any(e.__class__ is Cut and e.step < 0 for e in entries)
     return part_of(x, tuple(entries), *tensors), not tensors and not backwards
+
+
+def _is_symbolic(key: Any) -> bool:
+    """Return whether a key has symbolic sizes: a slice with one, or a tensor with some."""
+    for p in key if key.__class__ is tuple else (key,):
+        if p.__class__ is slice:
+            if p.start.__class__ in NUMBERS and p.stop.__class__ in NUMBERS:
+                continue
+            if has_symbolic_size(p):
+                return True
+        elif hasattr(p, "dispatch"):
+            return True
+    return False
+
+
+def _symbolic_item(x: T, key: Any) -> Any:
+    parts = key if isinstance(key, tuple) else (key,)
+    if not any(hasattr(p, "dispatch") for p in parts):
+        return symbolic_part(x, x.expr.shape, key)
+    if hasattr(key, "dispatch"):
+        return key.dispatch(item, (x, key), {})
+    raise UnsupportedError(
+        "an index tensor with symbolic sizes stands alone\nhint: index in two steps: x[index][:, key]"
+    )
 
 
 def with_tensors(x: TensorBase, key: Any) -> Any:

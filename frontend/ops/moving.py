@@ -74,12 +74,13 @@ def take_moving(x: T, key: Any) -> tuple[T, Any]:
     if not found:
         return x, key
     for m in found:
-        x = _take_from(x, m.start.scalar(x), m.size, m.axis)
+        x = take_from(x, m.start.scalar(x), m.size, m.axis)
     return x, rest
 
 
 @composite
-def _take_from(x: T, start: T, size: int, axis: int) -> T:
+def take_from(x: T, start: T, size: int, axis: int) -> T:
+    """Return `size` elements of an axis from `start` on; those outside the axis are 0."""
     return apply(Ops.GATHER, axis, x, add(coordinate(x, (size,), 0), start))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -186,6 +186,10 @@ def scaled_dot_product_attention(
     is_causal = flag(is_causal, "scaled_dot_product_attention, is_causal")
     if is_causal and attn_mask is not None:
         raise UsageError("scaled_dot_product_attention: give a mask or is_causal, not both")
+    sized: Any = next((t for t in (key, value, attn_mask) if hasattr(t, "dispatch")), None)
+    if sized is not None:
+        every = (self, key, value, attn_mask, dropout_p, is_causal)
+        return cast("T", sized.dispatch(scaled_dot_product_attention, every, {}))
     weights = _scores(self, key, attn_mask, is_causal)
     return matmul(dropout(weights, dropout_p), value)
 

@@ -5,7 +5,7 @@ Not here: slices (`indexing`), changes of shape (`movement`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
@@ -82,6 +82,9 @@ def cat(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
     Raises `UsageError` when another axis differs.
     """
     tensors, axis = _with_axis(others, axis)
+    sized: Any = _sized(self, tensors)
+    if sized is not None:
+        return cast("T", sized.dispatch(cat, (self, *tensors), {"axis": axis}))
     joined: T = _joined(*several(self, tensors, "cat"), axis=axis)
     return joined
 
@@ -90,6 +93,12 @@ def _with_axis(others: tuple[Any, ...], axis: int) -> tuple[tuple[Any, ...], int
     """Return the tensors beside the first argument, and the axis, which may be the last by position."""
     last = whole_or_none(others[-1]) if others and not hasattr(others[-1], "expr") else None
     return (others, axis) if last is None else (others[:-1], last)
+
+
+def _sized(first: Any, others: tuple[Any, ...]) -> Any:
+    """Return a tensor with symbolic sizes among the arguments; None without one."""
+    every = (first, *others) if others or not isinstance(first, (list, tuple)) else first
+    return next((t for t in every if hasattr(t, "dispatch")), None)
 
 
 @composite
@@ -139,6 +148,9 @@ def stack(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
     `axis` is the place of the new axis. Dtypes are promoted. Raises `UsageError` when the shapes differ.
     """
     tensors, axis = _with_axis(others, axis)
+    sized: Any = _sized(self, tensors)
+    if sized is not None:
+        return cast("T", sized.dispatch(stack, (self, *tensors), {"axis": axis}))
     every: Sequence[T] = several(self, tensors, "stack")
     shape = every[0].expr.shape
     if any(t.expr.shape != shape for t in every):

@@ -31,6 +31,8 @@ from frontend.ops.indexing import (
 from frontend.ops.masks import is_mask, unmasked
 from frontend.ops.moving import moving_parts, only_at, place_at
 from frontend.ops.sources import constant, coordinate, spread, suited
+from frontend.symbolic.keys import has_symbolic_size
+from frontend.symbolic.keys import written as symbolic_written
 from frontend.trace import apply, composite
 from frontend.views import BACK, link_of
 from hcq.errors import UnsupportedError, UsageError
@@ -62,6 +64,8 @@ def _is_there(x: T, key: Any, value: T) -> bool:
 
 def written(self: T, key: Any, value: Any) -> T:
     """Return self with `value`, broadcast, in the part that `key` names."""
+    if has_symbolic_size(key):
+        key, value = symbolic_written(self, key, value)
     key = with_tensors(self, key)
     if is_mask(key, self):
         own = getattr(self.operand(value), "shape", ())

@@ -1,0 +1,5 @@
+"""Tensors with symbolic sizes: `x[:n]` for a bound `Variable` n, and the methods that such tensors have.
+
+Not here: variables (`frontend.variable`), loops that end at a number (`compiler.kernel.limits`).
+Decision: ADR 16.
+"""

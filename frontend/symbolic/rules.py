@@ -1,0 +1,461 @@
+"""The methods of tensors with symbolic sizes: one rule for each kind of method, in a table by name.
+
+A rule gets the method of fixed sizes, which it applies to tensors of the capacity. Reductions first put their
+identity beyond the sizes. An operand that is repeated along a symbolic axis is needed only below its size, so
+that its gradient leaves out the rest.
+
+Not here: slices and indices (`keys`), the tensor itself (`tensor`).
+"""
+
+from __future__ import annotations
+
+import math
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
+
+from compiler.dtype import dtypes
+from frontend.expr import float_dtype
+from frontend.ops import division, elementwise, functions, powers
+from frontend.ops.arguments import axes_of, axis_of
+from frontend.ops.arguments import sizes as sizes_given
+from frontend.ops.elementwise import beside
+from frontend.ops.extremes import Extreme
+from frontend.ops.moving import place_at
+from frontend.ops.sources import coordinate
+from frontend.symbolic import sizes as algebra
+from frontend.symbolic.keys import part_of
+from frontend.symbolic.sizes import Size, Sizes, capacities, capacity, symbolic
+from frontend.symbolic.tensor import SymbolicTensor, bounded, filled, made
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from frontend.ops.arguments import Axes
+
+
+def shape_of(x: Any) -> Sizes:
+    """Return the shape of a tensor of either kind."""
+    found: Sizes = x.sizes if isinstance(x, SymbolicTensor) else x.expr.shape
+    return found
+
+
+def whole_of(x: Any) -> Any:
+    """Return the tensor of the capacity."""
+    return x.whole if isinstance(x, SymbolicTensor) else x
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, SymbolicTensor) or hasattr(x, "expr")
+
+
+def spread(x: Any, shape: Sizes) -> Any:
+    """Return the capacity tensor of x, repeated where a symbolic axis of `shape` needs it."""
+    whole, own = whole_of(x), shape_of(x)
+    aligned = (1,) * (len(shape) - len(own)) + own
+    repeated = [(i, s) for i, s in symbolic(shape) if aligned[i] == 1]
+    if not repeated:
+        return whole
+    axes = {i for i, _ in repeated}
+    target = tuple([capacity(s if i in axes else aligned[i]) for i, s in enumerate(shape)])
+    return bounded(whole.expand(target), repeated)
+
+
+def _elementwise(call: Any, *args: Any, **names: Any) -> Any:
+    what = call.__name__
+    every = (*args, *names.values())
+    tensors = [a for a in every if _is_tensor(a)]
+    wide = next(t for t in tensors if isinstance(t, SymbolicTensor))
+    tensors += [wide.whole.operand(a) for a in every if hasattr(a, "__array__") and not _is_tensor(a)]
+    shape = algebra.broadcast([shape_of(t) for t in tensors], what)
+
+    def one(a: Any) -> Any:
+        if hasattr(a, "__array__") and not _is_tensor(a):
+            a = wide.whole.operand(a)
+        if not _is_tensor(a):
+            return a
+        if not shape_of(a) and a.expr.dtype is not wide.dtype:  # of shape (), it yields to the other's dtype
+            a = a.cast(beside(wide.dtype, a.expr.dtype))
+        return spread(a, shape)
+
+    result = call(*[one(a) for a in args], **{k: one(v) for k, v in names.items()})
+    return made(result, shape)
+
+
+ELEMENTWISE = (
+    *[row.method.__name__ for rows_ in (functions.ROWS, elementwise.ROWS, division.ROWS, powers.ROWS)
+      for row in rows_],
+    "where", "masked_fill", "clip", "lerp", "lshift", "rshift", "rlshift", "rrshift", "rsub", "rdiv",
+    "true_div", "div", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "lt", "gt", "le", "ge", "eq",
+    "ne", "isclose", "relu", "relu6", "leaky_relu", "elu", "sigmoid", "logsigmoid", "silu", "gelu",
+    "quick_gelu", "softplus", "softsign", "mish", "hardsigmoid", "hardswish", "hardtanh", "cast", "float",
+    "double", "half", "bfloat16", "int", "long", "bool", "bitcast", "contiguous", "clone", "detach",
+    "dropout",
+    "full_like", "zeros_like", "ones_like", "rand_like", "randn_like", "isnan", "isinf", "isfinite",
+    "logical_not",
+)  # fmt: skip
+
+
+def _left(x: SymbolicTensor, axes: Sequence[int], *, keepdim: bool) -> Sizes:
+    """Return the shape of a reduction."""
+    return tuple([1 if i in axes else s for i, s in enumerate(x.sizes) if keepdim or i not in axes])
+
+
+def _with_identity(x: Any, axes: Sequence[int], value: Any) -> Any:
+    """Return the capacity tensor with a value beyond the sizes of some axes."""
+    whole = whole_of(x)
+    for axis, size in symbolic(shape_of(x)):
+        if axis in axes:
+            number = value(whole.expr.dtype) if callable(value) else value
+            whole = filled(whole, size.scalar(whole), axis, number)
+    return whole
+
+
+def _reduction(identity: Any) -> Any:
+    """Return the rule of a reduction whose result the identity does not change."""
+
+    def rule(call: Any, x: Any, axis: Axes = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
+        axes = axes_of(axis, x.whole.expr.shape, call.__name__)
+        whole = _with_identity(x, axes, identity)
+        keep = {"keepdim": True} if keepdim else {}
+        return made(call(whole, axis, **keep), _left(x, axes, keepdim=keepdim))
+
+    return rule
+
+
+def _least(dtype: Any) -> Any:
+    return -math.inf if dtype.is_float else False if dtype is dtypes.bool else dtype.min
+
+
+def _greatest(dtype: Any) -> Any:
+    return math.inf if dtype.is_float else True if dtype is dtypes.bool else dtype.max
+
+
+def _extreme(identity: Any) -> Any:
+    """Return the rule of max or min: values, with indices along one axis."""
+    reduce = _reduction(identity)
+
+    def rule(call: Any, x: Any, axis: Any = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
+        if axis is None:
+            return reduce(call, x, None, keepdim)
+        if _is_tensor(axis):
+            return getattr(x, {"max": "maximum", "min": "minimum"}[call.__name__])(axis)
+        a = axis_of(axis, x.whole.expr.shape, call.__name__)
+        values, indices = call(_with_identity(x, (a,), identity), a, keepdim)
+        sizes = _left(x, (a,), keepdim=keepdim)
+        return Extreme(made(values, sizes), made(indices, sizes))
+
+    return rule
+
+
+def _place(identity: Any) -> Any:
+    """Return the rule of argmax or argmin."""
+
+    def rule(call: Any, x: Any, axis: int | None = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
+        rank = len(x.sizes)
+        if axis is None and any(i for i, _ in symbolic(x.sizes)):
+            raise UnsupportedError(
+                f"{call.__name__} of the flattened shape {x.sizes}: places depend on the value of a size\n"
+                "hint: give an axis"
+            )
+        axes = tuple(range(rank)) if axis is None else (axis_of(axis, x.whole.expr.shape, call.__name__),)
+        whole = _with_identity(x, axes, identity)
+        return made(call(whole, axis, keepdim), _left(x, axes, keepdim=keepdim))
+
+    return rule
+
+
+def _count(x: SymbolicTensor, axes: Sequence[int], dtype: Any) -> Any:
+    """Return the number of elements along axes, as a tensor of shape () or a number."""
+    found: Any = 1.0
+    for size in [x.sizes[a] for a in axes]:
+        factor = size.scalar(x.whole).cast(dtype) if not isinstance(size, int) else float(size)
+        found = factor * found if _is_tensor(factor) else found * factor
+    return found
+
+
+def _mean(call: Any, x: Any, axis: Axes = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
+    axes = axes_of(axis, x.whole.expr.shape, call.__name__)
+    dtype = float_dtype(x.dtype)
+    wide = dtypes.float32 if dtype.bits == 16 else dtype
+    total = x.cast(wide).sum(axes, keepdim)
+    return (total / _count(x, axes, wide)).cast(dtype)
+
+
+def _wide(x: Any) -> Any:
+    dtype = float_dtype(x.dtype)
+    return x.cast(dtypes.float32 if dtype.bits == 16 else dtype)
+
+
+def _var(
+    call: Any,
+    x: Any,
+    axis: Axes = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - as the methods
+    correction: int = 1,
+) -> Any:
+    axes = axes_of(axis, x.whole.expr.shape, call.__name__)
+    y = _wide(x)
+    distance = y - y.mean(axes, True)
+    total = (distance * distance).sum(axes, keepdim)
+    count = _count(x, axes, y.dtype) - correction
+    count = count.maximum(0.0) if _is_tensor(count) else max(count, 0.0)
+    found = total / count
+    found = found.sqrt() if call.__name__ == "std" else found
+    return found.cast(float_dtype(x.dtype))
+
+
+def _var_mean(call: Any, x: Any, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Any:  # noqa: ARG001, FBT001, FBT002 - as the methods
+    return x.var(axis, keepdim, correction), x.mean(axis, keepdim)
+
+
+def _below_top(x: Any, axis: int) -> tuple[Any, int]:
+    y = _wide(x)
+    a = axis_of(axis, y.whole.expr.shape, "softmax")
+    return y - y.amax(a, True).detach(), a
+
+
+def _softmax(call: Any, x: Any, axis: int = -1) -> Any:
+    y, a = _below_top(x, axis)
+    e = y.exp()
+    if call.__name__ == "softmax":
+        return (e / e.sum(a, True)).cast(float_dtype(x.dtype))
+    return (y - e.sum(a, True).log()).cast(float_dtype(x.dtype))
+
+
+def _logsumexp(call: Any, x: Any, axis: Axes = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
+    axes = axes_of(axis, x.whole.expr.shape, call.__name__)
+    y = _wide(x)
+    top = y.amax(axes, True).detach()
+    finite = top.isinf().where(0.0, top)
+    total = ((y - finite).exp().sum(axes, True).log() + finite).cast(float_dtype(x.dtype))
+    if keepdim:
+        return total
+    return total.reshape(tuple([s for i, s in enumerate(total.shape) if i not in axes]))
+
+
+def _norm(call: Any, x: Any, axis: Axes = -1, eps: float | None = None) -> Any:
+    axes = axes_of(axis, x.whole.expr.shape, call.__name__)
+    y = _wide(x)
+    if call.__name__ == "layernorm":
+        y = y - y.mean(axes, True)
+        eps = 1e-5 if eps is None else eps
+    scale = ((y * y).mean(axes, True) + (1e-6 if eps is None else eps)).rsqrt()
+    return (y * scale).cast(float_dtype(x.dtype))
+
+
+def _scan(call: Any, x: Any, axis: int = 0) -> Any:
+    return made(call(x.whole, axis), x.sizes)  # an element depends on those before it only
+
+
+def _fixed(call: Any, x: Any, *args: Any, **names: Any) -> Any:
+    """A method along axes of fixed size, which keeps the shape."""
+    given = signature(call).bind(x, *args, **names)
+    given.apply_defaults()
+    axis = given.arguments.get("axis", given.arguments.get("axes"))
+    for a in axes_of(axis if axis != () else None, x.whole.expr.shape, call.__name__):
+        if not isinstance(x.sizes[a], int):
+            raise UnsupportedError(
+                f"{call.__name__} along the symbolic axis {a} of {x.sizes}\n"
+                "hint: use it along an axis of fixed size"
+            )
+    return made(call(x.whole, *args, **names), x.sizes)
+
+
+def _permute(call: Any, x: Any, *order: Any) -> Any:
+    rank = len(x.sizes)
+    if call.__name__ == "transpose":
+        given = [*order, *(1, 0)[len(order) :]]
+        a, b = (axis_of(n, x.whole.expr.shape, "transpose") for n in given)
+        axes = list(range(rank))
+        axes[a], axes[b] = b, a
+    else:
+        axes = [axis_of(n, x.whole.expr.shape, "permute") for n in sizes_given(order, "permute")]
+    return made(x.whole.permute(*axes), tuple([x.sizes[a] for a in axes]))
+
+
+def _unsqueeze(call: Any, x: Any, axis: int) -> Any:
+    a = axis_of(axis, x.whole.expr.shape, call.__name__, extra=1)
+    return made(call(x.whole, a), (*x.sizes[:a], 1, *x.sizes[a:]))
+
+
+def _squeeze(call: Any, x: Any, axis: Axes = None) -> Any:
+    axes = axes_of(axis, x.whole.expr.shape, call.__name__)
+    gone = [a for a in axes if x.sizes[a] == 1]
+    sizes = tuple([s for i, s in enumerate(x.sizes) if i not in gone])
+    return made(x.whole.reshape(capacities(sizes)), sizes)
+
+
+def _given(shape: tuple[Any, ...]) -> list[Any]:
+    return list(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else list(shape)
+
+
+def _reshape(call: Any, x: Any, *shape: Any) -> Any:
+    sizes = algebra.reshaped(shape_of(x), _given(shape), call.__name__)
+    return made(whole_of(x).reshape(capacities(sizes)), sizes)
+
+
+def _flatten(call: Any, x: Any, start: int = 0, end: int = -1) -> Any:
+    a, b = (axis_of(n, x.whole.expr.shape, call.__name__) for n in (start, end))
+    merged = algebra.product(x.sizes[a : b + 1])
+    if merged is None:
+        raise UnsupportedError(f"flatten of {x.sizes}: a product of two bound variables is no size")
+    return x.reshape((*x.sizes[:a], merged, *x.sizes[b + 1 :]))
+
+
+def _expand(call: Any, x: Any, *shape: Any) -> Any:
+    wanted, own = _given(shape), shape_of(x)
+    if len(wanted) < len(own):
+        raise UsageError(f"{call.__name__} of {own} to {tuple(wanted)}: wanted at least {len(own)} sizes")
+    aligned = (1,) * (len(wanted) - len(own)) + own
+    full = tuple([a if isinstance(w, int) and w == -1 else w for a, w in zip(aligned, wanted, strict=True)])
+    if any(
+        not algebra.same(s, f, "expand")
+        for s, f in zip(algebra.broadcast((aligned, full), "expand"), full, strict=True)
+    ):
+        raise UsageError(f"{call.__name__} of {own} to {full}: only sizes of 1 can be repeated")
+    return made(spread(x, full).expand(capacities(full)), full)
+
+
+def _matmul(call: Any, a: Any, b: Any) -> Any:
+    """The product: operands with 0 beyond a symbolic sum, needed below the sizes of the result."""
+    if call.__name__ == "rmatmul":
+        a, b = b, a
+    left, right = shape_of(a), shape_of(b)
+    if not left or not right:
+        raise UsageError(f"matmul needs at least one axis on both sides, saw the shapes {left} and {right}")
+    rows_of, column = len(left) - 1, max(len(right) - 2, 0)
+    if not algebra.same(left[-1], right[column], "matmul"):
+        raise UsageError(
+            f"matmul of {left} with {right}: {left[-1]} and {right[column]} are not equal for all values"
+        )
+    batch = algebra.broadcast((left[:-2], right[:-2]), "matmul")
+    m, n = left[-2:-1], right[-1:] if len(right) > 1 else ()
+    x = _with_identity(a, (rows_of,), 0)
+    y = _with_identity(b, (column,), 0)
+    return made(x @ y, (*batch, *m, *n))
+
+
+def _linear(call: Any, x: Any, weight: Any, bias: Any = None) -> Any:  # noqa: ARG001 - as the method
+    y = x @ weight if len(shape_of(weight)) > 1 else x * weight
+    return y if bias is None else y + bias
+
+
+def _attention(  # noqa: PLR0917 - as the method
+    _call: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002 - as the method
+) -> Any:
+    depth = shape_of(query)[-1]
+    if not isinstance(depth, int):
+        raise UnsupportedError("scaled_dot_product_attention needs a depth of fixed size")
+    if is_causal and attn_mask is not None:
+        raise UsageError("scaled_dot_product_attention: give a mask or is_causal, not both")
+    scores = (query @ key.transpose(-2, -1)) * (1 / math.sqrt(depth))
+    if is_causal:
+        whole = whole_of(scores)
+        n, m = whole.expr.shape[-2:]
+        allowed = coordinate(whole, (n, m), 1) <= coordinate(whole, (n, m), 0)
+        sizes = shape_of(scores)
+        attn_mask = made(allowed.expand(whole.expr.shape), sizes)
+    if attn_mask is not None:
+        boolean = attn_mask.dtype is dtypes.bool
+        scores = attn_mask.where(scores, -math.inf) if boolean else scores + attn_mask
+    weights = scores.softmax(-1)
+    if attn_mask is not None and not is_causal:  # rows in which every key is masked give 0
+        weights = (scores.amax(-1, True) == -math.inf).where(0.0, weights)
+    return weights.dropout(dropout_p) @ value
+
+
+def _cat(call: Any, *given: Any, axis: int = 0) -> Any:  # noqa: ARG001 - as the method
+    every = list(given[0]) if len(given) == 1 and isinstance(given[0], (list, tuple)) else list(given)
+    first = shape_of(every[0])
+    a = axis_of(axis, whole_of(every[0]).expr.shape, "cat")
+    for t in every[1:]:
+        other = shape_of(t)
+        if len(other) != len(first) or not all(
+            algebra.same(x, y, "cat") for i, (x, y) in enumerate(zip(first, other, strict=True)) if i != a
+        ):
+            raise UsageError(
+                f"cat along axis {a}: the shapes {first} and {other} must be equal in the other axes"
+            )
+    whole, size = whole_of(every[0]), first[a]
+    for t in every[1:]:
+        more, own = whole_of(t), shape_of(t)[a]
+        total = algebra.add(size, own, "cat")
+        if isinstance(size, int):
+            whole = whole.cat(more, axis=a)
+        else:
+            whole = _behind(whole, more, size, a, capacity(total))
+        size = total
+    return made(whole, (*first[:a], size, *first[a + 1 :]))
+
+
+def _behind(x: Any, more: Any, size: Any, axis: int, n: int) -> Any:
+    """Return x up to a symbolic size of an axis, then `more`, in an axis of n."""
+    dtype = elementwise.result_dtype(x, more)
+    rank = len(x.expr.shape)
+    x, more = x.cast(dtype), more.cast(dtype)
+    x = x.pad(tuple([(0, n - x.expr.shape[i]) if i == axis else (0, 0) for i in range(rank)]))
+    start = size.scalar(x)
+    placed = place_at(x, more, start, axis)
+    shape = tuple([n if i == axis else 1 for i in range(rank)])
+    return (coordinate(x, (n,), 0) < start).reshape(shape).where(x, placed)
+
+
+def _stack(call: Any, *given: Any, axis: int = 0) -> Any:
+    every = list(given[0]) if len(given) == 1 and isinstance(given[0], (list, tuple)) else list(given)
+    a = axis_of(axis, whole_of(every[0]).expr.shape, call.__name__, extra=1)
+    return _cat(call, *[t.unsqueeze(a) for t in every], axis=a)
+
+
+def _pad(call: Any, x: Any, padding: Any, value: float = 0.0) -> Any:
+    whole = call(x.whole, padding, value)
+    flat = not all(p is None or isinstance(p, (tuple, list)) for p in padding)
+    rank = len(x.sizes)
+    pairs = [padding[2 * (rank - 1 - i) : 2 * (rank - i)] or (0, 0) for i in range(rank)] if flat else padding
+    for axis, _ in symbolic(x.sizes):
+        if pairs[axis] is not None and tuple(pairs[axis]) != (0, 0):
+            raise UnsupportedError(f"pad of the symbolic axis {axis} of {x.sizes}\nhint: use cat with zeros")
+    new: list[Size] = [
+        s if not isinstance(s, int) else n for s, n in zip(x.sizes, whole.expr.shape, strict=True)
+    ]
+    return made(whole, tuple(new))
+
+
+def _getitem(_call: Any, x: Any, key: Any) -> Any:
+    return part_of(x.whole, x.sizes, key)
+
+
+def _take_rows(call: Any, table: Any, index: Any) -> Any:
+    """Rows of a table of fixed size, for indices with symbolic sizes; the table is repeated nowhere."""
+    inside = index.whole
+    for axis, size in symbolic(index.sizes):
+        inside = filled(inside, size.scalar(inside), axis, 0)
+    return made(call(table, inside), (*index.sizes, *table.expr.shape[1:]))
+
+
+RULES: Final[dict[str, Callable[..., Any]]] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(("cumsum", "cumprod"), _scan),
+    **dict.fromkeys(("sort", "argsort", "flip", "normalize"), _fixed),
+    **dict.fromkeys(("permute", "transpose"), _permute),
+    **dict.fromkeys(("layernorm", "rmsnorm"), _norm),
+    **dict.fromkeys(("softmax", "log_softmax"), _softmax),
+    **dict.fromkeys(("matmul", "rmatmul", "dot"), _matmul),
+    **dict.fromkeys(("var", "std"), _var),
+    **dict.fromkeys(("rows", "item"), _take_rows),
+    "getitem": _getitem,
+    "sum": _reduction(0), "prod": _reduction(1), "any": _reduction(0), "all": _reduction(1),
+    "count_nonzero": _reduction(0), "amax": _reduction(_least), "amin": _reduction(_greatest),
+    "max": _extreme(_least), "min": _extreme(_greatest), "argmax": _place(_least),
+    "argmin": _place(_greatest),
+    "mean": _mean, "var_mean": _var_mean, "logsumexp": _logsumexp, "unsqueeze": _unsqueeze,
+    "squeeze": _squeeze, "reshape": _reshape, "flatten": _flatten, "expand": _expand, "linear": _linear,
+    "scaled_dot_product_attention": _attention, "cat": _cat, "stack": _stack, "pad": _pad,
+}  # fmt: skip
+"""The name of a method -> its rule: the result from the method, its arguments and its named arguments."""
