@@ -22,6 +22,7 @@ from compiler.kernel.linearize import Linearizer
 from compiler.kernel.masks import hoist_masks
 from compiler.kernel.merge import merge_masked_ranges, merge_ranges, split_ranges
 from compiler.kernel.naming import kernel_name
+from compiler.kernel.residues import split_residues
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
@@ -74,6 +75,7 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
     4. For all other kernels `tiling.choose` plans the kernel as it is, and again after `merge_masked_ranges`
        and after `split_ranges`; one of these is used where its estimated time is below `WORTH_CHANGING` of
        that of the first.
+    5. A sum of products that selects remainders of output ranges is also planned in parts (`split_residues`).
     """
     if ast.arg:
         return ast, phases.choose(ast, target, planned)
@@ -81,13 +83,18 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
     staged = device_contraction.choose(ast, target)
     if staged is not None:
         return staged
-    plan = tiling.choose(ast, target)
+    whole, plan = ast, tiling.choose(ast, target)
     for made in (merge_masked_ranges(ast), split_ranges(ast)):
         if made is not None:
             changed = merge_ranges(made)
             other = tiling.choose(changed, target)
             if other.nanoseconds < WORTH_CHANGING * plan.nanoseconds:
                 ast, plan = changed, other
+    split = split_residues(whole) if target.chains else None
+    if split is not None:
+        parted = phases.of_parts(*split, target, plan.nanoseconds, planned)
+        if parted.nanoseconds < WORTH_CHANGING * plan.nanoseconds:
+            return whole, parted
     return ast, plan
 
 

@@ -24,7 +24,7 @@ from compiler.kernel.merge import replace_ranges
 from compiler.kernel.plan import Axis, Kept, Phase, Plan, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from compiler.dtype import DType
     from compiler.kernel.builder import Builder
@@ -64,6 +64,28 @@ def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp,
     return Plan(axes, _steps(axes, nanoseconds, target), nanoseconds=nanoseconds, phases=phases, kept=kept)
 
 
+def of_parts(
+    parts: Sequence[UOp],
+    left: Sequence[UOp],
+    target: Target,
+    nanoseconds: float,
+    planned: Callable[[UOp, Target], tuple[UOp, Plan]],
+) -> Plan:
+    """Return a plan that runs kernels one after the other; all have the output ranges `left`.
+
+    The first of these that is long enough, or the longest, is divided among workgroups; `nanoseconds` is an
+    estimate of the whole time.
+    """
+    wanted = max(1, int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores)))
+    rows = max(left, key=lambda r: (min(wanted, int(r.arg[1])), -int(r.arg[0])))
+    block = -(-rows.arg[1] // wanted)
+    alone = replace(target, cores=0)
+    phases = tuple([Phase(*planned(_of_block(part, [rows], block), alone)) for part in parts])
+    axes = (Axis(rows, block, 1, "exact" if rows.arg[1] % block == 0 else "overlap"),)
+    total = sum([p.plan.nanoseconds for p in phases]) * axes[0].count
+    return Plan(axes, _steps(axes, total, target), nanoseconds=total, phases=phases)
+
+
 def _matrices(ast: UOp, externals: int, rows: UOp) -> dict[int, tuple[int, DType]]:
     """Return the elements of a row, and the stored type, of each matrix between the parts, by slot."""
     found = {}
@@ -100,8 +122,8 @@ def _starts(ranges: list[UOp], block: int) -> dict[UOp, UOp]:
     return starts | {last: _variable(last, last.arg[1] - block)}
 
 
-def _of_block(part: UOp, ranges: list[UOp], block: int, externals: int) -> UOp:
-    """Return a part for the rows of one block; matrices between parts begin at the block."""
+def _of_block(part: UOp, ranges: list[UOp], block: int, externals: int | None = None) -> UOp:
+    """Return a part for the rows of one block; matrices between parts, if any, begin at the block."""
     starts = _starts(ranges, block)
     rows = ranges[-1]
     env = starts | {rows: symbolic.add(starts[rows], symbolic.loop(rows.arg[0], block))}
@@ -109,7 +131,8 @@ def _of_block(part: UOp, ranges: list[UOp], block: int, externals: int) -> UOp:
     done: dict[UOp, UOp] = {}
     for n in ordered(made):
         src = tuple([done[s] for s in n.src])
-        if n.op in (Ops.LOAD, Ops.STORE) and n.src[0].arg >= externals:
+        kept = externals is not None and n.op in (Ops.LOAD, Ops.STORE) and n.src[0].arg >= externals
+        if kept:
             terms, _ = symbolic.terms_of(n.src[1])
             within = {a: c for a, c in terms.items() if a not in starts.values()}
             src = (src[0], symbolic.linear(within, 0), *src[2:])

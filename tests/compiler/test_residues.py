@@ -1,0 +1,98 @@
+"""Gradients of convolutions with stride: one dense part for each remainder, and the values of the whole."""
+
+# ruff: noqa: ANN001  # parametrised arguments: their values are listed at the test
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from compiler.ir.ops import Ops
+from compiler.ir.walk import ordered
+from compiler.kernel.residues import split_residues
+from compiler.pipeline import planned
+from compiler.schedule.scheduler import schedule
+from compiler.targets import target_of
+from frontend import Tensor
+from frontend.expr import uops
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+
+Sizes = tuple[int, int, int, int, int, int, int, int]
+"""Batch, channels, filters, height and width, kernel, stride, padding, dilation."""
+
+
+def gradient(x: Tensor, w: Tensor, g: Tensor, sizes: Sizes) -> Tensor:
+    """Return the gradient of the pictures, not computed yet."""
+    *_, stride, padding, dilation = sizes
+    x.requires_grad = True
+    x.conv2d(w, stride=stride, padding=padding, dilation=dilation).backward(g)
+    assert x.grad is not None
+    return x.grad
+
+
+def operands(sizes: Sizes) -> list[np.ndarray]:
+    """Return pictures, filters, and the gradient of the result."""
+    batch, channels, filters, side, kernel, stride, padding, dilation = sizes
+    out = (side + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+    shapes = [(batch, channels, side, side), (filters, channels, kernel, kernel), (batch, filters, out, out)]
+    random = np.random.default_rng(0)
+    return [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def exact(w: np.ndarray, g: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """Return the gradient in float64, place by place of the filter."""
+    batch, channels, _, side, kernel, stride, padding, dilation = sizes
+    wide = np.zeros((batch, channels, side + 2 * padding, side + 2 * padding))
+    count = stride * g.shape[2]
+    for y in range(kernel):
+        for x in range(kernel):
+            part = np.einsum("nohw,oc->nchw", g.astype(np.float64), w[:, :, y, x])
+            rows, columns = y * dilation, x * dilation
+            wide[:, :, rows : rows + count : stride, columns : columns + count : stride] += part
+    return wide[:, :, padding : padding + side, padding : padding + side]
+
+
+def kernel_of(sizes: Sizes) -> UOp:
+    """Return the AST of the gradient's kernel."""
+    result = gradient(*[Tensor(a).realize() for a in operands(sizes)], sizes)
+    (item,) = schedule(uops([(result.expr, tuple(range(len(result.leaves))))]), verify=True)
+    return item.ast
+
+
+def test_gradient_with_stride_is_planned_as_four_dense_parts() -> None:
+    ast = kernel_of((4, 32, 32, 28, 3, 2, 1, 1))
+    same, plan = planned(ast, target_of("x86_64-v3"))
+    assert same is not None
+    assert len(plan.phases) == 4
+    for phase in plan.phases:
+        assert not any(n.op in (Ops.IMOD, Ops.IDIV) for n in ordered(phase.ast))
+
+
+def test_kernel_without_remainders_is_not_split() -> None:
+    assert split_residues(kernel_of((2, 8, 8, 12, 3, 1, 1, 1))) is None
+
+
+def test_dilation_that_shares_a_factor_with_the_stride_is_not_split() -> None:
+    assert split_residues(kernel_of((2, 8, 8, 12, 3, 4, 2, 2))) is None
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (4, 32, 32, 28, 3, 2, 1, 1),
+        (3, 16, 24, 27, 3, 3, 0, 1),
+        (2, 16, 16, 23, 5, 2, 2, 1),
+        (2, 16, 40, 16, 1, 2, 0, 1),
+        (2, 16, 16, 31, 3, 2, 3, 3),
+        (1, 3, 32, 33, 7, 2, 3, 1),
+    ],
+    ids=["3x3", "stride-3", "5x5", "1x1-with-empty-parts", "dilated", "one-picture"],
+)
+def test_gradient_with_stride_against_float64(sizes) -> None:
+    pictures, filters, upper = operands(sizes)
+    got = gradient(Tensor(pictures).realize(), Tensor(filters).realize(), Tensor(upper).realize(), sizes)
+    np.testing.assert_allclose(got.numpy(), exact(filters, upper, sizes), atol=2e-4, rtol=1e-5)
