@@ -80,6 +80,11 @@ class Machine(Protocol):
         """The reports that the driver must receive as faults, the oldest first."""
         ...
 
+    @property
+    def refused(self) -> Sequence[str]:
+        """Which calls were refused and why, the oldest first; the latest may be all that are kept."""
+        ...
+
     def driver(self, kernel: system.Kernel) -> Driver:
         """Return the driver on `kernel`, which replaces the machine's own."""
         ...

@@ -55,6 +55,8 @@ class Judge:
         self._kernels = self._emulated.kernels(self._profile)
         self.mutants: list[Mutant] = []
         self.expected: list[bytes] = []
+        self._refused: tuple[str, ...] = ()
+        """The refused calls of the unchanged driver."""
         for seed in seeds:
             self._baseline(seed)
 
@@ -68,6 +70,7 @@ class Judge:
         seen = self._play(machine, interposer)
         if not self.expected:
             self.expected, self.mutants = seen, interposer.found
+            self._refused = tuple(machine.refused)
         places = [str(mutant) for mutant in self.mutants] == [str(mutant) for mutant in interposer.found]
         if machine.fatal or seen != self.expected or not places:
             raise HcqError(
@@ -129,7 +132,12 @@ class Judge:
             return Verdict(Outcome.UNTYPED, f"{type(error).__name__}: {error}")
         if machine.fatal:
             return _reported(machine.fatal)
-        return Verdict(Outcome.EQUIVALENT if seen == self.expected else Outcome.WRONG)
+        if seen != self.expected:
+            return Verdict(Outcome.WRONG)
+        refused = machine.refused
+        if len(refused) > len(self._refused):
+            return Verdict(Outcome.REFUSED, f"and called again: {refused[-1]}")
+        return Verdict(Outcome.EQUIVALENT)
 
 
 def reported(machine: Machine) -> Verdict | None:

@@ -21,7 +21,7 @@ class Outcome(enum.StrEnum):
     """The class of a run, or of all runs, of one mutant."""
 
     REFUSED = enum.auto()
-    """The driver raised a typed error."""
+    """The driver raised a typed error, or called again after a refused call, with the right results."""
     REPORTED = enum.auto()
     """The emulated machine reported an error, or the device faulted."""
     TIMEOUT = enum.auto()

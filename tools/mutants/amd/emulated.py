@@ -73,6 +73,11 @@ class AmdMachine:
         return self._machine.fatal
 
     @property
+    def refused(self) -> Sequence[str]:
+        """The calls that were refused."""
+        return [str(one) for one in self._machine.refusals]
+
+    @property
     def busy(self) -> bool:
         """Whether any queue still executes."""
         return any(

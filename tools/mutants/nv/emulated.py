@@ -75,6 +75,11 @@ class NvMachine:
         return self._machine.fatal
 
     @property
+    def refused(self) -> Sequence[str]:
+        """The calls that were refused."""
+        return list(self._machine.refusals)
+
+    @property
     def busy(self) -> bool:
         """Whether any channel still executes."""
         runs = [channel.run for channel in self._machine.channels]
