@@ -251,14 +251,14 @@ def test_one_of_each_field_and_change_wherever_its_packet_is() -> None:
 def test_sample_of_mutants_of_streams_and_calls_is_noticed() -> None:
     target = Target(device="amd-emu")
     found = listed(target)
-    mutants = sample(found, 30, 7, "stream") + sample(found, 20, 7, "ioctl")
+    mutants = sample(found, 48, 7, "stream") + sample(found, 24, 7, "ioctl")
     verdicts = judge_all(
         target, mutants, jobs=1, seeds=FEW_SEEDS, known=lambda one: bool(fact(one)), whole=False
     )
     rows = rows_of(mutants, verdicts, fact)
     changing = [row for row in rows if row.outcome is not Outcome.EQUIVALENT or row.survived]
-    assert len(changing) > len(rows) // 2
-    assert score(changing) >= 0.95, [row for row in rows if row.survived]
+    assert len(changing) >= 50  # so that one is two parts in a hundred
+    assert score(changing) >= 0.98, [row for row in rows if row.survived]
 
 
 @pytest.mark.slow

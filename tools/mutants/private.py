@@ -38,10 +38,10 @@ _GROUPS: Final = 3
 _USED: Final = 4 * THREADS * _GROUPS
 """Bytes of each buffer that commands use."""
 _BYTES: Final = 4096
+_ALL: Final = 2 * _BYTES
+"""Room for all results."""
 _ROW: Final = 8
 """The row of the table that is written."""
-_PARTS: Final = 5
-"""Results of `_USED` bytes."""
 _STEPS: Final = 3
 
 
@@ -73,7 +73,7 @@ class PrivateScenario:
     def play(self) -> list[bytes]:
         """Run the program; return the device's description and the bytes of all results."""
         self.device.clock()
-        self._all = self._own()
+        self._all = self._own(_ALL)
         first = self._launch()
         self._copy(first)
         self._cross(first)
@@ -83,16 +83,16 @@ class PrivateScenario:
         self._settle()
         return [repr(self.device.info).encode(), *(bytes(buffer.host()) for buffer in self._results)]
 
-    def _own(self) -> Buffer:
+    def _own(self, size: int = _BYTES) -> Buffer:
         """Return new memory of the device."""
-        buffer = self.device.alloc(_BYTES)
+        buffer = self.device.alloc(size)
         self._held.append(buffer)
         return buffer
 
-    def _shared(self, byte: int) -> Buffer:
+    def _shared(self, byte: int, size: int = _BYTES) -> Buffer:
         """Return new memory of the host, which is compared in the end."""
-        buffer = self.device.alloc(_BYTES, SHARED)
-        buffer.host()[:] = bytes((byte,)) * _BYTES
+        buffer = self.device.alloc(size, SHARED)
+        buffer.host()[:] = bytes((byte,)) * size
         self._results.append(buffer)
         return buffer
 
@@ -133,19 +133,17 @@ class PrivateScenario:
     def _copy(self, first: Buffer) -> None:
         """Copy and fill, and read copy, index and table; the table has one row."""
         compute, copies, gather = self.device.compute, self.device.copies[0], self._programs["gather"]
-        source, target, table, index, read = (self._own() for _ in range(5))
+        source, target, table, index = (self._own() for _ in range(4))
         gate = self.device.signal(host_set=True)
         recorded = copies.record().wait(gate, 1).copy(target, source, _USED).fill(index, _ROW, _USED)
         copied = copies.submit(recorded)
         commands = self._spread(compute.record(), source, first)
-        self._spread(commands, target.view(_USED), first)
         self._spread(commands, table.view(4 * THREADS * _ROW), first)
         written = compute.submit(commands)
         commands = compute.record()
         arguments = gather.args(self._result(), index, table)
         commands.exec(gather, arguments, groups=(_GROUPS, 1, 1), threads=(THREADS, 1, 1))
-        self._spread(commands, read, target, 2 * _USED).barrier()
-        self._spread(commands, self._result(), read)
+        self._spread(commands, self._result(), target)
         done = compute.submit(commands, after=[copied])
         self._open(gate, written)
         done.wait(timeout_s=self._limit_s())
@@ -156,18 +154,13 @@ class PrivateScenario:
         The host opens it when what the first copy reads is written.
         """
         compute, copies = self.device.compute, self.device.copies[0]
-        source, middle, last, back, read = (self._own() for _ in range(5))
+        source, middle, last, back = (self._own() for _ in range(4))
         gate = self.device.signal(host_set=True)
         begun = copies.submit(copies.record().wait(gate, 1).copy(middle, source, _USED))
-        commands = self._spread(compute.record(), source, first)
-        self._spread(commands, middle.view(_USED), first)
-        self._spread(commands, back.view(_USED), first)
-        written = compute.submit(commands)
-        commands = self._spread(compute.record(), last, middle)
-        computed = compute.submit(self._spread(commands, read, middle, 2 * _USED), after=[begun])
+        written = compute.submit(self._spread(compute.record(), source, first))
+        computed = compute.submit(self._spread(compute.record(), last, middle), after=[begun])
         copied = copies.submit(copies.record().copy(back, last, _USED), after=[computed])
-        commands = self._spread(compute.record(), read.view(2 * _USED), back, 2 * _USED)
-        done = compute.submit(commands, after=[copied])
+        done = compute.submit(self._spread(compute.record(), self._result(), back), after=[copied])
         self._settle()
         self._open(gate, written)
         done.wait(timeout_s=self._limit_s())
@@ -191,7 +184,7 @@ class PrivateScenario:
 
     def _collect(self) -> None:
         """Bring all results to the host by a kernel."""
-        commands = self._spread(self.device.compute.record(), self._shared(1), self._all, self._next)
+        commands = self._spread(self.device.compute.record(), self._shared(1, _ALL), self._all, self._next)
         self.device.compute.submit(commands).wait(timeout_s=self._limit_s())
 
     def _host(self, first: Buffer) -> None:
