@@ -1,8 +1,10 @@
 """`compile_kernel` and `compile_many`: kernel ASTs to images, through the caches.
 
-A kernel is looked up in this process, then on disk, and then compiled. The lookups use only the kernel's text
-and load neither LLVM nor the lowering code. The first lookup of a kernel in a process raises the audit event
-`compiler.kernel` with its text and architecture (`sys.addaudithook`), also if the kernel is not compiled.
+A kernel is looked up in this process, then on disk, and then compiled. With `BEAM=n` it is planned by the
+stored winner of a search, if there is one, and kernels are not kept in this process. The lookups use only the
+kernel's text and load neither LLVM nor the lowering code. The first lookup of a kernel in a process raises
+the audit event `compiler.kernel` with its text and architecture (`sys.addaudithook`), also if the kernel is
+not compiled.
 
 Not here: the steps of a compilation (`pipeline`), compilation in worker processes (`workers`).
 """
@@ -10,11 +12,14 @@ Not here: the steps of a compilation (`pipeline`), compilation in worker process
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compiler import cache, stats
 from compiler.image import CompiledKernel, MalformedError, from_bytes, slots, to_bytes
 from compiler.ir.serialize import kernel_key
+from compiler.kernel.choice import from_text, to_text
+from compiler.search import winners
 from compiler.targets import target_of
 from hcq.config import config
 from hcq.errors import CompileError, HcqError
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compiler.ir.uop import UOp
+    from compiler.kernel.choice import Choice
     from compiler.pipeline import Steps
     from compiler.targets.base import Target
 
@@ -36,6 +42,19 @@ MADE_BYTES = 64 << 20
 NODE_BYTES = 20
 """Estimated bytes of a kernel's nodes in memory for each character of its text."""
 
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the caches have a kernel."""
+
+    key: str
+    text: str
+    """The kernel's canonical text."""
+    choice: str = ""
+    """The text of the choice by which it is planned; empty for the estimated plan."""
+
+
+_NOWHERE = Place("", "")
 _made: cache.Recent[CompiledKernel] = cache.Recent(MADE_BYTES)
 
 
@@ -48,10 +67,10 @@ def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
     stack. Raises `CompileError` with the kernel's text, or `UnsupportedError` for an architecture without a
     target.
     """
-    found, key, text = _lookup(ast, arch)
+    found, place = _lookup(ast, arch)
     if found is not None:
         return found
-    return _keep(ast, arch, (key, text), _compile(ast, target_of(arch), text))
+    return _keep(ast, arch, place, _compile(ast, target_of(arch), place))
 
 
 def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> list[CompiledKernel]:
@@ -62,14 +81,14 @@ def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> li
     kernels are compiled once. Before the first error is raised, all other kernels are compiled and cached.
     """
     found: dict[UOp, CompiledKernel] = {}
-    missing: dict[UOp, tuple[str, str]] = {}
+    missing: dict[UOp, Place] = {}
     for ast in asts:
         if ast not in found and ast not in missing:
-            kernel, key, text = _lookup(ast, arch)
+            kernel, place = _lookup(ast, arch)
             if kernel is not None:
                 found[ast] = kernel
             else:
-                missing[ast] = key, text
+                missing[ast] = place
     errors: list[HcqError] = []
     for ast, result in _compile_all(missing, arch, isolate=isolate):
         if isinstance(result, CompiledKernel):
@@ -82,7 +101,7 @@ def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> li
 
 
 def _compile_all(
-    missing: dict[UOp, tuple[str, str]], arch: str, *, isolate: bool
+    missing: dict[UOp, Place], arch: str, *, isolate: bool
 ) -> list[tuple[UOp, CompiledKernel | HcqError]]:
     """Return every missing kernel with its result or its error."""
     target = target_of(arch)
@@ -90,21 +109,21 @@ def _compile_all(
         if isolate or target.may_abort:
             from compiler import workers  # noqa: PLC0415  # rarely needed
 
-            results = workers.compile_texts([text for _, text in missing.values()], arch)
+            results = workers.compile_texts([(p.text, p.choice) for p in missing.values()], arch)
             stats.lowered += len(missing)
             return list(zip(missing, results, strict=True))
         return _on_threads(missing, target)
     out: list[tuple[UOp, CompiledKernel | HcqError]] = []
-    for ast, (_, text) in missing.items():
+    for ast, place in missing.items():
         try:
-            out.append((ast, _compile(ast, target, text)))
+            out.append((ast, _compile(ast, target, place)))
         except HcqError as error:
             out.append((ast, error))
     return out
 
 
 def _on_threads(
-    missing: dict[UOp, tuple[str, str]], target: Target
+    missing: dict[UOp, Place], target: Target
 ) -> list[tuple[UOp, CompiledKernel | HcqError]]:
     """Lower the kernels in this thread, in order, while a thread pool runs LLVM on the lowered ones."""
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415  # only with several kernels
@@ -112,9 +131,9 @@ def _on_threads(
     out: list[tuple[UOp, CompiledKernel | HcqError]] = []
     with ThreadPoolExecutor(target.cores) as pool:
         started: list[tuple[UOp, Future[CompiledKernel] | HcqError]] = []
-        for ast, (_, text) in missing.items():
+        for ast, place in missing.items():
             try:
-                started.append((ast, pool.submit(_emit, _lower(ast, target, text), target)))
+                started.append((ast, pool.submit(_emit, _lower(ast, target, place), target)))
             except HcqError as error:
                 started.append((ast, error))
         for ast, future in started:
@@ -125,41 +144,49 @@ def _on_threads(
     return out
 
 
-def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, str, str]:
-    """Return the kernel if a cache has it, else None; its key; and its text."""
-    made = _made.get((ast, arch))
+def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, Place]:
+    """Return the kernel if a cache has it, else None; and its place in the caches."""
+    beam = config().beam
+    made = _made.get((ast, arch)) if not beam else None
     if made is not None:
-        return made, "", ""
+        return made, _NOWHERE
     text = kernel_key(ast)
     sys.audit("compiler.kernel", text, arch)
     target = target_of(arch)
-    key = cache.key_of(text, arch, f"{target.settings} O{OPT_LEVEL}")
-    payload = cache.get(key)
+    settings, chosen = f"{target.settings} O{OPT_LEVEL}", ""
+    if beam:
+        winner = winners.choice_of(text, target)
+        if winner is not None:
+            chosen = to_text(winner)
+            settings += f" {chosen}"
+    place = Place(cache.key_of(text, arch, settings), text, chosen)
+    payload = cache.get(place.key)
     if payload is None:
-        return None, key, text
+        return None, place
     try:
         kernel = from_bytes(payload, arch=target.arch)
     except MalformedError as error:
         if config().debug:
             _print(f"compiler cache: {error}; compiling again")
-        return None, key, text
+        return None, place
     stats.hits += 1
     _remember(ast, arch, kernel, text)
     _show(ast, kernel, cached=True)
-    return kernel, key, text
+    return kernel, place
 
 
-def _keep(ast: UOp, arch: str, place: tuple[str, str], kernel: CompiledKernel) -> CompiledKernel:
-    """Store a kernel in both caches and return it; `place` is its key and its text."""
-    key, text = place
-    cache.put(key, to_bytes(kernel))
-    _remember(ast, arch, kernel, text)
+def _keep(ast: UOp, arch: str, place: Place, kernel: CompiledKernel) -> CompiledKernel:
+    """Store a kernel in both caches and return it."""
+    cache.put(place.key, to_bytes(kernel))
+    _remember(ast, arch, kernel, place.text)
     _show(ast, kernel, cached=False)
     return kernel
 
 
 def _remember(ast: UOp, arch: str, kernel: CompiledKernel, text: str) -> None:
-    _made.put((ast, arch), kernel, len(kernel.image.code) + NODE_BYTES * len(text))
+    """Keep a kernel in this process, unless a search may still find another plan for it."""
+    if not config().beam:
+        _made.put((ast, arch), kernel, len(kernel.image.code) + NODE_BYTES * len(text))
 
 
 def forget() -> None:
@@ -167,25 +194,29 @@ def forget() -> None:
     _made.clear()
 
 
-def compile_uncached(ast: UOp, arch: str) -> CompiledKernel:
-    """Compile a kernel without the caches, as workers do."""
-    return _compile(ast, target_of(arch), kernel_key(ast))
+def compile_uncached(ast: UOp, arch: str, choice: Choice | None = None) -> CompiledKernel:
+    """Compile a kernel without the caches, as workers do: under a choice, or under the estimated plan.
+
+    Raises `CompileError` as `compiler.pipeline.planned_by`.
+    """
+    chosen = "" if choice is None else to_text(choice)
+    return _compile(ast, target_of(arch), Place("", kernel_key(ast), chosen))
 
 
-def _compile(ast: UOp, target: Target, text: str) -> CompiledKernel:
-    return _emit(_lower(ast, target, text), target)
+def _compile(ast: UOp, target: Target, place: Place) -> CompiledKernel:
+    return _emit(_lower(ast, target, place), target)
 
 
-def _lower(ast: UOp, target: Target, text: str) -> Steps:
+def _lower(ast: UOp, target: Target, place: Place) -> Steps:
     from compiler.pipeline import steps  # noqa: PLC0415  # a hit must not load it
 
     stats.lowered += 1
     try:
-        return steps(ast, target)
+        return steps(ast, target, choice=from_text(place.choice) if place.choice else None)
     except CompileError as error:
         if error.ast:
             raise
-        raise CompileError(str(error), ast=text) from error
+        raise CompileError(str(error), ast=place.text) from error
 
 
 def _emit(made: Steps, target: Target) -> CompiledKernel:

@@ -16,22 +16,29 @@ from typing import TYPE_CHECKING
 
 from compiler.codegen.llvm_ir import render
 from compiler.ir.ops import Ops
+from compiler.ir.serialize import kernel_key
 from compiler.ir.walk import ordered
-from compiler.kernel import device_contraction, linear, phases, plan_check, tiling
+from compiler.kernel import contraction, device_contraction, linear, phases, plan_check, tiling
+from compiler.kernel.choice import SplitChoice, StagedChoice
 from compiler.kernel.linearize import Linearizer
 from compiler.kernel.masks import hoist_masks
 from compiler.kernel.merge import merge_masked_ranges, merge_ranges, split_ranges
 from compiler.kernel.naming import kernel_name
 from compiler.kernel.residues import split_residues
+from compiler.kernel.shape import analyse
+from hcq.errors import CompileError
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
+    from compiler.kernel.choice import Choice, Form
     from compiler.kernel.linear import Line
     from compiler.kernel.plan import Plan
     from compiler.targets.base import Target
 
 WORTH_CHANGING = 0.95
 """A kernel with ranges merged or split is used if it takes less than this fraction of the original's time."""
+CHANGED: tuple[Form, ...] = ("merged", "split")
+"""The forms of a kernel besides that as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,53 @@ def to_lines(ast: UOp, plan: Plan, args: Arguments) -> list[Line]:
     return lines
 
 
+def prepared(ast: UOp) -> UOp:
+    """Return a kernel after the passes that every plan needs: `hoist_masks`, `merge_ranges`."""
+    return merge_ranges(hoist_masks(ast))
+
+
+def changed(ast: UOp, form: Form) -> UOp | None:
+    """Return a form of a prepared kernel: as it is, with merged masked ranges, or with divided ranges.
+
+    None where the kernel has no such ranges.
+    """
+    if form == "plain":
+        return ast
+    made = merge_masked_ranges(ast) if form == "merged" else split_ranges(ast)
+    return None if made is None else merge_ranges(made)
+
+
+def chosen(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, Plan] | None:
+    """Return a prepared kernel after the passes of a choice, and its plan; None where it has no such plan.
+
+    A tile or panels that do not fit have none. Raises `CompileError` for a range that the kernel lacks.
+    """
+    if isinstance(choice, StagedChoice):
+        return device_contraction.chosen(ast, target, choice)
+    form = changed(ast, choice.form)
+    if form is None:
+        return None
+    kernel = analyse(form)
+    if isinstance(choice, SplitChoice):
+        return form, tiling.chosen(kernel, target, choice)
+    plan = contraction.chosen(kernel, target, choice)
+    return None if plan is None else (form, plan)
+
+
+def planned_by(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, Plan]:
+    """Return a kernel after all passes over its AST, and the plan of a choice.
+
+    Raises `CompileError` where the kernel has no such plan.
+    """
+    found = chosen(prepared(ast), target, choice)
+    if found is None:
+        raise CompileError(
+            f"wanted a choice with a plan on {target.arch}, saw {choice}; try one of compiler.search.space",
+            ast=kernel_key(ast),
+        )
+    return found
+
+
 def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
     """Return a kernel after all passes over its AST, and its plan.
 
@@ -79,17 +133,17 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
     """
     if ast.arg:
         return ast, phases.choose(ast, target, planned)
-    ast = merge_ranges(hoist_masks(ast))
+    ast = prepared(ast)
     staged = device_contraction.choose(ast, target)
     if staged is not None:
         return staged
     whole, plan = ast, tiling.choose(ast, target)
-    for made in (merge_masked_ranges(ast), split_ranges(ast)):
+    for form in CHANGED:
+        made = changed(whole, form)
         if made is not None:
-            changed = merge_ranges(made)
-            other = tiling.choose(changed, target)
+            other = tiling.choose(made, target)
             if other.nanoseconds < WORTH_CHANGING * plan.nanoseconds:
-                ast, plan = changed, other
+                ast, plan = made, other
     split = split_residues(whole) if target.chains else None
     if split is not None:
         parted = phases.of_parts(*split, target, plan.nanoseconds, planned)
@@ -115,15 +169,15 @@ def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan
     return made.ir, made.plan
 
 
-def steps(ast: UOp, target: Target, plan: Plan | None = None) -> Steps:
+def steps(ast: UOp, target: Target, plan: Plan | None = None, choice: Choice | None = None) -> Steps:
     """Return the results of all steps. With a given plan, the AST is not transformed.
 
-    `planned`, `plan_check.verify` (plans with threads), `to_lines` (linearize, prune, verify), `render`.
-    Raises `CompileError` if the plan or the lines do not pass their check.
+    `planned`, or `planned_by` with a choice; `plan_check.verify` (plans with threads), `to_lines` (linearize,
+    prune, verify), `render`. Raises `CompileError` if the plan or the lines do not pass their check.
     """
     args, name = arguments(ast), kernel_name(ast)
     if plan is None:
-        ast, plan = planned(ast, target)
+        ast, plan = planned(ast, target) if choice is None else planned_by(ast, target, choice)
     if plan.threads > 1:
         plan_check.verify(plan, target)
     lines = to_lines(ast, plan, args)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from compiler import llvm
 from compiler.ir.ops import Ops
-from compiler.ir.serialize import postorder
+from compiler.ir.serialize import kernel_key, postorder
 from compiler.kernel import label, linear
 from compiler.kernel.naming import kernel_name
 from compiler.pipeline import steps
 from compiler.schedule.item import ParamRef, TempRef
+from compiler.search import winners
 from compiler.targets import target_of
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Forms:
 def forms(ast: UOp, arch: str, *, level: int = ASSEMBLY) -> Forms:
     """Return the forms of a kernel up to a level. Raises as `compiler.pipeline.steps`."""
     target = target_of(arch)
-    made = steps(ast, target)
+    made = steps(ast, target, choice=winners.choice_of(kernel_key(ast), target))
     return Forms(
         made.name,
         made.plan,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compiler.image import CompiledKernel, MalformedError, from_bytes, to_bytes
+from compiler.kernel.choice import from_text
 from compiler.targets import target_of
 from hcq.errors import CompileError, HcqError, UnsupportedError
 
@@ -68,15 +69,15 @@ class Worker:
         )
         self.dead = False
 
-    def compile(self, text: str) -> CompiledKernel | HcqError:
-        """Compile the kernel of a canonical text; return it, or its error.
+    def compile(self, text: str, choice: str = "") -> CompiledKernel | HcqError:
+        """Compile the kernel of a canonical text by the text of a choice; return it, or its error.
 
         After an abort the worker is `dead`.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            _write(self._process.stdin, _DONE, text.encode())
+            _write(self._process.stdin, _DONE, f"{choice}\0{text}".encode())
             reply = _read(self._process.stdout)
         except BrokenPipeError:
             reply = None
@@ -115,10 +116,15 @@ class Worker:
 
 
 def compile_texts(
-    texts: Sequence[str], arch: str, *, processes: int = 0, start: Callable[[str], Worker] = Worker
+    texts: Sequence[str | tuple[str, str]],
+    arch: str,
+    *,
+    processes: int = 0,
+    start: Callable[[str], Worker] = Worker,
 ) -> list[CompiledKernel | HcqError]:
     """Compile kernels on up to `processes` workers; return a result or an error for each, in order.
 
+    `texts` are canonical texts, or pairs of one and the text of a choice (empty: the estimated plan).
     0 means one worker for each CPU that this process may use.
     """
     processes = processes or len(os.sched_getaffinity(0))
@@ -137,7 +143,8 @@ def compile_texts(
                     return
                 if worker is None:
                     worker = start(arch)
-                results[number] = worker.compile(texts[number])
+                text = texts[number]
+                results[number] = worker.compile(*((text,) if isinstance(text, str) else text))
                 if worker.dead:
                     worker.close()
                     worker = None
@@ -167,9 +174,9 @@ def serve(arch: str) -> None:
     os.dup2(2, 1)
     requests = sys.stdin.buffer
     while (request := _read(requests)) is not None:
-        text = request[1].decode()
+        chosen, _, text = request[1].decode().partition("\0")
         try:
-            kernel = compile_uncached(parse_kernel(text), arch)
+            kernel = compile_uncached(parse_kernel(text), arch, from_text(chosen) if chosen else None)
         except UnsupportedError as error:
             _write(replies, _UNSUPPORTED, str(error).encode())
         except HcqError as error:

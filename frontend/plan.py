@@ -197,6 +197,10 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
             outputs[i] = graph.assign(graph.param(home, e.shape, e.dtype), outputs[i])
     items = schedule(outputs, limits=Limits(chains=target_of(device.arch).chains))
     sys.audit("frontend.plan", outputs, items, device.name, device.arch)
+    if config().beam:
+        from frontend.tuning.tune import tune  # noqa: PLC0415 - only with BEAM
+
+        tune([item.ast for item in items], device.name, device.arch)
     compiled = compile_many([item.ast for item in items], device.arch)
     kernels = []
     for item, made in zip(items, compiled, strict=True):

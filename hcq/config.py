@@ -97,6 +97,10 @@ class Config:
         "1: verify passes, print compiled kernels; also 2 schedules, 3 nests, 4 lines, 5 LLVM IR, 6 assembly",
         _number,
     )
+    beam: int = _setting(
+        0, "BEAM", "width of the search for the plan of each kernel on its device; 0: plans are estimated",
+        _number,
+    )  # fmt: skip
     jit: bool = _setting(True, "JIT", "0: TinyJit calls its function every time", _flag)
     plan_bytes: int = _setting(
         256 << 20,

@@ -13,18 +13,21 @@ matrix multiplication", ACM TOMS 34 (2008).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.kernel import conversions
+from compiler.kernel.choice import ProductChoice
 from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
 from compiler.kernel.roles import candidates
 from compiler.kernel.shape import inner_nodes, kind_along
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
+    from compiler.kernel.choice import Copied
     from compiler.kernel.plan import Edge
     from compiler.kernel.roles import Contraction
     from compiler.kernel.shape import Kernel, Kind
@@ -88,6 +91,34 @@ def choose(kernel: Kernel, target: Target) -> Plan | None:
     return min(plans, key=lambda plan: plan.nanoseconds, default=None)
 
 
+def chosen(kernel: Kernel, target: Target, choice: ProductChoice) -> Plan | None:
+    """Return the plan of a choice; None where its tile or panels do not fit."""
+    roles = candidates(kernel)
+    if target.threads > 1 or kernel.in_place or choice.role >= len(roles):
+        return None
+    return _Planner(kernel, roles[choice.role], target, {}, choice).plan()
+
+
+def estimated(kernel: Kernel, target: Target) -> ProductChoice | None:
+    """Return the choice of the plan of `choose`; None where that is None."""
+    if target.threads > 1 or kernel.in_place:
+        return None
+    kinds: Kinds = {}
+    best: tuple[float, ProductChoice] | None = None
+    for role, c in enumerate(candidates(kernel)[:MOST_CANDIDATES]):
+        planner = _Planner(kernel, c, target, kinds)
+        plan = planner.plan()
+        if plan is not None and (best is None or plan.nanoseconds < best[0]):
+            best = plan.nanoseconds, replace(planner.made, role=role)
+    return None if best is None else best[1]
+
+
+def estimated_of(kernel: Kernel, target: Target, role: int) -> ProductChoice | None:
+    """Return the estimated choice with one of the choices of rows and columns; None where it has no plan."""
+    planner = _Planner(kernel, candidates(kernel)[role], target, {})
+    return None if planner.plan() is None else replace(planner.made, role=role)
+
+
 def tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
     """Return the rows and vectors of the fastest register tile for m x n outputs.
 
@@ -121,8 +152,18 @@ def tile_cycles(rows: int, vectors: int, target: Target) -> float:
 class _Planner:
     """The choice of every factor for one contraction."""
 
-    def __init__(self, kernel: Kernel, c: Contraction, target: Target, kinds: Kinds) -> None:
+    def __init__(  # called here only
+        self,
+        kernel: Kernel,
+        c: Contraction,
+        target: Target,
+        kinds: Kinds,
+        choice: ProductChoice | None = None,
+    ) -> None:
+        """`choice` fixes the factors; without one they are estimated. After `plan`, `made` is the choice."""
         self.kernel = kernel
+        self.choice = choice
+        self.made = ProductChoice()
         self.kinds = kinds
         self.c = c
         self.target = target
@@ -131,7 +172,9 @@ class _Planner:
         self.lanes = target.vector_bytes // self.itemsize
         while self.lanes > 2 and self.lanes // 2 >= n:
             self.lanes //= 2
-        self.rows, self.vectors = tile(m, n, self.lanes, target)
+        self.rows, self.vectors = (
+            tile(m, n, self.lanes, target) if choice is None else (choice.rows, choice.vectors)
+        )
         self.axes = {
             c.rows: _axis(c.rows, self.rows, 1),
             c.columns: _axis(c.columns, self.vectors, self.lanes),
@@ -142,27 +185,67 @@ class _Planner:
         self.piece = self.k
 
     def plan(self) -> Plan | None:
-        """Return the plan; None where the streamed operand would be gathered for too few rows."""
+        """Return the plan; None where the streamed operand would be gathered for too few rows.
+
+        With a choice, None also where its tile or panels do not fit.
+        """
+        c, choice = self.c, self.choice
+        in_rows = self._columns_in_rows()
+        if choice is None:
+            if not in_rows and c.size[0] < LEAST_ROWS:
+                return None
+            staged, most = self._estimate(in_rows=in_rows)
+        else:
+            staged, most = choice.staged, choice.piece
+            if not self._fits() or not (in_rows or staged):
+                return None
+        if staged:
+            self.order = self._order_of_rows() or self.order
+        if most:
+            self.pieces = self._cut(most, self.lanes if staged else 1)
+            self.piece = math.prod([self.pieces.get(r, r.arg[1]) for r in self.order])
+        panel = self.piece * self.vectors * self.lanes * self.itemsize
+        if staged and panel > STAGE_BYTES:
+            if choice is not None:
+                return None
+            staged = False
+        columns = [Stage(c.streamed, c.columns, self.order, self._turn())] if staged else []
+        copied = self._copied() if choice is None else choice.copied
+        extent = {"no": 0, "all": c.rows.arg[1], "block": self.rows}[copied]
+        if extent * self.piece * self.itemsize > STAGE_BYTES:
+            return None
+        rows = [self._stage_of_rows()]
+        outer, inner = rows * (copied == "all"), rows * (copied == "block")
+        self.made = ProductChoice(
+            rows=self.rows, vectors=self.vectors, staged=staged, copied=copied,
+            piece=most if self.pieces else 0,
+        )  # fmt: skip
+        return self._nest(columns, outer, inner, panel)
+
+    def _estimate(self, *, in_rows: bool) -> tuple[bool, int]:
+        """Return whether the streamed operand is copied, and the most products of a piece; 0: one piece."""
         c, target = self.c, self.target
         m, n, k = c.size
-        in_rows = self._columns_in_rows()
-        if not in_rows and m < LEAST_ROWS:
-            return None
         far = k * n * self.itemsize > target.l2_bytes // 2
         computed = _computed(c.streamed) and m > self.rows
         few = in_rows and far and self.axes[c.rows].count <= FEW_BLOCKS and k >= 4 * WAYS
-        staged = not few and (not in_rows or computed or (far and m >= LEAST_ROWS_FAR))
-        if staged:
-            self.order = self._order_of_rows() or self.order
-        if few or (staged and k * self.rows * self.itemsize > target.l1_bytes):
-            self.pieces = (
-                self._cut(max(WAYS, k // SUMMED_AT_ONCE), 1) if few else self._cut(PIECE, self.lanes)
-            )
-            self.piece = math.prod([self.pieces.get(r, r.arg[1]) for r in self.order])
-        panel = self.piece * self.vectors * self.lanes * self.itemsize
-        staged = staged and panel <= STAGE_BYTES
-        columns = [Stage(c.streamed, c.columns, self.order, self._turn())] if staged else []
-        outer, inner = self._stages_of_rows()
+        if few:
+            return False, max(WAYS, k // SUMMED_AT_ONCE)
+        staged = not in_rows or computed or (far and m >= LEAST_ROWS_FAR)
+        cut = staged and k * self.rows * self.itemsize > target.l1_bytes
+        return staged, PIECE if cut else 0
+
+    def _fits(self) -> bool:
+        """Return whether the chosen tile fits the registers, and is not beyond the ranges."""
+        m, n, _ = self.c.size
+        rows, vectors = self.rows, self.vectors
+        if rows * vectors + vectors + 1 > self.target.registers:
+            return False
+        return rows <= m and vectors * self.lanes < n + self.lanes
+
+    def _nest(self, columns: list[Stage], outer: list[Stage], inner: list[Stage], panel: int) -> Plan:
+        """Return the plan with these stages; `panel` is the bytes of a panel of columns."""
+        c, target, staged = self.c, self.target, bool(columns)
         held = max(1, min(self.axes[c.columns].count, PANEL_SHARE * target.l2_bytes // panel))
         nanoseconds = self._cycles(held, columns, outer, inner) / target.gigahertz
         groups, parts = self._groups(nanoseconds, staged=staged, copied=bool(outer or inner))
@@ -289,23 +372,28 @@ class _Planner:
         size = self.pieces.get(r, r.arg[1])
         return int(r.arg[1] % size or size)
 
-    def _stages_of_rows(self) -> tuple[list[Stage], list[Stage]]:
-        """Return copies of the broadcast operand: whole, outside all loops it allows; or one block at a time.
+    def _copied(self) -> Copied:
+        """Return how the broadcast operand is copied.
 
-        It is copied where it is not contiguous along the sum, is computed, or has too many rows at once.
+        It is where it is not contiguous along the sum, is computed, or has too many rows at once.
         """
         c, rows = self.c, self.rows
         loads = _loads(c.broadcast)
         contiguous = all(len(n.src) == 2 and self._run(n) >= min(self.k, LEAST_RUN) for n in loads)
         if rows <= WAYS and contiguous and not _computed(c.broadcast):
-            return [], []
-        wide = rows > 1 and all(self._kind(n, c.rows, rows) in ("row", "same") for n in loads)
-        stage = Stage(c.broadcast, c.rows, self.order, wide=wide)
+            return "no"
         if c.rows.arg[1] * self.piece * self.itemsize <= self.target.l2_bytes // 2:
-            return [stage], []
-        if rows * self.piece * self.itemsize <= STAGE_BYTES and self.axes[c.columns].count > 1:
-            return [], [stage]
-        return [], []
+            return "all"
+        block = rows * self.piece * self.itemsize <= STAGE_BYTES and self.axes[c.columns].count > 1
+        return "block" if block else "no"
+
+    def _stage_of_rows(self) -> Stage:
+        """Return the copy of the broadcast operand."""
+        c, rows = self.c, self.rows
+        wide = rows > 1 and all(
+            self._kind(n, c.rows, rows) in ("row", "same") for n in _loads(c.broadcast)
+        )
+        return Stage(c.broadcast, c.rows, self.order, wide=wide)
 
     def _cycles(self, held: int, columns: list[Stage], outer: list[Stage], inner: list[Stage]) -> float:
         """Return the estimated cycles of the kernel on one core: register tiles, results, loads or panels."""
@@ -346,6 +434,8 @@ class _Planner:
         """
         c, target, axes = self.c, self.target, self.axes
         wanted = int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+        if self.choice is not None and self.choice.groups:
+            wanted = self.choice.groups
         shared, streamed, broadcast = self._others()
         of_columns, of_rows = [*streamed, c.columns], [*broadcast, c.rows]
         blocks = [math.prod([axes[r].count for r in ranges]) for ranges in (of_columns, of_rows)]

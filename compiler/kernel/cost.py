@@ -45,6 +45,9 @@ class Split:
     lanes: int
     upcast: dict[UOp, int] = field(default_factory=dict)
     """The unrolled copies along each output range; along the vector range, copies of vectors."""
+    sums: dict[frozenset[UOp], tuple[UOp | None, int]] = field(default_factory=dict)
+    """For each family of reductions the range of its own vectors and its unrolled rounds; without an entry,
+    the fastest by the estimate."""
 
     def block(self, r: UOp) -> int:
         """Return the size of a block along a range."""
@@ -134,7 +137,13 @@ class Model:
 
     def inner(self, family: Family, split: Split) -> Inner:
         """Return the fastest way to run a family of reductions with a split."""
-        if split.vector is not None and split.vector in family.free:
+        along = split.vector is not None and split.vector in family.free
+        if family.ranges in split.sums:
+            r, unroll = split.sums[family.ranges]
+            if along:
+                return self._rounds(family, split, None, split.lanes, unroll)
+            return self._rounds(family, split, r, 1 if r is None else self.lanes(r), unroll)
+        if along:
             return self._rounds(family, split, None, split.lanes)
         best = self._rounds(family, split, None, 1)
         for r in sorted(family.ranges, key=lambda r: int(r.arg[0])):
@@ -144,10 +153,12 @@ class Model:
                     best = candidate
         return best
 
-    def _rounds(self, family: Family, split: Split, r: UOp | None, lanes: int) -> Inner:
+    def _rounds(  # called with positions only, here
+        self, family: Family, split: Split, r: UOp | None, lanes: int, unroll: int = 0
+    ) -> Inner:
         """Return the costs if lanes are along the reduced range r.
 
-        With None they are along the split's vector range, or there are none.
+        With None they are along the split's vector range, or there are none. `unroll` 0 is estimated.
         """
         along = None if lanes == 1 else r if r is not None else split.vector
         aligned = r is not None or along is None or split.aligned(along)
@@ -167,7 +178,7 @@ class Model:
         arithmetic = copies * (family.ops + family.fused) / self.target.fma_per_cycle
         if lanes == 1 and family.loads:
             arithmetic = max(arithmetic, loads)
-        unroll = self._unroll(accumulators, registers, family, r, lanes)
+        unroll = unroll or self._unroll(accumulators, registers, family, r, lanes)
         loads += STREAM * streams
         cycles = max(arithmetic, loads, LATENCY / unroll) + OVERLAP * min(arithmetic, loads)
         if registers > self.target.registers:

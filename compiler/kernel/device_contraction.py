@@ -11,7 +11,7 @@ which verifies the plan, and `device_sum`, which writes its loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.kernel import conversions
+from compiler.kernel.choice import StagedChoice
 from compiler.kernel.device_products import places
 from compiler.kernel.device_tile import shared_bytes
 from compiler.kernel.device_vectors import ACCESS_BYTES, in_row
@@ -40,7 +41,7 @@ LEAST_SIDE, LEAST_SUM = 16, 16
 LEAST_MATRIX = 32
 """Rows, columns and products from which on a matrix operation pays."""
 BLOCK_WORDS = 16
-"""Words along the sum in a tile."""
+"""Words along the sum in a tile, if no choice says otherwise."""
 BANKS = 32
 """Banks of shared memory, a word of 32 bits each."""
 GRID_LIMIT = 65_535
@@ -94,10 +95,56 @@ class _Split:
     """Registers of the operands of one round."""
     work: float
     """The estimated cycles of a processor for one product of each output of the block."""
+    name: StagedChoice
 
 
 def choose(ast: UOp, target: Target) -> tuple[UOp, Plan] | None:
     """Return the kernel with merged ranges and its plan; None where tiles in shared memory do not pay."""
+    found = _product(ast, target)
+    if found is None:
+        return None
+    merged, p = found
+    plan, _ = _fastest(p, target)
+    return None if plan is None else (merged, plan)
+
+
+def estimated(ast: UOp, target: Target) -> StagedChoice | None:
+    """Return the choice of the plan of `choose`; None where that is None."""
+    found = _product(ast, target)
+    return None if found is None else _fastest(found[1], target)[1]
+
+
+def chosen(ast: UOp, target: Target, choice: StagedChoice) -> tuple[UOp, Plan] | None:
+    """Return the kernel with merged ranges and the plan of a choice; None where it does not fit."""
+    found = _product(ast, target)
+    if found is None:
+        return None
+    merged, p = found
+    op, left, right = _operands(p, target)
+    if choice.matrix and op is None:
+        return None
+    if not choice.matrix:
+        op, left, right = None, p.left, p.right
+    for split in _all_splits(p, op, target):
+        if replace(split.name, words=choice.words) == choice:
+            made = _planned(p, split, (left, right), op, target, choice.words)
+            return None if made is None else (merged, made[1])
+    return None
+
+
+def choices(ast: UOp, target: Target) -> Iterator[StagedChoice]:
+    """Yield the choices with the usual words, those that do not fit included."""
+    found = _product(ast, target)
+    if found is None:
+        return
+    op, _, _ = _operands(found[1], target)
+    for operation in (op, None) if op is not None else (None,):
+        for split in _all_splits(found[1], operation, target):
+            yield split.name
+
+
+def _product(ast: UOp, target: Target) -> tuple[UOp, _Product] | None:
+    """Return the kernel with merged ranges and its product; None where tiles in shared memory do not pay."""
     if not target.shared_bytes:
         return None
     product = _find(analyse(ast))
@@ -107,10 +154,7 @@ def choose(ast: UOp, target: Target) -> tuple[UOp, Plan] | None:
     p = _single(analyse(merged)) if merged is not None else None
     if merged is None or p is None or min(p.rows.arg[1], p.columns.arg[1]) < LEAST_SIDE:
         return None
-    if p.k.arg[1] < LEAST_SUM:
-        return None
-    plan = _plan(p, target)
-    return None if plan is None else (merged, plan)
+    return None if p.k.arg[1] < LEAST_SUM else (merged, p)
 
 
 def _find(kernel: Kernel) -> tuple[UOp, list[UOp], list[UOp], frozenset[UOp]] | None:
@@ -182,36 +226,54 @@ def _half(p: _Product) -> tuple[UOp, UOp]:
     return (inner[0], inner[1]) if same else (p.left, p.right)
 
 
-def _plan(p: _Product, target: Target) -> Plan | None:
-    """Return the fastest plan that fits the target."""
+def _operands(p: _Product, target: Target) -> tuple[MatrixOp | None, UOp, UOp]:
+    """Return the matrix operation of a product, None for multiply-adds, and the operands that it takes."""
     left, right = _half(p)
     op = next((o for o in target.matrix if o.dtype is left.dtype is right.dtype), None)
-    if op is not None and min(p.rows.arg[1], p.columns.arg[1], p.k.arg[1]) < LEAST_MATRIX:
-        op = None
-    if op is None:
-        left, right = p.left, p.right
+    if op is None or min(p.rows.arg[1], p.columns.arg[1], p.k.arg[1]) < LEAST_MATRIX:
+        return None, p.left, p.right
+    return op, left, right
+
+
+def _all_splits(p: _Product, op: MatrixOp | None, target: Target) -> Iterator[_Split]:
+    """Yield the candidates with a matrix operation, or of multiply-adds."""
+    yield from _splits(p) if op is None else _matrix_splits(p, op, target)
+
+
+def _fastest(p: _Product, target: Target) -> tuple[Plan | None, StagedChoice | None]:
+    """Return the fastest plan that fits the target, and its choice."""
+    op, left, right = _operands(p, target)
+    best: tuple[float, Plan, StagedChoice] | None = None
+    for split in _all_splits(p, op, target):
+        made = _planned(p, split, (left, right), op, target, BLOCK_WORDS)
+        if made is not None and (best is None or made[0] < best[0]):
+            best = *made, split.name
+    return (None, None) if best is None else best[1:]
+
+
+def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
+    p: _Product, split: _Split, operands: tuple[UOp, UOp], op: MatrixOp | None, target: Target, words: int
+) -> tuple[float, Plan] | None:
+    """Return the estimated cycles and the plan of a candidate; None where it does not fit the target."""
     pack = 2 if op is not None else 1
-    best: tuple[float, Plan] | None = None
-    for split in _matrix_splits(p, op, target) if op is not None else _splits(p):
-        stages = [
-            _stage(p, value, axis, split.threads, pack, target)
-            for value, axis in ((left, split.rows), (right, split.columns))
-        ]
-        rows, columns = stages
-        if rows is None or columns is None or split.threads > target.threads:
-            continue
-        staged = BLOCK_WORDS * pack
-        copied = sum(BLOCK_WORDS * axis.block // split.threads for axis in (split.rows, split.columns))
-        registers = split.sums + max(split.operands, copied) + OTHER_REGISTERS
-        if registers > target.thread_registers:
-            continue
-        if shared_bytes(split.rows, split.columns, (rows, columns), staged) > target.shared_bytes:
-            continue
-        groups = split.rows.count * split.columns.count * prod([o.arg[1] for o in p.others])
-        time = -(-groups // target.cores) * split.work * p.k.arg[1]
-        if best is None or time < best[0]:
-            best = time, _made(p, split, (rows, columns), staged, op, time / target.gigahertz, target)
-    return None if best is None else best[1]
+    axes = (split.rows, split.columns)
+    stages = [
+        _stage(p, value, axis, split.threads, pack, target, words)
+        for value, axis in zip(operands, axes, strict=True)
+    ]
+    rows, columns = stages
+    if rows is None or columns is None or split.threads > target.threads:
+        return None
+    staged = words * pack
+    copied = sum(words * axis.block // split.threads for axis in axes)
+    registers = split.sums + max(split.operands, copied) + OTHER_REGISTERS
+    if registers > target.thread_registers:
+        return None
+    if shared_bytes(split.rows, split.columns, (rows, columns), staged) > target.shared_bytes:
+        return None
+    groups = split.rows.count * split.columns.count * prod([o.arg[1] for o in p.others])
+    time = -(-groups // target.cores) * split.work * p.k.arg[1]
+    return time, _made(p, split, (rows, columns), staged, op, time / target.gigahertz, target)
 
 
 def _made(  # noqa: PLR0917  # one caller
@@ -252,7 +314,8 @@ def _splits(p: _Product) -> Iterator[_Split]:
         columns = _axis(p.columns, wide // lanes, lanes, (Threads(tx, 1, 4),), 4 // lanes, 4 * tx)
         cycles = (1 + (high + wide) / (high * wide)) * rows.block * columns.block / 128
         cycles += (rows.block + columns.block) / WORDS_PER_CYCLE
-        yield _Split(rows, columns, ty * tx, high * wide, high + wide, cycles)
+        name = StagedChoice(rows=ty, columns=tx, high=high, wide=wide)
+        yield _Split(rows, columns, ty * tx, high * wide, high + wide, cycles, name)
 
 
 def _matrix_splits(p: _Product, op: MatrixOp, target: Target) -> Iterator[_Split]:
@@ -282,7 +345,8 @@ def _matrix_splits(p: _Product, op: MatrixOp, target: Target) -> Iterator[_Split
             cycles = (1 + 16 * (1 / warp_rows + 1 / warp_columns)) * rows.block * columns.block / 1024
             cycles *= max(1, 4 * target.warp // (wy * wx * op.lanes))
             cycles += (rows.block + columns.block) / (2 * WORDS_PER_CYCLE)
-            yield _Split(rows, columns, wy * wx * op.lanes, sums, operands, cycles)
+            name = StagedChoice(matrix=True, rows=wy, columns=wx, high=high, wide=wide)
+            yield _Split(rows, columns, wy * wx * op.lanes, sums, operands, cycles, name)
 
 
 def _vectors(p: _Product, lanes: int) -> bool:
@@ -296,7 +360,7 @@ def _vectors(p: _Product, lanes: int) -> bool:
 
 
 def _stage(  # noqa: PLR0917  # one caller
-    p: _Product, value: UOp, axis: Axis, threads: int, pack: int, target: Target
+    p: _Product, value: UOp, axis: Axis, threads: int, pack: int, target: Target, words: int
 ) -> SharedStage | None:
     """Return how an operand's tile is copied; None if the threads do not divide the tile.
 
@@ -313,9 +377,9 @@ def _stage(  # noqa: PLR0917  # one caller
                 continue
             if lanes == 1 and along == "sum" and not _adjacent(loads, p.k, free):
                 continue
-            if _divides(axis, threads, along, max(1, lanes // pack) if along == "sum" else lanes):
+            if _divides(axis, threads, along, max(1, lanes // pack) if along == "sum" else lanes, words):
                 pad = BANKS // 4 if pack > 1 else 0
-                swizzle = _swizzle(axis, lanes, pack, target.warp) if along == "sum" else None
+                swizzle = _swizzle(axis, lanes, pack, target.warp, words) if along == "sum" else None
                 return SharedStage(
                     value, axis.range, "sum" if along == "sum" else "axis", lanes, pack, pad, swizzle
                 )
@@ -327,18 +391,18 @@ def _adjacent(loads: list[UOp], r: UOp, free: dict[UOp, frozenset[UOp]]) -> bool
     return any(symbolic.terms_of(n.src[1])[0].get(r, 0) == 1 for n in loads if r in free[n])
 
 
-def _divides(axis: Axis, threads: int, along: str, size: int) -> bool:
+def _divides(axis: Axis, threads: int, along: str, size: int, words: int) -> bool:
     """Return whether the vectors of a tile, `size` words or places each, are the same number a thread."""
-    inner, outer = (BLOCK_WORDS, axis.block) if along == "sum" else (axis.block, BLOCK_WORDS)
+    inner, outer = (words, axis.block) if along == "sum" else (axis.block, words)
     if inner % size or threads % (inner // size):
         return False
     return outer % (threads // (inner // size)) == 0
 
 
-def _swizzle(axis: Axis, lanes: int, pack: int, warp: int) -> Swizzle | None:
+def _swizzle(axis: Axis, lanes: int, pack: int, warp: int, words: int) -> Swizzle | None:
     """Return the permutation that spreads a warp's stores of single words, which lie `run` rows apart."""
     run = max(1, lanes // pack)
-    inner = BLOCK_WORDS // run
+    inner = words // run
     width = max(4, min(warp, BANKS) // inner)
     count = min(inner, BANKS // width, axis.block // width)
     return Swizzle(run, count, width) if count > 1 else None

@@ -10,14 +10,18 @@ the plan.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from compiler.ir.serialize import kernel_key
 from compiler.kernel import contraction
+from compiler.kernel.choice import SplitChoice
 from compiler.kernel.cost import Model, Split
 from compiler.kernel.device_vectors import widened
 from compiler.kernel.plan import Axis, Plan, Reduction, Step, Threads
 from compiler.kernel.rows import find_rows
 from compiler.kernel.shape import analyse
+from hcq.errors import CompileError
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
@@ -39,23 +43,75 @@ COLUMNS = (1, 2, 3, 4, 8, 16)
 def choose(ast: UOp, target: Target) -> Plan:
     """Choose the plan of a kernel, whose ranges are merged, on a target."""
     kernel = analyse(ast)
-    found = contraction.choose(kernel, target)
-    if found is not None:
-        return found
+    return contraction.choose(kernel, target) or split_plan(kernel, target)
+
+
+def split_plan(kernel: Kernel, target: Target) -> Plan:
+    """Return the plan of the split that is fastest by the estimate."""
+    return _plan(kernel, target, *_estimated(kernel, target), SplitChoice())
+
+
+def estimated(kernel: Kernel, target: Target) -> SplitChoice:
+    """Return the choice of `split_plan`."""
+    model, split = _estimated(kernel, target)
+    sums = []
+    for family in kernel.families:
+        inner = model.inner(family, split)
+        sums.append((-1 if inner.vector is None else int(inner.vector.arg[0]), inner.unroll))
+    return SplitChoice(
+        vector=-1 if split.vector is None else split.vector.arg[0],
+        upcast=tuple(sorted([(int(r.arg[0]), n) for r, n in split.upcast.items() if n > 1])),
+        sums=tuple(sums),
+        threads=model.width if model.threaded else 0,
+    )
+
+
+def chosen(kernel: Kernel, target: Target, choice: SplitChoice) -> Plan:
+    """Return the plan of a choice. Raises `CompileError` if the kernel has no such ranges."""
+    ranges = {int(r.arg[0]): r for r in kernel.outputs}
+    inner = {int(r.arg[0]): r for f in kernel.families for r in f.ranges}
+    model = Model(kernel, target, most_threads=choice.threads or target.threads)
+    try:
+        vector = ranges[choice.vector] if choice.vector >= 0 else None
+        split = Split(
+            vector,
+            1 if vector is None else model.lanes(vector),
+            {ranges[number]: n for number, n in choice.upcast},
+            {
+                family.ranges: (inner[number] if number >= 0 else None, unroll)
+                for family, (number, unroll) in zip(kernel.families, choice.sums, strict=bool(choice.sums))
+            },
+        )
+        return _plan(kernel, target, model, split, choice)
+    except (KeyError, ValueError) as error:
+        raise CompileError(
+            f"wanted a choice over ranges {sorted(ranges)} and the sums of {len(kernel.families)} families, "
+            f"saw {choice}; try one of compiler.search.space",
+            ast=kernel_key(kernel.ast),
+        ) from error
+
+
+def _estimated(kernel: Kernel, target: Target) -> tuple[Model, Split]:
+    """Return the fastest split by the estimate, with the model of its number of threads."""
     model = Model(kernel, target)
     split = _best_split(kernel, model)
     while model.threaded and (used := model.busy(split)) <= model.width // 2 and model.width > target.warp:
         model = Model(kernel, target, most_threads=used)
         split = _best_split(kernel, model)
-    streamed = _streams(kernel, model, split)
-    if streamed:
+    if _streams(kernel, model, split):
         split = _whole_lines(kernel, model, split)
+    return model, split
+
+
+def _plan(kernel: Kernel, target: Target, model: Model, split: Split, choice: SplitChoice) -> Plan:
+    """Return the plan of a split; `choice` has the order of loops and the workgroups."""
+    streamed = _streams(kernel, model, split) and _whole_lines(kernel, model, split) == split
     axes = tuple([_axis(model, split, r) for r in kernel.outputs])
     reductions = {}
     for family in kernel.families:
         reductions[family.ranges] = _reduction(kernel, family, model, split)
     nanoseconds = max(model.total(split) / target.gigahertz, _bytes(kernel) / target.bytes_per_ns)
-    steps = _steps(model, split, axes, nanoseconds)
+    steps = _steps(model, split, axes, nanoseconds, choice)
     threads = model.width if model.threaded else 1
     plan = Plan(
         axes,
@@ -106,7 +162,7 @@ def _whole_lines(kernel: Kernel, model: Model, split: Split) -> Split:
     upcast = dict(split.upcast)
     while len(upcast.keys() - {v}) and upcast.get(v, 1) * split.lanes * narrow < LINE:
         upcast[v] = 2 * upcast.get(v, 1)
-    return Split(v, split.lanes, upcast) if _fits(model, v, upcast.get(v, 1) * split.lanes) else split
+    return replace(split, upcast=upcast) if _fits(model, v, upcast.get(v, 1) * split.lanes) else split
 
 
 def _best_split(kernel: Kernel, model: Model) -> Split:
@@ -215,7 +271,9 @@ def _reduction(kernel: Kernel, family: Family, model: Model, split: Split) -> Re
     return Reduction(tuple(order), lanes, unroll)
 
 
-def _steps(model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: float) -> tuple[Step, ...]:
+def _steps(
+    model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: float, choice: SplitChoice
+) -> tuple[Step, ...]:
     """Return the loop nest: workgroups, then loops.
 
     Ranges on which all reductions depend are outermost; among the others the vector range is outside the
@@ -241,7 +299,9 @@ def _steps(model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: floa
         return missing, tiled, int(r.arg[0])
 
     order = sorted(kernel.outputs, key=rank)
-    wanted = int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+    if choice.order:
+        order.sort(key=lambda r: choice.order.index(int(r.arg[0])))
+    wanted = choice.groups or int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
     groups: list[Step] = []
     shared = [r for r in order if all(r in f.free for f in kernel.families)]
     for r in sorted(shared, key=lambda r: (r is split.vector and bool(kernel.families), order.index(r))):

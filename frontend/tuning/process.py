@@ -1,0 +1,126 @@
+"""A process that measures plans of kernels on a device: the side that sends requests.
+
+A plan may abort LLVM, hang, or fault its device. Therefore each search runs in a spawned interpreter that
+opens the device for itself. Requests and replies are lines of JSON on its pipes. A request that is not
+answered within the limit, and one at which the process ends, becomes a failure with its reason; a new process
+replaces it.
+
+Not here: the side that answers (`serving`), which plans are measured (`tune`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from hcq.config import config
+
+LIMIT_S = 20.0
+"""Seconds for one plan: compilation, a launch for its results, and samples."""
+START_S = 120.0
+"""Seconds to start a process and open its device."""
+SHOWN = 1000
+"""Characters of an ended process's stderr that a reason shows."""
+
+Reply = dict[str, Any]
+
+
+class FailedError(Exception):
+    """A request without an answer; the text is the reason. Internal to `frontend.tuning`."""
+
+
+class Process:
+    """A spawned interpreter that serves one device. Not thread-safe."""
+
+    def __init__(self, device: str, *, limit_s: float = LIMIT_S, prelude: str = "") -> None:
+        """Start the process; `prelude` is Python code that it runs first, for tests."""
+        home = str(Path(__file__).resolve().parents[2])
+        start = (
+            f"import sys; sys.path.insert(0, {home!r}); exec({prelude!r}); "
+            f"from frontend.tuning.serving import serve; serve({device!r}, {str(config().cache or '')!r})"
+        )
+        self.device = device
+        self.dead = False
+        self._limit_s = limit_s
+        self._left = b""
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr
+        )
+        try:
+            self._answer(START_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self, text: str) -> Reply:
+        """Measure the estimated plan of the kernel of a canonical text, to which others are compared."""
+        return self.ask({"kernel": text})
+
+    def measure(self, choice: str) -> Reply:
+        """Measure the plan of a choice's text: `ratio` is its time, with that of the estimated plan as 1.
+
+        Raises `FailedError` where it does not compile, does not end within the limit, or gives other results.
+        """
+        return self.ask({"choice": choice})
+
+    def ask(self, request: Reply) -> Reply:
+        """Send a request and return its reply. Raises `FailedError`, after which `dead` may be true."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+        return self._answer(self._limit_s)
+
+    def _answer(self, limit_s: float) -> Reply:
+        stdout = self._process.stdout
+        assert stdout is not None
+        until = time.monotonic() + limit_s
+        while b"\n" not in self._left:
+            ready, _, _ = select.select([stdout], [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                self._process.kill()
+                self.dead = True
+                raise FailedError(f"wanted an answer within {limit_s:g} s, saw none; the process was ended")
+            data = os.read(stdout.fileno(), 1 << 16)
+            if not data:
+                raise self._ended()
+            self._left += data
+        line, _, self._left = self._left.partition(b"\n")
+        reply: Reply = json.loads(line)
+        if "error" in reply:
+            self.dead = bool(reply.get("lost"))
+            raise FailedError(reply["error"])
+        return reply
+
+    def _ended(self) -> FailedError:
+        self.dead = True
+        code = self._process.wait()
+        self._stderr.seek(0)
+        output = self._stderr.read().decode(errors="replace")[-SHOWN:].strip()
+        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        return FailedError(f"the process ended ({how}); its output: {output}")
+
+    def close(self) -> None:
+        """End the process."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    self.dead = True
+        try:
+            self._process.wait(timeout=self._limit_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._stderr.close()
