@@ -10,7 +10,6 @@ Not here: the encodings (`formats`). Next: `decode`, the user.
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +50,7 @@ class Opcode:
     @property
     def stem(self) -> str:
         """The name without the suffix of the encoding."""
-        return re.sub(r"_e32$|_e64$", "", self.name)
+        return self.name.removesuffix("_e32").removesuffix("_e64")
 
 
 @dataclass(frozen=True, slots=True)
