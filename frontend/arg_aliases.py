@@ -41,6 +41,7 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "value": ("src",),
     "num_classes": ("classes",),
     "negative_slope": ("slope",),
+    "indices": ("index",),
 }
 """Alias -> the declared names that it may replace."""
 _VARIADIC: Final = 0x04

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from compiler.dtype import dtypes
 from frontend.autograd.engine import recomputed
 from frontend.device import LOCK
 from frontend.expr import PARAM
 from frontend.ops import arguments, movement
+from frontend.ops.casts import cast
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant
 from frontend.plan import CAPTURE
@@ -156,11 +158,27 @@ def replace(self: Kind, other: TensorBase) -> Kind:
     return self
 
 
-def in_place(operation: Callable[[TensorBase, Any], TensorBase]) -> Callable[[Kind, Any], Kind]:
-    """Return an operator that assigns the result of `operation` to its first operand, as `+=` does."""
+_CATEGORY: Final = {"bool": 0, "int": 1, "uint": 1, "float": 2}
 
-    def call(self: Kind, other: Any) -> Kind:
-        return assign(self, operation(self, other))
+
+def in_place(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operator that assigns the result of `operation` to its first operand, as `+=` does.
+
+    It converts the result to the dtype of the operand, and raises `UsageError` where that is of a lower
+    category: a float is not stored in an integer.
+    """
+
+    @wraps(operation)
+    def call(self: Kind, *args: Any, **names: Any) -> Kind:
+        new, dtype = operation(self, *args, **names), self.expr.dtype
+        if new.expr.dtype is not dtype:
+            if _CATEGORY[new.expr.dtype.kind] > _CATEGORY[dtype.kind]:
+                raise UsageError(
+                    f"{operation.__name__} in place: the result is {new.expr.dtype.name}, this tensor "
+                    f"{dtype.name}; cast it first"
+                )
+            new = cast(new, dtype)
+        return assign(self, new)
 
     return call
 

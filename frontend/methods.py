@@ -15,6 +15,7 @@ from frontend.ops import (
     activation,
     along,
     casts,
+    combined,
     comparison,
     convolutions,
     creation,
@@ -22,6 +23,7 @@ from frontend.ops import (
     division,
     elementwise,
     extremes,
+    functions,
     linalg,
     losses,
     movement,
@@ -30,9 +32,12 @@ from frontend.ops import (
     powers,
     random,
     reduce,
+    resizing,
+    sampling,
     scan,
     selection,
     sorting,
+    trigonometry,
 )
 from frontend.ops.functions import Functions
 from frontend.symbolic.creation import sized
@@ -78,34 +83,56 @@ class Methods(Functions):
     glorot_uniform = Maker(random.glorot_uniform)
     kaiming_uniform = Maker(random.kaiming_uniform)
     kaiming_normal = Maker(random.kaiming_normal)
+    randperm = Maker(sampling.randperm)
     manual_seed = staticmethod(random.manual_seed)
     einsum = staticmethod(linalg.einsum)
     full_like = creation.full_like
     zeros_like = creation.zeros_like
+    empty_like = creation.empty_like
     ones_like = creation.ones_like
     rand_like = random.rand_like
     randn_like = random.randn_like
+    multinomial = sampling.multinomial
+    bernoulli = sampling.bernoulli
 
-    add = elementwise.add
-    sub = elementwise.sub
+    add = combined.plus
+    sub = combined.minus
+    subtract = combined.minus
     mul = elementwise.mul
+    multiply = elementwise.mul
     div = division.div
+    divide = division.div
+    true_divide = division.true_div
+    floor_divide = division.floordiv
+    remainder = division.mod
+    fmod = combined.fmod
     floordiv = division.floordiv
     mod = division.mod
     pow = powers.pow
     maximum = elementwise.maximum
     minimum = elementwise.minimum
     neg = elementwise.neg
+    negative = elementwise.neg
+    positive = elementwise.pos
+    absolute = functions.abs
+    fix = functions.trunc
     bitwise_and = elementwise.bitwise_and
     bitwise_or = elementwise.bitwise_or
     bitwise_xor = elementwise.bitwise_xor
     bitwise_not = elementwise.invert
     lshift = elementwise.lshift
     rshift = elementwise.rshift
+    bitwise_left_shift = elementwise.lshift
+    bitwise_right_shift = elementwise.rshift
     lt = comparison.lt
     gt = comparison.gt
     le = comparison.le
     ge = comparison.ge
+    less = comparison.lt
+    greater = comparison.gt
+    less_equal = comparison.le
+    greater_equal = comparison.ge
+    not_equal = comparison.ne
     eq = comparison.eq
     ne = comparison.ne
     isclose = comparison.isclose
@@ -115,6 +142,39 @@ class Methods(Functions):
     clip = elementwise.clip
     clamp = elementwise.clip
     lerp = elementwise.lerp
+
+    asin = trigonometry.asin
+    acos = trigonometry.acos
+    atan = trigonometry.atan
+    atan2 = trigonometry.atan2
+    sinh = trigonometry.sinh
+    cosh = trigonometry.cosh
+    asinh = trigonometry.asinh
+    acosh = trigonometry.acosh
+    atanh = trigonometry.atanh
+    arcsin = trigonometry.asin
+    arccos = trigonometry.acos
+    arctan = trigonometry.atan
+    arctan2 = trigonometry.atan2
+    arcsinh = trigonometry.asinh
+    arccosh = trigonometry.acosh
+    arctanh = trigonometry.atanh
+    logaddexp = combined.logaddexp
+    hypot = combined.hypot
+    logical_and = combined.logical_and
+    logical_or = combined.logical_or
+    logical_xor = combined.logical_xor
+    xlogy = combined.xlogy
+    addcmul = combined.addcmul
+    addcdiv = combined.addcdiv
+    frac = combined.frac
+    deg2rad = combined.deg2rad
+    rad2deg = combined.rad2deg
+    sinc = combined.sinc
+    signbit = combined.signbit
+    nan_to_num = combined.nan_to_num
+    logit = combined.logit
+    heaviside = combined.heaviside
 
     relu = activation.relu
     relu6 = activation.relu6
@@ -132,6 +192,14 @@ class Methods(Functions):
     hardsigmoid = activation.hardsigmoid
     hardswish = activation.hardswish
     hardtanh = activation.hardtanh
+    celu = activation.celu
+    selu = activation.selu
+    hardshrink = activation.hardshrink
+    softshrink = activation.softshrink
+    tanhshrink = activation.tanhshrink
+    threshold = activation.threshold
+    glu = activation.glu
+    prelu = activation.prelu
 
     reshape = movement.reshape
     view = movement.reshape
@@ -151,6 +219,8 @@ class Methods(Functions):
     chunk = parts.chunk
     unbind = parts.unbind
     cat = parts.cat
+    concat = parts.cat
+    concatenate = parts.cat
     stack = parts.stack
     roll = parts.roll
     tril = diagonals.tril
@@ -158,6 +228,21 @@ class Methods(Functions):
     diag = diagonals.diag
     contiguous = movement.contiguous
     windows = movement.windows
+    unfold = movement.unfold
+    movedim = movement.movedim
+    moveaxis = movement.movedim
+    swapaxes = movement.transpose
+    swapdims = movement.transpose
+    narrow = movement.narrow
+    select = movement.select
+    t = movement.t
+    ravel = movement.ravel
+    view_as = movement.view_as
+    reshape_as = movement.view_as
+    expand_as = movement.expand_as
+    broadcast_to = movement.expand
+    fliplr = movement.fliplr
+    flipud = movement.flipud
     meshgrid = movement.meshgrid
 
     sum = reduce.sum
@@ -173,11 +258,18 @@ class Methods(Functions):
     var = reduce.var
     std = reduce.std
     var_mean = reduce.var_mean
+    std_mean = reduce.std_mean
+    nansum = reduce.nansum
+    nanmean = reduce.nanmean
+    norm = reduce.norm
     logsumexp = reduce.logsumexp
     argmax = reduce.argmax
     argmin = reduce.argmin
     cumsum = scan.cumsum
     cumprod = scan.cumprod
+    cummax = scan.cummax
+    cummin = scan.cummin
+    logcumsumexp = scan.logcumsumexp
     sort = sorting.sort
     argsort = sorting.argsort
     topk = sorting.topk
@@ -189,6 +281,8 @@ class Methods(Functions):
     index_select = along.index_select
     scatter = along.scatter
     scatter_add = along.scatter_add
+    scatter_reduce = along.scatter_reduce
+    take_along_dim = along.take_along_dim
     masked_select = selection.masked_select
     nonzero = selection.nonzero
     diagonal = diagonals.diagonal
@@ -202,6 +296,7 @@ class Methods(Functions):
     conv_transpose2d = convolutions.conv_transpose2d
     max_pool2d = convolutions.max_pool2d
     avg_pool2d = convolutions.avg_pool2d
+    interpolate = resizing.interpolate
     softmax = nnops.softmax
     softmin = nnops.softmin
     log_softmax = nnops.log_softmax
@@ -214,6 +309,12 @@ class Methods(Functions):
     binary_crossentropy = losses.binary_crossentropy
     binary_crossentropy_logits = losses.binary_crossentropy_logits
     mse_loss = losses.mse_loss
+    l1_loss = losses.l1_loss
+    smooth_l1_loss = losses.smooth_l1_loss
+    huber_loss = losses.huber_loss
+    kl_div = losses.kl_div
+    binary_cross_entropy = losses.binary_crossentropy
+    binary_cross_entropy_with_logits = losses.binary_crossentropy_logits
     dropout = nnops.dropout
     scaled_dot_product_attention = nnops.scaled_dot_product_attention
     sequential = nnops.sequential
@@ -227,3 +328,8 @@ class Methods(Functions):
     int = casts.int
     long = casts.long
     bool = casts.bool
+    short = casts.short
+    char = casts.char
+    byte = casts.byte
+    type_as = casts.type_as
+    type = casts.type

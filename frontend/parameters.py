@@ -140,6 +140,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     "tuple[int, ...]": Kind(_SEVERAL, _sequence),
     "tuple[tuple[int, int] | None, ...]": Kind("a pair of whole numbers or None for each axis", _sequence),
     "Reduction": _choice("mean", "sum", "none"),
+    "Literal['constant', 'reflect', 'replicate', 'circular']": _choice(
+        "constant", "reflect", "replicate", "circular"
+    ),
     "Literal['ij', 'xy']": _choice("ij", "xy"),
     "Literal['none', 'tanh']": _choice("none", "tanh"),
     "Literal['trunc', 'floor']": _choice("trunc", "floor"),

@@ -26,6 +26,7 @@ from frontend.autograd import state as grad_state
 from frontend.device import Device
 from frontend.expr import PARAM, leaf_expr
 from frontend.history import realize_for_reading
+from frontend.in_place import InPlace
 from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _new = object.__new__
 
 
-class Tensor(Methods, Operators):
+class Tensor(Methods, InPlace, Operators):
     """A lazy array of numbers of one dtype on one device.
 
     Operations return new tensors and compute nothing: `realize`, or reading a value (`numpy`, `item`, ...),
@@ -154,6 +155,27 @@ class Tensor(Methods, Operators):
     def T(self) -> Tensor:  # noqa: N802 - the field's name
         """The axes in reverse order."""
         return movement.permute(self, *range(len(self.expr.shape) - 1, -1, -1))
+
+    @property
+    def mT(self) -> Tensor:  # noqa: N802 - the field's name
+        """The last two axes swapped: the transpose of each matrix."""
+        return movement.transpose(self, -2, -1)
+
+    def dim(self) -> int:
+        """Return the number of axes."""
+        return len(self.expr.shape)
+
+    def nelement(self) -> int:
+        """Return the number of elements."""
+        return math.prod(self.expr.shape)
+
+    def element_size(self) -> int:
+        """Return the bytes of one element."""
+        return self.expr.dtype.itemsize
+
+    def cpu(self) -> Tensor:
+        """Return the value on the device "cpu": see `to`."""
+        return self.to("cpu")
 
     @property
     def is_realized(self) -> bool:

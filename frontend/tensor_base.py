@@ -120,7 +120,7 @@ class TensorBase(ABC):
         """Return a number as a tensor of shape () in memory, so that other numbers use the same kernel."""
 
     @abstractmethod
-    def to(self, device: str | DType | None) -> Self:
+    def to(self, device: str | DType | TensorBase | None = None, dtype: DType | str | None = None) -> Self:
         """Return the value on another device; see `frontend.transfer.to`."""
 
     @abstractmethod

@@ -10,6 +10,7 @@ Not here: copies on one device (`copies`).
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from typing import cast as cast_type
 
 from compiler.dtype import DType
 from frontend.autograd.engine import between
@@ -26,21 +27,28 @@ from frontend.trace import make
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.tensor_base import T
+    from frontend.tensor_base import T, TensorBase
 
 
-def to(self: T, device: str | DType | None) -> T:
+def to(
+    self: T, device: str | DType | TensorBase | None = None, dtype: DType | str | None = None
+) -> T:
     """Return the value on another device, as a realized tensor through which gradients flow back.
 
     They reach the tensors that have requires_grad at the time of the call. On the same device the result is
-    self. None is the default device. A dtype instead of a device casts.
+    self. None is the default device. A dtype instead of a device
+    casts, and `dtype` casts, too; a tensor stands for its dtype and device.
 
     Computes a pending tensor and waits for it. Raises `UsageError` for an unknown device and inside a
     captured function, and what `realize` raises.
     """
+    if isinstance(device, self.__class__):
+        return cast(to(self, device.expr.device), device.expr.dtype)
+    if dtype is not None:
+        return cast(self if device is None else to(self, device), dtype)
     if isinstance(device, DType):
         return cast(self, device)
-    name = Device.named(device)
+    name = Device.named(cast_type("str | None", device))
     if name == self.expr.device:
         return self
     if CAPTURE.now is not None:

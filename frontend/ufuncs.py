@@ -13,7 +13,8 @@ from hcq.errors import UsageTypeError
 
 _SAME: Final = """
     exp exp2 expm1 log log2 log10 log1p sqrt square reciprocal sin cos tan tanh sign floor ceil trunc isnan
-    isinf isfinite logical_not maximum minimum copysign
+    isinf isfinite logical_not maximum minimum copysign sinh cosh hypot logaddexp
+    logical_and logical_or logical_xor fmod signbit deg2rad rad2deg heaviside
 """
 NAMES: Final[dict[str, str]] = {
     **{name: name for name in _SAME.split()},
@@ -37,6 +38,7 @@ NAMES: Final[dict[str, str]] = {
     "fabs": "abs",
     "invert": "__invert__",
     "rint": "round",
+    **{f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")},
     "greater": "__gt__",
     "greater_equal": "__ge__",
     "less": "__lt__",

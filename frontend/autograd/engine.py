@@ -23,7 +23,7 @@ from frontend.autograd import primitives, rules
 from frontend.autograd.state import state_of, wanting
 from frontend.device import LOCK
 from frontend.expr import CONV, PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
-from frontend.ops import division, elementwise, functions, powers
+from frontend.ops import division, elementwise, functions, powers, trigonometry
 from frontend.ops.arguments import tensor
 from frontend.ops.sources import constant, ruled
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Node = tuple[Expr, Leaves]
 
-ROWS: Final = (*functions.ROWS, *elementwise.ROWS, *division.ROWS, *powers.ROWS)
+ROWS: Final = (*functions.ROWS, *trigonometry.ROWS, *elementwise.ROWS, *division.ROWS, *powers.ROWS)
 RULES: Final[dict[str, Any]] = {
     **{row.op: row.rule for row in ROWS if row.op is not None},
     Ops.CAST: primitives.cast,

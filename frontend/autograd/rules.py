@@ -19,6 +19,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import Ops
+from frontend.autograd import inverse_rules
 from frontend.ops.activation import gate, gate_rest, sigmoid
 from frontend.ops.division import floordiv
 from frontend.ops.functions import abs as absolute
@@ -132,6 +133,13 @@ def elu(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradi
     return (_where(_binary(Ops.LT, zero, x), g, _mul(g, slope)),)
 
 
+def celu(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+    """x where x > 0, else alpha (exp(x / alpha) - 1): g, or g exp(x / alpha)."""
+    x = sources[0]
+    zero = _number(x, 0.0)
+    return (_where(_binary(Ops.LT, zero, x), g, _mul(g, exp(_mul(_binary(Ops.MIN, x, zero), 1 / about[0])))),)
+
+
 def of_sigmoid(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """Logistic function s(x): g s(x) s(-x), which keeps its digits where s(x) is near 1."""
     return (_mul(g, _mul(out, sigmoid(apply(Ops.NEG, None, sources[0])))),)
@@ -172,6 +180,18 @@ def root_power(g: TensorBase, out: TensorBase, sources: Sources, about: About) -
 def remainder(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """x % y: g, and -g floor(x / y)."""
     return g, apply(Ops.NEG, None, _mul(g, floordiv(*sources)))
+
+
+def fmod(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+    """x - y q, q the whole quotient, a third source: g, -g q, and none."""
+    return g, apply(Ops.NEG, None, _mul(g, sources[2])), None
+
+
+def logaddexp(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+    """log(exp(x) + exp(y)): g s(x - y), g s(y - x), where s is the logistic function; equals share it."""
+    x, y = sources
+    apart = _where(_binary(Ops.EQ, x, y), _number(x, 0.0), apply(Ops.SUB, None, x, y))
+    return _mul(g, sigmoid(apart)), _mul(g, sigmoid(apply(Ops.NEG, None, apart)))
 
 
 def lerp(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
@@ -280,6 +300,7 @@ def cross_entropy_of_logits(g: TensorBase, out: TensorBase, sources: Sources, ab
 
 
 RULES: Final[dict[str, Callable[[TensorBase, TensorBase, Sources, About], Gradients]]] = {
+    **inverse_rules.RULES,
     "zero": zero,
     "beside": beside,
     "relu": relu,
@@ -289,6 +310,7 @@ RULES: Final[dict[str, Callable[[TensorBase, TensorBase, Sources, About], Gradie
     "hardswish": hardswish,
     "leaky_relu": leaky_relu,
     "elu": elu,
+    "celu": celu,
     "sigmoid": of_sigmoid,
     "softplus": softplus,
     "logsigmoid": logsigmoid,
@@ -296,6 +318,8 @@ RULES: Final[dict[str, Callable[[TensorBase, TensorBase, Sources, About], Gradie
     "root": root,
     "root_power": root_power,
     "remainder": remainder,
+    "fmod": fmod,
+    "logaddexp": logaddexp,
     "lerp": lerp,
     "first_extreme": first_extreme,
     "every_extreme": every_extreme,

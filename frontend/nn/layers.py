@@ -107,7 +107,7 @@ class Conv2d:
         """
         x = layer_input(self, x, self.weight)
         check_channels(self, x, self.weight.shape[1] * self.groups)
-        return x.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding)
+        return x.conv2d(self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class ConvTranspose2d:
@@ -162,7 +162,7 @@ class ConvTranspose2d:
         x = layer_input(self, x, self.weight)
         check_channels(self, x, self.weight.shape[0])
         return x.conv_transpose2d(
-            self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding, self.output_padding
+            self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
         )
 
 

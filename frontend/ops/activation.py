@@ -6,14 +6,17 @@ Not here: softmax, which reduces (`nnops`); exp, tanh and others (`functions`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from compiler.ir.ops import Ops
-from frontend.ops.elementwise import add, clip, maximum, mul
+from frontend.ops.comparison import gt, lt, ne
+from frontend.ops.elementwise import add, clip, maximum, mul, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import erf, exp, expm1, log1p, tanh
+from frontend.ops.movement import reshape
+from frontend.ops.parts import chunk
 from frontend.ops.sources import constant, narrowed, ruled, widened
-from frontend.trace import apply, method
+from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -107,8 +110,10 @@ def quick_gelu(self: T) -> T:
 
 
 @method
-def softplus(self: T) -> T:
-    """Return log(1 + exp(self)), without overflow."""
+def softplus(self: T, beta: float = 1.0) -> T:
+    """Return log(1 + exp(beta * self)) / beta, without overflow."""
+    if beta != 1:
+        return mul(softplus(mul(widened(self), beta)), 1 / beta)
     x = widened(self)
     value = add(apply(Ops.MAX, None, x, _number(x, 0.0)), log1p(_decay(x)))
     return narrowed(ruled("softplus", value, x), self)
@@ -169,3 +174,71 @@ def hardswish(self: T) -> T:
 def hardtanh(self: T, low: float = -1.0, high: float = 1.0) -> T:
     """Return self limited to low..high. Its gradient on the bounds is 0."""
     return ruled("hardtanh", clip(self, low, high), self, about=(low, high))
+
+
+@method
+def celu(self: T, alpha: float = 1.0) -> T:
+    """Return self where positive, else alpha * (exp(self / alpha) - 1)."""
+    x = widened(self)
+    low = apply(Ops.MIN, None, x, _number(x, 0.0))
+    value = _select(x, mul(expm1(mul(low, 1 / alpha)), alpha), x)
+    return narrowed(ruled("celu", value, x, about=(alpha,)), self)
+
+
+_SELU: Final = (1.0507009873554804934193349852946, 1.6732632423543772848170429916717)
+"""Scale and alpha of selu (Klambauer and others, 2017)."""
+
+
+@method
+def selu(self: T) -> T:
+    """Return elu with the alpha 1.67326, times 1.0507: it keeps mean 0 and variance 1 over layers."""
+    scale, alpha = _SELU
+    return mul(elu(self, alpha), scale)
+
+
+@method
+def hardshrink(self: T, lambd: float = 0.5) -> T:
+    """Return self, and 0 where it is within -lambd..lambd."""
+    outside = apply(Ops.OR, None, gt(self, lambd), lt(self, -lambd))
+    return where(apply(Ops.OR, None, outside, ne(self, self)), self, 0)
+
+
+@method
+def softshrink(self: T, lambd: float = 0.5) -> T:
+    """Return self moved towards 0 by lambd, 0 where it is within -lambd..lambd."""
+    below = where(lt(self, -lambd), add(self, lambd), mul(self, 0.0))
+    return where(gt(self, lambd), add(self, -lambd), below)
+
+
+@method
+def tanhshrink(self: T) -> T:
+    """Return self - tanh(self)."""
+    x = widened(self)
+    return narrowed(apply(Ops.SUB, None, x, tanh(x)), self)
+
+
+@method
+def threshold(self: T, threshold: float, value: float) -> T:
+    """Return self where it is above a threshold, else value."""
+    return where(gt(self, threshold), self, value)
+
+
+@method
+def glu(self: T, axis: int = -1) -> T:
+    """Return the first half of an axis times the sigmoid of the second half."""
+    a, b = chunk(self, 2, axis)
+    if a.expr.shape != b.expr.shape:
+        raise UsageError(f"glu: wanted an axis of even size, saw the shape {self.expr.shape}")
+    return mul(a, sigmoid(b))
+
+
+@composite
+def prelu(self: T, weight: T) -> T:
+    """Return self where positive, else weight * self; one weight, or one for each channel (axis 1)."""
+    shape = self.expr.shape
+    if len(weight.expr.shape) == 1 and weight.expr.shape[0] > 1:
+        count = weight.expr.shape[0]
+        if len(shape) < 2 or shape[1] != count:
+            raise UsageError(f"prelu: {count} weights for the shape {shape}: wanted axis 1 of that size")
+        weight = reshape(weight, (1, -1, *(1,) * (len(shape) - 2)))
+    return where(gt(self, 0), self, mul(self, weight))

@@ -10,18 +10,24 @@ Not here: `x[key]` (`indexing`), the primitives (`frontend.primitives.gather_sca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import math
+from typing import TYPE_CHECKING, Final, cast
 
-from compiler.dtype import dtypes
+from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
-from frontend.ops.arguments import Shape, axis_of
-from frontend.ops.comparison import gt
+from frontend.ops.arguments import Shape, axis_of, broadcast
+from frontend.ops.comparison import gt, lt
+from frontend.ops.division import div, floordiv
 from frontend.ops.elementwise import add, sub, where
 from frontend.ops.indexing import limit_of, wrapped
-from frontend.ops.movement import reshape
+from frontend.ops.movement import expand, reshape
+from frontend.ops.parts import cat
 from frontend.ops.placing import last_named, placed
-from frontend.ops.sources import Number, constant, convert, suited
+from frontend.ops.reduce import any as any_of
+from frontend.ops.reduce import fold
+from frontend.ops.reduce import sum as total
+from frontend.ops.sources import Number, constant, convert, coordinate, suited
 from frontend.parameters import read
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from frontend.primitives.limits import Limit, limited, refuse_known
@@ -93,6 +99,23 @@ def _rows(self: T, index: T, limit: Limit) -> T:
 
 
 @accepts_aliases
+def take_along_dim(self: T, index: T, axis: int | None = None) -> T:
+    """Return `gather(axis, index)`, broadcast on the other axes; without an axis of the flattened tensors."""
+    index = index if index.__class__ is self.__class__ else read(gather, "index", index, self)
+    if axis is None:
+        return gather(reshape(self, -1), 0, reshape(index, -1))
+    a = axis_of(axis, self.expr.shape, "take_along_dim")
+    if len(index.expr.shape) != len(self.expr.shape):
+        raise UsageError(
+            f"take_along_dim: the index {index.expr.shape} must have the rank of {self.expr.shape}"
+        )
+    shapes = [tuple([1 if i == a else n for i, n in enumerate(t.expr.shape)]) for t in (self, index)]
+    common = broadcast(shapes, "take_along_dim")
+    x, places = (expand(t, tuple([-1 if i == a else n for i, n in enumerate(common)])) for t in (self, index))
+    return gather(x, a, places)
+
+
+@accepts_aliases
 def index_select(self: T, axis: int, index: T) -> T:
     """Return the elements of an axis at the indices of a vector of integers.
 
@@ -141,8 +164,10 @@ def _scatter_add(self: T, axis: int, index: T, src: T) -> T:
 
 
 @accepts_aliases
-def scatter(self: T, axis: int, index: T, src: T | Number) -> T:
+def scatter(self: T, axis: int, index: T, src: T | Number, *, reduce: str | None = None) -> T:
     """Return self with src[i][j]..., or a number, written at [..., index[i][j]..., ...] along one axis.
+
+    `reduce` "add" or "multiply" combines them with self instead.
 
     Index has the rank of self and no axis longer than in src. Of several values for one element, the
     last along the axis is written.
@@ -151,7 +176,85 @@ def scatter(self: T, axis: int, index: T, src: T | Number) -> T:
     `HCQ_VALIDATE=1`; otherwise its value is ignored. Raises `UsageError` for a
     src of another dtype than self, and for shapes that do not fit.
     """
+    if reduce is not None:
+        if reduce not in {"add", "multiply"}:
+            raise UsageError(f"scatter: wanted the reduce 'add' or 'multiply', saw {reduce!r}")
+        index = _index("scatter", self, axis, index)
+        if isinstance(src, (int, float)):
+            src = constant(self, suited(src, self.expr.dtype), self.expr.dtype, index.expr.shape)
+        return _scatter_reduce(self, axis, index, src, "sum" if reduce == "add" else "prod", True)
     return _scatter(self, axis, _index("scatter", self, axis, index), src)
+
+
+_REDUCTIONS: Final = {"sum": Ops.ADD, "prod": Ops.MUL, "amax": Ops.MAX, "amin": Ops.MIN, "mean": Ops.ADD}
+
+
+@accepts_aliases
+def scatter_reduce(
+    self: T,
+    axis: int,
+    index: T,
+    src: T,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> T:
+    """Return self with values of src combined at [..., index[i][j]..., ...] along one axis.
+
+    `reduce` is "sum", "prod", "mean", "amax" or "amin"; without `include_self` the values of self count only
+    where no index names the place. Shapes, dtypes and errors are those of `scatter_add`; every place is
+    compared with every index of its row.
+    """
+    if reduce not in _REDUCTIONS:
+        raise UsageError(f"scatter_reduce: wanted one of {', '.join(_REDUCTIONS)}, saw {reduce!r}")
+    return _scatter_reduce(self, axis, _index("scatter_reduce", self, axis, index), src, reduce, include_self)
+
+
+@composite
+def _scatter_reduce(self: T, axis: int, index: T, src: T, how: str, own: bool) -> T:  # noqa: FBT001, PLR0917 - internal
+    shape, dtype = self.expr.shape, self.expr.dtype
+    a = _checked("scatter_reduce", shape, axis, index)
+    place = wrapped(index, shape[a], "scatter_reduce", a)
+    rank, n, m = len(shape), shape[a], index.expr.shape[a]
+    values = _values("scatter_reduce", self, index, src)
+    order = (*[i for i in range(rank) if i != a], a)
+    rows = apply(Ops.PERMUTE, order, values)
+    at = apply(Ops.PERMUTE, order, convert(place, dtypes.int32))
+    before = rows.expr.shape[:-1]
+    wide = (*before, n, m)
+    rows, at = (apply(Ops.EXPAND, wide, apply(Ops.RESHAPE, (*before, 1, m), t)) for t in (rows, at))
+    hit = apply(Ops.EQ, None, at, coordinate(self, wide, rank - 1))
+    target = apply(Ops.PERMUTE, order, self)
+    held = apply(Ops.SHRINK, (*[(0, k) for k in before], (0, n)), target)
+    some = any_of(hit, -1)
+    neutral = {"prod": 1, "amax": least(dtype), "amin": greatest(dtype)}.get(how, 0)
+    first = held if own else where(some, neutral, held)
+    every = cat(where(hit, rows, neutral), apply(Ops.RESHAPE, (*before, n, 1), first), axis=rank)
+    found = fold(_REDUCTIONS[how], every, (rank,), keepdim=False)
+    if how == "mean":
+        count = add(total(convert(hit, dtypes.int32), -1), 1 if own else 0)
+        count = where(lt(count, 1), 1, count)
+        found = div(found, count) if dtype.is_float else floordiv(found, count)
+    found = where(some, convert(found, dtype), held)
+    inside = apply(
+        Ops.PAD, tuple([(0, k - h) for k, h in zip(target.expr.shape, held.expr.shape, strict=True)]), found
+    )
+    covered = constant(self, True, dtypes.bool, held.expr.shape)
+    covered = apply(
+        Ops.PAD, tuple([(0, k - h) for k, h in zip(target.expr.shape, held.expr.shape, strict=True)]), covered
+    )
+    result = where(covered, inside, target)
+    return apply(Ops.PERMUTE, tuple([order.index(i) for i in range(rank)]), result)
+
+
+def least(dtype: DType) -> float:
+    """Return the least number of a dtype: -infinity for floats."""
+    return -math.inf if dtype.is_float else dtype.min
+
+
+def greatest(dtype: DType) -> float:
+    """Return the greatest number of a dtype: infinity for floats."""
+    return math.inf if dtype.is_float else dtype.max
 
 
 @composite

@@ -16,7 +16,7 @@ from frontend.trace import apply, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.tensor_base import T
+    from frontend.tensor_base import T, TensorBase
 
 
 def cast(self: T, dtype: DType | str) -> T:
@@ -96,3 +96,28 @@ def long(self: T) -> T:
 def bool(self: T) -> T:
     """Return where values are not zero."""
     return cast(self, dtypes.bool)
+
+
+def short(self: T) -> T:
+    """Return the values as int16, truncated."""
+    return cast(self, dtypes.int16)
+
+
+def char(self: T) -> T:
+    """Return the values as int8, truncated."""
+    return cast(self, dtypes.int8)
+
+
+def byte(self: T) -> T:
+    """Return the values as uint8, truncated."""
+    return cast(self, dtypes.uint8)
+
+
+def type_as(self: T, other: TensorBase) -> T:
+    """Return the values in the dtype of another tensor."""
+    return cast(self, other.expr.dtype)
+
+
+def type(self: T, dtype: DType | str | None = None) -> T | str:
+    """Return the values in another dtype; without one, the name of the dtype."""
+    return self.expr.dtype.name if dtype is None else cast(self, dtype)

@@ -38,19 +38,31 @@ def spatial_padding(padding: Sizes, rank: int, what: str) -> tuple[tuple[int, in
     return tuple([(p, p) for p in repeated(padding, rank, f"{what}, padding")])
 
 
+def same_padding(kernel: tuple[int, ...], stride: Sizes, dilation: Sizes) -> tuple[int, ...]:
+    """Return flat (before, after) pairs, last axis first, that keep the sizes of a convolution.
+
+    Raises `UsageError` for a stride other than 1.
+    """
+    rank = len(kernel)
+    if set(repeated(stride, rank, "conv2d, stride")) != {1}:
+        raise UsageError(f"conv2d: the padding 'same' needs a stride of 1, saw {stride}")
+    reach = [d * (k - 1) for d, k in zip(repeated(dilation, rank, "conv2d, dilation"), kernel, strict=True)]
+    return tuple([n for r in reversed(reach) for n in (r // 2, r - r // 2)])
+
+
 @composite
 def conv2d(
     self: T,
     weight: T,
     bias: T | None = None,
-    groups: int = 1,
     stride: Sizes = 1,
+    padding: Sizes | str = 0,
     dilation: Sizes = 1,
-    padding: Sizes = 0,
+    groups: int = 1,
 ) -> T:
     """Return the convolution of (batch, channels, *spatial) with (outputs, channels / groups, *kernel).
 
-    Padding is one number, one per spatial axis, or flat (before, after) pairs with the last axis first.
+    Padding is one number, one per axis, flat (before, after) pairs, last axis first, "same" or "valid".
 
     `self` has one more axis than the kernel's two in common use; any number of spatial axes works. The result
     is (batch, outputs, *sizes), in the promoted dtype, with size = (n + padding - dilation * (kernel - 1) -
@@ -67,6 +79,12 @@ def conv2d(
             f"conv2d of {self.expr.shape} with the weight {weight.expr.shape}: "
             "wanted (batch, channels, *spatial) and (outputs, channels, *kernel) of one rank"
         )
+    if padding == "same":
+        padding = same_padding(weight.expr.shape[2:], stride, dilation)
+    elif padding == "valid":
+        padding = 0
+    elif isinstance(padding, str):
+        raise UsageError(f"conv2d: wanted the padding 'same', 'valid' or numbers, saw {padding!r}")
     pairs = ((0, 0), (0, 0), *spatial_padding(padding, rank, "conv2d"))
     dtype = result_dtype(self, weight)
     if groups < 1:
@@ -89,11 +107,11 @@ def conv_transpose2d(
     self: T,
     weight: T,
     bias: T | None = None,
-    groups: int = 1,
     stride: Sizes = 1,
-    dilation: Sizes = 1,
     padding: Sizes = 0,
     output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
 ) -> T:
     """Return the transposed convolution with a weight of (channels, outputs / groups, *kernel).
 
@@ -127,11 +145,19 @@ def conv_transpose2d(
         x = interleaved(x, 2 + i, strides[i], 0, (n - 1) * strides[i] + 1)
         reach = (kernel[i] - 1) * dilations[i]
         around.append((reach - pairs[i][0], reach - pairs[i][1] + extra[i]))
-    return conv2d(pad(x, ((0, 0), (0, 0), *around)), w, bias, groups, 1, dilations, 0)
+    return conv2d(pad(x, ((0, 0), (0, 0), *around)), w, bias, 1, 0, dilations, groups)
 
 
 def _windows(
-    x: T, size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes, fill: float, what: str
+    x: T,
+    size: Sizes,
+    stride: Sizes | None,
+    dilation: Sizes,
+    padding: Sizes,
+    fill: float,
+    what: str,
+    *,
+    ceil: bool = False,
 ) -> tuple[T, tuple[int, ...]]:
     """Return sliding windows over the last axes, and the axes that run inside a window."""
     kernel = repeated(size, len(size) if isinstance(size, (tuple, list)) else 2, f"{what}, kernel_size")
@@ -143,6 +169,11 @@ def _windows(
     dilations = repeated(dilation, rank, f"{what}, dilation")
     pairs = spatial_padding(padding, rank, what)
     before = len(shape) - rank
+    if ceil:
+        every = zip(shape[before:], pairs, kernel, strides, dilations, strict=True)
+        pairs = tuple(
+            [(low, high + _rest(n + low + high, n + low, *each)) for n, (low, high), *each in every]
+        )
     y = pad(x, (*[(0, 0)] * before, *pairs), fill)
     axes = tuple(range(before, len(shape)))
     return apply(Ops.WINDOW, (axes, kernel, strides, dilations), y), tuple(
@@ -150,15 +181,25 @@ def _windows(
     )
 
 
+def _rest(n: int, begun: int, kernel: int, stride: int, dilation: int) -> int:
+    """Return how far the last window reaches beyond n: one more fits partly, if it begins before `begun`."""
+    reach = dilation * (kernel - 1) + 1
+    count = -(-(n - reach) // stride) + 1
+    if (count - 1) * stride >= begun:
+        count -= 1
+    return max(0, (count - 1) * stride + reach - n)
+
+
 @method
 def max_pool2d(
     self: T,
     kernel_size: Sizes = (2, 2),
     stride: Sizes | None = None,
-    dilation: Sizes = 1,
     padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,  # noqa: FBT001, FBT002 - the field's signature
 ) -> T:
-    """Return the greatest value of each window over the last axes.
+    """Return the greatest value of each window over the last axes; with `ceil_mode` also of partial windows.
 
     The stride is the window's size unless given. Its gradient goes to the first place that holds that value.
 
@@ -166,10 +207,10 @@ def max_pool2d(
     `UsageError` for a window larger than the padded axis.
     """
     least = -math.inf if self.expr.dtype.is_float else self.expr.dtype.min
-    x, axes = _windows(self, kernel_size, stride, dilation, padding, least, "max_pool2d")
+    x, axes = _windows(self, kernel_size, stride, dilation, padding, least, "max_pool2d", ceil=ceil_mode)
     value = reduce.fold(Ops.MAX, x, axes, keepdim=False)
     every = constant(self, True, dtypes.bool, self.expr.shape)
-    real, _ = _windows(every, kernel_size, stride, dilation, padding, False, "max_pool2d")
+    real, _ = _windows(every, kernel_size, stride, dilation, padding, False, "max_pool2d", ceil=ceil_mode)
     return ruled("first_extreme", value, x, real, about=(axes, True))
 
 
@@ -178,9 +219,10 @@ def avg_pool2d(
     self: T,
     kernel_size: Sizes = (2, 2),
     stride: Sizes | None = None,
-    dilation: Sizes = 1,
     padding: Sizes = 0,
-    count_include_pad: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+    ceil_mode: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    count_include_pad: bool = True,  # noqa: FBT001, FBT002 - as above
+    dilation: Sizes = 1,
 ) -> T:
     """Return the mean of each window over the last axes.
 
@@ -188,9 +230,27 @@ def avg_pool2d(
 
     Integers give float32. Raises `UsageError` for a window larger than the padded axis.
     """
-    x, axes = _windows(self, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d")
-    if count_include_pad:
+    x, axes = _windows(self, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d", ceil=ceil_mode)
+    if count_include_pad and not ceil_mode:
         return reduce.mean(x, axes)
     ones = constant(self, 1.0, float_dtype(self.expr.dtype), self.expr.shape)
-    counted, _ = _windows(ones, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d")
+    if count_include_pad:  # the padding counts, what lies beyond it does not
+        rank = len(axes)
+        around = (*[(0, 0)] * (len(self.expr.shape) - rank), *spatial_padding(padding, rank, "avg_pool2d"))
+        ones = pad(ones, around, 1.0)
+        beyond = [
+            (0, max(0, _rest(n, n - high, *each)))
+            for n, (_, high), *each in zip(
+                ones.expr.shape[-rank:],
+                around[-rank:],
+                repeated(kernel_size, rank, "avg_pool2d"),
+                repeated(kernel_size if stride is None else stride, rank, "avg_pool2d"),
+                repeated(dilation, rank, "avg_pool2d"),
+                strict=True,
+            )
+        ]
+        ones = pad(ones, (*[(0, 0)] * (len(self.expr.shape) - rank), *beyond))
+        counted, _ = _windows(ones, kernel_size, stride, dilation, 0, 0.0, "avg_pool2d")
+    else:
+        counted, _ = _windows(ones, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d", ceil=ceil_mode)
     return div(reduce.sum(x, axes), reduce.sum(counted, axes))

@@ -271,6 +271,12 @@ def ones_like(self: T, *, dtype: DType | str | None = None) -> T:
     return full_like(self, 1, dtype=dtype)
 
 
+def empty_like(self: T, *, dtype: DType | str | None = None) -> T:
+    """Return a realized tensor with undefined contents in the shape, dtype and device of self."""
+    found = element_type(dtype) or self.expr.dtype
+    return self.__class__.of_part(allocated(self.expr.shape, found, self.expr.device))
+
+
 @accepts_aliases
 def one_hot(self: T, classes: int) -> T:
     """Return a last axis of `classes`, 1 at the place that the integer names and 0 elsewhere (int32).

@@ -9,6 +9,7 @@ Not here: arithmetic and bits (`elementwise`), activations (`activation`), gradi
 
 from __future__ import annotations
 
+import builtins
 import math
 from typing import TYPE_CHECKING, Final
 
@@ -172,9 +173,13 @@ def trunc(self: T) -> T:
 
 
 @method
-def round(self: T) -> T:
-    """Return the nearest whole number, ties to even, as a float; integers do not change."""
-    return _rounding(Ops.ROUND, self)
+def round(self: T, decimals: int = 0) -> T:
+    """Return the nearest multiple of 10**-decimals, ties to even, as a float; integers do not change."""
+    if not decimals or not self.expr.dtype.is_float:
+        return _rounding(Ops.ROUND, self)
+    power = 10.0 ** builtins.abs(decimals)
+    up, down = (mul, div) if decimals > 0 else (div, mul)
+    return down(_rounding(Ops.ROUND, up(self, power)), power)
 
 
 @method
@@ -184,9 +189,13 @@ def isnan(self: T) -> T:
 
 
 @method
-def isinf(self: T) -> T:
-    """Return where values are plus or minus infinity."""
-    return eq(abs(self), math.inf) if self.expr.dtype.is_float else ne(self, self)
+def isinf(self: T, detect_positive: bool = True, detect_negative: bool = True) -> T:  # noqa: FBT001, FBT002 - the field's names
+    """Return where values are plus or minus infinity, or one of them."""
+    if not self.expr.dtype.is_float or not (detect_positive or detect_negative):
+        return ne(self, self) if not self.expr.dtype.is_float else lt(abs(self), 0.0)
+    if detect_positive and detect_negative:
+        return eq(abs(self), math.inf)
+    return eq(self, math.inf if detect_positive else -math.inf)
 
 
 @method

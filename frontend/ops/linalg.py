@@ -21,7 +21,7 @@ from hcq.errors import UsageError, UsageTypeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frontend.tensor_base import T
+    from frontend.tensor_base import T, TensorBase
 
 
 def _wide(dtype: DType) -> DType:
@@ -132,7 +132,7 @@ def einsum(formula: str, *operands: T | Sequence[T]) -> T:
 
 @composite
 def _einsum(*operands: T, formula: str) -> T:
-    text = formula.replace(" ", "")
+    text = _spelled_out(formula.replace(" ", ""), operands)
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if not arrow:
@@ -166,6 +166,29 @@ def _einsum(*operands: T, formula: str) -> T:
     if len(operands) > 1:
         return contract(product, _aligned(operands[-1], terms[-1], letters), axes)
     return apply(Ops.REDUCE, (Ops.ADD, axes), product)
+
+
+def _spelled_out(text: str, operands: Sequence[TensorBase]) -> str:
+    """Return a formula with letters for each "...": the axes that the other letters of a term leave."""
+    if "..." not in text:
+        return text
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    spare = [c for c in "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvutsrqponmlkjihgfedcba" if c not in text]
+    if len(terms) != len(operands):
+        return text
+    counts = [len(x.expr.shape) - len(t.replace("...", "")) for t, x in zip(terms, operands, strict=True)]
+    most = max([n for n, t in zip(counts, terms, strict=True) if "..." in t], default=0)
+    shared = "".join(spare[:most])
+    terms = [
+        t.replace("...", shared[most - n :] if n > 0 else "") for t, n in zip(terms, counts, strict=True)
+    ]
+    if arrow:
+        right = right.replace("...", shared)
+    else:
+        letters = left.replace(",", "").replace("...", "")
+        right = shared + "".join(sorted({c for c in letters if letters.count(c) == 1}))
+    return f"{','.join(terms)}->{right}"
 
 
 def _with_letters_once(x: T, term: str) -> tuple[T, str]:

@@ -13,10 +13,11 @@ from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
 from frontend.ops import reduce
 from frontend.ops.arguments import whole
-from frontend.ops.comparison import ge, lt, ne
+from frontend.ops.comparison import eq, ge, lt, ne
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, agree, clip, mul, neg, rsub, sub, where
-from frontend.ops.functions import log, log1p
+from frontend.ops.functions import abs as absolute
+from frontend.ops.functions import exp, log, log1p
 from frontend.ops.movement import reshape
 from frontend.ops.nnops import log_softmax
 from frontend.ops.sources import convert, coordinate, ruled, spread
@@ -147,29 +148,66 @@ def _cross_entropy(self: T, target: T, reduction: Reduction, label_smoothing: fl
 
 
 @accepts_aliases
-def nll_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
-    """Return the negative of log probabilities (batch, classes) at integer classes (batch,).
+def nll_loss(
+    self: T,
+    target: T,
+    reduction: Reduction = "mean",
+    *,
+    weight: T | None = None,
+    ignore_index: int = -100,
+) -> T:
+    """Return the negative of log probabilities (batch, classes, ...) at integer classes (batch, ...).
 
-    A class outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else its loss is
-    NaN. Unlike PyTorch's, it ignores no class.
+    Without a batch they are (classes,) and (). Targets equal to `ignore_index` are ignored. Another class
+    outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else its loss is NaN.
+    `weight` has a factor for each class.
 
-    `reduction`: "mean", "sum", or "none" for (batch,). Raises `UsageError` when shapes do not fit.
+    `reduction`: "mean" divides by the weights of the classes that count, "sum", or "none" for the shape of
+    the target. Raises `UsageError` when shapes do not fit.
     """
-    if len(self.expr.shape) != 2:
+    if not self.expr.shape:
+        raise UsageError("nll_loss needs log probabilities with a class axis, saw a scalar")
+    axis = 0 if len(self.expr.shape) < 2 else 1
+    ignore_index = whole(ignore_index, "nll_loss, ignore_index")
+    target = _labels("nll_loss", self, target, axis, ignore_index)
+    if weight is not None:
+        weight = weight if weight.__class__ is self.__class__ else read(nll_loss, "weight", weight, self)
+        return _weighed_loss(self, target, weight, ignore_index, reduction)
+    return _nll_loss(self, target, ignore_index, reduction)
+
+
+def _class_last(what: str, x: T, target: T) -> T:
+    """Return log probabilities with the class axis last; raise unless the targets fit."""
+    shape = x.expr.shape
+    a = 0 if len(shape) == 1 else 1
+    wanted = (*shape[:a], *shape[a + 1 :])
+    if target.expr.shape != wanted or not target.expr.dtype.is_int:
         raise UsageError(
-            f"nll_loss needs log probabilities (batch, classes), saw the shape {self.expr.shape}"
+            f"{what}: for {shape} wanted integer targets {wanted}, "
+            f"saw {target.expr.dtype.name}{list(target.expr.shape)}"
         )
-    return _nll_loss(self, _labels("nll_loss", self, target, 1, None), reduction)
+    return apply(Ops.PERMUTE, (*[i for i in range(len(shape)) if i != a], a), x)
 
 
 @composite
-def _nll_loss(self: T, target: T, reduction: Reduction) -> T:
-    if target.expr.shape != self.expr.shape[:1] or not target.expr.dtype.is_int:
-        raise UsageError(
-            f"nll_loss: for {self.expr.shape} wanted integer targets {self.expr.shape[:1]}, "
-            f"saw {target.expr.dtype.name}{list(target.expr.shape)}"
-        )
-    return _reduced(neg(_chosen("nll_loss", self, target, None)), reduction)
+def _nll_loss(self: T, target: T, ignore_index: int, reduction: Reduction) -> T:
+    logs = _class_last("nll_loss", self, target)
+    counted = ne(target, ignore_index)
+    found = where(counted, neg(_chosen("nll_loss", logs, target, ignore_index)), 0.0)
+    return _reduced(found, reduction, convert(counted, logs.expr.dtype))
+
+
+@composite
+def _weighed_loss(self: T, target: T, weight: T, ignore_index: int, reduction: Reduction) -> T:
+    logs = _class_last("nll_loss", self, target)
+    classes = logs.expr.shape[-1]
+    if weight.expr.shape != (classes,):
+        raise UsageError(f"nll_loss: wanted a weight for each of {classes} classes, saw {weight.expr.shape}")
+    counted = ne(target, ignore_index)
+    each = spread(weight, logs.expr.shape)
+    factor = where(counted, _chosen("nll_loss", each, target, ignore_index), 0.0)
+    found = where(counted, neg(_chosen("nll_loss", mul(logs, each), target, ignore_index)), 0.0)
+    return _reduced(found, reduction, factor)
 
 
 @composite
@@ -187,16 +225,25 @@ def binary_crossentropy(self: T, target: T, reduction: Reduction = "mean") -> T:
 
 
 @composite
-def binary_crossentropy_logits(self: T, target: T, reduction: Reduction = "mean") -> T:
+def binary_crossentropy_logits(
+    self: T, target: T, reduction: Reduction = "mean", weight: T | None = None, pos_weight: T | None = None
+) -> T:
     """Return the cross entropy of logits with targets between 0 and 1, without overflow.
+
+    `pos_weight` multiplies the part of the target, `weight` each element; both broadcast.
 
     Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape.
     """
     from frontend.ops.activation import softplus  # noqa: PLC0415 - used by this loss only
 
     x, goal = agree("binary_crossentropy_logits", self, target, floats=True)
-    value = add(mul(rsub(goal, 1.0), x), softplus(neg(x)))
-    return _reduced(ruled("cross_entropy_of_logits", value, x, goal), reduction)
+    if pos_weight is not None:
+        heavy = add(mul(sub(pos_weight, 1.0), goal), 1.0)
+        value = add(mul(rsub(goal, 1.0), x), mul(heavy, softplus(neg(x))))
+    else:
+        value = add(mul(rsub(goal, 1.0), x), softplus(neg(x)))
+        value = ruled("cross_entropy_of_logits", value, x, goal)
+    return _reduced(value if weight is None else mul(value, weight), reduction)
 
 
 @composite
@@ -208,3 +255,45 @@ def mse_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
     """
     d = sub(*agree("mse_loss", self, target, floats=True))
     return _reduced(mul(d, d), reduction)
+
+
+@composite
+def l1_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
+    """Return the absolute difference to a target: its mean, its sum, or each element.
+
+    Shapes broadcast; `reduction` and errors are those of `mse_loss`.
+    """
+    return _reduced(absolute(sub(*agree("l1_loss", self, target, floats=True))), reduction)
+
+
+@composite
+def smooth_l1_loss(self: T, target: T, reduction: Reduction = "mean", beta: float = 1.0) -> T:
+    """Return d² / (2 beta) of differences d below beta, |d| - beta / 2 of others.
+
+    Shapes broadcast; `reduction` and errors are those of `mse_loss`.
+    """
+    size = absolute(sub(*agree("smooth_l1_loss", self, target, floats=True)))
+    if beta == 0:
+        return _reduced(size, reduction)
+    near = mul(mul(size, size), 0.5 / beta)
+    return _reduced(where(lt(size, beta), near, sub(size, 0.5 * beta)), reduction)
+
+
+@composite
+def huber_loss(self: T, target: T, reduction: Reduction = "mean", delta: float = 1.0) -> T:
+    """Return delta times `smooth_l1_loss` with that beta."""
+    return mul(smooth_l1_loss(self, target, reduction, delta), delta)
+
+
+@composite
+def kl_div(self: T, target: T, reduction: Reduction = "mean", log_target: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+    """Return target * (log(target) - self) of log probabilities; with `log_target` the target is a log, too.
+
+    `reduction` and errors are those of `mse_loss`.
+    """
+    x, goal = agree("kl_div", self, target, floats=True)
+    if log_target:
+        return _reduced(mul(exp(goal), sub(goal, x)), reduction)
+    zero = eq(goal, 0.0)
+    entropy = where(zero, 0.0, mul(goal, log(where(zero, 1.0, goal))))
+    return _reduced(sub(entropy, mul(goal, x)), reduction)

@@ -47,7 +47,8 @@ class MethodRow:
     @property
     def operands(self) -> int:
         """How many numbers the method is of: 1 or 2."""
-        return len(signature(self.method).parameters)
+        every = signature(self.method).parameters.values()
+        return len([p for p in every if p.default is p.empty])
 
     def rule(self, g: T, out: T, sources: tuple[T, ...]) -> tuple[T | None, ...]:
         """Return the gradients of the sources, in the form of `frontend.autograd.engine.RULES`."""

@@ -25,17 +25,19 @@ from frontend.ops.arguments import (
     sizes,
     whole,
 )
-from frontend.ops.elementwise import where
-from frontend.ops.sources import constant, spread
+from frontend.ops.comparison import lt
+from frontend.ops.division import mod
+from frontend.ops.elementwise import add, maximum, minimum, neg, sub, where
+from frontend.ops.sources import constant, coordinate, spread
 from frontend.parameters import read
 from frontend.trace import apply, method
 from frontend.views import viewing
-from hcq.errors import UnsupportedError, UsageError, UsageTypeError
+from hcq.errors import UnsupportedError, UsageError, UsageIndexError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frontend.tensor_base import T
+    from frontend.tensor_base import T, TensorBase
 
 
 @viewing
@@ -149,8 +151,15 @@ def _padding(padding: Sequence[Any], shape: Shape) -> tuple[tuple[int, int], ...
 
 
 @method
-def pad(self: T, padding: Sequence[Any], value: float = 0.0) -> T:
-    """Return self padded with `value`.
+def pad(
+    self: T,
+    padding: Sequence[Any],
+    value: float = 0.0,
+    mode: Literal["constant", "reflect", "replicate", "circular"] = "constant",
+) -> T:
+    """Return self padded with `value`, or by the mode with elements of self.
+
+    "reflect" mirrors at the border elements, "replicate" repeats them, "circular" continues at the other end.
 
     `padding` is ((before, after) or None, ...) for every axis, or flat pairs for the last axes, last one
     first. Negative padding cuts.
@@ -161,6 +170,8 @@ def pad(self: T, padding: Sequence[Any], value: float = 0.0) -> T:
     """
     shape = self.expr.shape
     pairs = _padding(padding, shape)
+    if mode != "constant":
+        return _continued(self, pairs, mode)
     cut = tuple([(max(0, -lo), n - max(0, -hi)) for (lo, hi), n in zip(pairs, shape, strict=True)])
     if any(begin > end for begin, end in cut):
         raise UsageError(f"pad of {shape} by {pairs}: cuts more than there is")
@@ -171,6 +182,33 @@ def pad(self: T, padding: Sequence[Any], value: float = 0.0) -> T:
         return padded
     inside = apply(Ops.PAD, grow, spread(constant(x, True, dtypes.bool, ()), x.expr.shape))
     return where(inside, padded, value)
+
+
+def _continued(x: T, pairs: tuple[tuple[int, int], ...], mode: str) -> T:
+    """Return x padded along each axis with its own elements."""
+    if mode not in {"reflect", "replicate", "circular"}:
+        raise UsageError(f"pad: wanted the mode constant, reflect, replicate or circular, saw {mode!r}")
+    for a, (low, high) in enumerate(pairs):
+        n = x.expr.shape[a]
+        most = {"reflect": n - 1, "circular": n}.get(mode)
+        if (low or high) and (not n or (most is not None and max(low, high) > most)):
+            raise UsageError(f"pad: {mode} by {(low, high)} of an axis of {n} elements: there are too few")
+        if low or high:
+            place = sub(coordinate(x, (low + n + high,), 0), low)
+            if mode == "replicate":
+                place = minimum(maximum(place, 0), n - 1)
+            elif mode == "circular":
+                place = mod(add(place, n), n)
+            else:
+                place = _mirrored(place, n)
+            x = apply(Ops.GATHER, a, x, place)
+    return x
+
+
+def _mirrored(place: T, n: int) -> T:
+    """Return places reflected at 0 and at n - 1."""
+    size = where(lt(place, 0), neg(place), place)
+    return where(lt(size, n), size, add(neg(size), 2 * (n - 1)))
 
 
 @viewing
@@ -292,6 +330,114 @@ def windows(
     rank = len(named)
     args = [repeated(v, rank, "windows") for v in (size, stride, dilation)]
     return apply(Ops.WINDOW, (named, *args), self)
+
+
+@viewing
+def unfold(self: T, axis: int, size: int, step: int = 1) -> T:
+    """Return windows of an axis, `step` apart, each along a new last axis.
+
+    A view. Raises `UsageError` for a window that does not fit the axis.
+
+        Tensor.arange(5).unfold(0, 3, 2)      # [[0, 1, 2], [2, 3, 4]]
+    """
+    shape = self.expr.shape
+    a = axis_of(axis, shape, "unfold")
+    if size < 1 or step < 1 or size > shape[a]:
+        raise UsageError(
+            f"unfold: windows of {size}, {step} apart, of the axis {a} of {shape}: wanted 1..{shape[a]}"
+        )
+    return apply(Ops.WINDOW, ((a,), (size,), (step,), (1,)), self)
+
+
+@viewing
+def movedim(self: T, source: Axes, destination: Axes) -> T:
+    """Return some axes moved to other places; the others keep their order.
+
+    A view. Raises `UsageError` unless both name equally many axes.
+    """
+    shape = self.expr.shape
+    there, wanted = (
+        [axis_of(a, shape, "movedim") for a in (axes if isinstance(axes, (tuple, list)) else (axes,))]
+        for axes in (source, destination)
+    )
+    if len(there) != len(wanted) or len(set(there)) != len(there) or len(set(wanted)) != len(wanted):
+        raise UsageError(f"movedim: wanted as many places as axes, each once, saw {source} and {destination}")
+    rest = iter([i for i in range(len(shape)) if i not in there])
+    moved = dict(zip(wanted, there, strict=True))
+    order = tuple([moved[i] if i in moved else next(rest) for i in range(len(shape))])
+    return apply(Ops.PERMUTE, order, self)
+
+
+@viewing
+def narrow(self: T, axis: int, start: int, length: int) -> T:
+    """Return `length` elements of an axis from `start` on; a negative start counts from the end.
+
+    A view. Raises `UsageIndexError` outside the axis.
+    """
+    shape = self.expr.shape
+    a = axis_of(axis, shape, "narrow")
+    begin = start + shape[a] if start < 0 else start
+    if not 0 <= begin <= begin + length <= shape[a]:
+        raise UsageIndexError(
+            f"narrow: {length} elements from {start} of axis {a} of {shape}: there are fewer"
+        )
+    return apply(
+        Ops.SHRINK, tuple([(begin, begin + length) if i == a else (0, n) for i, n in enumerate(shape)]), self
+    )
+
+
+@viewing
+def select(self: T, axis: int, index: int) -> T:
+    """Return one element of an axis, without the axis; negative indices count from the end.
+
+    A view. Raises `UsageIndexError` outside.
+    """
+    shape = self.expr.shape
+    a = axis_of(axis, shape, "select")
+    if not -shape[a] <= index < shape[a]:
+        raise UsageIndexError(f"select: index {index} of axis {a} is outside its {shape[a]} elements")
+    i = index % shape[a]
+    part = apply(Ops.SHRINK, tuple([(i, i + 1) if k == a else (0, n) for k, n in enumerate(shape)]), self)
+    return apply(Ops.RESHAPE, (*shape[:a], *shape[a + 1 :]), part)
+
+
+def t(self: T) -> T:
+    """Return the transpose of a matrix; a vector and a scalar unchanged. A view.
+
+    Raises `UsageError` for more than two axes.
+    """
+    if len(self.expr.shape) > 2:
+        raise UsageError(f"t() is of at most two axes, saw the shape {self.expr.shape}; see permute")
+    return transpose(self, 0, 1) if len(self.expr.shape) == 2 else self
+
+
+@viewing
+def ravel(self: T) -> T:
+    """Return the elements as a vector, in row-major order. A view."""
+    return apply(Ops.RESHAPE, (prod(self.expr.shape),), self)
+
+
+def view_as(self: T, other: TensorBase) -> T:
+    """Return self in the shape of another tensor. A view; raises as `reshape`."""
+    return reshape(self, other.expr.shape)
+
+
+def expand_as(self: T, other: TensorBase) -> T:
+    """Return self broadcast to the shape of another tensor. A view; raises as `expand`."""
+    return expand(self, other.expr.shape)
+
+
+@method
+def fliplr(self: T) -> T:
+    """Return axis 1 reversed. Raises `UsageIndexError` for fewer than two axes."""
+    return flip(self, 1)
+
+
+@method
+def flipud(self: T) -> T:
+    """Return axis 0 reversed. Raises `UsageIndexError` for shape ()."""
+    axis_of(0, self.expr.shape, "flipud")
+    return flip(self, 0)
 
 
 def along(x: T, axis: int, what: str) -> tuple[T, int]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from compiler.dtype import dtypes
+from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.ops import reduce
 from frontend.ops.arguments import Axes, axes_of, axis_of
@@ -22,7 +22,7 @@ from frontend.ops.division import div
 from frontend.ops.elementwise import add, mul, neg, sub, where
 from frontend.ops.functions import exp, log, rsqrt
 from frontend.ops.linalg import matmul
-from frontend.ops.movement import along, reshape, transpose
+from frontend.ops.movement import along, repeat_interleave, reshape, transpose
 from frontend.ops.random import rand_like
 from frontend.ops.sources import constant, narrowed, spread, widened
 from frontend.parameters import flag, scalar_of, shown
@@ -36,27 +36,28 @@ if TYPE_CHECKING:
 
 
 @method
-def softmax(self: T, axis: int = -1) -> T:
+def softmax(self: T, axis: int = -1, dtype: DType | str | None = None) -> T:
     """Return exp(self) / sum(exp(self)) along an axis, without overflow.
 
-    The shape stays; integers give float32. Raises `UsageIndexError` for an axis that does not exist.
+    The shape stays; integers give float32; `dtype` converts self first. Raises `UsageIndexError` for an axis
+    that does not exist.
     """
+    self = reduce.as_dtype(self, dtype)
     x, a = along(self, axis, "softmax")
     e = exp(_below_top(x, a))
     return reshape(narrowed(div(e, reduce.sum(e, a, keepdim=True)), self), self.expr.shape)
 
 
 @method
-def log_softmax(self: T, axis: int = -1) -> T:
+def log_softmax(self: T, axis: int = -1, dtype: DType | str | None = None) -> T:
     """Return log(softmax(self)) along an axis, without overflow.
 
     The shape stays; integers give float32. More exact than `softmax().log()`.
     """
+    self = reduce.as_dtype(self, dtype)
     own, a = along(self, axis, "log_softmax")
     x = _below_top(own, a)
-    return reshape(
-        narrowed(sub(x, log(reduce.sum(exp(x), a, keepdim=True))), self), self.expr.shape
-    )
+    return reshape(narrowed(sub(x, log(reduce.sum(exp(x), a, keepdim=True))), self), self.expr.shape)
 
 
 @method
@@ -145,12 +146,18 @@ def _dropped(self: T, chance: T, p: float) -> T:
 
 
 @composite
-def _scores(query: T, key: T, mask: T | None, is_causal: bool) -> T:  # noqa: FBT001 - internal
+def _scores(
+    query: T,
+    key: T,
+    mask: T | None,
+    is_causal: bool,  # noqa: FBT001 - internal
+    scale: float | None,
+) -> T:
     if not query.expr.shape or not query.expr.shape[-1]:
         raise UsageError(
             f"scaled_dot_product_attention needs (..., tokens, depth), saw the shape {query.expr.shape}"
         )
-    scale = 1 / math.sqrt(query.expr.shape[-1])
+    scale = 1 / math.sqrt(query.expr.shape[-1]) if scale is None else scale
     scores = mul(matmul(query, transpose(key, -2, -1)), scale)
     if is_causal:
         n, m = scores.expr.shape[-2:]
@@ -167,6 +174,14 @@ def _softmax_of_seen(scores: T) -> T:
     return where(unseen, 0.0, softmax(where(unseen, 0.0, scores)))
 
 
+def _shared_heads(query: T, x: T) -> T:
+    """Return key or value with each head repeated to the number of heads of the query."""
+    heads, own = ([*t.expr.shape[-3:-2], 0][0] for t in (query, x))
+    if not own or heads % own:
+        raise UsageError(f"scaled_dot_product_attention: {heads} heads of the query are no multiple of {own}")
+    return repeat_interleave(x, heads // own, -3)
+
+
 def scaled_dot_product_attention(
     self: T,
     key: T,
@@ -174,8 +189,13 @@ def scaled_dot_product_attention(
     attn_mask: T | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    scale: float | None = None,
+    enable_gqa: bool = False,  # noqa: FBT001, FBT002 - as above
 ) -> T:
     """Return softmax(self @ key^T / sqrt(depth) + mask) @ value over (..., tokens, depth).
+
+    `scale` replaces 1 / sqrt(depth). With `enable_gqa`, neighbouring heads (axis -3) of self share one of key
+    and value, whose number divides theirs.
 
     A bool mask is true where a query may attend; any other mask is added to the scores.
 
@@ -188,9 +208,11 @@ def scaled_dot_product_attention(
         raise UsageError("scaled_dot_product_attention: give a mask or is_causal, not both")
     sized: Any = next((t for t in (key, value, attn_mask) if hasattr(t, "dispatch")), None)
     if sized is not None:
-        every = (self, key, value, attn_mask, dropout_p, is_causal)
+        every = (self, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         return cast("T", sized.dispatch(scaled_dot_product_attention, every, {}))
-    weights = _scores(self, key, attn_mask, is_causal)
+    if enable_gqa:
+        key, value = (_shared_heads(self, x) for x in (key, value))
+    weights = _scores(self, key, attn_mask, is_causal, scale)
     return matmul(dropout(weights, dropout_p), value)
 
 

@@ -15,7 +15,7 @@ from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
 from frontend.expr import STOP, float_dtype
-from frontend.ops.arguments import Axes, Shape, axes_of, axis_of
+from frontend.ops.arguments import Axes, Shape, axes_of, axis_of, element_type
 from frontend.ops.comparison import ne
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, clip, mul, sub, where
@@ -46,6 +46,12 @@ def sum_dtype(dtype: DType) -> DType:
     return dtypes.uint32 if dtype.kind == "uint" and dtype.bits < 32 else dtype
 
 
+def as_dtype(x: T, dtype: DType | str | None) -> T:
+    """Return x in the dtype that a `dtype=` argument names; unchanged for None."""
+    found = element_type(dtype)
+    return x if found is None else convert(x, found)
+
+
 def _accumulate(op: str, x: T, axes: Shape, *, keepdim: bool) -> T:
     """Return a sum or product; 16-bit floats are combined in 32 bits and rounded once."""
     dtype = x.expr.dtype
@@ -55,27 +61,39 @@ def _accumulate(op: str, x: T, axes: Shape, *, keepdim: bool) -> T:
 
 
 @method
-def sum(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def sum(
+    self: T,
+    axis: Axes = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    dtype: DType | str | None = None,
+) -> T:
     """Return the sum over axes (all when None). Integers shorter than 32 bits give 32.
 
     `axis` is one axis or several; reduced axes stay with size 1 when `keepdim`. Floats keep their dtype;
     sixteen-bit ones are added up in float32 and rounded once. Bools give int32, unsigned integers uint32. A
-    sum over no elements is 0.
+    sum over no elements is 0. With `dtype`, self is converted first.
 
         Tensor([[1, 2], [3, 4]]).sum(1)      # [3, 7]
 
     Raises `UsageIndexError` for an axis that does not exist, `UsageError` for one named twice; so do all
     reductions.
     """
+    self = as_dtype(self, dtype)
     return _accumulate(Ops.ADD, self, axes_of(axis, self.expr.shape, "sum"), keepdim=keepdim)
 
 
 @method
-def prod(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def prod(
+    self: T,
+    axis: Axes = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    dtype: DType | str | None = None,
+) -> T:
     """Return the product over axes. Integers shorter than 32 bits give 32.
 
     Dtypes and errors are those of `sum`. A product over no elements is 1.
     """
+    self = as_dtype(self, dtype)
     return _accumulate(Ops.MUL, self, axes_of(axis, self.expr.shape, "prod"), keepdim=keepdim)
 
 
@@ -139,11 +157,17 @@ def _count(x: TensorBase, axes: Shape) -> int:
 
 
 @method
-def mean(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def mean(
+    self: T,
+    axis: Axes = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    dtype: DType | str | None = None,
+) -> T:
     """Return the mean over axes, as a float.
 
     Integers and bools give float32; floats keep their dtype. The mean of no elements is NaN.
     """
+    self = as_dtype(self, dtype)
     axes = axes_of(axis, self.expr.shape, "mean")
     dtype = float_dtype(self.expr.dtype)
     wide = dtypes.float32 if dtype.bits == 16 else dtype
@@ -153,11 +177,18 @@ def mean(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT00
 
 
 @method
-def var(self: T, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def var(
+    self: T,
+    axis: Axes = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    correction: int = 1,
+    unbiased: bool | None = None,  # noqa: FBT001 - as above
+) -> T:
     """Return the variance over axes: squared distances from the mean, divided by count - correction.
 
     Integers and bools give float32; floats keep their dtype. NaN where count - correction is 0.
     """
+    correction = correction if unbiased is None else int(unbiased)
     axes = axes_of(axis, self.expr.shape, "var")
     x = widened(self)
     return narrowed(_variance(x, mean(x, axes, keepdim=True), axes, keepdim, correction), self)
@@ -171,11 +202,18 @@ def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: int) -> T
 
 
 @method
-def std(self: T, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def std(
+    self: T,
+    axis: Axes = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    correction: int = 1,
+    unbiased: bool | None = None,  # noqa: FBT001 - as above
+) -> T:
     """Return the square root of the variance. Of equal numbers it is 0, and so is its gradient.
 
     The mean is taken twice, then of the distances from the first one: it is exact for equal numbers.
     """
+    correction = correction if unbiased is None else int(unbiased)
     axes = axes_of(axis, self.expr.shape, "std")
     x = widened(self)
     near = mean(x, axes, keepdim=True)
@@ -198,6 +236,33 @@ def var_mean(
     Both as `var` and `mean` return them: shape, dtype and errors.
     """
     return var(self, axis, keepdim, correction), mean(self, axis, keepdim)
+
+
+@accepts_aliases
+def std_mean(
+    self: T,
+    axis: Axes = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    correction: int = 1,
+) -> tuple[T, T]:
+    """Return the standard deviation and the mean.
+
+    Both as `std` and `mean` return them: shape, dtype and errors.
+    """
+    return std(self, axis, keepdim, correction), mean(self, axis, keepdim)
+
+
+@method
+def nansum(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the sum over axes of what is not NaN, as `sum` does."""
+    return sum(where(ne(self, self), 0, self), axis, keepdim)
+
+
+@method
+def nanmean(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the mean over axes of what is not NaN, as a float."""
+    there = convert(apply(Ops.EQ, None, self, self), float_dtype(self.expr.dtype))
+    return div(nansum(self, axis, keepdim), sum(there, axis, keepdim))
 
 
 @method
@@ -278,6 +343,30 @@ def argmin(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noq
 
 
 @method
+def norm(
+    self: T,
+    p: float | str = 2.0,
+    axis: Axes = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+) -> T:
+    """Return the p-norm over axes, of all elements when None.
+
+    "fro" is 2, infinity the greatest absolute value, 0 the number of elements that are not 0.
+
+    Floats only; `UsageError` for other dtypes and names, as in PyTorch.
+    """
+    if not self.expr.dtype.is_float:
+        raise UsageError(f"norm: wanted floats, saw {self.expr.dtype.name}; cast first")
+    if isinstance(p, str) and p != "fro":
+        raise UsageError(f"norm: wanted a number or 'fro', saw {p!r}")
+    axes = axes_of(axis, self.expr.shape, "norm")
+    x = widened(self)
+    found = p_norm(x, 2.0 if isinstance(p, str) else p, axes)
+    kept = tuple([n for i, n in enumerate(found.expr.shape) if i not in axes])
+    return narrowed(found if keepdim else apply(Ops.RESHAPE, kept, found), self)
+
+
+@method
 def normalize(self: T, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> T:
     """Return self divided by its p-norm along an axis, or by eps where that is greater.
 
@@ -287,8 +376,8 @@ def normalize(self: T, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> T:
     return narrowed(div(x, clip(p_norm(x, p, axis), eps)), self)
 
 
-def p_norm(x: T, p: float, axis: int) -> T:
-    """Return the p-norm along an axis, which stays with size 1."""
+def p_norm(x: T, p: float, axis: Axes) -> T:
+    """Return the p-norm over axes, which stay with size 1."""
     if p == 0:
         return sum(convert(ne(x, 0), x.expr.dtype), axis, keepdim=True)
     if math.isinf(p):

@@ -7,38 +7,118 @@ Not here: totals (`reduce`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import math
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
-from compiler.dtype import dtypes
+from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
+from frontend.arg_aliases import accepts_aliases
+from frontend.expr import float_dtype
 from frontend.ops.arguments import axis_of
-from frontend.ops.reduce import sum_dtype
-from frontend.ops.sources import constant, convert, coordinate, spread
-from frontend.trace import apply, method
+from frontend.ops.comparison import lt
+from frontend.ops.elementwise import add, where
+from frontend.ops.reduce import as_dtype, logsumexp, sum_dtype
+from frontend.ops.sources import constant, convert, coordinate, narrowed, spread, widened
+from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
+from frontend.tensor_base import T
+from frontend.trace import apply, composite, method
 
 if TYPE_CHECKING:
-    from frontend.tensor_base import T
+    from frontend.tensor_base import TensorBase
 
 _BLOCK: Final = 128
 _IDENTITY: Final = {Ops.ADD: 0, Ops.MUL: 1}
 
 
 @method
-def cumsum(self: T, axis: int = 0) -> T:
-    """Return running sums along an axis. Integers shorter than 32 bits give 32.
+def cumsum(self: T, axis: int = 0, dtype: DType | str | None = None) -> T:
+    """Return running sums along an axis. Integers shorter than 32 bits give 32; `dtype` converts self first.
 
     The shape stays. Raises `UsageIndexError` for an axis that does not exist.
     """
-    return _along(Ops.ADD, self, axis, "cumsum")
+    return _along(Ops.ADD, as_dtype(self, dtype), axis, "cumsum")
 
 
 @method
-def cumprod(self: T, axis: int = 0) -> T:
-    """Return running products along an axis. Integers shorter than 32 bits give 32.
+def cumprod(self: T, axis: int = 0, dtype: DType | str | None = None) -> T:
+    """Return running products along an axis. Integers shorter than 32 bits give 32; `dtype` converts first.
 
     The shape stays. Raises `UsageIndexError` for an axis that does not exist.
     """
-    return _along(Ops.MUL, self, axis, "cumprod")
+    return _along(Ops.MUL, as_dtype(self, dtype), axis, "cumprod")
+
+
+class Running(NamedTuple, Generic[T]):
+    """Running extremes along an axis, and the indices (int32) of the last elements that attain them."""
+
+    values: T
+    indices: T
+
+
+@accepts_aliases
+def cummax(self: T, axis: int) -> Running[T]:
+    """Return the greatest value up to each element of an axis, and where it is: of equals the last.
+
+    From the first NaN on, values are NaN. The gradient of a value goes to its place.
+    """
+    return _extremes(self, axis, "cummax")
+
+
+@accepts_aliases
+def cummin(self: T, axis: int) -> Running[T]:
+    """Return the least value up to each element of an axis, and where it is: of equals the last.
+
+    From the first NaN on, values are NaN. The gradient of a value goes to its place.
+    """
+    return _extremes(self, axis, "cummin")
+
+
+def _extremes(x: T, axis: int, what: str) -> Running[T]:
+    places = _places(x, Ops.MAX if what == "cummax" else Ops.MIN, axis, what)
+    return Running(_at(x, places, axis), places)
+
+
+@method
+def _places(self: T, op: str, axis: int, what: str) -> T:
+    shape = self.expr.shape
+    a = axis_of(axis, shape or (1,), what)
+    if not shape:
+        return constant(self, 0, dtypes.int32, ())
+    x = convert(self, dtypes.int32) if self.expr.dtype is dtypes.bool else self
+    order = (*[i for i in range(len(shape)) if i != a], a)
+    row = apply(Ops.PERMUTE, order, x)
+    best = _running(op, row)
+    place = coordinate(row, row.expr.shape, len(shape) - 1)
+    hit = apply(Ops.EQ, None, row, best)
+    if row.expr.dtype.is_float:
+        hit = apply(Ops.OR, None, hit, apply(Ops.NE, None, row, row))
+    none = constant(place, 0, place.expr.dtype, place.expr.shape)
+    last = _running(Ops.MAX, apply(Ops.WHERE, None, hit, place, none))
+    return apply(Ops.PERMUTE, tuple([order.index(i) for i in range(len(shape))]), last)
+
+
+@composite
+def _at(self: T, places: T, axis: int) -> T:
+    if not self.expr.shape:
+        return self
+    return apply(TAKE_ALONG_AXIS, (axis_of(axis, self.expr.shape, "cummax"), False), self, places)
+
+
+@method
+def logcumsumexp(self: T, axis: int) -> T:
+    """Return log(cumsum(exp(self))) along an axis, without overflow; n² operations for n elements."""
+    shape = self.expr.shape
+    a = axis_of(axis, shape or (1,), "logcumsumexp")
+    if not shape:
+        return convert(self, float_dtype(self.expr.dtype))
+    order = (*[i for i in range(len(shape)) if i != a], a)
+    row = apply(Ops.PERMUTE, order, widened(self))
+    n, rank = shape[a], len(shape)
+    wide = (*row.expr.shape, n)
+    each = apply(Ops.EXPAND, wide, apply(Ops.RESHAPE, (*row.expr.shape[:-1], 1, n), row))
+    before = lt(coordinate(row, wide, rank), add(coordinate(row, wide, rank - 1), 1))
+    total = logsumexp(where(before, each, -math.inf), rank) if n else row
+    return narrowed(apply(Ops.PERMUTE, tuple([order.index(i) for i in range(rank)]), total), self)
 
 
 def _along(op: str, x: T, axis: int, what: str) -> T:
@@ -64,7 +144,7 @@ def _running(op: str, x: T) -> T:
         windows = apply(Ops.WINDOW, ((rank - 1,), (n,), (1,), (1,)), _led(op, x, n - 1))
         return apply(Ops.REDUCE, (op, (rank,)), windows)
     blocks = -(-n // _BLOCK)
-    padded = apply(Ops.PAD, (*[(0, 0)] * (rank - 1), (0, blocks * _BLOCK - n)), x)
+    padded = _ended(op, x, blocks * _BLOCK - n)
     rows = apply(Ops.RESHAPE, (*shape[:-1], blocks, _BLOCK), padded)
     inner = _running(op, rows)
     totals = apply(Ops.CONTIGUOUS, None, apply(Ops.REDUCE, (op, (rank,)), rows))
@@ -74,12 +154,34 @@ def _running(op: str, x: T) -> T:
     return apply(Ops.SHRINK, (*[(0, m) for m in shape[:-1]], (0, n)), flat)
 
 
+def _identity(op: str, x: TensorBase) -> float:
+    """Return the number that changes no result of an operation."""
+    if op in _IDENTITY:
+        return _IDENTITY[op]
+    dtype = x.expr.dtype
+    low = op is Ops.MAX
+    if dtype.is_float:
+        return -math.inf if low else math.inf
+    return dtype.min if low else dtype.max
+
+
+def _ended(op: str, x: T, count: int) -> T:
+    """Return x padded after its last axis: with zeros, or for extremes with neutral elements."""
+    padded = apply(Ops.PAD, (*[(0, 0)] * (len(x.expr.shape) - 1), (0, count)), x)
+    if op in _IDENTITY:
+        return padded
+    shape = padded.expr.shape
+    place = coordinate(x, shape, len(shape) - 1)
+    inside = apply(Ops.LT, None, place, constant(x, x.expr.shape[-1], place.expr.dtype, shape))
+    return apply(Ops.WHERE, None, inside, padded, constant(x, _identity(op, x), x.expr.dtype, shape))
+
+
 def _led(op: str, x: T, count: int) -> T:
     """Return x padded before its last axis with neutral elements."""
     padded = apply(Ops.PAD, (*[(0, 0)] * (len(x.expr.shape) - 1), (count, 0)), x)
-    if not _IDENTITY[op]:
+    if not _identity(op, x):
         return padded
     shape = padded.expr.shape
     place = coordinate(x, shape, len(shape) - 1)
     ahead = apply(Ops.LT, None, place, constant(x, count, place.expr.dtype, shape))
-    return apply(Ops.WHERE, None, ahead, constant(x, _IDENTITY[op], x.expr.dtype, shape), padded)
+    return apply(Ops.WHERE, None, ahead, constant(x, _identity(op, x), x.expr.dtype, shape), padded)

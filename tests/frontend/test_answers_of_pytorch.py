@@ -18,7 +18,7 @@ DATA = Path(__file__).parent / "data" / "answers.jsonl"
 RECORDS = [json.loads(line) for line in DATA.read_text().splitlines()]
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("want", RECORDS, ids=[r["of"] for r in RECORDS])
 def test_the_answer_is_that_of_pytorch(want: dict[str, Any]):
     assert compared(want) == []

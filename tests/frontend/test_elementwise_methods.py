@@ -151,9 +151,9 @@ def test_python_numbers_take_the_dtype_of_the_tensor():
     assert (Tensor([True]) + 1).dtype is dtypes.int32
 
 
-def test_numbers_that_do_not_fit_are_refused():
-    with pytest.raises(UsageError, match="300"):
-        Tensor([1], dtype=dtypes.uint8) + 300
+def test_numbers_that_do_not_fit_wrap_around_as_in_pytorch():
+    assert (Tensor([1], dtype=dtypes.uint8) + 300).tolist() == [45]
+    assert (Tensor([1], dtype=dtypes.int8) * 129).tolist() == [-127]
 
 
 def test_bools_are_joined_and_neither_subtracted_nor_negated():

@@ -160,7 +160,7 @@ def test_rule_of_cast():
 )
 def test_rule_of_convolution(stride: Any, padding: Any, dilation: Any, groups: int):
     check(
-        lambda x, w, b: x.conv2d(w, b, groups, stride, dilation, padding),
+        lambda x, w, b: x.conv2d(w, b, stride, padding, dilation, groups),
         numbers(2, 4, 6, 7),
         numbers(4, 4 // groups, 2, 3),
         numbers(4),

@@ -176,7 +176,7 @@ def test_conv2d(stride: tuple[int, int], padding: tuple[int, int], dilation: tup
     w = RNG.standard_normal((8, 4 // groups, 3, 2), dtype=np.float32)
     b = RNG.standard_normal(8, dtype=np.float32)
     want = convolved(x, w, stride, padding, dilation, groups) + b[:, None, None]
-    same(Tensor(x).conv2d(Tensor(w), Tensor(b), groups, stride, dilation, padding), want, rtol=1e-4)
+    same(Tensor(x).conv2d(Tensor(w), Tensor(b), stride, padding, dilation, groups), want, rtol=1e-4)
 
 
 def test_conv2d_takes_unequal_padding_and_other_ranks():
@@ -199,7 +199,7 @@ def test_conv2d_refuses_mismatched_arguments():
 def test_conv_transpose2d_is_the_adjoint_of_conv2d(stride: int, padding: int, extra: int, groups: int):
     y = RNG.standard_normal((2, 4, 5, 4), dtype=np.float32)
     w = RNG.standard_normal((4, 6 // groups, 3, 3), dtype=np.float32)
-    up = Tensor(y).conv_transpose2d(Tensor(w), None, groups, stride, 1, padding, extra)
+    up = Tensor(y).conv_transpose2d(Tensor(w), None, stride, padding, extra, groups)
     x = RNG.standard_normal(up.shape, dtype=np.float32)
     down = convolved(x, w, (stride,) * 2, (padding,) * 2, (1, 1), groups)
     assert down.shape == y.shape

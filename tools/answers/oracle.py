@@ -52,7 +52,10 @@ def record(torch: Any, text: str) -> dict[str, Any]:
         weights = [(1 + torch.arange(o.numel()).reshape(o.shape) % 5 / 2).to(o.dtype) for o in flowing]
         total = sum((o * w).sum() for o, w in zip(flowing, weights, strict=True))
         wanted = {n: t for n, t in leaves.items() if t.requires_grad}
-        grads = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
+        try:
+            grads = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
+        except RuntimeError:  # PyTorch has no derivative
+            return found
         found["gradients"] = {n: _numbers(g) for n, g in zip(wanted, grads, strict=True) if g is not None}
     return found
 

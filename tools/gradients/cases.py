@@ -5,9 +5,12 @@ Not here: recording (`oracle`), comparing (`compare`).
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
+from frontend import Tensor
 from frontend.ops import functions
+from tools.answers.expressions import EXPRESSIONS
 from tools.gradients import movement, networks, numbers, pairs, reductions, stores
 
 if TYPE_CHECKING:
@@ -37,12 +40,16 @@ _INTEGERS: Final = """
     __iand__ __ior__ __ixor__ lt gt le ge eq ne isclose any all
     argmax argmin argsort count_nonzero one_hot bitcast int long bool
 """
-_ANSWERED: Final = "masked_select nonzero softmin"
+_ANSWERED: Final = {name for text in EXPRESSIONS for name in re.findall(r"\.([a-zA-Z]\w*)", text)} - {
+    c.method for c in CASES
+}
 NO_GRADIENT: Final[dict[str, str]] = {
     **dict.fromkeys(_ABOUT.split(), "describes a tensor, its contents or its gradients"),
     **dict.fromkeys(_MADE.split(), "creates a tensor without differentiable inputs"),
     **dict.fromkeys([row.method.__name__ for row in functions.ROWS if row.predicate], "returns bools"),
     **dict.fromkeys(_INTEGERS.split(), "takes or returns integers, bools or bits"),
-    **dict.fromkeys(_ANSWERED.split(), "is compared with PyTorch in `tools.answers`"),
+    **dict.fromkeys(
+        [n for n in sorted(_ANSWERED) if hasattr(Tensor, n)], "is compared with PyTorch in `tools.answers`"
+    ),
 }
 """The methods that are not recorded, each with the reason."""

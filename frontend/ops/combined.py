@@ -1,0 +1,186 @@
+"""Elementwise functions of two or three tensors that are made of others: fmod, logaddexp, logical operations.
+
+Not here: sums, products and selections (`elementwise`), functions of one tensor (`functions`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from compiler.dtype import dtypes
+from compiler.ir.ops import Ops
+from frontend.ops.comparison import eq, gt, lt, ne
+from frontend.ops.division import div, mod, truncdiv
+from frontend.ops.elementwise import add, agree, maximum, minimum, mul, neg, sub, where
+from frontend.ops.functions import abs as absolute
+from frontend.ops.functions import exp, log, log1p, sin, sqrt, trunc
+from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
+from frontend.trace import apply, composite, method, operator
+
+if TYPE_CHECKING:
+    from frontend.tensor_base import T
+
+
+@operator
+def fmod(self: T, other: T | Number) -> T:
+    """Return the remainder of the quotient rounded towards zero: it has the sign of self, as in C.
+
+    An integer divisor 0 raises as in `div`.
+    """
+    x, y = agree("fmod", self, other)
+    if x.expr.dtype.is_float:
+        whole = truncdiv(x, y)
+        return ruled("fmod", apply(Ops.FMOD, None, x, y), x, y, whole)
+    if x.expr.dtype is dtypes.bool:
+        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
+    rest = mod(absolute(x), absolute(y))
+    return where(lt(x, 0), neg(rest), rest)
+
+
+@operator
+def logaddexp(self: T, other: T | Number) -> T:
+    """Return log(exp(self) + exp(other)), without overflow; integers give float32."""
+    x, y = agree("logaddexp", self, other, floats=True)
+    a, b = widened(x), widened(y)
+    high, low = maximum(a, b), minimum(a, b)
+    equal = apply(Ops.AND, None, eq(high, low), eq(absolute(high), math.inf))
+    value = add(high, log1p(exp(where(equal, -math.inf, sub(low, where(equal, 0.0, high))))))
+    return narrowed(ruled("logaddexp", where(equal, high, value), a, b), x)
+
+
+@operator
+def hypot(self: T, other: T | Number) -> T:
+    """Return sqrt(self² + other²); integers give float32."""
+    x, y = agree("hypot", self, other, floats=True)
+    return sqrt(add(mul(x, x), mul(y, y)))
+
+
+@operator
+def logical_and(self: T, other: T | Number) -> T:
+    """Return whether both are not zero, as bool."""
+    x, y = agree("logical_and", self, other)
+    return apply(Ops.AND, None, ne(x, 0), ne(y, 0))
+
+
+@operator
+def logical_or(self: T, other: T | Number) -> T:
+    """Return whether one is not zero, as bool."""
+    x, y = agree("logical_or", self, other)
+    return apply(Ops.OR, None, ne(x, 0), ne(y, 0))
+
+
+@operator
+def logical_xor(self: T, other: T | Number) -> T:
+    """Return whether exactly one is not zero, as bool."""
+    x, y = agree("logical_xor", self, other)
+    return apply(Ops.XOR, None, ne(x, 0), ne(y, 0))
+
+
+@operator
+def xlogy(self: T, other: T | Number) -> T:
+    """Return self * log(other), 0 where self is 0; integers give float32."""
+    x, y = agree("xlogy", self, other, floats=True)
+    return where(eq(x, 0), where(ne(y, y), y, 0.0), mul(x, log(y)))
+
+
+@composite
+def addcmul(self: T, first: T, second: T, value: float = 1) -> T:
+    """Return self + value * first * second."""
+    return add(self, mul(mul(first, second), value))
+
+
+@composite
+def addcdiv(self: T, first: T, second: T, value: float = 1) -> T:
+    """Return self + value * first / second."""
+    return add(self, mul(div(first, second), value))
+
+
+@method
+def frac(self: T) -> T:
+    """Return the part after the point, with the sign of self."""
+    return sub(self, trunc(self))
+
+
+@method
+def deg2rad(self: T) -> T:
+    """Return degrees as radians."""
+    return mul(self, math.pi / 180)
+
+
+@method
+def rad2deg(self: T) -> T:
+    """Return radians as degrees."""
+    return mul(self, 180 / math.pi)
+
+
+@method
+def sinc(self: T) -> T:
+    """Return sin(pi self) / (pi self), 1 at 0."""
+    x = mul(self, math.pi)
+    zero = eq(x, 0.0)
+    return where(zero, 1.0, div(sin(x), where(zero, 1.0, x)))
+
+
+@method
+def signbit(self: T) -> T:
+    """Return whether values have a minus sign, also -0.0, as bool."""
+    if not self.expr.dtype.is_float:
+        return lt(self, 0)
+    one = constant(self, 1.0, self.expr.dtype, self.expr.shape)
+    return lt(apply(Ops.COPYSIGN, None, one, self), 0.0)
+
+
+_MOST: Final = {
+    dtypes.float64: (2 - 2.0**-52) * 2.0**1023,
+    dtypes.float32: (2 - 2.0**-23) * 2.0**127,
+    dtypes.bfloat16: (2 - 2.0**-7) * 2.0**127,
+    dtypes.float16: 65504.0,
+}
+"""The greatest finite number of each float dtype."""
+
+
+@method
+def nan_to_num(self: T, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> T:
+    """Return self with NaN and infinities replaced: by 0, and the greatest and least finite numbers."""
+    dtype = self.expr.dtype
+    if not dtype.is_float:
+        return self
+    most = _MOST[dtype]
+    x = where(ne(self, self), nan, self)
+    x = where(eq(self, math.inf), most if posinf is None else posinf, x)
+    return where(eq(self, -math.inf), -most if neginf is None else neginf, x)
+
+
+@method
+def logit(self: T, eps: float | None = None) -> T:
+    """Return log(self / (1 - self)); with `eps`, of self limited to eps..1 - eps."""
+    x = widened(self)
+    if eps is not None:
+        x = minimum(maximum(x, eps), 1 - eps)
+    return narrowed(sub(log(x), log1p(neg(x))), self)
+
+
+@operator
+def heaviside(self: T, other: T | Number) -> T:
+    """Return 0 where self is negative, 1 where positive, other where it is 0."""
+    x, y = agree("heaviside", self, other)
+    return where(eq(x, 0), y, convert(gt(x, 0), x.expr.dtype))
+
+
+def plus(self: T, other: T | Number, *, alpha: float = 1) -> T:
+    """Return the sum self + alpha * other, broadcast and promoted; of two bools, their disjunction.
+
+    Dtypes promote as in PyTorch. Raises `UsageError` for shapes that do not broadcast.
+    """
+    return add(self, other if alpha == 1 else _times(self, other, alpha))
+
+
+def minus(self: T, other: T | Number, *, alpha: float = 1) -> T:
+    """Return the difference self - alpha * other; two bools raise `UsageError`: use `^` to compare them."""
+    return sub(self, other if alpha == 1 else _times(self, other, alpha))
+
+
+def _times(like: T, other: T | Number, alpha: float) -> T | Number:
+    given = like.operand(other)
+    return mul(given, alpha) if given.__class__ is like.__class__ else given * alpha
