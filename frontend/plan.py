@@ -16,6 +16,7 @@ from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from compiler import collector
 from compiler.ir import graph
 from compiler.ir.ops import Ops
 from compiler.ir.uop import trim_table
@@ -171,6 +172,7 @@ def _forget_many(key: tuple[Any, ...]) -> None:
     _MANY.pop(key, None)
 
 
+@collector.paused()
 def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Plan:
     """Schedule and compile expressions over joint leaves; return their plan.
 

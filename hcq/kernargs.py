@@ -9,6 +9,7 @@ copied to (`kernarg_ring`).
 
 from __future__ import annotations
 
+import functools
 import operator
 import struct
 from array import array
@@ -21,6 +22,7 @@ from hcq.program import ArgKind, KernArgs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import CodeType
 
     from hcq.memory import Owner
     from hcq.params import Word
@@ -78,9 +80,15 @@ def compile_args(image: KernelImage, device: Owner) -> Callable[[Program, tuple[
         "pack": struct.Struct(block_format(image)).pack,
         "slow": pack_values,
     }
-    exec("\n".join(source), scope)  # noqa: S102 - the text holds only names and integers of our own
+    exec(_compiled("\n".join(source)), scope)  # noqa: S102 - the text holds only names and integers of our own
     make: Callable[[Program, tuple[Any, ...]], KernArgs] = scope["make"]
     return make
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(source: str) -> CodeType:
+    """Return the code of a text; kernels with the same kinds of arguments have the same text."""
+    return compile(source, "<kernel arguments>", "exec")
 
 
 def block_format(image: KernelImage) -> str:

@@ -6,10 +6,9 @@ Not here: which nodes share a kernel (`fusion`), the kernel's AST (`lower`), mac
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from compiler import collector
 from compiler.ir import graph
 from compiler.ir.fold_reduce import identity
 from compiler.ir.ops import ELEMENTWISE, Ops
@@ -24,7 +23,7 @@ from compiler.schedule.split import split_reductions
 from hcq.config import config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from compiler.ir.uop import UOp
 
@@ -46,7 +45,7 @@ def schedule(
         verify = config().debug > 0
     if verify:
         return _verified(outputs, limits)
-    with _no_collector():
+    with collector.paused():
         return _schedule(outputs, limits)
 
 
@@ -56,7 +55,7 @@ def _verified(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
 
     for output in outputs:
         verify_tensor(output)
-    with _no_collector():
+    with collector.paused():
         items = _schedule(outputs, limits)
     for item in items:
         verify_kernel(item.ast)
@@ -65,18 +64,6 @@ def _verified(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
 
         show.report(f"graph:\n{show.graph(outputs)}\nschedule:\n{show.schedule(items)}")
     return items
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Keep Python's collector off: nodes form no cycles, and a full pass over them costs much."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from frontend import Device, Tensor, TinyJit, stats
-from frontend.plan import OBJECTS, PLANS
+from frontend.plan import OBJECTS, PLANS, build
 from hcq.config import override, read
 from hcq.errors import UsageError
 
@@ -35,6 +36,32 @@ def new_shape(n: int) -> float:
 
 def held() -> int:
     return sum(plan.nbytes for plan, _, _ in PLANS._kept.values())
+
+
+class Probe:
+    """A device that records whether the collector is on when a program is loaded, and may fail then."""
+
+    def __init__(self, device: Any, error: Exception | None = None) -> None:
+        self.device, self.error, self.seen = device, error, list[bool]()
+
+    def program(self, image: object) -> Any:
+        self.seen.append(gc.isenabled())
+        if self.error is not None:
+            raise self.error
+        return self.device.program(image)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.device, name)
+
+
+@pytest.mark.parametrize("error", [None, UsageError("no room")])
+def test_the_collector_is_off_while_a_plan_is_built_and_back_on_afterwards(error: UsageError | None) -> None:
+    x = Tensor(np.ones(17, "f")).realize() * 3
+    probe: Any = Probe(Device[x.device], error)
+    with nullcontext() if error is None else pytest.raises(UsageError):
+        build([(x.expr, tuple(range(len(x.leaves))))], [-1], probe)
+    assert probe.seen == [False]
+    assert gc.isenabled()
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hcq.errors import UnsupportedError, UsageError
-from hcq.kernargs import pack_values
+from hcq.kernargs import compile_args, pack_values
 from hcq.params import Param
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from hcq.registry import wrap
@@ -54,6 +54,13 @@ def test_generated_packing_equals_the_readable_loop(kinds: list[tuple[ArgKind, i
         made, want = program.args(*values), pack_values(program, tuple(values))
         assert made.words == want.words
         assert made.values == want.values
+
+
+def test_kernels_with_the_same_kinds_of_arguments_share_the_code_that_packs_them(device: Device):
+    kinds = [(ArgKind.POINTER, 8), (ArgKind.INT, 4)]
+    one, same = compile_args(image_of(kinds), device), compile_args(image_of(kinds), device)
+    assert one.__code__ is same.__code__
+    assert compile_args(image_of(kinds[:1]), device).__code__ is not one.__code__
 
 
 def test_the_block_has_the_layout_of_the_image(device: Device):
