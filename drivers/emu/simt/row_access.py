@@ -32,7 +32,12 @@ def shape(lib: Library, c: Code, register: Value, mask: Value, step: int, extend
 
     A row that would wrap before it is `extended` is not consecutive.
     """
-    bits = bits_of(register.type)
+    name = shape_helper(lib, bits_of(register.type), step, extended)
+    return c.call(name, "i32", register, mask)
+
+
+def shape_helper(lib: Library, bits: int, step: int, extended: str) -> str:
+    """`emu.shape.BITS.STEP(register, mask) -> shape`: small enough that a kernel with one call contains it."""
 
     def body(k: Code, values: Value, lanes: Value) -> None:
         found = rows_of(lib, k, values, step)
@@ -48,8 +53,8 @@ def shape(lib: Library, c: Code, register: Value, mask: Value, step: int, extend
         k.ret(k.select(consecutive, i32(CONSECUTIVE), k.select(equal, i32(EQUAL), i32(MIXED))))
 
     name = f"emu.shape.{bits}.{step}{extended}"
-    lib.define(name, "i32", {"register": register.type, "mask": lib.mask}, body, core=True)
-    return c.call(name, "i32", register, mask)
+    parameters = {"register": lib.v(f"i{bits}"), "mask": lib.mask}
+    return lib.define(name, "i32", parameters, body, core=True, small=True, attributes="#0")
 
 
 def bases(

@@ -31,14 +31,16 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code, Value
 
 _SPACES = {"global": "global", "scratch": "local", "flat": "generic"}
-_AGENT = 2
+_SHAPES = ((32, 4, PLAIN), (32, 1, UNSIGNED), (32, 4, UNSIGNED), (64, 4, PLAIN))
+"""Registers of addresses (bits, step, how extended) whose rows are searched for by code that is compiled beforehand."""
+AGENT = 2
 """The first scope of gfx12 that reaches other compute units."""
 
 
 def how(t: Translator) -> int:
     """Return how far an access is seen: STRONG beyond the compute unit, else 0."""
     i = t.instruction
-    wide = i.get("glc") or i.get("dlc") or i.get("sc0") or i.get("sc1") or i.get("scope") >= _AGENT
+    wide = i.get("glc") or i.get("dlc") or i.get("sc0") or i.get("sc1") or i.get("scope") >= AGENT
     return STRONG if wide else 0
 
 
@@ -134,7 +136,10 @@ def _joined(c: Code, bits: int, parts: list[Value]) -> Value:
 
 
 def define_core(lib: Library) -> None:
-    """Write the accesses that kernels commonly use."""
+    """Write the accesses that kernels commonly use, and searches for the rows of their addresses."""
+    if access.quick(lib, "global"):
+        for bits, step, extended in _SHAPES:
+            row_access.shape_helper(lib, bits, step, extended)
     for space in ("global", "shared", "local"):
         for bits, count in ((16, 1), (32, 1), (32, 2), (32, 4)):
             for stores in (False, True):

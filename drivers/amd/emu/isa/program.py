@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import meaning
+from drivers.amd.emu.isa.memory import AGENT
 from drivers.amd.emu.isa.modes import MODE, changed
 from drivers.amd.emu.isa.operands import Word
 
@@ -42,10 +43,24 @@ def _nothing(t: Translator) -> None:
     del t
 
 
+def _of_workgroup(t: Translator) -> bool:
+    """Return whether a cache instruction orders accesses of one workgroup only.
+
+    For wider scopes gfx11 invalidates GL1 as well, gfx12 and gfx942 say so in the instruction.
+    """
+    i = t.instruction
+    if t.target.family == "gfx12":
+        return t.stem.startswith("global_") and i.get("scope") < AGENT
+    return t.stem == "buffer_gl0_inv" or (t.stem == "buffer_inv" and not i.get("sc1"))
+
+
 @meaning(*CACHES)
 def _cache(t: Translator) -> None:
-    """Memory is coherent here; other threads' accesses are not moved across it."""
-    t.c.emit("fence seq_cst")
+    """Memory is coherent here; other threads' accesses are not moved across it.
+
+    A workgroup runs on one host thread, so a fence for it alone costs no instruction of the host.
+    """
+    t.c.emit("fence acq_rel" if _of_workgroup(t) else "fence seq_cst")
 
 
 @meaning("s_sleep")
