@@ -26,6 +26,7 @@ from drivers.emu.simt.state import (
     GROUP,
     GROUP_HEAD,
     LAUNCH,
+    PACKED_IDS,
     READY,
     THREAD,
     WAITING,
@@ -39,6 +40,10 @@ from drivers.emu.simt.vector import Value
 if TYPE_CHECKING:
     from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Code
+
+
+_LEAST_STATE = 64
+"""Bytes of registers and pending masks that every warp's state has: stored in place, not in a call."""
 
 
 def memset(c: Code, at: Value, size: Value) -> None:
@@ -68,9 +73,9 @@ def _write_thread_ids(lib: Library) -> str:
         with c.count(i32(lib.lanes)) as lane:
             flat = c.op("add", first, lane)
             row = c.op("udiv", flat, width)
-            for axis, value in enumerate(
-                (c.op("urem", flat, width), c.op("urem", row, height), c.op("udiv", row, height))
-            ):
+            x, y, z = c.op("urem", flat, width), c.op("urem", row, height), c.op("udiv", row, height)
+            packed = c.op("or", c.op("or", x, c.op("shl", y, 10)), c.op("shl", z, 20))
+            for axis, value in ((0, x), (1, y), (2, z), (PACKED_IDS, packed)):
                 c.store(
                     value,
                     c.gep(
@@ -124,8 +129,10 @@ def _begin(lib: Library) -> str:
             with c.when(fresh):
                 c.call(_write_thread_ids(lib), "void", warp, number, block[0], block[1])
             memset(c, warp, i64(WARP.size))
-            registers = c.op("sub", THREAD.load(c, thread, "warp_bytes"), keep)
-            memset(c, c.gep(warp, keep), registers)
+            memset(c, c.gep(warp, keep), i64(_LEAST_STATE))
+            more = c.op("sub", THREAD.load(c, thread, "warp_bytes"), keep + _LEAST_STATE)
+            with c.when(c.icmp("ne", more, 0)):
+                memset(c, c.gep(warp, keep + _LEAST_STATE), more)
             there = c.icmp("ult", number, warps)
             WARP.store(c, warp, "status", c.select(there, i32(READY), i32(FINISHED)))
             left = c.op("sub", threads, c.op("mul", number, lib.lanes))

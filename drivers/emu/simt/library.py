@@ -122,7 +122,7 @@ class Library:
         """Generate a helper with `body(code, *parameters)` unless it exists; return its name.
 
         `parameters` maps names to IR types. `core` and `hot` are as in the module's docstring; hot helpers are inlined
-        where the host has vectors of 512 bits, `small` ones on every host.
+        where the host has vectors of 512 bits, `small` ones on every host; with `attributes` LLVM chooses.
         """
         with self._writing:  # other threads see a helper only when it is complete
             if name in self.helpers:

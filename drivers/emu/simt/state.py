@@ -141,14 +141,18 @@ if the barrier has opened since.
 """
 
 
+PACKED_IDS = 3
+"""The "axis" whose ids are those of x, y and z in one i32, 10 bits each: workgroups have at most 1024 threads."""
+
+
 def warp_ids_at(axis: int, lanes: int) -> int:
-    """Return the offset, in a warp's state, of the thread ids of one axis (one i32 for each lane)."""
+    """Return the offset, in a warp's state, of the thread ids of one axis (one i32 for each lane), or of `PACKED_IDS`."""
     return WARP.size + axis * 4 * lanes
 
 
 def warp_registers_at(lanes: int) -> int:
     """Return the offset, in a warp's state, of the part that the translated kernel uses: pending masks, then registers."""
-    return WARP.size + 3 * 4 * lanes
+    return WARP.size + 4 * 4 * lanes
 
 
 MAP_ENTRY = Record(

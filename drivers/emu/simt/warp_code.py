@@ -38,7 +38,7 @@ class WarpCode:
         return self.c.splat(scalar, self.lanes)
 
     def thread_id(self, axis: int) -> Value:
-        """Return the lanes' thread ids of an axis (0 is x), as i32."""
+        """Return the lanes' thread ids of an axis (0 is x), or of all (`state.PACKED_IDS`), as i32."""
         return self.c.load(self.lib.v("i32"), self.c.gep(self.warp, warp_ids_at(axis, self.lanes)), align=64)
 
     def lane_id(self) -> Value:

@@ -50,18 +50,22 @@ def _dwords(lib: Library, count: int) -> str:
         inside = c.icmp("ult", offset, room)
         c.emit(f"br {inside}, label %good, label %look, !prof !0")
         c.label("look")
+        c.ret(c.call(far, result, warp, address, site))
+        c.label("good")
+        host = c.let("ptr", f"inttoptr {c.op('add', address, SITE.load(c, record, 'delta'))} to ptr")
+        c.ret(c.load(f"<{count} x i32>", host, align=4))
+
+    def look(c: Code, warp: Value, address: Value, site: Value) -> None:
         steps = c.ints(lib.v("i64"), [4 * lane for lane in range(lib.lanes)])
         places = c.op("add", c.splat(address, lib.lanes), steps)
         name = access.load(lib, "global", 32, 1)
         wanted = c.const(lib.mask, (1 << count) - 1)
         found = c.call(name, lib.v("i32"), warp, places, wanted, site)
         c.ret(c.shuffle(found, None, range(count)))
-        c.label("good")
-        host = c.let("ptr", f"inttoptr {c.op('add', address, SITE.load(c, record, 'delta'))} to ptr")
-        c.ret(c.load(f"<{count} x i32>", host, align=4))
 
-    parameters = {"warp": "ptr", "address": "i64", "site": "i32"}
-    return lib.define(f"amd.scalar.{count}", f"<{count} x i32>", parameters, body, core=True)
+    parameters, result = {"warp": "ptr", "address": "i64", "site": "i32"}, f"<{count} x i32>"
+    far = lib.define(f"amd.scalar.{count}.any", result, parameters, look, core=True)
+    return lib.define(f"amd.scalar.{count}", result, parameters, body, core=True, small=True)
 
 
 def define_core(lib: Library) -> None:

@@ -40,6 +40,7 @@ from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC, Reg
 from drivers.amd.emu.isa.values import Translator
 from drivers.emu.report import ReportKind
 from drivers.emu.simt.findings import i32
+from drivers.emu.simt.state import PACKED_IDS
 from drivers.emu.simt.wave_function import WaveBlock, WaveFunction
 
 if TYPE_CHECKING:
@@ -228,8 +229,7 @@ def _begin(t: Translator, entry: Entry) -> None:
     else:
         wf.write(f"s{EXEC}", c.resize(lanes_there, 32))
         wf.write(f"s{EXEC + 1}", c.resize(c.op("lshr", lanes_there, 32), 32))
-    x, y, z = (wf.thread_id(axis) for axis in range(3))
-    wf.write("v0", c.op("or", c.op("or", x, c.op("shl", y, 10)), c.op("shl", z, 20)))
+    wf.write("v0", wf.thread_id(PACKED_IDS))
     wf.write("signalled", c.const("i1", 0))
     wf.write("scc", c.const("i1", 0))
 
