@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SOURCES = (
     "image.py", "native.py", "layouts.py", "primitives.py",
-    "futex.py", "waiters.py", "workers.py", "processor.py",
+    "futex.py", "cores.py", "waiters.py", "workers.py", "processor.py",
 )  # fmt: skip
 """The source files on which the compiled code depends."""
 KIND = "cpu"

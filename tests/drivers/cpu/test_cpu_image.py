@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compiler.llvm import Machine, emit_object
-from drivers.cpu.image import processor_code, processor_key
+from drivers.cpu.image import SOURCES, processor_code, processor_key
 from drivers.cpu.machine import cores, identify, memory_bytes
 from drivers.cpu.native import translate
 from drivers.cpu.processor import FUNCTIONS
@@ -104,6 +104,11 @@ class Files(LinuxKernel):
 CPUINFO = (
     "processor\t: 0\nmodel name\t: Fast 9000\nflags\t\t: avx2 fma\n\nprocessor\t: 1\nmodel name\t: Other\n"
 )
+
+
+def test_every_module_of_the_processor_is_in_its_cache_key() -> None:
+    modules = {f.__module__ for f in FUNCTIONS}
+    assert {f"{module.removeprefix('drivers.cpu.')}.py" for module in modules} <= set(SOURCES)
 
 
 def test_architecture_changes_with_model_and_features_only() -> None:
