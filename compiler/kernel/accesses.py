@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
+from compiler.ir.ops import Ops
 from compiler.kernel import conversions, indexing
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Memory:
         self.owner = owner
         self.b = owner.b
         self.index = owner.index
+        self.written = {node.src[0].arg for node in owner.free if node.op is Ops.STORE}
+        """Buffers that the kernel also writes: other threads change elements that are masked here."""
 
     def load(self, node: UOp) -> Line:
         """Return the register of a LOAD at the current position; masked lanes are not read, and are 0."""
@@ -101,6 +104,8 @@ class Memory:
             every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
             return b.line("gather", kind, lanes, (pointer, place.vector, every, *token))
         if place.stride == 0:
+            if mask is not None and buffer.arg in self.written:
+                return self._read_if(kind, self.index.address(pointer, place, kind), mask, token)
             return self._read_one(kind, pointer, place, mask, token)
         address = ix.address(pointer, place, kind)
         if place.stride == -1:
@@ -183,6 +188,16 @@ class Memory:
         where = b.select(some, b.add(place.base, b.index(place.offset)), b.index(0))
         read = b.line("load", kind, 1, (b.offset(pointer, where, kind), *token))
         return b.select(mask, read, b.const(kind, 0.0 if kind.is_float else 0))
+
+    def _read_if(self, kind: DType, address: Line, mask: Line, token: tuple[Line, ...]) -> Line:
+        """Load one element in a branch, so that nothing is read where the mask is false; 0 there."""
+        b = self.b
+        some = b.line("any", dtypes.bool, 1, (mask,)) if mask.lanes > 1 else mask
+        zero = b.const(kind, 0.0 if kind.is_float else 0)
+        branch = b.enter_branch(some)
+        read = b.line("load", kind, 1, (address, *token))
+        (value,) = b.leave_branch(branch, [(read, zero)])
+        return value if mask.lanes == 1 else b.select(mask, value, zero)
 
     def store(self, store: UOp, value: Line) -> None:
         """Write a STORE of a value at the current position."""
