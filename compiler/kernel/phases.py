@@ -18,7 +18,7 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
 from compiler.ir.walk import ordered
-from compiler.kernel import conversions
+from compiler.kernel import conversions, rescale
 from compiler.kernel.linear import POINTER
 from compiler.kernel.merge import replace_ranges
 from compiler.kernel.plan import Axis, Kept, Phase, Plan, Step
@@ -42,6 +42,9 @@ GROUPS_PER_CORE = 4
 LEAST_ROWS = 32
 """Rows of a block at least, where a matrix has as many: each block copies the operands of products."""
 
+LONG_ROWS = 64
+"""Rows of a block from which on whole rows are kept; with fewer, rows are cut into pieces where possible."""
+
 
 def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp, Plan]]) -> Plan:
     """Return the plan of a chain; `planned` plans a part."""
@@ -55,13 +58,33 @@ def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp,
     nbytes = sum([width * dtype.itemsize for width, dtype in matrices.values()])
     most = max(LEAST_ROWS, target.l2_bytes // 2 // nbytes)
     block = -(-rows.arg[1] // -(-rows.arg[1] // most))
+    parts = [_of_block(part, ranges, block, externals) for part in ast.src]
+    cut = None
+    if block < min(LONG_ROWS, rows.arg[1]):
+        long = -(-rows.arg[1] // -(-rows.arg[1] // LONG_ROWS))
+        longer = [_of_block(part, ranges, long, externals) for part in ast.src]
+        first = 1 + max(matrices)
+        cut = rescale.in_pieces(longer, symbolic.loop(rows.arg[0], long), first)
+        block = block if cut is None else long
     alone = replace(target, cores=0)  # the workgroups are those of the chain
-    phases = tuple([Phase(*planned(_of_block(part, ranges, block, externals), alone)) for part in ast.src])
+    if cut is None:
+        phases = tuple([Phase(*planned(part, alone)) for part in parts])
+        kept = tuple([Kept(slot, dtype, width * block) for slot, (width, dtype) in matrices.items()])
+        pieces = None
+    else:
+        phases = (
+            *[Phase(*planned(part, alone), "before") for part in cut.before],
+            *[Phase(*planned(part, alone), "each") for part in cut.each],
+            *[Phase(*planned(part, alone), "after") for part in cut.after],
+        )
+        kept = tuple([Kept(slot, dtypes.float32, count) for slot, count in cut.kept.items()])
+        pieces = cut.start, cut.size, cut.count
     edge: Edge = "exact" if rows.arg[1] % block == 0 else "overlap"
     axes = (*[Axis(r) for r in ranges[:-1]], Axis(rows, block, 1, edge))
-    nanoseconds = sum([p.plan.nanoseconds for p in phases]) * prod([a.count for a in axes])
-    kept = tuple([Kept(slot, dtype, width * block) for slot, (width, dtype) in matrices.items()])
-    return Plan(axes, _steps(axes, nanoseconds, target), nanoseconds=nanoseconds, phases=phases, kept=kept)
+    once = sum([p.plan.nanoseconds * (pieces[2] if pieces and p.when == "each" else 1) for p in phases])
+    total = once * prod([a.count for a in axes])
+    steps = _steps(axes, total, target)
+    return Plan(axes, steps, nanoseconds=total, phases=phases, kept=kept, pieces=pieces)
 
 
 def of_parts(
@@ -152,8 +175,21 @@ def write(b: Builder, plan: Plan, index: Indexer, part: Callable[[Phase, Places,
     memory = {
         k.slot: b.line("scratch", POINTER, 1, (), (k.dtype, k.count, "kept", k.slot)) for k in plan.kept
     }
-    for phase in plan.phases:
-        cursor = b.cursor
-        token = b.line("token", dtypes.bool, 1)
-        part(phase, places, {slot: (pointer, token) for slot, pointer in memory.items()})
-        b.cursor = cursor
+
+    def run(when: str) -> None:
+        for phase in plan.phases:
+            if phase.when == when:
+                cursor = b.cursor
+                token = b.line("token", dtypes.bool, 1)
+                part(phase, places, {slot: (pointer, token) for slot, pointer in memory.items()})
+                b.cursor = cursor
+
+    run("before")
+    if plan.pieces is not None:
+        start, size, count = plan.pieces
+        loop = b.enter_loop(b.index(0), b.index(count), 1, b.cursor)
+        loop.body.floor = loop.body
+        places[start] = b.mul(loop.index, size)
+        run("each")
+        b.leave_loop(loop, [])
+        run("after")

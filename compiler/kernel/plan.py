@@ -195,6 +195,8 @@ class Phase:
     ast: UOp
     """The shared ranges are variables, and the matrices between parts are in scratch memory."""
     plan: Plan
+    when: Literal["before", "each", "after"] = "before"
+    """Whether it runs before the loop over pieces of the rows, in each round, or after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,8 @@ class Plan:
     """The parts of a chain, in order; the axes are those that they share, and `upcast` is a block's rows."""
     kept: tuple[Kept, ...] = ()
     """The matrices between the parts."""
+    pieces: tuple[UOp, int, int] | None = None
+    """The variable of a piece's first value, its size, and the number of pieces; None without pieces."""
 
     def widest(self) -> int:
         """Return the number of lanes of the widest vector of the kernel."""
@@ -266,7 +270,8 @@ class Plan:
         if self.matrix is not None:
             lines.append(f"matrix {self.matrix.name}")
         for number, phase in enumerate(self.phases):
-            lines += [f"part {number}:", *[f"  {line}" for line in phase.plan.text().split("\n")]]
+            when = "" if self.pieces is None else f", {phase.when} of {self.pieces[2]} pieces"
+            lines += [f"part {number}{when}:", *[f"  {line}" for line in phase.plan.text().split("\n")]]
         lines += [f"keep r{row.inner.arg[0]} as r{row.outer.arg[0]}" for row in self.rows]
         return "\n".join(lines)
 

@@ -21,6 +21,7 @@ from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
 from compiler.ir.walk import ordered, ranges_in
 from compiler.kernel.merge import replace_ranges, split_ranges
+from compiler.kernel.rescale import keys_of
 from compiler.schedule.item import ParamRef, ScheduleItem, TempRef
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 ROW_BYTES = 64 << 10
-"""Bytes of one row of all matrices of a chain at most: a block has 32 rows at least."""
+"""Bytes of one row of all matrices at most, unless rows can be cut: a block has 32 rows at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def _joined(parts: Sequence[ScheduleItem]) -> ScheduleItem | None:
                     return None
         asts.insert(0, _with_slots(ast, [slots[ref] for ref in part.bufs]))
     assert shared is not None
-    if sum([ref.nbytes for ref in kept]) > ROW_BYTES * prod(shared.sizes):
+    if sum([ref.nbytes for ref in kept]) > ROW_BYTES * prod(shared.sizes) and not keys_of(asts):
         return None
     ast = uop(Ops.SINK, dtypes.void, tuple(asts), (len(externals), len(shared.sizes)))
     return ScheduleItem(ast, tuple(externals), tuple(range(len(parts[-1].writes))))

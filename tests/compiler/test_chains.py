@@ -80,9 +80,50 @@ def test_rows_between_parts_are_in_half_of_the_second_cache() -> None:
     assert "part 2:" in plan.text()
 
 
-def test_rows_that_do_not_fit_scratch_memory_are_stored() -> None:
-    q, k = of_one(1, 1, 64, 16), of_one(1, 1, 1 << 14, 16)
+def test_rows_that_neither_fit_scratch_memory_nor_have_equal_pieces_are_stored() -> None:
+    q, k = of_one(1, 1, 64, 16), of_one(1, 1, 12289, 16)
     assert len(scheduled(q.scaled_dot_product_attention(k, k))) > 1
+
+
+def test_long_rows_are_cut_into_pieces_with_running_totals() -> None:
+    q, k = of_one(1, 1, 256, 16), of_one(1, 1, 1 << 15, 16)
+    (item,) = scheduled(q.scaled_dot_product_attention(k, k))
+    target = target_of("x86_64-v3")
+    _, plan = planned(item.ast, target)
+    assert plan.pieces is not None
+    assert plan.pieces[1] * plan.pieces[2] == 1 << 15
+    assert sum(kept.count * kept.dtype.itemsize for kept in plan.kept) <= target.l2_bytes
+    assert "each of 64 pieces" in plan.text()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_in_pieces_against_float64(*, causal) -> None:
+    """The scores grow along a row, so that most pieces have a new maximum."""
+    q, k, v = values(1, 2, 100, 16), values(1, 2, 2048, 16, seed=1), values(1, 2, 2048, 24, seed=2)
+    k *= np.linspace(0, 4, 2048, dtype=np.float32)[:, None]
+    mask = np.where(np.tril(np.ones((100, 2048), bool)), 0, -INF) if causal else None
+    got = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), is_causal=causal).numpy()
+    np.testing.assert_allclose(got, exact(q, k, v, mask), atol=2e-5)
+
+
+def test_special_values_of_pieces_stay_in_their_rows() -> None:
+    """The first pieces of row 1 are all -inf; row 2 meets a NaN in the last piece, row 3 has only -inf."""
+    q = np.zeros((1, 1, 100, 16), np.float32)
+    k, v = np.zeros((1, 1, 2048, 16), np.float32), values(1, 1, 2048, 16, seed=2)
+    q[..., :, 0], k[..., 0] = 1, values(2048, seed=3)
+    q[..., 1, 1], k[..., :1500, 1] = 3e38, -3e38
+    q[..., 2, 2], k[..., 2000, 2] = 1, 0
+    k[..., 2000, 3], q[..., 3] = INF, -1
+    q[..., 2, 3] = 0
+    q[..., 3, 4], k[..., 4] = -INF, 1
+    with np.errstate(all="ignore"):
+        scores = (q @ k.swapaxes(-1, -2)) / np.float32(4)
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        want = e / e.sum(-1, keepdims=True) @ v
+    got = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v)).numpy()
+    assert np.isnan(want[0, 0, 2:4]).all()
+    assert np.isfinite(want[0, 0, :2]).all()
+    np.testing.assert_allclose(got, want, atol=2e-5)
 
 
 def test_weights_that_are_also_a_result_are_stored() -> None:
