@@ -9,7 +9,7 @@ Not here: operators (`operators`), properties and conversions (`tensor`).
 from __future__ import annotations
 
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec
 
 from frontend.ops import (
     activation,
@@ -44,7 +44,7 @@ from frontend.symbolic.creation import sized
 from frontend.symbolic.rules import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from frontend.tensor_base import T
 
@@ -65,7 +65,7 @@ class Methods(Functions):
     """The methods of `Tensor` that `frontend.ops` implements."""
 
     __slots__ = ()
-    symbolic_rules = RULES
+    symbolic_rules: ClassVar[Mapping[str, Callable[..., Any]]] = RULES
 
     full = Maker(sized(creation.full))
     zeros = Maker(sized(creation.zeros))

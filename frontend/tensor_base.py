@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVa
 
 if TYPE_CHECKING:
     import weakref
+    from collections.abc import Callable, Mapping
 
     from compiler.dtype import DType
     from frontend.expr import Expr, Leaves, Part
@@ -98,6 +99,8 @@ class TensorBase(ABC):
     state: Gradient
     link: Link
     """Its membership in a family of views; unset for a tensor that has no views and is none."""
+    symbolic_rules: ClassVar[Mapping[str, Callable[..., Any]]]
+    """The rules of methods whose arguments have symbolic sizes, by name: see `frontend.symbolic`."""
     training: ClassVar[bool] = False
     """Whether layers are in training mode: see `frontend.Tensor.train`."""
 

@@ -41,6 +41,8 @@ _new = object.__new__
 
 CONSTANT_LIMIT: Final = 4
 """The most values of a number at one place that become part of the structure."""
+SIZED: Final = frozenset({"expand", "reshape", "shrink"})
+"""Methods of one tensor that take bound variables as sizes."""
 PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
 """Numbers that always become part of the structure."""
 _depth: Final = [0]
@@ -151,6 +153,11 @@ def _stopped(fn: Callable[..., T], *args: Any) -> T:
     return t
 
 
+def _has_variable(args: Any) -> bool:
+    """Return whether arguments, or sequences among them, hold a bound variable."""
+    return any(hasattr(a, "scalar") or (isinstance(a, (tuple, list)) and _has_variable(a)) for a in args)
+
+
 def method(
     fn: Callable[Concatenate[T, P], T], shared: Callable[..., None] | None = None
 ) -> Callable[Concatenate[T, P], T]:
@@ -177,6 +184,8 @@ def method(
         except TypeError:  # an argument is not hashable, such as a list
             found = None
         if found is None:
+            if raw.__name__ in SIZED and _has_variable(args):
+                return cast("T", x.symbolic_rules[raw.__name__](call, x, *args, **names))
             given = fitted(raw, (x, *args), names)
             if given is not None:
                 return call(*given[0], **given[1])

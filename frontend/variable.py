@@ -5,9 +5,10 @@
         cache[position.bind(i)] = keys          # the same kernel each time, also inside a TinyJit
 
 A bound variable has its value in a one-element buffer, so that another value uses the same structure and
-kernel. It combines with whole numbers by +, - and *, and can be used in slices (`x[v : v + 4]`, whose size
-must be constant), as an index, with tensors in arithmetic, and as an argument of a captured function. Its
-range is checked when it is bound, and against the axis when it is used.
+kernel. It combines with whole numbers by +, - and *, and can be used in slices (`x[v : v + 4]`), as an index,
+with tensors in arithmetic, and as an argument of a captured function. As a size (`x[:n]`,
+`Tensor.zeros(n, 3)`) it makes a tensor with symbolic sizes: see `frontend.symbolic`. Its range is checked
+when it is bound, and against the axis when it is used.
 
 Unbound variables are symbols: `(a * 40 + b) // 20` is index arithmetic of the compiler, which simplifies it
 and knows its bounds (`.min`, `.max`, `.render()`).

@@ -83,13 +83,16 @@ class Grouping:
         elementwise operations; beside a reduction over the same elements; or inside a row. A node through
         which the whole result of such a reduction passes becomes a root in its place, so that the kernel
         stores the result of the epilogue, not the sums. Elementwise nodes stay if they are cheap, or computed
-        once.
+        once. A mask of a value that is needed under the mask only stays: then a kernel that stores the value
+        need not compute the rest, and the loops of its users see the mask.
         """
         entries = fact.entries
         if fact.node.op is Ops.REDUCE:
             return len(entries) == 1 and self._place(entries[0], fact.node, claim=True)
         if len(entries) > self.limits.places or len(entries[0].kernel.entries) > self.limits.nodes:
             return False
+        if _masks_within(fact.node):
+            return True
         completed = fact.completed
         if completed:
             if len(entries) > 1:
@@ -432,3 +435,15 @@ class Grouping:
         index = (*entry.index[:axis], atom, *entry.index[axis + rank :])
         found, padding = self._use(entry, x, index, symbolic.both(entry.mask, inside), entry.scopes)
         entry.src = [(found, symbolic.both(padding, inside)), (at, shown)]
+
+
+def _masks_within(node: UOp) -> bool:
+    """Return whether a node is a WHERE of a WITHIN with the same condition."""
+    if node.op is not Ops.WHERE:
+        return False
+    x = node.src[1]
+    while x.op is Ops.WHERE or x.op is Ops.WITHIN:
+        if x.op is Ops.WITHIN and x.src[0] is node.src[0]:
+            return True
+        x = x.src[1]
+    return False

@@ -349,26 +349,42 @@ def _attention(  # noqa: PLR0917 - as the method
     attn_mask: Any = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,  # noqa: FBT001, FBT002 - as the method
+    scale: float | None = None,
+    enable_gqa: bool = False,  # noqa: FBT001, FBT002 - as the method
 ) -> Any:
     depth = shape_of(query)[-1]
-    if not isinstance(depth, int):
+    if not isinstance(depth, int) or not depth:
         raise UnsupportedError("scaled_dot_product_attention needs a depth of fixed size")
     if is_causal and attn_mask is not None:
         raise UsageError("scaled_dot_product_attention: give a mask or is_causal, not both")
-    scores = (query @ key.transpose(-2, -1)) * (1 / math.sqrt(depth))
+    if enable_gqa:
+        key, value = (_shared_heads(shape_of(query), x) for x in (key, value))
+    scores = (query @ key.transpose(-2, -1)) * (1 / math.sqrt(depth) if scale is None else scale)
     if is_causal:
         whole = whole_of(scores)
         n, m = whole.expr.shape[-2:]
         allowed = coordinate(whole, (n, m), 1) <= coordinate(whole, (n, m), 0)
-        sizes = shape_of(scores)
-        attn_mask = made(allowed.expand(whole.expr.shape), sizes)
+        attn_mask = made(allowed.expand(whole.expr.shape), shape_of(scores))
     if attn_mask is not None:
         boolean = attn_mask.dtype is dtypes.bool
         scores = attn_mask.where(scores, -math.inf) if boolean else scores + attn_mask
-    weights = scores.softmax(-1)
-    if attn_mask is not None and not is_causal:  # rows in which every key is masked give 0
-        weights = (scores.amax(-1, True) == -math.inf).where(0.0, weights)
+    if attn_mask is None or is_causal:
+        weights = scores.softmax(-1)
+    else:  # rows in which every key is masked give 0
+        unseen = scores.amax(-1, True).detach() == -math.inf
+        weights = unseen.where(0.0, unseen.where(0.0, scores).softmax(-1))
     return weights.dropout(dropout_p) @ value
+
+
+def _shared_heads(query: Sizes, x: Any) -> Any:
+    """Return keys or values with each head repeated for the neighbouring heads of a query."""
+    own = shape_of(x)
+    heads, mine = query[-3], own[-3]
+    if not isinstance(heads, int) or not isinstance(mine, int) or not mine or heads % mine:
+        raise UsageError(f"scaled_dot_product_attention: {mine} heads do not divide {heads}")
+    times = heads // mine
+    repeated = x.unsqueeze(-3).expand(*own[:-2], times, *own[-2:])
+    return repeated.reshape(*own[:-3], heads, *own[-2:])
 
 
 def _cat(call: Any, *given: Any, axis: int = 0) -> Any:  # noqa: ARG001 - as the method
@@ -431,6 +447,15 @@ def _getitem(_call: Any, x: Any, key: Any) -> Any:
     return part_of(x.whole, x.sizes, key)
 
 
+def _shrink(call: Any, x: Any, bounds: Any) -> Any:
+    if len(bounds) != len(shape_of(x)):
+        raise UsageError(
+            f"{call.__name__} of {shape_of(x)}: wanted one (begin, end) for each axis, saw {bounds}"
+        )
+    key = tuple([slice(None) if b is None else slice(*b) for b in bounds])
+    return part_of(whole_of(x), shape_of(x), key)
+
+
 def _take_rows(call: Any, table: Any, index: Any) -> Any:
     """Rows of a table of fixed size, for indices with symbolic sizes; the table is repeated nowhere."""
     inside = index.whole
@@ -450,6 +475,7 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     **dict.fromkeys(("var", "std"), _var),
     **dict.fromkeys(("rows", "item"), _take_rows),
     "getitem": _getitem,
+    "shrink": _shrink,
     "sum": _reduction(0), "prod": _reduction(1), "any": _reduction(0), "all": _reduction(1),
     "count_nonzero": _reduction(0), "amax": _reduction(_least), "amin": _reduction(_greatest),
     "max": _extreme(_least), "min": _extreme(_greatest), "argmax": _place(_least),

@@ -115,6 +115,36 @@ def test_a_method_agrees_with_numpy_for_every_size_in_one_kernel(name: str) -> N
     assert len(set(plans)) == 1
 
 
+def attention(q: Any, k: Any, v: Any, allowed: Any) -> Any:
+    scores = np.where(allowed, q @ k.swapaxes(-2, -1) / np.sqrt(q.shape[-1]), -np.inf)
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(softmax(scores, -1)) @ v
+
+
+@pytest.mark.parametrize("kind", ["plain", "mask", "causal", "heads"])
+def test_attention_over_a_symbolic_number_of_keys(kind: str) -> None:
+    q, k = random(4, CAPACITY, 3), random(2, CAPACITY, 3, seed=4)
+    seen = np.arange(CAPACITY) % 3 != 0
+    for size in (1, 3, CAPACITY):
+        n = N.bind(size)
+        query, keys = Tensor(q[:2])[:, :2], Tensor(k)[:, :n]
+        if kind == "plain":
+            found = query.scaled_dot_product_attention(keys, keys)
+            want = attention(q[:2, :2], k[:, :size], k[:, :size], True)
+        elif kind == "mask":
+            found = query.scaled_dot_product_attention(keys, keys, Tensor(seen)[:n])
+            want = attention(q[:2, :2], k[:, :size], k[:, :size], seen[:size])
+        elif kind == "causal":
+            found = Tensor(q[:2])[:, :n].scaled_dot_product_attention(keys, keys, is_causal=True)
+            allowed = np.tril(np.ones((size, size), bool))
+            want = attention(q[:2, :size], k[:, :size], k[:, :size], allowed)
+        else:
+            found = Tensor(q).scaled_dot_product_attention(keys, keys, enable_gqa=True)
+            repeated = k[:, :size].repeat(2, 0)
+            want = attention(q, repeated, repeated, True)
+        np.testing.assert_allclose(found.numpy(), want, rtol=1e-4, atol=1e-5)
+
+
 def test_the_shape_holds_the_variable() -> None:
     n = N.bind(3)
     x = Tensor(X)[:n]
@@ -240,3 +270,42 @@ def test_a_captured_function_takes_and_returns_symbolic_sizes() -> None:
     assert len(set(seen[2:])) == 1
     with pytest.raises(UsageError, match="captured with arguments"):
         f(Tensor(X)[: N.bind(2)], Tensor(Y)[: N.bind(3)])
+
+
+def test_functions_of_two_variables_are_one_captured_graph() -> None:
+    i, j = Variable("i", 1, CAPACITY), Variable("j", 1, WIDTH)
+
+    @TinyJit
+    def f(a: Any, b: Any, c: Tensor, rows: Any, columns: Any) -> Any:
+        product = a @ b
+        return {
+            "plus one": a + 1,
+            "two axes": c[:rows, :columns] + 1,
+            "transposed": c.T[:columns, :rows] * rows,
+            "product": product,
+            "fixed sizes": c.sum(0),
+            "cat": Tensor.cat(a, Tensor.ones(2, WIDTH)),
+            "shrink": c.shrink(((0, rows), (1, 3))),
+            "moving": c[columns - 1 : columns + 1].sum(0),
+            "ones": Tensor.ones(rows, columns).sum(),
+            "expand": c[:1, :2].expand(rows, 2).sum(0),
+            "mean": c[:rows, :columns].mean(),
+            "var": c[:rows, :columns].var(1, correction=0),
+            "number": c[0] * columns,
+        }
+
+    seen = []
+    for k, m in ((2, 3), (1, 5), (CAPACITY, 1), (4, 2)):
+        n = i.bind(k)
+        found = f(Tensor(X)[:n], Tensor(W), Tensor(Y).realize(), n, j.bind(m))
+        part = Y[:k, :m]
+        want = {
+            "plus one": X[:k] + 1, "two axes": part + 1, "transposed": part.T * k, "product": X[:k] @ W,
+            "fixed sizes": Y.sum(0), "cat": np.concatenate([X[:k], np.ones((2, WIDTH))]),
+            "shrink": Y[:k, 1:3], "moving": Y[m - 1 : m + 1].sum(0), "ones": k * m,
+            "expand": Y[0, :2] * k, "mean": part.mean(), "var": part.var(1), "number": Y[0] * m,
+        }  # fmt: skip
+        for name, value in want.items():
+            np.testing.assert_allclose(found[name].numpy(), value, rtol=1e-4, atol=1e-5, err_msg=name)
+        seen.append((stats.plans, stats.lowered + stats.hits))
+    assert len(set(seen[2:])) == 1
