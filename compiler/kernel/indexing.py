@@ -99,6 +99,10 @@ class Indexer:
         """For a RANGE of the AST whose blocks extend beyond its end, the mask of the values inside."""
         self.memo: dict[UOp, UOp] = {}
         self.taken: dict[UOp, Parts] = {}
+        self.lines: dict[tuple[UOp | Line | int | None, ...], Line] = {}
+        """For an index, the current units and the registers of its ranges, its register."""
+        self.bases: dict[tuple[UOp | Line | None, ...], Line] = {}
+        """For an index and the registers of its ranges, their sum without units."""
         self.serial = FIRST
 
     def fresh(self, size: int) -> UOp:
@@ -141,6 +145,8 @@ class Indexer:
         """
         x = self.split(index)
         p = self.parts(x)
+        if not p.computed and (p.stride in (-1, 0, 1) or (strided and 1 < p.stride <= MOST_STRIDE)):
+            return self._affine(x, p)
         terms = [(self.leaf(a), c) for a, c in p.outer]
         offset = p.constant
         for u, c in p.units:
@@ -156,6 +162,17 @@ class Indexer:
         if p.stride not in (-1, 0, 1) and not (strided and 1 < p.stride <= MOST_STRIDE):
             return Place(self.b.index(0), 0, 0, p.lanes, self.materialised(x))
         return Place(self.sum(terms), offset, p.stride, p.lanes, align=gcd(offset, *[c for _, c in terms]))
+
+    def _affine(self, x: UOp, p: Parts) -> Place:
+        """Return the elements of an access whose index computes nothing; all units have one base."""
+        offset = p.constant
+        for u, c in p.units:
+            offset += c * self.env[u]
+        key = (x, *[self.bound.get(a) for a, _ in p.outer])
+        base = self.bases.get(key)
+        if base is None or not base.block.open:
+            base = self.bases[key] = self.sum([(self.leaf(a), c) for a, c in p.outer])
+        return Place(base, offset, p.stride, p.lanes, align=gcd(offset, *[c for _, c in p.outer]))
 
     def sum(self, terms: list[tuple[Line, int]]) -> Line:
         """Add scalar terms, outermost first, so that the first sums are outside the inner loops."""
@@ -186,8 +203,18 @@ class Indexer:
         return self.materialised(self.split(index))
 
     def materialised(self, x: UOp) -> Line:
-        """Return an index over split ranges as one register."""
-        b, p = self.b, self.parts(x)
+        """Return an index over split ranges as one register, the same one as long as its block is open."""
+        p = self.parts(x)
+        if p.computed:
+            return self._materialised(x, p)
+        key = (x, *[self.env[u] for u, _ in p.units], *[self.bound.get(a) for a, _ in p.outer])
+        found = self.lines.get(key)
+        if found is None or not found.block.open:
+            found = self.lines[key] = self._materialised(x, p)
+        return found
+
+    def _materialised(self, x: UOp, p: Parts) -> Line:
+        b = self.b
         computed = [(self.computed(a), c) for a, c in p.computed]
         offset = p.constant
         for u, c in p.units:

@@ -1,5 +1,7 @@
 """The builder places lines, the verifier refuses wrong lists, plans say what they do."""
 
+from dataclasses import replace
+
 import pytest
 
 from compiler.dtype import dtypes
@@ -8,6 +10,7 @@ from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered
 from compiler.kernel import linear
 from compiler.kernel.builder import Builder
+from compiler.kernel.indexing import Indexer
 from compiler.kernel.linear import POINTER
 from compiler.kernel.merge import merge_masked_ranges, merge_ranges
 from compiler.kernel.tiling import choose
@@ -174,3 +177,36 @@ def test_lanes_run_along_the_first_of_equally_good_summed_ranges():
     plan = choose(sink(store(0, i, reduce(total, "ADD", *summed))), target_of("x86_64-v4"))
     (reduction,) = plan.reductions.values()
     assert (reduction.ranges[-1], reduction.lanes) == (summed[0], 16)
+
+
+def test_an_index_has_one_base_for_all_units_and_another_for_each_register_of_its_range():
+    b = Builder()
+    ix = Indexer(b, lambda _node: b.index(0), 1)
+    outer, unit = ix.fresh(8), ix.fresh(4)
+    ix.unit_ranges.add(unit)
+    index = symbolic.dot((outer, unit), (12, 1), 5)
+    ix.bound[outer] = b.line("group", dtypes.int64, 1, (), 0)
+    ix.env[unit] = 0
+    first, line = ix.place(index), ix.line(index)
+    ix.env[unit] = 3
+    assert ix.place(index) == replace(first, offset=first.offset + 3, align=4)
+    assert ix.line(index) is not line
+    ix.env[unit] = 0
+    assert ix.line(index) is line
+    ix.bound[outer] = b.line("group", dtypes.int64, 1, (), 1)
+    assert ix.place(index).base is not first.base
+    assert ix.line(index) is not line
+
+
+def test_registers_of_a_closed_loop_are_written_again():
+    b = Builder()
+    ix = Indexer(b, lambda _node: b.index(0), 1)
+    outer = ix.fresh(8)
+    bases = []
+    loop = b.enter_loop(b.index(0), b.index(8), 1, b.cursor)
+    ix.bound[outer] = loop.index
+    bases += [ix.place(symbolic.mul(outer, 3)).base, ix.line(symbolic.mul(outer, 3))]
+    assert bases[0] is bases[1]
+    b.leave_loop(loop, [])
+    again = ix.place(symbolic.mul(outer, 3))
+    assert again.base is not bases[0]
