@@ -5,8 +5,8 @@ in LLVM IR. LLVM compiles the device's text for each; the emulators run what it 
 the host, and what work-items exchange is mirrored with NumPy. Prints the cases that disagree and their number, and exits
 with 1 if there is one.
 
-Without `--small` a case is a whole kernel of up to some hundred instructions. With it, 25 cases of about 30 instructions
-share a kernel; one that disagrees is run again alone. A seed always gives the same case: `--seed` runs it alone, `--show`
+Without `--small` a case is a whole kernel of up to some hundred instructions. With it, 25 cases share a kernel,
+one as large as a whole one, the others of about 70 instructions; one that disagrees is run again alone. A seed always gives the same case: `--seed` runs it alone, `--show`
 prints its IR for gfx1100. `--keep` writes down which cases are done, and goes on where an earlier run stopped.
 Most code is translated quickly; that of each eighth shared kernel and of each sixteenth whole one is optimised.
 

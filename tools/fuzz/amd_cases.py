@@ -1,8 +1,8 @@
 """Random kernels for AMD and NVIDIA GPUs: their text for each target, their run in an emulator, the same on the host.
 
 A whole kernel has functions of 4 to 12 statements and up to two exchanges between them. A small one has a few
-statements; several of them, one a seed, share a kernel, in which each pair of workgroups runs another one: what a launch
-and a translation cost is paid once.
+statements; 25 of them, one a seed, share a kernel, in which each pair of workgroups runs another one: what a launch
+and a translation cost is paid once. The first of the 25 is as large as a whole one.
 
 Not here: random functions (`functions`), exchanges (`amd_exchanges`), the command (`amd`).
 """
@@ -54,17 +54,24 @@ class Chain:
         """Return the chain of a whole kernel."""
         rng = random.Random(seed)  # noqa: S311 - a case, not a secret
         threads, steps = rng.choice(_THREADS), rng.randrange(3)
-        sizes = [rng.choice((4, 7, 12)), *(rng.choice((2, 4, 6)) for _ in range(steps))]
-        return cls._of(rng, seed, threads, sizes, "f")
+        return cls._of(rng, seed, threads, cls._whole_sizes(rng, steps), "f")
 
     @classmethod
     def small(cls, seed: int) -> Chain:
-        """Return the chain of a small kernel."""
+        """Return the chain of a small kernel; the first of those that share one is as large as a whole one."""
         threads = random.Random(f"threads {seed // TOGETHER}").choice(_THREADS)  # noqa: S311
         rng = random.Random(f"small {seed}")  # noqa: S311
-        steps = rng.choice((0, 0, 1))
-        sizes = [rng.choice((1, 2, 2)), *(1 for _ in range(steps))]
+        if seed % TOGETHER:
+            steps = rng.choice((0, 0, 1))
+            sizes = [rng.choice((1, 2, 2)), *(1 for _ in range(steps))]
+        else:
+            steps = rng.randrange(3)
+            sizes = cls._whole_sizes(rng, steps)
         return cls._of(rng, seed, threads, sizes, f"s{seed % TOGETHER}f")
+
+    @staticmethod
+    def _whole_sizes(rng: random.Random, steps: int) -> list[int]:
+        return [rng.choice((4, 7, 12)), *(rng.choice((2, 4, 6)) for _ in range(steps))]
 
     @classmethod
     def _of(cls, rng: random.Random, seed: int, threads: int, sizes: list[int], prefix: str) -> Chain:

@@ -25,7 +25,7 @@ SETTINGS = Settings(cache=config().cache, strips=True)
 MISCOMPILED = {48} if llvmlite.binding.llvm_version_info == (22, 1, 0) else set[int]()
 """Cases whose machine code for AMD is wrong: LLVM 22.1.0 hoists a free instruction out of a switch and leaves its value
 undefined on one of the ways to the merge (as llvm-project pull request 183792 describes). PTX is still compared."""
-WHOLE, SMALL = 100, 200
+WHOLE, SMALL = 300, 50
 """Cases of the slow tests: whole kernels, and small ones."""
 AMD = tuple(target for target in LANES if target.startswith("gfx"))
 
