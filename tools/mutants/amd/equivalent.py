@@ -88,9 +88,14 @@ CLASSES: Final = (
     Class(
         re.compile(
             r"ACQUIRE_MEM of (what another does"
-            r"|((GLV_INV|GL1_INV|GL2_(INV|WB)|GLM_(INV|WB)|TCL?1?|TC_WB)(, )?)+)$"
+            r"|((GLV_INV|GL1_INV|GL2_(INV|WB)|GLM_(INV|WB)|TCL?1?|TC_WB)(, )?)+)(\.GCR_CNTL)?$"
         ),
         "docs/facts/amd-caches.md, errors 2 and 4: no load or copy behind it relied on it",
+        frozenset({"delete", "zero"}),
+    ),
+    Class(
+        re.compile(r"EVENT_WRITE before a release$"),
+        "4.2, 7: a signal is a RELEASE_MEM alone, which is at the end of the pipe behind all earlier work",
         frozenset({"delete"}),
     ),
     Class(
@@ -99,7 +104,7 @@ CLASSES: Final = (
         frozenset({"zero", "minus"}),
     ),
     Class(
-        re.compile(r"ACQUIRE_MEM\.GCR_CNTL$"),
+        re.compile(r"ACQUIRE_MEM .*\.GCR_CNTL$"),
         "4.2: one more invalidates the instruction caches: speed",
         frozenset({"plus"}),
     ),

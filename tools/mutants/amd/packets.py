@@ -65,7 +65,7 @@ class Pm4:
             packet for packet in pm4_packets(words, self.generation) if packet.name != pm4.Opcode.NOP.name
         ]
         again = _repeated(packets, acquired=self.acquired)
-        for packet in packets:
+        for packet, following in zip(packets, (*packets[1:], None), strict=True):
             at = packet.at
             where = f"word {at} {packet.name}"
             if isinstance(packet.value, pm4_generations.ReleaseMem) and _target(packet.value) in self.slots:
@@ -75,10 +75,13 @@ class Pm4:
                 what += f" of {again[at].caches}" if again[at].caches else " of what another does"
             if isinstance(packet.value, pm4.SetShReg):
                 what += f" {registers.register_names(self.generation)[packet.value.REG_OFFSET]}"
+            elif isinstance(packet.value, pm4.EventWrite) and _releases(following):
+                what += " before a release"
             yield _deleted(packet, index, entry, what)
             yield from sites.fields(pm4.Header, "word", index, entry, at, words[at], f"{where} header")
             for one in _fields(type(packet.value), words, at, (index, entry), where, first=_WORD):
-                yield _named(one, again.get(at))
+                whole = at in again and one.label.endswith(".GCR_CNTL")
+                yield replace(one, label=f"{what}.GCR_CNTL") if whole else _named(one, again.get(at))
             for offset, layout in self._nested(packet):
                 raw, name = words[at + offset], f"{where} {layout.__name__}"
                 for one in sites.fields(layout, "word", index, entry, at + offset, raw, name):
@@ -225,6 +228,10 @@ def _named(mutant: Mutant, acquire: _Acquire | None) -> Mutant:
 
 def _target(value: pm4_generations.ReleaseMem | sdma.Fence) -> int:
     return value.ADDRESS_HI << 32 | value.ADDRESS_LO
+
+
+def _releases(packet: Packet | None) -> bool:
+    return packet is not None and isinstance(packet.value, pm4_generations.ReleaseMem)
 
 
 def _number(words: Sequence[int], at: int, count: int) -> int:
