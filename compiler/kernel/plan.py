@@ -273,6 +273,7 @@ class Plan:
             when = "" if self.pieces is None else f", {phase.when} of {self.pieces[2]} pieces"
             lines += [f"part {number}{when}:", *[f"  {line}" for line in phase.plan.text().split("\n")]]
         lines += [f"keep r{row.inner.arg[0]} as r{row.outer.arg[0]}" for row in self.rows]
+        lines += ["stores bypass the caches"] * self.streamed
         return "\n".join(lines)
 
 
