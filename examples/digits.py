@@ -99,7 +99,8 @@ def main() -> int:
     start = time.perf_counter()
     net = Net()
     kernels = train(net, Tensor(images), Tensor(labels), args.steps, args.batch)
-    guesses = net(Tensor(held_images)).argmax(1)
+    with Tensor.train(False):
+        guesses = net(Tensor(held_images)).argmax(1)
     accuracy = (guesses == Tensor(held_labels)).cast(dtypes.float32).mean().item()
     print(f"device: {Device.DEFAULT} ({Device[Device.DEFAULT].hcq.info.name})")
     print(f"kernels a step: {kernels}")

@@ -333,7 +333,9 @@ class Tensor(Methods, InPlace, Operators):
     @classmethod
     @contextlib.contextmanager
     def train(cls, mode: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002 - the field's signature
-        """Set the training mode inside a `with` block: dropout is active, batch norms use batch statistics.
+        """Set the training mode of all layers inside a `with` block, instead of their own.
+
+        In training, dropout is active and batch norms use batch statistics.
 
         Raises `UsageTypeError` for a `mode` that is no bool. The mode holds for the whole process.
         """

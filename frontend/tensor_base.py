@@ -101,8 +101,8 @@ class TensorBase(ABC):
     """Its membership in a family of views; unset for a tensor that has no views and is none."""
     symbolic_rules: ClassVar[Mapping[str, Callable[..., Any]]]
     """The rules of methods whose arguments have symbolic sizes, by name: see `frontend.symbolic`."""
-    training: ClassVar[bool] = False
-    """Whether layers are in training mode: see `frontend.Tensor.train`."""
+    training: ClassVar[bool | None] = None
+    """The mode inside `frontend.Tensor.train`; None outside, where layers have their own."""
 
     @classmethod
     def of_part(cls, part: Part) -> Self:

@@ -14,9 +14,10 @@ Not here: normalisation layers (`normalisation`), the operations (`frontend.ops.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frontend.nn.checks import check_channels, count, counts, layer_input, padding_of
+from frontend.nn.module import Module, in_training
 from frontend.nn.settings import number_within
 from frontend.ops.along import rows
 from frontend.ops.arguments import repeated
@@ -28,7 +29,20 @@ if TYPE_CHECKING:
     from frontend.ops.convolutions import Sizes
 
 
-class Linear:
+def _convolution(layer: Conv2d | ConvTranspose2d, inputs: int, outputs: int) -> str:
+    """Return the settings of a convolution as PyTorch prints them."""
+
+    def pair(value: Any) -> tuple[int, ...]:
+        return repeated(value, 2, "") if isinstance(value, int) else tuple(value)
+
+    text = f"{inputs}, {outputs}, kernel_size={layer.weight.shape[2:]}, stride={pair(layer.stride)}"
+    others = [("padding", layer.padding, 0), ("dilation", layer.dilation, 1)]
+    text += "".join([f", {n}={pair(v)}" for n, v, plain in others if set(pair(v)) != {plain}])
+    text += f", groups={layer.groups}" if layer.groups != 1 else ""
+    return text + (", bias=False" if layer.bias is None else "")
+
+
+class Linear(Module):
     """The affine map x @ weight.T + bias over the last axis.
 
     `in_features`, `out_features`: sizes of the last axis of input and result, at least 1. `weight` is
@@ -47,6 +61,11 @@ class Linear:
         bias = flag(bias, "Linear, bias")
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
 
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        outputs, inputs = self.weight.shape
+        return f"in_features={inputs}, out_features={outputs}, bias={self.bias is not None}"
+
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to (..., in_features); return (..., out_features) in the promoted dtype.
 
@@ -59,7 +78,7 @@ class Linear:
         return x.linear(self.weight.transpose(), self.bias)
 
 
-class Conv2d:
+class Conv2d(Module):
     """Convolution over (batch, channels, height, width): see `Tensor.conv2d`.
 
     `kernel_size`, `stride`, `dilation`: a whole number, or one for each of (height, width). `padding`: zeros
@@ -98,6 +117,10 @@ class Conv2d:
         bias = flag(bias, "Conv2d, bias")
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
 
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return _convolution(self, self.weight.shape[1] * self.groups, self.weight.shape[0])
+
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, in_channels, h, w); return (batch, out_channels, h', w').
 
@@ -110,7 +133,7 @@ class Conv2d:
         return x.conv2d(self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
-class ConvTranspose2d:
+class ConvTranspose2d(Module):
     """Transposed convolution, the gradient of `Conv2d` by its input: see `Tensor.conv_transpose2d`.
 
     Arguments are those of `Conv2d`; `output_padding` adds rows and columns at the end of the result. `weight`
@@ -153,6 +176,10 @@ class ConvTranspose2d:
         bias = flag(bias, "ConvTranspose2d, bias")
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
 
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return _convolution(self, self.weight.shape[0], self.weight.shape[1] * self.groups)
+
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, in_channels, h, w); return (batch, out_channels, h', w').
 
@@ -166,7 +193,7 @@ class ConvTranspose2d:
         )
 
 
-class Embedding:
+class Embedding(Module):
     """Rows of a table, selected by integers: a tensor, an array or lists of them.
 
     `weight` is (vocab_size, embed_size), uniform in ±sqrt(6 / (vocab_size + embed_size)) at first.
@@ -184,6 +211,11 @@ class Embedding:
         )
         self.weight = Tensor.glorot_uniform(rows, columns)
 
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        rows, columns = self.weight.shape
+        return f"{rows}, {columns}"
+
     def __call__(self, index: Tensor) -> Tensor:
         """Apply the layer to integers of any shape; return (*shape, embed_size), in the dtype of the weight.
 
@@ -195,8 +227,8 @@ class Embedding:
         return rows(self.weight, index)
 
 
-class Dropout:
-    """Inside `Tensor.train()`: set a share `p` of the elements to 0, scale the rest by 1 / (1 - p).
+class Dropout(Module):
+    """In training mode: set a share `p` of the elements to 0, scale the rest by 1 / (1 - p).
 
     Raises `UsageError` for p outside 0..1.
     """
@@ -204,6 +236,10 @@ class Dropout:
     def __init__(self, p: float = 0.5) -> None:
         self.p = number_within("Dropout, p", p, 0.0, math.nextafter(1.0, 2.0))
 
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"p={self.p}"
+
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to a tensor of any shape; outside `Tensor.train()` return `x` itself."""
-        return layer_input(self, x).dropout(self.p)
+        """Apply the layer to a tensor of any shape; in evaluation mode return `x` itself."""
+        return layer_input(self, x).dropout(self.p, in_training(self))

@@ -11,18 +11,19 @@ import math
 
 from compiler.dtype import dtypes
 from frontend.nn.checks import check_channels, count, counts, layer_input
+from frontend.nn.module import Module, in_training
 from frontend.nn.settings import number_within
 from frontend.parameters import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 
-class BatchNorm:
+class BatchNorm(Module):
     """Batch normalisation along axis 1, of any rank.
 
-    Inside `Tensor.train()` it normalises by the batch's mean and variance and moves the running ones towards
-    them by `momentum`; outside it uses the running ones, or the batch's without `track_running_stats`. `eps`
-    is added to the variance. `weight` and `bias` are (num_features,), 1 and 0 at first, None without
+    In training mode it normalises by the batch's mean and variance and moves the running ones towards them by
+    `momentum`; in evaluation mode it uses the running ones, or the batch's without `track_running_stats`.
+    `eps` is added to the variance. `weight` and `bias` are (num_features,), 1 and 0 at first, None without
     `affine`. `running_mean`, `running_var` and `num_batches_tracked` are part of the state dictionary and
     require no gradient; new values are computed with the optimiser's step, or at the next realize.
 
@@ -50,6 +51,12 @@ class BatchNorm:
         for t in (self.num_batches_tracked, self.running_mean, self.running_var):
             t.requires_grad = False
 
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        affine = self.weight is not None
+        text = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={affine}, "
+        return f"{text}track_running_stats={self.track_running_stats}"
+
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, num_features, ...); return the same shape.
 
@@ -57,7 +64,8 @@ class BatchNorm:
         """
         x = layer_input(self, x, self.running_mean)
         check_channels(self, x, self.num_features)
-        if not Tensor.training and self.track_running_stats:
+        training = in_training(self)
+        if not training and self.track_running_stats:
             return x.batchnorm(
                 self.weight, self.bias, self.running_mean, (self.running_var + self.eps).rsqrt()
             )
@@ -65,7 +73,7 @@ class BatchNorm:
         mean = x.mean(axes)
         distance = x - mean.reshape(1, -1, *(1,) * (x.ndim - 2))
         var = (distance * distance).mean(axes)
-        if Tensor.training and self.track_running_stats:
+        if training and self.track_running_stats:
             self._learn(mean.detach(), var.detach(), x.numel() // max(1, x.shape[1]))
         return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
 
@@ -80,7 +88,7 @@ class BatchNorm:
         self.num_batches_tracked += 1
 
 
-class LayerNorm:
+class LayerNorm(Module):
     """Normalisation over the last axes, then weight and bias.
 
     `normalized_shape`: the sizes of those axes, a number for one. `eps` is added to the variance. `weight`
@@ -101,6 +109,10 @@ class LayerNorm:
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
         self.bias = Tensor.zeros(*self.normalized_shape) if elementwise_affine else None
 
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
+
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to (..., *normalized_shape); return the same shape.
 
@@ -115,7 +127,7 @@ class LayerNorm:
         return y * self.weight + self.bias
 
 
-class RMSNorm:
+class RMSNorm(Module):
     """Division by the root mean square over the last axis, times a weight.
 
     `dim`: the size of that axis. `eps` is added to the mean square. `weight` is (dim,), 1 at first.
@@ -124,6 +136,10 @@ class RMSNorm:
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
         self.eps = number_within("RMSNorm, eps", eps, 0.0)
         self.weight = Tensor.ones(count("RMSNorm, dim", dim))
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"{self.weight.shape}, eps={self.eps}"
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to (..., dim); return the same shape.
@@ -136,7 +152,7 @@ class RMSNorm:
         return x.rmsnorm(-1, self.eps) * self.weight
 
 
-class GroupNorm:
+class GroupNorm(Module):
     """Normalisation over groups of channels, then weight and bias for each channel.
 
     Mean and variance are of each of `num_groups` groups of neighbouring channels, with all later axes. `eps`
@@ -161,6 +177,10 @@ class GroupNorm:
         self.weight = Tensor.ones(num_channels) if affine else None
         self.bias = Tensor.zeros(num_channels) if affine else None
 
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.weight is not None}"
+
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, num_channels, ...); return the same shape.
 
@@ -173,3 +193,20 @@ class GroupNorm:
             return y
         shape = (1, -1, *(1,) * (x.ndim - 2))
         return y * self.weight.reshape(shape) + self.bias.reshape(shape)
+
+
+class InstanceNorm(GroupNorm):
+    """Normalisation of each channel by itself, over all later axes: a `GroupNorm` of one channel a group."""
+
+    def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        super().__init__(num_features, num_features, eps, affine)
+
+
+class LayerNorm2d(LayerNorm):
+    """`LayerNorm` over the channels of (batch, channels, height, width)."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to (batch, channels, height, width); return the same shape."""
+        x = layer_input(self, x, self.weight)
+        check_channels(self, x, self.normalized_shape[0])
+        return super().__call__(x.movedim(1, -1)).movedim(-1, 1)

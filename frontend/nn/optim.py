@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 from compiler.dtype import dtypes
 from frontend.autograd import state as grad_state
 from frontend.nn.settings import Setting, number_within
-from frontend.parameters import flag
+from frontend.parameters import flag, shown
 from frontend.plan import CAPTURE
 from frontend.printing import described
 from frontend.realize import pending, realize_many
@@ -159,6 +159,12 @@ def _wide(p: Tensor) -> dtypes.float32.__class__:  # type: ignore[name-defined]
     return dtypes.float32 if p.dtype.bits == 16 else p.dtype
 
 
+def _pair(betas: object) -> tuple[float, float]:
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise UsageTypeError(f"betas: wanted two numbers, saw {shown(betas)}")
+    return betas[0], betas[1]
+
+
 class SGD(Optimizer):
     """Stochastic gradient descent, with momentum, Nesterov's variant and weight decay.
 
@@ -204,8 +210,8 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
 
     With m and v the running means of the gradient and its square, corrected for their start at 0: the
-    parameter loses lr * (m / (sqrt(v) + eps) + weight_decay * parameter). `b1` and `b2` in 0..1 are the decay
-    rates of m and v, kept in `self.m` and `self.v`; sixteen-bit parameters have float32 moments.
+    parameter loses lr * (m / (sqrt(v) + eps) + weight_decay * parameter). `b1` and `b2` in 0..1, or `betas`,
+    are the decay rates of m and v, kept in `self.m` and `self.v`; sixteen-bit parameters have float32 ones.
 
     Raises `UsageError` for numbers out of range.
     """
@@ -224,9 +230,11 @@ class AdamW(Optimizer):
         b2: float = 0.999,
         eps: float = 1e-8,
         weight_decay: float = 0.01,
+        betas: tuple[float, float] | None = None,
     ) -> None:
         super().__init__(params, lr)
-        self.b1, self.b2, self.eps, self.weight_decay = b1, b2, eps, weight_decay
+        self.b1, self.b2 = (b1, b2) if betas is None else _pair(betas)
+        self.eps, self.weight_decay = eps, weight_decay
         self.b1_t = Tensor([1.0], device=self.device, requires_grad=False)
         self.b2_t = Tensor([1.0], device=self.device, requires_grad=False)
         """Powers of b1 and b2 with the number of steps."""
@@ -265,5 +273,6 @@ class Adam(AdamW):
         b2: float = 0.999,
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        betas: tuple[float, float] | None = None,
     ) -> None:
-        super().__init__(params, lr, b1, b2, eps, weight_decay)
+        super().__init__(params, lr, b1, b2, eps, weight_decay, betas)

@@ -117,12 +117,12 @@ def batchnorm(self: T, weight: T | None, bias: T | None, mean: T, invstd: T, axi
     return y if bias is None else add(y, reshape(bias, shape))
 
 
-def dropout(self: T, p: float = 0.5) -> T:
+def dropout(self: T, p: float = 0.5, training: bool | None = None) -> T:  # noqa: FBT001 - the field's signature
     """Return self with each element set to 0 with probability p, and the others scaled by 1 / (1 - p).
 
-    Outside training the result is self.
+    Without `training` the result is self. None: the mode of the surrounding `Tensor.train`, else True.
 
-    Inside `Tensor.train()` each call makes a new draw, also at each replay of a captured function. Raises
+    In training each call makes a new draw, also at each replay of a captured function. Raises
     `UsageError` for p outside 0..1.
     """
     p = scalar_of(p)
@@ -130,7 +130,9 @@ def dropout(self: T, p: float = 0.5) -> T:
         raise UsageTypeError(f"dropout: wanted a number, saw {shown(p)}")
     if not 0 <= p <= 1:
         raise UsageError(f"dropout: the share must be in 0..1, saw {p}")
-    if not self.training or p == 0:
+    if training is None:
+        training = self.training is not False
+    if not flag(training, "dropout, training") or p == 0:
         return self
     if p == 1:
         return mul(self, 0)
@@ -200,8 +202,8 @@ def scaled_dot_product_attention(
     A bool mask is true where a query may attend; any other mask is added to the scores.
 
     self is (..., queries, depth), key (..., keys, depth), value (..., keys, width): the result is (...,
-    queries, width). `is_causal` masks keys after the query; `dropout_p` drops weights inside
-    `Tensor.train()`. Rows in which every key is masked give 0. Raises `UsageError` when shapes do not fit.
+    queries, width). `is_causal` masks keys after the query; `dropout_p` drops weights
+    in training. Rows in which every key is masked give 0. Raises `UsageError` when shapes do not fit.
     """
     is_causal = flag(is_causal, "scaled_dot_product_attention, is_causal")
     if is_causal and attn_mask is not None:

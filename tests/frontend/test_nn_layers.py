@@ -55,6 +55,7 @@ def test_batchnorm_updates_statistics_in_training_and_uses_them_after():
     close(layer.running_var, 0.9 + 0.1 * var * 128 / 127)
     assert layer.num_batches_tracked.item() == 1
     m, v = layer.running_mean.numpy(), layer.running_var.numpy()
+    layer.eval()
     close(layer(Tensor(x)), (x - m[:, None, None]) / np.sqrt(v[:, None, None] + 1e-5))
     assert layer.num_batches_tracked.item() == 1
 
@@ -90,7 +91,10 @@ def test_embedding():
 
 def test_dropout_layer():
     x = Tensor.ones(100)
-    assert nn.Dropout(0.5)(x) is x
+    assert 0 < nn.Dropout(0.5)(x).sum().item() < 200
+    assert nn.Dropout(0.5).eval()(x) is x
+    with Tensor.train(False):
+        assert nn.Dropout(0.5)(x) is x
     with Tensor.train():
         assert 0 < nn.Dropout(0.5)(x).sum().item() < 200
 

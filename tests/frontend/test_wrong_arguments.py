@@ -46,7 +46,13 @@ METHODS = {
     for name, member in vars(cls).items()
     if not name.startswith("_") and name not in SKIPPED and inspect.isfunction(function_of(member))
 }
-LAYERS = {name: member for name, member in vars(nn).items() if inspect.isclass(member)}
+CONTAINERS = {nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict}
+LAYERS = {
+    name: member
+    for name, member in vars(nn).items()
+    if inspect.isclass(member) and member not in CONTAINERS and not name.endswith("Loss")
+}
+"""Layers of one tensor; losses have two, and their methods are tested."""
 OPTIMISERS = {
     name: member
     for name, member in vars(nn.optim).items()

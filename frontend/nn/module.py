@@ -1,0 +1,169 @@
+"""The base of layers and models: training mode, parameters by name, and the text that PyTorch prints.
+
+Nothing is registered: what a module consists of is found by walking its attributes, lists and dictionaries,
+as `nn.state` does, so plain classes may stand between modules.
+
+Not here: the layers (`layers`, `normalisation`, `recurrent`), saving (`state`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from frontend.nn import state
+from frontend.parameters import flag
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+
+def parts_of(value: Any) -> list[tuple[str, Any]]:
+    """Return what a value consists of by name: list items, dictionary values and attributes."""
+    found: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        found += [(str(k), v) for k, v in value.items()]
+    elif isinstance(value, (list, tuple)):
+        found += [(str(i), v) for i, v in enumerate(value)]
+    return [*found, *getattr(value, "__dict__", {}).items()]
+
+
+class Module:
+    """A layer, or a model of layers: a subclass sets attributes and defines `forward`.
+
+        class Net(nn.Module):
+            def __init__(self):
+                self.hidden, self.out = nn.Linear(4, 8), nn.Linear(8, 2)
+            def forward(self, x):
+                return self.out(self.hidden(x).relu())
+
+    A module is in training mode at first; `eval()` ends it, for all modules that it consists of. Inside
+    `Tensor.train(mode)` that mode holds instead.
+    """
+
+    training: bool = True
+    """Whether dropout is active and batch norms use the statistics of the batch."""
+
+    def __call__(self, *args: Any, **names: Any) -> Any:
+        """Return `forward` of the arguments."""
+        return self.forward(*args, **names)
+
+    def forward(self, *args: Any, **names: Any) -> Any:
+        """Return the result of the module; a subclass defines it. Raises `UsageError` here."""
+        raise UsageError(f"{type(self).__name__} defines no forward(): {len(args) + len(names)} arguments")
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """Yield this module and all that it consists of, by name, each once."""
+        seen: set[int] = set()
+        waiting: list[tuple[str, Any]] = [(prefix, self)]
+        while waiting:
+            name, value = waiting.pop()
+            if id(value) in seen or isinstance(value, (Tensor, str, bytes, int, float, type(None))):
+                continue
+            seen.add(id(value))
+            if isinstance(value, Module):
+                yield name, value
+            inner = [(f"{name}.{k}" if name else k, v) for k, v in parts_of(value)]
+            waiting += reversed(inner)
+
+    def modules(self) -> Iterator[Module]:
+        """Yield this module and all that it consists of, each once."""
+        return (m for _, m in self.named_modules())
+
+    def named_children(self) -> list[tuple[str, Module]]:
+        """Return the modules that are attributes or elements of this one, by name."""
+        return [(name, part) for name, part in parts_of(self) if isinstance(part, Module)]
+
+    def children(self) -> list[Module]:
+        """Return the modules that are attributes or elements of this one."""
+        return [part for _, part in self.named_children()]
+
+    def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
+        """Set the training mode of this module and all that it consists of; return self."""
+        mode = flag(mode, "train, mode")
+        for m in self.modules():
+            m.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """End the training mode of this module and all that it consists of; return self."""
+        return self.train(False)
+
+    def named_parameters(self) -> list[tuple[str, Tensor]]:
+        """Return the float tensors that an optimiser may change, by name."""
+        every = state.get_state_dict(self).items()
+        return [(name, t) for name, t in every if t.requires_grad is not False and t.dtype.is_float]
+
+    def parameters(self) -> list[Tensor]:
+        """Return the tensors that an optimiser may change."""
+        return [t for _, t in self.named_parameters()]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return all tensors by name: see `nn.state.get_state_dict`."""
+        return state.get_state_dict(self)
+
+    def load_state_dict(self, values: Mapping[str, Tensor], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        """Assign values to the tensors by name: see `nn.state.load_state_dict`."""
+        state.load_state_dict(self, values, strict=flag(strict, "load_state_dict, strict"))
+
+    def zero_grad(self) -> None:
+        """Remove the gradients of all parameters."""
+        for t in self.parameters():
+            t.grad = None
+
+    def requires_grad_(self, wanted: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
+        """Set requires_grad of all parameters; return self."""
+        for t in state.get_parameters(self):
+            if t.dtype.is_float and t.requires_grad is not False:
+                t.requires_grad = wanted
+        return self
+
+    def apply(self, fn: Callable[[Module], Any]) -> Self:
+        """Call a function with all modules that this one consists of, and with this one last; return self."""
+        for m in reversed(list(self.modules())):
+            fn(m)
+        return self
+
+    def extra_repr(self) -> str:
+        """Return the settings that `repr` shows; a subclass defines them."""
+        return ""
+
+    def __repr__(self) -> str:
+        inner = [f"({name}): {part!r}".replace("\n", "\n  ") for name, part in self.named_children()]
+        if not inner:
+            return f"{type(self).__name__}({self.extra_repr()})"
+        lines = [self.extra_repr(), *inner] if self.extra_repr() else inner
+        return "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
+
+
+def in_training(layer: Module) -> bool:
+    """Return whether a layer trains: by the surrounding `Tensor.train`, else by its own mode."""
+    return layer.training if Tensor.training is None else Tensor.training
+
+
+class Sequential(Module, list[Any]):
+    """Layers, or functions of one tensor, called one after the other.
+
+    nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    """
+
+    def __init__(self, *layers: Any) -> None:
+        wrong = next((layer for layer in layers if not callable(layer)), None)
+        if wrong is not None:
+            raise UsageError(f"Sequential: wanted layers, saw one of type {type(wrong).__name__}")
+        super().__init__(layers)
+
+    def forward(self, x: Any) -> Any:
+        """Return x passed through each layer in turn."""
+        for layer in self:
+            x = layer(x)
+        return x
+
+
+class ModuleList(Module, list[Any]):
+    """A list of modules, which their owner calls."""
+
+
+class ModuleDict(Module, dict[str, Any]):
+    """A dictionary of modules, which their owner calls."""

@@ -1,0 +1,140 @@
+"""Modules: modes, parameters by name, text; recurrent layers, schedules and clipping as in PyTorch.
+
+`data/modules.json` holds what PyTorch 2.13 gives for the same weights and settings.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frontend import Tensor, nn
+from frontend.nn import schedules
+from hcq.errors import UsageError
+
+WANT = json.loads((Path(__file__).parent / "data" / "modules.json").read_text())
+X = np.cos(np.arange(12) * 0.9).reshape(3, 2, 2).astype("float32")
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        self.body = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Dropout(0.5))
+        self.heads = nn.ModuleList([nn.Linear(4, 1)])
+
+    def forward(self, x: Tensor) -> Any:
+        return self.heads[0](self.body(x))
+
+
+def filled(layer: nn.Module) -> Any:
+    for n, (_, p) in enumerate(sorted(layer.named_parameters())):
+        values = np.sin(np.arange(p.numel()) * 0.7 + n).reshape(p.shape) * 0.6
+        p.assign(Tensor(values.astype("float32")))
+    return layer
+
+
+def close(got: Tensor, want: list[float]) -> None:
+    np.testing.assert_allclose(got.numpy().reshape(-1), want, rtol=1e-4, atol=2e-6)
+
+
+def test_a_module_names_its_parameters_as_pytorch_does():
+    names = [name for name, _ in Net().named_parameters()]
+    assert names == ["body.0.weight", "body.0.bias", "heads.0.weight", "heads.0.bias"]
+    assert list(Net().state_dict()) == names
+    net, other = Net(), Net()
+    net.load_state_dict(other.state_dict())
+    assert net.body[0].weight.tolist() == other.body[0].weight.tolist()
+
+
+def test_modes_reach_all_modules_and_a_block_overrides_them():
+    net, x = Net(), Tensor.ones(64, 2)
+    assert all(m.training for m in net.modules())
+    net.eval()
+    assert not any(m.training for m in net.modules())
+    assert net(x).tolist() == net(x).tolist()
+    with Tensor.train():
+        assert net.body(x).tolist() != net.body(x).tolist()
+    assert net.train() is net
+    assert net.body[2].training
+
+
+def test_modules_print_as_in_pytorch():
+    assert (
+        repr(Net())
+        == """Net(
+  (body): Sequential(
+    (0): Linear(in_features=2, out_features=4, bias=True)
+    (1): ReLU()
+    (2): Dropout(p=0.5)
+  )
+  (heads): ModuleList(
+    (0): Linear(in_features=4, out_features=1, bias=True)
+  )
+)"""
+    )
+    assert repr(nn.Conv2d(1, 2, 3, padding=1)) == (
+        "Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))"
+    )
+    assert repr(nn.GELU()) == "GELU(approximate='none')"
+    with pytest.raises(UsageError, match="no forward"):
+        nn.Module()(1)
+    with pytest.raises(UsageError, match="wanted layers"):
+        nn.Sequential(3)
+
+
+def test_lstm_is_that_of_pytorch():
+    y, (h, c) = filled(nn.LSTM(2, 3, 2))(Tensor(X))
+    for got, want in zip((y, h, c), WANT["LSTM"], strict=True):
+        close(got, want)
+    for got, want in zip(filled(nn.LSTMCell(2, 3))(Tensor(X[0])), WANT["LSTMCell"], strict=True):
+        close(got, want)
+
+
+def test_gru_is_that_of_pytorch():
+    y, h = filled(nn.GRU(2, 3, 2, batch_first=True))(Tensor(X.transpose(1, 0, 2)))
+    for got, want in zip((y, h), WANT["GRU"], strict=True):
+        close(got, want)
+
+
+SCHEDULES: dict[str, Any] = {
+    "StepLR": lambda o: schedules.StepLR(o, 2, 0.5),
+    "MultiStepLR": lambda o: schedules.MultiStepLR(o, [1, 4], 0.5),
+    "ExponentialLR": lambda o: schedules.ExponentialLR(o, 0.9),
+    "LinearLR": lambda o: schedules.LinearLR(o, 0.2, 1.0, 4),
+    "CosineAnnealingLR": lambda o: schedules.CosineAnnealingLR(o, 5, 0.1),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_sets_the_rates_of_pytorch(name: str):
+    optimiser = nn.optim.SGD([Tensor([1.0])], 0.5)
+    schedule, found = SCHEDULES[name](optimiser), []
+    for _ in range(6):
+        found.append(optimiser.lr.item())
+        schedule.step()
+    # PyTorch continues the cosine recursively beyond its end, where the formula turns
+    np.testing.assert_allclose(found, WANT[name], rtol=1e-5)
+
+
+def test_clipping_scales_gradients_to_the_norm():
+    w = Tensor([3.0, 4.0], requires_grad=True)
+    (w * Tensor([3.0, 4.0])).sum().backward()
+    close(nn.clip_grad_norm_([w], 1.0), WANT["clip"][0])
+    assert w.grad is not None
+    close(w.grad, WANT["clip"][1])
+    nn.clip_grad_value_(w, 0.7)
+    close(w.grad, [0.6, 0.7])
+    with pytest.raises(UsageError, match="no parameter has one"):
+        nn.clip_grad_norm_([Tensor([1.0])], 1.0)
+
+
+def test_no_grad_cuts_what_is_computed_inside():
+    w = Tensor([2.0, 3.0], requires_grad=True)
+    with Tensor.no_grad():
+        cut = w * 2 + w.exp() - w.exp()
+    (cut * w).sum().backward()
+    assert w.grad is not None
+    close(w.grad, [4.0, 6.0])
