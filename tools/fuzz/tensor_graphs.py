@@ -156,6 +156,26 @@ def row(m: Maker) -> None:
         m.add((a,), tensor, numpy)
 
 
+def first_elements(m: Maker) -> None:
+    """Append a reduction of the first elements of an axis, as many as a `Variable` says."""
+    a = m.pick("f", rank=1, nonempty=True)
+    if a is None:
+        return
+    axis = m.r.randrange(m.env[a].ndim)
+    if not _exact(m, (a,), f"4 * {{0}}.sum({axis})"):
+        return
+    k = m.bound(m.env[a].shape[axis] - 1)
+    cut = f"{{0}}[{':, ' * axis}:{{1}} + 1]"
+    forms = (
+        (f"({cut} * 2).sum({axis})", f"({cut} * 2).sum({axis})"),
+        (f"{cut}.amax({axis})", f"{cut}.max({axis})"),
+        (f"({cut} - {cut}.amax({axis}, True)).amin({axis})",
+         f"({cut} - {cut}.max({axis}, keepdims=True)).min({axis})"),
+        (f"{cut}.cat({cut}, axis={axis}).sum({axis})", f"np.concatenate(({cut}, {cut}), {axis}).sum({axis})"),
+    )  # fmt: skip
+    m.add((a, k), *m.r.choice(forms))
+
+
 def rows_within_bounds(m: Maker) -> None:
     """Append a softmax or a layer norm."""
     a = m.pick("f", rank=1, nonempty=True)

@@ -61,6 +61,7 @@ GRAPHS: Final[Kinds] = (
     (graphs.pool, 1),
     (graphs.row, 3),
     (graphs.rows_within_bounds, 2),
+    (graphs.first_elements, 2),
     (graphs.embedding, 2),
     (movement.same, 1),
     (movement.reshape, 2),
