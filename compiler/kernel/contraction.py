@@ -42,6 +42,8 @@ LEAST_ROWS = 6
 MOST_ROWS, MOST_VECTORS = 16, 6
 LATENCY = 4.5
 """Cycles until an accumulator can be used again."""
+ROUND_CYCLES = 0.4
+"""Cycles of the loop itself for one product of each output of a tile."""
 SECOND_LEVEL_BYTES = 24.0
 """Bytes per cycle from the second-level cache, where panels of the streamed operand are."""
 BROADCASTS_PER_CYCLE = 2.0
@@ -141,7 +143,7 @@ def tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
 
 def tile_cycles(rows: int, vectors: int, target: Target) -> float:
     """Return the cycles of one product of each output: multiply-adds, loads, or the latency of a chain."""
-    return max(
+    return ROUND_CYCLES + max(
         rows * vectors / target.fma_per_cycle,
         vectors * target.vector_bytes / SECOND_LEVEL_BYTES,
         vectors / target.loads_per_cycle + rows / BROADCASTS_PER_CYCLE,

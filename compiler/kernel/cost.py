@@ -31,6 +31,10 @@ WAYS = 8
 """Rows of an operand that a first-level cache can hold at any pitch."""
 STREAM = 3.0
 """Cycles to start reading another row of memory."""
+ANOTHER_ROW = 1.0
+"""Cycles of a load or store outside reductions for each row of a block after the first."""
+ACROSS = 24.0
+"""Cycles until the lanes of vectors are summed up; sums of several rows do so at once."""
 TEXT = 4000
 """Operations that double the cost: of two plans of similar speed the shorter code wins."""
 LINES = 400
@@ -186,7 +190,10 @@ class Model:
         trips = float(family.trips)
         if r is not None:
             trips *= -(-r.arg[1] // lanes) / r.arg[1]
-        after = 12.0 * accumulators if r is not None else 2.0 * accumulators
+        after = 2.0 * accumulators
+        if r is not None:  # the vectors after the last full round are one chain for each result
+            rest = -(-r.arg[1] // lanes) % unroll * max(0.0, LATENCY - cycles)
+            after = ACROSS + 4.0 * accumulators + rest * family.trips / r.arg[1]
         lines = int(copies * (family.ops + family.fused + len(family.loads)) * unroll)
         return Inner(
             r,
@@ -227,9 +234,10 @@ class Model:
         aligned = split.vector is None or split.aligned(split.vector)
         for a in (*self.kernel.loads, *self.kernel.stores):
             kind = self.kind(a, split.vector, split, split.lanes, aligned=aligned)
-            point += self.repeats(a.free, split) * self.access_cycles(
-                a, kind, split.lanes if kind != "same" else 1, split
-            )
+            times = self.repeats(a.free, split)
+            point += times * self.access_cycles(a, kind, split.lanes if kind != "same" else 1, split)
+            if kind == "row" and split.vector is not None and not self.threaded:
+                point += ANOTHER_ROW * (times / split.upcast.get(split.vector, 1) - 1)
         copies = 1
         for n in split.upcast.values():
             copies *= n

@@ -38,6 +38,8 @@ LINE = 64
 """Bytes of a line of the caches."""
 ROWS = (2, 3, 4, 5, 6, 8, 12)
 COLUMNS = (1, 2, 3, 4, 8, 16)
+SIDE_BY_SIDE = (2, 4)
+"""Rows whose sums, with vectors along them, run at once."""
 
 
 def choose(ast: UOp, target: Target) -> Plan:
@@ -175,7 +177,10 @@ def _best_split(kernel: Kernel, model: Model) -> Split:
     best_cost, best = scored[0][0], candidates[scored[0][1]]
     main = max(kernel.families, key=_work, default=None)
     for _, i in scored[:2]:
-        for tile in _tiles(model, main, candidates[i]):
+        kept = not model.threaded and bool(find_rows(kernel, candidates[i]))
+        for tile in _tiles(model, main, candidates[i], kept=kept):
+            if kept and any(r in f.free for f in kernel.families for r in tile.upcast):
+                continue  # its rows would be computed twice
             cost = model.total(tile)
             if cost < best_cost * 0.999:
                 best_cost, best = cost, tile
@@ -189,7 +194,7 @@ def _work(family: Family) -> int:
     return total
 
 
-def _tiles(model: Model, main: Family | None, base: Split) -> list[Split]:
+def _tiles(model: Model, main: Family | None, base: Split, *, kept: bool) -> list[Split]:
     """Return the splits that add unrolled copies to a vector range.
 
     Copies of the vector, rows of another range, or a square of two others.
@@ -212,6 +217,15 @@ def _tiles(model: Model, main: Family | None, base: Split) -> list[Split]:
         rows = reuse if main is None or v in main.free else []
     else:
         columns, rows = [1], reuse
+    if main is not None and v not in main.free and not model.threaded and not kept:
+        out += [  # sums of several rows side by side: their ends wait for one another no longer
+            Split(v, base.lanes, {a: m} if v is None else {a: m, v: n})
+            for a in kernel.outputs
+            if a is not v and a in main.free
+            for m in SIDE_BY_SIDE
+            if _fits(model, a, m)
+            for n in ([1] if v is None else columns[:3])
+        ]
     for a in rows:
         for m in ROWS:
             if not _fits(model, a, m):
@@ -285,13 +299,15 @@ def _steps(
     count = {a.range: a.count for a in axes}
     turned = _transposes(model, split)
 
+    tiles = bool(kernel.families) or turned
+
     def rank(r: UOp) -> tuple[int, int, int]:
         missing = sum(r not in f.free for f in kernel.families)
         if turned:  # neighbours along the vectors are stored one after the other
             return missing, int(r is split.vector), int(r.arg[0])
         tiled = (
             2
-            if r in split.upcast and r is not split.vector
+            if r in split.upcast and r is not split.vector and tiles
             else 1
             if r is split.vector and kernel.families
             else 0

@@ -1,4 +1,7 @@
-"""The search for plans, examined: small kernels of every class, of which every plan is run.
+"""The search for plans, examined: `python -m tools.search choose` and `python -m tools.search check`.
 
-Not here: the space itself (`compiler.search.space`), the search of `BEAM` (`frontend.tuning`). Next: `small`.
+`choose` compares the plan of the cost model with the best of an exhaustive search, over many shapes. `check`
+runs every plan of small kernels and compares the results.
+
+Not here: the space itself (`compiler.search.space`), the search of `BEAM` (`frontend.tuning`).
 """

@@ -1,0 +1,98 @@
+"""Compare the plan that the cost model chooses with the best plan of an exhaustive search, by CPU time.
+
+Every plan of `Space.every` runs on the cpu device with one thread; the times are of the processor, not of the
+clock on the wall, and the least of several that are taken in turn. Plans that take more than `KEEP` times the
+best so far are dropped after each round; the chosen one is always kept.
+
+Not here: the shapes (`shapes`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import hcq
+from compiler.kernel.choice import brief
+from compiler.search.space import Space
+from compiler.targets import target_of
+from frontend.tuning.trial import Trial
+from hcq.config import override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from compiler.ir.uop import UOp
+    from compiler.search.space import Candidate
+    from frontend.tuning.trial import Loaded
+
+ROUNDS = 6
+KEEP = 1.5
+LAST = 12
+"""Rounds of the chosen plan and the best three, at the end."""
+NEAR, FAR, SHARE = 1.1, 1.3, 0.9
+"""The aim: within `NEAR` of the best for `SHARE` of the shapes, within `FAR` for all."""
+
+
+@dataclass(slots=True)
+class Timed:
+    """One plan and its least time so far."""
+
+    candidate: Candidate
+    kernel: Loaded
+    ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The result for one shape."""
+
+    shape: str
+    plans: int
+    chosen_ns: float
+    best_ns: float
+    chosen: str
+    best: str
+
+    @property
+    def ratio(self) -> float:
+        """The time of the chosen plan, with that of the best as 1."""
+        return self.chosen_ns / self.best_ns
+
+
+def compared(device: hcq.Device, shape: str, ast: UOp) -> Compared:
+    """Return the comparison for one kernel. The device runs it on one thread."""
+    trial = Trial(device, ast, clock=time.process_time_ns)
+    timed: list[Timed] = []
+    for candidate in Space(ast, target_of(device.info.arch)).every():
+        kernel = trial.load(candidate.choice)
+        timed.append(Timed(candidate, kernel, trial.nanoseconds(kernel)))
+    chosen, live = timed[0], timed
+    for number in range(ROUNDS + LAST):
+        best = min(t.ns for t in live)
+        live = [t for t in live if t.ns <= KEEP * best or t is chosen]
+        if number >= ROUNDS:
+            live = sorted(live, key=lambda t: (t is not chosen, t.ns))[:4]
+        for one in live:
+            one.ns = min(one.ns, trial.nanoseconds(one.kernel))
+    trial.close()
+    winner = min(live, key=lambda t: t.ns)
+    texts = [brief(t.candidate.choice) for t in (chosen, winner)]
+    return Compared(shape, len(timed), chosen.ns, winner.ns, texts[0], texts[1])
+
+
+def compare(shapes: Mapping[str, UOp]) -> Iterator[Compared]:
+    """Yield the comparison of every shape."""
+    with override(workers=0, beam=0), hcq.open("cpu", validate=False, seed=0) as device:
+        for name, ast in shapes.items():
+            yield compared(device, name, ast)
+
+
+def summary(results: list[Compared]) -> tuple[str, bool]:
+    """Return the shares within the aims as text, and whether they are met."""
+    near = sum(r.ratio <= NEAR for r in results) / len(results)
+    worst = max(results, key=lambda r: r.ratio)
+    text = f"{len(results)} shapes: {near:.0%} within {NEAR - 1:.0%} of the best plan, "
+    text += f"the farthest {worst.shape} at {worst.ratio:.2f}"
+    return text, near >= SHARE and worst.ratio <= FAR
