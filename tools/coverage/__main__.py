@@ -1,0 +1,109 @@
+"""Write docs/coverage.md: `python -m tools.coverage`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from frontend import Tensor
+from tools.answers.expressions import EXPRESSIONS
+from tools.gradients.cases import CASES
+
+HERE: Final = Path(__file__).parent
+OUT: Final = HERE.parents[1] / "docs" / "coverage.md"
+DIFFERS: Final = {
+    "detach": "gives no view: a write to it does not reach the original",
+    "dropout": "outside a layer it is active unless `Tensor.train(False)` surrounds it",
+    "max": "indices are int32",
+    "min": "indices are int32",
+    "sort": "indices are int32; always stable",
+    "argsort": "indices are int32; always stable",
+    "topk": "indices are int32; always in order",
+    "argmax": "indices are int32",
+    "argmin": "indices are int32",
+    "nonzero": "indices are int32; `size=` gives a known shape",
+    "size": "a tuple",
+    "type": "names of dtypes are this project's",
+    "round": "the argument `decimals` may also be given by position",
+}
+REASONS: Final = (
+    ("sparse crow ccol col_indices row_indices coalesce to_dense to_mkldnn dense_dim", "no sparse tensors"),
+    ("quant q_scale q_zero q_per int_repr", "no quantised tensors"),
+    ("conj complex real imag H angle cfloat cdouble chalf adjoint", "no complex numbers"),
+    (
+        "cuda xpu hpu ipu npu mps mtia vulkan xla meta pin_ pinned share storage data_ptr dlpack blob url",
+        "devices, memory and files are this project's own",
+    ),
+    ("names rename align", "no named axes"),
+    (
+        "is_ hook retain grad_fn grad_dtype output_nr leaf version layout stride set_ resize nested",
+        "about PyTorch's own memory layout and graph",
+    ),
+    (
+        "svd eig lu_ chol inverse logdet lstsq solve ormqr orgqr geqrf matrix_exp matrix_power",
+        "no decompositions of matrices",
+    ),
+    ("fft istft stft", "no Fourier transforms"),
+)
+"""(parts of names, why methods with such a name are missing)."""
+
+
+def reason(name: str) -> str:
+    """Return why a method is missing."""
+    for parts, why in REASONS:
+        if any(part in name for part in parts.split()):
+            return why
+    return "no in-place form of it" if name.endswith("_") else "not written yet"
+
+
+def table(title: str, names: list[str]) -> str:
+    """Return the section of one library."""
+    compared = {n for text in EXPRESSIONS for n in re.findall(r"\.([a-zA-Z]\w*)", text)}
+    compared |= {case.method for case in CASES}
+    there = [n for n in names if hasattr(Tensor, n)]
+    missing = [n for n in names if n not in there]
+    differs = [n for n in there if n in DIFFERS]
+    same = [n for n in there if n not in DIFFERS]
+    recorded = [n for n in same if n in compared]
+    others = [n for n in same if n not in compared]
+    by_reason: dict[str, list[str]] = {}
+    for n in missing:
+        by_reason.setdefault(reason(n), []).append(n)
+    lines = [
+        f"## {title}",
+        "",
+        f"{len(names)} names: {len(same)} the same, {len(differs)} differ, {len(missing)} missing.",
+        "",
+        "| state | methods |",
+        "|---|---|",
+        f"| same, compared with PyTorch's recorded answers | {shown(recorded)} |",
+        f"| same name, no recorded answer | {shown(others)} |",
+        *[f"| differs: {DIFFERS[n]} | {shown([n])} |" for n in differs],
+        *[f"| missing: {why} | {shown(found)} |" for why, found in sorted(by_reason.items())],
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def shown(names: list[str]) -> str:
+    """Return names for a cell of the table."""
+    return " ".join([f"`{n}`" for n in names]) or "-"
+
+
+def page() -> str:
+    """Return the page."""
+    head = "# Coverage\n\nMethods of `Tensor` beside those of PyTorch 2.13 and of tinygrad's documentation.\n"
+    head += "Written by `python -m tools.coverage`.\n"
+    sections = [("PyTorch", "torch.txt"), ("tinygrad", "tinygrad.txt")]
+    tables = [table(title, (HERE / file).read_text().split()) for title, file in sections]
+    return "\n".join([head, *tables])
+
+
+def main() -> None:
+    """Write the page."""
+    OUT.write_text(page())
+    print(f"written: {OUT}")
+
+
+if __name__ == "__main__":
+    main()
