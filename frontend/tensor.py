@@ -376,7 +376,7 @@ class Tensor(Methods, InPlace, Operators):
     def __bool__(self) -> Any:
         if math.prod(self.expr.shape) != 1:
             raise UsageError(
-                f"{described(self)} has no truth value: wanted one element; use .any() or .all()"
+                f"{described(self)} has no truth value: wanted one element; try .any().item()"
             )
         return bool(self.item())
 
