@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import meaning
-from drivers.amd.emu.isa.operands import Reg
+from drivers.amd.emu.isa.operands import Imm, Reg
 from drivers.amd.emu.isa.vector_floats import fused, least, most
 from drivers.emu.simt import numeric
 
@@ -76,7 +76,7 @@ def run_packed(t: Translator) -> None:
         select = i.get("op_sel" if place == 0 else "op_sel_hi")
         values = []
         for number, operand in enumerate(rest):
-            whole = t.raw(operand)
+            whole = _halves(t, operand, type_)
             half = c.resize(c.op("lshr", whole, 16) if select >> number & 1 else whole, 16)
             if type_[0] == "f":
                 half = c.as_float(half)
@@ -92,6 +92,13 @@ def run_packed(t: Translator) -> None:
             value = c.as_int(t.as_result(value))
         halves.append(c.resize(value, 32))
     t.write(d, c.op("or", halves[0], c.op("shl", halves[1], 16)))
+
+
+def _halves(t: Translator, operand: Operand, type_: str) -> Value:
+    """Return both halves of a source. A float's inline constant is an f16 in the low one, with 0 in the high one."""
+    if type_ == "f16" and isinstance(operand, Imm) and not operand.literal:
+        return t.c.const(t.v("i32"), operand.half)
+    return t.raw(operand)
 
 
 @meaning("v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32", "v_pk_mov_b32")
