@@ -18,6 +18,8 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 _GATES: Final = {"LSTM": 4, "GRU": 3}
+_MOST_LAYERS: Final = 1000
+"""More layers than any model has: a larger number is a mistake, and would take hours."""
 
 
 def _weight(*shape: int, hidden: int) -> Tensor:
@@ -90,6 +92,8 @@ class _Recurrent(Module):
         n = count(f"{kind}, hidden_size", hidden_size)
         self.input_size, self.hidden_size = count(f"{kind}, input_size", input_size), n
         self.num_layers = count(f"{kind}, num_layers", num_layers)
+        if num_layers > _MOST_LAYERS:
+            raise UsageError(f"{kind}, num_layers: wanted at most {_MOST_LAYERS}, saw {num_layers}")
         self.bias, self.batch_first = flag(bias, f"{kind}, bias"), flag(batch_first, f"{kind}, batch_first")
         rows = _GATES[kind] * n
         for i in range(num_layers):

@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Final, Literal
 
 from compiler.ir.ops import Ops
+from frontend.ops.arguments import axis_of
 from frontend.ops.comparison import gt, lt, ne
 from frontend.ops.elementwise import add, clip, maximum, mul, where
 from frontend.ops.functions import abs as absolute
@@ -111,7 +112,9 @@ def quick_gelu(self: T) -> T:
 
 @method
 def softplus(self: T, beta: float = 1.0) -> T:
-    """Return log(1 + exp(beta * self)) / beta, without overflow."""
+    """Return log(1 + exp(beta * self)) / beta, without overflow. Raises `UsageError` for a beta of 0."""
+    if beta == 0:
+        raise UsageError("softplus: wanted a beta other than 0, by which the result is divided")
     if beta != 1:
         return mul(softplus(mul(widened(self), beta)), 1 / beta)
     x = widened(self)
@@ -178,7 +181,9 @@ def hardtanh(self: T, low: float = -1.0, high: float = 1.0) -> T:
 
 @method
 def celu(self: T, alpha: float = 1.0) -> T:
-    """Return self where positive, else alpha * (exp(self / alpha) - 1)."""
+    """Return self where positive, else alpha * (exp(self / alpha) - 1); alpha 0 raises `UsageError`."""
+    if alpha == 0:
+        raise UsageError("celu: wanted an alpha other than 0, by which the values are divided")
     x = widened(self)
     low = apply(Ops.MIN, None, x, _number(x, 0.0))
     value = _select(x, mul(expm1(mul(low, 1 / alpha)), alpha), x)
@@ -226,9 +231,9 @@ def threshold(self: T, threshold: float, value: float) -> T:
 @method
 def glu(self: T, axis: int = -1) -> T:
     """Return the first half of an axis times the sigmoid of the second half."""
-    a, b = chunk(self, 2, axis)
-    if a.expr.shape != b.expr.shape:
+    if not self.expr.shape or self.expr.shape[axis_of(axis, self.expr.shape, "glu")] % 2:
         raise UsageError(f"glu: wanted an axis of even size, saw the shape {self.expr.shape}")
+    a, b = chunk(self, 2, axis)
     return mul(a, sigmoid(b))
 
 

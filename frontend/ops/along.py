@@ -177,7 +177,7 @@ def scatter(self: T, axis: int, index: T, src: T | Number, *, reduce: str | None
     src of another dtype than self, and for shapes that do not fit.
     """
     if reduce is not None:
-        if reduce not in {"add", "multiply"}:
+        if not isinstance(reduce, str) or reduce not in {"add", "multiply"}:
             raise UsageError(f"scatter: wanted the reduce 'add' or 'multiply', saw {reduce!r}")
         index = _index("scatter", self, axis, index)
         if isinstance(src, (int, float)):
@@ -205,7 +205,7 @@ def scatter_reduce(
     where no index names the place. Shapes, dtypes and errors are those of `scatter_add`; every place is
     compared with every index of its row.
     """
-    if reduce not in _REDUCTIONS:
+    if not isinstance(reduce, str) or reduce not in _REDUCTIONS:
         raise UsageError(f"scatter_reduce: wanted one of {', '.join(_REDUCTIONS)}, saw {reduce!r}")
     return _scatter_reduce(self, axis, _index("scatter_reduce", self, axis, index), src, reduce, include_self)
 

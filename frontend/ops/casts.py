@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
-from frontend.ops.arguments import element_type
+from frontend.ops.arguments import element_type, tensor
 from frontend.ops.sources import convert
 from frontend.trace import apply, method
 from hcq.errors import UsageError
@@ -115,6 +115,7 @@ def byte(self: T) -> T:
 
 def type_as(self: T, other: TensorBase) -> T:
     """Return the values in the dtype of another tensor."""
+    tensor(other, "type_as", self)
     return cast(self, other.expr.dtype)
 
 

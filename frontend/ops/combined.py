@@ -16,6 +16,7 @@ from frontend.ops.elementwise import add, agree, maximum, minimum, mul, neg, sub
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, sin, sqrt, trunc
 from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
+from frontend.parameters import number
 from frontend.trace import apply, composite, method, operator
 
 if TYPE_CHECKING:
@@ -173,14 +174,16 @@ def plus(self: T, other: T | Number, *, alpha: float = 1) -> T:
 
     Dtypes promote as in PyTorch. Raises `UsageError` for shapes that do not broadcast.
     """
-    return add(self, other if alpha == 1 else _times(self, other, alpha))
+    return add(self, _times(self, other, alpha))
 
 
 def minus(self: T, other: T | Number, *, alpha: float = 1) -> T:
     """Return the difference self - alpha * other; two bools raise `UsageError`: use `^` to compare them."""
-    return sub(self, other if alpha == 1 else _times(self, other, alpha))
+    return sub(self, _times(self, other, alpha))
 
 
 def _times(like: T, other: T | Number, alpha: float) -> T | Number:
+    if number(alpha, "alpha") == 1:
+        return other
     given = like.operand(other)
     return mul(given, alpha) if given.__class__ is like.__class__ else given * alpha

@@ -23,6 +23,7 @@ from frontend.ops.arguments import (
     repeated,
     shape_of,
     sizes,
+    tensor,
     whole,
 )
 from frontend.ops.comparison import lt
@@ -419,11 +420,13 @@ def ravel(self: T) -> T:
 
 def view_as(self: T, other: TensorBase) -> T:
     """Return self in the shape of another tensor. A view; raises as `reshape`."""
+    tensor(other, "view_as", self)
     return reshape(self, other.expr.shape)
 
 
 def expand_as(self: T, other: TensorBase) -> T:
     """Return self broadcast to the shape of another tensor. A view; raises as `expand`."""
+    tensor(other, "expand_as", self)
     return expand(self, other.expr.shape)
 
 

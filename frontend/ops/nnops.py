@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.ops import reduce
-from frontend.ops.arguments import Axes, axes_of, axis_of
+from frontend.ops.arguments import Axes, axes_of, axis_of, tensor
 from frontend.ops.comparison import eq
 from frontend.ops.diagonals import tril
 from frontend.ops.division import div
@@ -212,7 +212,9 @@ def scaled_dot_product_attention(
     if sized is not None:
         every = (self, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         return cast("T", sized.dispatch(scaled_dot_product_attention, every, {}))
-    if enable_gqa:
+    if flag(enable_gqa, "scaled_dot_product_attention, enable_gqa"):
+        for x in (key, value):
+            tensor(x, "scaled_dot_product_attention", self)
         key, value = (_shared_heads(self, x) for x in (key, value))
     weights = _scores(self, key, attn_mask, is_causal, scale)
     return matmul(dropout(weights, dropout_p), value)

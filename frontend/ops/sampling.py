@@ -22,6 +22,7 @@ from frontend.ops.reduce import sum as total
 from frontend.ops.scan import cumsum
 from frontend.ops.sorting import argsort, topk
 from frontend.ops.sources import widened
+from frontend.parameters import flag
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def multinomial(self: T, num_samples: int, replacement: bool = False) -> T:  # n
     Without `replacement` no index is drawn twice. Raises `UsageError` for other ranks, no floats, and more
     samples than weights; weights of 0 are drawn only when the others are used up.
     """
+    replacement = flag(replacement, "multinomial, replacement")
     shape = self.expr.shape
     if len(shape) not in {1, 2} or not self.expr.dtype.is_float:
         raise UsageError(

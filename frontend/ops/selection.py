@@ -23,7 +23,7 @@ from frontend.ops.movement import expand, pad, reshape
 from frontend.ops.parts import part, stack
 from frontend.ops.sorting import argsort
 from frontend.ops.sources import convert, coordinate, suited
-from frontend.parameters import read
+from frontend.parameters import flag, read
 from frontend.trace import method
 from hcq.errors import UsageError, UsageTypeError
 
@@ -71,6 +71,7 @@ def nonzero(
 
         Tensor([[0, 5], [7, 0]]).nonzero()      # [[0, 1], [1, 0]]
     """
+    as_tuple = flag(as_tuple, "nonzero, as_tuple")
     shape = self.expr.shape
     mask = ne(self, 0)
     if size is None:

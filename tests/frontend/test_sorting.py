@@ -97,8 +97,11 @@ def test_unsortable_input_is_refused():
         x.topk(3)
     with pytest.raises(UsageError, match="argsort: there is no axis 2"):
         x.argsort(2)
-    with pytest.raises(UsageError, match="has no axes"):
-        Tensor(1.0).sort()
+
+
+def test_one_number_is_sorted_as_in_pytorch():
+    values, indices = Tensor(1.5).sort()
+    assert (values.item(), indices.item(), indices.shape) == (1.5, 0, ())
 
 
 @pytest.mark.sampled(2)

@@ -82,7 +82,7 @@ def test_variables_out_of_range_are_refused():
         Tensor(X)[:, : v.bind(1) : 2]
     with pytest.raises(UsageError, match="low <= high"):
         Variable("v", 3, 2)
-    with pytest.raises(UsageError, match="whole number"):
+    with pytest.raises(UsageError, match="numbers of elements are not equal"):
         Tensor(X).reshape(v.bind(2), 4)
 
 
