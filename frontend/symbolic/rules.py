@@ -318,21 +318,24 @@ def _expand(call: Any, x: Any, *shape: Any) -> Any:
 
 
 def _matmul(call: Any, a: Any, b: Any) -> Any:
-    """The product: operands with 0 beyond a symbolic sum, needed below the sizes of the result."""
+    """The product: operands with 0 beyond their sizes, needed below the sizes of the result.
+
+    Their rows and columns, too: the gradient of one operand is a sum over those of the other.
+    """
     if call.__name__ == "rmatmul":
         a, b = b, a
     left, right = shape_of(a), shape_of(b)
     if not left or not right:
         raise UsageError(f"matmul needs at least one axis on both sides, saw the shapes {left} and {right}")
-    rows_of, column = len(left) - 1, max(len(right) - 2, 0)
+    column = max(len(right) - 2, 0)
     if not algebra.same(left[-1], right[column], "matmul"):
         raise UsageError(
             f"matmul of {left} with {right}: {left[-1]} and {right[column]} are not equal for all values"
         )
     batch = algebra.broadcast((left[:-2], right[:-2]), "matmul")
     m, n = left[-2:-1], right[-1:] if len(right) > 1 else ()
-    x = _with_identity(a, (rows_of,), 0)
-    y = _with_identity(b, (column,), 0)
+    x = _with_identity(a, range(len(left)), 0)
+    y = _with_identity(b, range(len(right)), 0)
     return made(x @ y, (*batch, *m, *n))
 
 
