@@ -70,6 +70,12 @@ def stored_as(dtype: DType) -> np.dtype:
     return np.dtype(dtype.numpy or "uint16")
 
 
+def aligned(size: int) -> np.ndarray:
+    """Return bytes in which `GUARD` is at a line of the caches, as buffers of `hcq` begin."""
+    raw = np.full(size + 64, 0xA5, np.uint8)
+    return raw[-(raw.ctypes.data + GUARD) % 64 :][:size]
+
+
 def run(
     ast: UOp, inputs: dict[int, np.ndarray], outputs: dict[int, tuple[int, DType]], *, arch: str = ARCH,
     variables: Sequence[int] = (), plan: Plan | None = None,
@@ -91,7 +97,7 @@ def run(
         else:
             count, kind = outputs[slot]
             dtype = stored_as(kind)
-        raw = np.full(2 * GUARD + count * dtype.itemsize, 0xA5, np.uint8)
+        raw = aligned(2 * GUARD + count * dtype.itemsize)
         memory[slot] = raw
         views[slot] = raw[GUARD : GUARD + count * dtype.itemsize].view(dtype)
         if given is not None:
