@@ -76,7 +76,19 @@ def split_ranges(ast: UOp) -> UOp | None:
             outer = symbolic.loop(number, size // inner)
             env[n] = symbolic.dot((outer, symbolic.loop(number + 1, inner)), (inner, 1))
     made = replace_ranges(ast, env)
-    return None if any(n.op in (Ops.IDIV, Ops.IMOD) for n in ordered(made)) else made
+    if any(n.op in (Ops.IDIV, Ops.IMOD) for n in ordered(made)) or _sums_lost(made):
+        return None
+    return made
+
+
+def _sums_lost(ast: UOp) -> bool:
+    """Return whether a REDUCE names a range that its value does not use: it would not be summed over."""
+    free = ranges_in(ast)
+    return any(
+        not {r.arg[0] for r in free[n.src[0]]}.issuperset(n.arg[1])
+        for n in ordered(ast)
+        if n.op is Ops.REDUCE
+    )
 
 
 def _plain(index: UOp) -> bool:

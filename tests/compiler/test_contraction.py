@@ -371,3 +371,11 @@ def test_each_row_of_the_host_multiplies_whole_vectors_in_registers(arch, multip
     assert len(found) == math.prod([axis.upcast for axis in plan.axes])
     one_round = found[0].string[: found[-1].end()]
     assert not re.search(r"\(%rsp|\[sp", one_round), one_round
+
+
+def test_a_summed_range_of_which_only_the_remainder_is_used_is_summed_whole():
+    i, j, k = loop(0, 8), loop(1, 8), loop(2, 6)
+    x, y = np.round(values(8, 3) * 4), np.round(values(8, 3, seed=1) * 4)
+    value = reduce(op("MUL", load(1, i * 3 + k % 3), load(2, j * 3 + k % 3)), "ADD", k)
+    got = run(sink(store(0, i * 8 + j, value)), {1: x, 2: y}, {0: (64, dtypes.float32)})[0]
+    np.testing.assert_array_equal(got.reshape(8, 8), 2 * x @ y.T)
