@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+PATIENT_S = 500.0
+"""A limit of time that no plan reaches on a loaded machine."""
 PRELUDE = """
 import os, time
 from compiler import pipeline
@@ -154,7 +157,7 @@ def test_computed_indices_cannot_be_measured() -> None:
 def test_aborts_hangs_and_errors_of_one_plan_end_at_most_its_process(tmp_path: Path) -> None:
     ast = small.ast_of("transpose")
     with override(cache=tmp_path):
-        process = Process("cpu", limit_s=10.0, prelude=PRELUDE)
+        process = Process("cpu", limit_s=PATIENT_S, prelude=PRELUDE)
         assert process.begin(kernel_key(ast))["cost"] > 0
         assert process.measure(to_text(SplitChoice(vector=1)))["ratio"] > 0
         with pytest.raises(FailedError, match="wanted a choice with a plan"):
@@ -180,7 +183,7 @@ def test_emulated_gpus_are_searched_by_counts(device: str, tmp_path: Path) -> No
     with override(cache=tmp_path, beam=1):
         with hcq.open(device) as opened:
             target = target_of(opened.info.arch)
-        (found,) = tune([ast], device, target.arch)
+        (found,) = tune([ast], device, target.arch, start=partial(Process, limit_s=PATIENT_S))
     assert found.tries > 0
     assert found.failed == 0
     if found.choice is not None:
