@@ -25,7 +25,7 @@ from hcq.config import config
 LIMIT_S = 20.0
 """Seconds for one plan: compilation, a launch for its results, and samples."""
 START_S = 120.0
-"""Seconds to start a process and open its device."""
+"""Seconds to start a process, and then for the estimated plan; as many as for one plan, if those are more."""
 SHOWN = 1000
 """Characters of an ended process's stderr that a reason shows."""
 
@@ -49,29 +49,30 @@ class Process:
         self.device = device
         self.dead = False
         self._limit_s = limit_s
+        self._start_s = max(START_S, limit_s)
         self._left = b""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr
         )
         try:
-            self._answer(START_S)
+            self._answer(self._start_s)
         except BaseException:
             self.close()
             raise
 
     def begin(self, text: str) -> Reply:
         """Measure the estimated plan of the kernel of a canonical text, to which others are compared."""
-        return self.ask({"kernel": text})
+        return self.ask({"kernel": text}, self._start_s)
 
     def measure(self, choice: str) -> Reply:
         """Measure the plan of a choice's text: `ratio` is its time, with that of the estimated plan as 1.
 
         Raises `FailedError` where it does not compile, does not end within the limit, or gives other results.
         """
-        return self.ask({"choice": choice})
+        return self.ask({"choice": choice}, self._limit_s)
 
-    def ask(self, request: Reply) -> Reply:
+    def ask(self, request: Reply, limit_s: float) -> Reply:
         """Send a request and return its reply. Raises `FailedError`, after which `dead` may be true."""
         assert self._process.stdin is not None
         try:
@@ -79,7 +80,7 @@ class Process:
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._ended() from None
-        return self._answer(self._limit_s)
+        return self._answer(limit_s)
 
     def _answer(self, limit_s: float) -> Reply:
         stdout = self._process.stdout
