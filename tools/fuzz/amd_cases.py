@@ -24,7 +24,8 @@ from drivers.amd.emu.isa import objects
 from drivers.emu.memory import AddressSpace
 from drivers.emu.simt import jit
 from drivers.nv.emu.ptx.module import launch, load_ptx
-from tools.fuzz.amd_exchanges import AMD, BINS, ENTRY, GROUPS, HOST_LOOP, KINDS, NV, PART, PARTS, Exchange
+from tools.fuzz.amd_exchanges import AMD, BINS, ENTRY, GROUPS, KINDS, NV, PART, PARTS, Exchange
+from tools.fuzz.cases import HOST_LOOP
 from tools.fuzz.functions import FunctionWriter, calls
 
 if TYPE_CHECKING:

@@ -115,28 +115,6 @@ entry:
 """
 )
 """The kernel of several chains: each pair of workgroups runs one."""
-HOST_LOOP: Final = """
-define void @host_NAME(ptr %o, ptr %x, ptr %y, ptr %z, i64 %n) #1 {
-entry:
-  br label %l
-l:
-  %k = phi i64 [0, %entry], [%k1, %l]
-  %px = getelementptr i64, ptr %x, i64 %k
-  %py = getelementptr i64, ptr %y, i64 %k
-  %pz = getelementptr i64, ptr %z, i64 %k
-  %po = getelementptr i64, ptr %o, i64 %k
-  %a = load i64, ptr %px
-  %b = load i64, ptr %py
-  %i = load i64, ptr %pz
-  %r = call i64 @NAME(i64 %a, i64 %b, i64 %i)
-  store i64 %r, ptr %po
-  %k1 = add i64 %k, 1
-  %c = icmp ult i64 %k1, %n
-  br i1 %c, label %l, label %e
-e:
-  ret void
-}
-"""
 
 
 @dataclass(frozen=True, slots=True)

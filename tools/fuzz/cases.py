@@ -15,7 +15,7 @@ import ctypes
 import random
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -65,7 +65,7 @@ entry:
   %v0 = call i64 @f0(i64 %a, i64 %b, i64 %i64)
 """
 
-_LOOP = """
+HOST_LOOP: Final = """
 define void @host_NAME(ptr %o, ptr %x, ptr %y, ptr %z, i64 %n) #1 {
 entry:
   br label %l
@@ -87,6 +87,7 @@ e:
   ret void
 }
 """
+"""Runs a function for each element on the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ class Case:
         target = jit.host()
         names = [f"f{k}" for k in range(len(self._functions))]
         text = "".join(self._functions)
-        text += "".join(_LOOP.replace("NAME", name) for name in names)
+        text += "".join(HOST_LOOP.replace("NAME", name) for name in names)
         text += "\n".join(sorted(calls(text)))
         text += f"\nattributes #0 = {{ alwaysinline {target.attributes} }}\nattributes #1 = {{ {target.attributes} }}\n"
         loaded = jit.load(jit.compile_ir(text, target, optimise=False), [f"host_{n}" for n in names], {})
