@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
+from hcq.errors import CompileError
 from tools.bench.__main__ import main
+from tools.bench.compiled import Measured, works
 from tools.bench.rows import Bench, Report, Row, counted
 
 if TYPE_CHECKING:
@@ -40,6 +42,25 @@ def test_queue_cases_run_on_scripted_amd_queues(capsys: pytest.CaptureFixture[st
     for case in ("submit", "replay", "signal", "copy"):
         assert {one["device"] for one in rows if one["bench"] == case} == kinds
     assert not [one for one in rows if "device's clock" in one["case"]]
+
+
+def test_kernels_are_checked_and_measured_by_the_device_s_clock(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernels", "--device", "cpu", "--quick"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {one["unit"] for one in rows} == {"GB/s", "TFLOP/s"}
+    assert [one["case"] for one in rows] == [work.case for work in works(small=True)]
+
+
+@pytest.mark.slow
+def test_kernels_run_untimed_on_an_emulated_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernels", "--device", "nv-emu", "--quick"]) == 0
+    assert {json.loads(line)["unit"] for line in capsys.readouterr().out.splitlines()} == {"kernels"}
+
+
+def test_wrong_results_are_not_measured() -> None:
+    wrong = next(works(small=True))
+    with pytest.raises(CompileError, match="wanted an error"):
+        Measured("cpu:0", wrong, compute=lambda x, y: x - y)
 
 
 def test_launches_and_replays_say_their_part_of_nvidia_s_time(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """`python -m tools.bench CASE ... [--device NAME] [--json] [--output FILE] [--plot FILE.png] [--quick]`.
 
-Not here: the cases (`queues`, `tensors`, `throughput`, `nv`, `amd`, `emu`, `cuda`), rows (`rows`).
+Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `nv`, `amd`, `emu`, `cuda`).
+Next: `rows`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ CASES = {
     "emu-amd": "tools.bench.emu_amd",
     "nv": "tools.bench.nv",
     **dict.fromkeys(("amd", "amd-queues", "amd-emu"), "tools.bench.amd"),
+    "kernels": "tools.bench.compiled",
     "cuda": "tools.bench.cuda",
+    "cuda-kernels": "tools.bench.compiled_cuda",
 }
 """Case -> the module whose `CASES` has it; imported on demand."""
+PEERS = ("cuda", "cuda-kernels")
+"""The cases that need PyTorch and a GPU."""
 DEFAULT = ("submit", "replay", "copy", "eager", "jit", "matmul", "conv", "elementwise")
 """The cases that run if none is named."""
 
@@ -49,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="CASE",
         help=f"of: {', '.join(CASES)} (default: {' '.join(DEFAULT)})",
     )
-    parser.add_argument("--all", action="store_true", help="every case but cuda, which needs PyTorch")
+    parser.add_argument("--all", action="store_true", help="every case but those that need PyTorch")
     parser.add_argument("--device", default="auto", help="a name for hcq.open (default: auto)")
     parser.add_argument("--json", action="store_true", help="print JSON lines, also in a terminal")
     parser.add_argument("--output", type=Path, help="write the JSON lines to this file, too")
@@ -58,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--quick", action="store_true", help="two samples per case: tests that it runs, not its speed"
     )
     options = parser.parse_args(argv)
-    names = [name for name in CASES if name != "cuda"] if options.all else options.cases or list(DEFAULT)
+    names = [name for name in CASES if name not in PEERS] if options.all else options.cases or list(DEFAULT)
     unknown = [name for name in names if name not in CASES]
     if unknown:
         parser.error(f"no case called {', '.join(unknown)}; there are: {', '.join(CASES)}")

@@ -5,7 +5,7 @@ PyTorch for CUDA, or for ROCm, which PyTorch also names "cuda", and a GPU; `--al
 operation on one element replaces the empty kernel: its cost on the host includes PyTorch's dispatch, the
 replay of a graph does not.
 
-Not here: the rows (`rows`).
+Not here: the rows (`rows`), kernels that do work (`compiled_cuda`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from tools.bench.rows import Bench
 
 
-def _torch() -> Any:  # PyTorch is not a dependency, so its types are unknown
+def pytorch() -> Any:  # PyTorch is not a dependency, so its types are unknown
+    """Return PyTorch; `UnsupportedError` without it, or without a GPU."""
+    """Return PyTorch; `UnsupportedError` without one, or without a GPU."""
     try:
         torch = import_module("torch")
     except ImportError as error:
@@ -37,7 +39,7 @@ def _torch() -> Any:  # PyTorch is not a dependency, so its types are unknown
 
 def cuda(bench: Bench) -> None:
     """Measure launch, replay, the time of dependent kernels, and copies."""
-    torch = _torch()
+    torch = pytorch()
     device = f"cuda:0 {torch.cuda.get_device_name(0)}, torch {torch.__version__}"
     one = torch.zeros(1, device="cuda")
     sync = torch.cuda.synchronize
@@ -59,7 +61,7 @@ def cuda(bench: Bench) -> None:
     bench.measure(
         f"{KERNELS} kernels replayed, nothing changed", graph.replay, before=sync, samples=500, device=device
     )
-    spans = [1e6 * _milliseconds(torch, graph.replay) / KERNELS for _ in range(_count(bench, 100))]
+    spans = [1e6 * milliseconds(torch, graph.replay) / KERNELS for _ in range(_count(bench, 100))]
     bench.add("a dependent small kernel, replayed", spans, unit="ns", device=device)
     for size in COPY_SIZES:
         _copies(bench, torch, size, device)
@@ -77,7 +79,7 @@ def _captured(torch: Any, launch: Any) -> Any:
     return graph
 
 
-def _milliseconds(torch: Any, run: Any) -> float:
+def milliseconds(torch: Any, run: Any) -> float:
     """Return the milliseconds of a call, by GPU events around it."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
@@ -96,7 +98,7 @@ def _copies(bench: Bench, torch: Any, size: int, device: str) -> None:
             dst.copy_(src)
 
     copies()
-    rates = [2 * size * repeats / _milliseconds(torch, copies) / 1e6 for _ in range(_count(bench, 50))]
+    rates = [2 * size * repeats / milliseconds(torch, copies) / 1e6 for _ in range(_count(bench, 50))]
     label = f"copy {size_label(size)}, by the device's clock"
     bench.add(label, rates, unit="GB/s", note="read + write", device=device)
 

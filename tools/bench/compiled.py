@@ -1,0 +1,246 @@
+"""Compiled kernels by the device's own clock: GB/s of kernels bound by memory, TFLOP/s of matrix products.
+
+The case "kernels" of tools.bench. Launches run between two time stamps of their queue, each after the one
+before; a rate counts the bytes (operations) that the work needs at least. Results of operands of at most
+`CHECKED` elements are compared with NumPy in float64. Emulated devices run small sizes, are checked and not
+timed: their rows count kernels.
+
+Not here: the same work in PyTorch (`compiled_cuda`), registers and spills (`tools.gpu_kernels`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+import hcq
+from compiler.targets import target_of
+from frontend import Device, Tensor
+from frontend.plan import build
+from hcq.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+
+    from numpy.typing import NDArray
+
+    from frontend.launch import Kernel
+    from tools.bench.rows import Bench
+
+    Array = NDArray[np.float64]
+
+CHECKED = 1 << 20
+"""The most elements of an operand whose result is compared with NumPy's."""
+LEAST_NS = 2_000_000
+"""The least time of one sample, if `MOST_LAUNCHES` do not take less."""
+MOST_LAUNCHES = 64
+SAMPLES = 10
+TOLERANCE = {"float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
+"""The largest error, as a part of the largest result."""
+TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One kernel of the benchmark: its operands, and what it computes of them."""
+
+    name: str
+    """What it computes, a key of `OURS`, `REFERENCE` and `compiled_cuda.THEIRS`."""
+    shape: tuple[int, ...]
+    """The shape of each operand."""
+    dtype: str = "float32"
+    count: int = 1
+    """Operands."""
+
+    @property
+    def case(self) -> str:
+        """The name in rows."""
+        size = " x ".join(map(str, self.shape))
+        short = next(key for key, name in TYPES.items() if name == self.dtype)
+        return f"{self.name} {short} {size}"
+
+    @property
+    def unit(self) -> str:
+        """The unit of its rate."""
+        return "TFLOP/s" if self.name == "matmul" else "GB/s"
+
+    @property
+    def amount(self) -> float:
+        """The work, which divided by nanoseconds is the rate in `unit`."""
+        if self.name == "matmul":
+            return 2e-3 * self.shape[0] ** 3
+        results = {"sum": 0, "row sums": self.shape[0], "column sums": self.shape[-1]}
+        elements = math.prod(self.shape)
+        return BYTES[self.dtype] * (self.count * elements + results.get(self.name, elements))
+
+    def arrays(self) -> list[NDArray[np.float32]]:
+        """Return random operands; large ones repeat a block of `CHECKED` values."""
+        rng = np.random.default_rng(0)
+        elements = math.prod(self.shape)
+        blocks = [rng.standard_normal(min(elements, CHECKED), np.float32) for _ in range(self.count)]
+        return [np.resize(block, elements).reshape(self.shape) for block in blocks]
+
+
+OURS: dict[str, Callable[..., Tensor]] = {
+    "add": lambda x, y: x + y,
+    "chain": lambda x, y: (x * y + x).relu(),
+    "sum": lambda x: x.sum(),
+    "row sums": lambda x: x.sum(1),
+    "column sums": lambda x: x.sum(0),
+    "softmax": lambda x: x.softmax(-1),
+    "layer norm": lambda x: x.layernorm(),
+    "transpose": lambda x: x.transpose(0, 1).contiguous(),
+    "matmul": lambda x, y: x @ y,
+}
+
+
+def _softmax(x: Array) -> Array:
+    wide = np.exp(x - x.max(-1, keepdims=True))
+    out: Array = wide / wide.sum(-1, keepdims=True)
+    return out
+
+
+def _layer_norm(x: Array) -> Array:
+    centred = x - x.mean(-1, keepdims=True)
+    out: Array = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    return out
+
+
+REFERENCE: dict[str, Callable[..., Array]] = {
+    "add": lambda x, y: x + y,
+    "chain": lambda x, y: np.maximum(x * y + x, 0),
+    "sum": lambda x: x.sum(),
+    "row sums": lambda x: x.sum(1),
+    "column sums": lambda x: x.sum(0),
+    "softmax": _softmax,
+    "layer norm": _layer_norm,
+    "transpose": lambda x: x.T,
+    "matmul": lambda x, y: x @ y,
+}
+
+
+def works(*, small: bool, most: int = 8192) -> Iterator[Work]:
+    """Yield the work: matrices of up to `most` rows and up to 256 MiB, or all of it in small sizes."""
+    long, wide, rows = (5000, 96, (24, 200)) if small else (most * most, most, (most, most // 2))
+    for name in ("add", "chain"):
+        yield Work(name, (long,), count=2)
+    if not small:
+        yield Work("add", (long // 4,), count=2)
+        yield Work("add", (long,), "float16", 2)
+    yield Work("sum", (long,))
+    yield Work("row sums", (wide, wide))
+    yield Work("column sums", (wide, wide))
+    for name in ("softmax", "layer norm"):
+        yield Work(name, rows)
+    yield Work("transpose", (wide, wide))
+    if not small:
+        yield Work("softmax", rows, "float16")
+        yield Work("transpose", (wide, wide), "float16")
+    for dtype in TYPES.values():
+        for size in (80,) if small else [n for n in (1024, 2048, 4096, 8192) if n <= most]:
+            yield Work("matmul", (size, size), dtype, 2)
+
+
+def kernels(bench: Bench) -> None:
+    """Measure each work; on an emulated device run it in a small size and count its kernels."""
+    emulated = bench.scripted or bench.device.info.driver.endswith("-emu")
+    info = bench.device.info
+    name = f"{info.driver}:{info.index}"
+    most = 8192 if target_of(info.arch).threads > 1 else 1024
+    for work in works(small=emulated or bench.quick, most=most):
+        with Measured(name, work) as runner:
+            if emulated:
+                runner.nanoseconds(1)
+                bench.add(work.case, [float(runner.kernels)], unit="kernels", note="emulated, not timed")
+            else:
+                taken = runner.rates(2 if bench.quick else SAMPLES)
+                bench.add(work.case, taken, unit=work.unit, note=f"{runner.kernels} kernel(s)")
+
+
+class Measured:
+    """The kernels of one work with their memory, on a device of the frontend.
+
+    Raises `CompileError` if a small result is not NumPy's.
+    """
+
+    def __init__(self, device: str, work: Work, compute: Callable[..., Tensor] | None = None) -> None:
+        self.work = work
+        self._device = Device[device]
+        arrays = work.arrays()
+        operands = [Tensor(a, device=device).cast(work.dtype).realize() for a in arrays]
+        self._out = out = (compute or OURS[work.name])(*operands)
+        plan = build([(out.expr, tuple(range(len(out.leaves))))], [-1], self._device)
+        self._kernels = plan.kernels
+        self._memory: dict[Hashable, hcq.Buffer] = {
+            ("in", i): leaf.buffer for i, leaf in enumerate(out.leaves)
+        }
+        self._owned: list[hcq.Buffer] = []
+        for kernel in plan.kernels:
+            for key, size in zip(kernel.memory, kernel.sizes, strict=True):
+                if key not in self._memory:
+                    self._owned.append(self._device.hcq.alloc(size))
+                    self._memory[key] = self._owned[-1]
+        if arrays[0].size <= CHECKED:
+            self._check(operands, out)
+
+    @property
+    def kernels(self) -> int:
+        """The number of kernels."""
+        return len(self._kernels)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for buffer in self._owned:
+            buffer.close()
+
+    def rates(self, samples: int) -> list[float]:
+        """Return the rate of each sample, in the unit of the work."""
+        one = self.nanoseconds(1)
+        launches = max(1, min(MOST_LAUNCHES, math.ceil(LEAST_NS / max(one, 1))))
+        return [self.work.amount / self.nanoseconds(launches) for _ in range(samples)]
+
+    def nanoseconds(self, launches: int) -> float:
+        """Return the nanoseconds of one launch of all kernels, of some in a row, by the device's clock."""
+        queue = self._device.queue
+        start, end = self._device.hcq.stamp(), self._device.hcq.stamp()
+        commands = queue.record(label=self.work.case)
+        self._add(commands, 1)  # the clock starts with the caches and the processors awake
+        commands.timestamp(start)
+        self._add(commands, launches)
+        queue.submit(commands.timestamp(end)).wait()
+        clock = self._device.hcq.clock()
+        return (clock.to_ns(end.ticks) - clock.to_ns(start.ticks)) / launches
+
+    def _add(self, commands: hcq.CommandBuffer, launches: int) -> None:
+        for kernel in self._kernels * launches:
+            self._launch(commands, kernel)
+            commands.barrier(hcq.Scope.DEVICE)
+
+    def _launch(self, commands: hcq.CommandBuffer, kernel: Kernel) -> None:
+        memory = [self._memory[key] for key in kernel.memory]
+        if kernel.program is None:
+            commands.copy(memory[0], memory[1], kernel.sizes[0])
+        else:
+            args = kernel.program.args(*memory)
+            commands.exec(kernel.program, args, groups=kernel.groups, threads=kernel.threads)
+
+    def _check(self, operands: list[Tensor], out: Tensor) -> None:
+        """Raise `CompileError` if the result differs from NumPy's by more than `TOLERANCE`."""
+        exact = [t.cast("float32").numpy().astype(np.float64) for t in operands]
+        wanted = np.asarray(REFERENCE[self.work.name](*exact))
+        seen = out.cast("float32").numpy().astype(np.float64)
+        error = float(np.abs(seen - wanted).max() / np.abs(wanted).max())
+        if not error <= TOLERANCE[self.work.dtype]:
+            raise CompileError(
+                f"{self.work.case}: wanted an error of at most {TOLERANCE[self.work.dtype]} of the largest "
+                f"result, saw {error:.3g}; try `python -m tools.gpu_kernels --check`"
+            )
+
+
+CASES = {"kernels": kernels}
