@@ -1,8 +1,9 @@
 """Encodes neutral commands as PM4 words, for compute queues of devices with one XCC.
 
 Kernels overlap until a flush waits for them; barriers, stores, copies and signals begin with one. Caches
-above L2 are invalidated before each launch, all caches after a wait; a signal writes L2 back, and so does a
-barrier for the system. Engines compare 32 bits of a signal; the values of timelines stay below.
+above L2 are invalidated before each launch; all caches at the start of words that access memory, and after a
+wait; a signal writes L2 back, and so does a barrier for the system. Engines compare 32 bits of a signal; the
+values of timelines stay below.
 
 Not here: the words themselves (`packets`, `launch`), AQL queues (`encode_aql`), copy engines (`encode_sdma`).
 """
@@ -41,19 +42,28 @@ if TYPE_CHECKING:
     from hcq.pushbuffer import PushBuffer
 
 _LOW: Final = 0xFFFF_FFFF
+_ACCESSES: Final = frozenset({Exec, Copy, Fill, Write})
+"""Commands that load or store through the caches."""
 
 
 class Pm4Encoder:
     """Encodes for one PM4 compute queue, or (`shared`) for the indirect buffers of an AQL queue."""
 
     def __init__(self, context: Context, *, shared: bool = False) -> None:
+        choices = context.choices
         self._scratch = context.scratch
         self._launched = context.launched
-        self.words = words = packets.Pm4Words(context.target, context.choices)
+        self.words = words = packets.Pm4Words(context.target, choices)
         self._shared = shared
+        self._launches_acquire = choices.acquire == "launch"
+        """Whether a launch begins with `acquire_launch`."""
+        pairs = zip(words.acquire_launch, words.acquire_system, strict=True)
+        ((self._caches_at, self._all_caches),) = [
+            (i, new) for i, (old, new) in enumerate(pairs) if new != old
+        ]
         self._dies = shared and context.geometry.xccs > 1
-        self._by_release = context.choices.order == "release"
-        after = words.acquire_launch if context.choices.acquire == "order" and not shared else ()
+        self._by_release = choices.order == "release"
+        after = words.acquire_launch if choices.acquire == "order" and not shared else ()
         self._after_order: packets.Words = after
         """Words that kernels need after a flush."""
         self._after_store: packets.Words = (words.write_back if shared else ()) + after
@@ -76,12 +86,20 @@ class Pm4Encoder:
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
         table = self.table
+        # Copy engines may store past L2, and no wait stands here for a copy that is over.
+        first, launch = commands[0].__class__ if commands else Wait, -1
+        if first is Exec and self._launches_acquire:
+            launch = len(out.words)
+        elif first is not Wait and any(command.__class__ in _ACCESSES for command in commands):
+            out.words += self.words.acquire_system
         try:
             for command in commands:
                 table[command.__class__](command, out)
         except KeyError:
             refuse_unknown(commands, table)
             raise
+        if launch >= 0:
+            out.words[launch + self._caches_at] = self._all_caches
 
     def new_code(self) -> Sequence[int]:
         """Return the words that the queue must run before kernels that were loaded since."""

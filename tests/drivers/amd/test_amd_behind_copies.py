@@ -1,0 +1,88 @@
+"""A kernel behind a copy that is over invalidates L2, although no wait for the copy is sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from drivers.amd import decode
+from drivers.amd.encode import Pm4Encoder
+from hcq.commands import Barrier, Copy, Fill, Scope, SetSignal, Timestamp, Wait, Write
+from hcq.device import Device
+from hcq.driver import BufferSpec, Place
+from hcq.graph import Graph
+from hcq.params import Param
+from hcq.pushbuffer import PushBuffer
+from tests.drivers.amd.rig import Rig, opened
+from tools.bringup.amd.kernels import image
+from tools.mutants.amd.emulated import AmdEmulated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hcq.commands import Command
+
+HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+
+
+class NoMemory:
+    def room(self, pushbuffer: PushBuffer, size: int) -> None:
+        raise AssertionError(f"{size} bytes wanted for {pushbuffer}")
+
+
+@pytest.fixture(params=["gfx1100", "gfx1201"])
+def unvalidated(request: pytest.FixtureRequest) -> Iterator[Device]:
+    """A device without validation, which keeps no wait for what is over; its machine checks the caches."""
+    machine = AmdEmulated.open(request.param, "6.12", 1)
+    with Device(machine.driver(machine.kernel).open(0, None)) as device:
+        yield device
+    machine.close()
+
+
+def test_kernels_see_what_a_copy_that_is_over_stored(unvalidated: Device):
+    """Old bytes, and any load through an L2 that was not invalidated, are faults of this machine."""
+    device = unvalidated
+    copies, compute = device.copies[0], device.compute
+    source, data, out = device.alloc(4096, HOST), device.alloc(4096), device.alloc(4096, HOST)
+    count = device.load(image("count", device.info.arch))
+    graph = Graph()
+    shape = {"groups": (1, 1, 1), "threads": (1, 1, 1)}
+    graph.add(compute, compute.record().exec(count, count.args(out, data), **shape))
+    executable = graph.compile()
+    for value in range(1, 5):
+        source.host()[:] = bytes([value]) * 4096
+        copied = copies.submit(copies.record().copy(data, source))
+        copied.wait()
+        if value % 2:
+            launch = compute.record().exec(count, count.args(out, data), **shape)
+            compute.submit(launch, after=[copied]).wait()
+        else:
+            executable.replay(after=[copied]).wait()
+        assert out.host()[1] == value
+
+
+def acquires(arch: str, *commands: Command) -> list[Any]:
+    """Return for each packet its name, or the GCR_CNTL of an acquire."""
+    rig, out = Rig(arch), PushBuffer(32, NoMemory())
+    Pm4Encoder(rig.context()).encode(commands, out)
+    packets: list[Any] = decode.pm4_packets(out.words, int(rig.target.generation))
+    return [p.value.GCR_CNTL if p.name == "ACQUIRE_MEM" else p.name for p in packets]
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+def test_words_that_access_memory_begin_with_an_acquire_of_all_caches(arch: str):
+    everything = 1 << 14 | 1 << 15 | 1 << 7 | 1 << 8 | (arch == "gfx1100") * (3 << 4 | 1 << 9)
+    fill, write = Fill(Param("a"), 1, 64), Write(Param("a"), 1, bits=32)
+    with opened(arch) as (_, device):
+        signal = device.signal()
+        for one in (Copy(Param("a"), Param("b"), 64), fill, write):
+            stamped, barrier = Timestamp(device.stamp()), Barrier(Scope.QUEUE)
+            for before in ((), (SetSignal(signal, 1),), (stamped,), (barrier,)):
+                found = acquires(arch, *before, one)
+                assert found[0] == everything
+                assert found.count(everything) == 1
+            assert acquires(arch, Wait(signal, 1), one)[:2] == ["WAIT_REG_MEM", everything]
+            assert acquires(arch, Wait(signal, 1), one).count(everything) == 1
+        assert everything not in acquires(arch, SetSignal(signal, 1), Barrier(Scope.DEVICE))
+        assert acquires(arch) == []
