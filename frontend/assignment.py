@@ -14,14 +14,15 @@ from __future__ import annotations
 import threading
 import weakref
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from compiler.dtype import dtypes
 from frontend.autograd.engine import recomputed
 from frontend.device import LOCK
 from frontend.expr import PARAM
+from frontend.later import Item
 from frontend.ops import arguments, movement
-from frontend.ops.casts import cast
+from frontend.ops.casts import cast as converted
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant
 from frontend.plan import CAPTURE
@@ -167,6 +168,8 @@ def in_place(operation: Callable[..., Any]) -> Callable[..., Any]:
     It converts the result to the dtype of the operand, and raises `UsageError` where that is of a lower
     category: a float is not stored in an integer.
     """
+    if isinstance(operation, Item):
+        return cast("Callable[..., Any]", Item(lambda: in_place(operation.load())))
 
     @wraps(operation)
     def call(self: Kind, *args: Any, **names: Any) -> Kind:
@@ -177,7 +180,7 @@ def in_place(operation: Callable[..., Any]) -> Callable[..., Any]:
                     f"{operation.__name__} in place: the result is {new.expr.dtype.name}, this tensor "
                     f"{dtype.name}; cast it first"
                 )
-            new = cast(new, dtype)
+            new = converted(new, dtype)
         return assign(self, new)
 
     return call

@@ -12,25 +12,39 @@ from typing import TYPE_CHECKING, Any
 
 from frontend.assignment import assign
 from frontend.assignment import in_place as _in_place
-from frontend.ops import (
-    activation,
-    along,
-    combined,
-    comparison,
-    creation,
-    diagonals,
-    division,
-    elementwise,
-    functions,
-    powers,
-    random,
-    sampling,
-    scan,
-    trigonometry,
-)
+from frontend.later import AT_ONCE, later
+from frontend.ops import creation
 from frontend.ops.casts import cast
 from frontend.tensor_base import TensorBase
 
+if AT_ONCE:
+    from frontend.ops import (
+        activation,
+        along,
+        combined,
+        comparison,
+        diagonals,
+        division,
+        elementwise,
+        functions,
+        powers,
+        sampling,
+        scan,
+        trigonometry,
+    )
+else:
+    activation = later("frontend.ops.activation")
+    along = later("frontend.ops.along")
+    combined = later("frontend.ops.combined")
+    comparison = later("frontend.ops.comparison")
+    diagonals = later("frontend.ops.diagonals")
+    division = later("frontend.ops.division")
+    elementwise = later("frontend.ops.elementwise")
+    functions = later("frontend.ops.functions")
+    powers = later("frontend.ops.powers")
+    sampling = later("frontend.ops.sampling")
+    scan = later("frontend.ops.scan")
+    trigonometry = later("frontend.ops.trigonometry")
 if TYPE_CHECKING:
     from frontend.tensor_base import T
 
@@ -52,20 +66,16 @@ def copy_(self: T, src: T) -> T:
     return assign(self, cast(self.operand(src).to(self.expr.device), self.expr.dtype))
 
 
-def uniform_(self: T, low: float = 0.0, high: float = 1.0) -> T:
+def uniform_(self: Any, low: float = 0.0, high: float = 1.0) -> Any:
     """Set the elements to numbers uniform in [low, high); return self."""
     e = self.expr
-    return assign(
-        self, random.uniform(self.__class__, e.shape, low=low, high=high, dtype=e.dtype, device=e.device)
-    )
+    return assign(self, self.uniform(e.shape, low=low, high=high, dtype=e.dtype, device=e.device))
 
 
-def normal_(self: T, mean: float = 0.0, std: float = 1.0) -> T:
+def normal_(self: Any, mean: float = 0.0, std: float = 1.0) -> Any:
     """Set the elements to numbers of a normal distribution; return self."""
     e = self.expr
-    return assign(
-        self, random.normal(self.__class__, e.shape, mean=mean, std=std, dtype=e.dtype, device=e.device)
-    )
+    return assign(self, self.normal(e.shape, mean=mean, std=std, dtype=e.dtype, device=e.device))
 
 
 class InPlace(TensorBase):

@@ -1,48 +1,69 @@
 """The list of tensor methods, for type checkers and editors. Inherited by `Tensor` alone.
 
 Each name refers to a function in `frontend.ops`, whose docstring is its contract; `functions.Functions` has
-the elementwise functions. They are assigned one by one so that type checkers see the names.
+the elementwise functions. They are assigned one by one so that type checkers see the names. Modules that
+a program may not need load with the first use of one of their functions (`frontend.later`).
 
 Not here: operators (`operators`), properties and conversions (`tensor`).
 """
 
 from __future__ import annotations
 
+from functools import cached_property, wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec
 
-from frontend.ops import (
-    activation,
-    along,
-    casts,
-    combined,
-    comparison,
-    convolutions,
-    creation,
-    diagonals,
-    division,
-    elementwise,
-    extremes,
-    functions,
-    linalg,
-    losses,
-    movement,
-    nnops,
-    parts,
-    powers,
-    random,
-    reduce,
-    resizing,
-    sampling,
-    scan,
-    selection,
-    sorting,
-    trigonometry,
-)
+from frontend.later import AT_ONCE, Item, later, static
+from frontend.ops import casts, comparison, creation, division, elementwise, functions, movement
 from frontend.ops.functions import Functions
-from frontend.symbolic.creation import sized
-from frontend.symbolic.rules import RULES
+from frontend.trace import has_variable
 
+if AT_ONCE:
+    from frontend.ops import (
+        activation,
+        along,
+        combined,
+        convolutions,
+        diagonals,
+        extremes,
+        linalg,
+        losses,
+        nnops,
+        parts,
+        powers,
+        random,
+        reduce,
+        resizing,
+        sampling,
+        scan,
+        selection,
+        sorting,
+        trigonometry,
+    )
+    from frontend.symbolic import creation as symbolic
+    from frontend.symbolic import rules
+else:
+    activation = later("frontend.ops.activation")
+    along = later("frontend.ops.along")
+    combined = later("frontend.ops.combined")
+    convolutions = later("frontend.ops.convolutions")
+    diagonals = later("frontend.ops.diagonals")
+    extremes = later("frontend.ops.extremes")
+    linalg = later("frontend.ops.linalg")
+    losses = later("frontend.ops.losses")
+    nnops = later("frontend.ops.nnops")
+    parts = later("frontend.ops.parts")
+    powers = later("frontend.ops.powers")
+    random = later("frontend.ops.random")
+    reduce = later("frontend.ops.reduce")
+    resizing = later("frontend.ops.resizing")
+    sampling = later("frontend.ops.sampling")
+    scan = later("frontend.ops.scan")
+    selection = later("frontend.ops.selection")
+    sorting = later("frontend.ops.sorting")
+    trigonometry = later("frontend.ops.trigonometry")
+    rules = later("frontend.symbolic.rules")
+    symbolic = later("frontend.symbolic.creation")
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -51,11 +72,35 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-class Maker(Generic[P]):
-    """A class method whose result has the class that it is called on, also for type checkers."""
+def sized(fn: Callable[Concatenate[type[Any], P], Any]) -> Callable[Concatenate[type[Any], P], Any]:
+    """Let a function that makes a tensor of a shape take bound variables as sizes."""
 
-    def __init__(self, fn: Callable[Concatenate[type[Any], P], Any]) -> None:
-        self.__func__ = fn
+    @wraps(fn)
+    def call(cls: type[Any], /, *args: P.args, **names: P.kwargs) -> Any:
+        if has_variable(args):
+            return symbolic.made_with(fn, cls, args, names)
+        return fn(cls, *args, **names)
+
+    return call
+
+
+class Maker(Generic[P]):
+    """A class method whose result has the class that it is called on, also for type checkers.
+
+    With `takes_variables` it takes bound variables as sizes.
+    """
+
+    def __init__(
+        self, fn: Callable[Concatenate[type[Any], P], Any], *, takes_variables: bool = False
+    ) -> None:
+        self._fn: Any = fn
+        self._takes_variables = takes_variables
+
+    @cached_property
+    def __func__(self) -> Callable[Concatenate[type[Any], P], Any]:
+        """The function, which gets the class first."""
+        fn: Any = self._fn.load() if isinstance(self._fn, Item) else self._fn
+        return sized(fn) if self._takes_variables else fn
 
     def __get__(self, instance: object, owner: type[T]) -> Callable[P, T]:
         return MethodType(self.__func__, owner)
@@ -65,17 +110,17 @@ class Methods(Functions):
     """The methods of `Tensor` that `frontend.ops` implements."""
 
     __slots__ = ()
-    symbolic_rules: ClassVar[Mapping[str, Callable[..., Any]]] = RULES
+    symbolic_rules: ClassVar[Mapping[str, Callable[..., Any]]] = rules.RULES
 
-    full = Maker(sized(creation.full))
-    zeros = Maker(sized(creation.zeros))
-    ones = Maker(sized(creation.ones))
-    empty = Maker(sized(creation.empty))
-    arange = Maker(sized(creation.arange))
+    full = Maker(creation.full, takes_variables=True)
+    zeros = Maker(creation.zeros, takes_variables=True)
+    ones = Maker(creation.ones, takes_variables=True)
+    empty = Maker(creation.empty, takes_variables=True)
+    arange = Maker(creation.arange, takes_variables=True)
     linspace = Maker(creation.linspace)
     eye = Maker(creation.eye)
-    rand = Maker(sized(random.rand))
-    randn = Maker(sized(random.randn))
+    rand = Maker(random.rand, takes_variables=True)
+    randn = Maker(random.randn, takes_variables=True)
     randint = Maker(random.randint)
     uniform = Maker(random.uniform)
     normal = Maker(random.normal)
@@ -84,8 +129,8 @@ class Methods(Functions):
     kaiming_uniform = Maker(random.kaiming_uniform)
     kaiming_normal = Maker(random.kaiming_normal)
     randperm = Maker(sampling.randperm)
-    manual_seed = staticmethod(random.manual_seed)
-    einsum = staticmethod(linalg.einsum)
+    manual_seed = static(random.manual_seed)
+    einsum = static(linalg.einsum)
     full_like = creation.full_like
     zeros_like = creation.zeros_like
     empty_like = creation.empty_like

@@ -10,10 +10,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from frontend import ufuncs
 from frontend.assignment import in_place
-from frontend.ops import comparison, division, elementwise, functions, indexing, linalg, powers, writing
+from frontend.later import AT_ONCE, later
+from frontend.ops import comparison, division, elementwise, functions, indexing
 from frontend.tensor_base import TensorBase
+
+if AT_ONCE:
+    from frontend import ufuncs
+    from frontend.ops import linalg, powers, writing
+else:
+    linalg = later("frontend.ops.linalg")
+    powers = later("frontend.ops.powers")
+    writing = later("frontend.ops.writing")
+    ufuncs = later("frontend.ufuncs")
 
 
 class Operators(TensorBase):

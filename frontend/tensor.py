@@ -37,7 +37,6 @@ from frontend.realize import check_concrete, realize_many, realize_one
 from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
 from frontend.tensor_base import EPOCH, Rebound
 from frontend.trace import CUT, same
-from frontend.variable import Bound
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class Tensor(Methods, InPlace, Operators):
                 self.recipe = (same, made)
                 self.epoch = made.epoch
                 made.used = True
-        elif data.__class__ is Bound:
+        elif hasattr(data, "scalar") and hasattr(data, "part"):  # a bound variable
             made = data.scalar(self.of_part(data.part))
             self.expr, self.leaves = part = made.expr, made.leaves
         else:

@@ -153,9 +153,9 @@ def _stopped(fn: Callable[..., T], *args: Any) -> T:
     return t
 
 
-def _has_variable(args: Any) -> bool:
+def has_variable(args: Any) -> bool:
     """Return whether arguments, or sequences among them, hold a bound variable."""
-    return any(hasattr(a, "scalar") or (isinstance(a, (tuple, list)) and _has_variable(a)) for a in args)
+    return any(hasattr(a, "scalar") or (isinstance(a, (tuple, list)) and has_variable(a)) for a in args)
 
 
 def method(
@@ -184,7 +184,7 @@ def method(
         except TypeError:  # an argument is not hashable, such as a list
             found = None
         if found is None:
-            if raw.__name__ in SIZED and _has_variable(args):
+            if raw.__name__ in SIZED and has_variable(args):
                 return cast("T", x.symbolic_rules[raw.__name__](call, x, *args, **names))
             given = fitted(raw, (x, *args), names)
             if given is not None:

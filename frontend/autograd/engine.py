@@ -10,23 +10,21 @@ Nodes are identified by structure: two tensors with the same expression over the
 A graph belongs to one device. The gradient of a leaf that was moved there (`frontend.transfer`) is moved
 back, and continues through the expression that the leaf was moved from.
 
-Not here: the rules (`primitives`, `rules`), what a tensor keeps of gradients (`state`).
+Not here: the rules (`table`, `primitives`, `rules`), what a tensor keeps of gradients (`state`).
 """
 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from compiler.ir.ops import Ops
-from frontend.autograd import primitives, rules
 from frontend.autograd.state import state_of, wanting
 from frontend.device import LOCK
-from frontend.expr import CONV, PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
-from frontend.ops import division, elementwise, functions, powers, trigonometry
+from frontend.expr import PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
+from frontend.later import AT_ONCE, later
+from frontend.ops import elementwise
 from frontend.ops.arguments import tensor
 from frontend.ops.sources import constant, ruled
-from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 from frontend.printing import described
 from frontend.refresh import refresh
 from frontend.storage import Leaf, behind
@@ -34,37 +32,16 @@ from frontend.tensor_base import BORROWED, EPOCH, Past, Rebound
 from frontend.trace import apply, make, method, traced
 from hcq.errors import UsageError
 
+if AT_ONCE:
+    from frontend.autograd import table
+else:
+    table = later("frontend.autograd.table")
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from frontend.tensor_base import T, TensorBase
 
 Node = tuple[Expr, Leaves]
-
-ROWS: Final = (*functions.ROWS, *trigonometry.ROWS, *elementwise.ROWS, *division.ROWS, *powers.ROWS)
-RULES: Final[dict[str, Any]] = {
-    **{row.op: row.rule for row in ROWS if row.op is not None},
-    Ops.CAST: primitives.cast,
-    Ops.WHERE: primitives.select,
-    Ops.WITHIN: primitives.within,
-    Ops.RESHAPE: primitives.reshape,
-    Ops.PERMUTE: primitives.permute,
-    Ops.EXPAND: primitives.expand,
-    Ops.PAD: primitives.pad,
-    Ops.SHRINK: primitives.shrink,
-    Ops.FLIP: primitives.flip,
-    Ops.WINDOW: primitives.window,
-    Ops.REDUCE: primitives.reduction,
-    Ops.GATHER: primitives.gather,
-    Ops.CONTIGUOUS: primitives.contiguous,
-    STOP: primitives.constant,
-    RULED: rules.ruled,
-    CONV: primitives.convolution,
-    TAKE_ALONG_AXIS: primitives.take_along_axis,
-    SEGMENT_SUM: primitives.segment_sum,
-}
-"""Operation -> its rule. No gradient flows through integers, bools, comparisons, bits and BITCAST."""
-
 
 def between(root: Node, wanted: set[Node]) -> list[Node]:
     """Return the nodes on paths from the root to the wanted nodes, users before sources."""
@@ -95,7 +72,7 @@ def sources(node: Node) -> list[Node]:
     The first source of RULED, whose values it has, is left out.
     """
     e = node[0]
-    if e.op is STOP or e.op not in RULES:
+    if e.op is STOP or table.rule_of(e.op) is None:
         return []
     first = 1 if e.op is RULED else 0
     return [s for s in (inside(node, i) for i in range(first, len(e.src))) if s[0].dtype.is_float]
@@ -107,13 +84,14 @@ def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node]) -> list[Node |
     for node in between(root, set(wanted)):
         g = gradients_of.get(node)
         e = node[0]
-        if g is None or not e.src or e.op not in RULES:
+        rule = table.rule_of(e.op)
+        if g is None or not e.src or rule is None:
             continue
         given = [inside(node, i) for i in range(len(e.src))]
         flowing = sources(node)
         if not flowing:
             continue
-        found = RULES[e.op](g, make(like, node), tuple([make(like, s) for s in given]))
+        found = rule(g, make(like, node), tuple([make(like, s) for s in given]))
         for source, part in zip(given, found, strict=True):
             if part is not None and source in flowing:
                 before = gradients_of.get(source)

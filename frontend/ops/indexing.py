@@ -19,20 +19,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
+from frontend.later import AT_ONCE, later
 from frontend.ops.arguments import Shape, broadcast, whole, whole_or_none
 from frontend.ops.comparison import gt, lt
 from frontend.ops.creation import part_of_data
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.masks import unmasked
-from frontend.ops.moving import take_moving
+from frontend.ops.moving import has_symbolic_size, take_moving
 from frontend.ops.sources import convert, spread
 from frontend.primitives.limits import Limit, limited, refuse_known
-from frontend.symbolic.keys import has_symbolic_size
-from frontend.symbolic.keys import part_of as symbolic_part
 from frontend.trace import apply, composite
 from frontend.views import share
 from hcq.errors import UnsupportedError, UsageError, UsageIndexError
 
+if AT_ONCE:
+    from frontend.symbolic import keys
+else:
+    keys = later("frontend.symbolic.keys")
 if TYPE_CHECKING:
     from frontend.tensor_base import T, TensorBase
 
@@ -169,7 +172,7 @@ def _is_symbolic(key: Any) -> bool:
 def _symbolic_item(x: T, key: Any) -> Any:
     parts = key if isinstance(key, tuple) else (key,)
     if not any(hasattr(p, "dispatch") for p in parts):
-        return symbolic_part(x, x.expr.shape, key)
+        return keys.part_of(x, x.expr.shape, key)
     if hasattr(key, "dispatch"):
         return key.dispatch(item, (x, key), {})
     raise UnsupportedError(

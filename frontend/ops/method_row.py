@@ -1,6 +1,6 @@
 """A row of the tables of elementwise methods (`ROWS` in `functions`, `elementwise`, `division`, `powers`).
 
-It declares the primitive of a method and its gradient, which `frontend.autograd.engine` reads, and the oracle
+It declares the primitive of a method and its gradient, which `frontend.autograd.table` reads, and the oracle
 of its values, which tests read. The meaning, dtypes and constants of the primitive are a row of
 `compiler.ir.ops`.
 
@@ -51,7 +51,7 @@ class MethodRow:
         return len([p for p in every if p.default is p.empty])
 
     def rule(self, g: T, out: T, sources: tuple[T, ...]) -> tuple[T | None, ...]:
-        """Return the gradients of the sources, in the form of `frontend.autograd.engine.RULES`."""
+        """Return the gradients of the sources, in the form of `frontend.autograd.table.RULES`."""
         assert self.gradient is not None, self
         found: Any = self.gradient(g, out, *sources)
         return found if found.__class__ is tuple else (found,)

@@ -30,6 +30,19 @@ class Moving:
     drop: bool
 
 
+def symbolic_slice(p: slice) -> bool:
+    """Return whether the size of a slice depends on a bound variable."""
+    if hasattr(p.start, "scalar"):
+        return not hasattr(p.stop, "scalar") or p.stop.beyond(p.start) is None
+    return hasattr(p.stop, "beyond")
+
+
+def has_symbolic_size(key: Any) -> bool:
+    """Return whether a key has a slice whose size depends on a bound variable."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return any(isinstance(p, slice) and symbolic_slice(p) for p in parts)
+
+
 def moving_parts(key: Any, shape: Shape) -> tuple[list[Moving], tuple[Any, ...]]:
     """Return the moving parts of a key, and the key with the whole axis in place of each."""
     parts = list(key) if isinstance(key, tuple) else [key]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.ir.ops import Ops
 from frontend.assignment import assign
+from frontend.later import AT_ONCE, later
 from frontend.ops.along import written as written_along
 from frontend.ops.arguments import Shape, broadcast
 from frontend.ops.casts import cast
@@ -29,14 +30,16 @@ from frontend.ops.indexing import (
     with_tensors,
 )
 from frontend.ops.masks import is_mask, unmasked
-from frontend.ops.moving import moving_parts, only_at, place_at
+from frontend.ops.moving import has_symbolic_size, moving_parts, only_at, place_at
 from frontend.ops.sources import constant, coordinate, spread, suited
-from frontend.symbolic.keys import has_symbolic_size
-from frontend.symbolic.keys import written as symbolic_written
 from frontend.trace import apply, composite
 from frontend.views import BACK, link_of
 from hcq.errors import UnsupportedError, UsageError
 
+if AT_ONCE:
+    from frontend.symbolic import keys
+else:
+    keys = later("frontend.symbolic.keys")
 if TYPE_CHECKING:
     from frontend.tensor_base import T, TensorBase
 
@@ -65,7 +68,7 @@ def _is_there(x: T, key: Any, value: T) -> bool:
 def written(self: T, key: Any, value: Any) -> T:
     """Return self with `value`, broadcast, in the part that `key` names."""
     if has_symbolic_size(key):
-        key, value = symbolic_written(self, key, value)
+        key, value = keys.written(self, key, value)
     key = with_tensors(self, key)
     if is_mask(key, self):
         own = getattr(self.operand(value), "shape", ())

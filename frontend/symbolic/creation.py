@@ -5,8 +5,7 @@ Not here: the functions for fixed sizes (`frontend.ops.creation`, `frontend.ops.
 
 from __future__ import annotations
 
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 from frontend.symbolic import sizes as algebra
 from frontend.symbolic.sizes import capacities, capacity
@@ -15,33 +14,11 @@ from frontend.variable import Bound
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from frontend.symbolic.sizes import Size
 
-P = ParamSpec("P")
 
-
-def _symbolic(args: tuple[Any, ...]) -> bool:
-    for a in args:
-        if a.__class__ is Bound or (isinstance(a, (tuple, list)) and any(n.__class__ is Bound for n in a)):
-            return True
-    return False
-
-
-def sized(fn: Callable[Concatenate[type[Any], P], Any]) -> Callable[Concatenate[type[Any], P], Any]:
-    """Let a function that makes a tensor of a shape take bound variables as sizes."""
-
-    @wraps(fn)
-    def call(cls: type[Any], /, *args: P.args, **names: P.kwargs) -> Any:
-        if _symbolic(args):
-            return _made(fn, cls, args, names)
-        return fn(cls, *args, **names)
-
-    return call
-
-
-def _made(fn: Any, cls: type[Any], args: tuple[Any, ...], names: dict[str, Any]) -> Any:
+def made_with(fn: Any, cls: type[Any], args: tuple[Any, ...], names: dict[str, Any]) -> Any:
+    """Return the tensor that a function makes, of a shape with bound variables."""
     if fn.__name__ == "arange":
         return _arange(fn, cls, args, names)
     first, *rest = args

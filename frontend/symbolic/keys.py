@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frontend.ops.arguments import whole
-from frontend.ops.moving import take_from
+from frontend.ops.moving import symbolic_slice, take_from
 from frontend.ops.sources import coordinate
 from frontend.symbolic import sizes as algebra
 from frontend.symbolic.sizes import Size, Sizes, capacity, symbolic
@@ -28,18 +28,6 @@ class Part:
     start: Size
     size: Size
     drop: bool = False
-
-
-def has_symbolic_size(key: Any) -> bool:
-    """Return whether a key has a slice whose size is symbolic."""
-    parts = key if isinstance(key, tuple) else (key,)
-    return any(isinstance(p, slice) and _is_symbolic(p) for p in parts)
-
-
-def _is_symbolic(p: slice) -> bool:
-    if isinstance(p.start, Bound):
-        return not isinstance(p.stop, Bound) or p.stop.beyond(p.start) is None
-    return isinstance(p.stop, (Bound, Sum))
 
 
 def part_of(x: Any, sizes: Sizes, key: Any) -> Any:
@@ -90,7 +78,7 @@ def _parts(sizes: Sizes, key: Any) -> tuple[list[Any], dict[int, Part]]:
     for p in given:
         if p is None:
             continue
-        if isinstance(sizes[axis], Bound) or (isinstance(p, slice) and _is_symbolic(p)):
+        if isinstance(sizes[axis], Bound) or (isinstance(p, slice) and symbolic_slice(p)):
             parts[axis] = _part(p, sizes[axis], axis)
         axis += 1
     return given, parts

@@ -10,7 +10,7 @@ import pytest
 
 from compiler.ir.ops import BINARY, COMPARE, UNARY, Ops
 from frontend import Tensor, dtypes
-from frontend.autograd.engine import ROWS
+from frontend.autograd.table import ROWS
 from frontend.ops import functions
 from frontend.ops.functions import Functions
 from frontend.primitives.erf import ERF

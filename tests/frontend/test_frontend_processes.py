@@ -43,6 +43,23 @@ print(sorted(heavy & set(sys.modules)))
     assert run("-c", code, cache=tmp_path).stdout.strip() == "[]"
 
 
+def test_methods_that_are_rarely_used_load_with_their_first_use(tmp_path: Path):
+    code = """
+import sys
+import frontend
+rare = {f"frontend.{n}" for n in (
+    "ops.activation ops.combined ops.convolutions ops.losses ops.resizing ops.sampling ops.selection "
+    "ops.sorting ops.trigonometry ops.writing symbolic autograd.rules variable nn jit array_api"
+).split()}
+print(sorted(rare & set(sys.modules)))
+frontend.Tensor.interpolate, frontend.Tensor.sin_
+print(sorted(rare & set(sys.modules)))
+"""
+    before, after = run("-c", code, cache=tmp_path).stdout.splitlines()
+    assert before == "[]"
+    assert after == "['frontend.ops.resizing']"
+
+
 @pytest.mark.slow
 def test_a_list_needs_no_numpy(tmp_path: Path):
     code = """

@@ -9,7 +9,7 @@ import pytest
 
 from compiler.ir.ops import Ops
 from frontend import Tensor, dtypes, stats
-from frontend.autograd import engine
+from frontend.autograd import table
 from frontend.expr import CONV, RULED, STOP
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 from hcq.errors import UsageError
@@ -60,7 +60,7 @@ def name_of(row: MethodRow) -> str:
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("row", engine.ROWS, ids=name_of)
+@pytest.mark.parametrize("row", table.ROWS, ids=name_of)
 def test_gradients_of_an_elementwise_method(row: MethodRow):
     arrays = [numbers(4, low=row.domain[0], high=row.domain[1]) for _ in range(row.operands)]
     if "float" in row.kinds and row.method(*map(Tensor, arrays)).dtype.is_float:
@@ -206,11 +206,11 @@ def test_reading_a_detached_tensor_runs_no_kernel():
 
 
 def test_every_rule_is_tested_here():
-    tested = {row.op for row in engine.ROWS if row.op is not None} | UNARY.keys() | {Ops.WHERE}
+    tested = {row.op for row in table.ROWS if row.op is not None} | UNARY.keys() | {Ops.WHERE}
     tested |= {Ops.WINDOW, Ops.REDUCE, Ops.GATHER, Ops.CAST, CONV, STOP, TAKE_ALONG_AXIS, SEGMENT_SUM}
     tested |= {RULED}  # tests/frontend/test_gradients_of_pytorch.py
     tested |= {Ops.WITHIN}  # tests/frontend/test_symbolic_sizes.py
-    assert set(engine.RULES) == tested
+    assert set(table.RULES) == tested
 
 
 COMPOSITES: dict[str, Callable[[Tensor], Tensor]] = {

@@ -14,6 +14,7 @@ import pytest
 
 from frontend import Tensor
 from frontend.in_place import InPlace
+from frontend.later import loaded
 from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops.functions import Functions
@@ -40,7 +41,7 @@ def methods() -> list[set[str]]:
     """The names of each function that is a method, property or operator of tensors."""
     found: dict[Any, set[str]] = {}
     for cls in (Tensor, Methods, InPlace, Functions, Operators):
-        for name, member in vars(cls).items():
+        for name, member in loaded((cls,)).items():
             value = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
             public = not name.startswith("_") or name.endswith("__")
             if public and (member is value or inspect.isfunction(value)) and callable(value):

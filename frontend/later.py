@@ -1,0 +1,87 @@
+"""Modules that load when one of their members is first used, as a member of a class or by a call.
+
+    if AT_ONCE:
+        from frontend.ops import random
+    else:
+        random = later("frontend.ops.random")
+
+    class Methods:
+        rand_like = random.rand_like      # the module loads when `Methods.rand_like` is first read
+
+The first use of a member of a class replaces it by its value, so that later uses cost nothing more. Type
+checkers take the first branch, and know the types.
+
+Not here: which modules load so (`methods`, `in_place`, `operators`).
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+AT_ONCE: bool = TYPE_CHECKING
+"""False: modules load when needed."""
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Item:
+    """A member of a module that is not loaded yet; `load` returns it. It is one member of one class."""
+
+    __slots__ = ("load", "name", "owner")
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self.load = load
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        setattr(self.owner, self.name, self.load())
+        return getattr(owner if instance is None else instance, self.name)
+
+    def __call__(self, *args: Any, **names: Any) -> Any:
+        """Load a function and call it."""
+        return self.load()(*args, **names)
+
+
+class _Later:
+    """A module whose attributes are `Item`s until it is loaded, and then its own."""
+
+    __slots__ = ("_module",)
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return getattr(sys.modules[self._module], name)
+        except (KeyError, AttributeError):  # not loaded, or being loaded
+            return Item(lambda: getattr(import_module(self._module), name))
+
+
+def later(module: str) -> Any:
+    """Return a module that loads when one of its members is used."""
+    return _Later(module)
+
+
+def static(fn: Callable[P, R]) -> staticmethod[P, R]:
+    """Return a function that is loaded later as a static method."""
+    if isinstance(fn, Item):
+        return cast("staticmethod[P, R]", Item(lambda: staticmethod(fn.load())))
+    return staticmethod(fn)
+
+
+def loaded(classes: Iterable[type]) -> dict[str, Any]:
+    """Return the own members of classes by name, all loaded; of several with one name, the last."""
+    found: dict[str, Any] = {}
+    for cls in classes:
+        for member in list(vars(cls).values()):
+            if isinstance(member, Item):
+                member.__get__(None, cls)
+        found.update(vars(cls))
+    return found
