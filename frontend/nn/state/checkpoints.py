@@ -1,0 +1,311 @@
+"""PyTorch checkpoints (`torch.save`), read without PyTorch and without running a pickle.
+
+The format since PyTorch 1.6 is a zip archive of stored entries: `NAME/data.pkl`, a pickle whose persistent
+ids name the storages `NAME/data/KEY`. The legacy format is one file: a magic number, a version, facts about
+the system, the data, a list of storage keys (five pickles), then for each key its number of elements and the
+elements. Both as `torch/serialization.py` of PyTorch 2.13 writes them (https://github.com/pytorch/pytorch,
+BSD-3-Clause).
+
+Not here: the opcodes (`pickled`), writing, TorchScript archives.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from compiler.dtype import DType, dtypes
+from frontend.nn.state import pickled
+from frontend.nn.state.mapped import count_of, mapped
+from frontend.nn.state.pickled import Call
+from frontend.tensor import Tensor
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Callable
+    from pathlib import Path
+
+_MAGIC: Final = 0x1950A86A20F9469CFC6C
+"""The first pickle of a legacy file."""
+_PROTOCOL: Final = 1001
+"""The second pickle of a legacy file."""
+_MOST_REPEATED: Final = 1 << 30
+"""Most bytes of a tensor that repeats elements of its storage (stride 0)."""
+_STORAGES: Final = {
+    "BoolStorage": dtypes.bool,
+    "CharStorage": dtypes.int8,
+    "ByteStorage": dtypes.uint8,
+    "ShortStorage": dtypes.int16,
+    "IntStorage": dtypes.int32,
+    "LongStorage": dtypes.int64,
+    "HalfStorage": dtypes.float16,
+    "BFloat16Storage": dtypes.bfloat16,
+    "FloatStorage": dtypes.float32,
+    "DoubleStorage": dtypes.float64,
+}
+_DTYPES: Final = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+_FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
+
+
+class _Storage(NamedTuple):
+    """Elements of a file: key, dtype, and number of elements."""
+
+    key: str
+    dtype: DType
+    elements: int
+
+
+class _Rebuilder:
+    """Makes the tensors of one file; `bytes_of(storage)` gives the bytes, None while they are not known."""
+
+    def __init__(self, device: str | None, *, swapped: bool) -> None:
+        self.device, self.swapped = device, swapped
+        self.storages: dict[str, _Storage] = {}
+        self.bytes_of: Callable[[_Storage], memoryview] | None = None
+
+    def persistent(self, pid: Any) -> _Storage:
+        """Return the storage of a persistent id ("storage", type, key, location, elements, ...)."""
+        if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
+            raise UsageError("a persistent id that is no storage")
+        kind, key, count = pid[1], pid[2], pid[4]
+        if len(pid) > 5 and pid[5] is not None:
+            raise UnsupportedError("a storage that is a part of another one")
+        if not isinstance(kind, DType) or not isinstance(key, str) or type(count) is not int or count < 0:
+            raise UsageError(f"a storage of the key {key!r} with {count!r} elements")
+        return self.storages.setdefault(key, _Storage(key, kind, count))
+
+    def tensor(self, args: tuple[Any, ...]) -> Tensor | None:
+        """Return the tensor of (storage, offset, shape, stride, requires_grad, hooks, metadata)."""
+        storage, offset, shape, stride, *rest = args
+        return self.made(storage, storage.dtype, offset, shape, stride, wanted=bool(rest and rest[0] is True))
+
+    def typed(self, args: tuple[Any, ...]) -> Tensor | None:
+        """Return the tensor of (storage, offset, shape, stride, requires_grad, hooks, dtype, ...)."""
+        storage, offset, shape, stride, wanted, _, dtype, *_ = args
+        if not isinstance(dtype, DType):
+            raise UsageError("a tensor without a dtype")
+        return self.made(storage, dtype, offset, shape, stride, wanted=wanted is True)
+
+    def made(
+        self,
+        storage: Any,
+        dtype: DType,
+        offset: Any,
+        shape: Any,
+        stride: Any,
+        *,
+        wanted: bool,
+    ) -> Tensor | None:
+        """Return the tensor of a part of a storage; None while there are no bytes."""
+        sizes, steps = _sizes(shape), _sizes(stride)
+        if not isinstance(storage, _Storage) or type(offset) is not int or len(sizes) != len(steps):
+            raise UsageError(f"a tensor of the shape {sizes} with the strides {steps} at {offset!r}")
+        if self.bytes_of is None:
+            return None
+        raw, size, count = self.bytes_of(storage), dtype.itemsize, count_of(sizes)
+        last = offset + sum([(n - 1) * s for n, s in zip(sizes, steps, strict=True)]) if count else 0
+        if offset < 0 or (last + 1) * size > len(raw) + size * (not count):
+            raise UsageError(
+                f"a tensor of the shape {sizes} at {offset} needs {(last + 1) * size} bytes, "
+                f"the storage {storage.key} has {len(raw)}"
+            )
+        if count * size > max(len(raw), _MOST_REPEATED):
+            raise UnsupportedError(f"a tensor of {count} elements that repeats {len(raw) // size}")
+        data = _gathered(raw, size, offset, sizes, steps, swapped=self.swapped) if count else b""
+        found = Tensor(data, dtype=dtype, device=self.device).reshape(sizes)
+        if wanted and dtype.is_float:
+            found.requires_grad = True
+        return found
+
+    def known(self) -> dict[str, Any]:
+        """The globals that a checkpoint may name."""
+        found: dict[str, Any] = {f"torch.{name}": dtype for name, dtype in _STORAGES.items()}
+        found |= {f"torch.{name}": getattr(dtypes, name) for name in (*_DTYPES, *_FLOATS)}
+        found |= {f"torch.{name}": dtypes.uint8 for name in ("UntypedStorage", "storage.UntypedStorage")}
+        rebuild = "torch._utils._rebuild_"
+        calls = {
+            "collections.OrderedDict": _ordered,
+            f"{rebuild}tensor": self.tensor,
+            f"{rebuild}tensor_v2": self.tensor,
+            f"{rebuild}tensor_v3": self.typed,
+            f"{rebuild}parameter": _parameter,
+            "torch.Size": lambda args: tuple(_sizes(args[0])),
+            "torch.device": lambda args: ":".join([str(a) for a in args if isinstance(a, (str, int))]),
+            "_codecs.encode": _encoded,
+            "builtins.set": lambda args: {pickled.plain_key(v) for v in args[0]},
+            "__builtin__.set": lambda args: {pickled.plain_key(v) for v in args[0]},
+        }
+        return found | {name: Call(name, read) for name, read in calls.items()}
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, (tuple, list)) or not all(type(n) is int and n >= 0 for n in value):
+        raise UsageError("sizes or strides that are no list of numbers of at least 0")
+    return tuple(value)
+
+
+def _parameter(args: tuple[Any, ...]) -> Tensor | None:
+    """Return the tensor of (tensor, requires_grad, hooks)."""
+    found, wanted, *_ = args
+    if not isinstance(found, Tensor | None):
+        raise UsageError(f"a parameter that is a value of type {type(found).__name__}")
+    if found is not None and wanted is True and found.dtype.is_float:
+        found.requires_grad = True
+    kept: Tensor | None = found
+    return kept
+
+
+def _ordered(args: tuple[Any, ...]) -> dict[Any, Any]:
+    """Return the dictionary of the arguments of an OrderedDict: none, or a list of pairs."""
+    pairs = args[0] if args else []
+    return {pickled.plain_key(k): v for k, v in pairs}
+
+
+def _encoded(args: tuple[Any, ...]) -> bytes:
+    """Return bytes that protocol 2 stores as a text of latin1."""
+    text, name = args
+    if name != "latin1" or not isinstance(text, str):
+        raise UnsupportedError(f"a text in the encoding {name!r}")
+    return text.encode(name)
+
+
+def _gathered(
+    raw: memoryview, size: int, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], *, swapped: bool
+) -> bytes:
+    """Return the elements of a strided part of memory, row-major."""
+    import numpy as np  # noqa: PLC0415 - only where such files are read
+    from numpy.lib.stride_tricks import as_strided  # noqa: PLC0415 - as above
+
+    words = np.frombuffer(raw[: len(raw) // size * size], f"<u{size}")[offset:]
+    part = as_strided(words, shape, [s * size for s in stride], writeable=False)
+    return (part.byteswap() if swapped else part).tobytes()
+
+
+def torch_load(path: str | Path, *, device: str | None = None) -> Any:
+    """Return the data of a PyTorch checkpoint: its dictionaries and lists, with tensors on a device.
+
+        nn.state.load_state_dict(model, nn.state.torch_load("model.pt"))
+
+    Reads both formats of `torch.save`, memory-mapped, without PyTorch; nothing of the file is run. Parameters
+    become tensors with requires_grad; tensors that share memory in the file get memory of their own. Data may
+    hold numbers, texts, bytes, lists, tuples, sets, dictionaries, sizes, devices (as texts) and dtypes.
+
+    Raises `OSError` when the file cannot be read, `UsageError` when it is malformed or no checkpoint, and
+    `UnsupportedError`, which names it, for anything else that a pickle asks for.
+    """
+    data = mapped(path, "PyTorch checkpoint")
+    load = _load_archive if data[:4] == b"PK\x03\x04" else _load_legacy
+    return load(data, path, device)
+
+
+def _load_archive(data: mmap.mmap, path: str | Path, device: str | None) -> Any:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = {e.filename: e for e in archive.infolist()}
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError, struct.error) as error:
+        raise UsageError(f"{path} is malformed: {error}") from None
+    roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
+    if len(roots) != 1:
+        raise UsageError(f"{path} is no PyTorch checkpoint: it has {len(roots)} entries NAME/data.pkl")
+    root = roots[0]
+    if f"{root}constants.pkl" in entries:
+        raise UnsupportedError(f"{path} is a TorchScript archive; save the state_dict() of its model")
+
+    def part(name: str) -> memoryview:
+        if root + name not in entries:
+            raise UsageError(f"{path} is malformed: it has no entry {root}{name}")
+        return _stored(data, entries[root + name], path)
+
+    order = bytes(part("byteorder")) if f"{root}byteorder" in entries else b"little"
+    if order not in {b"little", b"big"}:
+        raise UsageError(f"{path} is malformed: the order of bytes is {order!r}")
+    rebuilder = _Rebuilder(device, swapped=order == b"big")
+    rebuilder.bytes_of = lambda storage: part(f"data/{storage.key}")
+    return _parsed(_Reader(part("data.pkl")), rebuilder, f"{path}, data.pkl")
+
+
+def _stored(data: mmap.mmap, entry: zipfile.ZipInfo, path: str | Path) -> memoryview:
+    """Return the bytes of an entry of an archive, which `torch.save` stores uncompressed.
+
+    Its checksum is not read: PyTorch may write another one.
+    """
+    if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
+        raise UnsupportedError(f"{path}: the entry {entry.filename} is compressed or encrypted")
+    header = data[entry.header_offset : entry.header_offset + 30]
+    if len(header) < 30 or header[:4] != b"PK\x03\x04":
+        raise UsageError(f"{path} is malformed: the entry {entry.filename} has no header")
+    name, extra = struct.unpack("<HH", header[26:30])
+    begin = entry.header_offset + 30 + name + extra
+    if begin + entry.file_size > len(data):
+        raise UsageError(f"{path} is malformed: the entry {entry.filename} is cut off")
+    return memoryview(data)[begin : begin + entry.file_size]
+
+
+class _Reader:
+    """Memory that reads like a file."""
+
+    def __init__(self, data: memoryview, at: int = 0) -> None:
+        self.data, self.at = data, at
+
+    def read(self, n: int = -1, /) -> bytes:
+        found = bytes(self.data[self.at : self.at + n] if n >= 0 else self.data[self.at :])
+        self.at += len(found)
+        return found
+
+    def readline(self) -> bytes:
+        rest = self.data[self.at :]
+        step = 256
+        for begin in range(0, len(rest), step):
+            end = bytes(rest[begin : begin + step]).find(b"\n")
+            if end >= 0:
+                return self.read(begin + end + 1)
+        return self.read()
+
+    def tell(self) -> int:
+        return self.at
+
+
+def _parsed(reader: _Reader, rebuilder: _Rebuilder, what: str) -> Any:
+    return pickled.read(reader, rebuilder.known(), rebuilder.persistent, what)
+
+
+def _load_legacy(data: mmap.mmap, path: str | Path, device: str | None) -> Any:
+    reader = _Reader(memoryview(data))
+    rebuilder = _Rebuilder(device, swapped=False)
+    try:
+        magic = _parsed(reader, rebuilder, f"{path}, first pickle")
+    except (UsageError, UnsupportedError):
+        magic = None
+    if magic != _MAGIC:
+        raise UsageError(f"{path} is no PyTorch checkpoint: it starts with {data[:8]!r}")
+    if (version := _parsed(reader, rebuilder, f"{path}, version")) != _PROTOCOL:
+        raise UnsupportedError(f"{path}: wanted the legacy format {_PROTOCOL}, saw {pickled.shown(version)}")
+    system = _parsed(reader, rebuilder, f"{path}, system")
+    rebuilder.swapped = isinstance(system, dict) and system.get("little_endian") is False
+    begin = reader.at
+    _parsed(reader, rebuilder, f"{path}, data")  # where the storages begin is known after it
+    keys = _parsed(reader, rebuilder, f"{path}, keys")
+    places: dict[str, memoryview] = {}
+    for key in keys if isinstance(keys, list) else [keys]:
+        storage = rebuilder.storages.get(key) if isinstance(key, str) else None
+        if storage is None:
+            raise UsageError(f"{path} is malformed: no tensor is in the storage {pickled.shown(key)}")
+        count = int.from_bytes(reader.read(8), "big" if rebuilder.swapped else "little")
+        size = count * storage.dtype.itemsize
+        if count != storage.elements or size > len(data) - reader.at:
+            raise UsageError(
+                f"{path} is malformed: the storage {key} has {count} elements of {storage.elements}, "
+                f"{len(data) - reader.at} bytes are left; it may be cut off"
+            )
+        places[key] = memoryview(data)[reader.at : reader.at + size]
+        reader.at += size
+
+    def bytes_of(storage: _Storage) -> memoryview:
+        if storage.key not in places:
+            raise UsageError(f"the storage {storage.key} is missing")
+        return places[storage.key]
+
+    rebuilder.bytes_of = bytes_of
+    return _parsed(_Reader(memoryview(data), begin), rebuilder, f"{path}, data")

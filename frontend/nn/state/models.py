@@ -1,0 +1,69 @@
+"""The tensors of a model by name, found by walking attributes.
+
+Not here: files (`safetensors`, `checkpoints`, `gguf`), the state of an optimiser, whose tensors are
+attributes like any other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frontend.realize import realize_many
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def get_state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
+    """Return the tensors of an object by name: attributes, list items and dictionary values, joined by dots.
+
+    The tensors are those of the object, not copies. `prefix` stands before each name.
+
+        get_state_dict(Linear(2, 3))      # {"weight": ..., "bias": ...}
+    """
+    found: dict[str, Tensor] = {}
+    _walk(model, prefix, found, set())
+    return found
+
+
+def _walk(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) -> None:
+    if isinstance(value, Tensor):
+        found[name] = value
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, dict):
+        parts = [(str(k), v) for k, v in value.items()]
+    elif isinstance(value, (list, tuple)):
+        parts = [(str(i), v) for i, v in enumerate(value)]
+    else:
+        parts = list(getattr(value, "__dict__", {}).items())
+    for key, part in parts:
+        _walk(part, f"{name}.{key}" if name else key, found, seen)
+
+
+def get_parameters(model: Any) -> list[Tensor]:
+    """Return the tensors of an object, in the order of `get_state_dict`, also those without requires_grad."""
+    return list(get_state_dict(model).values())
+
+
+def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = True) -> None:
+    """Assign values to the tensors of an object by name, in place.
+
+    Values are cast to the dtype and moved to the device of their target. With `strict`, missing and unknown
+    names raise `UsageError`; a value of another shape always raises it. What raises assigns nothing.
+    """
+    own = get_state_dict(model)
+    missing, extra = [n for n in own if n not in state], [n for n in state if n not in own]
+    if strict and (missing or extra):
+        raise UsageError(f"load_state_dict: missing {missing or 'nothing'}, unknown {extra or 'nothing'}")
+    pairs = [(name, t, state[name]) for name, t in own.items() if name in state]
+    for name, t, value in pairs:
+        if t.shape != value.shape:
+            raise UsageError(f"load_state_dict: {name} has the shape {t.shape}, the value has {value.shape}")
+    for _, t, value in pairs:
+        t.assign(value.detach().to(t.device).cast(t.dtype))
+    realize_many([t for _, t, _ in pairs])

@@ -1,0 +1,167 @@
+"""safetensors files: read whole, or mapped into memory and read tensor by tensor; written.
+
+A file is eight bytes of header length (little-endian), a JSON header {name: {dtype, shape, data_offsets}},
+and the elements, row-major: https://github.com/huggingface/safetensors#format.
+
+Not here: other formats (`checkpoints`, `gguf`), the mapping (`mapped`), the tensors of a model (`models`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+from compiler.dtype import DType, dtypes
+from frontend.nn.state.mapped import Entry, TensorFile, count_of, mapped
+from frontend.realize import realize_many
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Mapping
+
+    from frontend.tensor import Tensor
+
+_NAMES: Final[dict[str, DType]] = {
+    "BOOL": dtypes.bool,
+    "I8": dtypes.int8,
+    "I16": dtypes.int16,
+    "I32": dtypes.int32,
+    "I64": dtypes.int64,
+    "U8": dtypes.uint8,
+    "U16": dtypes.uint16,
+    "U32": dtypes.uint32,
+    "U64": dtypes.uint64,
+    "F16": dtypes.float16,
+    "BF16": dtypes.bfloat16,
+    "F32": dtypes.float32,
+    "F64": dtypes.float64,
+}
+_CODES: Final = {dtype: name for name, dtype in _NAMES.items()}
+
+
+class SafeFile(TensorFile):
+    """An open safetensors file: see `safe_open`."""
+
+    def __init__(self, path: str | Path, data: mmap.mmap, device: str | None) -> None:
+        super().__init__(path, device)
+        header, start = _header(data, path)
+        self.metadata = header.pop("__metadata__", {})
+        """Names and texts."""
+        if not isinstance(self.metadata, dict):
+            raise UsageError(f"{path}: __metadata__ is {self.metadata!r}, not an object of names and texts")
+        for name, entry in header.items():
+            self.entries[name] = _entry(len(data), start, name, entry)
+        self._data = data
+
+
+def safe_open(path: str | Path, *, device: str | None = None) -> SafeFile:
+    """Open a safetensors file without reading its tensors: a mapping from names to tensors.
+
+        with nn.state.safe_open("model.safetensors") as file:
+            table = file["embeddings.weight"]                  # this tensor is read
+            first = file.rows("embeddings.weight", 0, 10)      # ten rows are read
+
+    The file is mapped into memory; a tensor is copied to the device (the default one if None) each time it is
+    asked for. Raises as `safe_load`.
+    """
+    data = mapped(path, "safetensors file")
+    try:
+        return SafeFile(path, data, device)
+    except UsageError:
+        data.close()
+        raise
+
+
+def safe_load(path: str | Path, *, device: str | None = None) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file by name, copied to a device (the default one if None).
+
+    Raises `OSError` when the file cannot be read, `UsageError` when it is malformed: empty, cut off, its
+    header no JSON object, an entry without dtype, shape or offsets, an unknown dtype, offsets outside of the
+    file, or a size that does not fit the shape.
+    """
+    with safe_open(path, device=device) as file:
+        return dict(file.items())
+
+
+def safe_metadata(path: str | Path) -> dict[str, str]:
+    """Return the metadata of a safetensors file, which maps text to text; empty if it has none.
+
+    Raises `OSError` when the file cannot be read, `UsageError` when it is malformed.
+    """
+    with safe_open(path) as file:
+        found: dict[str, str] = file.metadata
+        return found
+
+
+def safe_save(
+    tensors: Mapping[str, Tensor], path: str | Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write tensors to a safetensors file; `metadata` maps text to text.
+
+    Pending tensors are computed first. Raises `OSError` when the file cannot be written.
+    """
+    header: dict[str, Any] = {}
+    if metadata:
+        header["__metadata__"] = dict(metadata)
+    realize_many(list(tensors.values()))
+    at = 0
+    for name, t in tensors.items():
+        end = at + t.nbytes()
+        header[name] = {"dtype": _CODES[t.dtype], "shape": list(t.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with Path(path).open("wb") as file:
+        file.write(len(text).to_bytes(8, "little"))
+        file.write(text)
+        for t in tensors.values():
+            file.write(t.data())
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raises `ValueError` for a name that it has twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is given twice")
+    return found
+
+
+def _header(data: mmap.mmap, path: str | Path) -> tuple[dict[str, Any], int]:
+    """Return the header, and where the elements begin. Raises `UsageError` when there is no header."""
+    size = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or 8 + size > len(data):
+        raise UsageError(
+            f"{path} is no safetensors file: its header would have {size} bytes, the file has {len(data)}"
+        )
+    try:
+        header = json.loads(data[8 : 8 + size], object_pairs_hook=_named_once)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is no safetensors file: {error}") from None
+    if not isinstance(header, dict):
+        raise UsageError(f"{path} is no safetensors file: its header is no JSON object")
+    return header, 8 + size
+
+
+def _entry(length: int, start: int, name: str, entry: object) -> Entry:
+    """Return where a tensor lies in a file. Raises `UsageError` when its entry is malformed."""
+    if not isinstance(entry, dict):
+        raise UsageError(f"{name}: the entry is {entry!r}, not an object of dtype, shape and data_offsets")
+    dtype = _NAMES.get(str(entry.get("dtype")))
+    if dtype is None:
+        raise UsageError(f"{name} has the dtype {entry.get('dtype')}; known are {', '.join(_NAMES)}")
+    shape, offsets = entry.get("shape"), entry.get("data_offsets")
+    if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
+        raise UsageError(f"{name}: shape {shape!r} and data_offsets {offsets!r} are not lists of sizes")
+    begin, end = offsets
+    if not begin <= end <= length - start:
+        raise UsageError(f"{name}: bytes {begin} to {end} of {length - start} bytes of elements")
+    if end - begin != count_of(tuple(shape)) * dtype.itemsize:
+        raise UsageError(f"{name}: {end - begin} bytes do not fill the shape {shape} of {dtype.name}")
+    return Entry(dtype, tuple(shape), start + begin, start + end)
+
+
+def _are_sizes(value: object) -> TypeGuard[list[int]]:
+    """Return whether a value of JSON is a list of numbers that are not negative."""
+    return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
