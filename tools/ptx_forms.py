@@ -127,7 +127,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "isspacep.shared %p1, %rd1; isspacep.param::entry %p1, %rd1",
         "cvta.shared.u64 %rd1, %rd2; cvta.to.global.u64 %rd1, %rd2; cvta.param.u64 %rd1, %rd2",
         ("cvt.sat.u8.s32 %r1, %r2; cvt.rni.s32.f32 %r1, %f1; cvt.rz.f16.f32 %h1, %f1; cvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f2; "
-        "cvt.rn.f16x2.e5m2x2 %r1, %h1; cvt.rna.tf32.f32 %r1, %f1; @100a cvt.rn.satfinite.e2m1x2.f32 %b1, %f1, %f2; "
+        "cvt.rn.f16x2.e5m2x2 %r1, %h1; @100 cvt.rn.bf16x2.e4m3x2 %r1, %h1; cvt.rna.tf32.f32 %r1, %f1; @100a cvt.rn.satfinite.e2m1x2.f32 %b1, %f1, %f2; "
         "@100a cvt.rs.f16x2.f32 %r1, %f1, %f2, %r2"),
         "cvt.pack.sat.u8.s32.b32 %r1, %r2, %r3, %r4",
         "mapa.shared::cluster.u32 %r1, %r2, 0",
@@ -187,9 +187,11 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "stmatrix.sync.aligned.m8n8.x2.shared.b16 [s], {%r1,%r2}; @100a stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [s], {%r1}",
         "movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2",
         f"wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {EIGHT}, [%rd1], %r9",
-        "@90a wgmma.fence.sync.aligned",
-        "@90a wgmma.commit_group.sync.aligned",
-        "@90a wgmma.wait_group.sync.aligned 0",
+        ("@90a wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r1,%r2,%r3,%r4}, %rd1, %rd2, %p1, 1, -1, 0, 1; "
+        "@90a wgmma.mma_async.sync.aligned.m64n8k32.f16.e4m3.e5m2 {%r1,%r2}, {%r3,%r4,%r5,%r6}, %rd2, %p1, 1, 1; "
+        "@90a wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.u8.satfinite {%r1,%r2,%r3,%r4}, %rd1, %rd2, %p1; "
+        "@90a wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%r1,%r2,%r3,%r4}, %rd1, %rd2, %r5, 0, %p1, 1, 1, 0, 0"),
+        "@90a wgmma.fence.sync.aligned; @90a wgmma.commit_group.sync.aligned; @90a wgmma.wait_group.sync.aligned 0",
         "@100a tcgen05.wait::ld.sync.aligned",
     ),
     "Control flow and machine": (

@@ -30,6 +30,7 @@ class ReportKind(enum.IntEnum):
     BAD_MBARRIER = 13
     ABSENT_LANE = 14
     BAD_MATRIX = 15
+    BAD_DESCRIPTOR = 16
     SHARED_RACE = 32
     GLOBAL_RACE = 33
     UNINITIALISED = 34
@@ -63,6 +64,7 @@ _TEXTS = {
     ReportKind.BAD_MBARRIER: "mbarrier used in a state it cannot be in",
     ReportKind.ABSENT_LANE: "warp operation names lanes that do not take part",
     ReportKind.BAD_MATRIX: "matrix operation with inactive lanes, or with unequal copies of an operand",
+    ReportKind.BAD_DESCRIPTOR: "matrix descriptor with a base offset, or of memory outside shared memory",
     ReportKind.SHARED_RACE: "race in shared memory",
     ReportKind.GLOBAL_RACE: "race between workgroups",
     ReportKind.UNINITIALISED: "read of uninitialized memory",

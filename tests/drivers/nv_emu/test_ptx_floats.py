@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drivers.nv.emu.ptx.statements import PtxError
+
 COUNT = 768
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 NAN = {16: 0x7FFF, 32: 0x7FFF_FFFF, 64: 0xFFF8_0000_0000_0000}
@@ -446,3 +448,42 @@ def test_nans_are_canonical_only_when_arithmetic_made_them(bench: Any):
         0x7FFF_FFFF,
         0x3F80_0000,
     ]
+
+
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("words", ["", ".NaN", ".abs"])
+def test_extremes_of_three(bench: Any, floats: Any, op: str, words: str) -> None:
+    """Three inputs give the extreme of all; NaNs are skipped, or win with .NaN; .abs compares magnitudes."""
+    a, b, c = (floats(32, 400, seed) for seed in (1, 2, 3))
+    got = bench.apply(f"{op}{words}.f32 %d, %a, %b, %c;", "f4", a, b, c, arch="sm_100")
+    three = np.stack([np.abs(x) if words == ".abs" else x for x in (a, b, c)])
+    nan = np.isnan(three)
+    lost = nan.any(axis=0) if words == ".NaN" else nan.all(axis=0)
+    best = np.where(nan, np.inf if op == "min" else -np.inf, three)
+    want = np.where(lost, np.nan, best.min(axis=0) if op == "min" else best.max(axis=0)).astype("f4")
+    assert np.array_equal(got, want, equal_nan=True)
+
+
+def test_three_inputs_need_a_later_gpu(bench: Any, floats: Any) -> None:
+    a = floats(32, 4, 1)
+    with pytest.raises(PtxError, match="sm_100"):
+        bench.apply("min.f32 %d, %a, %b, %c;", "f4", a, a, a)
+
+
+@pytest.mark.parametrize("type_", ["e4m3x2", "e5m2x2"])
+def test_small_floats_and_pairs_of_bf16(bench: Any, type_: str) -> None:
+    """Every 8-bit float survives a way to bf16 and back; bf16 to 8 bits rounds as f16 does where f16 is exact."""
+    raw = np.arange(256, dtype="u2")
+    pairs = raw | raw[::-1] << 8
+    wide = bench.apply(f"cvt.rn.bf16x2.{type_} %d, %a;", "u4", pairs, arch="sm_120")
+    half = bench.apply(f"cvt.rn.f16x2.{type_} %d, %a;", "u4", pairs, arch="sm_120")
+    values = half.view("f2").astype("f4")
+    assert np.array_equal((wide.view("u2").astype("u4") << 16).view("f4"), values, equal_nan=True)
+    back = bench.apply(f"cvt.rn.satfinite.{type_}.bf16x2 %d, %a;", "u2", wide, arch="sm_120")
+    finite = np.isfinite(values.reshape(-1, 2)).all(axis=1)
+    assert np.array_equal(back[finite], pairs[finite])
+
+
+def test_pairs_of_bf16_need_a_later_gpu(bench: Any) -> None:
+    with pytest.raises(PtxError, match="sm_90"):
+        bench.apply("cvt.rn.bf16x2.e4m3x2 %d, %a;", "u4", np.arange(4, dtype="u2"))

@@ -71,7 +71,8 @@ def reads(instruction: Instruction) -> list[Reg]:
     """Return the registers that an instruction reads, including its guard."""
     operands = instruction.operands
     found = [instruction.guard] if instruction.guard else []
-    for operand in operands[1:] if writes(instruction) else operands:
+    updates = instruction.opcode == "wgmma"  # D is added to
+    for operand in operands[1:] if writes(instruction) and not updates else operands:
         found += registers_of(operand)
     return found
 

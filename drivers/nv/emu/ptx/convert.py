@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code, Value
 
 _TO_INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+_BF16_PAIRS = 100
+"""The lowest architecture that converts between 8-bit floats and pairs of bf16."""
 _FP8 = {"e4m3x2": (4, 3, 0x7E), "e5m2x2": (5, 2, 0x7B)}
 
 
@@ -213,21 +215,26 @@ def _fp8(t: Translator, m: Modifiers, x: Operand, target: str, source: str) -> V
     c = t.c
     m.need("rn")
     if target in _FP8:
-        if source != "f16x2":
-            raise t.error(f"cannot convert .{source} to .{target}")
+        _need_halves(t, source, target, source)
         m.need("satfinite")
         relu = m.flag("relu")
         raw = t.bits(x, 32)
-        halves = [numeric.from_small(c, c.resize(c.op("lshr", raw, at), 16), "f16") for at in (0, 16)]
+        halves = [numeric.from_small(c, c.resize(c.op("lshr", raw, at), 16), source[:-2]) for at in (0, 16)]
         parts = [_to_fp8(t, half, target, relu=relu) for half in halves]
         return c.op("or", parts[0], c.op("shl", parts[1], 8))
-    if target != "f16x2":
-        raise t.error(f"cannot convert .{source} to .{target}")
+    _need_halves(t, target, target, source)
     relu, raw = m.flag("relu"), t.bits(x, 16)
     parts = [small_to_f16(c, c.op("and", c.op("lshr", raw, at), 255), source[:-2]) for at in (0, 8)]
-    if relu:
-        parts = [numeric.to_small(c, _relu(t, numeric.from_small(c, p, "f16")), "f16") for p in parts]
+    if relu or target == "bf16x2":
+        wide = [numeric.from_small(c, p, "f16") for p in parts]
+        parts = [numeric.to_small(c, _relu(t, v) if relu else v, target[:-2]) for v in wide]
     return join_halves(t, *parts)
+
+
+def _need_halves(t: Translator, pair: str, target: str, source: str) -> None:
+    """Check the other side of a conversion of 8-bit floats: a pair of f16, or of bf16 on later GPUs."""
+    if pair != "f16x2" and (pair != "bf16x2" or t.arch < _BF16_PAIRS):
+        raise t.error(f"cannot convert .{source} to .{target} on sm_{t.arch}")
 
 
 def small_to_f16(c: Code, byte: Value, source: str) -> Value:

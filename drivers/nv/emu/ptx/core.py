@@ -105,6 +105,7 @@ class Translator:
         self._areas = areas
         self._lazy = lazy_nans
         self._canonical: dict[str, tuple[Value, Value]] = {}
+        self._scratch: dict[str, Value] = {}
         self.instruction: Instruction = Instruction("nop", (), (), None, False, 0, "")
 
     @property
@@ -131,6 +132,12 @@ class Translator:
     def area(self, name: str, warp: Value | None = None) -> Value:
         """Return the address of a named part of the reserved memory, of this warp or another of its workgroup."""
         return self.c.gep(self.wf.reserved(warp), self._areas[name])
+
+    def scratch(self, name: str, type_: str) -> Value:
+        """Return the address of stack memory of one type, the same for every use of a name."""
+        if name not in self._scratch:
+            self._scratch[name] = self.c.slot(type_)
+        return self._scratch[name]
 
     def begin_block(self) -> None:
         """Forget the cached facts about registers."""

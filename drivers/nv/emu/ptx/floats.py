@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from drivers.emu.simt.vector import Value
 
+_THREE_INPUTS = 100
+"""The lowest architecture whose min and max take three inputs."""
 SMALL = ("f16", "bf16", "f16x2", "bf16x2")
 ROUNDING = ("rn", "rz", "rm", "rp")
 
@@ -186,7 +188,9 @@ def _fma(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 @floating("min", "max")
 def _extreme(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
-    operands(t, i, 3)
+    if len(operands(t, i, 3, 4)) == 4:
+        _extreme_of_three(t, i, m, type_)
+        return
     nan, xorsign = m.flag("NaN"), m.flag("xorsign")
     if xorsign and not m.flag("abs"):
         raise t.error(".xorsign needs .abs")
@@ -206,6 +210,19 @@ def _extreme(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     ftz = m.flag("ftz")
     d, x, y = i.operands
     finish(t, d, pick(*sources(t, type_, ftz, x, y)), ftz=ftz, sat=False)
+
+
+def _extreme_of_three(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    if type_ != "f32" or t.arch < _THREE_INPUTS:
+        raise t.error("three inputs need .f32 and sm_100")
+    nan, magnitudes, ftz = m.flag("NaN"), m.flag("abs"), m.flag("ftz")
+    name = f"{i.opcode}imum" + ("" if nan else "num")
+    d, *given = i.operands
+    values = sources(t, type_, ftz, *given)
+    if magnitudes:
+        values = [t.c.intrinsic("fabs", value) for value in values]
+    best = t.c.intrinsic(name, t.c.intrinsic(name, values[0], values[1]), values[2])
+    finish(t, d, best, ftz=ftz, sat=False)
 
 
 @floating("neg", "abs")

@@ -7,7 +7,8 @@ ascending k, starting from C. Hardware sums in groups and truncates, so its last
 exact. Single bits are taken 32 at a time: a register is one element, as wide as 32 of k.
 
 Not here: conversions of elements (`convert`, `drivers.emu.simt.numeric`), checks of addresses
-(`drivers.emu.simt.addresses`). Sparse and block-scaled products, and wgmma, are not supported. Next: `core`,
+(`drivers.emu.simt.addresses`). products of a
+warpgroup (`wgmma`). Sparse and block-scaled products are not supported. Next: `core`,
 how an instruction is defined.
 """
 
@@ -97,7 +98,8 @@ FAMILIES = (
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """Return the registers of a fragment: {a, b, ...}, or one without braces."""
     return operand.items if isinstance(operand, Vec) else (operand,)
 
 
@@ -122,22 +124,22 @@ def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
         raise t.error("only .b1 needs an operation (.xor, .and), and only other integers take .satfinite")
     shape = _shape(word, family)
     d, a, b, c = operands(t, i, 4)
-    if len(_items(a)) != shape.a_registers or len(_items(b)) != shape.b_registers:
+    if len(items_of(a)) != shape.a_registers or len(items_of(b)) != shape.b_registers:
         raise t.error(f"needs {shape.a_registers} and {shape.b_registers} registers")
     width = 64 if shape.bits == 64 else 32
-    a_regs = [t.bits(o, width) for o in _items(a)]
-    b_regs = [t.bits(o, width) for o in _items(b)]
+    a_regs = [t.bits(o, width) for o in items_of(a)]
+    b_regs = [t.bits(o, width) for o in items_of(b)]
     kind = d_type if d_type != "s32" else bit_op or ("saturated" if saturates else "int")
-    sums = [_accumulator(t, item, d_type) for item in _items(c)]
+    sums = [_accumulator(t, item, d_type) for item in items_of(c)]
     flat = [v for group in sums for v in group] if kind == "f16" else [group[0] for group in sums]
     if len(flat) != shape.m * shape.n // 32:
         raise t.error(f"needs {shape.m * shape.n // 32} accumulators")
     result = _product(t, shape, (a_type, b_type), kind, a_regs, b_regs, flat)
     if kind == "f16":
-        for k, target in enumerate(_items(d)):
+        for k, target in enumerate(items_of(d)):
             write_small(t, target, result[2 * k : 2 * k + 2], "f16x2")
     else:
-        for target, value in zip(_items(d), result, strict=True):
+        for target, value in zip(items_of(d), result, strict=True):
             (t.write if d_type == "s32" else t.write_float)(target, value)
 
 
@@ -185,10 +187,10 @@ def _product(
     def body(c: Code, *values: Value) -> None:
         left, right = values[: len(a)], values[len(a) : len(a) + len(b)]
         totals = list(values[len(a) + len(b) :])
-        parts_a, parts_b = _unpacked(c, left, types[0], shape), _unpacked(c, right, types[1], shape)
+        parts_a, parts_b = unpacked(c, left, types[0], shape), unpacked(c, right, types[1], shape)
         moved: dict[tuple[int, int, str], Value] = {}
 
-        def element(side: str, index: Callable[[int], int], k: int, key: int) -> Value:
+        def operand(side: str, index: Callable[[int], int], k: int, key: int) -> Value:
             parts, rows = (parts_a, shape.m) if side == "a" else (parts_b, shape.n)
             if (key, k, side) not in moved:
                 places = [shape.place(index(lane), k, rows) for lane in range(32)]
@@ -199,9 +201,9 @@ def _product(
         for n, first in enumerate(totals):
             total = first if kind != "saturated" else c.zero(first.type)
             for k in range(shape.k):
-                x = element("a", lambda lane, n=n: lane // 4 + 8 * (n // 2), k, n // 2)  # type: ignore[misc]
-                y = element("b", lambda lane, n=n: lane % 4 * 2 + n % 2, k, n % 2)  # type: ignore[misc]
-                total = _step(c, kind, x, y, total)
+                x = operand("a", lambda lane, n=n: lane // 4 + 8 * (n // 2), k, n // 2)  # type: ignore[misc]
+                y = operand("b", lambda lane, n=n: lane % 4 * 2 + n % 2, k, n % 2)  # type: ignore[misc]
+                total = step(c, kind, x, y, total)
             totals[n] = total if kind != "saturated" else c.intrinsic("sadd.sat", first, total)
         whole = Value(result, "poison")
         for n, total in enumerate(totals):
@@ -215,17 +217,18 @@ def _product(
     return [t.c.let(one, f"extractvalue {whole}, {n}") for n in range(len(sums))]
 
 
-def _unpacked(c: Code, registers: Sequence[Value], type_: str, shape: Shape) -> list[list[Value]]:
+def unpacked(c: Code, registers: Sequence[Value], type_: str, shape: Shape) -> list[list[Value]]:
     """Split registers into their elements, as float32, double or i32."""
     found = []
     for register in registers:
         pack = max(32 // shape.bits, 1)
         parts = [c.op("lshr", register, shape.bits * n) if n else register for n in range(pack)]
-        found.append([_element(c, part, type_) for part in parts])
+        found.append([element(c, part, type_) for part in parts])
     return found
 
 
-def _element(c: Code, value: Value, type_: str) -> Value:
+def element(c: Code, value: Value, type_: str) -> Value:
+    """Return elements of A or B, in the low bits of `value`, as float32, double or i32."""
     if type_ == "f64":
         return c.as_float(value)
     if type_ == "tf32":
@@ -239,7 +242,8 @@ def _element(c: Code, value: Value, type_: str) -> Value:
     return c.resize(c.resize(value, int(type_[1:])), 32, signed=is_signed(type_))
 
 
-def _step(c: Code, kind: str, x: Value, y: Value, total: Value) -> Value:
+def step(c: Code, kind: str, x: Value, y: Value, total: Value) -> Value:
+    """Return total + x y; `kind` is the type of a sum, or the operation on bits."""
     if kind in ("int", "saturated"):
         return c.op("add", c.op("mul", x, y), total)
     if kind in ("xor", "and"):
@@ -291,7 +295,7 @@ def _ldmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
             values.append(join_halves(t, *halves))
         else:
             values += t.wf.load("shared", 32, 1, _element_address(t, rows, matrix, 0, trans=False), site)
-    for target, value in zip(_items(d), values, strict=True):
+    for target, value in zip(items_of(d), values, strict=True):
         t.write(target, value)
 
 
@@ -301,7 +305,7 @@ def _stmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
     a, s = operands(t, i, 2)
     _shared_only(t, m, a)
     rows = _rows(t, a, count, WRITE)
-    for matrix, item in enumerate(_items(s)):
+    for matrix, item in enumerate(items_of(s)):
         value, site = t.bits(item, 32), t.site()
         if not trans:
             t.wf.store("shared", _element_address(t, rows, matrix, 0, trans=False), [value], site)

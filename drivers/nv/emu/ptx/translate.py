@@ -34,6 +34,7 @@ from drivers.nv.emu.ptx import (
     remote,
     roots,
     warp,
+    wgmma,
 )
 from drivers.nv.emu.ptx.blocks import ENDS, BasicBlock, blocks, reads, warp_mask, writes
 from drivers.nv.emu.ptx.core import MEANINGS, Modifiers, Translator, meaning, operands
@@ -59,6 +60,7 @@ _REGISTERED = (
     remote,
     roots,
     warp,
+    wgmma,
 )
 _WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}
 _WAITING_WORDS = {"volatile", "acquire", "relaxed", "mmio", "try_wait", "test_wait"}
