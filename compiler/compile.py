@@ -233,7 +233,7 @@ def _emit(made: Steps, target: Target) -> CompiledKernel:
         code=code,
         args=args,
         kernarg_size=8 * len(args),
-        shared_bytes=shared_bytes,
+        shared_bytes=max(shared_bytes, made.dynamic_bytes),
         scratch_bytes=scratch_bytes,
         max_threads=threads[0] * threads[1] * threads[2],
         group_ns=max(1, round(made.plan.nanoseconds / count)),

@@ -162,6 +162,11 @@ class Steps:
     lines: list[Line]
     ir: str
 
+    @property
+    def dynamic_bytes(self) -> int:
+        """The bytes of shared memory that a launch must name."""
+        return plan_check.dynamic_bytes(self.plan)
+
 
 def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan]:
     """Return a kernel's IR text and its plan. With a given plan, the AST is not transformed."""

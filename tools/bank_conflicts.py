@@ -48,15 +48,16 @@ def conflicts(lines: Sequence[Line], warp: int) -> Conflicts:
     accesses = least = passes = 0
     values: dict[Line, list[int]] = {}
     for line in lines:
-        if line.op not in ("load", "store"):
+        if line.op not in ("load", "store", "copy", "fragments"):
             continue
         base = line.src[0]
         while base.op == "offset":
             base = base.src[0]
-        if base.op != "shared":
+        if base.op not in ("shared", "dynamic"):
             continue
         stored = line.src[1] if line.op == "store" else line
-        size = stored.dtype.itemsize * stored.lanes
+        whole = line.op in ("copy", "fragments")  # 16 bytes a lane
+        size = PASS_BYTES // 8 if whole else stored.dtype.itemsize * stored.lanes
         at = [_address(line.src[0], thread, values, warp) for thread in range(warp)]
         group = min(warp, max(1, PASS_BYTES // size))
         accesses += 1
@@ -95,7 +96,7 @@ def _computed(line: Line, thread: int, values: dict[Line, list[int]], warp: int)
         return line.arg
     if line.op == "thread":
         return thread
-    if line.op in ("loop", "group", "variable"):
+    if line.op in ("loop", "group", "variable", "phi"):
         return 0
     sources = [_value(s, thread, values, warp) for s in line.src]
     if line.op == "alu" and line.arg in _OPERATIONS:

@@ -115,6 +115,7 @@ def made(kernel: str, arch: str, size: int) -> Made:
     if arch.startswith("sm_"):
         text = ptx(ir, target.machine(), 0)
         registers, shared, private = _cubin(text, arch, compiled.name)
+        shared += compiled.dynamic_bytes
     else:
         text = llvm.emit_assembly(ir, target.machine(), level=0)
         registers, shared, private = (

@@ -16,6 +16,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Staging:
+    """The text of asynchronous copies to shared memory, and of loads of matrix fragments from there."""
+
+    copy: Callable[[str, str, str, str], tuple[list[str], str]]
+    """(prefix, shared address, global address, i64 of the bytes to read or "") -> instructions that copy 16
+    bytes, zeros after those read, and the intrinsic's declaration."""
+    commit: tuple[str, str]
+    """The instruction that makes a group of the copies since the last one, and its declaration."""
+    wait: Callable[[int], tuple[str, str]]
+    """(number) -> the instruction that waits until at most that many groups are in flight, and its
+    declaration."""
+    fragments: Callable[..., tuple[list[str], str]]
+    """(result register, address, turned=) -> instructions that load four 8 x 8 matrices of 16-bit values, a
+    lane addressing each row, and the intrinsic's declaration."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """The LLVM IR text that is specific to one target."""
 
@@ -41,6 +58,8 @@ class Dialect:
     matrix: Callable[[MatrixOp, str, list[str], str], tuple[list[str], str]] | None = None
     """(operation, result register, registers of the words of A and B, register of the accumulators) ->
     instructions, and the intrinsic's declaration. None on a target without matrix operations."""
+    staging: Staging | None = None
+    """None on a target without asynchronous copies."""
     shared_space: int = 0
     """LLVM's address space of shared memory; 0 for a target without shared memory."""
     spaces: Mapping[str, int] = field(default_factory=dict[str, int])

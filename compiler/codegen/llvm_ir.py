@@ -19,9 +19,12 @@ from hcq.errors import CompileError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from compiler.codegen.dialect import Dialect
+    from compiler.codegen.dialect import Dialect, Staging
     from compiler.kernel.linear import Line
     from hcq.program import Dim3
+
+
+_DYNAMIC, _DYNAMIC_ALIGN = "@dynamic_shared", 128
 
 
 def _alignment(dtype: DType, lanes: int) -> int:
@@ -179,6 +182,19 @@ def _shared(t: Text, line: Line) -> None:
         t.put(line, f"addrspacecast ptr addrspace({space}) {symbol} to {t.pointer(line)}")
 
 
+def _dynamic(t: Text, line: Line) -> None:
+    """Define an array in the workgroup memory of the launch, after those before."""
+    assert isinstance(line.arg, tuple)
+    dtype, count = line.arg[:2]
+    space = t.dialect.shared_space
+    t.declared[f"{_DYNAMIC} = external addrspace({space}) global [0 x i8], align {_DYNAMIC_ALIGN}"] = None
+    t.lines.append(
+        f"  %d{line.id} = getelementptr i8, ptr addrspace({space}) {_DYNAMIC}, i64 {t.dynamic_bytes}"
+    )
+    t.put(line, f"addrspacecast ptr addrspace({space}) %d{line.id} to {t.pointer(line)}")
+    t.dynamic_bytes += -(-count * dtype.itemsize // _DYNAMIC_ALIGN) * _DYNAMIC_ALIGN
+
+
 def _prefetch(t: Text, line: Line) -> None:
     pointer = line.src[0]
     arguments = [t.typed(pointer), "i32 0", "i32 2", "i32 1"]
@@ -262,6 +278,42 @@ def _matrix(t: Text, line: Line) -> None:
     t.declared[declared] = None
 
 
+def _staging(t: Text, line: Line) -> Staging:
+    if t.dialect.staging is None:
+        raise CompileError(
+            f"wanted the text of {line.op!r}, saw a target without asynchronous copies; "
+            "try a plan whose stages have the mechanism 'vector loads'"
+        )
+    return t.dialect.staging
+
+
+def _copy(t: Text, line: Line) -> None:
+    to, origin, *size = [t.name(s) for s in line.src]
+    text, declared = _staging(t, line).copy(t.name(line), to, origin, size[0] if size else "")
+    t.lines += text
+    t.declared[declared] = None
+
+
+def _commit(t: Text, line: Line) -> None:
+    text, declared = _staging(t, line).commit
+    t.lines.append(f"  {text}")
+    t.declared[declared] = None
+
+
+def _wait(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, int)
+    text, declared = _staging(t, line).wait(line.arg)
+    t.lines.append(f"  {text}")
+    t.declared[declared] = None
+
+
+def _fragments(t: Text, line: Line) -> None:
+    name, address = t.name(line), t.name(line.src[0])
+    text, declared = _staging(t, line).fragments(name, address, turned=bool(line.arg))
+    t.lines += text
+    t.declared[declared] = None
+
+
 def _number(of: Callable[[Dialect], Callable[[int, str], list[str]]]) -> Callable[[Text, Line], None]:
     def render(t: Text, line: Line) -> None:
         assert isinstance(line.arg, int)
@@ -286,7 +338,8 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "store": _store, "store_masked": _store_masked, "scatter": _scatter, "prefetch": _prefetch,
     "alu": _alu, "cmp": _cmp, "select": _select, "call": _call, "convert": _convert, "saturate": _saturate,
     "splat": _splat, "shuffle": _shuffle, "exchange": _exchange, "any": _any, "matrix": _matrix,
-    "scratch": _scratch, "shared": _shared, "table": _table,
+    "copy": _copy, "commit": _commit, "wait": _wait, "fragments": _fragments,
+    "scratch": _scratch, "shared": _shared, "dynamic": _dynamic, "table": _table,
     "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result,
     "if": _if, "endif": _endif, "join": _join, "variable": _variable,
     "argument": _number(lambda d: d.pointer),

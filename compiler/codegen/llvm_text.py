@@ -62,6 +62,7 @@ class Text:
     __slots__ = (
         "declared",
         "dialect",
+        "dynamic_bytes",
         "globals",
         "groups",
         "label",
@@ -75,6 +76,8 @@ class Text:
     def __init__(self, dialect: Dialect, groups: Dim3) -> None:
         self.dialect = dialect
         self.groups = groups
+        self.dynamic_bytes = 0
+        """Bytes of the arrays in the shared memory of the launch so far."""
         self.lines: list[str] = []
         self.top: list[str] = []
         self.globals: list[str] = []

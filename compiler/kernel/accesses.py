@@ -57,6 +57,22 @@ class Memory:
         stored = self._read(node.src[0], node.src[1], mask)
         return conversions.unpack(self.b, stored, node.dtype)
 
+    def source(self, node: UOp) -> tuple[Line, Line | None]:
+        """Return the address of the vector of a LOAD at the current position, and its mask; None is true.
+
+        Where the mask is false, the address is that of the buffer.
+        """
+        b, ix = self.b, self.index
+        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.owner.free[node])
+        kind = conversions.storage_type(node.src[0].dtype)
+        pointer, place = ix.buffer(node.src[0].arg), ix.place(node.src[1])
+        assert place.vector is None
+        assert place.stride == 1
+        if mask is None:
+            return ix.address(pointer, place, kind), None
+        where = b.select(mask, b.add(place.base, b.index(place.offset)), b.index(0))
+        return b.offset(pointer, where, kind), mask
+
     def _load_transposed(self, node: UOp) -> Line | None:
         """Load a square whose rows are along an unrolled range by rows, and transpose it in registers.
 

@@ -79,6 +79,8 @@ class StagedChoice:
     """Rows and columns of a thread; with a matrix operation, of a warp in operations."""
     words: int = 16
     """Words along the sum in a tile."""
+    depth: int = 1
+    """Tiles in flight; from 2 on they are copied asynchronously."""
 
 
 Choice: TypeAlias = SplitChoice | ProductChoice | StagedChoice

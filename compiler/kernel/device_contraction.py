@@ -21,6 +21,7 @@ from compiler.ir.ops import Ops
 from compiler.kernel import conversions
 from compiler.kernel.choice import StagedChoice
 from compiler.kernel.device_products import places
+from compiler.kernel.device_ring import PIECE
 from compiler.kernel.device_tile import shared_bytes
 from compiler.kernel.device_vectors import ACCESS_BYTES, in_row
 from compiler.kernel.merge import replace_ranges
@@ -54,6 +55,16 @@ THREAD_TILES = ((16, 16, 8, 8), (16, 16, 4, 8), (16, 16, 4, 4), (8, 16, 4, 4), (
 """Threads along rows and columns, and the rows and columns of a thread."""
 WARPS = ((2, 4), (4, 2), (2, 2), (1, 2), (2, 1), (1, 1))
 """Warps along rows and columns, with matrix operations."""
+WARP_TILES = ((4, 8), (2, 8), (4, 4), (2, 4))
+"""Operations along rows and columns of a warp, with asynchronous copies."""
+DEPTHS = (4, 2)
+"""Tiles in flight."""
+MATRIX_PRODUCTS = 1300
+"""Products of a processor's matrix units in a cycle, as `mma.sync` reaches them; for the estimate of time."""
+SHARED_BYTES = 128
+"""Bytes that shared memory moves in a cycle."""
+OVERLAP = 0.3
+"""The part of the smaller of products and accesses to shared memory that does not overlap with the larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +107,8 @@ class _Split:
     work: float
     """The estimated cycles of a processor for one product of each output of the block."""
     name: StagedChoice
+    depth: int = 1
+    """Tiles in flight, from 2 on by asynchronous copies."""
 
 
 def choose(ast: UOp, target: Target) -> tuple[UOp, Plan] | None:
@@ -237,6 +250,8 @@ def _operands(p: _Product, target: Target) -> tuple[MatrixOp | None, UOp, UOp]:
 
 def _all_splits(p: _Product, op: MatrixOp | None, target: Target) -> Iterator[_Split]:
     """Yield the candidates with a matrix operation, or of multiply-adds."""
+    if op is not None and op.rows and target.async_bytes == ACCESS_BYTES and _direct(p):
+        yield from _pipelined_splits(p, op, target)
     yield from _splits(p) if op is None else _matrix_splits(p, op, target)
 
 
@@ -258,18 +273,21 @@ def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
     pack = 2 if op is not None else 1
     axes = (split.rows, split.columns)
     stages = [
-        _stage(p, value, axis, split.threads, pack, target, words)
+        _ring(p, value, axis, split, words)
+        if split.depth > 1
+        else _stage(p, value, axis, split.threads, pack, target, words)
         for value, axis in zip(operands, axes, strict=True)
     ]
     rows, columns = stages
     if rows is None or columns is None or split.threads > target.threads:
         return None
     staged = words * pack
-    copied = sum(words * axis.block // split.threads for axis in axes)
+    copied = 0 if split.depth > 1 else sum(words * axis.block // split.threads for axis in axes)
     registers = split.sums + max(split.operands, copied) + OTHER_REGISTERS
     if registers > target.thread_registers:
         return None
-    if shared_bytes(split.rows, split.columns, (rows, columns), staged) > target.shared_bytes:
+    most = target.dynamic_shared_bytes if split.depth > 1 else target.shared_bytes
+    if shared_bytes(split.rows, split.columns, (rows, columns), staged) > most:
         return None
     groups = split.rows.count * split.columns.count * prod([o.arg[1] for o in p.others])
     time = -(-groups // target.cores) * split.work * p.k.arg[1]
@@ -347,6 +365,69 @@ def _matrix_splits(p: _Product, op: MatrixOp, target: Target) -> Iterator[_Split
             cycles += (rows.block + columns.block) / (2 * WORDS_PER_CYCLE)
             name = StagedChoice(matrix=True, rows=wy, columns=wx, high=high, wide=wide)
             yield _Split(rows, columns, wy * wx * op.lanes, sums, operands, cycles, name)
+
+
+def _direct(p: _Product) -> bool:
+    """Return whether both operands are elements of 16 bits as they are in memory."""
+    return all(x.op is Ops.LOAD and x.dtype in conversions.HALF for x in _half(p))
+
+
+def _pipelined_splits(p: _Product, op: MatrixOp, target: Target) -> Iterator[_Split]:
+    """Yield the candidates with a matrix operation and asynchronous copies.
+
+    The estimate: a processor multiplies while fragments are loaded and tiles are written.
+    """
+    m, n, _ = op.shape
+    (row_lanes, row_register), (column_lanes, column_register) = (
+        sorted(digits, key=lambda d: d.of != "lane") for digits in (op.d.row, op.d.column)
+    )
+    lanes = column_register.size if _vectors(p, column_register.size) else 1
+    for high, wide in WARP_TILES:
+        for wy, wx in WARPS:
+            rows = _axis(
+                p.rows, row_register.size * high, 1,
+                (Threads(row_lanes.size, row_lanes.step, row_lanes.weight),
+                 *([Threads(wy, op.lanes * wx, m * high)] if wy > 1 else [])),
+                1, row_register.weight,
+            )  # fmt: skip
+            each = column_register.size // lanes
+            columns = _axis(
+                p.columns, each * wide, lanes,
+                (Threads(column_lanes.size, column_lanes.step, column_lanes.weight),
+                 *([Threads(wx, op.lanes, n * wide)] if wx > 1 else [])),
+                each, n,
+            )  # fmt: skip
+            area = rows.block * columns.block
+            multiplied = area / MATRIX_PRODUCTS
+            shared = 2 * (wy * wx * (m * high + n * wide) + rows.block + columns.block) / SHARED_BYTES
+            cycles = max(multiplied, shared) + OVERLAP * min(multiplied, shared)
+            cycles *= max(1, 4 * target.warp / (wy * wx * op.lanes))
+            operands = high * op.a.registers + wide * op.b.registers
+            for depth in DEPTHS:
+                name = StagedChoice(matrix=True, rows=wy, columns=wx, high=high, wide=wide, depth=depth)
+                yield _Split(
+                    rows, columns, wy * wx * op.lanes, high * wide * op.d.registers, operands, cycles, name,
+                    depth,
+                )  # fmt: skip
+
+
+def _ring(p: _Product, value: UOp, axis: Axis, split: _Split, words: int) -> SharedStage | None:
+    """Return how an operand's tiles are copied asynchronously; None where its rows are not whole pieces."""
+    summed = 2 * words
+    for along, r, inner, outer in (
+        ("sum", p.k, summed, axis.block), ("axis", axis.range, axis.block, summed),
+    ):  # fmt: skip
+        pieces = inner // PIECE
+        if not p.in_row(value, r, PIECE) or split.threads % pieces or outer % (split.threads // pieces):
+            continue
+        count = min(pieces, PIECE)
+        run = PIECE // count
+        swizzle = Swizzle(run, count, PIECE) if count > 1 else None
+        return SharedStage(
+            value, axis.range, "sum" if along == "sum" else "axis", PIECE, 1, 0, swizzle, split.depth,
+            "asynchronous copies",
+        )  # fmt: skip
+    return None
 
 
 def _vectors(p: _Product, lanes: int) -> bool:

@@ -55,6 +55,10 @@ class Writer(Protocol):
         """Return the register of a node at the current position."""
         ...
 
+    def source(self, node: UOp) -> tuple[Line, Line | None]:
+        """Return the address of the vector of a LOAD at the current position, and its mask."""
+        ...
+
     def finish(self, node: UOp, total: Line) -> None:
         """Record a reduction's value at the current position."""
         ...
@@ -252,6 +256,11 @@ def _computed(operand: UOp) -> bool:
 
 def shared_bytes(rows: Axis, columns: Axis, stages: Sequence[SharedStage], staged: int) -> int:
     """Return the bytes of the tiles of a staged sum, of `staged` values along the sum each."""
-    words = staged // stages[0].pack
-    places = sum(axis.block + stage.pad for axis, stage in zip((rows, columns), stages, strict=True))
-    return WORD_BYTES * words * places
+    total = 0
+    for axis, stage in zip((rows, columns), stages, strict=True):
+        if stage.mechanism == "asynchronous copies":
+            size = conversions.storage_type(stage.value.dtype).itemsize
+            total += stage.depth * size * staged * axis.block
+        else:
+            total += WORD_BYTES * (staged // stage.pack) * (axis.block + stage.pad)
+    return total

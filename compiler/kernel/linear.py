@@ -35,6 +35,7 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "thread": (0, "thread number in the workgroup along axis arg"),
     "scratch": (0, "address of private memory: arg = (dtype, count)"),
     "shared": (0, "address of memory of the workgroup: arg = (dtype, count), and more to tell arrays apart"),
+    "dynamic": (0, "the same, in the shared memory whose size is a number of the launch"),
     "table": (0, "address of constants: arg = (dtype, values)"),
     "offset": (2, "pointer + index * size of the dtype arg"),
     "load": (-1, "pointer [, token]: lanes contiguous values; arg None, or 'aligned' to the whole vector"),
@@ -53,6 +54,10 @@ SIGNATURES: dict[str, tuple[int, str]] = {
         -1,
         "matrix operation arg: the words of A, then of B, one a register, and the accumulators; new ones",
     ),
+    "copy": (-1, "shared address, global address [, bytes to read]: starts the copy of 16 bytes"),
+    "commit": (0, "makes a group of the copies since the last one"),
+    "wait": (0, "waits until at most arg groups of this thread are in flight"),
+    "fragments": (2, "address of the lane's row, token: four 8 x 8 matrices of 16 bits; arg: transposed"),
     "exchange": (
         1,
         "the 32 bits of the thread whose number in the warp differs by arg[0]; arg[1] threads take part",
@@ -78,8 +83,10 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "join": (3, "the if, value from inside, value otherwise"),
 }
 
-EFFECTS = frozenset(("store", "store_masked", "scatter", "prefetch", "token", "barrier"))
-READS = frozenset(("load", "load_masked", "gather"))
+EFFECTS = frozenset(
+    ("store", "store_masked", "scatter", "prefetch", "token", "barrier", "copy", "commit", "wait")
+)
+READS = frozenset(("load", "load_masked", "gather", "fragments"))
 
 
 class Line:
@@ -196,6 +203,8 @@ def _type_rules(line: Line) -> Iterator[str]:
         "scatter",
         "offset",
         "prefetch",
+        "copy",
+        "fragments",
     ):
         if src[0].dtype is not POINTER or src[0].lanes != 1:
             yield f"{src[0]} is not an address"

@@ -22,6 +22,7 @@ from compiler.kernel import conversions, indexing, isel, phases
 from compiler.kernel import limits as loop_limits
 from compiler.kernel.accesses import Memory
 from compiler.kernel.builder import Builder
+from compiler.kernel.device_pipeline import PipelinedSum
 from compiler.kernel.device_sum import StagedSum
 from compiler.kernel.indexing import Indexer
 from compiler.kernel.linear import POINTER
@@ -334,6 +335,10 @@ class Linearizer:
             found = self.values[key] = self._compute(node)
         return found
 
+    def source(self, node: UOp) -> tuple[Line, Line | None]:
+        """Return the address of the vector of a LOAD at the current position, and its mask."""
+        return self.memory.source(node)
+
     def _keys(self, node: UOp) -> tuple[UOp, ...]:
         """Return the unrolled ranges that a node depends on, by number."""
         keys = self.unit_keys.get(node)
@@ -393,7 +398,8 @@ class Linearizer:
         if not node.arg[1]:
             return self.value(node.src[0])
         if self.plan.reductions[bound_ranges(node, self.free)].staged:
-            StagedSum(self, node).run()
+            asynchronous = self.plan.shared_stages()[0].mechanism == "asynchronous copies"
+            (PipelinedSum if asynchronous else StagedSum)(self, node).run()
             return self.value(node)
         family = self.siblings[self._family(node)]
         units = self._units_of(node)

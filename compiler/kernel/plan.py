@@ -93,7 +93,8 @@ class Step:
 class Swizzle:
     """A permutation of a tile's places that spreads the banks of shared memory.
 
-    The place along the axis in the row of word k is `place XOR (k // run % count * width)`.
+    The place along the axis in the row of word k is `place XOR (k // run % count * width)`; with asynchronous
+    copies k is the number of the row, and the place is that along the row.
     """
 
     run: int
@@ -105,8 +106,10 @@ class Swizzle:
 class SharedStage:
     """The current tile of an operand of a sum, copied to shared memory by all threads of a workgroup.
 
-    A tile has rows of *words*, one row for each word along the sum: `tile[k][place in the block]`. A word is
-    one value, or two neighbours along the sum that a matrix operation takes together.
+    With vector loads a tile has rows of *words*, one row for each word along the sum:
+    `tile[k][place in the block]`. A word is one value, or two neighbours along the sum that a matrix
+    operation takes together. With asynchronous copies a row of a tile is that of the memory: values along
+    `along`.
     """
 
     value: UOp
@@ -123,8 +126,8 @@ class SharedStage:
     """Unused words after each row."""
     swizzle: Swizzle | None = None
     depth: int = 1
-    """Tiles in flight."""
-    mechanism: Literal["vector loads"] = "vector loads"
+    """Tiles in flight, a ring of as many places."""
+    mechanism: Literal["vector loads", "asynchronous copies"] = "vector loads"
 
     @property
     def layout(self) -> str:

@@ -52,19 +52,27 @@ def shared_estimate(plan: Plan) -> int:
     return shared_bytes(axes[stages[0].axis], axes[stages[1].axis], stages, staged[0])
 
 
+def dynamic_bytes(plan: Plan) -> int:
+    """Return the bytes of shared memory that a launch must name: those of rings of tiles."""
+    rings = [s for s in plan.shared_stages() if s.mechanism == "asynchronous copies"]
+    return shared_estimate(plan) if rings else 0
+
+
 def _limits(plan: Plan, target: Target) -> Iterator[str]:
     """Yield what exceeds the target."""
     if plan.threads > target.threads:
         yield f"wanted at most {target.threads} threads on {target.arch}, saw {plan.threads}"
-    if shared_estimate(plan) > target.shared_bytes:
-        wanted, seen = target.shared_bytes, shared_estimate(plan)
+    most = target.dynamic_shared_bytes if dynamic_bytes(plan) else target.shared_bytes
+    if shared_estimate(plan) > most:
+        wanted, seen = most, shared_estimate(plan)
         yield f"wanted at most {wanted} bytes of shared memory on {target.arch}, saw {seen}"
     if register_estimate(plan) > target.thread_registers:
         wanted, seen = target.thread_registers, register_estimate(plan)
         yield f"wanted at most {wanted} registers of sums on {target.arch}, saw {seen}"
     for stage in plan.shared_stages():
-        if stage.depth != 1:
-            yield f"wanted a stage of depth 1, the only one that can be linearized; saw depth {stage.depth}"
+        least = 2 if stage.mechanism == "asynchronous copies" else 1
+        if stage.depth < least or (least == 1 and stage.depth > 1):
+            yield f"wanted {least} tiles {'or more ' * (least > 1)}with {stage.mechanism}, saw {stage.depth}"
 
 
 def _threads(plan: Plan) -> Iterator[str]:

@@ -64,12 +64,14 @@ def _weight(line: Line) -> float:
         return MATRIX
     if line.op == "barrier":
         return BARRIER
+    if line.op in ("copy", "fragments"):
+        return 1.0 + (ACCESS if line.op == "copy" else SHARED)
     if line.op in ("load", "store", "load_masked", "store_masked", "gather", "scatter"):
         base = line.src[0]
         while base.op == "offset":
             base = base.src[0]
         stored = line.src[-1] if line.op == "store" else line
-        each = 0.0 if base.op == "scratch" else SHARED if base.op == "shared" else ACCESS
+        each = 0.0 if base.op == "scratch" else SHARED if base.op in ("shared", "dynamic") else ACCESS
         return 1.0 + each * max(1.0, stored.lanes * stored.dtype.itemsize / 16)
     return 1.0
 

@@ -166,6 +166,7 @@ class Space:
                 other.words != choice.words,
                 (other.rows, other.columns) != (choice.rows, choice.columns),
                 (other.high, other.wide) != (choice.high, choice.wide),
+                other.depth != choice.depth,
             )
             if sum(differences) == 1 or (other.matrix != choice.matrix and other.words == choice.words):
                 yield other

@@ -55,10 +55,14 @@ class Target:
     """Threads of a warp, which can exchange registers; a power of two."""
     shared_bytes: int = 0
     """Bytes of shared memory that a workgroup may use without asking the driver."""
+    dynamic_shared_bytes: int = 0
+    """Bytes of shared memory that a workgroup may have if the launch says how many; 0 where it cannot."""
     thread_registers: int = 0
     """32-bit registers that a thread may use without spilling."""
     matrix: tuple[MatrixOp, ...] = ()
     """Matrix operations, the preferred ones of a type first."""
+    async_bytes: int = 0
+    """Bytes of one asynchronous copy of a thread to shared memory; 0 without such copies."""
     chains: bool = False
     """Whether there are plans for chains of kernels."""
     may_abort: bool = False

@@ -67,6 +67,8 @@ class MatrixOp:
     a: LaneMap
     b: LaneMap
     d: LaneMap
+    rows: bool = False
+    """Whether fragments can be loaded as 8 x 8 matrices, of which each lane addresses a row of 16 bytes."""
 
     @property
     def depth(self) -> int:

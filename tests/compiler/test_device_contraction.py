@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from compiler import llvm
+from compiler.codegen.llvm_ir import render
 from compiler.dtype import DType, dtypes
 from compiler.ir.index import loop
 from compiler.ir.uop import UOp, uop
 from compiler.kernel import plan_check
 from compiler.kernel.plan import Plan, Threads
-from compiler.pipeline import lower
+from compiler.pipeline import lower, steps
 from compiler.targets import target_of
 from compiler.targets.amdgcn import matrix as amd
 from compiler.targets.amdgcn.rows import choice_of
@@ -23,6 +24,7 @@ from compiler.targets.nvptx.target import ptx
 from hcq.errors import CompileError
 from tests.compiler.kernels import load, number, op, reduce, sink, store
 from tests.compiler.test_nvptx import run
+from tools.bank_conflicts import conflicts
 
 F16, BF16, F32 = dtypes.float16, dtypes.bfloat16, dtypes.float32
 INSTRUCTIONS = {
@@ -81,6 +83,65 @@ def test_products_of_small_integers_are_exact(size, layout, dtype):
     given = {slot: stored(np.ascontiguousarray(x), dtype) for slot, x in given.items()}
     got = run(product(m, n, k, layout, dtype), given, {0: (m * n, dtype)})[0]
     assert (got.reshape(m, n) == stored(a @ b, dtype)).all()
+
+
+@pytest.mark.parametrize(
+    ("size", "layout", "dtype"),
+    [
+        ((136, 72, 200), "ab", F16),  # rows, columns and sum beyond the last whole block
+        ((64, 64, 40), "AB", F16),  # fewer blocks of the sum than places in the ring
+        ((72, 64, 160), "aB", BF16),
+        ((64, 72, 192), "Ab", BF16),
+    ],
+)
+def test_pipelined_products_of_small_integers_are_exact(size, layout, dtype):
+    m, n, k = size
+    ast = product(m, n, k, layout, dtype)
+    _, plan = lower(ast, target_of("sm_90a"))
+    assert {s.mechanism for s in plan.shared_stages()} == {"asynchronous copies"}
+    a, b = integers(m, k), integers(k, n, seed=1)
+    given = {1: a.T if layout[0] == "A" else a, 2: b.T if layout[1] == "B" else b}
+    given = {slot: stored(np.ascontiguousarray(x), dtype) for slot, x in given.items()}
+    got = run(ast, given, {0: (m * n, dtype)})[0]
+    assert (got.reshape(m, n) == stored(a @ b, dtype)).all()
+
+
+@pytest.mark.parametrize("layout", ["ab", "Ab", "aB", "AB"])
+def test_rings_of_tiles_have_no_bank_conflicts_and_no_spills(layout):
+    made = steps(product(512, 512, 512, layout, F16), target_of("sm_90a"))
+    found = conflicts(made.lines, 32)
+    assert found.accesses > 8
+    assert found.passes == found.least
+    text = ptx(made.ir, target_of("sm_90a").machine(), 0)
+    assert "cp.async.cg.shared.global" in text
+    assert "ldmatrix.sync" in text
+    assert ".local" not in text
+
+
+def test_operands_that_are_computed_or_unaligned_are_not_copied_asynchronously():
+    i, j, r = loop(0, 64), loop(1, 64), loop(2, 64)
+    doubled = op("MUL", load(1, i * 64 + r, F16), number(2.0, F16))
+    ast = sink(store(0, i * 64 + j, reduce(op("MUL", doubled, load(2, r * 64 + j, F16)), "ADD", r)))
+    for kernel in (ast, product(64, 68, 64, "ab", F16), product(64, 64, 60, "aB", F16)):
+        _, plan = lower(kernel, target_of("sm_90a"))
+        assert {s.mechanism for s in plan.shared_stages()} == {"vector loads"}
+
+
+def test_rings_need_two_tiles_and_fit_the_memory_of_a_launch():
+    _, plan = lower(product(512, 512, 512, "ab", F16), target_of("sm_90a"))
+    for depth, words in ((1, "2 tiles"), (64, "bytes of shared memory")):
+        stages = [replace(s, depth=depth) for s in plan.shared_stages()]
+        others = [s for s in plan.steps if s not in plan.shared_stages()]
+        with pytest.raises(CompileError, match=words):
+            plan_check.verify(replace(plan, steps=(*others, *stages)), target_of("sm_90a"))
+    with pytest.raises(CompileError, match="asynchronous copies"):
+        render(
+            steps(product(512, 512, 512, "ab", F16), target_of("sm_90a")).lines,
+            "k",
+            3,
+            0,
+            target_of("gfx1100").dialect,
+        )
 
 
 def test_sums_of_random_floats_are_within_the_bound_of_a_chain():

@@ -19,6 +19,7 @@ from compiler.ir.ops import Ops
 from compiler.ir.serialize import postorder
 from compiler.ir.uop import uop
 from compiler.kernel.naming import kernel_name
+from compiler.kernel.plan_check import dynamic_bytes
 from compiler.pipeline import arguments, lower
 from compiler.schedule.item import OutRef, ParamRef
 from compiler.schedule.scheduler import schedule
@@ -64,7 +65,7 @@ def run_ptx(ast, buffers: list[np.ndarray], variables: tuple[int, ...] = (), arc
     )
     module = load_ptx(ptx(ir, target.machine(), 0), arch=arch, settings=Settings(cache=config().cache))
     kernel = module.kernel(kernel_name(ast), module.place(memory))
-    done = launch(kernel, groups, threads, raw, 0, memory=memory)
+    done = launch(kernel, groups, threads, raw, dynamic_bytes(plan), memory=memory)
     assert done.fault is None, done.fault
 
 

@@ -23,9 +23,9 @@ _MAPS = (
 _STEM = "llvm.nvvm.mma.m16n8k16.row.col"
 OPERATIONS = (
     MatrixOp(
-        "mma.sync.m16n8k16.f16", f"{_STEM}.f32.f32", (16, 8, 16), dtypes.float16, 32, *_MAPS
+        "mma.sync.m16n8k16.f16", f"{_STEM}.f32.f32", (16, 8, 16), dtypes.float16, 32, *_MAPS, rows=True
     ),
-    MatrixOp("mma.sync.m16n8k16.bf16", f"{_STEM}.bf16", (16, 8, 16), dtypes.bfloat16, 32, *_MAPS),
+    MatrixOp("mma.sync.m16n8k16.bf16", f"{_STEM}.bf16", (16, 8, 16), dtypes.bfloat16, 32, *_MAPS, rows=True),
 )
 """For sm_80 and newer."""
 

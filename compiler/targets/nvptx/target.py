@@ -14,25 +14,29 @@ import functools
 from compiler import llvm
 from compiler.codegen.dialect import Dialect
 from compiler.targets.base import Target
-from compiler.targets.nvptx import float_division, int_division, matrix, sqrt
+from compiler.targets.nvptx import float_division, int_division, matrix, sqrt, staging
 from hcq.errors import UnsupportedError
 
 ROWS = {
-    # arch: (multiprocessors of its largest device, gigahertz, bytes a nanosecond of one multiprocessor)
-    "sm_80": (108, 1.4, 14.0),
-    "sm_86": (84, 1.7, 11.0),
-    "sm_89": (128, 2.2, 7.5),
-    "sm_90": (132, 1.7, 30.0),
-    "sm_90a": (132, 1.7, 30.0),
-    "sm_100a": (148, 1.8, 50.0),
-    "sm_120a": (170, 2.2, 10.0),
+    # arch: (multiprocessors of its largest device, gigahertz, bytes a nanosecond of one multiprocessor,
+    #        KiB of shared memory of a workgroup at most)
+    "sm_80": (108, 1.4, 14.0, 163),
+    "sm_86": (84, 1.7, 11.0, 99),
+    "sm_89": (128, 2.2, 7.5, 99),
+    "sm_90": (132, 1.7, 30.0, 227),
+    "sm_90a": (132, 1.7, 30.0, 227),
+    "sm_100a": (148, 1.8, 50.0, 227),
+    "sm_120a": (170, 2.2, 10.0, 99),
 }
-"""Known architectures; only the cost model uses the figures."""
+"""Known architectures; only the cost model uses the first three figures. Shared memory: CUDA C++ Programming
+Guide, technical specifications per compute capability."""
 THREADS = 256
 WARP = 32
 SHARED_BYTES = 48 << 10
-"""Static shared memory of a workgroup; more needs the driver's consent."""
+"""Static shared memory of a workgroup; more is dynamic, its size a number of the launch."""
 THREAD_REGISTERS = 255
+ASYNC_BYTES = 16
+"""Bytes of one asynchronous copy of a thread."""
 SHARED_SPACE = 3
 
 _FOOTER = """
@@ -86,6 +90,7 @@ DIALECT = Dialect(
     barrier="call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",
     exchange=_exchange,
     matrix=matrix.text,
+    staging=staging.STAGING,
     shared_space=SHARED_SPACE,
     expansions=EXPANSIONS,
     footer=_FOOTER,
@@ -115,7 +120,7 @@ def target(arch: str) -> Target:
     row = ROWS.get(arch)
     if row is None:
         raise UnsupportedError(f"no compiler target for {arch!r}; NVIDIA archs known are {', '.join(ROWS)}")
-    processors, gigahertz, bandwidth = row
+    processors, gigahertz, bandwidth, shared_kib = row
     return Target(
         arch=arch,
         dialect=DIALECT,
@@ -133,8 +138,10 @@ def target(arch: str) -> Target:
         threads=THREADS,
         warp=WARP,
         shared_bytes=SHARED_BYTES,
+        dynamic_shared_bytes=shared_kib << 10,
         thread_registers=THREAD_REGISTERS,
         matrix=matrix.OPERATIONS,
+        async_bytes=ASYNC_BYTES,
         may_abort=True,
         settings=identity(),
         emit=_emit,

@@ -1,0 +1,106 @@
+"""The ring of tiles of one operand in shared memory: asynchronous copies to it, and loads of fragments.
+
+A tile keeps the rows of the memory (`plan.SharedStage`): values along the sum, or along the operand's axis.
+Pieces of 16 bytes are permuted within rows, so that copies and fragments are free of bank conflicts.
+
+Not here: the choice of the tiles (`device_contraction`), tiles of words (`device_tile`). Next:
+`device_pipeline`, the caller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.kernel.linear import POINTER
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.kernel.device_tile import Writer
+    from compiler.kernel.linear import Line
+    from compiler.kernel.plan import SharedStage
+
+PIECE = 8
+"""Values of 16 bits that one copy moves, and that a row of a fragment has."""
+BYTES = 16
+
+
+class Ring:
+    """The tiles of one operand: `stage.depth` places that are used in turn."""
+
+    def __init__(self, owner: Writer, stage: SharedStage, k: UOp, block: int) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.stage = stage
+        self.k = k
+        self.block = block
+        self.axis = next(a for a in owner.plan.axes if a.range is stage.axis)
+        self.along_sum = stage.along == "sum"
+        self.inner, self.outer = (
+            (block, self.axis.block) if self.along_sum else (self.axis.block, block)
+        )
+        tag = owner.plan.shared_stages().index(stage)
+        count = stage.depth * self.inner * self.outer
+        self.memory = self.b.line("dynamic", POINTER, 1, (), (dtypes.uint16, count, tag))
+
+    def place(self, slot: Line) -> Line:
+        """Return the address of the tile in a place of the ring."""
+        return self.b.offset(self.memory, self.b.mul(slot, self.inner * self.outer), dtypes.uint16)
+
+    def address(self, tile: Line, row: UOp, along: UOp) -> Line:
+        """Return the address of the piece at (row, first place along the row) in a tile."""
+        b, ix, swizzle = self.b, self.owner.index, self.stage.swizzle
+        at = ix.materialised(along)
+        if swizzle is not None:
+            turned = symbolic.mul(symbolic.mod(symbolic.div(row, swizzle.run), swizzle.count), swizzle.width)
+            at = b.alu("xor", at, ix.materialised(turned))
+        return b.offset(tile, b.add(ix.materialised(symbolic.mul(row, self.inner)), at), dtypes.uint16)
+
+    def copy(self, number: Line, slot: Line) -> None:
+        """Start this thread's copies of the tile of block `number` of the sum to a place of the ring."""
+        owner, ix, b = self.owner, self.owner.index, self.b
+        r, k = self.axis.range, self.k
+        saved = ix.exprs, ix.memo, ix.guards
+        ix.exprs, ix.guards = dict(ix.exprs), dict(ix.guards)
+        for moved in (r, k):
+            ix.guards.pop(moved, None)
+        counter = ix.fresh(-(-k.arg[1] // self.block))
+        if counter.op is Ops.RANGE:
+            ix.bound[counter] = number
+        lane, thread = ix.fresh(PIECE), ix.fresh(owner.plan.threads)
+        ix.lane_ranges[lane] = PIECE
+        ix.bound[thread] = b.line("thread", dtypes.int64, 1, (), 0)
+        pieces = self.inner // PIECE
+        along = symbolic.mul(symbolic.mod(thread, pieces), PIECE)
+        first = symbolic.div(thread, pieces)
+        tile = self.place(slot)
+        for at in range(0, self.outer, owner.plan.threads // pieces):
+            row = symbolic.add(first, symbolic.const(at))
+            summed, place = (along, row) if self.along_sum else (row, along)
+            ix.memo = {}
+            for moved, start, vector, size in (
+                (k, symbolic.add(symbolic.mul(counter, self.block), summed), self.along_sum, k.arg[1]),
+                (r, symbolic.add(ix.starts[r], place), not self.along_sum, self.axis.size),
+            ):
+                ix.exprs[moved] = symbolic.add(start, lane) if vector else start
+                ix.guards.pop(moved, None)
+                guard = symbolic.lt(start, size)
+                if guard is not symbolic.TRUE:
+                    ix.guards[moved] = guard
+            origin, mask = owner.source(self.stage.value)
+            to = self.address(tile, row, along)
+            size = () if mask is None else (b.select(mask, b.index(BYTES), b.index(0)),)
+            b.line("copy", dtypes.bool, 1, (to, origin, *size))
+        ix.exprs, ix.memo, ix.guards = saved
+
+    def fragments(self, tile: Line, place: tuple[UOp, int], summed: tuple[UOp, int], token: Line) -> Line:
+        """Load the four matrices of which each lane addresses the row at (place, sum) in a tile.
+
+        Both are (index of the lane, constant); constants along rows are added to the address.
+        """
+        (row, far), (along, near) = (place, summed) if self.along_sum else (summed, place)
+        base = self.address(tile, row, symbolic.add(along, symbolic.const(near)))
+        address = self.b.offset(base, self.b.index(far * self.inner), dtypes.uint16)
+        return self.b.line("fragments", dtypes.uint32, 4, (address, token), not self.along_sum)

@@ -1,0 +1,60 @@
+"""Asynchronous copies to shared memory and loads of matrix fragments: their LLVM IR text.
+
+Sources: PTX ISA 9.7.9.25, `cp.async`, its groups and waits; 9.7.14.5.15, `ldmatrix`. LLVM folds the casts
+between address spaces.
+
+Not here: when tiles are copied (`compiler.kernel.device_pipeline`), the matrix operations (`matrix`).
+"""
+
+from __future__ import annotations
+
+from compiler.codegen.dialect import Staging
+
+_COPY = "llvm.nvvm.cp.async.cg.shared.global.16"
+_COMMIT = "llvm.nvvm.cp.async.commit.group"
+_WAIT = "llvm.nvvm.cp.async.wait.group"
+_LOAD = "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4"
+
+
+def _near(register: str, pointer: str, space: int) -> str:
+    """Return the cast of a generic pointer to an address space."""
+    return f"  {register} = addrspacecast ptr {pointer} to ptr addrspace({space})"
+
+
+def _copy(register: str, to: str, origin: str, size: str) -> tuple[list[str], str]:
+    """Return the copy of 16 bytes; of the first `size` ones and zeros if a size is given."""
+    lines = [_near(f"{register}.to", to, 3), _near(f"{register}.from", origin, 1)]
+    kinds, values = "ptr addrspace(3), ptr addrspace(1)", (f"{register}.to", f"{register}.from")
+    operands = f"ptr addrspace(3) {values[0]}, ptr addrspace(1) {values[1]}"
+    name = _COPY
+    if size:
+        lines.append(f"  {register}.size = trunc i64 {size} to i32")
+        name, kinds, operands = f"{_COPY}.s", f"{kinds}, i32", f"{operands}, i32 {register}.size"
+    lines.append(f"  call void @{name}({operands})")
+    return lines, f"declare void @{name}({kinds})"
+
+
+def _fragments(register: str, pointer: str, *, turned: bool) -> tuple[list[str], str]:
+    """Return the load of four 8 x 8 matrices of 16-bit values as <4 x i32>, transposed if `turned`."""
+    name = f"{_LOAD}{'.trans' * turned}.b16.p3"
+    result = "{i32, i32, i32, i32}"
+    lines = [
+        _near(f"{register}.at", pointer, 3),
+        f"  {register}.all = call {result} @{name}(ptr addrspace(3) {register}.at)",
+    ]
+    vector = "poison"
+    for n in range(4):
+        into = register if n == 3 else f"{register}.v{n}"
+        lines.append(f"  {register}.w{n} = extractvalue {result} {register}.all, {n}")
+        lines.append(f"  {into} = insertelement <4 x i32> {vector}, i32 {register}.w{n}, i32 {n}")
+        vector = into
+    return lines, f"declare {result} @{name}(ptr addrspace(3))"
+
+
+STAGING = Staging(
+    copy=_copy,
+    commit=(f"call void @{_COMMIT}()", f"declare void @{_COMMIT}()"),
+    wait=lambda groups: (f"call void @{_WAIT}(i32 {groups})", f"declare void @{_WAIT}(i32 immarg)"),
+    fragments=_fragments,
+)
+"""For sm_80 and newer."""
