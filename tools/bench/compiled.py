@@ -11,6 +11,7 @@ Not here: the same work in PyTorch (`compiled_cuda`), registers and spills (`too
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -38,6 +39,8 @@ LEAST_NS = 2_000_000
 """The least time of one sample, if `MOST_LAUNCHES` do not take less."""
 MOST_LAUNCHES = 64
 SAMPLES = 10
+WARM_S = 0.7
+"""Seconds of work before the first sample: a GPU that was idle needs some to raise its clocks."""
 TOLERANCE = {"float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
 """The largest error, as a part of the largest result."""
 TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
@@ -203,6 +206,9 @@ class Measured:
         """Return the rate of each sample, in the unit of the work."""
         one = self.nanoseconds(1)
         launches = max(1, min(MOST_LAUNCHES, math.ceil(LEAST_NS / max(one, 1))))
+        begun = time.perf_counter()
+        while samples > 2 and time.perf_counter() - begun < WARM_S:
+            self.nanoseconds(launches)
         return [self.work.amount / self.nanoseconds(launches) for _ in range(samples)]
 
     def nanoseconds(self, launches: int) -> float:

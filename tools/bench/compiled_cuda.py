@@ -9,9 +9,10 @@ Not here: launches and copies in PyTorch (`cuda`).
 from __future__ import annotations
 
 import math
+import time
 from typing import TYPE_CHECKING, Any
 
-from tools.bench.compiled import LEAST_NS, MOST_LAUNCHES, SAMPLES, works
+from tools.bench.compiled import LEAST_NS, MOST_LAUNCHES, SAMPLES, WARM_S, works
 from tools.bench.cuda import milliseconds, pytorch
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ def kernels(bench: Bench) -> None:
 
         run(1)
         launches = max(1, min(MOST_LAUNCHES, math.ceil(LEAST_NS / run(1))))
+        begun = time.perf_counter()
+        while not bench.quick and time.perf_counter() - begun < WARM_S:
+            run(launches)
         taken = [work.amount / run(launches) for _ in range(2 if bench.quick else SAMPLES)]
         bench.add(work.case, taken, unit=work.unit, device=device)
 
