@@ -16,7 +16,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {"hcq", "drivers", "compiler", "frontend"}
+PACKAGES = {"hcq", "drivers", "compiler", "frontend", "interop"}
 
 
 def _command(*words: str) -> bool:

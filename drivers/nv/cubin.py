@@ -7,6 +7,7 @@ alignment, follow the file. Not here: the launch descriptor (`qmd`), the upload 
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ from drivers.nv.layouts.cubin import (
     InfoParamCbank,
     InfoRecord,
     InfoSymbolValue,
+    InfoThreads,
     Relocation,
     Section,
 )
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from drivers.elf import Relocation as ElfRelocation
     from drivers.elf import Section as ElfSection
     from hcq.layout import BitStruct
+    from hcq.program import Dim3
 
 BANK_ALIGN: Final = 256
 _BANK: Final = re.compile(rf"{re.escape(Section.CONSTANT)}([1-{CONSTANT_BANKS - 1}])(?:\.(.*))?")
@@ -71,6 +74,10 @@ class Kernel:
     code_bytes: int
     banks: Mapping[int, tuple[int, int]]
     """Number of a constant bank -> (offset in the image, size), in bytes."""
+    max_threads: int = 0
+    """The most threads of a workgroup that the code was compiled for; 0: the file has no record."""
+    required_threads: Dim3 | None = None
+    """The only workgroup size that the code supports; None: any."""
 
 
 def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
@@ -111,8 +118,16 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
         code=placement.offsets[text.index] + elf.symbols[symbol].value,
         code_bytes=text.size,
         banks={number: (placement.offsets[s.index], s.size) for number, s in banks.items()},
+        max_threads=math.prod(_dimensions(own, InfoAttribute.MAX_THREADS) or (0,)),
+        required_threads=_dimensions(own, InfoAttribute.REQNTID),
     )
     return elf, placement, kernel
+
+
+def _dimensions(infos: Mapping[int, list[bytes]], attribute: InfoAttribute) -> Dim3 | None:
+    """Return the three numbers of a record, or None without it."""
+    payload = infos.get(attribute, [b""])[0]
+    return InfoThreads.from_bytes(payload).xyz if len(payload) >= InfoThreads.SIZE else None
 
 
 def _parameters(elf: Elf, name: str, records: list[bytes] | None) -> InfoParamCbank:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.nv import vaspace
 from drivers.nv.layouts.compute import LOCAL_STACK_RESERVE, LOCAL_THREAD_ALIGN
-from drivers.nv.layouts.cubin import BANK0, RESERVED_SHARED, SHARED_GRANULE, STACK_POINTER_TOP
+from drivers.nv.layouts.cubin import (
+    BANK0,
+    FIRST_SM_WITH_RESERVE,
+    RESERVED_SHARED,
+    SHARED_GRANULE,
+    STACK_POINTER_TOP,
+)
 from drivers.nv.layouts.qmd import MAX_REGISTERS, WARP
 from drivers.nv.qmd import Descriptor, Launchable, resident_warps
 from hcq.errors import UnsupportedError, UsageError
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
 _SHAPES_KEPT: Final = 256
 _GROUP_COUNTS: Final = ("nctaid", "nclusterid", "cga1_nclusterid")
 """Words of constant bank 0 that hold the grid's shape; without clusters, each cluster is one workgroup."""
-_FIRST_SM_WITH_RESERVE: Final = 90
+_FIRST_SM_WITH_RESERVE: Final = FIRST_SM_WITH_RESERVE
 _SLOT_SIZES: Final = (1, 2, 4, 8)
 """Valid sizes of an argument slot in bytes (`hcq.program.ArgSlot`)."""
 

@@ -69,6 +69,7 @@ class InfoAttribute(enum.IntEnum):
     MAX_THREADS = 0x05
     PARAM_CBANK = 0x0A
     EXTERNS = 0x0F
+    REQNTID = 0x10
     FRAME_SIZE = 0x11
     MIN_STACK_SIZE = 0x12
     KPARAM_INFO = 0x17
@@ -105,6 +106,19 @@ class InfoSymbolValue(Struct, size=8, source=SOURCE):
 
     symbol: int = u32(0x0)
     value: int = u32(0x4)
+
+
+class InfoThreads(Struct, size=12, source=SOURCE):
+    """MAX_THREADS and REQNTID: threads of a workgroup along x, y and z."""
+
+    x: int = u32(0x0)
+    y: int = u32(0x4)
+    z: int = u32(0x8)
+
+    @property
+    def xyz(self) -> tuple[int, int, int]:
+        """The three numbers."""
+        return self.x, self.y, self.z
 
 
 class InfoKparam(BitStruct, words=3, source=SOURCE):
@@ -209,6 +223,8 @@ BANK0: Final[Mapping[str, type[Struct]]] = MappingProxyType(
 )
 """Architecture -> layout of the driver words; the parameters start at its SIZE."""
 
+FIRST_SM_WITH_RESERVE: Final = 90
+"""From this SM number on, the shared section of a kernel includes the system's reserve."""
 RESERVED_SHARED: Final = 0x400
 """Bytes of shared memory that the system reserves in each workgroup; in .nv.shared since sm_90, added to it
 before."""

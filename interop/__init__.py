@@ -1,0 +1,17 @@
+"""Kernels of other compilers on this stack: PTX, cubins, AMDGPU code objects, Triton and CUDA C++.
+
+    import hcq, interop
+    with hcq.open("nv-emu") as device:
+        kernel = interop.load(device, "add.ptx")
+        a = interop.array(device, numpy_array)
+
+Not here: the driver that runs them (`drivers`), kernels of this project's compiler (`compiler`). Next:
+docs/other-kernels.md; `interop.load`, `interop.kernel`, `interop.arrays`.
+"""
+
+from interop.arrays import DeviceArray, array, copy, empty
+from interop.kernel import LoadedKernel
+from interop.load import load
+from interop.signature import Parameter, Signature
+
+__all__ = ["DeviceArray", "LoadedKernel", "Parameter", "Signature", "array", "copy", "empty", "load"]

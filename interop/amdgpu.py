@@ -1,0 +1,97 @@
+"""AMDGPU code objects: entries, arguments and limits from the metadata note.
+
+Source: LLVM AMDGPUUsage, code object V5 metadata. Not here: uploading (`drivers.amd.program`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from drivers.amd import code, metadata, targets
+from drivers.amd.layouts.code import DESCRIPTOR_SUFFIX, HIDDEN_PREFIX
+from drivers.elf import Elf, Machine
+from hcq.errors import UnsupportedError, UsageError
+from hcq.program import ArgKind
+from interop.signature import Parameter, Signature, declared
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hcq.hardware import DeviceInfo
+
+_BUNDLE: Final = b"__CLANG_OFFLOAD_BUNDLE__"
+_POINTERS: Final = ("global_buffer", "dynamic_shared_pointer")
+_NO_SLOT: Final = ("sampler", "image", "pipe", "queue")
+
+
+def is_code_object(elf: Elf) -> bool:
+    """Return whether a file is for AMD GPUs."""
+    return elf.machine == Machine.AMDGPU
+
+
+def refuse_bundle(data: bytes) -> None:
+    """Raise `UnsupportedError` for clang's bundle of several code objects."""
+    if data.startswith(_BUNDLE):
+        raise UnsupportedError(
+            "this is a bundle of code objects\n"
+            "hint: take out one with `clang-offload-bundler --unbundle --type=o --targets=...`"
+        )
+
+
+def from_code_object(
+    data: bytes, info: DeviceInfo, entry: str, types: Sequence[str] | None
+) -> tuple[bytes, Signature]:
+    """Return the code object and the facts about `entry`.
+
+    Without metadata `types` give the parameters. Raises `UsageError` for an unknown entry and for parameters
+    that are not known, `UnsupportedError` for another architecture.
+    """
+    elf = Elf(data)
+    kernels = [one for one in metadata.note(elf).get("amdhsa.kernels", ()) if isinstance(one, dict)]
+    names = [str(one.get(".name", "")) for one in kernels]
+    if not kernels:
+        names = [
+            one.name.removesuffix(DESCRIPTOR_SUFFIX)
+            for one in elf.symbols
+            if one.name.endswith(DESCRIPTOR_SUFFIX)
+        ]
+    have = ", ".join(names) or "none"
+    if entry and entry not in names:
+        raise UsageError(f"the code object has no kernel {entry!r}; it has: {have}")
+    if not entry and len(names) != 1:
+        raise UsageError(f"the code object has {len(names)} kernels: {have}\nhint: load(..., entry=NAME)")
+    name = entry or names[0]
+    _, kernel = code.read(data, name, targets.TARGETS[info.arch])
+    own = next((one for one in kernels if one.get(".name") == name), None)
+    if own is None and types is None:
+        raise UsageError(
+            f"kernel {name}: the code object has no metadata about its arguments\n"
+            "hint: declare them: load(..., arguments=['pointer', 'i32'])"
+        )
+    return data, Signature(
+        entry=name,
+        parameters=declared(types or ()) if own is None else _parameters(name, own),
+        static_shared=kernel.fields.group_segment_fixed_size,
+        required_threads=_required(own or {}),
+        max_threads=kernel.max_threads or 1024,
+    )
+
+
+def _required(own: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    size = own.get(".reqd_workgroup_size")
+    return (int(size[0]), int(size[1]), int(size[2])) if isinstance(size, list) and len(size) == 3 else None
+
+
+def _parameters(name: str, own: Mapping[str, Any]) -> tuple[Parameter, ...]:
+    """Return the explicit arguments, ordered by offset."""
+    out = []
+    for number, one in enumerate(own.get(".args", ())):
+        kind = str(one[".value_kind"])
+        if kind.startswith(HIDDEN_PREFIX):
+            continue
+        if kind in _NO_SLOT:
+            raise UnsupportedError(f"kernel {name}: an argument is a {kind}, which is not supported")
+        pointer = ArgKind.POINTER if kind in _POINTERS and int(one[".size"]) == 8 else None
+        title = str(one.get(".name") or f"arg{number}")
+        out.append(Parameter(title, int(one[".offset"]), int(one[".size"]), pointer))
+    return tuple(sorted(out, key=lambda one: one.offset))

@@ -1,0 +1,189 @@
+"""Arrays in device memory, and copies between NumPy arrays and device memory.
+
+Copies are ordered with the launches of the device's first compute queue.
+
+Not here: kernels (`interop.kernel`), lazy tensors (`frontend.tensor`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from hcq.errors import UsageError
+from hcq.hardware import BufferSpec, Place
+from hcq.memory import Buffer
+from interop import elements
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hcq.device import Device
+
+STAGING: Final = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+"""Memory that host and device both see."""
+CHUNK: Final = 64 << 20
+"""Bytes of the largest staging buffer."""
+
+Array = np.ndarray[Any, Any]
+
+
+class DeviceArray:
+    """A dense or strided array in device memory, which Triton and `LoadedKernel` take as an argument.
+
+    Made by `array` and `empty`. It keeps its buffer alive. `dtype` is a NumPy type, or a name of
+    `interop.elements.NARROW`: "bfloat16", "float8_e4m3fn", "float8_e5m2". `stride` counts elements.
+    """
+
+    __slots__ = ("buffer", "device", "dtype", "shape", "strides")
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        device: Device,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any] | str,
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
+        self.buffer = buffer
+        self.device = device
+        self.shape = shape
+        self.dtype = dtype
+        self.strides = strides or tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+        """Distance along each axis in elements."""
+
+    def data_ptr(self) -> int:
+        """Return the device address of the first element."""
+        return self.buffer.va
+
+    def stride(self, axis: int | None = None) -> Any:
+        """Return the distance in elements along one axis, or along all."""
+        return self.strides if axis is None else self.strides[axis]
+
+    def size(self, axis: int | None = None) -> Any:
+        """Return the length of one axis, or all lengths."""
+        return self.shape if axis is None else self.shape[axis]
+
+    def numel(self) -> int:
+        """Return the number of elements."""
+        return math.prod(self.shape)
+
+    def element_size(self) -> int:
+        """Return the bytes of an element."""
+        return elements.storage(self.dtype).itemsize
+
+    def is_contiguous(self) -> bool:
+        """Return whether the elements lie densely in C order."""
+        return self.strides == tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def T(self) -> DeviceArray:  # noqa: N802 - the field's name
+        """A view with the axes reversed."""
+        return DeviceArray(self.buffer, self.device, self.shape[::-1], self.dtype, self.strides[::-1])
+
+    def numpy(self) -> Array:
+        """Return the elements as a new NumPy array; narrow types become float32. Waits for earlier work."""
+        kind = elements.storage(self.dtype)
+        flat = np.empty(self._extent(), kind)
+        copy(flat, self.buffer)
+        steps = tuple(kind.itemsize * one for one in self.strides)
+        raw = np.lib.stride_tricks.as_strided(flat, self.shape, steps)
+        return elements.decode(raw, self.dtype)
+
+    def _extent(self) -> int:
+        """Return the elements from the first to the last one in memory."""
+        if 0 in self.shape:
+            return 0
+        return 1 + sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
+
+    def zero_(self) -> DeviceArray:
+        """Set all bytes to 0."""
+        copy(self.buffer, np.zeros(self.buffer.size, np.uint8))
+        return self
+
+    def clone(self) -> DeviceArray:
+        """Return a copy in memory of its own."""
+        twin = self.device.alloc(self.buffer.size)
+        queue = self.device.compute
+        queue.submit(queue.record(label="clone").copy(twin, self.buffer))
+        return DeviceArray(twin, self.device, self.shape, self.dtype, self.strides)
+
+    def copy_(self, source: DeviceArray) -> DeviceArray:
+        """Copy the bytes of an array of equal size."""
+        if source.buffer.size != self.buffer.size:
+            raise UsageError(f"wanted {self.buffer.size} bytes, saw {source.buffer.size}")
+        queue = self.device.compute
+        queue.submit(queue.record(label="copy").copy(self.buffer, source.buffer))
+        return self
+
+    def __repr__(self) -> str:
+        return f"<DeviceArray {self.shape} {elements.name(self.dtype)} on {self.device.name}>"
+
+
+def empty(device: Device, shape: int | Sequence[int], dtype: object = np.float32) -> DeviceArray:
+    """Return a new array with undefined contents. `dtype` is a NumPy type or a name of `elements.NARROW`."""
+    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    kind = elements.resolve(dtype)
+    size = max(1, math.prod(dims)) * elements.storage(kind).itemsize
+    return DeviceArray(device.alloc(-(-size // 4) * 4), device, dims, kind)
+
+
+def array(device: Device, values: object, dtype: object = None) -> DeviceArray:
+    """Return a new array in device memory with the elements of `values`.
+
+    `values` is a NumPy array, a nested list, a `frontend.Tensor`, or an object in host memory that has
+    `__dlpack__` (PyTorch on the CPU). `dtype` converts; by default the type stays as it is.
+    """
+    if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray):
+        values = np.from_dlpack(values)
+    host = np.asarray(values)
+    kind = elements.resolve(host.dtype if dtype is None else dtype)
+    out = empty(device, host.shape, kind)
+    copy(out.buffer, elements.encode(host, kind))
+    return out
+
+
+def copy(target: Buffer | Array | DeviceArray, source: Buffer | Array | DeviceArray) -> None:
+    """Copy bytes between a NumPy array and device memory, either way, staged where the host cannot access it.
+
+    One of the two is a C-contiguous NumPy array, and all of it is copied; the device memory must have at
+    least as many bytes. The copy starts after the work submitted to the first compute queue, and is complete
+    at the return. Raises `UsageError` for two of a kind, a strided array, and memory that is too small.
+    """
+    target = target.buffer if isinstance(target, DeviceArray) else target
+    source = source.buffer if isinstance(source, DeviceArray) else source
+    if isinstance(target, Buffer) and isinstance(source, np.ndarray):
+        _transfer(target, source, up=True)
+    elif isinstance(source, Buffer) and isinstance(target, np.ndarray):
+        _transfer(source, target, up=False)
+    else:
+        raise UsageError(
+            f"wanted a NumPy array and device memory, saw {type(target).__name__} and {type(source).__name__}"
+        )
+
+
+def _transfer(buffer: Buffer, host: Array, *, up: bool) -> None:
+    if not host.flags.c_contiguous or (not up and not host.flags.writeable):
+        raise UsageError("wanted a C-contiguous NumPy array, writeable as a target; try np.ascontiguousarray")
+    if host.nbytes > buffer.size:
+        raise UsageError(f"wanted at least {host.nbytes} bytes of device memory, saw {buffer!r}")
+    flat = host.reshape(-1).view(np.uint8)
+    device: Any = buffer.device
+    queue = device.compute
+    size = min(CHUNK, -(-max(host.nbytes, 1) // 4) * 4)
+    with device.alloc(size, STAGING, label="staging") as stage:
+        for at in range(0, host.nbytes, CHUNK):
+            count = min(CHUNK, host.nbytes - at)
+            if up:
+                stage.host()[:count] = flat[at : at + count].data
+                queue.submit(queue.record(label="upload").copy(buffer.view(at, count), stage, count)).wait()
+            else:
+                queue.submit(queue.record(label="download").copy(stage, buffer.view(at, count), count)).wait()
+                flat[at : at + count].data[:] = stage.host()[:count]

@@ -1,0 +1,211 @@
+"""Kernels that others compiled, loaded on one device: they check and launch.
+
+Not here: reading images (`interop.load`), arrays (`interop.arrays`).
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from typing import TYPE_CHECKING, Any, Final
+
+from hcq.errors import UsageError
+from hcq.memory import Buffer
+from hcq.params import Expr, Param
+from hcq.program import ArgKind, ArgSlot, KernelImage
+from interop.arrays import DeviceArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hcq.commandbuffer import CommandBuffer
+    from hcq.device import Device
+    from hcq.program import Dim3, Program
+    from hcq.queue import Queue
+    from hcq.signal import Point
+    from interop.signature import Parameter, Signature
+
+_VARIANTS_KEPT: Final = 16
+_OPEN: Final = (Buffer, Param, Expr)
+
+
+class LoadedKernel:
+    """One entry of an image on one device; made by `interop.load`.
+
+    `signature` is what the image states. The code is uploaded at the first launch, once for each amount of
+    shared memory. Usable from any thread; the device owns the uploaded code.
+    """
+
+    def __init__(self, device: Device, code: bytes, signature: Signature) -> None:
+        self.device = device
+        self.code = code
+        """The ELF file that is uploaded."""
+        self.signature = signature
+        self._programs: dict[tuple[tuple[tuple[ArgKind, int, int], ...], int], Program] = {}
+
+    def launch(
+        self,
+        *arguments: object,
+        groups: int | Sequence[int],
+        threads: int | Sequence[int] | None = None,
+        shared: int = 0,
+        after: Sequence[Point] = (),
+        queue: Queue | None = None,
+    ) -> Point:
+        """Submit one launch; return the point that is reached when it is done.
+
+        - `arguments`: one value for each parameter. A pointer takes a `hcq.Buffer`, a `DeviceArray` or None;
+          a number takes an int, a float or a NumPy scalar of its size; a structure takes its `bytes`.
+        - `groups`, `threads`: workgroups, and threads of each, along x, y and z. `threads` may be left out
+          where the image requires a size.
+        - `shared`: bytes of dynamic shared memory of a workgroup, in addition to what the image declares.
+        - `after`: points that must be reached first; `queue`: by default the first compute queue.
+
+        Raises `UsageError` for a value that does not fit its parameter, for a workgroup size that the image
+        excludes, and for more shared memory than the device has; nothing is sent then.
+
+            kernel.launch(out, a, b, 1 << 20, groups=1 << 10, threads=1 << 10).wait()
+        """
+        queue = queue or self.device.compute
+        commands = queue.record(label=self.signature.entry)
+        self.record(commands, *arguments, groups=groups, threads=threads, shared=shared)
+        return queue.submit(commands, after=after)
+
+    def record(
+        self,
+        commands: CommandBuffer,
+        *arguments: object,
+        groups: int | Sequence[int],
+        threads: int | Sequence[int] | None = None,
+        shared: int = 0,
+    ) -> None:
+        """Append a launch to a command buffer. Parameters and errors are those of `launch`."""
+        shape = self._threads(threads)
+        slots, values = self._bind(arguments)
+        program = self._program(slots, self._shared(shared))
+        commands.exec(program, program.args(*values), groups=_three("groups", groups), threads=shape)
+
+    def _threads(self, threads: int | Sequence[int] | None) -> Dim3:
+        wanted = self.signature.required_threads
+        name = self.signature.entry
+        if threads is None:
+            if wanted is None:
+                raise UsageError(f"kernel {name}: the image requires no workgroup size; pass threads=")
+            return wanted
+        shape = _three("threads", threads)
+        if wanted is not None and shape != wanted:
+            raise UsageError(f"kernel {name} was compiled for {wanted} threads a workgroup, saw {shape}")
+        if math.prod(shape) > self.signature.max_threads:
+            raise UsageError(
+                f"kernel {name} was compiled for at most {self.signature.max_threads} threads a workgroup, "
+                f"saw {shape}"
+            )
+        return shape
+
+    def _shared(self, dynamic: int) -> int:
+        """Return the shared bytes of a workgroup, static and dynamic."""
+        name, static = self.signature.entry, self.signature.static_shared
+        limit = self.device.info.limits.get("max_shared_bytes")
+        if dynamic < 0 or (limit is not None and static + dynamic > limit):
+            raise UsageError(
+                f"kernel {name}: {static} bytes of static and {dynamic} of dynamic shared memory; "
+                f"{self.device.name} has {limit} for a workgroup"
+            )
+        return static + dynamic
+
+    def _bind(self, values: Sequence[object]) -> tuple[tuple[tuple[ArgKind, int, int], ...], list[Any]]:
+        """Return slots (kind, offset, size) and their values."""
+        own = self.signature
+        if len(values) != len(own.parameters):
+            raise UsageError(
+                f"kernel {own.entry} takes {len(own.parameters)} arguments, {len(values)} were given\n"
+                f"hint: the image has: {own.describe()}"
+            )
+        slots: list[tuple[ArgKind, int, int]] = []
+        out: list[Any] = []
+        for parameter, value in zip(own.parameters, values, strict=True):
+            for kind, offset, size, number in self._slots(parameter, value):
+                slots.append((kind, offset, size))
+                out.append(number)
+        return tuple(slots), out
+
+    def _slots(self, parameter: Parameter, value: object) -> list[tuple[ArgKind, int, int, Any]]:
+        """Return (kind, offset, size, value) of each slot that a parameter fills."""
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return self._structure(parameter, bytes(value))
+        if isinstance(value, DeviceArray):
+            value = value.buffer
+        kind = self._kind(parameter, value)
+        if value is None:
+            kind, value = ArgKind.INT, 0
+        return [(kind, parameter.offset, parameter.size, value)]
+
+    def _structure(self, parameter: Parameter, data: bytes) -> list[tuple[ArgKind, int, int, Any]]:
+        if len(data) != parameter.size or parameter.kind is ArgKind.POINTER:
+            raise self._wrong(parameter, f"{parameter.size} bytes", f"{len(data)} bytes")
+        out, at = [], 0
+        while at < len(data):
+            place, left = parameter.offset + at, len(data) - at
+            size = next(one for one in (8, 4, 2, 1) if one <= left and place % one == 0)
+            number = int.from_bytes(data[at : at + size], "little")
+            out.append((ArgKind.INT, place, size, number - (1 << 64 if number >> 63 else 0)))
+            at += size
+        return out
+
+    def _kind(self, parameter: Parameter, value: object) -> ArgKind:
+        """Return the kind of slot for a value. Raises `UsageError` where the image excludes it."""
+        wide = parameter.size == 8
+        if parameter.size not in {1, 2, 4, 8}:
+            raise self._wrong(parameter, f"bytes, {parameter.size} of them", type(value).__name__)
+        if isinstance(value, Buffer) or value is None:
+            if parameter.kind not in {None, ArgKind.POINTER} or not wide:
+                raise self._wrong(parameter, "a number", repr(value))
+            return ArgKind.POINTER
+        if parameter.kind is ArgKind.POINTER and not isinstance(value, _OPEN):
+            raise self._wrong(parameter, "a Buffer, a DeviceArray or None", repr(value))
+        size = getattr(getattr(value, "dtype", None), "itemsize", parameter.size)
+        if size != parameter.size:
+            raise self._wrong(parameter, f"a number of {parameter.size} bytes", f"{value!r} of {size} bytes")
+        if parameter.kind is not None:
+            return parameter.kind
+        whole = isinstance(value, numbers.Integral) or hasattr(value, "__index__")
+        return ArgKind.INT if whole or isinstance(value, _OPEN) else ArgKind.FLOAT
+
+    def _wrong(self, parameter: Parameter, wanted: str, seen: str) -> UsageError:
+        return UsageError(
+            f"kernel {self.signature.entry}, {parameter}: wanted {wanted}, saw {seen}\n"
+            f"hint: the image has: {self.signature.describe()}"
+        )
+
+    def _program(self, slots: tuple[tuple[ArgKind, int, int], ...], shared: int) -> Program:
+        key = slots, shared
+        program = self._programs.get(key)
+        if program is None:
+            own = self.signature
+            image = KernelImage(
+                name=own.entry,
+                arch=self.device.info.arch,
+                code=self.code,
+                args=tuple(ArgSlot(f"arg{i}", kind, at, size) for i, (kind, at, size) in enumerate(slots)),
+                kernarg_size=own.block_bytes,
+                shared_bytes=shared,
+                max_threads=own.max_threads,
+            )
+            program = self.device.load(image)
+            while len(self._programs) >= _VARIANTS_KEPT:
+                self._programs.pop(next(iter(self._programs)))
+            self._programs[key] = program
+        return program
+
+    def __repr__(self) -> str:
+        return f"<LoadedKernel {self.signature.entry} on {self.device.name}: {self.signature.describe()}>"
+
+
+def _three(name: str, value: int | Sequence[int]) -> Dim3:
+    """Return three numbers; those left out are 1. Raises `UsageError` for others than 1 to 3 of them."""
+    parts = tuple(value) if not hasattr(value, "__index__") else (value,)
+    if not 1 <= len(parts) <= 3:
+        raise UsageError(f"{name}: wanted 1 to 3 numbers, saw {value!r}")
+    x, y, z = (*(operator.index(one) for one in parts), 1, 1)[:3]
+    return x, y, z

@@ -1,0 +1,93 @@
+"""Loading of kernels that others compiled: PTX, cubins, AMDGPU code objects and host objects.
+
+Not here: one format each (`interop.nvidia`, `interop.amdgpu`, `interop.host`). Next: `interop.kernel`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drivers.elf import Elf, Machine
+from hcq.errors import UnsupportedError, UsageError
+from interop import amdgpu, host, nvidia
+from interop.kernel import LoadedKernel
+from interop.signature import agree
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from hcq.device import Device
+    from interop.signature import Signature
+
+
+def load(
+    device: Device,
+    source: bytes | str | os.PathLike[str],
+    *,
+    entry: str = "",
+    arguments: Sequence[str] | None = None,
+    ptx: str = "",
+) -> LoadedKernel:
+    """Load one entry of an image for a device.
+
+    - `source`: PTX text, or the bytes of PTX, a cubin, an AMDGPU code object or a host object; or the path of
+      a file with these. A `str` with a line break is PTX, another one a path.
+    - `entry`: the kernel's name; may be left out where the image has one.
+    - `arguments`: the types of the parameters ("pointer", "i32", "f64"), checked against the image. Needed
+      for images that have no record of them: host objects, and code objects without metadata.
+    - `ptx`: the PTX of a cubin. Emulated NVIDIA GPUs need it; hardware does not.
+
+    Raises `UsageError` for bytes of no known format, an unknown entry and arguments that contradict the
+    image; `UnsupportedError` for an image of another GPU; `CompileError` for PTX that does not assemble.
+
+        kernel = interop.load(device, "add.ptx")
+    """
+    data = _bytes(source)
+    nvidia.refuse_fat(data)
+    amdgpu.refuse_bundle(data)
+    code, found = _read(device, data, entry, arguments, ptx)
+    if arguments is not None:
+        found = agree(found, arguments)
+    return LoadedKernel(device, code, found)
+
+
+def _bytes(source: bytes | str | os.PathLike[str]) -> bytes:
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return bytes(source)
+    if isinstance(source, str) and "\n" in source:
+        return source.encode()
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise UsageError(f"wanted the path of an image, saw {source!r}: {error}") from error
+
+
+def _read(
+    device: Device, data: bytes, entry: str, types: Sequence[str] | None, text: str
+) -> tuple[bytes, Signature]:
+    info = device.info
+    if nvidia.is_ptx(data):
+        _expect(device, "sm_", "PTX")
+        return nvidia.from_ptx(data.rstrip(b"\0").decode(), info, entry)
+    if not data.startswith(b"\x7fELF"):
+        raise UsageError(
+            f"wanted PTX, a cubin, an AMDGPU code object or a host object, saw bytes that begin with "
+            f"{data[:16]!r}"
+        )
+    elf = Elf(data)
+    if nvidia.is_cubin(elf):
+        _expect(device, "sm_", "a cubin")
+        return nvidia.from_cubin(data, info, entry, text)
+    if amdgpu.is_code_object(elf):
+        _expect(device, "gfx", "an AMDGPU code object")
+        return amdgpu.from_code_object(data, info, entry, types)
+    if elf.machine in {Machine.X86_64, Machine.AARCH64} and info.driver == "cpu":
+        return host.from_object(data, entry, types)
+    raise UnsupportedError(f"the image is for ELF machine {elf.machine}, {device.name} is {info.arch}")
+
+
+def _expect(device: Device, prefix: str, what: str) -> None:
+    if not device.info.arch.startswith(prefix):
+        raise UnsupportedError(f"{what} does not run on {device.name}, which is {device.info.arch}")

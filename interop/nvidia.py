@@ -1,0 +1,114 @@
+"""NVIDIA images: PTX, which is assembled here, and cubins.
+
+Not here: the PTX text itself (`interop.ptx`), uploading (`drivers.nv.program`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from compiler.targets.nvptx.assembler import assemble, ptx_of, with_ptx
+from drivers.elf import Elf, Machine
+from drivers.nv import cubin
+from drivers.nv.layouts.cubin import FIRST_SM_WITH_RESERVE, PTX_SECTION, RESERVED_SHARED, Section
+from hcq import registry
+from hcq.errors import UnsupportedError, UsageError
+from interop import ptx
+from interop.signature import Parameter, Signature
+
+if TYPE_CHECKING:
+    from hcq.hardware import DeviceInfo
+
+_FATBIN: Final = b"\x50\xed\x55\xba"
+_MOST_THREADS: Final = 1024
+
+
+def is_ptx(data: bytes) -> bool:
+    """Return whether `data` is PTX text: its first statement is `.version`."""
+    head = data[:65536].decode("latin-1")
+    lines = (line.strip() for line in head.splitlines())
+    first = next((line for line in lines if line and not line.startswith("//")), "")
+    return first.startswith(".version")
+
+
+def is_cubin(elf: Elf) -> bool:
+    """Return whether a file is for NVIDIA GPUs."""
+    return elf.machine == Machine.CUDA
+
+
+def refuse_fat(data: bytes) -> None:
+    """Raise `UnsupportedError` for a fat binary, which holds cubins of several architectures."""
+    if data.startswith(_FATBIN):
+        raise UnsupportedError(
+            "this is a fat binary of several cubins\n"
+            "hint: take out one with `cuobjdump -xelf all`, or the PTX with `cuobjdump -xptx all`"
+        )
+
+
+def from_ptx(text: str, info: DeviceInfo, entry: str) -> tuple[bytes, Signature]:
+    """Assemble PTX for a device; return the cubin, which contains the PTX, and the facts about `entry`.
+
+    Raises `CompileError` with the assembler's message, `UnsupportedError` without an assembler, `UsageError`
+    for an unknown entry.
+    """
+    name = _chosen([one.name for one in ptx.entries(text)], entry, "the PTX")
+    code = assemble(text, info.arch)
+    return code, _signature(code, name, text)
+
+
+def from_cubin(data: bytes, info: DeviceInfo, entry: str, text: str) -> tuple[bytes, Signature]:
+    """Return a cubin with its PTX, if there is one, and the facts about `entry`.
+
+    `text` is the PTX that it was assembled from, or empty: then the cubin's own copy counts. Raises
+    `UnsupportedError` for a cubin without PTX on an emulated GPU.
+    """
+    elf = Elf(data)
+    own = elf.section(PTX_SECTION) is not None
+    if text and not own:
+        data, own = with_ptx(data, text), True
+    if not own and not registry.parse(info.driver)[0].hardware:
+        raise UnsupportedError(
+            f"{info.driver} runs PTX, and this cubin has none; machine code of NVIDIA runs on hardware only\n"
+            "hint: load the PTX, or pass the PTX of which the cubin was assembled: load(..., ptx=text)"
+        )
+    names = [one.name.removeprefix(Section.TEXT) for one in elf.sections if one.name.startswith(Section.TEXT)]
+    known = [one for one in names if elf.section(f"{Section.CONSTANT0}{one}") is not None]
+    name = _chosen(known, entry, "the cubin")
+    return data, _signature(data, name, ptx_of(data) if own else "")
+
+
+def _chosen(names: list[str], entry: str, what: str) -> str:
+    """Return the entry to load: the one named, or the only one. Raises `UsageError`."""
+    have = ", ".join(names) or "none"
+    if entry and entry not in names:
+        raise UsageError(f"{what} has no entry {entry!r}; it has: {have}")
+    if not entry and len(names) != 1:
+        raise UsageError(f"{what} has {len(names)} entries: {have}\nhint: load(..., entry=NAME)")
+    return entry or names[0]
+
+
+def _signature(code: bytes, name: str, text: str) -> Signature:
+    """Return what the cubin's records state, with the names and kinds that its PTX adds."""
+    _, _, kernel = cubin.read(code, name)
+    own = next((one for one in ptx.entries(text) if one.name == name), None)
+    if own is not None:
+        parameters = own.parameters
+    else:
+        parameters = tuple(
+            Parameter(f"param_{one.ordinal}", one.offset, one.size, None) for one in kernel.parameters
+        )
+    records = tuple((one.offset, one.size) for one in kernel.parameters)
+    if own is not None and records and records != tuple((one.offset, one.size) for one in parameters):
+        raise UsageError(
+            f"kernel {name}: the PTX has parameters (offset, size) "
+            f"{[(one.offset, one.size) for one in parameters]}, the cubin has {list(records)}\n"
+            "hint: pass the PTX from which this cubin was assembled"
+        )
+    reserve = RESERVED_SHARED if kernel.sm >= FIRST_SM_WITH_RESERVE else 0
+    return Signature(
+        entry=name,
+        parameters=parameters,
+        static_shared=max(0, kernel.shared_bytes - reserve),
+        required_threads=kernel.required_threads,
+        max_threads=min(kernel.max_threads or _MOST_THREADS, _MOST_THREADS),
+    )

@@ -1,0 +1,79 @@
+"""The entries of a PTX module: their parameters and workgroup sizes. Source: PTX ISA 8.8, sections 5.4, 11.
+
+Not here: assembly (`compiler.targets.nvptx.assembler`), execution (`drivers.nv.emu.ptx`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hcq.errors import UsageError
+from hcq.program import ArgKind
+from interop.signature import Parameter
+
+if TYPE_CHECKING:
+    from hcq.program import Dim3
+
+_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_ENTRY: Final = re.compile(r"\.entry\s+([\w$%]+)\s*(?:\(([^)]*)\))?([^{;]*)")
+_PARAMETER: Final = re.compile(
+    r"\.param\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[a-z]+\d+)\s+"
+    r"(?P<pointer>\.ptr\b(?:\s*\.(?:const|global|local|shared))?(?:\s*\.align\s+\d+)?\s+)?"
+    r"(?:\.align\s+(?P<align2>\d+)\s+)?(?P<name>[\w$%]+)\s*(?:\[\s*(?P<count>\d+)\s*\])?"
+)
+_LIMIT: Final = re.compile(r"\.(reqntid|maxntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
+_KINDS: Final = {"u": ArgKind.INT, "s": ArgKind.INT, "f": ArgKind.FLOAT}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One `.entry` of a module."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    required_threads: Dim3 | None
+    max_threads: int
+
+
+def entries(text: str) -> tuple[Entry, ...]:
+    """Return the entries of PTX text, in order. Raises `UsageError` for a malformed parameter."""
+    return tuple(_entry(found) for found in _ENTRY.finditer(_COMMENT.sub(" ", text)))
+
+
+def _entry(found: re.Match[str]) -> Entry:
+    name, parameters, directives = found[1], found[2] or "", found[3]
+    limits = {
+        one[1]: (int(one[2]), int(one[3] or 1), int(one[4] or 1)) for one in _LIMIT.finditer(directives)
+    }
+    required = limits.get("reqntid")
+    x, y, z = required or limits.get("maxntid") or (1024, 1, 1)
+    return Entry(name, _parameters(name, parameters), required, x * y * z)
+
+
+def _parameters(entry: str, text: str) -> tuple[Parameter, ...]:
+    out: list[Parameter] = []
+    at = 0
+    for part in filter(None, map(str.strip, text.split(","))):
+        found = _PARAMETER.fullmatch(part)
+        if found is None:
+            raise UsageError(f"entry {entry}: {part!r} is no parameter of PTX")
+        kind = found["type"]
+        unit = int(kind.lstrip("abcdefghijklmnopqrstuvwxyz")) // 8
+        size = unit * int(found["count"] or 1)
+        align = int(found["align"] or found["align2"] or unit)
+        at = -(-at // align) * align
+        out.append(Parameter(found["name"], at, size, _kind(found, unit)))
+        at += size
+    return tuple(out)
+
+
+def _kind(found: re.Match[str], unit: int) -> ArgKind | None:
+    """Return what a parameter holds. An address without `.ptr` looks like an integer of 8 bytes."""
+    if found["pointer"]:
+        return ArgKind.POINTER
+    if found["count"]:
+        return None
+    kind = _KINDS.get(found["type"][0])
+    return None if kind is ArgKind.INT and unit == 8 else kind

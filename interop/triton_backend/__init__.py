@@ -1,0 +1,38 @@
+"""Triton on this stack: `@triton.jit` kernels run on real and emulated GPUs without libcuda and ROCm.
+
+    import hcq, interop.triton_backend
+    device = interop.triton_backend.use("nv-emu")      # or an open hcq.Device
+    kernel[grid](interop.array(device, x), ...)
+
+With `HCQ_DEVICE=nv-emu` in the environment Triton finds the driver itself, by the entry point "hcq" of the
+group "triton.backends". Triton's own compilers make the code.
+
+Not here: Triton. Next: docs/other-kernels.md; `interop/triton_backend/driver.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hcq.device import Device
+
+
+def use(device: Device | str) -> Device:
+    """Make Triton launch on `device` from now on; return it. A `str` opens the device, which the caller owns.
+
+    Raises `UnsupportedError` for a device that Triton has no compiler for, and the errors of `hcq.open`.
+    """
+    import triton  # noqa: PLC0415 - heavy; this package is also imported where Triton is absent
+
+    import hcq  # noqa: PLC0415 - beside it
+    from interop.triton_backend.driver import HcqDriver  # noqa: PLC0415 - imports Triton
+
+    opened = hcq.open(device) if isinstance(device, str) else device
+    try:
+        triton.runtime.driver.set_active(HcqDriver(opened))
+    except BaseException:
+        if isinstance(device, str):
+            opened.close()
+        raise
+    return opened

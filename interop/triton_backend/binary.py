@@ -1,0 +1,37 @@
+"""A kernel that Triton compiled, before it is loaded. Not here: loading (`interop.load`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drivers.amd import code, targets
+from drivers.nv import cubin
+from drivers.nv.program import thread_limit
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from hcq.hardware import DeviceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Name, code, and the resources of a thread."""
+
+    name: str
+    code: bytes
+    registers: int
+    spills: int
+    """Registers of 4 bytes that lie in local memory."""
+    max_threads: int
+
+    @classmethod
+    def read(cls, name: str, data: bytes, info: DeviceInfo) -> Self:
+        """Read a cubin or a code object. Raises `UsageError` for a broken file."""
+        if info.arch.startswith("sm_"):
+            _, _, kernel = cubin.read(data, name)
+            most = min(thread_limit(kernel.registers), kernel.max_threads or 1024)
+            return cls(name, data, kernel.registers, kernel.stack_bytes // 4, most)
+        _, found = code.read(data, name, targets.TARGETS[info.arch])
+        return cls(name, data, 0, found.fields.private_segment_fixed_size // 4, found.max_threads or 1024)

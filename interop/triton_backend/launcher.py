@@ -1,0 +1,141 @@
+"""One Triton kernel's launcher: flattens the arguments and submits to the device's first compute queue.
+
+Not here: memory on the host as an argument (`interop.triton_backend.staging`).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from triton.runtime.cache import get_cache_manager
+
+from hcq.errors import UnsupportedError, UsageError
+from interop.arrays import DeviceArray
+from interop.load import load
+from interop.triton_backend.staging import Reference, Staging
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hcq.device import Device
+    from hcq.memory import Buffer
+    from interop.kernel import LoadedKernel
+    from interop.triton_backend.binary import Binary
+
+_SCRATCH: Final = ("global_scratch", "profile_scratch")
+"""Pointers that Triton adds behind the kernel's own parameters, in this order."""
+
+
+class Launcher:
+    """Launches one compiled kernel. Triton makes it from the source and the metadata."""
+
+    def __init__(self, device: Device, source: Any, metadata: Any) -> None:
+        self.device = device
+        self._metadata = metadata
+        self._name: str = source.name
+        self._types = tuple(source.signature.values())
+        self._descriptors = bool(getattr(metadata, "tensordesc_meta", None))
+        self._kernel: LoadedKernel | None = None
+
+    def __call__(  # noqa: PLR0917 - Triton's signature
+        self,
+        grid_x: int,
+        grid_y: int,
+        grid_z: int,
+        stream: int,  # noqa: ARG002 - there is one
+        function: Binary,
+        kernel_metadata: object,  # noqa: ARG002 - Triton's signature
+        launch_metadata: object,
+        enter: Callable[[object], object] | None,
+        leave: Callable[[object], object] | None,
+        *arguments: object,
+    ) -> None:
+        """Launch a grid. An empty grid launches nothing. Raises as `LoadedKernel.launch` does."""
+        groups = grid_x, grid_y, grid_z
+        if 0 in groups:
+            return
+        kernel = self._kernel or self._load(function)
+        if enter is not None:
+            enter(launch_metadata)
+        with Staging(self.device) as staging:
+            values = [staging.place(one) for one in self._flat(self._types, arguments)]
+            values += self._scratch(len(kernel.signature.parameters) - len(values), groups)
+            threads = kernel.signature.required_threads or (self._metadata.num_warps * self._wave(), 1, 1)
+            staging.upload()
+            values = [one.buffer if isinstance(one, Reference) else one for one in values]
+            kernel.launch(*values, groups=groups, threads=threads, shared=self._metadata.shared)
+        if leave is not None:
+            leave(launch_metadata)
+
+    def _wave(self) -> int:
+        size: int = self._metadata.warp_size
+        return size
+
+    def _load(self, function: Binary) -> LoadedKernel:
+        """Load the code, for NVIDIA with its PTX, which Triton keeps in its cache."""
+        own = self._metadata
+        if getattr(own, "num_ctas", 1) != 1:
+            raise UnsupportedError(
+                f"kernel {self._name}: num_ctas={own.num_ctas}; clusters are not supported"
+            )
+        limit = self.device.info.compute_units
+        if getattr(own, "launch_cooperative_grid", False) and not limit:
+            raise UnsupportedError(f"kernel {self._name}: cooperative, but the device's size is not known")
+        files = get_cache_manager(own.hash).get_group(f"{self._name[:150]}.json") or {}
+        texts = [Path(path) for name, path in files.items() if name.endswith(".ptx")]
+        ptx = texts[0].read_text() if texts else ""
+        self._kernel = load(self.device, function.code, entry=function.name, ptx=ptx)
+        return self._kernel
+
+    def _flat(self, types: tuple[Any, ...], values: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+        """Yield (type, value) of each parameter of the code: no constants, tuples and descriptors opened."""
+        for kind, value in zip(types, values, strict=True):
+            if isinstance(kind, tuple):
+                yield from self._flat(kind, tuple(value))
+            elif kind.startswith("tensordesc"):
+                yield from self._descriptor(kind, value)
+            elif kind != "constexpr":
+                yield kind, encoded(kind, value)
+
+    def _descriptor(self, kind: str, value: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the parameters of a tensor descriptor that was made on the host."""
+        if self._descriptors:
+            raise UnsupportedError(
+                f"kernel {self._name}: a tensor descriptor made on the host needs NVIDIA's opaque format\n"
+                "hint: make it in the kernel: tl.make_tensor_descriptor"
+            )
+        from triton.backends.driver import decompose_descriptor  # noqa: PLC0415 - absent before Triton 3.7
+
+        element = kind.partition("<")[2].partition("[")[0]
+        for number, part in enumerate(decompose_descriptor(value)):
+            last = number >= 1 + 2 * len(value.shape)
+            width = "u1" if isinstance(part, bool) else "i32" if last else "i64"
+            yield (f"*{element}", part) if number == 0 else (width, encoded(width, part))
+
+    def _scratch(self, count: int, groups: tuple[int, int, int]) -> list[Buffer | None]:
+        """Return the memory behind the pointers that Triton added."""
+        if not 0 <= count <= len(_SCRATCH):
+            raise UsageError(f"kernel {self._name}: the code has {count} parameters more than its signature")
+        out: list[Buffer | None] = []
+        for name in _SCRATCH[:count]:
+            size = getattr(self._metadata, f"{name}_size", 0) or 0
+            total = size * math.prod(groups)
+            out.append(self.device.alloc(total, label=name) if total else None)
+        return out
+
+
+def encoded(kind: str, value: Any) -> Any:
+    """Return the value of a parameter of Triton's type `kind` as `LoadedKernel` takes it."""
+    if kind.startswith("*"):
+        return value.buffer if isinstance(value, DeviceArray) else value
+    if kind == "bf16":
+        (bits,) = struct.unpack("<I", struct.pack("<f", value))
+        return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF
+    if kind.startswith(("fp", "f")):
+        return float(value)
+    bits = max(8, int(kind[1:]))
+    number = int(value)
+    return number - (1 << bits) if kind[0] == "u" and number >> (bits - 1) else number

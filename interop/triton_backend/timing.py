@@ -1,0 +1,101 @@
+"""Timing for Triton: events that the device stamps, and a benchmark for emulated GPUs.
+
+Not here: spans of the model (`hcq.profile`).
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any, Final
+
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hcq.device import Device
+    from hcq.signal import Point, Stamp
+
+_RUNS: Final = 3
+"""Timed runs on an emulated GPU, whose time is the time of the emulation."""
+
+
+class Event:
+    """A time on the device's first compute queue, between the launches before and after `record`."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._stamp: Stamp | None = None
+        self._point: Point | None = None
+
+    def record(self, stream: object = None) -> None:  # noqa: ARG002 - PyTorch's signature
+        """Submit a time record."""
+        self._stamp = self._device.stamp()
+        queue = self._device.compute
+        self._point = queue.submit(queue.record(label="event").timestamp(self._stamp))
+
+    def synchronize(self) -> None:
+        """Wait until the device has written the time."""
+        if self._point is not None:
+            self._point.wait()
+
+    def ticks(self) -> int:
+        """Return the device time, waiting for it. Raises `UsageError` if the event was not recorded."""
+        if self._stamp is None:
+            raise UsageError("the event was not recorded; call record() first")
+        self.synchronize()
+        return self._stamp.ticks
+
+    def elapsed_time(self, end: Event) -> float:
+        """Return the milliseconds to another event, at least one tick."""
+        clock = self._device.clock()
+        return max(1, end.ticks() - self.ticks()) * 1000.0 / clock.hz
+
+
+class DeviceInterface:
+    """The part of `torch.cuda` that Triton's benchmarks use."""
+
+    def __init__(self, device: Device, number: int) -> None:
+        self._device = device
+        self._number = number
+
+    def Event(self, *, enable_timing: bool = True) -> Event:  # noqa: ARG002, N802 - PyTorch's names
+        """Return a new event."""
+        return Event(self._device)
+
+    def synchronize(self, device: object = None) -> None:  # noqa: ARG002 - PyTorch's signature
+        """Wait for all work."""
+        self._device.sync()
+
+    def current_device(self) -> int:
+        """Return the number of the device."""
+        return self._number
+
+
+def bench(
+    device: Device,
+    call: Callable[[], object],
+    *,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+    **_: object,
+) -> Any:
+    """Return the milliseconds of `call` on an emulated GPU: of one warm-up run and a few timed ones.
+
+    `quantiles` and `return_mode` are those of `triton.testing.do_bench`; other options have no meaning here.
+    """
+    call()
+    times = []
+    for _run in range(_RUNS):
+        begin, end = Event(device), Event(device)
+        begin.record()
+        call()
+        end.record()
+        times.append(begin.elapsed_time(end))
+    if quantiles is not None:
+        ordered = sorted(times)
+        return [ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in quantiles]
+    modes: dict[str, Callable[[list[float]], Any]] = {
+        "all": list, "min": min, "max": max, "mean": statistics.fmean, "median": statistics.median
+    }  # fmt: skip
+    return modes[return_mode](times)
