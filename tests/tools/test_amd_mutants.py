@@ -20,7 +20,8 @@ from tools.mutants.amd import structures
 from tools.mutants.amd.equivalent import fact
 from tools.mutants.amd.kernels import TARGETS, ladder
 from tools.mutants.amd.packets import Aql, Pm4, Sdma, change
-from tools.mutants.devices import Target
+from tools.mutants.devices import DEVICES, Target
+from tools.mutants.interpose import Interposer
 from tools.mutants.kept import Kept
 from tools.mutants.sites import DELETE, OPERATIONS, Mutant
 from tools.mutants.verdicts import FEW_SEEDS, Outcome, Verdict, overall
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tools.mutants.amd.packets import Stream
     from tools.mutants.emulated import Call
 
+APERTURES, APERTURES_ARGS = "GET_PROCESS_APERTURES_NEW", "kfd_ioctl_get_process_apertures_new_args"
 WAIT = [pm4.header(pm4.Opcode.WAIT_REG_MEM, 7), 0x13, 0x1000, 0x2, 5, 0xFFFF_FFFF, 4]
 
 
@@ -196,6 +198,11 @@ def mutant(label: str, operation: str) -> Mutant:
         ("word 9 RELEASE_MEM.DATA_LO", "zero", False),
         ("word 9 RELEASE_MEM of an event.DATA_LO", "zero", True),
         ("word 9 RELEASE_MEM of an event.ADDRESS_LO", "zero", False),
+        (f"{APERTURES} of a count {APERTURES_ARGS}.kfd_process_device_apertures_ptr", "ones", True),
+        (f"{APERTURES} {APERTURES_ARGS}.kfd_process_device_apertures_ptr", "ones", False),
+        ("CREATE_EVENT kfd_ioctl_create_event_args.auto_reset", "zero", True),
+        ("ALLOC_MEMORY_OF_GPU kfd_ioctl_alloc_memory_of_gpu_args.flags", "plus", True),
+        ("ALLOC_MEMORY_OF_GPU kfd_ioctl_alloc_memory_of_gpu_args.flags", "minus", False),
         ("CREATE_QUEUE of SDMA kfd_ioctl_create_queue_args.queue_id", "ones", True),
         ("CREATE_QUEUE of SDMA kfd_ioctl_create_queue_args.ring_size", "ones", False),
         ("CREATE_QUEUE of COMPUTE kfd_ioctl_create_queue_args.ctl_stack_size", "ones", False),
@@ -205,6 +212,33 @@ def test_only_mutants_of_a_class_with_a_fact_leave_the_denominator(
     label: str, operation: str, *, known: bool
 ) -> None:
     assert bool(fact(mutant(label, operation))) == known
+
+
+def test_the_call_that_asks_how_many_gpus_there_are_has_a_name_of_its_own() -> None:
+    kernel = Listening()
+    opened_driver(kernel).close()
+    names = [call.name for call, _, _ in kernel.described if call.name.startswith(APERTURES)]
+    assert names == [f"{APERTURES} of a count", APERTURES]
+
+
+def test_a_mapping_that_is_a_byte_short_has_the_same_pages() -> None:
+    """The size of mmap(2) is rounded up: the driver sees all bytes that it asked for."""
+
+    def run(made: Mutant | None) -> list[Mutant]:
+        machine = DEVICES["amd-emu"].open("gfx1100", "6.12", 1)
+        choose = None if made is None else lambda place: made if place == made.place else None
+        interposer = Interposer(machine, choose)
+        device = machine.driver(interposer).open(0, None)
+        device.ring(QueueKind.COMPUTE, 0).close()
+        device.close()
+        machine.close()
+        assert machine.refused == []
+        return interposer.found
+
+    short = [one for one in run(None) if one.label == "mmap size" and one.operation == "minus"]
+    assert len(short) > 4
+    for one in short:
+        run(one)
 
 
 def test_waits_whose_number_depends_on_time_are_not_mutated() -> None:

@@ -6,9 +6,10 @@ Not here: generating mutants (`calls`, a vendor's `Submission`), the program (`s
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from drivers.kernel import PROT_READ, PROT_WRITE
+from drivers.kernel import PAGE, PROT_READ, PROT_WRITE, view_at
 from tools.mutants import sites
 from tools.mutants.calls import Calls, shared
 
@@ -93,8 +94,10 @@ class Interposer:
             self.found += self._calls.of_mapping(index, "mmap", given)
         if mutant is not None:
             given = self._calls.mapping(mutant, given)
-        size = given.pop("size")
-        return self._inner.mmap(size, **given)
+        mapping = self._inner.mmap(given.pop("size"), **given)
+        if -(-mapping.size // PAGE) == -(-size // PAGE):  # mmap(2) maps whole pages, and gives an address
+            return replace(mapping, size=size, view=view_at(mapping.va, size))
+        return mapping
 
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:
         """Forward a mapping of registers, with the chosen mutant, and observe its stores."""

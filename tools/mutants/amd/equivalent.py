@@ -43,6 +43,21 @@ CLASSES: Final = (
         "1.1: the kernel writes the field and reads none of it (an offset is read of a user pointer alone)",
         _ALL,
     ),
+    Class(
+        re.compile(r"^GET_PROCESS_APERTURES_NEW of a count \w+\.kfd_process_device_apertures_ptr$"),
+        "1.3: where num_of_nodes is 0 the count alone is given",
+        _ALL,
+    ),
+    Class(
+        re.compile(r"^CREATE_EVENT \w+\.auto_reset$"),
+        "1.6: counts once an event is signalled, where staying so is reported; faults alone signal others",
+        frozenset({"zero"}),
+    ),
+    Class(
+        re.compile(r"^ALLOC_MEMORY_OF_GPU \w+\.flags$"),
+        "1.4: VRAM is 1 and GTT 2: system memory with the same rights, which is legal and slower",
+        frozenset({"plus"}),
+    ),
     Class(re.compile(r"\.pad\w*$"), "1.1: no meaning", _ALL),
     Class(
         re.compile(r"drm_amdgpu_info\.return_size$"), "1.9: the reply is as long as both sides know", _MORE

@@ -72,6 +72,9 @@ def call(request: int, argument: bytearray) -> Call:
         layout = kfd.kfd_ioctl_create_queue_args_1_11
     timed = number is kfd.Call.WAIT_EVENTS
     name = number.name
+    if number is kfd.Call.GET_PROCESS_APERTURES_NEW and layout is not None:
+        asked = kfd.kfd_ioctl_get_process_apertures_new_args.from_bytes(argument)
+        name += "" if asked.num_of_nodes else " of a count"
     if number is kfd.Call.CREATE_QUEUE:
         oldest = kfd.kfd_ioctl_create_queue_args_1_11  # the newer structure begins with it
         name += f" of {kfd.QueueType(int(oldest.from_bytes(argument).queue_type)).name}"
