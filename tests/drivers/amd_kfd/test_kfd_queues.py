@@ -146,6 +146,19 @@ def test_a_doorbell_of_an_inactive_queue_is_remarked(machine: Callable[..., Call
     assert any("inactive" in report.message for report in caller.kernel.reports)
 
 
+def test_a_doorbell_of_an_inactive_queue_is_reported_where_all_is_checked(
+    machine: Callable[..., Caller],
+) -> None:
+    """Facts 1.5: a percentage of 0 keeps a queue off the hardware, where nothing takes the store."""
+    caller = machine(engines=Noted(), tracks=True)
+    caller.call(Call.RUNTIME_ENABLE, kfd.kfd_ioctl_runtime_enable_args, mode_mask=kfd.RuntimeMode.ENABLE)
+    doorbells = caller.doorbells()
+    doorbells.write64(caller.queue(QueueType.SDMA).doorbell_offset & 0x1FFF, 3)
+    assert caller.machine.fatal == []
+    doorbells.write64(caller.queue(QueueType.SDMA, queue_percentage=0).doorbell_offset & 0x1FFF, 3)
+    assert any("percentage of 0" in report.message for report in caller.machine.fatal)
+
+
 def test_bounds_of_numbers_are_taken(caller: Caller) -> None:
     caller.queue(queue_percentage=100, queue_priority=15)
     caller.queue(queue_percentage=0, queue_priority=0)

@@ -170,7 +170,7 @@ class Machine:
         if queue in self.stopped:
             return
         if not queue.active and not queue.gpu.evicted:
-            self.lint(
+            self.doubt(
                 f"the doorbell of {queue.name} rang, which UPDATE_QUEUE or a percentage of 0 made inactive"
             )
         try:
