@@ -143,9 +143,15 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0",
         "cp.async.bulk.prefetch.L2.global [%rd1], 64",
         "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1], [%r1], 64",
-        f"cp.async.bulk.tensor.1d.shared::cluster.global.tile.{BULK} [%r1], [%rd1, {{%r2}}], [%r3]",
-        "@90a tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2",
-        "fence.proxy.tensormap::generic.release.gpu",
+        (f"cp.async.bulk.tensor.1d.shared::cluster.global.tile.{BULK} [%r1], [%rd1, {{%r2}}], [%r3]; "
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd1, {%r1,%r2}], [%r3]; "
+        f"cp.async.bulk.tensor.3d.shared::cluster.global.im2col.{BULK} [%r1], [%rd1, {{%r2,%r3,%r4}}], [%r5], {{%h1}}; "
+        f"@90a cp.async.bulk.tensor.1d.shared::cluster.global.{BULK}.multicast::cluster [%r1], [%rd1, {{%r2}}], [%r3], %h1"),
+        "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd1, {%r1,%r2}]",
+        ("@90a tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2; "
+        "@90a tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [s], 1, %r1"),
+        "@90a tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd1], [s], 128",
+        "fence.proxy.tensormap::generic.release.gpu; fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128",
     ),
     "Synchronisation": (
         "bar.sync 1, 64; bar.red.popc.u32 %r1, 0, %p1; bar.arrive 1, 64; @%p1 bar.sync %r1",

@@ -31,6 +31,7 @@ class ReportKind(enum.IntEnum):
     ABSENT_LANE = 14
     BAD_MATRIX = 15
     BAD_DESCRIPTOR = 16
+    BAD_TENSOR_MAP = 17
     SHARED_RACE = 32
     GLOBAL_RACE = 33
     UNINITIALISED = 34
@@ -65,6 +66,7 @@ _TEXTS = {
     ReportKind.ABSENT_LANE: "warp operation names lanes that do not take part",
     ReportKind.BAD_MATRIX: "matrix operation with inactive lanes, or with unequal copies of an operand",
     ReportKind.BAD_DESCRIPTOR: "matrix descriptor with a base offset, or of memory outside shared memory",
+    ReportKind.BAD_TENSOR_MAP: "tensor map that this copy cannot use: rank, element type, steps, alignment, swizzle or fill",
     ReportKind.SHARED_RACE: "race in shared memory",
     ReportKind.GLOBAL_RACE: "race between workgroups",
     ReportKind.UNINITIALISED: "read of uninitialized memory",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 NO_RESULT = {  # opcodes whose first operand is a source, too
     "st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "brkpt", "membar", "fence", "call", "prefetch", "prefetchu",
-    "nanosleep", "pmevent", "stmatrix", "discard", "applypriority", "griddepcontrol", "setmaxnreg", "cp",
+    "nanosleep", "pmevent", "stmatrix", "discard", "applypriority", "griddepcontrol", "setmaxnreg", "cp", "tensormap",
 }  # fmt: skip
 ENDS = {"bra", "brx", "ret", "exit", "trap"}
 
@@ -45,8 +45,10 @@ def registers_of(operand: Operand) -> Iterator[Reg]:
     match operand:
         case Reg():
             yield operand
-        case Mem(Reg() as base):
-            yield base
+        case Mem(base, _, coordinates):
+            for item in (base, *coordinates):
+                if item is not None:
+                    yield from registers_of(item)
         case Vec(items) | Args(items):
             for item in items:
                 yield from registers_of(item)

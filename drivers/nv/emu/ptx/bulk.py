@@ -1,12 +1,12 @@
-"""Bulk copies (cp.async.bulk) between global and shared memory, without tensor maps.
+"""Bulk copies (cp.async.bulk) between global and shared memory: their queue, groups and waits.
 
 Source: PTX ISA 9.7.9.25.4.
 
 A copy executes not when it is issued, but when it is waited for: at its mbarrier, or for its group. The copies of a
 workgroup are queued in one ring, in the memory of its first warp; if the ring is full, the oldest copy is executed.
-A copy must lie within one allocation.
+A copy must lie within one allocation. Reductions (cp.reduce.async.bulk) execute at once.
 
-Not here: smaller copies (`async_copies`), the mbarrier (`mbarrier`).
+Not here: smaller copies (`async_copies`), boxes of a tensor (`tensor_copies`), the mbarrier (`mbarrier`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -23,10 +23,12 @@ from drivers.emu.simt.dispatch import warp_at
 from drivers.emu.simt.findings import emit_report, i32, i64, report
 from drivers.emu.simt.state import MAP_ENTRY, THREAD, WARP, Record
 from drivers.emu.simt.vector import Spilled, Value
+from drivers.nv.emu.ptx import tensor_copies, tensor_maps
 from drivers.nv.emu.ptx.core import Modifiers, Translator, operands
 from drivers.nv.emu.ptx.memory import shared_offsets
 from drivers.nv.emu.ptx.phases import advanced
-from drivers.nv.emu.ptx.statements import Imm, Instruction
+from drivers.nv.emu.ptx.statements import Imm, Instruction, Mem
+from drivers.nv.layouts.tensor_map import BYTES, RANKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +40,12 @@ if TYPE_CHECKING:
 _COPY = Record(
     "bulk copy",
     target="ptr", source="ptr", barrier="ptr", size="i32", thread="i32", group="i32", site="i32", offset="i32", waits="i32",
+    map="ptr", rank="i32", place="i32", x0="i32", x1="i32", x2="i32", x3="i32", x4="i32",
 )  # fmt: skip
-"""An entry of the ring: `barrier` is null if it belongs to a group; `offset` is -1 if shared memory is not written."""
+"""An entry of the ring: `barrier` is null if it belongs to a group; `offset` is -1 if shared memory is not written.
+
+With `rank` a box of the tensor of `map` is copied, from coordinates `x0` on, and shared memory is at `place`.
+"""
 _ENTRIES, _HEAD = 64, 64
 _GROUPS = 4 * 32
 AREA = _GROUPS + _HEAD + _ENTRIES * _COPY.size
@@ -95,8 +101,14 @@ def _finish(lib: Library) -> str:
         size, site = _COPY.load(c, copy, "size"), _COPY.load(c, copy, "site")
         _COPY.store(c, copy, "waits", 0)
         to, origin = _COPY.load(c, copy, "target"), _COPY.load(c, copy, "source")
-        c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(size, 64), Value("i1", "false"))
-        offset = _COPY.load(c, copy, "offset")
+        offset, rank = _COPY.load(c, copy, "offset"), _COPY.load(c, copy, "rank")
+        with c.when(c.icmp("eq", rank, 0)):
+            c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(size, 64), Value("i1", "false"))
+        with c.when(c.icmp("ne", rank, 0)):
+            stores = c.icmp("eq", offset, _NOWHERE)
+            fields = (_COPY.load(c, copy, "map"), rank, _COPY.address(c, copy, "x0"), WARP.load(c, warp, "shared"))
+            place = _COPY.load(c, copy, "place")
+            c.call(tensor_copies.move(lib), "void", *fields, place, c.select(stores, to, origin), stores)
         with c.when(c.icmp("ne", offset, _NOWHERE)):
             first = c.const(lib.mask, 1)
             sanitize.copy_landed(lib, c, warp, c.splat(offset, lib.lanes), first, site, size)
@@ -227,7 +239,7 @@ def _issue(lib: Library, target: str, source: str) -> str:
                 fields = {
                     "target": there, "source": here, "barrier": c.let("ptr", f"inttoptr {barrier} to ptr"), "size": size,
                     "thread": c.op("add", before, lane), "group": count, "site": site,
-                    "offset": c.resize(to, 32) if target == "shared" else i32(_NOWHERE), "waits": i32(1),
+                    "offset": c.resize(to, 32) if target == "shared" else i32(_NOWHERE), "waits": i32(1), "rank": i32(0),
                 }  # fmt: skip
                 _push(lib, c, warp, ring, fields)
         c.ret()
@@ -273,6 +285,61 @@ def _push(lib: Library, c: Code, warp: Value, ring: Value, fields: dict[str, Val
     c.store(c.op("add", newest, 1), c.gep(ring, 4))
 
 
+def _issue_box(lib: Library, *, stores: bool) -> str:
+    """`ptx.bulk.box.HOW(warp, ring, groups, maps, rank, coordinates, offsets, barriers, lanes, site)`.
+
+    Queue copies of boxes; `coordinates` points to vectors of all lanes, one for each dimension.
+    """
+
+    def body(
+        c: Code, warp: Value, ring: Value, groups: Value, maps: Value, rank: Value, coordinates: Value, offsets: Value,
+        barriers: Value, lanes: Value, site: Value,
+    ) -> None:  # fmt: skip
+        given = [Spilled(c, v) for v in (maps, offsets, barriers)]
+        before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
+        own_coordinates = c.slot("[5 x i32]")
+        with c.each_lane(lanes) as lane:
+            map_va, offset, barrier = (v.get(lane) for v in given)
+            for n in range(RANKS):
+                at = c.op("add", c.op("mul", c.resize(lane, 64), 4), 4 * lib.lanes * n)
+                c.store(c.load("i32", c.gep(coordinates, at)), c.gep(own_coordinates, 4 * n))
+            map_at = c.call(_place(lib, "global"), "ptr", warp, map_va, i32(BYTES), site, lane, i32(READ))
+            with c.when(c.icmp("ne", map_at, Value("ptr", "null"))):
+                access = i32(WRITE if stores else READ)
+                tensor = c.call(
+                    tensor_copies.place(lib), "i64", warp, map_at, rank, own_coordinates, site, lane, access
+                )
+                size = c.call(tensor_copies.box_bytes(lib), "i32", map_at, rank)
+                wide, shared_access = c.resize(offset, 64), i32(READ if stores else WRITE)
+                here = c.call(_place(lib, "shared"), "ptr", warp, wide, size, site, lane, shared_access)
+                good = c.op("and", c.icmp("ne", tensor, 0), c.icmp("ne", here, Value("ptr", "null")))
+                straight = tensor_copies.aligned(c, offset)
+                with c.when(c.op("and", good, c.not_(straight))):
+                    emit_report(lib, c, warp, ReportKind.MISALIGNED, site, lane, address=wide, size=size)
+                with c.when(c.op("and", good, straight)):
+                    own = c.op("shl", c.const(lib.mask, 1), c.resize(lane, lib.lanes))
+                    if lib.checks.any:
+                        c.call(
+                            tensor_copies.watch_rows(lib), "void", warp, map_at, rank, own_coordinates, own, site, access
+                        )
+                    _watch(lib, c, "shared", warp, wide, own, site, size, READ if stores else WRITE)
+                    count = c.load("i32", c.gep(groups, c.op("mul", c.resize(lane, 64), 4)))
+                    base = c.let("ptr", f"inttoptr {tensor} to ptr")
+                    fields = {
+                        "target": base if stores else here, "source": here if stores else base,
+                        "barrier": c.let("ptr", f"inttoptr {barrier} to ptr"), "size": size,
+                        "thread": c.op("add", before, lane), "group": count, "site": site,
+                        "offset": i32(_NOWHERE) if stores else offset, "waits": i32(1), "map": map_at, "rank": rank,
+                        "place": offset,
+                    } | {f"x{n}": c.load("i32", c.gep(own_coordinates, 4 * n)) for n in range(RANKS)}  # fmt: skip
+                    _push(lib, c, warp, ring, fields)
+        c.ret()
+
+    parameters = {"warp": "ptr", "ring": "ptr", "groups": "ptr", "maps": lib.v("i64"), "rank": "i32", "coordinates": "ptr"}
+    parameters |= {"offsets": lib.v("i32"), "barriers": lib.v("i64"), "lanes": lib.mask, "site": "i32"}
+    return lib.define(f"ptx.bulk.box.{'store' if stores else 'load'}", "void", parameters, body)
+
+
 def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
     """cp.async.bulk, with its groups and waits; `m` has consumed these words."""
     groups = t.area("bulk")
@@ -287,17 +354,83 @@ def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
             raise t.error("the number of groups must be a constant")
         t.c.call(_wait(t.wf.lib), "void", t.wf.warp, _ring(t), groups, i32(count.value), t.wf.active)
     elif m.flag("prefetch"):
-        m.need("L2")
-        m.need("global")
-        address, size, *_ = operands(t, i, 3 if m.flag("L2::cache_hint") else 2)
-        t.address(address, 64)
-        t.bits(size, 32)
+        _prefetch(t, i, m)
+    elif m.rest[:1] == ["tensor"]:
+        _tensor(t, i, m, groups)
     else:
         _copy(t, i, m, groups)
 
 
+def _prefetch(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """Check a prefetch: of bytes, or of a box of a tensor."""
+    of_tensor = m.flag("tensor")
+    rank = _rank(t, m) if of_tensor else 0
+    m.need("L2")
+    m.need("global")
+    fixed = 1 if of_tensor else 2
+    address, *rest = operands(t, i, fixed + 1 if m.flag("L2::cache_hint") else fixed)
+    if of_tensor:
+        _tile_only(t, m)
+        _coordinates(t, address, rank)
+    else:
+        t.address(address, 64)
+    for operand in rest:
+        t.bits(operand, 64 if operand is not rest[0] or of_tensor else 32)
+
+
+def _rank(t: Translator, m: Modifiers) -> int:
+    word = m.need("1d", "2d", "3d", "4d", "5d")
+    if t.arch < tensor_maps.ARCH:
+        raise t.error(f"needs sm_{tensor_maps.ARCH}")
+    return int(word[0])
+
+
+_REFUSED = ("multicast::cluster", "cp_mask", "ignore_oob", "cta_group::1", "cta_group::2")
+
+
+def _tile_only(t: Translator, m: Modifiers) -> None:
+    m.flag("tile")
+    for word in m.rest:
+        if word.startswith(("im2col", "tile::")) or word in _REFUSED:
+            raise t.error(f".{word} of copies of tensors is not supported")
+
+
+def _coordinates(t: Translator, address: Operand, rank: int) -> tuple[Value, Value]:
+    """Return the tensor maps' addresses, and the address of the vectors of coordinates."""
+    if not isinstance(address, Mem) or len(address.coordinates) != rank:
+        raise t.error(f"needs an address with {rank} coordinates")
+    found = t.scratch("coordinates", f"[{RANKS} x {t.v('i32')}]")
+    for n in range(RANKS):
+        value = t.bits(address.coordinates[n], 32) if n < rank else t.c.const(t.v("i32"), 0)
+        t.c.store(value, t.c.gep(found, 4 * t.wf.lib.lanes * n))
+    return t.address(address, 64), found
+
+
+def _tensor(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
+    """cp.async.bulk.tensor: a box of a tensor, to or from shared memory."""
+    m.need("tensor")
+    rank = _rank(t, m)
+    spaces = [_SPACES[m.need(*_SPACES)] for _ in ("target", "source")]
+    if sorted(spaces) != ["global", "shared"]:
+        raise t.error("copies between global and shared memory")
+    _tile_only(t, m)
+    items = list(i.operands)
+    if m.flag("L2::cache_hint"):
+        t.bits(items.pop(), 64)
+    stores = spaces[0] == "global"
+    m.need("bulk_group" if stores else "mbarrier::complete_tx::bytes")
+    barrier = None if stores else items.pop()
+    if len(items) != 2:
+        raise t.error("takes a place in shared memory and a tensor map with coordinates")
+    tensor, tile = items if stores else items[::-1]
+    maps, coordinates = _coordinates(t, tensor, rank)
+    hosts = t.c.const(t.v("i64"), 0) if barrier is None else _barrier(t, barrier)
+    arguments = (maps, i32(rank), coordinates, t.address(tile, 32), hosts, t.wf.active, i32(t.site()))
+    t.c.call(_issue_box(t.wf.lib, stores=stores), "void", t.wf.warp, _ring(t), groups, *arguments)
+
+
 def _copy(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
-    for word in ("tensor", "multicast::cluster", "cp_mask", "ignore_oob"):
+    for word in _REFUSED:
         if word in m.rest:
             raise t.error(f".{word} of bulk copies is not supported")
     spaces = [_SPACES[m.need(*_SPACES)] for _ in ("target", "source")]

@@ -327,10 +327,10 @@ def _rename(statement: Instruction, names: dict[str, str]) -> Instruction:
                 return Reg(names.get(name, name), type_)
             case Sym(name, offset):
                 return Sym(names.get(name, name), offset)
-            case Mem(base, offset) if base is not None:
+            case Mem(base, offset, coordinates) if base is not None:
                 inner = fix(base)
                 assert isinstance(inner, Reg | Sym)
-                return Mem(inner, offset)
+                return Mem(inner, offset, tuple(map(fix, coordinates)))
             case Vec(items):
                 return Vec(tuple(map(fix, items)))
             case Args(items):

@@ -30,10 +30,11 @@ _DISCARDED = 0xA5A5_A5A5_A5A5_A5A5
 
 @meaning("prefetch", "prefetchu")
 def _prefetch(t: Translator, i: Instruction, m: Modifiers) -> None:
-    if m.rest[-1:] == ["tensormap"]:
-        raise t.error("tensor maps are not supported")
     (address,) = operands(t, i, 1)
     t.address(address, 64)
+    if m.flag("tensormap"):
+        m.one_of("const", "param")
+        return
     if i.opcode == "prefetchu":
         m.need("L1")
     elif "L2::evict_last" in m.rest or "L2::evict_normal" in m.rest:

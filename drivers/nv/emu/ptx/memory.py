@@ -21,11 +21,13 @@ from drivers.emu.simt.addresses import NARROW, STRONG, split_generic
 from drivers.emu.simt.vector import Spilled
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.integers import is_signed
-from drivers.nv.emu.ptx.statements import TYPES, Instruction, Mem, Operand, Reg, Sym, Vec
+from drivers.nv.emu.ptx.statements import TYPES, Imm, Instruction, Mem, Operand, Reg, Sym, Vec
 
 if TYPE_CHECKING:
     from drivers.emu.simt.vector import Value
 
+_TENSOR_MAP = 128
+"""Bytes of a tensor map."""
 _NOWHERE = 0xFFFF_FF00
 """An offset outside every workgroup's shared memory."""
 _SPACES = {
@@ -228,9 +230,12 @@ def _membar(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("fence")
 def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Translate a fence; fences between proxies have no effect here."""
-    operands(t, i, 0)
+    """Translate a fence; fences between proxies have no effect here, but that of tensor maps orders memory."""
     if m.flag("proxy"):
+        if m.flag("tensormap::generic"):
+            _fence_of_tensor_maps(t, i, m)
+            return
+        operands(t, i, 0)
         which = m.need("alias", "async", "async::generic")
         if which == "async":
             m.one_of("global", "shared::cta", "shared::cluster")
@@ -239,6 +244,7 @@ def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
             m.need("sync_restrict::shared::cta", "sync_restrict::shared::cluster")
             m.need("cluster")
         return
+    operands(t, i, 0)
     if m.flag("mbarrier_init"):
         m.need("release")
         m.need("cluster")
@@ -250,3 +256,18 @@ def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
     wide = m.need(*_SCOPES) not in _NARROW
     t.c.emit("fence seq_cst")
     {"acquire": sanitize.acquired, "release": sanitize.released}.get(word, sanitize.fenced)(t.wf, wide=wide)
+
+
+def _fence_of_tensor_maps(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """fence.proxy.tensormap::generic: a release, or an acquire of the 128 bytes at an address."""
+    acquires = m.need("acquire", "release") == "acquire"
+    wide = m.need(*_SCOPES) not in _NARROW
+    if acquires:
+        address, size = operands(t, i, 2)
+        t.address(address, 64)
+        if not isinstance(size, Imm) or size.value != _TENSOR_MAP:
+            raise t.error(f"the size must be {_TENSOR_MAP}")
+    else:
+        operands(t, i, 0)
+    t.c.emit("fence seq_cst")
+    (sanitize.acquired if acquires else sanitize.released)(t.wf, wide=wide)

@@ -29,8 +29,8 @@ def renamed(instruction: Instruction, names: dict[str, str]) -> Instruction:
         match operand:
             case Sym(name, offset) if name in names:
                 return Sym(names[name], offset)
-            case Mem(Sym(name), offset) if name in names:
-                return Mem(Sym(names[name]), offset)
+            case Mem(Sym(name), offset, coordinates) if name in names:
+                return Mem(Sym(names[name]), offset, tuple(map(rename, coordinates)))
             case Vec(items):
                 return Vec(tuple(map(rename, items)))
             case Args(items):

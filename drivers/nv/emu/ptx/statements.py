@@ -67,10 +67,11 @@ class Sym:
 
 @dataclass(frozen=True, slots=True)
 class Mem:
-    """[base + offset]; `base` None is an absolute address."""
+    """[base + offset]; `base` None is an absolute address. A copy of a tensor has [map, {coordinates}]."""
 
     base: Reg | Sym | None
     offset: int = 0
+    coordinates: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

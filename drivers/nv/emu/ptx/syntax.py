@@ -341,15 +341,19 @@ class Parser:
         while self._tokens.now.text in ("+", "-"):
             sign = 1 if self._tokens.next().text == "+" else -1
             offset += sign * self._tokens.integer()
-        if self._tokens.now.text == ",":
-            raise PtxError(token.line, f"{self._opcode}: an address with coordinates is not supported")
+        coordinates: tuple[Operand, ...] = ()
+        if self._tokens.accept(","):
+            found = self._primary(scope)
+            if not isinstance(found, Vec) or ".tensor" not in self._opcode:
+                raise PtxError(token.line, f"{self._opcode}: an address with coordinates is not supported")
+            coordinates = found.items
         self._tokens.expect("]")
         if isinstance(base, Imm):
-            return Mem(None, base.value + offset)
+            return Mem(None, base.value + offset, coordinates)
         if isinstance(base, Sym):
-            return Mem(Sym(base.name), base.offset + offset)
+            return Mem(Sym(base.name), base.offset + offset, coordinates)
         if isinstance(base, Reg):
-            return Mem(base, offset)
+            return Mem(base, offset, coordinates)
         raise PtxError(token.line, "an address must be a register, a variable or a number")
 
     def _name(self, name: str, scope: Scope, line: int) -> Operand:

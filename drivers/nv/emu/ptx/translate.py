@@ -33,6 +33,7 @@ from drivers.nv.emu.ptx import (
     mma,
     remote,
     roots,
+    tensor_maps,
     warp,
     wgmma,
 )
@@ -59,6 +60,7 @@ _REGISTERED = (
     mma,
     remote,
     roots,
+    tensor_maps,
     warp,
     wgmma,
 )
