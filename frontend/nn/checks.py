@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from frontend.ops.arguments import repeated, representable, whole
-from frontend.ops.convolutions import spatial_padding
 from frontend.parameters import shown
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -27,12 +26,6 @@ def count(what: str, value: int) -> int:
 def counts(what: str, value: Sizes, number: int) -> tuple[int, ...]:
     """Return `number` whole numbers of at least 1; one number stands for all. Raises `UsageError`."""
     return tuple([count(what, n) for n in repeated(value, number, what)])
-
-
-def padding_of(what: str, value: Sizes) -> Sizes:
-    """Return the padding of a convolution unchanged. Raises as `spatial_padding` when it is invalid."""
-    spatial_padding(value, 2, what)
-    return value
 
 
 def layer_input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:

@@ -1,8 +1,8 @@
-"""Layers without parameters: activations, pools, flattening, losses.
+"""Layers without parameters: activations, flattening, distances, losses.
 
 Each calls the method of `Tensor` whose name its docstring gives.
 
-Not here: dropout and layers with weights (`layers`).
+Not here: dropout and layers with weights (`layers`), pools and padding (`pools`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from frontend.nn.checks import layer_input
 from frontend.nn.module import Module
-from hcq.errors import UsageTypeError
+from frontend.parameters import flag, number
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -25,6 +26,10 @@ class _Method(Module):
     names: tuple[str, ...] = ()
     """The settings, in PyTorch's order."""
     defaults: tuple[Any, ...] = ()
+    unused: tuple[str, ...] = ()
+    """Settings that the method does not have: `inplace`, which changes nothing but the input."""
+    shown_as = "{name}={value!r}"
+    """How a setting is printed; empty for none."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         if len(args) > len(self.names):
@@ -38,61 +43,182 @@ class _Method(Module):
         for name, default in zip(self.names, self.defaults, strict=True):
             setattr(self, name, given.get(name, default))
 
+    def settings(self) -> dict[str, Any]:
+        """Return what the method is called with."""
+        return {name: getattr(self, name) for name in self.names if name not in self.unused}
+
     def forward(self, x: Tensor, *others: Tensor) -> Tensor:
         """Return the method of the input, an array or lists included."""
-        settings = {name: getattr(self, name) for name in self.names}
-        found: Tensor = getattr(layer_input(self, x), self.method)(*others, **settings)
+        found: Tensor = getattr(layer_input(self, x), self.method)(*others, **self.settings())
         return found
 
     def extra_repr(self) -> str:
-        """Return the settings."""
-        return ", ".join([f"{name}={getattr(self, name)!r}" for name in self.names])
+        """Return the settings; those without a use only where they are set."""
+        every = [name for name in self.names if name not in self.unused or getattr(self, name)]
+        shown = [self.shown_as.format(name=name, value=getattr(self, name)) for name in every]
+        return ", ".join([text for text in shown if text])
 
 
-def _layer(name: str, method: str, **settings: Any) -> type[_Method]:
+def _layer(name: str, method: str, *, shown_as: str = "{name}={value!r}", **settings: Any) -> type[_Method]:
     text = f"The method `Tensor.{method}` as a layer."
+    if "inplace" in settings:
+        text += " `inplace` is accepted; the input is never changed."
     names, defaults = tuple(settings), tuple(settings.values())
     kind = Parameter.POSITIONAL_OR_KEYWORD
     signature = Signature([Parameter(n, kind, default=d) for n, d in settings.items()])
-    fields = {"method": method, "names": names, "defaults": defaults, "__signature__": signature}
+    fields: dict[str, Any] = {"method": method, "names": names, "defaults": defaults, "shown_as": shown_as}
+    fields |= {"unused": tuple({"inplace"} & {*names}), "__signature__": signature}
     return type(name, (_Method,), {**fields, "__doc__": text, "__module__": __name__})
 
 
-ReLU = _layer("ReLU", "relu")
-ReLU6 = _layer("ReLU6", "relu6")
-LeakyReLU = _layer("LeakyReLU", "leaky_relu", negative_slope=0.01)
-ELU = _layer("ELU", "elu", alpha=1.0)
-CELU = _layer("CELU", "celu", alpha=1.0)
-SELU = _layer("SELU", "selu")
+ReLU = _layer("ReLU", "relu", inplace=False)
+ReLU6 = _layer("ReLU6", "relu6", inplace=False)
+LeakyReLU = _layer("LeakyReLU", "leaky_relu", negative_slope=0.01, inplace=False)
+ELU = _layer("ELU", "elu", alpha=1.0, inplace=False)
+CELU = _layer("CELU", "celu", alpha=1.0, inplace=False)
+SELU = _layer("SELU", "selu", inplace=False)
 GELU = _layer("GELU", "gelu", approximate="none")
-SiLU = _layer("SiLU", "silu")
-Mish = _layer("Mish", "mish")
+SiLU = _layer("SiLU", "silu", inplace=False)
+Mish = _layer("Mish", "mish", inplace=False)
 Sigmoid = _layer("Sigmoid", "sigmoid")
 LogSigmoid = _layer("LogSigmoid", "logsigmoid")
 Tanh = _layer("Tanh", "tanh")
-Softplus = _layer("Softplus", "softplus", beta=1.0)
 Softsign = _layer("Softsign", "softsign")
-Hardsigmoid = _layer("Hardsigmoid", "hardsigmoid")
-Hardswish = _layer("Hardswish", "hardswish")
+Hardsigmoid = _layer("Hardsigmoid", "hardsigmoid", inplace=False)
+Hardswish = _layer("Hardswish", "hardswish", inplace=False)
+Hardshrink = _layer("Hardshrink", "hardshrink", shown_as="{value!r}", lambd=0.5)
+Softshrink = _layer("Softshrink", "softshrink", shown_as="{value!r}", lambd=0.5)
+Tanhshrink = _layer("Tanhshrink", "tanhshrink")
+GLU = _layer("GLU", "glu", dim=-1)
 Softmax = _layer("Softmax", "softmax", dim=-1)
+Softmin = _layer("Softmin", "softmin", dim=-1)
 LogSoftmax = _layer("LogSoftmax", "log_softmax", dim=-1)
 Flatten = _layer("Flatten", "flatten", start_dim=1, end_dim=-1)
-MaxPool2d = _layer(
-    "MaxPool2d", "max_pool2d", kernel_size=2, stride=None, padding=0, dilation=1, ceil_mode=False
-)
-AvgPool2d = _layer(
-    "AvgPool2d", "avg_pool2d", kernel_size=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True
-)
-MSELoss = _layer("MSELoss", "mse_loss", reduction="mean")
-L1Loss = _layer("L1Loss", "l1_loss", reduction="mean")
-CrossEntropyLoss = _layer(
-    "CrossEntropyLoss", "cross_entropy", ignore_index=-100, reduction="mean", label_smoothing=0.0
-)
-NLLLoss = _layer("NLLLoss", "nll_loss", weight=None, ignore_index=-100, reduction="mean")
-BCELoss = _layer("BCELoss", "binary_crossentropy", reduction="mean")
+MSELoss = _layer("MSELoss", "mse_loss", shown_as="", reduction="mean")
+L1Loss = _layer("L1Loss", "l1_loss", shown_as="", reduction="mean")
+SmoothL1Loss = _layer("SmoothL1Loss", "smooth_l1_loss", shown_as="", reduction="mean", beta=1.0)
+HuberLoss = _layer("HuberLoss", "huber_loss", shown_as="", reduction="mean", delta=1.0)
+KLDivLoss = _layer("KLDivLoss", "kl_div", shown_as="", reduction="mean", log_target=False)
+NLLLoss = _layer("NLLLoss", "nll_loss", shown_as="", weight=None, ignore_index=-100, reduction="mean")
+BCELoss = _layer("BCELoss", "binary_crossentropy", shown_as="", reduction="mean")
 BCEWithLogitsLoss = _layer(
-    "BCEWithLogitsLoss", "binary_crossentropy_logits", weight=None, reduction="mean", pos_weight=None
+    "BCEWithLogitsLoss",
+    "binary_crossentropy_logits",
+    shown_as="",
+    weight=None,
+    reduction="mean",
+    pos_weight=None,
 )
+CrossEntropyLoss = _layer(
+    "CrossEntropyLoss",
+    "cross_entropy",
+    shown_as="",
+    ignore_index=-100,
+    reduction="mean",
+    label_smoothing=0.0,
+)
+
+
+class Softplus(Module):
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`, as in PyTorch."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        self.beta, self.threshold = float(number(beta, "Softplus, beta")), float(threshold)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activation."""
+        x = layer_input(self, x)
+        return (x * self.beta > self.threshold).where(x, x.softplus(self.beta))
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"beta={self.beta}, threshold={self.threshold}"
+
+
+class Hardtanh(Module):
+    """The input limited to min_val..max_val: see `Tensor.hardtanh`. The input is never changed."""
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        self.min_val, self.max_val = number(min_val, "Hardtanh"), number(max_val, "Hardtanh")
+        self.inplace = flag(inplace, "Hardtanh, inplace")
+        if not min_val < max_val:
+            raise UsageError(f"Hardtanh: wanted min_val below max_val, saw {min_val} and {max_val}")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activation."""
+        return layer_input(self, x).hardtanh(self.min_val, self.max_val)
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"min_val={self.min_val}, max_val={self.max_val}{', inplace=True' if self.inplace else ''}"
+
+
+class Threshold(Module):
+    """The input where it is above a threshold, else a value. The input is never changed."""
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        self.threshold, self.value = number(threshold, "Threshold"), number(value, "Threshold")
+        self.inplace = flag(inplace, "Threshold, inplace")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activation."""
+        return layer_input(self, x).threshold(self.threshold, self.value)
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        found = f"threshold={self.threshold}, value={self.value}"
+        return found + (", inplace=True" if self.inplace else "")
+
+
+class Softmax2d(Module):
+    """The softmax over the channels of (batch, channels, height, width), or without the batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the probabilities. Raises `UsageError` for another number of axes."""
+        x = layer_input(self, x)
+        if x.ndim not in {3, 4}:
+            raise UsageError(f"Softmax2d: wanted 3 or 4 axes, saw the shape {x.shape}")
+        return x.softmax(-3)
+
+
+class Unflatten(Module):
+    """One axis as several; one size may be -1."""
+
+    def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the input with more axes."""
+        return layer_input(self, x).unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
+class CosineSimilarity(Module):
+    """The cosine of the angle between two tensors along an axis."""
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        self.dim, self.eps = dim, number(eps, "CosineSimilarity, eps")
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Return the similarity without the axis."""
+        a, b = layer_input(self, x1), layer_input(self, x2)
+        sizes = [t.square().sum(self.dim, keepdim=True).sqrt().maximum(self.eps) for t in (a, b)]
+        return (a / sizes[0] * (b / sizes[1])).sum(self.dim)
+
+
+class PairwiseDistance(Module):
+    """The norm of the difference of two tensors along the last axis; `eps` is added to the difference."""
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        self.norm, self.eps, self.keepdim = p, eps, flag(keepdim, "PairwiseDistance, keepdim")
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Return the distances."""
+        apart = layer_input(self, x1) - layer_input(self, x2) + self.eps
+        return apart.norm(self.norm, -1, keepdim=self.keepdim)
 
 
 class Identity(Module):

@@ -5,41 +5,22 @@ default device. A layer is called with a tensor, an array or lists; the result i
 device of the weights. Sizes that no layer can have, and inputs whose axes do not fit the weights, raise
 `UsageError`; what holds no numbers raises `UsageTypeError`.
 
-Not here: normalisation layers (`normalisation`), the operations (`frontend.ops.nnops`), parameters by name
-(`state`), training steps (`optim`).
+Not here: convolutions (`convolutions`), normalisation (`normalisation`), layers without parameters
+(`functions`, `pools`), the operations (`frontend.ops.nnops`), training steps (`optim`).
 """
-
-# ruff: noqa: PLR0917 - the field's signatures
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
-from frontend.nn.checks import check_channels, count, counts, layer_input, padding_of
+from frontend.nn.checks import count, layer_input
 from frontend.nn.module import Module, in_training
 from frontend.nn.settings import number_within
 from frontend.ops.along import rows
-from frontend.ops.arguments import repeated
+from frontend.ops.arguments import whole
 from frontend.parameters import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from frontend.ops.convolutions import Sizes
-
-
-def _convolution(layer: Conv2d | ConvTranspose2d, inputs: int, outputs: int) -> str:
-    """Return the settings of a convolution as PyTorch prints them."""
-
-    def pair(value: Any) -> tuple[int, ...]:
-        return repeated(value, 2, "") if isinstance(value, int) else tuple(value)
-
-    text = f"{inputs}, {outputs}, kernel_size={layer.weight.shape[2:]}, stride={pair(layer.stride)}"
-    others = [("padding", layer.padding, 0), ("dilation", layer.dilation, 1)]
-    text += "".join([f", {n}={pair(v)}" for n, v, plain in others if set(pair(v)) != {plain}])
-    text += f", groups={layer.groups}" if layer.groups != 1 else ""
-    return text + (", bias=False" if layer.bias is None else "")
 
 
 class Linear(Module):
@@ -78,125 +59,11 @@ class Linear(Module):
         return x.linear(self.weight.transpose(), self.bias)
 
 
-class Conv2d(Module):
-    """Convolution over (batch, channels, height, width): see `Tensor.conv2d`.
-
-    `kernel_size`, `stride`, `dilation`: a whole number, or one for each of (height, width). `padding`: zeros
-    on both sides, a number, one for each axis, or flat (before, after) pairs, last axis first. `weight` is
-    (out_channels, in_channels / groups, *kernel_size), `bias` (out_channels,) or None; both start uniform in
-    ±1/sqrt(in_channels / groups * kernel elements).
-
-    Raises `UsageError` for sizes below 1 and for channels that `groups` does not divide, `UsageTypeError` for
-    padding by name ("same").
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Sizes = 0,
-        dilation: Sizes = 1,
-        groups: int = 1,
-        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-    ) -> None:
-        for name, value in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
-            count(f"Conv2d, {name}", value)
-        if in_channels % groups or out_channels % groups:
-            raise UsageError(
-                f"Conv2d: {in_channels} inputs and {out_channels} outputs do not divide into {groups} groups"
-            )
-        kernel = counts("Conv2d, kernel_size", kernel_size, 2)
-        counts("Conv2d, stride", stride, 2)
-        counts("Conv2d, dilation", dilation, 2)
-        self.stride, self.padding = stride, padding_of("Conv2d", padding)
-        self.dilation, self.groups = dilation, groups
-        bound = 1 / math.sqrt(in_channels // groups * math.prod(kernel))
-        self.weight = Tensor.uniform(out_channels, in_channels // groups, *kernel, low=-bound, high=bound)
-        bias = flag(bias, "Conv2d, bias")
-        self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return _convolution(self, self.weight.shape[1] * self.groups, self.weight.shape[0])
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to (batch, in_channels, h, w); return (batch, out_channels, h', w').
-
-        h' is (h + padding - dilation * (kernel - 1) - 1) // stride + 1, with the padding of both
-        sides; w' alike. Raises `UsageError` for another number of channels, and for a padded input
-        smaller than the kernel.
-        """
-        x = layer_input(self, x, self.weight)
-        check_channels(self, x, self.weight.shape[1] * self.groups)
-        return x.conv2d(self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
-
-
-class ConvTranspose2d(Module):
-    """Transposed convolution, the gradient of `Conv2d` by its input: see `Tensor.conv_transpose2d`.
-
-    Arguments are those of `Conv2d`; `output_padding` adds rows and columns at the end of the result. `weight`
-    is (in_channels, out_channels / groups, *kernel_size), `bias` (out_channels,) or None.
-
-    Raises `UsageError` for sizes below 1 and for channels that `groups` does not divide.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Sizes = 0,
-        output_padding: Sizes = 0,
-        dilation: Sizes = 1,
-        groups: int = 1,
-        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-    ) -> None:
-        for name, value in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
-            count(f"ConvTranspose2d, {name}", value)
-        if in_channels % groups or out_channels % groups:
-            raise UsageError(
-                f"ConvTranspose2d: {in_channels} inputs and {out_channels} outputs do not divide into "
-                f"{groups} groups"
-            )
-        kernel = counts("ConvTranspose2d, kernel_size", kernel_size, 2)
-        counts("ConvTranspose2d, stride", stride, 2)
-        counts("ConvTranspose2d, dilation", dilation, 2)
-        repeated(output_padding, 2, "ConvTranspose2d, output_padding")
-        self.stride, self.padding, self.output_padding = (
-            stride,
-            padding_of("ConvTranspose2d", padding),
-            output_padding,
-        )
-        self.dilation, self.groups = dilation, groups
-        bound = 1 / math.sqrt(out_channels // groups * math.prod(kernel))
-        self.weight = Tensor.uniform(in_channels, out_channels // groups, *kernel, low=-bound, high=bound)
-        bias = flag(bias, "ConvTranspose2d, bias")
-        self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return _convolution(self, self.weight.shape[0], self.weight.shape[1] * self.groups)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to (batch, in_channels, h, w); return (batch, out_channels, h', w').
-
-        h' is (h - 1) * stride - padding + dilation * (kernel - 1) + output_padding + 1, with the
-        padding of both sides; w' alike. Raises `UsageError` for another number of channels.
-        """
-        x = layer_input(self, x, self.weight)
-        check_channels(self, x, self.weight.shape[0])
-        return x.conv_transpose2d(
-            self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
-        )
-
-
 class Embedding(Module):
     """Rows of a table, selected by integers: a tensor, an array or lists of them.
 
-    `weight` is (vocab_size, embed_size), uniform in ±sqrt(6 / (vocab_size + embed_size)) at first.
+    `weight` is (vocab_size, embed_size), uniform in ±sqrt(6 / (vocab_size + embed_size)) at first. The row
+    `padding_idx` is zeros at first and gets no gradient.
 
         Embedding(1000, 64)([[1, 2, 3]])      # (1, 3) -> (1, 3, 64)
 
@@ -204,17 +71,29 @@ class Embedding(Module):
     `HCQ_VALIDATE=1`; otherwise its row is zeros.
     """
 
-    def __init__(self, vocab_size: int, embed_size: int) -> None:
-        rows, columns = (
+    def __init__(self, vocab_size: int, embed_size: int, padding_idx: int | None = None) -> None:
+        size, columns = (
             count("Embedding, vocab_size", vocab_size),
             count("Embedding, embed_size", embed_size),
         )
-        self.weight = Tensor.glorot_uniform(rows, columns)
+        self.weight = Tensor.glorot_uniform(size, columns)
+        self.padding_idx = padding_idx
+        if padding_idx is not None:
+            if not -size <= whole(padding_idx, "Embedding, padding_idx") < size:
+                raise UsageError(f"Embedding, padding_idx: wanted one of {size} rows, saw {padding_idx}")
+            self.padding_idx = padding_idx % size
+            self.weight = (self.weight * self._kept(self.weight)).detach().realize()
+
+    def _kept(self, like: Tensor) -> Tensor:
+        """Return 0 for the row of the padding and 1 for others, (rows, 1)."""
+        places = Tensor.arange(like.shape[0], device=like.device).reshape(-1, 1)
+        return (places != self.padding_idx).cast(like.dtype)
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        rows, columns = self.weight.shape
-        return f"{rows}, {columns}"
+        size, columns = self.weight.shape
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{size}, {columns}{padding}"
 
     def __call__(self, index: Tensor) -> Tensor:
         """Apply the layer to integers of any shape; return (*shape, embed_size), in the dtype of the weight.
@@ -224,22 +103,91 @@ class Embedding(Module):
         index = layer_input(self, index, self.weight)
         if not index.dtype.is_int:
             raise UsageTypeError(f"Embedding needs integers, saw {index.dtype.name}; cast the index")
-        return rows(self.weight, index)
+        found = rows(self.weight, index)
+        if self.padding_idx is None:
+            return found
+        return (index == self.padding_idx).unsqueeze(-1).where(found.detach(), found)
 
 
 class Dropout(Module):
     """In training mode: set a share `p` of the elements to 0, scale the rest by 1 / (1 - p).
 
-    Raises `UsageError` for p outside 0..1.
+    `inplace` is accepted; the input is never changed. Raises `UsageError` for p outside 0..1.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = number_within("Dropout, p", p, 0.0, math.nextafter(1.0, 2.0))
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        self.p = number_within(f"{type(self).__name__}, p", p, 0.0, math.nextafter(1.0, 2.0))
+        self.inplace = flag(inplace, f"{type(self).__name__}, inplace")
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        return f"p={self.p}"
+        return f"p={self.p}, inplace={self.inplace}"
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to a tensor of any shape; in evaluation mode return `x` itself."""
         return layer_input(self, x).dropout(self.p, in_training(self))
+
+
+class _ChannelDropout(Dropout):
+    """In training mode: set a share `p` of the channels to 0, scale the rest by 1 / (1 - p)."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to (batch, channels, ...); in evaluation mode return `x` itself."""
+        x = layer_input(self, x)
+        if x.ndim < 2:
+            raise UsageError(f"{type(self).__name__} needs at least 2 axes, saw the shape {x.shape}")
+        if not in_training(self):
+            return x
+        shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
+        return x * Tensor.ones(*shape, dtype=x.dtype, device=x.device).dropout(self.p, training=True)
+
+
+class Dropout1d(_ChannelDropout):
+    """`Dropout` of whole channels of (batch, channels, length)."""
+
+
+class Dropout2d(_ChannelDropout):
+    """`Dropout` of whole channels of (batch, channels, height, width)."""
+
+
+class Dropout3d(_ChannelDropout):
+    """`Dropout` of whole channels of (batch, channels, depth, height, width)."""
+
+
+class PReLU(Module):
+    """The input where positive, else times a learned number, one for each channel: see `Tensor.prelu`."""
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
+        self.num_parameters = count("PReLU, num_parameters", num_parameters)
+        self.weight = Tensor.full((num_parameters,), float(init))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activation of (batch, channels, ...)."""
+        return layer_input(self, x, self.weight).prelu(self.weight)
+
+    def extra_repr(self) -> str:
+        """Return the number of parameters."""
+        return f"num_parameters={self.num_parameters}"
+
+
+class Bilinear(Module):
+    """The bilinear map x1 @ weight @ x2 + bias over the last axes; `weight` is (outputs, in1, in2)."""
+
+    def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        n = count("Bilinear, out_features", out_features)
+        bound = 1 / math.sqrt(count("Bilinear, in1_features", in1_features))
+        count("Bilinear, in2_features", in2_features)
+        self.weight = Tensor.uniform(n, in1_features, in2_features, low=-bound, high=bound)
+        self.bias = Tensor.uniform(n, low=-bound, high=bound) if flag(bias, "Bilinear, bias") else None
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Return (..., outputs) of (..., in1) and (..., in2)."""
+        x1, x2 = layer_input(self, x1, self.weight), layer_input(self, x2, self.weight)
+        y = Tensor.einsum("...i,oij,...j->...o", x1, self.weight, x2)
+        return y if self.bias is None else y + self.bias
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        n, first, second = self.weight.shape
+        found = f"in1_features={first}, in2_features={second}, out_features={n}"
+        return f"{found}, bias={self.bias is not None}"

@@ -8,6 +8,7 @@ Not here: the layers (`layers`, `normalisation`, `recurrent`), saving (`state`).
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Self
 
 from frontend.nn import state
@@ -107,6 +108,18 @@ class Module:
         """Assign values to the tensors by name: see `nn.state.load_state_dict`."""
         state.load_state_dict(self, values, strict=flag(strict, "load_state_dict, strict"))
 
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        """Set an attribute to a tensor without a gradient, which the state dictionary holds.
+
+        Raises `UsageError` for `persistent=False`: a tensor that the state must not hold is made where it is
+        needed.
+        """
+        if not flag(persistent, "register_buffer, persistent"):
+            raise UsageError("register_buffer: persistent=False is not supported; compute it in forward()")
+        if tensor is not None:
+            tensor.requires_grad = False
+        setattr(self, name, tensor)
+
     def zero_grad(self) -> None:
         """Remove the gradients of all parameters."""
         for t in self.parameters():
@@ -129,8 +142,12 @@ class Module:
         """Return the settings that `repr` shows; a subclass defines them."""
         return ""
 
+    def _texts(self) -> list[tuple[str, str]]:
+        """Return the texts of the children by name."""
+        return [(name, repr(part)) for name, part in self.named_children()]
+
     def __repr__(self) -> str:
-        inner = [f"({name}): {part!r}".replace("\n", "\n  ") for name, part in self.named_children()]
+        inner = [f"({name}): {text}".replace("\n", "\n  ") for name, text in self._texts()]
         if not inner:
             return f"{type(self).__name__}({self.extra_repr()})"
         lines = [self.extra_repr(), *inner] if self.extra_repr() else inner
@@ -140,6 +157,18 @@ class Module:
 def in_training(layer: Module) -> bool:
     """Return whether a layer trains: by the surrounding `Tensor.train`, else by its own mode."""
     return layer.training if Tensor.training is None else Tensor.training
+
+
+def Parameter(data: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802, FBT001, FBT002 - the field's name
+    """Return data as a tensor that an optimiser may change.
+
+        self.scale = nn.Parameter(Tensor.ones(8))
+
+    Tensors of floats need no wrapping: those with requires_grad undecided are parameters, too.
+    """
+    found = data.detach() if isinstance(data, Tensor) else Tensor(data)
+    found.requires_grad = flag(requires_grad, "Parameter, requires_grad")
+    return found
 
 
 class Sequential(Module, list[Any]):
@@ -163,6 +192,16 @@ class Sequential(Module, list[Any]):
 
 class ModuleList(Module, list[Any]):
     """A list of modules, which their owner calls."""
+
+    def _texts(self) -> list[tuple[str, str]]:
+        """Return the texts of the children; neighbours of one text are one line with their count."""
+        found: list[tuple[str, str]] = []
+        for text, same in groupby(super()._texts(), lambda pair: pair[1]):
+            names = [name for name, _ in same]
+            several = len(names) > 1
+            name = f"{names[0]}-{names[-1]}" if several else names[0]
+            found.append((name, f"{len(names)} x {text}" if several else text))
+        return found
 
 
 class ModuleDict(Module, dict[str, Any]):

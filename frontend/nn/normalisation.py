@@ -8,6 +8,7 @@ Not here: the operations (`frontend.ops.nnops`), other layers (`layers`).
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from compiler.dtype import dtypes
 from frontend.nn.checks import check_channels, count, counts, layer_input
@@ -16,6 +17,9 @@ from frontend.nn.settings import number_within
 from frontend.parameters import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
+
+_STEP: Final = {"float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Distance from 1 to the next number, by dtype; float32 has 2**-23."""
 
 
 class BatchNorm(Module):
@@ -34,9 +38,9 @@ class BatchNorm(Module):
         self,
         num_features: int,
         eps: float = 1e-5,
+        momentum: float = 0.1,
         affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
         track_running_stats: bool = True,  # noqa: FBT001, FBT002 - as above
-        momentum: float = 0.1,
     ) -> None:
         self.num_features = count("BatchNorm, num_features", num_features)
         self.eps = number_within("BatchNorm, eps", eps, 0.0)
@@ -45,7 +49,7 @@ class BatchNorm(Module):
         affine = flag(affine, "BatchNorm, affine")
         self.weight = Tensor.ones(num_features) if affine else None
         self.bias = Tensor.zeros(num_features) if affine else None
-        self.num_batches_tracked = Tensor.zeros(1, dtype=dtypes.int32)
+        self.num_batches_tracked = Tensor.zeros((), dtype=dtypes.int64)
         self.running_mean = Tensor.zeros(num_features)
         self.running_var = Tensor.ones(num_features)
         for t in (self.num_batches_tracked, self.running_mean, self.running_var):
@@ -54,7 +58,9 @@ class BatchNorm(Module):
     def extra_repr(self) -> str:
         """Return the settings."""
         affine = self.weight is not None
-        text = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={affine}, "
+        text = (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={affine}, bias={affine}, "
+        )
         return f"{text}track_running_stats={self.track_running_stats}"
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -88,11 +94,23 @@ class BatchNorm(Module):
         self.num_batches_tracked += 1
 
 
+class BatchNorm1d(BatchNorm):
+    """`BatchNorm` of (batch, channels) or (batch, channels, length)."""
+
+
+class BatchNorm2d(BatchNorm):
+    """`BatchNorm` of (batch, channels, height, width)."""
+
+
+class BatchNorm3d(BatchNorm):
+    """`BatchNorm` of (batch, channels, depth, height, width)."""
+
+
 class LayerNorm(Module):
     """Normalisation over the last axes, then weight and bias.
 
     `normalized_shape`: the sizes of those axes, a number for one. `eps` is added to the variance. `weight`
-    and `bias` have that shape, 1 and 0 at first, None without `elementwise_affine`.
+    and `bias` have that shape, 1 and 0 at first, None without `elementwise_affine`; `bias` may be left out.
     """
 
     def __init__(
@@ -100,6 +118,7 @@ class LayerNorm(Module):
         normalized_shape: int | tuple[int, ...],
         eps: float = 1e-5,
         elementwise_affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        bias: bool = True,  # noqa: FBT001, FBT002 - as above
     ) -> None:
         rank = len(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else 1
         self.normalized_shape = counts("LayerNorm, normalized_shape", normalized_shape, rank)
@@ -107,7 +126,47 @@ class LayerNorm(Module):
         self.eps = number_within("LayerNorm, eps", eps, 0.0)
         elementwise_affine = flag(elementwise_affine, "LayerNorm, elementwise_affine")
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
-        self.bias = Tensor.zeros(*self.normalized_shape) if elementwise_affine else None
+        both = flag(bias, "LayerNorm, bias") and elementwise_affine
+        self.bias = Tensor.zeros(*self.normalized_shape) if both else None
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        affine, bias = self.weight is not None, self.bias is not None
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}, bias={bias}"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to (..., *normalized_shape); return the same shape.
+
+        Raises `UsageError` when the last axes have other sizes.
+        """
+        x = layer_input(self, x, self.weight)
+        if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
+            raise UsageError(f"LayerNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
+        y = x.layernorm(self.axes, self.eps)
+        y = y if self.weight is None else y * self.weight
+        return y if self.bias is None else y + self.bias
+
+
+class RMSNorm(Module):
+    """Division by the root mean square over the last axes, times a weight.
+
+    `normalized_shape`: the sizes of those axes, a number for one. `eps` is added to the mean square; None:
+    the distance from 1 to the next number of the input's dtype. `weight` has that shape, 1 at first, None
+    without `elementwise_affine`.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...],
+        eps: float | None = None,
+        elementwise_affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+    ) -> None:
+        rank = len(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else 1
+        self.normalized_shape = counts("RMSNorm, normalized_shape", normalized_shape, rank)
+        self.axes = tuple(range(-rank, 0))
+        self.eps = None if eps is None else number_within("RMSNorm, eps", eps, 0.0)
+        elementwise_affine = flag(elementwise_affine, "RMSNorm, elementwise_affine")
+        self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -120,36 +179,9 @@ class LayerNorm(Module):
         """
         x = layer_input(self, x, self.weight)
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
-            raise UsageError(f"LayerNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
-        y = x.layernorm(self.axes, self.eps)
-        if self.weight is None or self.bias is None:
-            return y
-        return y * self.weight + self.bias
-
-
-class RMSNorm(Module):
-    """Division by the root mean square over the last axis, times a weight.
-
-    `dim`: the size of that axis. `eps` is added to the mean square. `weight` is (dim,), 1 at first.
-    """
-
-    def __init__(self, dim: int, eps: float = 1e-6) -> None:
-        self.eps = number_within("RMSNorm, eps", eps, 0.0)
-        self.weight = Tensor.ones(count("RMSNorm, dim", dim))
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"{self.weight.shape}, eps={self.eps}"
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to (..., dim); return the same shape.
-
-        Raises `UsageError` when the last axis has another size.
-        """
-        x = layer_input(self, x, self.weight)
-        if x.shape[-1:] != self.weight.shape:
-            raise UsageError(f"RMSNorm over {self.weight.shape}: the last axis of {x.shape} is another")
-        return x.rmsnorm(-1, self.eps) * self.weight
+            raise UsageError(f"RMSNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
+        y = x.rmsnorm(self.axes, _STEP.get(x.dtype.name, 2.0**-23) if self.eps is None else self.eps)
+        return y if self.weight is None else y * self.weight
 
 
 class GroupNorm(Module):
@@ -179,7 +211,8 @@ class GroupNorm(Module):
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.weight is not None}"
+        affine = self.weight is not None
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={affine}, bias={affine}"
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, num_channels, ...); return the same shape.
@@ -196,10 +229,62 @@ class GroupNorm(Module):
 
 
 class InstanceNorm(GroupNorm):
-    """Normalisation of each channel by itself, over all later axes: a `GroupNorm` of one channel a group."""
+    """Normalisation of each channel by itself, over all later axes: a `GroupNorm` of one channel a group.
 
-    def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
+    Running statistics are not supported: `track_running_stats=True` raises `UsageError`.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        track_running_stats: bool = False,  # noqa: FBT001, FBT002 - as above
+    ) -> None:
+        if flag(track_running_stats, "InstanceNorm, track_running_stats"):
+            raise UsageError("InstanceNorm: track_running_stats=True is not supported; use BatchNorm")
+        self.momentum = number_within("InstanceNorm, momentum", momentum, 0.0)
         super().__init__(num_features, num_features, eps, affine)
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        affine = self.weight is not None
+        text = f"{self.num_channels}, eps={self.eps}, momentum={self.momentum}, affine={affine}"
+        return f"{text}, bias={affine}, track_running_stats=False"
+
+
+class InstanceNorm1d(InstanceNorm):
+    """`InstanceNorm` of (batch, channels, length)."""
+
+
+class InstanceNorm2d(InstanceNorm):
+    """`InstanceNorm` of (batch, channels, height, width)."""
+
+
+class InstanceNorm3d(InstanceNorm):
+    """`InstanceNorm` of (batch, channels, depth, height, width)."""
+
+
+class LocalResponseNorm(Module):
+    """Division by (k + alpha * the mean square of `size` neighbouring channels) ** beta."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        self.size = count("LocalResponseNorm, size", size)
+        self.alpha, self.beta, self.k = alpha, beta, k
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the same shape of (batch, channels, ...)."""
+        x = layer_input(self, x)
+        if x.ndim < 3:
+            raise UsageError(f"LocalResponseNorm needs at least 3 axes, saw the shape {x.shape}")
+        around = ((0, 0), (self.size // 2, (self.size - 1) // 2), *((0, 0),) * (x.ndim - 2))
+        mean = x.square().pad(around).unfold(1, self.size, 1).mean(-1)
+        return x / (mean * self.alpha + self.k) ** self.beta
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
 class LayerNorm2d(LayerNorm):

@@ -1,23 +1,29 @@
-"""Recurrent layers: LSTM and GRU, as cells of one step and over sequences.
+"""Recurrent layers: RNN, LSTM and GRU, as cells of one step and over sequences.
 
 Weights have PyTorch's names, shapes and order of gates, and start uniform in ±1/sqrt(hidden_size). A
 sequence is unrolled: one step of the graph for each element.
 
-Not here: attention (`Tensor.scaled_dot_product_attention`), other layers (`layers`).
+Not here: attention (`attention`), other layers (`layers`).
 """
+
+# ruff: noqa: PLR0917 - the field's signatures
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, ClassVar, Final, Literal
 
 from frontend.nn.checks import count, layer_input
-from frontend.nn.module import Module
-from frontend.parameters import flag
+from frontend.nn.module import Module, in_training
+from frontend.nn.settings import number_within
+from frontend.parameters import flag, shown
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
-_GATES: Final = {"LSTM": 4, "GRU": 3}
+Weights = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+"""Of the input and of the hidden state, then their biases."""
+State = tuple[Tensor, ...]
+"""h, or h and c of an LSTM, each (batch, hidden)."""
 _MOST_LAYERS: Final = 1000
 """More layers than any model has: a larger number is a mistake, and would take hours."""
 
@@ -27,66 +33,154 @@ def _weight(*shape: int, hidden: int) -> Tensor:
     return Tensor.uniform(*shape, low=-bound, high=bound)
 
 
-def lstm_step(x: Tensor, h: Tensor, c: Tensor, weights: tuple[Tensor | None, ...]) -> tuple[Tensor, Tensor]:
-    """Return (h', c') of (batch, inputs) and (batch, hidden): gates input, forget, cell, output."""
+def _both(x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
+    """Return the maps of input and hidden state by their weights."""
     w_x, w_h, b_x, b_h = weights
-    assert w_x is not None  # there are always two weights
-    assert w_h is not None  # as above
-    i, f, g, o = (x.linear(w_x.transpose(), b_x) + h.linear(w_h.transpose(), b_h)).chunk(4, 1)
+    return x.linear(w_x.transpose(), b_x), h.linear(w_h.transpose(), b_h)
+
+
+def lstm_step(x: Tensor, state: State, weights: Weights) -> State:
+    """Return (h', c') of (batch, inputs) and (h, c): gates input, forget, cell, output."""
+    h, c = state
+    mapped, before = _both(x, h, weights)
+    i, f, g, o = (mapped + before).chunk(4, 1)
     cell = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return o.sigmoid() * cell.tanh(), cell
 
 
-def gru_step(x: Tensor, h: Tensor, weights: tuple[Tensor | None, ...]) -> Tensor:
-    """Return h' of (batch, inputs) and (batch, hidden): gates reset, update, new."""
-    w_x, w_h, b_x, b_h = weights
-    assert w_x is not None  # there are always two weights
-    assert w_h is not None  # as above
-    r, z, n = x.linear(w_x.transpose(), b_x).chunk(3, 1)
-    r_h, z_h, n_h = h.linear(w_h.transpose(), b_h).chunk(3, 1)
+def gru_step(x: Tensor, state: State, weights: Weights) -> State:
+    """Return (h',) of (batch, inputs) and (h,): gates reset, update, new."""
+    (h,) = state
+    mapped, before = _both(x, h, weights)
+    (r, z, n), (r_h, z_h, n_h) = mapped.chunk(3, 1), before.chunk(3, 1)
     update = (z + z_h).sigmoid()
     new = (n + (r + r_h).sigmoid() * n_h).tanh()
-    return new + update * (h - new)
+    return (new + update * (h - new),)
 
 
-class LSTMCell(Module):
-    """One step of an LSTM: `weight_ih` is (4 hidden, inputs), `weight_hh` (4 hidden, hidden)."""
+def tanh_step(x: Tensor, state: State, weights: Weights) -> State:
+    """Return (h',) of (batch, inputs) and (h,): the tanh of both maps."""
+    mapped, before = _both(x, state[0], weights)
+    return ((mapped + before).tanh(),)
+
+
+def relu_step(x: Tensor, state: State, weights: Weights) -> State:
+    """Return (h',) of (batch, inputs) and (h,): both maps where positive."""
+    mapped, before = _both(x, state[0], weights)
+    return ((mapped + before).relu(),)
+
+
+def _nonlinear(what: str, name: str) -> str:
+    if name not in {"tanh", "relu"}:
+        raise UsageError(f"{what}, nonlinearity: wanted 'tanh' or 'relu', saw {shown(name)}")
+    return name
+
+
+class _Cell(Module):
+    """One step: `weight_ih` is (gates * hidden, inputs), `weight_hh` (gates * hidden, hidden)."""
+
+    gates: ClassVar[int] = 1
+    step: Any = staticmethod(tanh_step)
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        n = count("LSTMCell, hidden_size", hidden_size)
-        self.input_size, self.hidden_size = count("LSTMCell, input_size", input_size), n
-        self.weight_ih = _weight(4 * n, input_size, hidden=n)
-        self.weight_hh = _weight(4 * n, n, hidden=n)
-        bias = flag(bias, "LSTMCell, bias")
-        self.bias_ih = _weight(4 * n, hidden=n) if bias else None
-        self.bias_hh = _weight(4 * n, hidden=n) if bias else None
+        kind = type(self).__name__
+        n = count(f"{kind}, hidden_size", hidden_size)
+        self.input_size, self.hidden_size = count(f"{kind}, input_size", input_size), n
+        self.weight_ih = _weight(self.gates * n, input_size, hidden=n)
+        self.weight_hh = _weight(self.gates * n, n, hidden=n)
+        bias = flag(bias, f"{kind}, bias")
+        self.bias_ih = _weight(self.gates * n, hidden=n) if bias else None
+        self.bias_hh = _weight(self.gates * n, hidden=n) if bias else None
+
+    def _next(self, x: Tensor, state: State | None, parts: int) -> State:
+        x = layer_input(self, x, self.weight_ih)
+        if x.ndim not in {1, 2} or x.shape[-1] != self.input_size:
+            raise UsageError(
+                f"{type(self).__name__}: wanted (batch, {self.input_size}), saw the shape {x.shape}"
+            )
+        single = x.ndim == 1
+        x = x.unsqueeze(0) if single else x
+        if state is None:
+            zero = Tensor.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device)
+            state = (zero,) * parts
+        elif single:
+            state = tuple([s.unsqueeze(0) for s in state])
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        found: State = self.step(x, state, weights)
+        return tuple([s.squeeze(0) for s in found]) if single else found
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"{self.input_size}, {self.hidden_size}{', bias=False' if self.bias_ih is None else ''}"
+
+
+class LSTMCell(_Cell):
+    """One step of an LSTM."""
+
+    gates = 4
+    step = staticmethod(lstm_step)
 
     def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Return (h, c), both (batch, hidden), of (batch, inputs) and the state before, zeros when None."""
-        x = layer_input(self, x, self.weight_ih)
-        if x.ndim != 2 or x.shape[1] != self.input_size:
-            raise UsageError(f"LSTMCell: wanted (batch, {self.input_size}), saw the shape {x.shape}")
-        if state is None:
-            zero = Tensor.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device)
-            state = (zero, zero)
-        return lstm_step(x, *state, (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh))
+        h, c = self._next(x, state, 2)
+        return h, c
+
+
+class GRUCell(_Cell):
+    """One step of a GRU."""
+
+    gates = 3
+    step = staticmethod(gru_step)
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
+        """Return h (batch, hidden) of (batch, inputs) and the state before, zeros when None."""
+        return self._next(x, None if state is None else (state,), 1)[0]
+
+
+class RNNCell(_Cell):
+    """One step of an RNN: the `nonlinearity`, "tanh" or "relu", of both maps."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        nonlinearity: Literal["tanh", "relu"] = "tanh",
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias)
+        self.nonlinearity = _nonlinear("RNNCell", nonlinearity)
+        self.step = relu_step if nonlinearity == "relu" else tanh_step
 
     def extra_repr(self) -> str:
-        """Return the sizes."""
-        return f"{self.input_size}, {self.hidden_size}"
+        """Return the settings."""
+        return super().extra_repr() + (", nonlinearity=relu" if self.nonlinearity == "relu" else "")
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
+        """Return h (batch, hidden) of (batch, inputs) and the state before, zeros when None."""
+        return self._next(x, None if state is None else (state,), 1)[0]
 
 
 class _Recurrent(Module):
-    """Layers of one kind of cell over (time, batch, inputs), or (batch, time, inputs) with `batch_first`."""
+    """Layers of one kind of cell over (time, batch, inputs), or (batch, time, inputs) with `batch_first`.
+
+    `dropout` acts between layers, in training mode. With `bidirectional`, a second set of weights, whose
+    names end in `_reverse`, runs from the end; outputs are those of both, one after the other.
+    """
+
+    gates: ClassVar[int] = 1
+    step: Any = staticmethod(tanh_step)
+    parts: ClassVar[int] = 1
+    """Tensors of a state: h, or h and c."""
 
     def __init__(
         self,
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        *,
-        bias: bool = True,
-        batch_first: bool = False,
+        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
+        dropout: float = 0.0,
+        bidirectional: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
         kind = type(self).__name__
         n = count(f"{kind}, hidden_size", hidden_size)
@@ -95,22 +189,28 @@ class _Recurrent(Module):
         if num_layers > _MOST_LAYERS:
             raise UsageError(f"{kind}, num_layers: wanted at most {_MOST_LAYERS}, saw {num_layers}")
         self.bias, self.batch_first = flag(bias, f"{kind}, bias"), flag(batch_first, f"{kind}, batch_first")
-        rows = _GATES[kind] * n
-        for i in range(num_layers):
-            setattr(self, f"weight_ih_l{i}", _weight(rows, n if i else input_size, hidden=n))
-            setattr(self, f"weight_hh_l{i}", _weight(rows, n, hidden=n))
-            if bias:
-                setattr(self, f"bias_ih_l{i}", _weight(rows, hidden=n))
-                setattr(self, f"bias_hh_l{i}", _weight(rows, hidden=n))
+        self.dropout = number_within(f"{kind}, dropout", dropout, 0.0, math.nextafter(1.0, 2.0))
+        self.bidirectional = flag(bidirectional, f"{kind}, bidirectional")
+        self.endings = ("", "_reverse") if bidirectional else ("",)
+        rows = self.gates * n
+        for layer in range(num_layers):
+            inputs = n * len(self.endings) if layer else input_size
+            for ending in self.endings:
+                setattr(self, f"weight_ih_l{layer}{ending}", _weight(rows, inputs, hidden=n))
+                setattr(self, f"weight_hh_l{layer}{ending}", _weight(rows, n, hidden=n))
+                if bias:
+                    setattr(self, f"bias_ih_l{layer}{ending}", _weight(rows, hidden=n))
+                    setattr(self, f"bias_hh_l{layer}{ending}", _weight(rows, hidden=n))
 
-    def weights(self, layer: int) -> tuple[Tensor | None, ...]:
+    def weights(self, layer: int, ending: str = "") -> Weights:
         """Return the weights and biases of a layer, None for biases that there are not."""
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        return tuple([getattr(self, f"{name}_l{layer}", None) for name in names])
+        w_x, w_h, b_x, b_h = [getattr(self, f"{name}_l{layer}{ending}", None) for name in names]
+        assert w_x is not None  # there are always two weights
+        assert w_h is not None  # as above
+        return w_x, w_h, b_x, b_h
 
     def _steps(self, x: Tensor) -> list[Tensor]:
-        first: Tensor | None = self.weights(0)[0]
-        x = layer_input(self, x, first)
         if x.ndim != 3 or x.shape[2] != self.input_size:
             order = "batch, time" if self.batch_first else "time, batch"
             raise UsageError(
@@ -121,55 +221,103 @@ class _Recurrent(Module):
             raise UsageError(f"{type(self).__name__}: wanted at least one step, saw the shape {x.shape}")
         return steps
 
-    def _start(self, given: Tensor | None, steps: list[Tensor]) -> list[Tensor]:
-        if given is not None:
-            return list(given.unbind(0))
-        like = steps[0]
-        zero = Tensor.zeros(like.shape[0], self.hidden_size, dtype=like.dtype, device=like.device)
-        return [zero] * self.num_layers
-
-    def _joined(self, steps: list[Tensor]) -> Tensor:
-        return Tensor.stack(steps, axis=1 if self.batch_first else 0)
+    def _run(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """Return the outputs, and the last states (layers * directions, batch, hidden)."""
+        x = layer_input(self, x, self.weights(0)[0])
+        single = x.ndim == 2
+        if single:
+            x = x.unsqueeze(0 if self.batch_first else 1)
+            state = None if state is None else tuple([s.unsqueeze(1) for s in state])
+        steps = self._steps(x)
+        count_ = self.num_layers * len(self.endings)
+        if state is None:
+            like = steps[0]
+            zero = Tensor.zeros(like.shape[0], self.hidden_size, dtype=like.dtype, device=like.device)
+            first = [(zero,) * self.parts] * count_
+        else:
+            first = list(zip(*[s.unbind(0) for s in state], strict=True))
+            if len(first) != count_:
+                raise UsageError(f"{type(self).__name__}: wanted {count_} states, saw {len(first)}")
+        last: list[State] = []
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                steps = [s.dropout(self.dropout, in_training(self)) for s in steps]
+            outputs: list[list[Tensor]] = []
+            for i, ending in enumerate(self.endings):
+                now, weights = first[layer * len(self.endings) + i], self.weights(layer, ending)
+                found = []
+                for step in reversed(steps) if ending else steps:
+                    now = self.step(step, now, weights)
+                    found.append(now[0])
+                outputs.append(found[::-1] if ending else found)
+                last.append(now)
+            both = len(outputs) > 1
+            steps = [Tensor.cat(pair, axis=1) for pair in zip(*outputs, strict=True)] if both else outputs[0]
+        y = Tensor.stack(steps, axis=1 if self.batch_first else 0)
+        ends = tuple([Tensor.stack(each) for each in zip(*last, strict=True)])
+        if single:
+            return y.squeeze(0 if self.batch_first else 1), tuple([s.squeeze(1) for s in ends])
+        return y, ends
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        layers = f", num_layers={self.num_layers}" if self.num_layers > 1 else ""
-        first = ", batch_first=True" if self.batch_first else ""
-        return f"{self.input_size}, {self.hidden_size}{layers}{first}"
+        usual = (
+            ("num_layers", 1),
+            ("bias", True),
+            ("batch_first", False),
+            ("dropout", 0),
+            ("bidirectional", False),
+        )
+        others = [f", {name}={getattr(self, name)}" for name, value in usual if getattr(self, name) != value]
+        return f"{self.input_size}, {self.hidden_size}{''.join(others)}"
 
 
 class LSTM(_Recurrent):
     """Layers of LSTM cells: `lstm(x, (h, c))` returns the outputs and the last (h, c) of each layer."""
 
+    gates = 4
+    step = staticmethod(lstm_step)
+    parts = 2
+
     def forward(
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Return outputs (time, batch, hidden), and h and c (layers, batch, hidden)."""
-        steps = self._steps(x)
-        h, c = state if state is not None else (None, None)
-        hidden, cells = self._start(h, steps), self._start(c, steps)
-        for layer in range(self.num_layers):
-            found: list[Tensor] = []
-            for step in steps:
-                hidden[layer], cells[layer] = lstm_step(
-                    step, hidden[layer], cells[layer], self.weights(layer)
-                )
-                found.append(hidden[layer])
-            steps = found
-        return self._joined(steps), (Tensor.stack(hidden), Tensor.stack(cells))
+        y, (h, c) = self._run(x, state)
+        return y, (h, c)
 
 
 class GRU(_Recurrent):
     """Layers of GRU cells: `gru(x, h)` returns the outputs and the last h of each layer."""
 
+    gates = 3
+    step = staticmethod(gru_step)
+
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return outputs (time, batch, hidden), and h (layers, batch, hidden)."""
-        steps = self._steps(x)
-        hidden = self._start(state, steps)
-        for layer in range(self.num_layers):
-            found: list[Tensor] = []
-            for step in steps:
-                hidden[layer] = gru_step(step, hidden[layer], self.weights(layer))
-                found.append(hidden[layer])
-            steps = found
-        return self._joined(steps), Tensor.stack(hidden)
+        y, (h,) = self._run(x, None if state is None else (state,))
+        return y, h
+
+
+class RNN(_Recurrent):
+    """Layers of RNN cells: `rnn(x, h)` returns the outputs and the last h of each layer."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: Literal["tanh", "relu"] = "tanh",
+        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
+        dropout: float = 0.0,
+        bidirectional: bool = False,  # noqa: FBT001, FBT002 - as above
+    ) -> None:
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        self.nonlinearity = _nonlinear("RNN", nonlinearity)
+        self.step = relu_step if nonlinearity == "relu" else tanh_step
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return outputs (time, batch, hidden), and h (layers, batch, hidden)."""
+        y, (h,) = self._run(x, None if state is None else (state,))
+        return y, h

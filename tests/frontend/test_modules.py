@@ -68,7 +68,7 @@ def test_modules_print_as_in_pytorch():
   (body): Sequential(
     (0): Linear(in_features=2, out_features=4, bias=True)
     (1): ReLU()
-    (2): Dropout(p=0.5)
+    (2): Dropout(p=0.5, inplace=False)
   )
   (heads): ModuleList(
     (0): Linear(in_features=4, out_features=1, bias=True)

@@ -154,7 +154,7 @@ def test_invalid_classes_are_refused_at_the_call(make: Callable[[], Any]):
     [
         (
             lambda x: nn.BatchNorm2d(3)(x),
-            r"BatchNorm has 3 channels, axis 1 of the input \(2, 4, 5, 5\) has 4",
+            r"BatchNorm2d has 3 channels, axis 1 of the input \(2, 4, 5, 5\) has 4",
         ),
         (lambda x: nn.GroupNorm(3, 3)(x), "GroupNorm has 3 channels"),
         (lambda x: nn.Conv2d(3, 4, 3)(x), "Conv2d has 3 channels"),

@@ -1,0 +1,152 @@
+"""Attention layers: several heads, and the encoder layer of a transformer.
+
+Weights have PyTorch's names and shapes.
+
+Not here: the operation (`Tensor.scaled_dot_product_attention`), recurrent layers (`recurrent`).
+"""
+
+# ruff: noqa: PLR0917 - the field's signatures
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from frontend.nn.checks import count, layer_input
+from frontend.nn.layers import Dropout, Linear
+from frontend.nn.module import Module, in_training
+from frontend.nn.normalisation import LayerNorm
+from frontend.nn.settings import number_within
+from frontend.parameters import flag
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+
+class MultiheadAttention(Module):
+    """Attention of `num_heads` heads over (time, batch, embed_dim), or (batch, time, ...) with `batch_first`.
+
+    `in_proj_weight` is (3 * embed_dim, embed_dim): query, key, value; `out_proj` is a `Linear`.
+
+    Raises `UsageError` for an embed_dim that the heads do not divide.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
+    ) -> None:
+        if count("MultiheadAttention, embed_dim", embed_dim) % count(
+            "MultiheadAttention, num_heads", num_heads
+        ):
+            raise UsageError(f"MultiheadAttention: {embed_dim} does not divide into {num_heads} heads")
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.dropout = number_within("MultiheadAttention, dropout", dropout, 0.0, 1.0)
+        self.batch_first = flag(batch_first, "MultiheadAttention, batch_first")
+        bound = math.sqrt(6 / (4 * embed_dim))
+        self.in_proj_weight = Tensor.uniform(3 * embed_dim, embed_dim, low=-bound, high=bound)
+        bias = flag(bias, "MultiheadAttention, bias")
+        self.in_proj_bias = Tensor.zeros(3 * embed_dim) if bias else None
+        self.out_proj = Linear(embed_dim, embed_dim, bias)
+
+    def _heads(self, x: Tensor, part: int) -> Tensor:
+        """Return (batch, heads, time, depth) of (batch, time, embed_dim) for query, key or value."""
+        n = self.embed_dim
+        weight = self.in_proj_weight[part * n : (part + 1) * n]
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[part * n : (part + 1) * n]
+        y = x.linear(weight.transpose(), bias)
+        return y.reshape(*x.shape[:2], self.num_heads, n // self.num_heads).transpose(1, 2)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,  # noqa: FBT001, FBT002 - as above
+        is_causal: bool = False,  # noqa: FBT001, FBT002 - as above
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the attended values, and the weights (batch, queries, keys), None without `need_weights`.
+
+        Masks are True, or -inf, where attention is not allowed: `key_padding_mask` (batch, keys), `attn_mask`
+        (queries, keys) or (batch * heads, queries, keys). `is_causal` needs `attn_mask`, as in PyTorch.
+        """
+        if is_causal and attn_mask is None:
+            raise UsageError("MultiheadAttention: is_causal is a hint beside attn_mask; pass attn_mask")
+        parts = [layer_input(self, x, self.in_proj_weight) for x in (query, key, value)]
+        if not self.batch_first:
+            parts = [x.transpose(0, 1) for x in parts]
+        q, k, v = [self._heads(x, i) for i, x in enumerate(parts)]
+        scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]))
+        for mask in self._masks(scores, key_padding_mask, attn_mask):
+            scores = mask.where(-math.inf, scores) if mask.dtype.name == "bool" else scores + mask
+        weights = scores.softmax(-1)
+        if self.dropout:
+            weights = weights.dropout(self.dropout, in_training(self))
+        y = (weights @ v).transpose(1, 2).reshape(parts[0].shape)
+        y = self.out_proj(y)
+        y = y if self.batch_first else y.transpose(0, 1)
+        if not need_weights:
+            return y, None
+        return y, weights.mean(1) if average_attn_weights else weights
+
+    def _masks(self, scores: Tensor, padding: Tensor | None, mask: Tensor | None) -> list[Tensor]:
+        """Return the masks that are given, with the axes of the scores."""
+        found = []
+        if padding is not None:
+            found.append(padding.unsqueeze(1).unsqueeze(1))
+        if mask is not None:
+            batch = scores.shape[0]
+            found.append(mask.reshape(batch, self.num_heads, *mask.shape[1:]) if mask.ndim == 3 else mask)
+        return found
+
+
+class TransformerEncoderLayer(Module):
+    """Self-attention and two linear layers, each with a residual and a layer norm, before it or after it."""
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Literal["relu", "gelu"] = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        norm_first: bool = False,  # noqa: FBT001, FBT002 - as above
+        bias: bool = True,  # noqa: FBT001, FBT002 - as above
+    ) -> None:
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first)
+        self.linear1 = Linear(d_model, dim_feedforward, bias)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias)
+        self.norm_first = flag(norm_first, "TransformerEncoderLayer, norm_first")
+        self.norm1, self.norm2 = [LayerNorm(d_model, layer_norm_eps, bias=bias) for _ in range(2)]
+        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        if activation not in {"relu", "gelu"}:
+            raise UsageError(f"TransformerEncoderLayer: wanted 'relu' or 'gelu', saw {activation!r}")
+        self.activation = activation
+
+    def forward(
+        self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the same shape of (time, batch, d_model), or (batch, time, ...) with `batch_first`."""
+        x = layer_input(self, src, self.linear1.weight)
+        if self.norm_first:
+            x = x + self._attended(self.norm1(x), src_mask, src_key_padding_mask)
+            return x + self._forwarded(self.norm2(x))
+        x = self.norm1(x + self._attended(x, src_mask, src_key_padding_mask))
+        return self.norm2(x + self._forwarded(x))
+
+    def _attended(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
+        found, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)
+        return self.dropout1(found)
+
+    def _forwarded(self, x: Tensor) -> Tensor:
+        hidden = self.linear1(x)
+        hidden = hidden.relu() if self.activation == "relu" else hidden.gelu()
+        return self.dropout2(self.linear2(self.dropout(hidden)))

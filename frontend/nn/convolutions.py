@@ -1,0 +1,241 @@
+"""Convolution layers over one, two and three spatial axes, and their transposed forms.
+
+Not here: other layers (`layers`), pools (`pools`), the operations (`frontend.ops.convolutions`).
+"""
+
+# ruff: noqa: PLR0917 - the field's signatures
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
+
+from frontend.nn.checks import check_channels, count, counts, layer_input
+from frontend.nn.module import Module
+from frontend.ops.arguments import repeated
+from frontend.ops.convolutions import same_padding, spatial_padding
+from frontend.parameters import flag, shown
+from frontend.tensor import Tensor
+from hcq.errors import UsageError, UsageTypeError
+
+if TYPE_CHECKING:
+    from frontend.ops.convolutions import Sizes
+
+Mode = Literal["constant", "reflect", "replicate", "circular"]
+_MODES: Final = ("zeros", "reflect", "replicate", "circular")
+
+
+class _Convolution(Module):
+    """What all convolutions have: settings of `rank` spatial axes, `weight` and `bias`.
+
+    `kernel_size`, `stride`, `dilation`: a whole number, or one for each spatial axis. `groups` divides both
+    channels. `bias` is (out_channels,) or None; weights and bias start uniform in ±1/sqrt(n), with n the
+    elements of the weight that one channel of the result, of the input where transposed, depends on.
+    """
+
+    rank: ClassVar[int]
+    transposed: ClassVar[bool] = False
+    padding: Sizes | str
+    stride: Sizes
+    dilation: Sizes
+    output_padding: Sizes = 0
+    padding_mode: str = "zeros"
+
+    def _set(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        padding: Sizes | str,
+        dilation: Sizes,
+        groups: int,
+        bias: bool,  # noqa: FBT001 - internal
+    ) -> None:
+        kind = type(self).__name__
+        for name, value in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
+            count(f"{kind}, {name}", value)
+        if in_channels % groups or out_channels % groups:
+            raise UsageError(
+                f"{kind}: {in_channels} inputs and {out_channels} outputs do not divide into {groups} groups"
+            )
+        kernel = counts(f"{kind}, kernel_size", kernel_size, self.rank)
+        counts(f"{kind}, stride", stride, self.rank)
+        counts(f"{kind}, dilation", dilation, self.rank)
+        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self._check_padding(padding, kernel)
+        first, each = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
+        bound = 1 / math.sqrt(each // groups * math.prod(kernel))
+        self.weight = Tensor.uniform(first, each // groups, *kernel, low=-bound, high=bound)
+        bias = flag(bias, f"{kind}, bias")
+        self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
+
+    def _check_padding(self, padding: Sizes | str, kernel: tuple[int, ...]) -> None:
+        kind = type(self).__name__
+        if padding == "same" and not self.transposed:
+            same_padding(kernel, self.stride, self.dilation)
+        elif isinstance(padding, str) and (self.transposed or padding != "valid"):
+            wanted = "numbers" if self.transposed else "numbers, 'same' or 'valid'"
+            raise UsageTypeError(f"{kind}, padding: wanted {wanted}, saw {padding!r}")
+        elif not isinstance(padding, str):
+            spatial_padding(padding, self.rank, kind)
+
+    def _batched(self, x: Tensor) -> tuple[Tensor, bool]:
+        """Return (batch, channels, *spatial) of an input with or without a batch, and whether it had none."""
+        x = layer_input(self, x, self.weight)
+        single = x.ndim == self.rank + 1
+        x = x.unsqueeze(0) if single else x
+        check_channels(self, x, self.in_channels)
+        return x, single
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+
+        def each(value: Sizes | str) -> tuple[int, ...] | str:
+            return (
+                value
+                if isinstance(value, str)
+                else repeated(value, self.rank, "")
+                if isinstance(value, int)
+                else tuple(value)
+            )
+
+        found = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
+        found += f", stride={each(self.stride)}"
+        plain = (("padding", 0), ("dilation", 1), ("output_padding", 0))
+        for name, usual in plain:
+            value = each(getattr(self, name))
+            if isinstance(value, str) or set(value) != {usual}:
+                found += f", {name}={value}"
+        found += f", groups={self.groups}" if self.groups != 1 else ""
+        found += ", bias=False" if self.bias is None else ""
+        return found + ("" if self.padding_mode == "zeros" else f", padding_mode={self.padding_mode}")
+
+
+class _Conv(_Convolution):
+    """Convolution over (batch, channels, *spatial), or without the batch: see `Tensor.conv2d`.
+
+    `padding`: zeros on both sides, a number, one for each axis, flat (before, after) pairs, last axis first,
+    "same" or "valid"; `padding_mode` is what pads instead of zeros: "reflect", "replicate" or "circular".
+    `weight` is (out_channels, in_channels / groups, *kernel_size); the rest `_Convolution` describes.
+
+    Raises `UsageError` for sizes below 1 and for channels that `groups` does not divide, `UsageTypeError` for
+    padding by another name.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        padding_mode: str = "zeros",
+    ) -> None:
+        self._set(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
+        if padding_mode not in _MODES:
+            raise UsageError(f"padding_mode: wanted one of {', '.join(_MODES)}, saw {shown(padding_mode)}")
+        self.padding_mode = padding_mode
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to (batch, in_channels, *spatial); return (batch, out_channels, *sizes).
+
+        A size is (n + padding - dilation * (kernel - 1) - 1) // stride + 1, with the padding of both sides.
+        Raises `UsageError` for another number of channels, and for a padded input smaller than the kernel.
+        """
+        x, single = self._batched(x)
+        padding = self.padding
+        if self.padding_mode != "zeros" and padding != "valid":
+            if padding == "same":
+                padding = same_padding(self.kernel_size, self.stride, self.dilation)
+            pairs = spatial_padding(cast("Sizes", padding), self.rank, type(self).__name__)
+            flat = [n for pair in reversed(pairs) for n in pair]
+            x, padding = x.pad(flat, mode=cast("Mode", self.padding_mode)), 0
+        y = x.conv2d(self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return y.squeeze(0) if single else y
+
+
+class _ConvTranspose(_Convolution):
+    """Transposed convolution, the gradient of a convolution by its input: see `Tensor.conv_transpose2d`.
+
+    `output_padding` adds elements at the end of each spatial axis of the result. `weight` is (in_channels,
+    out_channels / groups, *kernel_size); the rest `_Convolution` describes.
+
+    Raises `UsageError` for sizes below 1 and for channels that `groups` does not divide.
+    """
+
+    transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        dilation: Sizes = 1,
+    ) -> None:
+        self._set(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
+        repeated(output_padding, self.rank, f"{type(self).__name__}, output_padding")
+        self.output_padding = output_padding
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to (batch, in_channels, *spatial); return (batch, out_channels, *sizes).
+
+        A size is (n - 1) * stride - padding + dilation * (kernel - 1) + output_padding + 1, with the padding
+        of both sides. Raises `UsageError` for another number of channels.
+        """
+        x, single = self._batched(x)
+        y = x.conv_transpose2d(
+            self.weight,
+            self.bias,
+            self.stride,
+            cast("Sizes", self.padding),
+            self.output_padding,
+            self.groups,
+            self.dilation,
+        )
+        return y.squeeze(0) if single else y
+
+
+class Conv1d(_Conv):
+    """Convolution over (batch, channels, length)."""
+
+    rank = 1
+
+
+class Conv2d(_Conv):
+    """Convolution over (batch, channels, height, width)."""
+
+    rank = 2
+
+
+class Conv3d(_Conv):
+    """Convolution over (batch, channels, depth, height, width)."""
+
+    rank = 3
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """Transposed convolution over (batch, channels, length)."""
+
+    rank = 1
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """Transposed convolution over (batch, channels, height, width)."""
+
+    rank = 2
+
+
+class ConvTranspose3d(_ConvTranspose):
+    """Transposed convolution over (batch, channels, depth, height, width)."""
+
+    rank = 3

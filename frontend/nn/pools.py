@@ -1,0 +1,268 @@
+"""Layers that change the sizes of spatial axes: pools, padding, upsampling, shuffles of pixels.
+
+Not here: activations and losses (`functions`), convolutions (`convolutions`).
+"""
+
+# ruff: noqa: PLR0917 - the field's signatures
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from frontend.nn.checks import count, counts, layer_input
+from frontend.nn.module import Module
+from frontend.ops.arguments import repeated
+from frontend.parameters import flag
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frontend.ops.convolutions import Sizes
+
+
+class _Pool(Module):
+    """A pool over the last `rank` axes; the stride is the kernel's size unless given."""
+
+    rank: ClassVar[int]
+
+    def _set(self, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, ceil_mode: bool) -> None:  # noqa: FBT001 - internal
+        kind = type(self).__name__
+        counts(f"{kind}, kernel_size", kernel_size, self.rank)
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        counts(f"{kind}, stride", self.stride, self.rank)
+        repeated(padding, self.rank, f"{kind}, padding")
+        self.padding, self.ceil_mode = padding, flag(ceil_mode, f"{kind}, ceil_mode")
+
+    def _each(self, value: Sizes) -> tuple[int, ...]:
+        return repeated(value, self.rank, type(self).__name__)
+
+
+class _MaxPool(_Pool):
+    """The greatest value of each window: see `Tensor.max_pool2d`."""
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        return_indices: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        ceil_mode: bool = False,  # noqa: FBT001, FBT002 - as above
+    ) -> None:
+        if flag(return_indices, f"{type(self).__name__}, return_indices"):
+            raise UsageError(f"{type(self).__name__}: return_indices=True is not supported")
+        self._set(kernel_size, stride, padding, ceil_mode)
+        self.dilation = dilation
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (..., *sizes) of (..., *spatial)."""
+        given = (self.kernel_size, self.stride, self.padding, self.dilation)
+        size, stride, padding, dilation = [self._each(v) for v in given]
+        return layer_input(self, x).max_pool2d(size, stride, padding, dilation, self.ceil_mode)
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+        return ", ".join([f"{name}={getattr(self, name)}" for name in names])
+
+
+class _AvgPool(_Pool):
+    """The mean of each window: see `Tensor.avg_pool2d`."""
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        count_include_pad: bool = True,  # noqa: FBT001, FBT002 - as above
+    ) -> None:
+        self._set(kernel_size, stride, padding, ceil_mode)
+        self.count_include_pad = flag(count_include_pad, f"{type(self).__name__}, count_include_pad")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (..., *sizes) of (..., *spatial)."""
+        size, stride, padding = [self._each(v) for v in (self.kernel_size, self.stride, self.padding)]
+        x = layer_input(self, x)
+        return x.avg_pool2d(size, stride, padding, self.ceil_mode, self.count_include_pad)
+
+    def extra_repr(self) -> str:
+        """Return the settings; PyTorch prints those of one axis as tuples."""
+        every = {n: getattr(self, n) for n in ("kernel_size", "stride", "padding")}
+        if self.rank == 1:
+            every = {n: self._each(v) for n, v in every.items()}
+        return ", ".join([f"{n}={v}" for n, v in every.items()])
+
+
+class _Adaptive(Module):
+    """A pool over the last `rank` axes whose result has given sizes; None keeps the size of an axis.
+
+    Bin i of m over n elements is i * n // m up to, not with, -(-(i + 1) * n // m): bins may overlap.
+    """
+
+    rank: ClassVar[int]
+    method: ClassVar[str]
+
+    def __init__(self, output_size: Any) -> None:
+        given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * self.rank
+        if len(given) != self.rank:
+            raise UsageError(f"{type(self).__name__}: wanted {self.rank} sizes, saw {output_size}")
+        self.sizes = [None if n is None else count(f"{type(self).__name__}, output_size", n) for n in given]
+        self.output_size = output_size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (..., *sizes) of (..., *spatial)."""
+        x = layer_input(self, x)
+        if x.ndim < self.rank:
+            raise UsageError(f"{type(self).__name__}: wanted at least {self.rank} axes, saw {x.shape}")
+        for i, size in enumerate(self.sizes, x.ndim - self.rank):
+            if size is not None and size != x.shape[i]:
+                x = self._along(x, i, size)
+        return x
+
+    def _along(self, x: Tensor, axis: int, size: int) -> Tensor:
+        n = x.shape[axis]
+        if n % size == 0:
+            return self._reduced(x.unflatten(axis, (size, n // size)), axis + 1)
+        bins = [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
+        return Tensor.stack([self._reduced(x.narrow(axis, a, b - a), axis) for a, b in bins], axis)
+
+    def _reduced(self, x: Tensor, axis: int) -> Tensor:
+        found: Tensor = getattr(x, self.method)(axis)
+        return found
+
+    def extra_repr(self) -> str:
+        """Return the sizes."""
+        return f"output_size={self.output_size}"
+
+
+def _of_ranks(base: type[Any], name: str, text: str, **fields: Any) -> list[type[Any]]:
+    """Return the classes NAME1d, NAME2d and NAME3d of a base."""
+    return [
+        type(f"{name}{rank}d", (base,), {"rank": rank, "__doc__": text, "__module__": __name__, **fields})
+        for rank in (1, 2, 3)
+    ]
+
+
+MaxPool1d, MaxPool2d, MaxPool3d = _of_ranks(_MaxPool, "MaxPool", "The greatest value of each window.")
+AvgPool1d, AvgPool2d, AvgPool3d = _of_ranks(_AvgPool, "AvgPool", "The mean of each window.")
+AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = _of_ranks(
+    _Adaptive, "AdaptiveAvgPool", "The mean of each of a number of bins.", method="mean"
+)
+AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = _of_ranks(
+    _Adaptive, "AdaptiveMaxPool", "The greatest value of each of a number of bins.", method="amax"
+)
+
+
+class _Pad(Module):
+    """Padding of the last `rank` axes: one number, or (before, after) pairs, last axis first."""
+
+    rank: ClassVar[int]
+    mode: ClassVar[str] = "constant"
+    value: float = 0.0
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        self.padding = repeated(
+            padding if isinstance(padding, int) else tuple(padding), 2 * self.rank, type(self).__name__
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the padded input."""
+        mode = cast('Literal["constant", "reflect", "replicate", "circular"]', self.mode)
+        return layer_input(self, x).pad(self.padding, value=self.value, mode=mode)
+
+    def extra_repr(self) -> str:
+        """Return the padding."""
+        return f"{self.padding}"
+
+
+class _ConstantPad(_Pad):
+    """Padding with a number."""
+
+    def __init__(self, padding: int | Sequence[int], value: float) -> None:
+        super().__init__(padding)
+        self.value = value
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"padding={self.padding}, value={self.value}"
+
+
+ZeroPad1d, ZeroPad2d, ZeroPad3d = _of_ranks(_Pad, "ZeroPad", "Padding with zeros.")
+ConstantPad1d, ConstantPad2d, ConstantPad3d = _of_ranks(_ConstantPad, "ConstantPad", "Padding with a number.")
+ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = _of_ranks(
+    _Pad, "ReflectionPad", "Padding that mirrors at the border elements.", mode="reflect"
+)
+ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = _of_ranks(
+    _Pad, "ReplicationPad", "Padding that repeats the border elements.", mode="replicate"
+)
+CircularPad1d, CircularPad2d, CircularPad3d = _of_ranks(
+    _Pad, "CircularPad", "Padding that continues at the other end.", mode="circular"
+)
+
+
+class Upsample(Module):
+    """Other spatial sizes: see `Tensor.interpolate`."""
+
+    def __init__(
+        self,
+        size: Any = None,
+        scale_factor: Any = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,  # noqa: FBT001 - the field's signature
+    ) -> None:
+        self.size, self.mode, self.align_corners = size, mode, align_corners
+        several = isinstance(scale_factor, (tuple, list))
+        self.scale_factor = scale_factor if several or scale_factor is None else float(scale_factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (batch, channels, *sizes) of (batch, channels, *spatial)."""
+        return layer_input(self, x).interpolate(self.size, self.scale_factor, self.mode, self.align_corners)
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        name = "size" if self.scale_factor is None else "scale_factor"
+        return f"{name}={getattr(self, name)}, mode={self.mode!r}"
+
+
+class PixelShuffle(Module):
+    """Channels as pixels: (..., c * r * r, h, w) to (..., c, h * r, w * r)."""
+
+    def __init__(self, upscale_factor: int) -> None:
+        self.upscale_factor = count("PixelShuffle, upscale_factor", upscale_factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the image. Raises `UsageError` for channels that r * r does not divide."""
+        x, r = layer_input(self, x), self.upscale_factor
+        if x.ndim < 3 or x.shape[-3] % (r * r):
+            raise UsageError(f"PixelShuffle({r}): wanted (..., channels of {r * r}, h, w), saw {x.shape}")
+        *outer, c, h, w = x.shape
+        y = x.reshape(-1, c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
+        return y.reshape(*outer, c // (r * r), h * r, w * r)
+
+    def extra_repr(self) -> str:
+        """Return the factor."""
+        return f"upscale_factor={self.upscale_factor}"
+
+
+class PixelUnshuffle(Module):
+    """Pixels as channels: (..., c, h * r, w * r) to (..., c * r * r, h, w)."""
+
+    def __init__(self, downscale_factor: int) -> None:
+        self.downscale_factor = count("PixelUnshuffle, downscale_factor", downscale_factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the channels. Raises `UsageError` for sizes that r does not divide."""
+        x, r = layer_input(self, x), self.downscale_factor
+        if x.ndim < 3 or x.shape[-1] % r or x.shape[-2] % r:
+            raise UsageError(f"PixelUnshuffle({r}): wanted (..., c, h of {r}, w of {r}), saw {x.shape}")
+        *outer, c, h, w = x.shape
+        y = x.reshape(-1, c, h // r, r, w // r, r).permute(0, 1, 3, 5, 2, 4)
+        return y.reshape(*outer, c * r * r, h // r, w // r)
+
+    def extra_repr(self) -> str:
+        """Return the factor."""
+        return f"downscale_factor={self.downscale_factor}"
