@@ -147,14 +147,12 @@ class Cubin:
                 raise UsageError(f"{section.name} refers to {name!r}, which the image does not define")
             if one.offset + patch_bytes(one.type)[1] > section.size:
                 raise UsageError(f"a relocation of {section.name} at {one.offset:#x} lies outside it")
-            addend = one.addend if one.addend is not None else self._addend(section, one)
+            # REL is for addends of 0 (measured, ptxas 13.5); uploaded, such a place holds the address instead.
+            addend = one.addend or 0
             out.append(
                 Patch(one.offset, one.type, one.symbol.section, one.symbol.value + addend, one.symbol.name)
             )
         return out
-
-    def _addend(self, section: Section, one: ElfRelocation) -> int:
-        return read_patch(self.elf.content(section), one.offset, one.type)
 
 
 def _is_ptx(content: bytes) -> bool:
