@@ -21,7 +21,7 @@ import numpy as np
 
 import hcq
 from interop import arrays
-from tools.guests import cases
+from tools.guests import cases, more_cases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.guests.tutorials", description=__doc__)
     parser.add_argument("--device", default="nv-emu", help="a GPU, real or emulated")
     parser.add_argument("--full", action="store_true", help="sizes for a large GPU")
+    parser.add_argument("--all", action="store_true", help="all kernels of the corpus, in small sizes")
     parser.add_argument("--only", default="", help="run the kernels whose name contains this text")
     parser.add_argument("--runs", type=int, default=5, help="timed runs of each kernel")
     parser.add_argument(
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = 0
     with hcq.open(options.device) as device:
         triton_backend.use(device)
-        for case in cases.FULL if options.full else cases.TUTORIALS:
+        for case in cases.FULL if options.full else more_cases.ALL if options.all else cases.TUTORIALS:
             if options.only in case.name:
                 row = run(device, case, options.runs)
                 if options.torch and "error" not in row:

@@ -9,7 +9,7 @@ It is written from the facts, independently of the driver's loader. Not here: fi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.elf import Elf, Section
 from drivers.nv.layouts.cubin import (
@@ -32,9 +32,6 @@ from drivers.nv.layouts.cubin import (
 )
 from drivers.nv.layouts.cubin import Section as Name
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from drivers.elf import Relocation as ElfRelocation
 
 PTX_START: Final = b".version"
 _SINCE_90: Final = 90
@@ -147,7 +144,7 @@ class Cubin:
                 raise UsageError(f"{section.name} refers to {name!r}, which the image does not define")
             if one.offset + patch_bytes(one.type)[1] > section.size:
                 raise UsageError(f"a relocation of {section.name} at {one.offset:#x} lies outside it")
-            # REL is for addends of 0 (measured, ptxas 13.5); uploaded, such a place holds the address instead.
+            # REL is for addends of 0 (ptxas 13.5); uploaded, such a place holds the address.
             addend = one.addend or 0
             out.append(
                 Patch(one.offset, one.type, one.symbol.section, one.symbol.value + addend, one.symbol.name)
