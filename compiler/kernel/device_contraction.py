@@ -260,10 +260,18 @@ def _fastest(p: _Product, target: Target) -> tuple[Plan | None, StagedChoice | N
     op, left, right = _operands(p, target)
     best: tuple[float, Plan, StagedChoice] | None = None
     for split in _all_splits(p, op, target):
+        if best is not None and _cycles(p, split, target) >= best[0]:
+            continue
         made = _planned(p, split, (left, right), op, target, BLOCK_WORDS)
-        if made is not None and (best is None or made[0] < best[0]):
+        if made is not None:
             best = *made, split.name
     return (None, None) if best is None else best[1:]
+
+
+def _cycles(p: _Product, split: _Split, target: Target) -> float:
+    """Return the estimated cycles of a candidate."""
+    groups = split.rows.count * split.columns.count * prod([o.arg[1] for o in p.others])
+    return -(-groups // target.cores) * split.work * p.k.arg[1]
 
 
 def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
@@ -289,8 +297,7 @@ def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
     most = target.dynamic_shared_bytes if split.depth > 1 else target.shared_bytes
     if shared_bytes(split.rows, split.columns, (rows, columns), staged) > most:
         return None
-    groups = split.rows.count * split.columns.count * prod([o.arg[1] for o in p.others])
-    time = -(-groups // target.cores) * split.work * p.k.arg[1]
+    time = _cycles(p, split, target)
     return time, _made(p, split, (rows, columns), staged, op, time / target.gigahertz, target)
 
 
