@@ -18,7 +18,7 @@ from compiler.codegen.llvm_ir import render
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
 from compiler.ir.walk import ordered
-from compiler.kernel import contraction, device_contraction, linear, phases, plan_check, tiling
+from compiler.kernel import contraction, device_contraction, device_turn, linear, phases, plan_check, tiling
 from compiler.kernel.choice import SplitChoice, StagedChoice
 from compiler.kernel.linearize import Linearizer
 from compiler.kernel.masks import hoist_masks
@@ -126,10 +126,11 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
     2. `merge_ranges` makes one range of neighbours that are used as one.
     3. On a target with shared memory `device_contraction.choose` plans a sum of products, with one range each
        for rows, columns and sum.
-    4. For all other kernels `tiling.choose` plans the kernel as it is, and again after `merge_masked_ranges`
+    4. There, too, `device_turn.choose` plans a kernel that transposes.
+    5. For all other kernels `tiling.choose` plans the kernel as it is, and again after `merge_masked_ranges`
        and after `split_ranges`; one of these is used where its estimated time is below `WORTH_CHANGING` of
        that of the first.
-    5. A sum of products that selects remainders of output ranges is also planned in parts (`split_residues`).
+    6. A sum of products that selects remainders of output ranges is also planned in parts (`split_residues`).
     """
     if ast.arg:
         return ast, phases.choose(ast, target, planned)
@@ -137,6 +138,9 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
     staged = device_contraction.choose(ast, target)
     if staged is not None:
         return staged
+    turned = device_turn.choose(ast, target)
+    if turned is not None:
+        return ast, turned
     whole, plan = ast, tiling.choose(ast, target)
     for form in CHANGED:
         made = changed(whole, form)

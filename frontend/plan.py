@@ -182,7 +182,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
     Raises `UsageError` for a tensor beyond the address space, `CompileError`, and as `hcq.Device.load`.
     """
     from compiler.compile import compile_many  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
-    from compiler.schedule.scheduler import Limits, schedule  # noqa: PLC0415 - as above
+    from compiler.schedule.scheduler import limits_on, schedule  # noqa: PLC0415 - as above
     from compiler.targets import target_of  # noqa: PLC0415 - as above
 
     for e, _ in parts:
@@ -197,7 +197,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
         if home >= 0:
             e = parts[i][0]
             outputs[i] = graph.assign(graph.param(home, e.shape, e.dtype), outputs[i])
-    items = schedule(outputs, limits=Limits(chains=target_of(device.arch).chains))
+    items = schedule(outputs, limits=limits_on(target_of(device.arch)))
     sys.audit("frontend.plan", outputs, items, device.name, device.arch)
     if config().beam:
         from frontend.tuning.tune import tune  # noqa: PLC0415 - only with BEAM

@@ -142,6 +142,14 @@ def _shuffle(t: Text, line: Line) -> None:
     )
 
 
+def _vector(t: Text, line: Line) -> None:
+    kind, vector = type_text(line.dtype, line.lanes), "poison"
+    for n, source in enumerate(line.src):
+        name = t.name(line) if n == line.lanes - 1 else f"%s{line.id}.{n}"
+        t.lines.append(f"  {name} = insertelement {kind} {vector}, {t.typed(source)}, i32 {n}")
+        vector = name
+
+
 def _any(t: Text, line: Line) -> None:
     s = line.src[0]
     t.put(line, t.intrinsic("i1", f"llvm.vector.reduce.or.{suffix(s.dtype, s.lanes)}", [t.typed(s)]))
@@ -337,7 +345,8 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "load": _load, "load_masked": _load_masked, "gather": _gather,
     "store": _store, "store_masked": _store_masked, "scatter": _scatter, "prefetch": _prefetch,
     "alu": _alu, "cmp": _cmp, "select": _select, "call": _call, "convert": _convert, "saturate": _saturate,
-    "splat": _splat, "shuffle": _shuffle, "exchange": _exchange, "any": _any, "matrix": _matrix,
+    "splat": _splat, "vector": _vector, "shuffle": _shuffle, "exchange": _exchange, "any": _any,
+    "matrix": _matrix,
     "copy": _copy, "commit": _commit, "wait": _wait, "fragments": _fragments,
     "scratch": _scratch, "shared": _shared, "dynamic": _dynamic, "table": _table,
     "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result,

@@ -57,6 +57,11 @@ class Memory:
         stored = self._read(node.src[0], node.src[1], mask)
         return conversions.unpack(self.b, stored, node.dtype)
 
+    def stored(self, node: UOp) -> Line:
+        """Return the register of a LOAD at the current position, of the type in memory."""
+        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.owner.free[node])
+        return self._read(node.src[0], node.src[1], mask)
+
     def source(self, node: UOp) -> tuple[Line, Line | None]:
         """Return the address of the vector of a LOAD at the current position, and its mask; None is true.
 

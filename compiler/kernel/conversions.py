@@ -56,6 +56,8 @@ def pack(b: Builder, value: Line, dtype: DType) -> Line:
     if dtype is dtypes.bool:
         return b.convert("zext", value, dtypes.uint8)
     if dtype is dtypes.float16:
+        if value.op == "convert" and value.src[0].dtype is dtypes.float16:  # as it was loaded
+            return value.src[0]
         return b.convert("fptrunc", value, dtypes.float16)
     if dtype is dtypes.bfloat16:
         bits = b.alu("lshr", b.convert("bitcast", value, dtypes.uint32), b.const(dtypes.uint32, 16))

@@ -55,6 +55,10 @@ class Writer(Protocol):
         """Return the register of a node at the current position."""
         ...
 
+    def stored(self, node: UOp) -> Line:
+        """Return the register of a LOAD at the current position, of the type in memory."""
+        ...
+
     def source(self, node: UOp) -> tuple[Line, Line | None]:
         """Return the address of the vector of a LOAD at the current position, and its mask."""
         ...

@@ -20,6 +20,8 @@ from compiler.kernel.plan import Step, Threads
 from compiler.kernel.shape import PROBE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from compiler.ir.uop import UOp
     from compiler.kernel.plan import Axis, Plan, Reduction
     from compiler.kernel.shape import Kernel
@@ -29,6 +31,10 @@ ACCESS_BYTES = 16
 """The widest access of a thread."""
 SCALAR = frozenset((Ops.SIN, Ops.COS, Ops.FMOD, Ops.POW))
 """Operations whose rare cases branch, which vectors of GPU threads cannot."""
+HELD = 32
+"""Values of a row, or sums, that a thread may hold in registers."""
+IN_FLIGHT = 64
+"""Bytes that a thread loads before it uses the first: with 512 threads of a processor, 32 KiB."""
 GROUPS_PER_CORE = 8
 """Workgroups of a processor that must remain when a thread takes more values than the plan says."""
 
@@ -51,8 +57,44 @@ def widened(kernel: Kernel, plan: Plan, target: Target) -> Plan:
         lanes = _most(kernel, nodes, last) if reduction.threads > 1 else 1
         while lanes > 1 and last.arg[1] < lanes * reduction.threads:
             lanes //= 2
-        reductions[ranges] = replace(reduction, lanes=lanes, unroll=max(1, reduction.unroll // lanes))
-    return replace(plan, axes=tuple(axes), reductions=reductions)
+        wide = replace(reduction, lanes=lanes, unroll=max(1, reduction.unroll // lanes))
+        held = _held(wide)
+        reductions[ranges] = replace(wide, unroll=held or _rounds(kernel, axes, wide))
+    return replace(plan, axes=tuple([_beside(a, reductions.values()) for a in axes]), reductions=reductions)
+
+
+def _held(reduction: Reduction) -> int:
+    """Return the vectors of a thread if all its values of a reduction fit in registers, in one round; else 0.
+
+    Each load is then written once for all reductions and results over the same row (`builder`).
+    """
+    size, wide = reduction.ranges[-1].arg[1], reduction.lanes * reduction.threads
+    fits = reduction.threads > 1 and size % wide == 0 and size // reduction.threads <= HELD
+    return size // wide if fits and len(reduction.ranges) == 1 else 0
+
+
+def _beside(axis: Axis, reductions: Iterable[Reduction]) -> Axis:
+    """Return an axis with the values of each thread where a reduction held in registers has them."""
+    for r in reductions:
+        held, wide = _held(r), r.lanes * r.threads
+        same = held and axis.size == r.ranges[-1].arg[1] and len(axis.threads) == 1
+        if same and axis.threads[0] == Threads(r.threads, 1, r.lanes) and axis.lanes == r.lanes:
+            return replace(axis, upcast=held, run=1, spread=wide, edge="exact")
+    return axis
+
+
+def _rounds(kernel: Kernel, axes: list[Axis], reduction: Reduction) -> int:
+    """Return the unrolled iterations with which a thread has `IN_FLIGHT` bytes of its loads under way."""
+    ranges = frozenset(reduction.ranges)
+    family = next(f for f in kernel.families if f.ranges == ranges)
+    copies = prod([a.upcast * a.lanes for a in axes if a.range in family.free]) * reduction.lanes
+    bytes_each = sum([load.itemsize for load in family.loads]) * copies
+    sums = copies * len(family.nodes)
+    most = reduction.ranges[-1].arg[1] // (reduction.lanes * reduction.threads)
+    unroll = reduction.unroll
+    while bytes_each * unroll < IN_FLIGHT and 2 * unroll * sums <= HELD and 2 * unroll <= most:
+        unroll *= 2
+    return unroll
 
 
 def _axis(axis: Axis, lanes: int, spare: int) -> Axis:

@@ -72,6 +72,7 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "freeze": (1, "any fixed value for an undefined one"),
     "splat": (1, "one value to all lanes"),
     "extract": (1, "lane arg"),
+    "vector": (-1, "the sources, single values, one a lane"),
     "shuffle": (2, "lanes arg of both sources"),
     "any": (1, "true when any lane is"),
     "loop": (2, "first, end; arg is the step; the line is the loop variable; at least one round runs"),

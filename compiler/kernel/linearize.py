@@ -24,6 +24,7 @@ from compiler.kernel.accesses import Memory
 from compiler.kernel.builder import Builder
 from compiler.kernel.device_pipeline import PipelinedSum
 from compiler.kernel.device_sum import StagedSum
+from compiler.kernel.device_turn import Turns
 from compiler.kernel.indexing import Indexer
 from compiler.kernel.linear import POINTER
 from compiler.kernel.partials import Partials
@@ -62,6 +63,7 @@ class Linearizer:
         self.twins = {row.twin: row for row in plan.rows}
         self.tokens: dict[Row, Line] = {}
         self.stages = Stages(self)
+        self.turns = Turns(self)
         self.limits = loop_limits.Limits(self.b, loop_limits.find(ast, self.free, plan.rows))
         turn = max([s.turn for s in plan.steps if isinstance(s, Stage)], default=1)
         self.partials = Partials(self.b, self.index, self.limits, turn)
@@ -297,6 +299,7 @@ class Linearizer:
             return
         units = [self.units[a.range] for a in self.plan.axes if a.range in self.units]
         stores = self.ast.src
+        self.turns.fill()
         deep = [node for node in ordered(self.ast) if self._plain(node)] if len(self.free) > 150 else []
         results: list[tuple[UOp, Line]] = []
         for _ in self.positions(units):
@@ -335,6 +338,10 @@ class Linearizer:
             found = self.values[key] = self._compute(node)
         return found
 
+    def stored(self, node: UOp) -> Line:
+        """Return the register of a LOAD at the current position, of the type in memory."""
+        return self.memory.stored(node)
+
     def source(self, node: UOp) -> tuple[Line, Line | None]:
         """Return the address of the vector of a LOAD at the current position, and its mask."""
         return self.memory.source(node)
@@ -352,6 +359,8 @@ class Linearizer:
         row = self.twins.get(node)
         if row is not None:
             return self._from_row(row)
+        if node in self.turns.stages:
+            return self.turns.read(node)
         if node in self.stages.panels:
             return self.stages.read(node)
         if op in BINARY:

@@ -137,6 +137,24 @@ class SharedStage:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnedStage:
+    """The current tile of a LOAD, copied to shared memory by all threads of a workgroup, to be read across.
+
+    A tile has a row for each value of `across`, with the block of `along`; pieces of `lanes` values are
+    permuted within rows.
+    """
+
+    value: UOp
+    """The LOAD."""
+    along: UOp
+    """The output range along which it lies in memory."""
+    across: UOp
+    """The output range along which the results lie."""
+    lanes: int = 1
+    """Values of a vector of the copy, and of a store of results."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """An operand of a reduction, copied to packed panels in scratch memory before the loops inside use it.
 
@@ -217,7 +235,7 @@ class Plan:
     """How a kernel is computed: with the AST, the complete input of `linearize`."""
 
     axes: tuple[Axis, ...]
-    steps: tuple[Step | Stage | SharedStage, ...]
+    steps: tuple[Step | Stage | SharedStage | TurnedStage, ...]
     """Outermost first; groups before loops and stages. An axis of a single block needs none."""
     reductions: dict[frozenset[UOp], Reduction] = field(default_factory=dict)
     rows: tuple[Row, ...] = ()
@@ -280,8 +298,11 @@ class Plan:
         return "\n".join(lines)
 
 
-def _text(step: Step | Stage | SharedStage) -> str:
+def _text(step: Step | Stage | SharedStage | TurnedStage) -> str:
     """Return a step as readable text."""
+    if isinstance(step, TurnedStage):
+        along, across = step.along.arg[0], step.across.arg[0]
+        return f"shared(r{along} across r{across}: swizzled, vector loads of {step.lanes})"
     if isinstance(step, Step):
         dim = f".{'xyz'[step.dim]}" if step.dim else ""
         return f"{step.kind}{dim}(r{step.range.arg[0]},{step.size})"

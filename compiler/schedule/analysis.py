@@ -298,6 +298,10 @@ class Limits:
     """The same where there are fewer than `few_rows` rows to share among workers."""
     split: int = 1 << 15
     """A reduction of at least this many elements to fewer than `few_rows` is split in two."""
+    outputs: int = 0
+    """Results that keep a device with threads busy, each summed by one thread; 0 for a device without."""
+    groups: int = 0
+    """Results that keep it busy, each summed by a workgroup."""
     near: int = 1 << 22
     """Bytes from which on a value is not in a cache any more when the next kernel loads it."""
     siblings: int = 16

@@ -26,10 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compiler.ir.uop import UOp
+    from compiler.targets.base import Target
 
 __all__ = ["BufRef", "Limits", "OutRef", "ParamRef", "ScheduleItem", "TempRef", "schedule"]
 
 _DEFAULT = Limits()
+GROUPS_PER_CORE = 4
+"""Workgroups that keep a processor of a device with threads busy, and its threads with a sum each."""
+THREADS_PER_CORE = 1024
 
 
 def schedule(
@@ -85,6 +89,15 @@ def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
     buffers = Buffers(refs, in_place)
     items = _needed([lower(kernel, buffers) for kernel in kernels])
     return join_chains(items) if limits.chains else items
+
+
+def limits_on(target: Target) -> Limits:
+    """Return the limits of fusion on a target."""
+    if target.threads == 1:
+        return Limits(chains=target.chains)
+    return Limits(
+        chains=target.chains, groups=GROUPS_PER_CORE * target.cores, outputs=THREADS_PER_CORE * target.cores
+    )
 
 
 def without_empties(outputs: Sequence[UOp]) -> list[UOp]:

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 _MOST_PARTS = 256
 _LEAST = 1024
 """The least elements of a partial result, unless the reduction has fewer than twice as many."""
+_MOST_PARTS_THREADED = 1024
+_LEAST_THREADED = 256
+"""The same where too few results would leave processors of a device with threads without work."""
+_WORTH = 32
+"""Elements, in units of `Limits.split`, from which on a second kernel pays there."""
 
 
 def split_reductions(outputs: Sequence[UOp], limits: Limits) -> list[UOp]:
@@ -47,12 +52,16 @@ def _cut(x: UOp, limits: Limits) -> tuple[int, int] | None:
     """Return the axis to cut and the number of parts, or None when the reduction stays whole."""
     shape = x.src[0].shape
     axes = x.arg[1]
-    if not shape or prod(x.shape) >= limits.few_rows:
+    if not shape:
         return None
-    length = prod([shape[a] for a in axes])
-    if length < limits.split:
+    length, results = prod([shape[a] for a in axes]), prod(x.shape)
+    enough = limits.groups if len(shape) - 1 in axes else limits.outputs
+    if results * 2 <= enough and length * results >= limits.split * _WORTH:
+        most = min(_MOST_PARTS_THREADED, -(-enough // results), max(1, length // _LEAST_THREADED))
+    elif results < limits.few_rows and length >= limits.split:
+        most = min(_MOST_PARTS, max(2, length // _LEAST))
+    else:
         return None
-    most = min(_MOST_PARTS, max(2, length // _LEAST))
     parts, axis = max([(_divisor(shape[a], most), -a) for a in axes])
     return (-axis, parts) if parts > 1 else None
 

@@ -52,6 +52,29 @@ def test_a_softmax_of_long_rows_loads_and_stores_vectors(dtype: DType, rtol: flo
     np.testing.assert_allclose(got, wide / wide.sum(1, keepdims=True), rtol=rtol, atol=rtol * 1e-3)
 
 
+@pytest.mark.parametrize(("columns", "loads"), [(4096, 4), (2048, 2)])
+def test_rows_that_fit_the_registers_are_loaded_once(columns: int, loads: int) -> None:
+    text, plan = text_of(kernel_of(softmax(g.param(1, (2, columns), F32))))
+    assert text.count("ld.global") == text.count("st.global") == loads
+    assert all(r.unroll == loads for r in plan.reductions.values())
+    x = np.random.default_rng(0).standard_normal((2, columns)).astype(np.float32)
+    got = run(kernel_of(softmax(g.param(1, (2, columns), F32))), {1: x}, {0: (x.size, F32)})[0]
+    wide = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    np.testing.assert_allclose(got.reshape(x.shape), wide / wide.sum(1, keepdims=True), rtol=1e-6)
+
+
+def test_sums_have_64_bytes_of_each_thread_under_way() -> None:
+    i, j = loop(0, 1 << 16), loop(1, 4096)
+    _, plan = text_of(sink(store(0, i, reduce(load(1, j * (1 << 16) + i), "ADD", j))))
+    (columns,) = plan.reductions.values()
+    lanes = next(a.lanes for a in plan.axes if a.threads)
+    assert columns.unroll * lanes * 4 >= 64
+    k = loop(2, 1 << 16)
+    _, plan = text_of(sink(store(0, i, reduce(load(1, i * (1 << 16) + k), "ADD", k))))
+    (rows,) = plan.reductions.values()
+    assert rows.unroll * rows.lanes * 4 >= 64
+
+
 def test_a_layer_norm_of_long_rows_uses_vectors() -> None:
     rows, columns = 2, 512
     shapes = ((rows, columns), (columns,), (columns,))

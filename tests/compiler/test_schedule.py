@@ -14,7 +14,8 @@ from compiler.ir.index import Variable
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, postorder
 from compiler.schedule.item import OutRef, ParamRef, TempRef
-from compiler.schedule.scheduler import Limits, schedule
+from compiler.schedule.scheduler import Limits, limits_on, schedule
+from compiler.targets import target_of
 from tests import oracle
 from tests.compiler.graphs import (
     F32,
@@ -514,3 +515,17 @@ def test_a_pool_and_the_places_of_its_maxima_are_one_kernel() -> None:
     first = g.reduce(g.where(is_top, place, scalar_like(4, place)), Ops.MIN, (3, 4))
     (item,) = scheduled(top, first)
     assert reads([item]) == x.shape[0] * 64 * 64 + 2 * 2 * 32 * 32
+
+
+def test_sums_to_few_results_are_split_to_keep_a_device_with_threads_busy():
+    wide, tall = p(0, 64, 1 << 10), p(1, 1 << 10, 64)
+    few = Limits(split=64, outputs=512, groups=256)
+    assert [len(scheduled(total(x, axis), limits=few)) for x, axis in ((wide, 1), (tall, 0))] == [2, 2]
+    assert len(scheduled(total(tall, 0), limits=Limits(split=64, outputs=64))) == 1, "enough threads"
+    assert len(scheduled(total(tall, 0), limits=Limits(split=1 << 12, outputs=512))) == 1, "too little work"
+
+
+def test_limits_of_a_target_follow_from_its_processors():
+    gpu, host = target_of("sm_90a"), limits_on(target_of("x86_64-v3"))
+    assert limits_on(gpu) == Limits(groups=4 * gpu.cores, outputs=1024 * gpu.cores)
+    assert (host.groups, host.outputs, host.chains) == (0, 0, True)

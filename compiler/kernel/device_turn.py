@@ -1,0 +1,202 @@
+"""Plan and write kernels that transpose on a target with shared memory: tiles between loads and stores.
+
+A kernel without sums that stores along one range, and loads along another, would load one value of each line
+of the cache. All threads of a workgroup load a tile with vectors along the second range, store it to shared
+memory, and read their values from there. Vectors are permuted within the rows of the tile, so that stores and
+reads are free of bank conflicts.
+
+Not here: tiles of sums (`device_contraction`), plans of other kernels (`tiling`). Next: `plan.TurnedStage`.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.ir.walk import ordered
+from compiler.kernel import conversions
+from compiler.kernel.device_vectors import ACCESS_BYTES, SCALAR, in_row
+from compiler.kernel.linear import POINTER
+from compiler.kernel.plan import Axis, Plan, Step, Threads, TurnedStage
+from compiler.kernel.shape import analyse
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.kernel.device_tile import Writer
+    from compiler.kernel.linear import Line
+    from compiler.kernel.plan import Edge
+    from compiler.kernel.shape import Access, Kernel
+    from compiler.targets.base import Target
+
+LEAST = 16
+"""Values of both ranges from which on a tile pays."""
+THREADS = 256
+NARROW = 8
+"""Threads along the stores where they store vectors; they fill a line of the cache."""
+WIDE = 32
+"""Threads along the stores where they store single values."""
+GRID_LIMIT = 65_535
+"""Workgroups along the second and the third dimension of a grid."""
+
+
+def choose(ast: UOp, target: Target) -> Plan | None:
+    """Return the plan with tiles of a kernel that transposes; None for any other."""
+    if not target.shared_bytes or target.threads < THREADS:
+        return None
+    kernel = analyse(ast)
+    if kernel.families or kernel.in_place or len(kernel.outputs) < 2:
+        return None
+    columns = next((r for r in kernel.outputs if all(_adjacent(s, r) for s in kernel.stores)), None)
+    if columns is None or columns.arg[1] < LEAST:
+        return None
+    turned = {a.node: r for a in kernel.loads if (r := _along(kernel, a, columns)) is not None}
+    rows = next(iter(turned.values()), None)
+    if rows is None or any(r is not rows for r in turned.values()):
+        return None
+    for lanes in (8, 4, 2, 1):
+        plan = _plan(kernel, list(turned), rows, columns, lanes, target)
+        if plan is not None:
+            return plan
+    return None
+
+
+def _adjacent(access: Access, r: UOp) -> bool:
+    """Return whether neighbours along a range are neighbours in memory."""
+    return bool(symbolic.terms_of(access.index)[0].get(r, 0) == 1)
+
+
+def _along(kernel: Kernel, access: Access, columns: UOp) -> UOp | None:
+    """Return the other range along which a load lies in memory, if it is not the same for all columns."""
+    if columns not in access.free or _adjacent(access, columns):
+        return None
+    others = [r for r in kernel.outputs if r is not columns and r.arg[1] >= LEAST and _adjacent(access, r)]
+    return others[0] if others else None
+
+
+def _plan(  # noqa: PLR0917  # one caller
+    kernel: Kernel, turned: list[UOp], rows: UOp, columns: UOp, lanes: int, target: Target
+) -> Plan | None:
+    """Return the plan with vectors of `lanes` values; None where an access has no such vectors."""
+    nodes = ordered(kernel.ast)
+    accesses = [n for n in nodes if n.op in (Ops.LOAD, Ops.STORE)]
+    sizes = [conversions.storage_type(n.src[0].dtype).itemsize for n in accesses]
+    if lanes > 1:
+        if lanes * max(sizes) > ACCESS_BYTES or any(n.op in SCALAR or n.op is Ops.IVALUE for n in nodes):
+            return None
+        along = [(n, rows if n in turned else columns) for n in accesses]
+        if not all(in_row(n, r, lanes, kernel.free) for n, r in along):
+            return None
+    across = NARROW if lanes > 1 else WIDE
+    high = THREADS // across
+    upcast = max(2, -(-across * lanes // high))
+    wide = _axis(columns, Axis(columns, 1, lanes, "exact", (Threads(across, 1, lanes),)))
+    tall = _axis(rows, Axis(rows, upcast, 1, "exact", (Threads(high, across),), 1, high))
+    width = max(conversions.storage_type(n.src[0].dtype).itemsize for n in turned)
+    if len(turned) * tall.block * wide.block * width > target.shared_bytes:
+        return None
+    others = [Axis(r) for r in kernel.outputs if r is not rows and r is not columns]
+    flat = tall.count > GRID_LIMIT or prod([a.count for a in others]) > GRID_LIMIT
+    groups = [Step("group", a.range, dim=0 if flat else 2) for a in others]
+    groups += [Step("group", rows, dim=0 if flat else 1), Step("group", columns)]
+    axes = {a.range: a for a in (wide, tall, *others)}
+    stages = [TurnedStage(n, rows, columns, lanes) for n in turned]
+    moved = sum([size * prod([r.arg[1] for r in kernel.outputs]) for size in sizes])
+    return Plan(
+        tuple([axes[r] for r in kernel.outputs]),
+        (*[g for g in groups if axes[g.range].count > 1], *stages),
+        threads=THREADS,
+        warp=target.warp,
+        nanoseconds=moved / target.bytes_per_ns,
+    )
+
+
+def _axis(r: UOp, axis: Axis) -> Axis:
+    """Return the axis with masks if the range is not a multiple of its block."""
+    edge: Edge = "exact" if r.arg[1] % axis.block == 0 else "masked"
+    return Axis(r, axis.upcast, axis.lanes, edge, axis.threads, axis.run, axis.spread)
+
+
+class Turns:
+    """The tiles of a kernel that transposes."""
+
+    def __init__(self, owner: Writer) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.stages = {s.value: s for s in owner.plan.steps if isinstance(s, TurnedStage)}
+        self._token: Line | None = None
+
+    def fill(self) -> None:
+        """Write the copies to all tiles and the barrier after them, if there are tiles."""
+        for stage in self.stages.values():
+            self._copy(stage)
+        if self.stages:
+            self._token = self.b.line("barrier", dtypes.bool, 1)
+
+    def read(self, node: UOp) -> Line:
+        """Return the vector of a LOAD at the current position, from its tile."""
+        assert self._token is not None
+        b, owner, stage = self.b, self.owner, self.stages[node]
+        rows, columns = self._axis(stage.along), self._axis(stage.across)
+        kind = conversions.storage_type(node.dtype)
+        unit = owner.units.get(rows.range)
+        place = symbolic.add(self._thread(rows), symbolic.const(rows.offset(owner.env[unit] if unit else 0)))
+        values = []
+        for n in range(columns.lanes):
+            row = symbolic.add(self._thread(columns), symbolic.const(n))
+            values.append(b.line("load", kind, 1, (self._address(stage, row, place), self._token)))
+        vector = values[0] if len(values) == 1 else b.line("vector", kind, len(values), tuple(values))
+        return conversions.unpack(b, vector, node.dtype)
+
+    def _axis(self, r: UOp) -> Axis:
+        return next(a for a in self.owner.plan.axes if a.range is r)
+
+    def _thread(self, axis: Axis) -> UOp:
+        """Return the place of the thread in the block of an axis."""
+        ((digit, stride),) = self.owner.digits[axis.range]
+        return symbolic.mul(digit, stride)
+
+    def _address(self, stage: TurnedStage, row: UOp, place: UOp) -> Line:
+        """Return the address in a tile of a value: `row` along the stores, `place` along the loads."""
+        b, ix = self.b, self.owner.index
+        rows, columns = self._axis(stage.along), self._axis(stage.across)
+        kind = conversions.storage_type(stage.value.dtype)
+        tag = list(self.stages).index(stage.value)
+        memory = b.line("shared", POINTER, 1, (), (kind, rows.block * columns.block, tag))
+        across = columns.threads[0].size
+        turned = symbolic.mul(symbolic.mod(symbolic.div(row, stage.lanes), across), stage.lanes)
+        at = b.alu("xor", ix.materialised(place), ix.materialised(turned))
+        return b.offset(memory, b.add(ix.materialised(symbolic.mul(row, rows.block)), at), kind)
+
+    def _copy(self, stage: TurnedStage) -> None:
+        """Load this thread's vectors of a tile, then store them."""
+        owner, ix, b = self.owner, self.owner.index, self.b
+        rows, columns = self._axis(stage.along), self._axis(stage.across)
+        saved = ix.exprs, ix.memo, ix.guards
+        ix.exprs, ix.guards = dict(ix.exprs), dict(ix.guards)
+        lane, thread = ix.fresh(stage.lanes), ix.fresh(owner.plan.threads)
+        if lane.op is Ops.RANGE:
+            ix.lane_ranges[lane] = stage.lanes
+        ix.bound[thread] = b.line("thread", dtypes.int64, 1, (), 0)
+        pieces = rows.block // stage.lanes
+        place = symbolic.mul(symbolic.mod(thread, pieces), stage.lanes)
+        first = symbolic.div(thread, pieces)
+        loaded = []
+        for at in range(0, columns.block, owner.plan.threads // pieces):
+            row = symbolic.add(first, symbolic.const(at))
+            ix.memo = {}
+            for axis, inside, vector in ((rows, place, lane), (columns, row, symbolic.ZERO)):
+                start = symbolic.add(ix.starts[axis.range], inside)
+                ix.exprs[axis.range] = symbolic.add(start, vector)
+                ix.guards.pop(axis.range, None)
+                guard = symbolic.lt(start, axis.size)
+                if guard is not symbolic.TRUE:
+                    ix.guards[axis.range] = guard
+            loaded.append((row, b.splat(owner.stored(stage.value), stage.lanes)))
+        ix.exprs, ix.memo, ix.guards = saved
+        for row, words in loaded:
+            policy = "aligned" if words.lanes > 1 else None
+            address = self._address(stage, row, place)
+            b.line("store", words.dtype, words.lanes, (address, words), policy)
