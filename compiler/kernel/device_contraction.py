@@ -271,7 +271,7 @@ def _fastest(p: _Product, target: Target) -> tuple[Plan | None, StagedChoice | N
 def _cycles(p: _Product, split: _Split, target: Target) -> float:
     """Return the estimated cycles of a candidate."""
     groups = split.rows.count * split.columns.count * prod([o.arg[1] for o in p.others])
-    return -(-groups // target.cores) * split.work * p.k.arg[1]
+    return float(-(-groups // target.cores) * split.work * p.k.arg[1])
 
 
 def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
