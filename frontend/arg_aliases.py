@@ -41,6 +41,11 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "value": ("src",),
     "num_classes": ("classes",),
     "negative_slope": ("slope",),
+    "neg_slope": ("slope",),
+    "vec2": ("second", "other"),
+    "mat2": ("other",),
+    "indices_or_sections": ("sections",),
+    "split_sizes": ("size",),
     "indices": ("index",),
 }
 """Alias -> the declared names that it may replace."""

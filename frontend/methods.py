@@ -26,6 +26,7 @@ if AT_ONCE:
         convolutions,
         diagonals,
         extremes,
+        files,
         linalg,
         losses,
         nnops,
@@ -49,6 +50,7 @@ else:
     convolutions = later("frontend.ops.convolutions")
     diagonals = later("frontend.ops.diagonals")
     extremes = later("frontend.ops.extremes")
+    files = later("frontend.ops.files")
     linalg = later("frontend.ops.linalg")
     losses = later("frontend.ops.losses")
     nnops = later("frontend.ops.nnops")
@@ -119,6 +121,7 @@ class Methods(Functions):
     arange = Maker(creation.arange, takes_variables=True)
     linspace = Maker(creation.linspace)
     eye = Maker(creation.eye)
+    from_url = Maker(files.from_url)
     rand = Maker(random.rand, takes_variables=True)
     randn = Maker(random.randn, takes_variables=True)
     randint = Maker(random.randint)
@@ -126,6 +129,7 @@ class Methods(Functions):
     normal = Maker(random.normal)
     scaled_uniform = Maker(random.scaled_uniform)
     glorot_uniform = Maker(random.glorot_uniform)
+    xavier_uniform = Maker(random.glorot_uniform)
     kaiming_uniform = Maker(random.kaiming_uniform)
     kaiming_normal = Maker(random.kaiming_normal)
     randperm = Maker(sampling.randperm)
@@ -164,6 +168,7 @@ class Methods(Functions):
     bitwise_and = elementwise.bitwise_and
     bitwise_or = elementwise.bitwise_or
     bitwise_xor = elementwise.bitwise_xor
+    xor = elementwise.bitwise_xor
     bitwise_not = elementwise.invert
     lshift = elementwise.lshift
     rshift = elementwise.rshift
@@ -224,6 +229,7 @@ class Methods(Functions):
     relu = activation.relu
     relu6 = activation.relu6
     leaky_relu = activation.leaky_relu
+    leakyrelu = activation.leaky_relu
     elu = activation.elu
     sigmoid = activation.sigmoid
     logsigmoid = activation.logsigmoid
@@ -247,13 +253,14 @@ class Methods(Functions):
     prelu = activation.prelu
 
     reshape = movement.reshape
-    view = movement.reshape
+    view = casts.view
     permute = movement.permute
     transpose = movement.transpose
     expand = movement.expand
     flip = movement.flip
     shrink = movement.shrink
     pad = movement.pad
+    pad2d = movement.pad
     squeeze = movement.squeeze
     unsqueeze = movement.unsqueeze
     flatten = movement.flatten

@@ -13,13 +13,19 @@ Not here: names of arguments (`arg_aliases`), the lookup (`trace`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
 
+from frontend.arg_aliases import ALIASES, without_aliases
 from frontend.ops.arguments import number_dtype, representable, whole_or_none
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class _Refused:
@@ -175,6 +181,19 @@ def read(fn: Any, name: str, value: Any, like: Any) -> Any:
     if isinstance(value, str) and any(n.startswith("Literal") or n == "Reduction" for n in names):
         raise UsageError(message)
     raise UsageTypeError(message)
+
+
+def converting(fn: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function of a tensor so that it accepts aliases, and arguments that fit its annotations."""
+
+    @wraps(fn)
+    def call(*args: Any, **names: Any) -> R:
+        if names and not ALIASES.keys().isdisjoint(names):
+            args, names = without_aliases(fn, args, names)
+        given = fitted(fn, args, names)
+        return fn(*args, **names) if given is None else fn(*given[0], **given[1])
+
+    return call
 
 
 def flag(value: Any, what: str) -> bool:

@@ -25,6 +25,7 @@ from frontend.autograd import engine
 from frontend.autograd import state as grad_state
 from frontend.device import Device
 from frontend.expr import PARAM, leaf_expr
+from frontend.further_methods import FurtherMethods
 from frontend.history import realize_for_reading
 from frontend.in_place import InPlace
 from frontend.methods import Methods
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _new = object.__new__
 
 
-class Tensor(Methods, InPlace, Operators):
+class Tensor(Methods, FurtherMethods, InPlace, Operators):
     """A lazy array of numbers of one dtype on one device.
 
     Operations return new tensors and compute nothing: `realize`, or reading a value (`numpy`, `item`, ...),
@@ -159,6 +160,26 @@ class Tensor(Methods, InPlace, Operators):
     def mT(self) -> Tensor:  # noqa: N802 - the field's name
         """The last two axes swapped: the transpose of each matrix."""
         return movement.transpose(self, -2, -1)
+
+    @property
+    def mH(self) -> Tensor:  # noqa: N802 - the field's name
+        """The last two axes swapped: numbers are real."""
+        return movement.transpose(self, -2, -1)
+
+    @property
+    def H(self) -> Tensor:  # noqa: N802 - the field's name
+        """The transpose of a matrix: numbers are real."""
+        return movement.t(self)
+
+    @property
+    def real(self) -> Tensor:
+        """The tensor itself: numbers are real."""
+        return self
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of one element."""
+        return self.expr.dtype.itemsize
 
     def dim(self) -> int:
         """Return the number of axes."""

@@ -7,12 +7,14 @@ Not here: the functions (`frontend.ops.trigonometry`), other rules (`rules`).
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.ops.elementwise import where
-from frontend.ops.functions import rsqrt
+from frontend.ops.functions import exp, rsqrt
 from frontend.ops.sources import constant
+from frontend.ops.special import digamma
 from frontend.ops.trigonometry import cosh, sinh
 from frontend.trace import apply
 
@@ -91,6 +93,23 @@ def atanh(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gra
     return (apply(Ops.DIV, None, g, apply(Ops.SUB, None, _one(out), _square(sources[0]))),)
 
 
+def erfinv(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+    """erfinv(x): g sqrt(pi) / 2 e**(y²)."""
+    half = constant(out, math.sqrt(math.pi) / 2, out.expr.dtype, out.expr.shape)
+    return _times(g, apply(Ops.MUL, None, exp(_square(out)), half))
+
+
+def of_lgamma(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+    """lgamma(x): g digamma(x)."""
+    return _times(g, digamma(sources[0]))
+
+
+def nextafter(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+    """nextafter(x, y): g for x, 0 where both are equal; nothing for y."""
+    same = apply(Ops.EQ, None, *sources)
+    return where(same, 0.0, g), None
+
+
 RULES: Final[dict[str, Callable[[TensorBase, TensorBase, Sources, About], Gradients]]] = {
     "atan": atan,
     "asin": asin,
@@ -101,4 +120,7 @@ RULES: Final[dict[str, Callable[[TensorBase, TensorBase, Sources, About], Gradie
     "asinh": asinh,
     "acosh": acosh,
     "atanh": atanh,
+    "erfinv": erfinv,
+    "lgamma": of_lgamma,
+    "nextafter": nextafter,
 }

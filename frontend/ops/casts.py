@@ -6,16 +6,21 @@ Not here: promotion of operands (`elementwise`), the result of a cast for values
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from typing import cast as cast_type
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import DType, by_name, dtypes
 from compiler.ir.ops import Ops
 from frontend.ops.arguments import element_type, tensor
-from frontend.ops.sources import convert
+from frontend.ops.movement import reshape
+from frontend.ops.sources import constant, convert, coordinate
 from frontend.trace import apply, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Sequence
+
     from frontend.tensor_base import T, TensorBase
 
 
@@ -41,11 +46,11 @@ def _converted(self: T, dtype: DType) -> T:
 
 
 def bitcast(self: T, dtype: DType | str) -> T:
-    """Return the same bits as another dtype of the same size, given by itself or by name.
+    """Return the same bits as another dtype, given by itself or by name; self when it has the dtype.
 
-    That is self when it has the dtype.
+    Of a smaller dtype the last axis has more elements, of a larger one fewer, the lowest bits first.
 
-    Raises `UsageError` for a dtype of another size.
+    Raises `UsageError` for a last axis that is no whole number of larger elements, and bool of another size.
     """
     wanted = _wanted(dtype, "bitcast")
     return self if self.expr.dtype is wanted else _bits(self, wanted)
@@ -53,7 +58,37 @@ def bitcast(self: T, dtype: DType | str) -> T:
 
 @method
 def _bits(self: T, dtype: DType) -> T:
-    return apply(Ops.BITCAST, dtype, self)
+    old, new = self.expr.dtype.bits, dtype.bits
+    if old == new or dtypes.bool in {self.expr.dtype, dtype}:
+        return apply(Ops.BITCAST, dtype, self)
+    shape = self.expr.shape
+    ratio = max(old, new) // min(old, new)
+    if not shape or (new > old and shape[-1] % ratio):
+        raise UsageError(
+            f"bitcast of {self.expr.dtype.name}{list(shape)} to {dtype.name}: the last axis must be a whole "
+            f"number of {ratio} elements"
+        )
+    narrow, wide = (by_name(f"uint{n}") for n in sorted((old, new)))
+    bits = apply(Ops.BITCAST, by_name(f"uint{old}"), self) if self.expr.dtype.kind != "uint" else self
+    if new < old:
+        square = (*shape, ratio)
+        each = apply(Ops.EXPAND, square, apply(Ops.RESHAPE, (*shape, 1), bits))
+        moved = apply(Ops.SHR, None, each, _shifts(self, square, wide, new))
+        mask = constant(self, (1 << new) - 1, wide, square)
+        found = convert(apply(Ops.AND, None, moved, mask), narrow)
+        found = apply(Ops.RESHAPE, (*shape[:-1], shape[-1] * ratio), found)
+    else:
+        square = (*shape[:-1], shape[-1] // ratio, ratio)
+        each = apply(Ops.RESHAPE, square, convert(bits, wide))
+        moved = apply(Ops.SHL, None, each, _shifts(self, square, wide, old))
+        found = apply(Ops.REDUCE, (Ops.ADD, (len(shape),)), moved)
+    return found if dtype.kind == "uint" else apply(Ops.BITCAST, dtype, found)
+
+
+def _shifts(like: T, shape: tuple[builtins.int, ...], dtype: DType, bits: builtins.int) -> T:
+    """Return how far each part of the last axis is shifted."""
+    place = convert(coordinate(like, shape, len(shape) - 1), dtype)
+    return apply(Ops.MUL, None, place, constant(like, bits, dtype, shape))
 
 
 def _wanted(dtype: DType | str, what: str) -> DType:
@@ -61,6 +96,12 @@ def _wanted(dtype: DType | str, what: str) -> DType:
     if found is None:
         raise UsageError(f"{what}: wanted a dtype such as dtypes.float32, or its name, saw None")
     return found
+
+
+def view(self: T, *shape: builtins.int | Sequence[builtins.int] | DType) -> T:
+    """Return self in another shape (`reshape`), or its bits as another dtype (`bitcast`)."""
+    wanted: Any = shape[0] if len(shape) == 1 else None
+    return bitcast(self, wanted) if isinstance(wanted, DType) else reshape(self, *cast_type("Any", shape))
 
 
 def float(self: T) -> T:

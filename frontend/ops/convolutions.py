@@ -9,23 +9,25 @@ Not here: layers, which have parameters (`frontend.nn.layers`); the primitive op
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Generic, Literal, NamedTuple, overload
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
+from frontend.arg_aliases import accepts_aliases
 from frontend.expr import CONV, float_dtype
 from frontend.ops import reduce
+from frontend.ops.along import scatter
 from frontend.ops.arguments import repeated, whole
+from frontend.ops.comparison import eq, ne
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, result_dtype
+from frontend.ops.elementwise import add, result_dtype, where
 from frontend.ops.indexing import interleaved
 from frontend.ops.movement import pad, permute, reshape
-from frontend.ops.sources import constant, convert, ruled
+from frontend.ops.sources import constant, convert, coordinate, ruled
+from frontend.parameters import converting, flag
+from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 Sizes = int | tuple[int, ...] | list[int]
 
@@ -190,7 +192,14 @@ def _rest(n: int, begun: int, kernel: int, stride: int, dilation: int) -> int:
     return max(0, (count - 1) * stride + reach - n)
 
 
-@method
+class Pooled(NamedTuple, Generic[T]):
+    """The greatest values of windows, and where they are in the flattened last axes (int32)."""
+
+    values: T
+    indices: T
+
+
+@overload
 def max_pool2d(
     self: T,
     kernel_size: Sizes = (2, 2),
@@ -198,20 +207,127 @@ def max_pool2d(
     padding: Sizes = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-) -> T:
+    return_indices: Literal[False] = False,  # noqa: FBT002 - as above
+) -> T: ...
+@overload
+def max_pool2d(
+    self: T,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    *,
+    return_indices: Literal[True],
+) -> Pooled[T]: ...
+@accepts_aliases
+def max_pool2d(
+    self: T,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    return_indices: bool = False,  # noqa: FBT001, FBT002 - as above
+) -> T | Pooled[T]:
     """Return the greatest value of each window over the last axes; with `ceil_mode` also of partial windows.
 
-    The stride is the window's size unless given. Its gradient goes to the first place that holds that value.
+    The stride is the window's size unless given. Its gradient goes to the first place that holds that value;
+    with `return_indices` the result is the pair `(values, indices)`, as `max_unpool2d` takes it.
 
     As many last axes as `kernel_size` has numbers; the dtype is that of self. Padding never wins. Raises
     `UsageError` for a window larger than the padded axis.
     """
+    every = (kernel_size, stride, padding, dilation, ceil_mode)
+    value = _max_pool(self, *every)
+    if not flag(return_indices, "max_pool2d, return_indices"):
+        return value
+    return Pooled(value, _places_of_greatest(self, *every))
+
+
+@method
+def _max_pool(
+    self: T,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,  # noqa: FBT001 - internal
+) -> T:
+    x, real, axes = _filled_windows(self, kernel_size, stride, padding, dilation, ceil_mode)
+    return ruled("first_extreme", reduce.fold(Ops.MAX, x, axes, keepdim=False), x, real, about=(axes, True))
+
+
+def _filled_windows(
+    self: T,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,  # noqa: FBT001 - internal
+) -> tuple[T, T, tuple[int, ...]]:
+    """Return windows with the least number beyond the borders, where they are inside, and their axes."""
     least = -math.inf if self.expr.dtype.is_float else self.expr.dtype.min
     x, axes = _windows(self, kernel_size, stride, dilation, padding, least, "max_pool2d", ceil=ceil_mode)
-    value = reduce.fold(Ops.MAX, x, axes, keepdim=False)
     every = constant(self, True, dtypes.bool, self.expr.shape)
     real, _ = _windows(every, kernel_size, stride, dilation, padding, False, "max_pool2d", ceil=ceil_mode)
-    return ruled("first_extreme", value, x, real, about=(axes, True))
+    return x, real, axes
+
+
+@method
+def _places_of_greatest(
+    self: T,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,  # noqa: FBT001 - internal
+) -> T:
+    """Return where the first greatest value of each window is; a NaN is greatest."""
+    x, real, axes = _filled_windows(self, kernel_size, stride, padding, dilation, ceil_mode)
+    value = reduce.fold(Ops.MAX, x, axes, keepdim=True)
+    shape = self.expr.shape
+    inner = shape[len(shape) - len(axes) :]
+    lead = len(shape) - len(inner)
+    number = reshape(coordinate(self, (math.prod(inner),), 0), (*(1,) * lead, *inner))
+    number = apply(Ops.EXPAND, shape, number)
+    places, _ = _windows(number, kernel_size, stride, dilation, padding, 0, "max_pool2d", ceil=ceil_mode)
+    hit = eq(x, value)
+    if x.expr.dtype.is_float:
+        hit = apply(Ops.OR, None, hit, ne(x, x))
+    hit = apply(Ops.AND, None, hit, real)
+    return reduce.fold(Ops.MIN, where(hit, places, dtypes.int32.max), axes, keepdim=False)
+
+
+@converting
+def max_unpool2d(
+    self: T,
+    index: T,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    output_size: tuple[int, ...] | None = None,
+) -> T:
+    """Return zeros with the values of self at the places that `max_pool2d` with `return_indices` gave.
+
+    The sizes are (n - 1) * stride - 2 * padding + kernel, or `output_size`. Raises `UsageError` for shapes
+    that do not fit.
+    """
+    shape = self.expr.shape
+    rank = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
+    if index.expr.shape != shape or len(shape) < rank:
+        raise UsageError(f"max_unpool2d: wanted an index for each of {shape}, saw {index.expr.shape}")
+    kernel = repeated(kernel_size, rank, "max_unpool2d, kernel_size")
+    strides = kernel if stride is None else repeated(stride, rank, "max_unpool2d, stride")
+    around = repeated(padding, rank, "max_unpool2d, padding")
+    lead, last = shape[: len(shape) - rank], shape[len(shape) - rank :]
+    sizes = tuple([(n - 1) * s - 2 * p + k for n, s, p, k in zip(last, strides, around, kernel, strict=True)])
+    if output_size is not None:
+        sizes = tuple([whole(n, "max_unpool2d, output_size") for n in output_size])[-rank:]
+    empty = constant(self, 0, self.expr.dtype, (*lead, math.prod(sizes)))
+    flat = (*lead, math.prod(last))
+    found = scatter(empty, len(lead), reshape(index, flat), reshape(self, flat))
+    return reshape(found, (*lead, *sizes))
 
 
 @method

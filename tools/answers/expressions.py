@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tools.answers.further import FURTHER
+
 SURPRISES: Final = """
 torch.cat([a, a], 1)
 torch.cat([e, e], 0)
@@ -488,5 +490,5 @@ a.uniform_(3, 3) * 0
 a.normal_(2, 0)
 """
 
-_EVERY: Final = (SURPRISES, ELEMENTWISE, SHAPES, NETWORKS, IN_PLACE)
+_EVERY: Final = (SURPRISES, ELEMENTWISE, SHAPES, NETWORKS, IN_PLACE, FURTHER)
 EXPRESSIONS: Final = [line for text in _EVERY for line in text.strip().splitlines()]

@@ -14,6 +14,8 @@ class Namespace:
     """PyTorch's functions of tensors, as methods of `Tensor`."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "linalg":
+            return self
         if hasattr(dtypes, name) and not hasattr(Tensor, name):
             return getattr(dtypes, name)
         return getattr(Tensor, name)

@@ -33,7 +33,7 @@ _ABOUT: Final = """
 """
 _MADE: Final = """
     full zeros ones empty arange linspace eye rand randn randint uniform normal scaled_uniform glorot_uniform
-    kaiming_uniform kaiming_normal full_like zeros_like ones_like rand_like randn_like
+    kaiming_uniform kaiming_normal from_url new_empty full_like zeros_like ones_like rand_like randn_like
 """
 _INTEGERS: Final = """
     bitwise_and bitwise_or bitwise_xor bitwise_not lshift rshift __rlshift__ __rrshift__

@@ -1,0 +1,324 @@
+"""Factorisations of matrices and what follows from them: qr, cholesky, svd, inverse, det, solve.
+
+Matrices are the last two axes; others are stacks. `qr` takes Householder's reflections, one for each column;
+inverse, determinant and solutions use it. `svd` rotates pairs of columns (Jacobi), all that are disjoint
+at once. The number of steps depends on the shape alone, so all of this can be captured.
+
+Not here: products (`linalg`, `products`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Generic, NamedTuple
+
+from compiler.ir.ops import Ops
+from frontend.autograd.engine import detach
+from frontend.ops import reduce
+from frontend.ops.along import gather
+from frontend.ops.arguments import whole
+from frontend.ops.comparison import eq, lt
+from frontend.ops.diagonals import diagonal, tril, triu
+from frontend.ops.division import div
+from frontend.ops.elementwise import add, mul, neg, sub, where
+from frontend.ops.functions import abs as absolute
+from frontend.ops.functions import log, sign, sqrt
+from frontend.ops.linalg import matmul
+from frontend.ops.movement import expand, squeeze, transpose, unsqueeze
+from frontend.ops.parts import cat, part
+from frontend.ops.products import power_of
+from frontend.ops.sorting import sort
+from frontend.ops.sources import constant, convert, coordinate
+from frontend.parameters import converting
+from frontend.tensor_base import T
+from frontend.trace import apply, composite, method
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor_base import TensorBase
+
+
+class Factors(NamedTuple, Generic[T]):
+    """An orthogonal and an upper triangular matrix."""
+
+    Q: T
+    R: T
+
+
+class Determinant(NamedTuple, Generic[T]):
+    """The sign of a determinant and the logarithm of its absolute value."""
+
+    sign: T
+    logabsdet: T
+
+
+class Singular(NamedTuple, Generic[T]):
+    """Two orthogonal matrices and the singular values between them, the greatest first."""
+
+    U: T
+    S: T
+    V: T
+
+
+def _matrices(x: TensorBase, what: str, *, square: bool = False) -> None:
+    shape = x.expr.shape
+    if len(shape) < 2 or (square and shape[-1] != shape[-2]):
+        raise UsageError(f"{what}: wanted {'square ' if square else ''}matrices, saw the shape {shape}")
+    if not x.expr.dtype.is_float or x.expr.dtype.bits < 32:
+        raise UsageError(f"{what}: wanted float32 or float64, saw {x.expr.dtype.name}; cast first")
+
+
+def _column(x: T, i: int) -> T:
+    """Return column i, with an axis of size 1."""
+    return part(x, len(x.expr.shape) - 1, i, i + 1)
+
+
+def _reduced(x: T, columns: int) -> tuple[T, T]:
+    """Return x with zeros below the diagonal of its first columns, by reflections, and their determinant.
+
+    A column that has zeros below the diagonal already keeps its sign, as in LAPACK.
+    """
+    m = x.expr.shape[-2]
+    rank = len(x.expr.shape)
+    turns = constant(x, 1.0, x.expr.dtype, (*x.expr.shape[:-2], 1, 1))
+    for i in range(min(m - 1, columns)):
+        column = part(x, rank - 1, i, i + 1)
+        place = coordinate(column, column.expr.shape, rank - 2)
+        below = where(lt(place, i), 0.0, column)
+        squares = reduce.sum(mul(below, below), -2, keepdim=True)
+        empty = eq(squares, 0.0)
+        size = sqrt(where(empty, 1.0, squares))
+        head = part(below, rank - 2, i, i + 1)
+        v = sub(below, where(eq(place, i), where(lt(head, 0.0), size, neg(size)), 0.0))
+        scale = where(empty, 0.0, div(_one(v, 2.0), reduce.sum(mul(v, v), -2, keepdim=True)))
+        x = sub(x, mul(mul(v, scale), matmul(transpose(v, -1, -2), x)))
+        rest = reduce.sum(where(lt(place, i + 1), 0.0, absolute(column)), -2, keepdim=True)
+        kept = apply(Ops.EQ, None, rest, constant(rest, 0.0, rest.expr.dtype, rest.expr.shape))
+        back = where(empty, 1.0, where(kept, -1.0, 1.0))
+        x = mul(x, where(eq(place, i), back, 1.0))
+        turns = mul(turns, where(kept, 1.0, -1.0))
+    return x, turns
+
+
+def _one(like: T, value: float = 1.0) -> T:
+    return constant(like, value, like.expr.dtype, ())
+
+
+@method
+def _triangle(self: T) -> T:
+    """Return R above Q transposed, beside each other: self and unit matrices, reduced together."""
+    both = cat(self, unit_of(self, self.expr.shape[-2]), axis=-1)
+    return _reduced(both, self.expr.shape[-1])[0]
+
+
+def unit_of(like: T, n: int) -> T:
+    """Return unit matrices of n rows in the dtype and stack of a tensor of matrices."""
+    shape = (*like.expr.shape[:-2], n, n)
+    rank = len(shape)
+    same = apply(Ops.EQ, None, coordinate(like, shape, rank - 2), coordinate(like, shape, rank - 1))
+    return convert(same, like.expr.dtype)
+
+
+@converting
+def qr(self: T, mode: str = "reduced") -> Factors[T]:
+    """Return an orthogonal and an upper triangular matrix whose product is self.
+
+    "reduced" leaves out the columns of Q that meet zeros of R.
+    """
+    _matrices(self, "qr")
+    if mode not in {"reduced", "complete"}:
+        raise UsageError(f"qr: wanted the mode reduced or complete, saw {mode!r}")
+    m, n = self.expr.shape[-2:]
+    rank = len(self.expr.shape)
+    both = _triangle(self)
+    r = triu(part(both, rank - 1, 0, n))
+    q = transpose(part(both, rank - 1, n, n + m), -1, -2)
+    if mode == "reduced":
+        k = min(m, n)
+        return Factors(part(q, rank - 1, 0, k), part(r, rank - 2, 0, k))
+    return Factors(q, r)
+
+
+@composite
+def _back_substituted(self: T, right: T) -> T:
+    """Return x with self @ x = right, for upper triangular matrices."""
+    n = self.expr.shape[-1]
+    rank, wide = len(self.expr.shape), len(right.expr.shape)
+    rows: list[T] = []
+    for i in range(n - 1, -1, -1):
+        row = part(self, rank - 2, i, i + 1)
+        value = part(right, wide - 2, i, i + 1)
+        if rows:
+            value = sub(value, matmul(part(row, rank - 1, i + 1, n), cat(*rows[::-1], axis=-2)))
+        rows.append(div(value, part(row, rank - 1, i, i + 1)))
+    return cat(*rows[::-1], axis=-2) if rows else right
+
+
+@composite
+def triangular_solve(self: T, right: T, *, upper: bool = True) -> T:
+    """Return x with self @ x = right, for triangular matrices self, whose other half is not read."""
+    _matrices(self, "triangular_solve", square=True)
+    if upper:
+        return _back_substituted(self, right)
+    n = self.expr.shape[-1]
+    turned = self if not n else _flipped(_flipped(self, -1), -2)
+    return _flipped(_back_substituted(turned, _flipped(right, -2)), -2)
+
+
+def _flipped(x: T, axis: int) -> T:
+    return apply(Ops.FLIP, (axis % len(x.expr.shape),), x)
+
+
+@composite
+def solve(self: T, right: T) -> T:
+    """Return x with self @ x = right: a vector, or matrices of columns. NaN for a singular matrix."""
+    _matrices(self, "solve", square=True)
+    vector = len(right.expr.shape) == 1
+    b = unsqueeze(right, -1) if vector else right
+    if b.expr.shape[-2:-1] != self.expr.shape[-1:]:
+        raise UsageError(f"solve: wanted {self.expr.shape[-1]} rows on the right, saw {right.expr.shape}")
+    q, r = qr(self)
+    found = _back_substituted(r, matmul(transpose(q, -1, -2), b))
+    return squeeze(found, -1) if vector else found
+
+
+@method
+def inverse(self: T) -> T:
+    """Return the inverse of square matrices. A singular one gives infinities or NaN, where PyTorch raises."""
+    _matrices(self, "inverse", square=True)
+    q, r = qr(self)
+    return _back_substituted(r, transpose(q, -1, -2))
+
+
+@method
+def _signed_diagonal(self: T) -> T:
+    """Return the diagonal of R, whose product is the determinant: the first has the sign of det(Q)."""
+    n = self.expr.shape[-1]
+    if not n:
+        return constant(self, 1.0, self.expr.dtype, (*self.expr.shape[:-2], 1))
+    x, turns = _reduced(self, n)
+    found = diagonal(x, 0, -2, -1)
+    first = eq(coordinate(found, found.expr.shape, len(found.expr.shape) - 1), 0)
+    return mul(found, where(first, squeeze(turns, -1), 1.0))
+
+
+@method
+def det(self: T) -> T:
+    """Return the determinants of square matrices."""
+    _matrices(self, "det", square=True)
+    return reduce.prod(_signed_diagonal(self), -1)
+
+
+@converting
+def slogdet(self: T) -> Determinant[T]:
+    """Return the signs of determinants and the logarithms of their absolute values."""
+    _matrices(self, "slogdet", square=True)
+    found = _signed_diagonal(self)
+    return Determinant(reduce.prod(sign(found), -1), reduce.sum(log(absolute(found)), -1))
+
+
+@method
+def logdet(self: T) -> T:
+    """Return the logarithms of determinants; NaN of negative ones."""
+    return log(det(self))
+
+
+@method
+def cholesky(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the lower triangular matrix whose product with its transpose is self, or that transpose.
+
+    Of positive definite matrices; others give NaN, where PyTorch raises. The upper half is not read.
+    """
+    _matrices(self, "cholesky", square=True)
+    n = self.expr.shape[-1]
+    rank = len(self.expr.shape)
+    even = mul(add(self, transpose(self, -1, -2)), 0.5)
+    rest = add(tril(even), detach(tril(sub(self, even))))  # the gradient is symmetric, as in PyTorch
+    columns: list[T] = []
+    for i in range(n):
+        column = _column(rest, i)
+        place = coordinate(column, column.expr.shape, rank - 2)
+        size = sqrt(part(column, rank - 2, i, i + 1))
+        found = where(lt(place, i), 0.0, div(column, size))
+        columns.append(found)
+        if i + 1 < n:
+            rest = sub(rest, matmul(found, transpose(found, -1, -2)))
+    lower = cat(*columns, axis=-1) if columns else self
+    return transpose(lower, -1, -2) if upper else lower
+
+
+def _rounds(n: int) -> list[tuple[list[int], list[int]]]:
+    """Return the pairs of 0..n-1, n even, in n - 1 rounds of disjoint pairs."""
+    ring = list(range(1, n))
+    found = []
+    for _ in range(n - 1):
+        row = [0, *ring]
+        found.append((row[: n // 2], row[n // 2 :][::-1]))
+        ring = [ring[-1], *ring[:-1]]
+    return found
+
+
+@method
+def _rotated(self: T) -> T:
+    """Return self @ V above V, where V is orthogonal and the columns of self @ V are orthogonal (Jacobi)."""
+    *_, m, n = self.expr.shape
+    even = n + n % 2
+    x = cat(self, unit_of(self, n), axis=-2)
+    if even != n:
+        x = cat(x, mul(_column(x, 0), 0.0), axis=-1)
+    rank = len(x.expr.shape)
+    for _ in range(max(6, 2 * math.ceil(math.log2(max(2, n))) + 3)):
+        for left, right in _rounds(even):
+            x = apply(Ops.CONTIGUOUS, None, _round(x, m, rank, left, right))
+    return part(x, rank - 1, 0, n) if even != n else x
+
+
+def _round(x: T, m: int, rank: int, left: list[int], right: list[int]) -> T:
+    order = [*left, *right]
+    h = len(left)
+    both = cat(*[_column(x, i) for i in order], axis=-1)
+    a, b = part(both, rank - 1, 0, h), part(both, rank - 1, h, 2 * h)
+    up, vp = part(a, rank - 2, 0, m), part(b, rank - 2, 0, m)
+    alpha, beta = (reduce.sum(mul(t, t), -2, keepdim=True) for t in (up, vp))
+    gamma = reduce.sum(mul(up, vp), -2, keepdim=True)
+    still = lt(absolute(gamma), 1e-30)
+    zeta = div(sub(beta, alpha), mul(where(still, 1.0, gamma), 2.0))
+    t = div(where(lt(zeta, 0.0), -1.0, 1.0), add(absolute(zeta), sqrt(add(mul(zeta, zeta), 1.0))))
+    t = where(still, 0.0, convert(t, x.expr.dtype))
+    c = div(constant(t, 1.0, t.expr.dtype, t.expr.shape), sqrt(add(mul(t, t), 1.0)))
+    s = mul(c, t)
+    turned = cat(sub(mul(a, c), mul(b, s)), add(mul(a, s), mul(b, c)), axis=-1)
+    back = [order.index(i) for i in range(len(order))]
+    return cat(*[_column(turned, i) for i in back], axis=-1)
+
+
+@converting
+def svd(self: T, some: bool = True) -> Singular[T]:  # noqa: FBT001, FBT002 - the field's signature
+    """Return U, S and V with self = U @ diag(S) @ V.T, the singular values in descending order.
+
+    With `some` U and V have as many columns as there are singular values; else they are square. Columns that
+    belong to a singular value of 0 are 0 in U. float32 and float64. The gradient flows through S alone.
+    """
+    _matrices(self, "svd")
+    m, n = self.expr.shape[-2:]
+    if m < n:
+        found = svd(transpose(self, -1, -2), some)
+        return Singular(found.V, found.S, found.U)
+    if not some and m != n:
+        raise UsageError(f"svd: wanted some=True for matrices that are not square, saw {self.expr.shape}")
+    rank = len(self.expr.shape)
+    both = detach(_rotated(self))
+    work, v = part(both, rank - 2, 0, m), part(both, rank - 2, m, m + n)
+    size, order = sort(sqrt(reduce.sum(mul(work, work), -2)), -1, True)
+    at = unsqueeze(order, -2)
+    work, v = (gather(x, -1, expand(at, x.expr.shape)) for x in (work, v))
+    none = unsqueeze(eq(size, 0.0), -2)
+    u = where(none, 0.0, div(work, where(none, 1.0, unsqueeze(size, -2))))
+    return Singular(u, reduce.sum(mul(u, matmul(self, v)), -2), v)
+
+
+@converting
+def matrix_power(self: T, n: int) -> T:
+    """Return the product of n times the same square matrices; 0 gives units, a negative n powers inverses."""
+    power = whole(n, "matrix_power")
+    return power_of(inverse(self), -power) if power < 0 else power_of(self, power)

@@ -1,0 +1,263 @@
+"""Products under PyTorch's names that are made of `matmul`, sums and elementwise products.
+
+Not here: `matmul`, `einsum` (`linalg`), inverses and factorisations (`factors`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compiler.ir.ops import Ops
+from frontend.expr import float_dtype
+from frontend.ops import reduce
+from frontend.ops.arguments import axis_of, broadcast, whole_or_none
+from frontend.ops.comparison import gt
+from frontend.ops.diagonals import diagonal
+from frontend.ops.division import div
+from frontend.ops.elementwise import add, agree, clip, mul, sub, where
+from frontend.ops.functions import reciprocal, sqrt
+from frontend.ops.linalg import contract, matmul
+from frontend.ops.movement import expand, permute, reshape, transpose
+from frontend.ops.parts import roll
+from frontend.ops.sources import convert, coordinate
+from frontend.parameters import shown
+from frontend.trace import apply, composite, method
+from hcq.errors import UsageError, UsageTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frontend.ops.arguments import Shape
+    from frontend.tensor_base import T, TensorBase
+
+
+def _ranks(what: str, *wanted: tuple[TensorBase, int]) -> None:
+    """Raise `UsageError` unless each tensor has as many axes as wanted."""
+    if any(len(x.expr.shape) != rank for x, rank in wanted):
+        shapes = " and ".join([str(x.expr.shape) for x, _ in wanted])
+        ranks = " and ".join([str(rank) for _, rank in wanted])
+        raise UsageError(f"{what}: wanted tensors of {ranks} axes, saw the shapes {shapes}")
+
+
+@composite
+def mm(self: T, other: T) -> T:
+    """Return the product of two matrices; `matmul` multiplies more axes."""
+    _ranks("mm", (self, 2), (other, 2))
+    return matmul(self, other)
+
+
+@composite
+def bmm(self: T, other: T) -> T:
+    """Return the products of two stacks of matrices of one length; nothing broadcasts."""
+    _ranks("bmm", (self, 3), (other, 3))
+    if self.expr.shape[0] != other.expr.shape[0]:
+        raise UsageError(
+            f"bmm: wanted as many matrices on both sides, saw {self.expr.shape} and {other.expr.shape}"
+        )
+    return matmul(self, other)
+
+
+@composite
+def mv(self: T, other: T) -> T:
+    """Return the product of a matrix and a vector."""
+    _ranks("mv", (self, 2), (other, 1))
+    return matmul(self, other)
+
+
+@composite
+def vdot(self: T, other: T) -> T:
+    """Return the sum of the products of two vectors."""
+    _ranks("vdot", (self, 1), (other, 1))
+    return matmul(self, other)
+
+
+@composite
+def outer(self: T, other: T) -> T:
+    """Return the products of each element of one vector with each of another."""
+    _ranks("outer", (self, 1), (other, 1))
+    return mul(reshape(self, (-1, 1)) if self.expr.shape[0] else reshape(self, (0, 1)), other)
+
+
+@composite
+def inner(self: T, other: T) -> T:
+    """Return the sums of products over the last axis of both, for each pair of their other axes."""
+    a, b = self.expr.shape, other.expr.shape
+    if not a or not b:
+        return mul(self, other)
+    if a[-1] != b[-1]:
+        raise UsageError(f"inner: the last axes of {a} and {b} must be equal")
+    return tensordot(self, other, ((len(a) - 1,), (len(b) - 1,)))
+
+
+def tensordot(self: T, other: T, axes: int | Sequence[Any] = 2) -> T:
+    """Return the sum of products over some axes of both, then their other axes in order.
+
+    `axes`: how many, the last ones of self and the first ones of other; or the axes of self and of other.
+    """
+    if isinstance(axes, (list, tuple)):
+        axes = tuple([tuple(n) if isinstance(n, (list, tuple)) else n for n in axes])
+    elif whole_or_none(axes) is None:
+        raise UsageTypeError(f"tensordot: wanted a number of axes or the axes of both, saw {shown(axes)}")
+    return _tensordot(self, other, axes)
+
+
+@composite
+def _tensordot(self: T, other: T, axes: Any) -> T:
+    a, b = self.expr.shape, other.expr.shape
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(len(a), len(b)):
+            raise UsageError(f"tensordot: wanted 0 to {min(len(a), len(b))} axes of {a} and {b}, saw {axes}")
+        pairs = (tuple(range(len(a) - axes, len(a))), tuple(range(axes)))
+    else:
+        pairs = _pairs(axes, a, b)
+    left, right = pairs
+    if len(left) != len(right) or any(a[i] != b[j] for i, j in zip(left, right, strict=True)):
+        raise UsageError(f"tensordot: the axes {left} of {a} must have the sizes of {right} of {b}")
+    rest_a = [i for i in range(len(a)) if i not in left]
+    rest_b = [i for i in range(len(b)) if i not in right]
+    x = permute(self, *rest_a, *left)
+    y = permute(other, *rest_b, *right)
+    shape = tuple([a[i] for i in rest_a])
+    inside = tuple([a[i] for i in left])
+    x = reshape(x, (*shape, *(1,) * len(rest_b), *inside))
+    y = reshape(y, ((1,) * len(rest_a) + y.expr.shape))
+    rank = len(rest_a) + len(rest_b)
+    return contract(x, y, tuple(range(rank, rank + len(left))))
+
+
+def _pairs(axes: tuple[Any, Any], a: Shape, b: Shape) -> tuple[Shape, Shape]:
+    if len(axes) != 2:
+        raise UsageError(f"tensordot: wanted the axes of both, such as ((0, 1), (1, 0)), saw {axes}")
+    first, second = ((n,) if isinstance(n, int) else tuple(n) for n in axes)
+    return (
+        tuple([axis_of(i, a, "tensordot") for i in first]),
+        tuple([axis_of(i, b, "tensordot") for i in second]),
+    )
+
+
+def _scaled(start: T, product: T, beta: float, alpha: float) -> T:
+    """Return beta * start + alpha * product; with beta 0, start does not matter."""
+    product = product if alpha == 1 else mul(product, alpha)
+    if beta == 0:
+        return expand(product, broadcast((start.expr.shape, product.expr.shape), "addmm"))
+    return add(start if beta == 1 else mul(start, beta), product)
+
+
+@composite
+def addmm(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
+    """Return beta * self + alpha * (first @ second), of matrices."""
+    return _scaled(self, mm(first, second), beta, alpha)
+
+
+@composite
+def addmv(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
+    """Return beta * self + alpha * (first @ second), of a matrix and a vector."""
+    return _scaled(self, mv(first, second), beta, alpha)
+
+
+@composite
+def addr(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
+    """Return beta * self + alpha * outer(first, second)."""
+    return _scaled(self, outer(first, second), beta, alpha)
+
+
+@composite
+def baddbmm(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
+    """Return beta * self + alpha * (first @ second), of stacks of matrices."""
+    return _scaled(self, bmm(first, second), beta, alpha)
+
+
+@composite
+def addbmm(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
+    """Return beta * self + alpha * the sum of first @ second over a stack of matrices."""
+    return _scaled(self, reduce.sum(bmm(first, second), 0), beta, alpha)
+
+
+@composite
+def kron(self: T, other: T) -> T:
+    """Return Kronecker's product: other scaled by each element of self, in the place of that element."""
+    rank = max(len(self.expr.shape), len(other.expr.shape))
+    a, b = ((1,) * (rank - len(x.expr.shape)) + x.expr.shape for x in (self, other))
+    x = reshape(self, tuple([n for m in a for n in (m, 1)]))
+    y = reshape(other, tuple([n for m in b for n in (1, m)]))
+    return reshape(mul(x, y), tuple([n * m for n, m in zip(a, b, strict=True)]))
+
+
+@composite
+def cross(self: T, other: T, axis: int | None = None) -> T:
+    """Return the vector product along an axis of size 3 (None: the first such axis)."""
+    a, b = agree("cross", self, other)
+    shape = a.expr.shape
+    found = next((i for i, n in enumerate(shape) if n == 3), 0) if axis is None else axis
+    i = axis_of(found, shape, "cross")
+    if shape[i] != 3:
+        raise UsageError(f"cross: wanted an axis of size 3, saw axis {i} of {shape}")
+    left = mul(roll(a, -1, i), roll(b, -2, i))
+    return sub(left, mul(roll(a, -2, i), roll(b, -1, i)))
+
+
+@method
+def trace(self: T) -> T:
+    """Return the sum of the diagonal of a matrix."""
+    _ranks("trace", (self, 2))
+    return reduce.sum(diagonal(self))
+
+
+@composite
+def dist(self: T, other: T, p: float = 2.0) -> T:
+    """Return the p-norm of the difference."""
+    return reduce.norm(sub(self, other), p)
+
+
+@method
+def cov(self: T, *, correction: int = 1) -> T:
+    """Return the covariances of the rows of a matrix, which are variables; columns are observations."""
+    x = reshape(self, (1, -1)) if len(self.expr.shape) < 2 else self
+    _ranks("cov", (x, 2))
+    x = convert(x, float_dtype(x.expr.dtype))
+    apart = sub(x, reduce.mean(x, 1, keepdim=True))
+    found = div(matmul(apart, transpose(apart, 0, 1)), float(max(0, x.expr.shape[1] - correction)))
+    return reshape(found, ()) if len(self.expr.shape) < 2 else found
+
+
+@method
+def corrcoef(self: T) -> T:
+    """Return the correlations of the rows of a matrix, within -1..1; a vector gives 1."""
+    found = cov(self)
+    if not found.expr.shape:
+        return div(found, found)
+    size = sqrt(diagonal(found))
+    return clip(div(div(found, reshape(size, (-1, 1))), size), -1.0, 1.0)
+
+
+@method
+def renorm(self: T, p: float, axis: int, maxnorm: float) -> T:
+    """Return self with each part along an axis scaled so that its p-norm is at most `maxnorm`."""
+    a = axis_of(axis, self.expr.shape, "renorm")
+    others = tuple([i for i in range(len(self.expr.shape)) if i != a])
+    size = reduce.norm(self, p, others, keepdim=True)
+    return where(gt(size, maxnorm), mul(self, mul(reciprocal(add(size, 1e-7)), maxnorm)), self)
+
+
+@method
+def power_of(self: T, n: int) -> T:
+    """Return the product of n >= 0 times the same square matrices."""
+    shape = self.expr.shape
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise UsageError(f"matrix_power: wanted square matrices, saw the shape {shape}")
+    if n == 0:
+        return unit(self)
+    half = power_of(self, n // 2) if n > 1 else self
+    if n == 1:
+        return self
+    square = matmul(half, half)
+    return matmul(square, self) if n % 2 else square
+
+
+def unit(like: T) -> T:
+    """Return unit matrices in the shape and dtype of a tensor of square matrices."""
+    shape = like.expr.shape
+    rank = len(shape)
+    same = apply(Ops.EQ, None, coordinate(like, shape, rank - 2), coordinate(like, shape, rank - 1))
+    return convert(same, like.expr.dtype)
+

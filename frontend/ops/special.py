@@ -1,0 +1,199 @@
+"""Special functions and others of one or two numbers for few programs: erfc, lgamma, digamma, nextafter.
+
+Those with a power series are computed in float64, so that results of other dtypes are rounded once.
+
+Not here: exponentials and roots (`functions`), inverse circular functions (`trigonometry`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from compiler.dtype import dtypes
+from compiler.ir.ops import Ops
+from frontend.ops.combined import logaddexp
+from frontend.ops.comparison import eq, gt, lt, ne
+from frontend.ops.division import div
+from frontend.ops.elementwise import add, agree, mul, neg, sub, where
+from frontend.ops.functions import abs as absolute
+from frontend.ops.functions import erf, exp, exp2, floor, isnan, log, sign, sin, sqrt
+from frontend.ops.functions import round as rounded
+from frontend.ops.powers import pow as power
+from frontend.ops.sources import Number, constant, convert, narrowed, ruled
+from frontend.parameters import converting
+from frontend.trace import apply, method, operator
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor_base import T
+
+_TERMS: Final = 40
+"""Of the continued fraction of erfc: from 3 on it then has float64's digits."""
+_MOST: Final = 64
+"""The greatest dimension of `mvlgamma`."""
+_LANCZOS: Final = (
+    0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
+    12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7,
+)  # fmt: skip
+"""Lanczos's approximation of the gamma function with g = 7 and nine terms (P. Godfrey's coefficients)."""
+_STIRLING: Final = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+"""B(2n) / 2n: the asymptotic series of the digamma function."""
+
+
+def _wide(x: T) -> T:
+    return convert(x, dtypes.float64)
+
+
+def _number(like: T, value: float) -> T:
+    return constant(like, value, dtypes.float64, like.expr.shape)
+
+
+@method
+def erfc(self: T) -> T:
+    """Return 1 - erf(self), exact to the last places also where that is small."""
+    x = _wide(self)
+    size = absolute(x)
+    large = gt(size, 3.0)
+    far = where(large, size, 3.0)
+    tail = far
+    for n in range(_TERMS, 0, -1):
+        tail = add(far, div(_number(x, n / 2), tail))
+    rest = div(exp(neg(mul(far, far))), mul(tail, math.sqrt(math.pi)))
+    rest = where(lt(x, 0.0), add(neg(rest), 2.0), rest)
+    return narrowed(where(large, rest, add(neg(erf(where(large, 0.0, x))), 1.0)), self)
+
+
+@method
+def erfinv(self: T) -> T:
+    """Return the x with erf(x) = self; NaN beyond -1 and 1. Newton's method from Winitzki's formula."""
+    y = _wide(self)
+    inside = lt(absolute(y), 1.0)
+    safe = where(inside, y, 0.0)
+    spread = log(add(neg(mul(safe, safe)), 1.0))
+    a = 0.147
+    middle = add(mul(spread, 0.5), 2 / (math.pi * a))
+    first = sqrt(sub(sqrt(sub(mul(middle, middle), div(spread, a))), middle))
+    x = mul(first, sign(safe))
+    for _ in range(3):
+        wrong = where(gt(x, 0.0), sub(add(neg(safe), 1.0), erfc(x)), sub(erfc(neg(x)), add(safe, 1.0)))
+        step = div(neg(wrong), mul(exp(neg(mul(x, x))), 2 / math.sqrt(math.pi)))
+        x = add(x, step)
+    edge = where(eq(absolute(y), 1.0), mul(y, math.inf), math.nan)
+    return narrowed(ruled("erfinv", where(inside, x, edge), y), self)
+
+
+@method
+def lgamma(self: T) -> T:
+    """Return the logarithm of the absolute value of the gamma function; infinity at whole numbers up to 0."""
+    x = _wide(self)
+    mirrored = lt(x, 0.5)
+    z = sub(where(mirrored, add(neg(x), 1.0), x), 1.0)
+    total = _number(x, _LANCZOS[0])
+    for i, c in enumerate(_LANCZOS[1:], 1):
+        total = add(total, div(_number(x, c), add(z, float(i))))
+    t = add(z, 7.5)
+    found = add(sub(mul(add(z, 0.5), log(t)), t), log(mul(total, math.sqrt(2 * math.pi))))
+    found = where(gt(z, 1e17), mul(z, sub(log(z), 1.0)), found)
+    turn = sin(mul(sub(x, rounded(x)), math.pi))
+    sine = absolute(where(mirrored, turn, 1.0))
+    both = sub(log(div(_number(x, math.pi), sine)), found)
+    whole = where(lt(x, 0.5), eq(x, floor(x)), False)
+    result = where(whole, math.inf, where(mirrored, both, found))
+    return narrowed(ruled("lgamma", where(eq(absolute(x), math.inf), math.inf, result), x), self)
+
+
+@method
+def digamma(self: T) -> T:
+    """Return the derivative of `lgamma`; NaN at negative whole numbers, an infinity at 0."""
+    x = _wide(self)
+    mirrored = lt(x, 0.0)
+    z = where(mirrored, add(neg(x), 1.0), x)
+    below = _number(x, 0.0)
+    for _ in range(10):
+        small = lt(z, 10.0)
+        below = where(small, add(below, div(_number(x, 1.0), z)), below)
+        z = where(small, add(z, 1.0), z)
+    r = div(_number(x, 1.0), mul(z, z))
+    series = _number(x, 0.0)
+    for c in reversed(_STIRLING):
+        series = mul(add(series, c), r)
+    found = sub(sub(sub(log(z), div(_number(x, 0.5), z)), series), below)
+    turn = mul(sub(x, rounded(x)), math.pi)
+    cotangent = div(sin(add(turn, math.pi / 2)), sin(turn))
+    result = where(mirrored, sub(found, mul(cotangent, math.pi)), found)
+    whole = where(mirrored, eq(x, floor(x)), False)
+    at_zero = apply(Ops.COPYSIGN, None, _number(x, math.inf), neg(x))
+    return narrowed(where(whole, math.nan, where(eq(x, 0.0), at_zero, result)), self)
+
+
+@converting
+def mvlgamma(self: T, p: int) -> T:
+    """Return the logarithm of the multivariate gamma function of dimension p."""
+    if not 1 <= p <= _MOST:
+        raise UsageError(f"mvlgamma: wanted a dimension of 1 to {_MOST}, saw {p}")
+    total = lgamma(self)
+    for i in range(1, p):
+        each = lgamma(sub(self, i / 2))
+        total = add(total, each)
+    return add(total, p * (p - 1) / 4 * math.log(math.pi))
+
+
+@method
+def sgn(self: T) -> T:
+    """Return -1, 0 or 1 in the same dtype: `sign`."""
+    return sign(self)
+
+
+@method
+def isposinf(self: T) -> T:
+    """Return where values are plus infinity."""
+    return eq(self, math.inf) if self.expr.dtype.is_float else ne(self, self)
+
+
+@method
+def isneginf(self: T) -> T:
+    """Return where values are minus infinity."""
+    return eq(self, -math.inf) if self.expr.dtype.is_float else ne(self, self)
+
+
+@operator
+def logaddexp2(self: T, other: T | Number) -> T:
+    """Return log2(2**self + 2**other), without overflow; integers give float32."""
+    x, y = agree("logaddexp2", self, other, floats=True)
+    return mul(logaddexp(mul(x, math.log(2)), mul(y, math.log(2))), 1 / math.log(2))
+
+
+@operator
+def ldexp(self: T, other: T | Number) -> T:
+    """Return self * 2**other; integers give float32."""
+    x, y = agree("ldexp", self, other, floats=True)
+    return mul(x, exp2(y))
+
+
+@operator
+def float_power(self: T, other: T | Number) -> T:
+    """Return self to the power other, in float64."""
+    return power(_wide(self), other if isinstance(other, (int, float)) else _wide(other))
+
+
+@operator
+def nextafter(self: T, other: T | Number) -> T:
+    """Return the next number of the dtype from self towards other. float32 and float64."""
+    x, y = agree("nextafter", self, other)
+    dtype = x.expr.dtype
+    if dtype not in {dtypes.float32, dtypes.float64}:
+        raise UsageError(f"nextafter: wanted float32 or float64, saw {dtype.name}")
+    bits = apply(Ops.BITCAST, dtypes.int32 if dtype is dtypes.float32 else dtypes.int64, x)
+    away = eq(gt(y, x), gt(x, 0.0))
+    least = apply(Ops.BITCAST, dtype, constant(bits, 1, bits.expr.dtype, bits.expr.shape))
+    moved = apply(Ops.BITCAST, dtype, where(away, add(bits, 1), sub(bits, 1)))
+    moved = where(eq(x, 0.0), apply(Ops.COPYSIGN, None, least, y), moved)
+    return ruled("nextafter", where(eq(x, y), y, where(isnan(x), x, where(isnan(y), y, moved))), x, y)
+
+
+@method
+def angle(self: T) -> T:
+    """Return the angle of each number in the complex plane: pi where negative, else 0; NaN stays."""
+    x = self if self.expr.dtype.is_float else convert(self, dtypes.float32)
+    return where(isnan(x), x, where(lt(x, 0.0), math.pi, 0.0))

@@ -1,0 +1,351 @@
+"""Order statistics and counts: median, quantile, mode, distinct values, histograms, searches in sorted data.
+
+Not here: `sort`, `topk` (`sorting`), sums and means (`reduce`).
+"""
+
+from __future__ import annotations
+
+import math
+from math import prod
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
+
+from compiler.dtype import dtypes
+from frontend.ops import reduce
+from frontend.ops.along import gather, scatter_add
+from frontend.ops.arguments import axis_of, whole
+from frontend.ops.comparison import eq, le, lt, ne
+from frontend.ops.division import floordiv
+from frontend.ops.elementwise import lerp, maximum, minimum, mul, sub, where
+from frontend.ops.functions import ceil, floor, isnan
+from frontend.ops.functions import round as rounded
+from frontend.ops.movement import expand, movedim, reshape, squeeze, unsqueeze
+from frontend.ops.parts import cat, part
+from frontend.ops.scan import cumsum
+from frontend.ops.selection import masked_select, nonzero
+from frontend.ops.sorting import argsort, sort
+from frontend.ops.sources import constant, convert, coordinate
+from frontend.parameters import converting, flag
+from frontend.tensor_base import T
+from hcq.errors import UnsupportedError, UsageError, UsageIndexError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frontend.tensor_base import TensorBase
+
+
+class Ordered(NamedTuple, Generic[T]):
+    """A value of a certain rank along an axis, and its index (int32)."""
+
+    values: T
+    indices: T
+
+
+def _axis(x: TensorBase, axis: int, what: str) -> int:
+    a = axis_of(axis, x.expr.shape or (1,), what)
+    if x.expr.shape and not x.expr.shape[a]:
+        raise UsageIndexError(f"{what}: axis {a} of the shape {x.expr.shape} has no element to choose")
+    return a
+
+
+def _of_rank(x: T, rank: T | int, a: int, keepdim: bool) -> Ordered[T]:  # noqa: FBT001 - internal
+    """Return the element of a rank along an axis; a tensor of ranks has size 1 there."""
+    if not x.expr.shape:
+        return Ordered(x, constant(x, 0, dtypes.int32, ()))
+    order = argsort(x, a)
+    wanted = (*x.expr.shape[:a], 1, *x.expr.shape[a + 1 :])
+    at = part(order, a, rank, rank + 1) if isinstance(rank, int) else gather(order, a, expand(rank, wanted))
+    found = gather(x, a, at)
+    return Ordered(found, at) if keepdim else Ordered(squeeze(found, a), squeeze(at, a))
+
+
+@converting
+def kthvalue(self: T, k: int, axis: int = -1, keepdim: bool = False) -> Ordered[T]:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the k-th least value along an axis, counted from 1, and its index; a NaN counts as greatest."""
+    a = _axis(self, axis, "kthvalue")
+    n = (self.expr.shape or (1,))[a]
+    if not 1 <= whole(k, "kthvalue") <= n:
+        raise UsageError(f"kthvalue: wanted 1 to {n}, saw {k}")
+    return _of_rank(self, k - 1, a, flag(keepdim, "kthvalue, keepdim"))
+
+
+@converting
+def median(self: T, axis: int | None = None, keepdim: bool = False) -> T | Ordered[T]:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the middle value of all, the lower of two; NaN when there is one.
+
+    Along an axis, the pair `(values, indices)`.
+    """
+    if axis is None:
+        if not prod(self.expr.shape):
+            return constant(self, math.nan, self.expr.dtype, ())
+        middle: Any = median(reshape(self, -1), 0)
+        found: T = middle.values
+        return found
+    a = _axis(self, axis, "median")
+    n = (self.expr.shape or (1,))[a]
+    if not self.expr.dtype.is_float or not self.expr.shape:
+        return _of_rank(self, (n - 1) // 2, a, keepdim)
+    bad = reduce.any(isnan(self), a, keepdim=True)
+    return _of_rank(self, where(bad, n - 1, (n - 1) // 2), a, keepdim)
+
+
+@converting
+def nanmedian(self: T, axis: int | None = None, keepdim: bool = False) -> T | Ordered[T]:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the middle value of what is not NaN, the lower of two; else as `median`."""
+    if axis is None:
+        middle: Any = nanmedian(reshape(self, -1), 0)
+        found: T = middle.values
+        return found
+    a = _axis(self, axis, "nanmedian")
+    if not self.expr.shape:
+        return _of_rank(self, 0, a, keepdim)
+    count = reduce.sum(eq(self, self), a, keepdim=True)
+    return _of_rank(self, floordiv(maximum(sub(count, 1), 0), 2), a, keepdim)
+
+
+def _quantiles(x: T, q: Any, axis: int | None, keepdim: bool, how: str, *, skip: bool) -> T:  # noqa: FBT001 - internal
+    what = "nanquantile" if skip else "quantile"
+    if not x.expr.dtype.is_float:
+        raise UsageError(f"{what}: wanted floats, saw {x.expr.dtype.name}; cast first")
+    if how not in {"linear", "lower", "higher", "midpoint", "nearest"}:
+        raise UsageError(f"{what}: wanted linear, lower, higher, midpoint or nearest, saw {how!r}")
+    make: Any = x.__class__
+    given = q if q.__class__ is x.__class__ else make(q, device=x.expr.device)
+    if len(given.expr.shape) > 1:
+        raise UsageError(f"{what}: wanted a number or a vector of shares, saw the shape {given.expr.shape}")
+    if q.__class__ is not x.__class__ and not all(
+        0 <= v <= 1 for v in (q if isinstance(q, (list, tuple)) else [q])
+    ):
+        raise UsageError(f"{what}: wanted shares within 0..1, saw {q}")
+    rank = len(x.expr.shape)
+    if axis is None:
+        flat, a = reshape(x, -1), 0
+    else:
+        flat, a = (x, axis_of(axis, x.expr.shape, what)) if rank else (reshape(x, 1), 0)
+    n = flat.expr.shape[a]
+    if not n:
+        raise UsageError(f"{what}: there is no element to choose in the shape {x.expr.shape}")
+    row = movedim(sort(flat, a).values, a, -1)
+    share = reshape(convert(given, x.expr.dtype), (-1,) + (1,) * (len(row.expr.shape)))
+    last: Any = float(n - 1)
+    if skip:
+        last = maximum(sub(convert(reduce.sum(eq(row, row), -1, keepdim=True), x.expr.dtype), 1.0), 0.0)
+    place = mul(share, last)
+    low, high = floor(place), ceil(place)
+    if how == "nearest":
+        low = high = rounded(place)
+    elif how in {"lower", "higher"}:
+        low = high = low if how == "lower" else high
+    count = share.expr.shape[0]
+    every = expand(unsqueeze(row, 0), (count, *row.expr.shape))
+    wanted = (count, *row.expr.shape[:-1], 1)
+    first, second = (gather(every, -1, convert(expand(p, wanted), dtypes.int32)) for p in (low, high))
+    weight = sub(place, low) if how == "linear" else constant(x, 0.5, x.expr.dtype, ())
+    found = lerp(first, second, expand(weight, wanted)) if low is not high else first
+    if not skip:
+        found = where(reduce.any(isnan(row), -1, keepdim=True), math.nan, found)
+    if axis is None:
+        found = reshape(found, (count, *(1,) * rank))
+    else:
+        found = movedim(found, -1, a + 1) if rank else reshape(found, (count,))
+    reduced = tuple(range(1, rank + 1)) if axis is None else (a + 1,)
+    kept = found if keepdim or not rank else squeeze(found, reduced)
+    return kept if given.expr.shape else squeeze(kept, 0)
+
+
+@converting
+def quantile(
+    self: T,
+    q: float | Sequence[float] | T,
+    axis: int | None = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    *,
+    interpolation: str = "linear",
+) -> T:
+    """Return the values below which the shares q of an axis lie, of all when None; NaN beside a NaN.
+
+    Several shares make a new first axis. `interpolation`: linear, lower, higher, midpoint or nearest.
+    """
+    return _quantiles(self, q, axis, keepdim, interpolation, skip=False)
+
+
+@converting
+def nanquantile(
+    self: T,
+    q: float | Sequence[float] | T,
+    axis: int | None = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    *,
+    interpolation: str = "linear",
+) -> T:
+    """Return the quantiles of what is not NaN; else as `quantile`."""
+    return _quantiles(self, q, axis, keepdim, interpolation, skip=True)
+
+
+@converting
+def mode(self: T, axis: int = -1, keepdim: bool = False) -> Ordered[T]:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the most frequent value along an axis, the least of several, and the last index of it.
+
+    n² operations for n elements.
+    """
+    a = _axis(self, axis, "mode")
+    if not self.expr.shape:
+        return _of_rank(self, 0, a, keepdim)
+    row = movedim(sort(self, a).values, a, -1)
+    same = eq(unsqueeze(row, -1), unsqueeze(row, -2))
+    best = reduce.argmax(reduce.sum(same, -1), -1, keepdim=True)
+    value = gather(row, -1, best)
+    own = movedim(self, a, -1)
+    place = convert(coordinate(own, own.expr.shape, len(own.expr.shape) - 1), dtypes.int32)
+    last = movedim(reduce.max(where(eq(own, value), place, 0), -1, keepdim=True), -1, a)
+    found = gather(self, a, last)
+    return Ordered(found, last) if keepdim else Ordered(squeeze(found, a), squeeze(last, a))
+
+
+@converting
+def msort(self: T) -> T:
+    """Return self sorted along axis 0."""
+    return sort(self, 0).values
+
+
+def _runs(row: T) -> T:
+    """Return which elements of a vector differ from the one before; the first one does."""
+    first = constant(row, True, dtypes.bool, (min(1, row.expr.shape[0]),))
+    n = row.expr.shape[0]
+    return cat(first, ne(part(row, 0, 1, n), part(row, 0, 0, n - 1))) if n > 1 else first
+
+
+def _counted(mask: T, count: int) -> T:
+    """Return the lengths of runs that begin where a mask is true."""
+    starts: T = cast("Any", nonzero(mask, as_tuple=True))[0]
+    ends = constant(starts, mask.expr.shape[0], dtypes.int32, (min(1, count),))
+    return sub(cat(part(starts, 0, min(1, count), count), ends), starts)
+
+
+def _distinct(row: T, inverse: Any, counts: bool) -> tuple[T, ...] | T:  # noqa: FBT001 - internal
+    mask = _runs(row)
+    found = [masked_select(row, mask)]
+    if inverse is not None:
+        found.append(inverse(sub(cumsum(convert(mask, dtypes.int32), 0), 1)))
+    if counts:
+        found.append(_counted(mask, found[0].expr.shape[0]))
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+@converting
+def unique(
+    self: T,
+    sorted: bool = True,  # noqa: FBT001, FBT002 - the field's signature; it always is
+    return_inverse: bool = False,  # noqa: FBT001, FBT002 - as above
+    return_counts: bool = False,  # noqa: FBT001, FBT002 - as above
+    dim: int | None = None,
+) -> tuple[T, ...] | T:
+    """Return the distinct values in ascending order; with the place of each element among them, and counts.
+
+    Computes self. Raises `UnsupportedError` for `dim`, `UsageError` inside a captured function.
+    """
+    flag(sorted, "unique, sorted")
+    if dim is not None:
+        raise UnsupportedError("unique: wanted all elements, saw dim=; distinct rows are not written")
+    flat = reshape(self, (prod(self.expr.shape),))
+    in_order = sort(flat, 0)
+
+    def back(places: T) -> T:
+        return reshape(gather(places, 0, argsort(in_order.indices, 0)), self.expr.shape)
+
+    return _distinct(in_order.values, back if return_inverse else None, return_counts)
+
+
+@converting
+def unique_consecutive(
+    self: T,
+    return_inverse: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    return_counts: bool = False,  # noqa: FBT001, FBT002 - as above
+    dim: int | None = None,
+) -> tuple[T, ...] | T:
+    """Return the first of each run of equal elements; with the run of each element, and their lengths.
+
+    Computes self. Raises `UnsupportedError` for `dim`.
+    """
+    if dim is not None:
+        raise UnsupportedError("unique_consecutive: wanted all elements, saw dim=; it is not written")
+    flat = reshape(self, (prod(self.expr.shape),))
+    same = (lambda places: reshape(places, self.expr.shape)) if return_inverse else None
+    return _distinct(flat, same, return_counts)
+
+
+@converting
+def bincount(self: T, weights: T | None = None, minlength: int = 0) -> T:
+    """Return how often each number from 0 on occurs in a vector of integers, or the sums of its weights.
+
+    Computes self, whose greatest number gives the size.
+    """
+    if len(self.expr.shape) != 1 or not self.expr.dtype.is_int:
+        raise UsageError(
+            f"bincount: wanted a vector of integers, saw {self.expr.dtype.name}{list(self.expr.shape)}"
+        )
+    if whole(minlength, "bincount") < 0:
+        raise UsageError(f"bincount: wanted a minlength that is not negative, saw {minlength}")
+    if weights is not None and weights.expr.shape != self.expr.shape:
+        raise UsageError(f"bincount: wanted a weight for each of {self.expr.shape}, saw {weights.expr.shape}")
+    n = self.expr.shape[0]
+    if n and reduce.min(self).item() < 0:
+        raise UsageError("bincount: wanted numbers that are not negative")
+    size = max(int(minlength), int(reduce.max(self).item()) + 1 if n else 0)
+    if weights is not None and weights.expr.dtype is not dtypes.float32:
+        weights = convert(weights, dtypes.float64)
+    each = constant(self, 1, dtypes.int32, (n,)) if weights is None else weights
+    return scatter_add(constant(self, 0, each.expr.dtype, (size,)), 0, convert(self, dtypes.int32), each)
+
+
+@converting
+def histc(self: T, bins: int = 100, low: float = 0.0, high: float = 0.0) -> T:
+    """Return how many elements lie in each of `bins` equal parts of low..high; others are not counted.
+
+    Equal borders mean the least and the greatest element, which are computed.
+    """
+    if not self.expr.dtype.is_float:
+        raise UsageError(f"histc: wanted floats, saw {self.expr.dtype.name}; cast first")
+    if whole(bins, "histc") < 1 or low > high:
+        raise UsageError(f"histc: wanted at least one part and low <= high, saw {bins} of {low}..{high}")
+    x = reshape(self, (prod(self.expr.shape),))
+    if low == high and x.expr.shape[0]:
+        low, high = float(reduce.min(x).item()), float(reduce.max(x).item())
+    if low == high:
+        low, high = low - 1, high + 1
+    inside = mul(le(x, high), eq(lt(x, low), False))
+    place = convert(floor(mul(sub(x, low), bins / (high - low))), dtypes.int32)
+    at = where(inside, minimum(place, bins - 1), 0)
+    zero = constant(x, 0, x.expr.dtype, (bins,))
+    return scatter_add(zero, 0, at, convert(inside, x.expr.dtype))
+
+
+@converting
+def searchsorted(self: T, values: T, *, right: bool = False, side: str | None = None) -> T:
+    """Return the places (int32) at which values belong in a sorted vector, or sorted rows of the last axis.
+
+    The first place, with `right` the last one. n operations for each value.
+    """
+    if side not in {None, "left", "right"}:
+        raise UsageError(f"searchsorted: wanted the side left or right, saw {side!r}")
+    shape, given = self.expr.shape, values.expr.shape
+    if not shape or (len(shape) > 1 and shape[:-1] != given[:-1]):
+        raise UsageError(f"searchsorted: wanted a vector, or rows for the rows of {given}, saw {shape}")
+    row = self if len(shape) == 1 else unsqueeze(self, -2)
+    each = unsqueeze(values, -1)
+    before = (le if flag(right, "searchsorted, right") or side == "right" else lt)(row, each)
+    return reduce.sum(before, -1)
+
+
+@converting
+def bucketize(self: T, boundaries: T, *, right: bool = False) -> T:
+    """Return the places (int32) of each element among sorted boundaries: see `searchsorted`."""
+    return searchsorted(boundaries, self, right=right)
+
+
+@converting
+def isin(self: T, values: T, *, invert: bool = False) -> T:
+    """Return whether each element is among some values."""
+    hit = reduce.any(eq(unsqueeze(self, -1), reshape(values, (prod(values.expr.shape),))), -1)
+    return ne(hit, True) if flag(invert, "isin, invert") else hit
+
