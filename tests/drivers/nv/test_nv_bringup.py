@@ -17,6 +17,7 @@ from drivers.nv.quirks import parse
 from drivers.nv.refusals import BringUpError
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError, UsageError
+from tests.conformance.conftest import Lab, read
 from tools.nv.golden import sample
 from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
@@ -411,3 +412,14 @@ def test_sms_are_counted_by_masks_where_the_order_is_refused():
     device = opened(ScriptedKernel(script))
     assert device.gpu.sms == 2 * 3 * 9
     device.close()
+
+
+@pytest.mark.parametrize(("name", "units"), [("sm_86", 82), ("sm_89", 128)])
+def test_ampere_and_ada_boards_run_a_kernel(name: str, units: int) -> None:
+    """The siblings of the A100: their own classes and numbers, the same launch descriptors."""
+    lab = Lab(hcq.open(f"nv-emu:{name}"))
+    assert (lab.device.info.arch, lab.device.info.compute_units) == (name, units)
+    out = lab.words([5])
+    lab.queue.submit(lab.run(lab.queue.record(), "affine", out, 3, 4)).wait(timeout_s=100)
+    assert read(out)[:1] == [19]
+    lab.close()

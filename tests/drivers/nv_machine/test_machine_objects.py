@@ -289,7 +289,10 @@ def test_gpu_information_controls(up: Client):
     assert [cap[0] & 1 for cap in caps.capsTbl[:6]] == [1, 1, 0, 0, 0, 0]
 
 
-DIES = {"sm_80": (8, 8, 7, 54), "sm_90": (8, 9, 8, 66), "sm_120": (12, 8, 11, 85)}
+DIES = {
+    "sm_80": (8, 8, 7, 54), "sm_86": (7, 6, 7, 41), "sm_89": (12, 6, 11, 64), "sm_90": (8, 9, 8, 66),
+    "sm_120": (12, 8, 11, 85),
+}  # fmt: skip
 """GPCs of the full die, TPCs of each; GPCs in use, TPCs in use."""
 
 
