@@ -142,7 +142,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         f"@90a cp.async.bulk.shared::cluster.global.{BULK}.multicast::cluster [%r1], [%rd1], %r2, [%r3], %h1"),
         "cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0",
         "cp.async.bulk.prefetch.L2.global [%rd1], 64",
-        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1], [%r1], 64",
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1], [%r1], 64; "
+        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%rd1, {%r1,%r2}], [%r3]"),
         (f"cp.async.bulk.tensor.1d.shared::cluster.global.tile.{BULK} [%r1], [%rd1, {{%r2}}], [%r3]; "
         "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd1, {%r1,%r2}], [%r3]; "
         f"cp.async.bulk.tensor.3d.shared::cluster.global.im2col.{BULK} [%r1], [%rd1, {{%r2,%r3,%r4}}], [%r5], {{%h1}}; "

@@ -54,7 +54,8 @@ def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
 def _emulated(variant: str | None) -> Kernel:
     """Return an emulated machine. This is the only place that imports both the driver and the emulator.
 
-    The parts of a variant, joined by "+": an architecture (`_PROFILES`); a driver branch such as "570"; "native" for an emulated kernel driver that does not filter ioctls; "checked" for running kernels with all
+    The parts of a variant, joined by "+": an architecture (`_PROFILES`); a driver branch such as "570";
+    "native" for an emulated kernel driver that does not filter ioctls; "checked" for running kernels with all
     sanitizers. The default is "sm_90+580".
     """
     from drivers.emu.simt.library import Sanitizers  # noqa: PLC0415 - heavy, and not part of real hardware

@@ -259,7 +259,6 @@ def test_an_mbarrier_tracks_copies_with_and_without_expected_count(bench: Any) -
         ("mbarrier.try_wait.release.cta.shared.b64 %p1, [b], %rd5;", "release"),
         ("cp.async.cg.shared.global [%r1], [%rd2], 8;", "16"),
         ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%rd2], 16, [b], %h1;", "multicast"),
-        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd2], [%r1], 16;", "cp.reduce"),
         ("st.async.mmio.release.sys.global.b32 [%rd2], %r1;", "st.async"),
         ("mapa.shared::cluster.u32 %r1, %r2, 1;", "rank 0"),
     ],

@@ -211,3 +211,72 @@ def test_a_box_that_is_not_waited_for_has_not_arrived(bench: Any, tensor: Any) -
 def test_other_copies_are_refused(bench: Any, line: str, word: str) -> None:
     with pytest.raises(PtxError, match=word):
         bench.run(kernel(line), "k", 1, 32, 0, 0, 0, arch="sm_90a")
+
+
+REDUCED = [
+    ("add", "u32", "u4"), ("add", "f32", "f4"), ("add.noftz", "f16", "f2"), ("add", "f64", "f8"), ("min", "s32", "i4"), ("max", "u64", "u8"),
+    ("max", "f16", "f2"), ("and", "b32", "u4"), ("xor", "b64", "u8"), ("inc", "u32", "u4"), ("dec", "u32", "u4"),
+]  # fmt: skip
+
+
+def combined(operation: str, old: Any, new: Any) -> Any:
+    """Return what PTX defines for a reduction."""
+    plain = {
+        "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    }  # fmt: skip
+    if operation == "inc":
+        return np.where(old >= new, 0, old + 1)
+    if operation == "dec":
+        return np.where((old == 0) | (old > new), new, old - 1)
+    return plain[operation.removesuffix(".noftz")](old, new)
+
+
+FILL = """mad.wide.u32 %rd5, %r0, 4, %rd2; mad.lo.u32 %r4, %r0, 4, %r1; mov.u32 %r2, 0;
+    F: ld.global.b32 %r5, [%rd5]; st.shared.b32 [%r4], %r5; add.u64 %rd5, %rd5, 128; add.u32 %r4, %r4, 128; add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 8; @%p1 bra F;
+    fence.proxy.async.shared::cta; bar.warp.sync -1;"""
+"""Copies 1 KiB from %rd2 to shared memory."""
+
+
+@pytest.mark.parametrize(("operation", "type_", "dtype"), REDUCED)
+def test_reductions_of_bytes(bench: Any, operation: str, type_: str, dtype: str) -> None:
+    rng = np.random.default_rng(len(type_))
+    count = 1024 // np.dtype(dtype).itemsize
+    old, new = (rng.integers(0, 100, count).astype(dtype) for _ in range(2))
+    lines = f"""{FILL} @!%p0 bra J; cp.reduce.async.bulk.global.shared::cta.bulk_group.{operation}.{type_} [%rd1], [s], 1008;
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; J:"""
+    target, out = bench.map(old.copy()), bench.new(np.zeros(4096), "u4")
+    result = bench.run(kernel(lines), "k", 1, 32, target, bench.map(new), out, arch="sm_90a")
+    assert result.fault is None, result.fault
+    inside = 1008 // np.dtype(dtype).itemsize
+    assert np.array_equal(target[:inside], combined(operation, old, new)[:inside])
+    assert np.array_equal(target[inside:], old[inside:])
+
+
+@pytest.mark.parametrize(("operation", "dtype"), [("add", "f4"), ("add", "f2"), ("max", "u4")])
+def test_reductions_of_boxes(bench: Any, operation: str, dtype: str) -> None:
+    """A swizzled box of 128 bytes a row is added to a tensor; what sticks out is dropped."""
+    per = 128 // np.dtype(dtype).itemsize
+    rng = np.random.default_rng(3)
+    old = rng.integers(0, 100, (6, per)).astype(dtype)
+    new = rng.integers(0, 100, 1024 // np.dtype(dtype).itemsize).astype(dtype)
+    put = replaces((per, 6), (128,), (per, 8), dtype, 128).replace("[%rd1], %rd2", "[%rd1], %rd6")
+    lines = f"""add.u64 %rd6, %rd2, 1024; {FILL} @!%p0 bra J; {put}
+    cp.reduce.async.bulk.tensor.2d.global.shared::cta.{operation}.tile.bulk_group [%rd1, {{4, -1}}], [s];
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; J:"""
+    data = np.concatenate([new, old.reshape(-1)])
+    out = bench.new(np.zeros(4096), "u4")
+    result = bench.run(kernel(lines), "k", 1, 32, place_of_map(bench), bench.map(data), out, arch="sm_90a")
+    assert result.fault is None, result.fault
+    at = np.arange(1024)
+    box = new.view("u1")[at ^ ((at >> 7) % 8) << 4].view(dtype).reshape(8, per)
+    want = old.copy()
+    want[:, 4:] = combined(operation, old[:, 4:], box[1:7, : per - 4])
+    assert np.array_equal(data[len(new) :].reshape(6, per), want)
+
+
+@pytest.mark.parametrize(
+    "words", ["global.shared::cta.bulk_group.add.s64", "global.shared::cta.bulk_group.add.f16", "global.shared::cta.bulk_group.inc.s32"]
+)
+def test_undefined_reductions_are_refused(bench: Any, words: str) -> None:
+    with pytest.raises(PtxError, match="defined|noftz"):
+        bench.run(kernel(f"cp.reduce.async.bulk.{words} [%rd1], [s], 16;"), "k", 1, 32, 0, 0, 0, arch="sm_90a")

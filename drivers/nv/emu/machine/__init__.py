@@ -35,8 +35,8 @@ def open_machine(
 ) -> EmulatedKernel:
     """Return the kernel of a machine with one emulated GPU.
 
-    `profile` is an architecture ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"), `driver` a branch ("570", "580",
-    "590", "595").
+    `profile` is an architecture ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"), `driver` a branch ("570",
+    "580", "590", "595").
     With `filtered` it filters ioctls as the sandbox of nv.md 7 does. `seed` determines every order that
     hardware leaves open. `checks` are the sanitizers of the SIMT engine; a finding stops the channel.
     `report` is a file that gets a line of JSON when the machine closes: how exact its instructions are.

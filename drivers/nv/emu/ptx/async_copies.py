@@ -16,7 +16,7 @@ from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt.addresses import READ, WRITE, translate
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.vector import Value
-from drivers.nv.emu.ptx import bulk, mbarrier
+from drivers.nv.emu.ptx import bulk, bulk_reductions, mbarrier
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.memory import shared_offsets, take_hints, take_space
 from drivers.nv.emu.ptx.statements import Imm, Instruction, Not, Operand, Reg
@@ -159,7 +159,10 @@ def _wait(lib: Library) -> str:
 @meaning("cp")
 def _cp(t: Translator, i: Instruction, m: Modifiers) -> None:
     if m.flag("reduce"):
-        raise t.error("cp.reduce.async is not supported")
+        m.need("async")
+        m.need("bulk")
+        bulk_reductions.reduce(t, i, m)
+        return
     m.need("async")
     if m.flag("bulk"):
         bulk.bulk(t, i, m)

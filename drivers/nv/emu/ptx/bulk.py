@@ -4,9 +4,9 @@ Source: PTX ISA 9.7.9.25.4.
 
 A copy executes not when it is issued, but when it is waited for: at its mbarrier, or for its group. The copies of a
 workgroup are queued in one ring, in the memory of its first warp; if the ring is full, the oldest copy is executed.
-A copy must lie within one allocation. Reductions (cp.reduce.async.bulk) execute at once.
+A copy must lie within one allocation.
 
-Not here: smaller copies (`async_copies`), boxes of a tensor (`tensor_copies`), the mbarrier (`mbarrier`).
+Not here: reductions (`bulk_reductions`), smaller copies (`async_copies`), boxes of a tensor (`tensor_copies`), the mbarrier (`mbarrier`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -166,7 +166,7 @@ def _wait(lib: Library) -> str:
     return lib.define("ptx.bulk.wait", "void", parameters, body)
 
 
-def _place(lib: Library, space: str) -> str:
+def place(lib: Library, space: str) -> str:
     """`ptx.bulk.at.SPACE(warp, address, size, site, lane, access) -> host`: null where the piece is not good, and reported."""
 
     def body(
@@ -226,8 +226,8 @@ def _issue(lib: Library, target: str, source: str) -> str:
         before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
         with c.each_lane(lanes) as lane:
             to, origin, size, barrier = (v.get(lane) for v in given)
-            there = c.call(_place(lib, target), "ptr", warp, to, size, site, lane, i32(WRITE))
-            here = c.call(_place(lib, source), "ptr", warp, origin, size, site, lane, i32(READ))
+            there = c.call(place(lib, target), "ptr", warp, to, size, site, lane, i32(WRITE))
+            here = c.call(place(lib, source), "ptr", warp, origin, size, site, lane, i32(READ))
             good = c.op(
                 "and", c.icmp("ne", there, Value("ptr", "null")), c.icmp("ne", here, Value("ptr", "null"))
             )
@@ -300,10 +300,8 @@ def _issue_box(lib: Library, *, stores: bool) -> str:
         own_coordinates = c.slot("[5 x i32]")
         with c.each_lane(lanes) as lane:
             map_va, offset, barrier = (v.get(lane) for v in given)
-            for n in range(RANKS):
-                at = c.op("add", c.op("mul", c.resize(lane, 64), 4), 4 * lib.lanes * n)
-                c.store(c.load("i32", c.gep(coordinates, at)), c.gep(own_coordinates, 4 * n))
-            map_at = c.call(_place(lib, "global"), "ptr", warp, map_va, i32(BYTES), site, lane, i32(READ))
+            tensor_copies.take_coordinates(lib, c, coordinates, lane, own_coordinates)
+            map_at = c.call(place(lib, "global"), "ptr", warp, map_va, i32(BYTES), site, lane, i32(READ))
             with c.when(c.icmp("ne", map_at, Value("ptr", "null"))):
                 access = i32(WRITE if stores else READ)
                 tensor = c.call(
@@ -311,7 +309,7 @@ def _issue_box(lib: Library, *, stores: bool) -> str:
                 )
                 size = c.call(tensor_copies.box_bytes(lib), "i32", map_at, rank)
                 wide, shared_access = c.resize(offset, 64), i32(READ if stores else WRITE)
-                here = c.call(_place(lib, "shared"), "ptr", warp, wide, size, site, lane, shared_access)
+                here = c.call(place(lib, "shared"), "ptr", warp, wide, size, site, lane, shared_access)
                 good = c.op("and", c.icmp("ne", tensor, 0), c.icmp("ne", here, Value("ptr", "null")))
                 straight = tensor_copies.aligned(c, offset)
                 with c.when(c.op("and", good, c.not_(straight))):
@@ -364,38 +362,40 @@ def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
 def _prefetch(t: Translator, i: Instruction, m: Modifiers) -> None:
     """Check a prefetch: of bytes, or of a box of a tensor."""
     of_tensor = m.flag("tensor")
-    rank = _rank(t, m) if of_tensor else 0
+    rank = rank_of(t, m) if of_tensor else 0
     m.need("L2")
     m.need("global")
     fixed = 1 if of_tensor else 2
     address, *rest = operands(t, i, fixed + 1 if m.flag("L2::cache_hint") else fixed)
     if of_tensor:
-        _tile_only(t, m)
-        _coordinates(t, address, rank)
+        tile_only(t, m)
+        coordinates_of(t, address, rank)
     else:
         t.address(address, 64)
     for operand in rest:
         t.bits(operand, 64 if operand is not rest[0] or of_tensor else 32)
 
 
-def _rank(t: Translator, m: Modifiers) -> int:
+def rank_of(t: Translator, m: Modifiers) -> int:
+    """Consume the number of dimensions."""
     word = m.need("1d", "2d", "3d", "4d", "5d")
     if t.arch < tensor_maps.ARCH:
         raise t.error(f"needs sm_{tensor_maps.ARCH}")
     return int(word[0])
 
 
-_REFUSED = ("multicast::cluster", "cp_mask", "ignore_oob", "cta_group::1", "cta_group::2")
+REFUSED = ("multicast::cluster", "cp_mask", "ignore_oob", "cta_group::1", "cta_group::2")
 
 
-def _tile_only(t: Translator, m: Modifiers) -> None:
+def tile_only(t: Translator, m: Modifiers) -> None:
+    """Consume the mode of a load or store: whole boxes only."""
     m.flag("tile")
     for word in m.rest:
-        if word.startswith(("im2col", "tile::")) or word in _REFUSED:
+        if word.startswith(("im2col", "tile::")) or word in REFUSED:
             raise t.error(f".{word} of copies of tensors is not supported")
 
 
-def _coordinates(t: Translator, address: Operand, rank: int) -> tuple[Value, Value]:
+def coordinates_of(t: Translator, address: Operand, rank: int) -> tuple[Value, Value]:
     """Return the tensor maps' addresses, and the address of the vectors of coordinates."""
     if not isinstance(address, Mem) or len(address.coordinates) != rank:
         raise t.error(f"needs an address with {rank} coordinates")
@@ -409,11 +409,11 @@ def _coordinates(t: Translator, address: Operand, rank: int) -> tuple[Value, Val
 def _tensor(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
     """cp.async.bulk.tensor: a box of a tensor, to or from shared memory."""
     m.need("tensor")
-    rank = _rank(t, m)
-    spaces = [_SPACES[m.need(*_SPACES)] for _ in ("target", "source")]
+    rank = rank_of(t, m)
+    spaces = [SPACES[m.need(*SPACES)] for _ in ("target", "source")]
     if sorted(spaces) != ["global", "shared"]:
         raise t.error("copies between global and shared memory")
-    _tile_only(t, m)
+    tile_only(t, m)
     items = list(i.operands)
     if m.flag("L2::cache_hint"):
         t.bits(items.pop(), 64)
@@ -423,17 +423,17 @@ def _tensor(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
     if len(items) != 2:
         raise t.error("takes a place in shared memory and a tensor map with coordinates")
     tensor, tile = items if stores else items[::-1]
-    maps, coordinates = _coordinates(t, tensor, rank)
-    hosts = t.c.const(t.v("i64"), 0) if barrier is None else _barrier(t, barrier)
+    maps, coordinates = coordinates_of(t, tensor, rank)
+    hosts = t.c.const(t.v("i64"), 0) if barrier is None else host_of_barrier(t, barrier)
     arguments = (maps, i32(rank), coordinates, t.address(tile, 32), hosts, t.wf.active, i32(t.site()))
     t.c.call(_issue_box(t.wf.lib, stores=stores), "void", t.wf.warp, _ring(t), groups, *arguments)
 
 
 def _copy(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
-    for word in _REFUSED:
+    for word in REFUSED:
         if word in m.rest:
             raise t.error(f".{word} of bulk copies is not supported")
-    spaces = [_SPACES[m.need(*_SPACES)] for _ in ("target", "source")]
+    spaces = [SPACES[m.need(*SPACES)] for _ in ("target", "source")]
     items = list(i.operands)
     if m.flag("L2::cache_hint"):
         t.bits(items.pop(), 64)
@@ -446,20 +446,22 @@ def _copy(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
     if spaces == ["global", "global"] or len(items) != 3:
         raise t.error("copies between global and shared memory, of an address to an address, and a size")
     c = t.c
-    where = [_wide(t, space, item) for space, item in zip(spaces, items, strict=False)]
-    hosts = c.const(t.v("i64"), 0) if barrier is None else _barrier(t, barrier)
+    where = [wide_address(t, space, item) for space, item in zip(spaces, items, strict=False)]
+    hosts = c.const(t.v("i64"), 0) if barrier is None else host_of_barrier(t, barrier)
     arguments = (*where, t.bits(items[2], 32), hosts, t.wf.active, i32(t.site()))
     c.call(_issue(t.wf.lib, *spaces), "void", t.wf.warp, _ring(t), groups, *arguments)
 
 
-_SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "shared"}
+SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "shared"}
+"""State space of an operand -> where it is."""
 
 
-def _wide(t: Translator, space: str, address: Operand) -> Value:
+def wide_address(t: Translator, space: str, address: Operand) -> Value:
+    """Return an address or an offset in shared memory as 64 bits."""
     return t.address(address, 64) if space == "global" else t.c.resize(t.address(address, 32), 64)
 
 
-def _barrier(t: Translator, address: Operand) -> Value:
+def host_of_barrier(t: Translator, address: Operand) -> Value:
     """Return the host addresses of the mbarriers."""
     c, lib, warp, lanes = t.c, t.wf.lib, t.wf.warp, t.wf.active
     offsets, site = shared_offsets(t, "shared", address), i32(t.site())

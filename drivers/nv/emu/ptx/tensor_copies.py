@@ -2,7 +2,7 @@
 
 A copy is queued like other bulk copies and executes when it is waited for. Elements outside the tensor are filled with
 zeros, or not stored. In shared memory the box is dense, the first dimension innermost, its 16-byte chunks swizzled by
-their address. The part of a tensor that a copy touches must lie within one allocation. Reductions execute at once.
+their address. The part of a tensor that a copy touches must lie within one allocation.
 
 Not here: the queue (`bulk`), the map (`tensor_maps`). Refused by name: im2col, multicast, gather4, fill with NaN,
 interleaved layouts and boxes with steps.
@@ -37,7 +37,7 @@ _ALIGNMENT = 128
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
     """A row of a box: its number, the address of its first element relative to the tensor, and the bytes inside the tensor."""
 
     number: Value
@@ -67,7 +67,7 @@ def _rows(c: Code, map_: TensorMap) -> Value:
 
 
 @contextmanager
-def _each_row(c: Code, map_: TensorMap, coordinates: Value) -> Iterator[_Row]:
+def each_row(c: Code, map_: TensorMap, coordinates: Value) -> Iterator[Row]:
     """Loop over the rows of a box."""
     first = _coordinate(c, coordinates, 0)
     wide = c.resize(map_.boxes[0], 64)
@@ -83,7 +83,19 @@ def _each_row(c: Code, map_: TensorMap, coordinates: Value) -> Iterator[_Row]:
             inside = c.op("and", inside, c.icmp("ult", at, map_.dimensions[n]))
             address = c.op("add", address, c.op("mul", at, map_.strides[n - 1]))
         last = c.select(inside, high, low)
-        yield _Row(number, address, c.op("shl", low, map_.log), c.op("shl", last, map_.log))
+        yield Row(number, address, c.op("shl", low, map_.log), c.op("shl", last, map_.log))
+
+
+def take_coordinates(lib: Library, c: Code, vectors: Value, lane: Value, target: Value) -> None:
+    """Write a lane's coordinates; `vectors` points to one vector of all lanes for each dimension."""
+    for n in range(RANKS):
+        at = c.op("add", c.op("mul", c.resize(lane, 64), 4), 4 * lib.lanes * n)
+        c.store(c.load("i32", c.gep(vectors, at)), c.gep(target, 4 * n))
+
+
+def report_map(lib: Library, c: Code, warp: Value, site: Value, lane: Value) -> None:
+    """Append a report of a tensor map that a copy cannot use."""
+    emit_report(lib, c, warp, ReportKind.BAD_TENSOR_MAP, site, lane)
 
 
 def move(lib: Library) -> str:
@@ -98,7 +110,7 @@ def move(lib: Library) -> str:
     ) -> None:
         map_ = read_map(c, map_at, rank)
         size = row_bytes(c, map_)
-        with _each_row(c, map_, coordinates) as row:
+        with each_row(c, map_, coordinates) as row:
             there = c.gep(tensor, row.address)
             begin = c.op("add", offset, c.op("mul", row.number, c.resize(size, 32)))
             with c.count(c.resize(c.op("lshr", size, 4), 32)) as chunk:
@@ -114,7 +126,7 @@ def move(lib: Library) -> str:
     return lib.define("ptx.tensor.move", "void", parameters, body)
 
 
-def _move_chunk(c: Code, row: _Row, here: Value, there: Value, byte: Value, stores: Value) -> None:
+def _move_chunk(c: Code, row: Row, here: Value, there: Value, byte: Value, stores: Value) -> None:
     """Copy 16 bytes at `byte` of a row: at once if all are inside the tensor, else one by one."""
     whole = c.op("and", c.icmp("uge", byte, row.first), c.icmp("ule", c.op("add", byte, _CHUNK), row.last))
     to, origin = (
@@ -148,7 +160,7 @@ def place(lib: Library) -> str:
     ) -> None:
         map_ = read_map(c, map_at, rank)
         with c.when(map_.bad):
-            emit_report(lib, c, warp, ReportKind.BAD_TENSOR_MAP, site, lane)
+            report_map(lib, c, warp, site, lane)
             c.ret(i64(0))
             c.label(c.fresh("unreachable"))
         low, high, nothing = i64(0), i64(0), Value("i1", "false")
@@ -198,7 +210,7 @@ def watch_rows(lib: Library) -> str:
         c: Code, warp: Value, map_at: Value, rank: Value, coordinates: Value, lane: Value, site: Value, access: Value
     ) -> None:
         map_ = read_map(c, map_at, rank)
-        with _each_row(c, map_, coordinates) as row:
+        with each_row(c, map_, coordinates) as row:
             size = c.resize(c.op("sub", row.last, row.first), 32)
             with c.when(c.icmp("ne", size, 0)):
                 at = c.op("add", map_.address, c.op("add", row.address, row.first))

@@ -37,6 +37,8 @@ class TensorMap:
     """The fields of a tensor map as scalars: i64, except the boxes and the number of a swizzle (i32)."""
 
     address: Value
+    element: Value
+    """The number of the element type, i32."""
     log: Value
     """Log2 of the bytes of an element, i64."""
     dimensions: list[Value]
@@ -84,7 +86,7 @@ def read_map(c: Code, map_: Value, rank: Value) -> TensorMap:
     span = c.op("shl", i64(16), c.resize(swizzle, 64))
     wide = c.op("and", c.icmp("ne", swizzle, 0), c.icmp("ugt", row, span))
     pattern = c.op("shl", c.op("sub", c.op("shl", i32(1), swizzle), 1), 4)
-    return TensorMap(address, log, dimensions, strides, boxes, pattern, c.op("or", bad, wide))
+    return TensorMap(address, kind, log, dimensions, strides, boxes, pattern, c.op("or", bad, wide))
 
 
 @meaning("tensormap")
