@@ -193,7 +193,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         f"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {FOUR}, [s]; @100a ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {{%r1,%r2}}, [s]",
         "stmatrix.sync.aligned.m8n8.x2.shared.b16 [s], {%r1,%r2}; @100a stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [s], {%r1}",
         "movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2",
-        f"wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {EIGHT}, [%rd1], %r9",
+        (f"wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {EIGHT}, [%rd1], %r9; "
+        f"wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {EIGHT}, {EIGHT}, {EIGHT}, {EIGHT}; "
+        f"wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [s], {EIGHT}, %r9"),
         ("@90a wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r1,%r2,%r3,%r4}, %rd1, %rd2, %p1, 1, -1, 0, 1; "
         "@90a wgmma.mma_async.sync.aligned.m64n8k32.f16.e4m3.e5m2 {%r1,%r2}, {%r3,%r4,%r5,%r6}, %rd2, %p1, 1, 1; "
         "@90a wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.u8.satfinite {%r1,%r2,%r3,%r4}, %rd1, %rd2, %p1; "

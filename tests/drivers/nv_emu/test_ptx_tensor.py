@@ -278,5 +278,5 @@ def test_reductions_of_boxes(bench: Any, operation: str, dtype: str) -> None:
     "words", ["global.shared::cta.bulk_group.add.s64", "global.shared::cta.bulk_group.add.f16", "global.shared::cta.bulk_group.inc.s32"]
 )
 def test_undefined_reductions_are_refused(bench: Any, words: str) -> None:
-    with pytest.raises(PtxError, match="defined|noftz"):
+    with pytest.raises(PtxError, match=r"defined|noftz"):
         bench.run(kernel(f"cp.reduce.async.bulk.{words} [%rd1], [s], 16;"), "k", 1, 32, 0, 0, 0, arch="sm_90a")

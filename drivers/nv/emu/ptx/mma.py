@@ -7,9 +7,8 @@ ascending k, starting from C. Hardware sums in groups and truncates, so its last
 exact. Single bits are taken 32 at a time: a register is one element, as wide as 32 of k.
 
 Not here: conversions of elements (`convert`, `drivers.emu.simt.numeric`), checks of addresses
-(`drivers.emu.simt.addresses`). products of a
-warpgroup (`wgmma`). Sparse and block-scaled products are not supported. Next: `core`,
-how an instruction is defined.
+(`drivers.emu.simt.addresses`), products of a warpgroup (`wgmma`), fragments of CUDA's interface (`wmma`). Sparse and
+block-scaled products are not supported. Next: `core`, how an instruction is defined.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -130,11 +129,11 @@ def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
     a_regs = [t.bits(o, width) for o in items_of(a)]
     b_regs = [t.bits(o, width) for o in items_of(b)]
     kind = d_type if d_type != "s32" else bit_op or ("saturated" if saturates else "int")
-    sums = [_accumulator(t, item, d_type) for item in items_of(c)]
+    sums = [accumulator(t, item, d_type) for item in items_of(c)]
     flat = [v for group in sums for v in group] if kind == "f16" else [group[0] for group in sums]
     if len(flat) != shape.m * shape.n // 32:
         raise t.error(f"needs {shape.m * shape.n // 32} accumulators")
-    result = _product(t, shape, (a_type, b_type), kind, a_regs, b_regs, flat)
+    result = product(t, shape, (a_type, b_type), kind, a_regs, b_regs, flat)
     if kind == "f16":
         for k, target in enumerate(items_of(d)):
             write_small(t, target, result[2 * k : 2 * k + 2], "f16x2")
@@ -161,7 +160,8 @@ def _shape(word: str, family: Family) -> Shape:
     return Shape(m, n, k, family.bits) if family.bits > 1 else Shape(m, n, k // 32, 32)
 
 
-def _accumulator(t: Translator, item: Operand, kind: str) -> list[Value]:
+def accumulator(t: Translator, item: Operand, kind: str) -> list[Value]:
+    """Return the sums in a register of C or D of type `kind`: two of f16, else one."""
     if kind == "s32":
         return [t.bits(item, 32)]
     if kind in ("f32", "f64"):
@@ -170,7 +170,7 @@ def _accumulator(t: Translator, item: Operand, kind: str) -> list[Value]:
     return [numeric.from_small(t.c, t.c.resize(t.c.op("lshr", raw, at), 16), "f16") for at in (0, 16)]
 
 
-def _product(
+def product(
     t: Translator,
     shape: Shape,
     types: tuple[str, str],

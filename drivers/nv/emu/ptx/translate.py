@@ -36,6 +36,7 @@ from drivers.nv.emu.ptx import (
     tensor_maps,
     warp,
     wgmma,
+    wmma,
 )
 from drivers.nv.emu.ptx.blocks import ENDS, BasicBlock, blocks, reads, warp_mask, writes
 from drivers.nv.emu.ptx.core import MEANINGS, Modifiers, Translator, meaning, operands
@@ -63,6 +64,7 @@ _REGISTERED = (
     tensor_maps,
     warp,
     wgmma,
+    wmma,
 )
 _WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}
 _WAITING_WORDS = {"volatile", "acquire", "relaxed", "mmio", "try_wait", "test_wait"}
