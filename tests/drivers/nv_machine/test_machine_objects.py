@@ -29,7 +29,7 @@ Make = Callable[..., Client]
 
 
 def test_unknown_profiles_and_drivers_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="sm_80, sm_90, sm_120"):
+    with pytest.raises(UnsupportedError, match="sm_80, sm_86, sm_89, sm_90, sm_120"):
         open_machine("sm_75")
     with pytest.raises(UnsupportedError, match="570, 580"):
         open_machine("sm_90", driver="610")
