@@ -6,7 +6,7 @@ Not here: the operations (`frontend.ops.nnops`). Next: `module`, `layers`, `norm
 docs/nn-and-tinyjit.md.
 """
 
-from frontend.nn import optim, schedules, state
+from frontend.nn import amp, optim, schedules, state
 from frontend.nn.attention import MultiheadAttention, TransformerEncoderLayer
 from frontend.nn.convolutions import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from frontend.nn.functions import (
@@ -214,6 +214,7 @@ __all__ = [
     "ZeroPad1d",
     "ZeroPad2d",
     "ZeroPad3d",
+    "amp",
     "clip_grad_norm_",
     "clip_grad_value_",
     "optim",

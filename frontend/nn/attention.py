@@ -10,11 +10,11 @@ Not here: the operation (`Tensor.scaled_dot_product_attention`), recurrent layer
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, cast
 
 from frontend.nn.checks import count, layer_input
 from frontend.nn.layers import Dropout, Linear
-from frontend.nn.module import Module, in_training
+from frontend.nn.module import Module, in_training, lowered
 from frontend.nn.normalisation import LayerNorm
 from frontend.nn.settings import number_within
 from frontend.parameters import flag
@@ -56,6 +56,7 @@ class MultiheadAttention(Module):
         n = self.embed_dim
         weight = self.in_proj_weight[part * n : (part + 1) * n]
         bias = None if self.in_proj_bias is None else self.in_proj_bias[part * n : (part + 1) * n]
+        x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, weight, bias))
         y = x.linear(weight.transpose(), bias)
         return y.reshape(*x.shape[:2], self.num_heads, n // self.num_heads).transpose(1, 2)
 

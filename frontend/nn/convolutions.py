@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
 
 from frontend.nn.checks import check_channels, count, counts, layer_input
-from frontend.nn.module import Module
+from frontend.nn.module import Module, lowered
 from frontend.ops.arguments import repeated
 from frontend.ops.convolutions import same_padding, spatial_padding
 from frontend.parameters import flag, shown
@@ -155,7 +155,8 @@ class _Conv(_Convolution):
             pairs = spatial_padding(cast("Sizes", padding), self.rank, type(self).__name__)
             flat = [n for pair in reversed(pairs) for n in pair]
             x, padding = x.pad(flat, mode=cast("Mode", self.padding_mode)), 0
-        y = x.conv2d(self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, self.weight, self.bias))
+        y = x.conv2d(weight, bias, self.stride, padding, self.dilation, self.groups)
         return y.squeeze(0) if single else y
 
 
@@ -193,9 +194,10 @@ class _ConvTranspose(_Convolution):
         of both sides. Raises `UsageError` for another number of channels.
         """
         x, single = self._batched(x)
+        x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, self.weight, self.bias))
         y = x.conv_transpose2d(
-            self.weight,
-            self.bias,
+            weight,
+            bias,
             self.stride,
             cast("Sizes", self.padding),
             self.output_padding,

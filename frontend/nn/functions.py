@@ -11,7 +11,7 @@ from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
 from frontend.nn.checks import layer_input
-from frontend.nn.module import Module
+from frontend.nn.module import Module, raised
 from frontend.parameters import flag, number
 from hcq.errors import UsageError, UsageTypeError
 
@@ -49,7 +49,10 @@ class _Method(Module):
 
     def forward(self, x: Tensor, *others: Tensor) -> Tensor:
         """Return the method of the input, an array or lists included."""
-        found: Tensor = getattr(layer_input(self, x), self.method)(*others, **self.settings())
+        x = layer_input(self, x)
+        if not self.shown_as:  # losses
+            x = raised(x)
+        found: Tensor = getattr(x, self.method)(*others, **self.settings())
         return found
 
     def extra_repr(self) -> str:

@@ -12,9 +12,10 @@ Not here: convolutions (`convolutions`), normalisation (`normalisation`), layers
 from __future__ import annotations
 
 import math
+from typing import cast
 
 from frontend.nn.checks import count, layer_input
-from frontend.nn.module import Module, in_training
+from frontend.nn.module import Module, in_training, lowered
 from frontend.nn.settings import number_within
 from frontend.ops.along import rows
 from frontend.ops.arguments import whole
@@ -56,7 +57,10 @@ class Linear(Module):
         inputs = self.weight.shape[1]
         if x.shape[-1:] != (inputs,):
             raise UsageError(f"Linear has {inputs} inputs, the last axis of {x.shape} is another")
-        return x.linear(self.weight.transpose(), self.bias)
+        if self.mixed is None:
+            return x.linear(self.weight.transpose(), self.bias)
+        x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, self.weight, self.bias))
+        return x.linear(weight.transpose(), bias)
 
 
 class Embedding(Module):

@@ -9,7 +9,7 @@ Not here: the layers (`layers`, `normalisation`, `recurrent`), saving (`state`).
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from frontend.nn import state
 from frontend.parameters import flag
@@ -18,6 +18,8 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from compiler.dtype import DType
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:
@@ -45,6 +47,8 @@ class Module:
 
     training: bool = True
     """Whether dropout is active and batch norms use the statistics of the batch."""
+    mixed: ClassVar[DType | None] = None
+    """The dtype inside `nn.amp.autocast`, of all modules; None outside."""
 
     def __call__(self, *args: Any, **names: Any) -> Any:
         """Return `forward` of the arguments."""
@@ -152,6 +156,23 @@ class Module:
             return f"{type(self).__name__}({self.extra_repr()})"
         lines = [self.extra_repr(), *inner] if self.extra_repr() else inner
         return "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
+
+
+def lowered(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Return float32 tensors in the dtype of `nn.amp.autocast`; outside of it all unchanged."""
+    dtype = Module.mixed
+    if dtype is None:
+        return tensors
+    return tuple([t.cast(dtype) if t is not None and _mixes(t) else t for t in tensors])
+
+
+def _mixes(t: Tensor) -> bool:
+    return t.dtype.is_float and t.dtype.bits <= 32
+
+
+def raised(x: Tensor) -> Tensor:
+    """Return a sixteen-bit tensor as float32 inside `nn.amp.autocast`; outside of it x itself."""
+    return x.cast("float32") if Module.mixed is not None and x.dtype.is_float and x.dtype.bits == 16 else x
 
 
 def in_training(layer: Module) -> bool:

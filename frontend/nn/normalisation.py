@@ -12,7 +12,7 @@ from typing import Final
 
 from compiler.dtype import dtypes
 from frontend.nn.checks import check_channels, count, counts, layer_input
-from frontend.nn.module import Module, in_training
+from frontend.nn.module import Module, in_training, raised
 from frontend.nn.settings import number_within
 from frontend.parameters import flag
 from frontend.tensor import Tensor
@@ -68,7 +68,7 @@ class BatchNorm(Module):
 
         Raises `UsageError` for fewer than two axes or another number of channels.
         """
-        x = layer_input(self, x, self.running_mean)
+        x = raised(layer_input(self, x, self.running_mean))
         check_channels(self, x, self.num_features)
         training = in_training(self)
         if not training and self.track_running_stats:
@@ -139,7 +139,7 @@ class LayerNorm(Module):
 
         Raises `UsageError` when the last axes have other sizes.
         """
-        x = layer_input(self, x, self.weight)
+        x = raised(layer_input(self, x, self.weight))
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
             raise UsageError(f"LayerNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
         y = x.layernorm(self.axes, self.eps)
@@ -177,7 +177,7 @@ class RMSNorm(Module):
 
         Raises `UsageError` when the last axes have other sizes.
         """
-        x = layer_input(self, x, self.weight)
+        x = raised(layer_input(self, x, self.weight))
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
             raise UsageError(f"RMSNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
         y = x.rmsnorm(self.axes, _STEP.get(x.dtype.name, 2.0**-23) if self.eps is None else self.eps)
@@ -219,7 +219,7 @@ class GroupNorm(Module):
 
         Raises `UsageError` for fewer than two axes or another number of channels.
         """
-        x = layer_input(self, x, self.weight)
+        x = raised(layer_input(self, x, self.weight))
         check_channels(self, x, self.num_channels)
         y = x.reshape(x.shape[0], self.num_groups, -1).layernorm(-1, self.eps).reshape(x.shape)
         if self.weight is None or self.bias is None:
@@ -292,6 +292,6 @@ class LayerNorm2d(LayerNorm):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, channels, height, width); return the same shape."""
-        x = layer_input(self, x, self.weight)
+        x = raised(layer_input(self, x, self.weight))
         check_channels(self, x, self.normalized_shape[0])
         return super().__call__(x.movedim(1, -1)).movedim(-1, 1)

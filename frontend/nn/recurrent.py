@@ -11,10 +11,10 @@ Not here: attention (`attention`), other layers (`layers`).
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, cast
 
 from frontend.nn.checks import count, layer_input
-from frontend.nn.module import Module, in_training
+from frontend.nn.module import Module, in_training, lowered
 from frontend.nn.settings import number_within
 from frontend.parameters import flag, shown
 from frontend.tensor import Tensor
@@ -35,7 +35,10 @@ def _weight(*shape: int, hidden: int) -> Tensor:
 
 def _both(x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
     """Return the maps of input and hidden state by their weights."""
-    w_x, w_h, b_x, b_h = weights
+    every = lowered(x, h, *weights)
+    x, h, w_x, w_h, b_x, b_h = cast(
+        "tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]", every
+    )
     return x.linear(w_x.transpose(), b_x), h.linear(w_h.transpose(), b_h)
 
 

@@ -6,10 +6,12 @@ optimiser, also of one whose step was captured.
 Not here: the optimisers (`optim`).
 """
 
+# ruff: noqa: PLR0917 - the field's signatures
+
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from frontend.nn.settings import number_within
 from frontend.tensor import Tensor
@@ -22,22 +24,24 @@ if TYPE_CHECKING:
 
 
 class LambdaLR:
-    """The first learning rate times a function of the number of steps."""
+    """The first learning rate of each group times a function of the number of steps."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
         self.optimizer, self.factor = optimizer, lr_lambda
-        self.first = float(optimizer.lr.item())
+        self.first = [float(group.lr.item()) for group in optimizer.param_groups]
         self.steps = -1
         self.step()
 
     def step(self) -> None:
-        """Count a step, and set the learning rate of the optimiser."""
+        """Count a step, and set the learning rates of the optimiser."""
         self.steps += 1
-        self.optimizer.lr = self.first * number_within("lr_lambda", self.factor(self.steps), 0.0)
+        for group, rate in zip(self.optimizer.param_groups, self.get_last_lr(), strict=True):
+            group.set_lr(rate)
 
     def get_last_lr(self) -> list[float]:
-        """Return the learning rate that was set."""
-        return [self.first * self.factor(self.steps)]
+        """Return the learning rates that were set, one for each group."""
+        factor = number_within("lr_lambda", self.factor(self.steps), 0.0)
+        return [first * factor for first in self.first]
 
 
 class StepLR(LambdaLR):
@@ -76,13 +80,126 @@ class LinearLR(LambdaLR):
         super().__init__(optimizer, lambda n: start_factor + span * min(n, total_iters) / total_iters)
 
 
+class ConstantLR(LambdaLR):
+    """The learning rate times a factor for the first `total_iters` steps."""
+
+    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5) -> None:
+        super().__init__(optimizer, lambda n: factor if n < total_iters else 1.0)
+
+
+class PolynomialLR(LambdaLR):
+    """The learning rate down to 0 along a power of the remaining share of `total_iters` steps."""
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0) -> None:
+        super().__init__(optimizer, lambda n: (1 - min(n, total_iters) / total_iters) ** power)
+
+
 class CosineAnnealingLR(LambdaLR):
     """The learning rate down to `eta_min` along half a cosine of `T_max` steps."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:  # noqa: N803 - the field's name
-        first = float(optimizer.lr.item())
-        least = eta_min / first if first else 0.0
-        super().__init__(optimizer, lambda n: least + (1 - least) * (1 + math.cos(math.pi * n / T_max)) / 2)
+        self.least = eta_min
+        super().__init__(optimizer, lambda n: (1 + math.cos(math.pi * n / T_max)) / 2)
+
+    def get_last_lr(self) -> list[float]:
+        """Return the learning rates that were set, one for each group."""
+        factor = self.factor(self.steps)
+        return [self.least + (first - self.least) * factor for first in self.first]
+
+
+class CosineAnnealingWarmRestarts(CosineAnnealingLR):
+    """Half a cosine of `T_0` steps down to `eta_min`, again and again, each `T_mult` times as long."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        T_0: int,  # noqa: N803 - the field's name
+        T_mult: int = 1,  # noqa: N803 - as above
+        eta_min: float = 0.0,
+    ) -> None:
+        self.length, self.growth = T_0, T_mult
+        super().__init__(optimizer, T_0, eta_min)
+        self.factor = self._restarted
+
+    def _restarted(self, n: int) -> float:
+        length = self.length
+        while n >= length:
+            n, length = n - length, length * self.growth
+        return (1 + math.cos(math.pi * n / length)) / 2
+
+
+class OneCycleLR(LambdaLR):
+    """The learning rate up to `max_lr` and down again, along half cosines, over `total_steps` steps.
+
+    It starts at max_lr / div_factor, reaches max_lr after `pct_start` of the steps, and ends at the start
+    divided by final_div_factor. Momentum is not changed.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float,
+        total_steps: int,
+        pct_start: float = 0.3,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+    ) -> None:
+        top, start = max_lr, max_lr / div_factor
+        rise, last = pct_start * total_steps - 1, total_steps - 1
+
+        def rate(n: int) -> float:
+            if n > last:
+                raise UsageError(f"OneCycleLR: {total_steps} steps were wanted, this is one more")
+            first, end, share = (
+                (start, top, n / rise)
+                if n <= rise
+                else (top, start / final_div_factor, (n - rise) / (last - rise))
+            )
+            return end + (first - end) * (1 + math.cos(math.pi * share)) / 2
+
+        for group in optimizer.param_groups:
+            group.set_lr(1.0)
+        super().__init__(optimizer, rate)
+
+
+class ReduceLROnPlateau:
+    """The learning rate times a factor when a measured number has not become better for `patience` steps.
+
+    `mode` "min": smaller is better, by more than the share `threshold`; "max": greater.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: Literal["min", "max"] = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+    ) -> None:
+        if mode not in {"min", "max"}:
+            raise UsageError(f"ReduceLROnPlateau: wanted the mode 'min' or 'max', saw {mode!r}")
+        self.optimizer, self.sign = optimizer, 1.0 if mode == "min" else -1.0
+        self.factor = number_within("ReduceLROnPlateau, factor", factor, 0.0, 1.0)
+        self.patience, self.threshold, self.cooldown, self.least = patience, threshold, cooldown, min_lr
+        self.best, self.bad, self.rest = math.inf, 0, 0
+
+    def step(self, metrics: Tensor | float) -> None:
+        """Count a step with the number that was measured, and lower the rates if it is time."""
+        value = self.sign * float(metrics.item() if isinstance(metrics, Tensor) else metrics)
+        better = self.best == math.inf or value < self.best - abs(self.best) * self.threshold
+        self.best, self.bad = (value, 0) if better else (self.best, self.bad + 1)
+        if self.rest > 0:
+            self.rest, self.bad = self.rest - 1, 0
+        if self.bad > self.patience:
+            self.bad, self.rest = 0, self.cooldown
+            for group in self.optimizer.param_groups:
+                group.set_lr(max(float(group.lr.item()) * self.factor, self.least))
+
+    def get_last_lr(self) -> list[float]:
+        """Return the learning rates, one for each group."""
+        return [float(group.lr.item()) for group in self.optimizer.param_groups]
 
 
 def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0) -> Tensor:

@@ -1,9 +1,9 @@
-"""Settings of optimisers: numbers that are checked when they are set, and fixed once a step is captured.
+"""Settings of optimisers: numbers and flags that are checked when they are set, and fixed once captured.
 
-A step under `TinyJit` is captured with its numbers as constants. A later change would have no effect on
+A step under `TinyJit` is captured with its settings as constants. A later change would have no effect on
 replays, so it raises an error. The learning rate is a tensor instead (`nn.optim`).
 
-Next: `optim` and `layers`, the users.
+Next: `frontend.nn.optim.groups` and `layers`, the users.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any, overload
 
-from frontend.parameters import number
+from frontend.parameters import flag, number
 from hcq.errors import UsageError
 
 
@@ -28,9 +28,9 @@ def number_within(what: str, value: Any, low: float, high: float = math.inf) -> 
 
 
 class Setting:
-    """A numeric attribute of an optimiser, low <= value < high.
+    """A numeric setting of the groups of an optimiser, low <= value < high.
 
-    Setting it raises `UsageError` for a number outside and after a step was captured.
+    As an attribute of the optimiser it is that of the first group; setting it sets that of all groups.
     """
 
     def __init__(self, low: float = 0.0, high: float = math.inf) -> None:
@@ -40,21 +40,25 @@ class Setting:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
+    def checked(self, kind: str, value: Any) -> Any:
+        """Return a value that the setting may have. Raises `UsageError` for one outside its range."""
+        return number_within(f"{kind}, {self.name}", value, self.low, self.high)
+
     @overload
     def __get__(self, instance: None, owner: type) -> Setting: ...
     @overload
-    def __get__(self, instance: object, owner: type) -> float: ...
-    def __get__(self, instance: object, owner: type) -> Setting | float:
-        if instance is None:
-            return self
-        found: float = vars(instance)[self.name]
-        return found
+    def __get__(self, instance: object, owner: type) -> Any: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else instance.param_groups[0][self.name]
 
-    def __set__(self, instance: Any, value: float) -> None:
-        what = f"{type(instance).__name__}, {self.name}"
-        if vars(instance).get("captured"):
-            raise UsageError(
-                f"{what}: a captured step uses {vars(instance)[self.name]} and cannot change\n"
-                "hint: make another optimiser and capture its step; only the learning rate may change later"
-            )
-        vars(instance)[self.name] = number_within(what, value, self.low, self.high)
+    def __set__(self, instance: Any, value: Any) -> None:
+        for group in instance.param_groups:
+            group[self.name] = value
+
+
+class Flag(Setting):
+    """A setting that is True or False."""
+
+    def checked(self, kind: str, value: Any) -> Any:
+        """Return a bool. Raises `UsageTypeError` for anything else."""
+        return flag(value, f"{kind}, {self.name}")

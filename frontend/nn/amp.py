@@ -1,0 +1,164 @@
+"""Mixed precision: layers that compute in sixteen bits, and scaled losses.
+
+    scaler = nn.amp.GradScaler()
+
+    @TinyJit
+    def step(x, y):
+        with Tensor.train():
+            with nn.amp.autocast("float16"):
+                loss = loss_of(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimiser)
+            scaler.update()
+            return loss
+
+Parameters and moments stay float32. Nothing is read on the host: whether a step takes place is decided on the
+device, so all of it may be captured.
+
+Not here: the layers (`layers`, `convolutions`), the optimisers (`optim`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import TYPE_CHECKING
+
+from compiler.dtype import DType, dtypes
+from frontend.nn.module import Module
+from frontend.nn.settings import number_within
+from frontend.ops.arguments import element_type
+from frontend.parameters import flag
+from frontend.realize import realize_many
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frontend.nn.optim import Optimizer
+
+
+@contextlib.contextmanager
+def autocast(dtype: DType | str = dtypes.bfloat16, *, enabled: bool = True) -> Iterator[None]:
+    """Inside a `with` block, linear, convolution, recurrent and attention layers compute in a dtype.
+
+    Their inputs and float32 weights are cast; float64 ones are not. States of recurrent layers stay. Norms
+    and the losses of `nn` compute in float32 from sixteen-bit inputs. Methods of tensors (`x @ y`,
+    `x.softmax()`) compute in the dtype of their operands, as ever. The mode holds for the whole process.
+    Raises `UsageError` for a dtype that is not float16 or bfloat16.
+    """
+    wanted = element_type(dtype)
+    if wanted not in {dtypes.float16, dtypes.bfloat16}:
+        raise UsageError(f"autocast: wanted float16 or bfloat16, saw {dtype}")
+    before = Module.mixed
+    Module.mixed = wanted if flag(enabled, "autocast, enabled") else None
+    try:
+        yield
+    finally:
+        Module.mixed = before
+
+
+class GradScaler:
+    """Scales a loss, so that small float16 gradients are not 0, and skips steps whose gradients overflow.
+
+    `scale(loss)` multiplies by the scale. `step(optimiser)` divides the gradients by it and updates
+    parameters and moments only if all are finite. `update()` multiplies the scale by `backoff_factor` after a
+    step that was skipped, and by `growth_factor` after `growth_interval` steps in a row that were not.
+
+    The scale and the count are tensors on `device`, which may be captured and saved. With `enabled=False` it
+    only calls the optimiser. Raises `UsageError` for numbers out of range.
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        *,
+        enabled: bool = True,
+        device: str | None = None,
+    ) -> None:
+        smallest = math.nextafter(0.0, 1.0)
+        first = number_within("GradScaler, init_scale", init_scale, smallest)
+        self.growth = number_within("GradScaler, growth_factor", growth_factor, math.nextafter(1.0, 2.0))
+        self.backoff = number_within("GradScaler, backoff_factor", backoff_factor, smallest, 1.0)
+        self.interval = number_within("GradScaler, growth_interval", growth_interval, 1)
+        self.enabled = flag(enabled, "GradScaler, enabled")
+        self.scale_ = Tensor([float(first)], device=device, requires_grad=False)
+        self.good = Tensor([0.0], device=device, requires_grad=False)
+        """Steps in a row that were not skipped."""
+        self.found: list[Tensor] = []
+        """Whether the gradients of each step since the last `update` are finite."""
+        self.unscaled: dict[int, Tensor] = {}
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """Return the loss times the scale, in float32."""
+        return loss.cast("float32") * self.scale_.reshape(()) if self.enabled else loss
+
+    def unscale_(self, optimiser: Optimizer) -> None:
+        """Divide the gradients of an optimiser by the scale before its step, such as for clipping.
+
+        Raises `UsageError` when it is called twice before a step.
+        """
+        if not self.enabled:
+            return
+        if id(optimiser) in self.unscaled:
+            raise UsageError("unscale_: the gradients of this optimiser were divided already; call step()")
+        inverse = 1 / self.scale_
+        finite: Tensor | None = None
+        for p, g in zip(optimiser.params, optimiser.gradients(), strict=True):
+            divided = g.cast("float32") * inverse.reshape(())
+            p.grad = divided.cast(p.dtype)
+            all_finite = divided.isfinite().all()
+            finite = all_finite if finite is None else finite & all_finite
+        assert finite is not None  # an optimiser has a parameter
+        self.unscaled[id(optimiser)] = finite
+
+    def step(self, optimiser: Optimizer) -> None:
+        """Update the parameters, unless a gradient is infinite or NaN; remove the gradients."""
+        if not self.enabled:
+            optimiser.step()
+            return
+        if id(optimiser) not in self.unscaled:
+            self.unscale_(optimiser)
+        finite = self.unscaled.pop(id(optimiser))
+        optimiser.guard = finite
+        try:
+            tensors = optimiser.schedule_step()
+        finally:
+            optimiser.guard = None
+        self.found.append(finite)
+        realize_many([*tensors, finite])
+
+    def update(self) -> None:
+        """Set the scale for the next step. Raises `UsageError` without a step since the last update."""
+        if not self.enabled:
+            return
+        if not self.found:
+            raise UsageError("GradScaler.update: wanted a step() since the last update, there was none")
+        finite = self.found[0]
+        for other in self.found[1:]:
+            finite = finite & other
+        self.found = []
+        good = finite.where(self.good + 1, 0.0)
+        grown = good >= self.interval
+        scale = finite.where(grown.where(self.scale_ * self.growth, self.scale_), self.scale_ * self.backoff)
+        self.scale_.assign(scale)
+        self.good.assign(grown.where(0.0, good))
+        realize_many([self.scale_, self.good])
+
+    def get_scale(self) -> float:
+        """Return the scale as a number; 1 if not enabled."""
+        return float(self.scale_.item()) if self.enabled else 1.0
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the scale and the count of good steps."""
+        return {"scale": self.scale_, "good": self.good}
+
+    def load_state_dict(self, values: dict[str, Tensor]) -> None:
+        """Assign what `state_dict` returned."""
+        self.scale_.assign(values["scale"])
+        self.good.assign(values["good"])
+        realize_many([self.scale_, self.good])

@@ -1,0 +1,273 @@
+"""The base of all optimisers: groups of parameters, and one launch for a step.
+
+`step()` computes in one launch the gradients, the updates, the state of the optimiser, all pending
+assignments on its device (such as running statistics of batch norms), and the loss whose `backward` gave the
+gradients. It removes the gradients. The learning rate is a tensor and may be set to a number or a tensor at
+any time; a captured step uses the new value. Other settings are fixed once a step was captured.
+
+Not here: the rules (`descent`, `adam`, `layerwise`), gradients (`frontend.autograd`), capturing a step
+(`frontend.jit`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, cast
+
+from compiler.dtype import DType, dtypes
+from frontend.autograd import state as grad_state
+from frontend.nn.optim.groups import Group
+from frontend.nn.settings import Flag, Setting
+from frontend.nn.state.models import get_state_dict, load_state_dict
+from frontend.parameters import shown
+from frontend.plan import CAPTURE
+from frontend.printing import described
+from frontend.realize import pending, realize_many
+from frontend.tensor import Tensor
+from hcq.errors import UsageError, UsageTypeError
+
+Params = Iterable[Tensor] | Iterable[Mapping[str, Any]]
+"""Tensors, or groups of them: {"params": tensors, "lr": ..., "weight_decay": ...}."""
+
+
+class Optimizer(ABC):
+    """The base of all optimisers; a subclass defines the update of one parameter.
+
+    `params` are float tensors on one device, or groups of them: mappings with "params" and settings that
+    differ from those of the other groups. Tensors whose requires_grad is undecided get True. The optimiser
+    assigns to them in place and owns its moments and the learning rates, tensors that `state_dict` returns.
+
+        optimiser = AdamW(model.parameters(), lr=1e-3)
+        optimiser = SGD([{"params": body}, {"params": head, "lr": 0.1}], lr=0.01)
+        with Tensor.train():
+            model(x).cross_entropy(y).backward()
+            optimiser.step()
+
+    With `maximize` the parameters follow the gradient. Raises `UsageError` without parameters that require
+    gradients, when they are on several devices, and for a setting outside its range.
+    """
+
+    moments: ClassVar[tuple[str, ...]] = ()
+    """Names of the state that has the shape of each parameter."""
+    maximize = Flag()
+
+    def __init__(self, params: Params, lr: Tensor | float, **settings: Any) -> None:
+        self.param_groups: list[Group] = []
+        self.params: list[Tensor] = []
+        """The parameters with requires_grad, which steps update."""
+        self.buffers: list[Tensor] = []
+        """The other tensors given; their pending values are computed with each step."""
+        self._places: list[int] = []
+        self.captured = False
+        """Whether a step was captured: settings are fixed from then on."""
+        self.guard: Tensor | None = None
+        """While a step is scheduled: whether it takes place (`frontend.nn.amp`)."""
+        for name in self.moments:
+            setattr(self, name, [])
+        self.defaults = {"lr": lr, **settings}
+        for given in _groups(params):
+            self.add_param_group(given)
+        if not self.params:
+            raise UsageError("an optimiser needs at least one tensor with requires_grad, none was given")
+        devices = {p.device for p in self.params}
+        if len(devices) > 1:
+            raise UsageError(
+                f"an optimiser needs its parameters on one device, saw {', '.join(sorted(devices))}"
+            )
+        self.device = self.params[0].device
+
+    def add_param_group(self, given: Mapping[str, Any]) -> None:
+        """Add a group of parameters: {"params": tensors, ...}, with the first settings where none are given.
+
+        Raises `UsageError` for a parameter that another group has, and once a step was captured.
+        """
+        kind = type(self).__name__
+        if self.captured:
+            raise UsageError(f"{kind}: a captured step has its parameters; make another optimiser")
+        every = list({id(p): p for p in _tensors(given["params"])}.values())
+        if not every:
+            raise UsageError("an optimiser needs at least one tensor")
+        known = {id(p) for p in (*self.params, *self.buffers)}
+        if any(id(p) in known for p in every):
+            raise UsageError(f"{kind}: a parameter is in two groups")
+        undecided = [p for p in every if p.requires_grad is None and p.dtype.is_float]
+        if undecided:
+            grad_state.want(undecided, True)
+        params = [p for p in every if p.requires_grad]
+        buffers = [p for p in every if not p.requires_grad]
+        realize_many(buffers)  # with memory, so that all steps have one structure
+        self.buffers += buffers
+        settings = self.defaults | {name: value for name, value in given.items() if name != "params"}
+        rules = {
+            n: s for c in reversed(type(self).__mro__) for n, s in vars(c).items() if isinstance(s, Setting)
+        }
+        lr = settings.pop("lr")
+        group = Group(kind, params or every, lr, settings, rules=rules)
+        self._check(group)
+        if not params:
+            return
+        group.counters = {
+            name: Tensor([value], dtype=dtype, device=group.lr.device, requires_grad=False)
+            for name, (value, dtype) in self._counters(group).items()
+        }
+        self._places += [len(self.param_groups)] * len(params)
+        self.param_groups.append(group)
+        self.params += params
+        needed = self._needed(group)
+        for name in self.moments:
+            made = [self._beside(p, self._first(name, group)) if name in needed else None for p in params]
+            realize_many([t for t in made if t is not None])
+            getattr(self, name).extend(made)
+
+    def _check(self, group: Group) -> None:  # noqa: B027 - most have nothing to check
+        """Raise `UsageError` for settings of a group that do not fit each other."""
+
+    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:  # noqa: ARG002 - for subclasses
+        """Return the first values of numbers that change with each step, by name."""
+        return {}
+
+    def _needed(self, group: Group) -> tuple[str, ...]:  # noqa: ARG002 - for subclasses
+        """Return the moments that a group needs."""
+        return self.moments
+
+    def _first(self, name: str, group: Group) -> float:  # noqa: ARG002 - for subclasses
+        """Return the first value of a moment."""
+        return 0.0
+
+    def _beside(self, p: Tensor, value: float) -> Tensor:
+        """Return a pending tensor of a number beside a parameter."""
+        made = Tensor.full(p.shape, value, dtype=wide(p), device=p.device).contiguous()
+        made.requires_grad = False
+        return made
+
+    @property
+    def lr(self) -> Tensor:
+        """The learning rate of the first group, of shape (1,)."""
+        return self.param_groups[0].lr
+
+    @lr.setter
+    def lr(self, value: Tensor | float) -> None:
+        """Set the learning rate of all groups to a number, or a tensor of one element, in place.
+
+        Raises `UsageError` for a number below 0 and for other shapes.
+        """
+        for group in self.param_groups:
+            group.set_lr(value)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        """Remove the gradients of all parameters, or set them to zeros. `step` removes them itself."""
+        for p in self.params:
+            p.grad = None if set_to_none or p.grad is None else p.grad.detach().zeros_like()
+
+    def tensors(self) -> dict[str, Any]:
+        """Return the tensors of the state: moments by parameter, counters and learning rates by group."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.moments}
+        found["groups"] = [{"lr": g.lr, **g.counters} for g in self.param_groups]
+        return found
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return moments, counters and learning rates by name, for `nn.state.safe_save`."""
+        return get_state_dict(self.tensors())
+
+    def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
+        """Assign the tensors of `state_dict` in place. Raises `UsageError` for other names and shapes."""
+        load_state_dict(self.tensors(), values)
+
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients of all parameters, detached. Raises `UsageError` when one has none."""
+        missing = [i for i, p in enumerate(self.params) if p.grad is None]
+        if missing:
+            raise UsageError(
+                f"parameter {missing[0]} ({described(self.params[missing[0]])}) and {len(missing) - 1} "
+                "others have no gradient\n"
+                "hint: call backward() on a loss that depends on every parameter; "
+                "a tensor realized in between cuts the graph"
+            )
+        return [p.grad.detach() for p in self.params if p.grad is not None]
+
+    def schedule_step(self) -> list[Tensor]:
+        """Assign new values to parameters and state, without computing them.
+
+        Return the tensors to realize together in one launch, as `step` does. Raises as `step`.
+        """
+        if CAPTURE.now is not None:
+            self.captured = True
+            for group in self.param_groups:
+                group.captured = True
+        grads = self.gradients()
+        losses: dict[int, Tensor] = {}
+        for p in self.params:
+            state = grad_state.state_of(p)
+            loss = state.of() if state.of is not None else None
+            if loss is not None:
+                losses[id(loss)] = cast("Tensor", loss)
+            state.value = state.of = None
+        changed = self._move(grads)
+        assigned = [cast("Tensor", t) for t in pending() if t.expr.device == self.device]
+        return [*self.params, *changed, *self.buffers, *assigned, *losses.values()]
+
+    def step(self) -> None:
+        """Update the parameters in one launch, and remove their gradients.
+
+        Raises `UsageError` when a parameter has no gradient; nothing is changed then.
+        """
+        realize_many(self.schedule_step())
+
+    def _move(self, grads: list[Tensor]) -> list[Tensor]:
+        """Assign to every parameter, given its gradient; return the state tensors that were assigned too."""
+        for group in self.param_groups:
+            self._count(group)
+        for i, (p, place) in enumerate(zip(self.params, self._places, strict=True)):
+            group = self.param_groups[place]
+            g = grads[i].cast(wide(p))
+            update = self._moved(i, p.detach(), -g if group["maximize"] else g, group)
+            self.store(p, update.cast(p.dtype))
+        moments = [t for name in self.moments for t in getattr(self, name) if t is not None]
+        return [*[t for g in self.param_groups for t in g.counters.values()], *moments]
+
+    def _count(self, group: Group) -> None:  # noqa: B027 - most have no counters
+        """Assign the counters of a group for the next step."""
+
+    @abstractmethod
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        """Return the new value of parameter i, given its value and gradient; assign its moments."""
+
+    def store(self, target: Tensor, value: Tensor) -> Tensor:
+        """Assign a value, unless the step does not take place; return the target."""
+        target.assign(value if self.guard is None else self.guard.where(value, target.detach()))
+        return target
+
+
+def _groups(params: Any) -> list[Mapping[str, Any]]:
+    """Return the groups of the first argument of an optimiser: one, unless it lists mappings."""
+    if isinstance(params, Iterable) and not isinstance(params, (Tensor, Mapping)):
+        every = list(params)
+        if every and all(isinstance(p, Mapping) for p in every):
+            lacking = [g for g in every if "params" not in g]
+            if lacking:
+                raise UsageError(f"a group needs 'params', saw {', '.join([str(n) for n in lacking[0]])}")
+            return every
+        return [{"params": every}]
+    return [{"params": params}]
+
+
+def _tensors(params: Any) -> list[Tensor]:
+    """Return the tensors of an iterable. Raises `UsageTypeError` for a single tensor and anything else."""
+    every = [] if isinstance(params, Tensor) or not isinstance(params, Iterable) else list(params)
+    if isinstance(params, Tensor) or params is None or not all(isinstance(p, Tensor) for p in every):
+        kinds = ", ".join(dict.fromkeys([type(p).__name__ for p in every])) or type(params).__name__
+        raise UsageTypeError(f"an optimiser needs a list of tensors, saw {kinds}")
+    return every
+
+
+def wide(p: Tensor) -> DType:
+    """Return the dtype of the state of a parameter: float32 for sixteen-bit ones."""
+    return dtypes.float32 if p.dtype.bits == 16 else p.dtype
+
+
+def pair(what: str, values: object) -> tuple[float, float]:
+    """Return a setting that is two numbers. Raises `UsageTypeError` for anything else."""
+    if not isinstance(values, (tuple, list)) or len(values) != 2:
+        raise UsageTypeError(f"{what}: wanted two numbers, saw {shown(values)}")
+    return values[0], values[1]

@@ -1,0 +1,197 @@
+"""Optimisers, groups and schedules as in PyTorch 2.13 (`data/optimisers.json`: tools.answers.optimisers)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frontend import Tensor, TinyJit, dtypes, nn
+from frontend.nn import schedules
+from hcq.errors import UsageError
+from tools.answers.optimisers import OPTIMISERS, PLATEAU, SCHEDULES, START, STEPS, TARGET, loss
+
+WANT: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "optimisers.json").read_text())
+
+
+def descended(text: str) -> np.ndarray:
+    w, target = Tensor(START, dtype=dtypes.float64), Tensor(TARGET, dtype=dtypes.float64)
+    optimiser = eval(f"optim.{text}", {"optim": nn.optim, "p": [w]})
+    for _ in range(STEPS):
+        loss(w, target).backward()
+        optimiser.step()
+    return w.numpy()
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("text", OPTIMISERS)
+def test_an_optimiser_goes_where_that_of_pytorch_does(text: str):
+    np.testing.assert_allclose(descended(text), WANT[text], rtol=1e-4, atol=1e-6)
+
+
+def norm(x: np.ndarray) -> float:
+    return float(np.sqrt((x * x).sum()))
+
+
+@pytest.mark.slow
+def test_lars_and_lamb_follow_their_papers():
+    w, b, target = np.array(START), np.zeros((2, 3)), np.array(TARGET)
+    for _ in range(STEPS):
+        g = 2 * (w - target) * (target + 2)
+        trust = 0.1 * norm(w) / (norm(g) + 0.2 * norm(w))
+        b = 0.9 * b + 0.3 * trust * (g + 0.2 * w)
+        w = w - b
+    np.testing.assert_allclose(descended("LARS(p, 0.3, 0.9, 0.2, tcoef=0.1)"), w, rtol=1e-5)
+    w, m, v = np.array(START), np.zeros((2, 3)), np.zeros((2, 3))
+    for t in range(1, STEPS + 1):
+        g = 2 * (w - target) * (target + 2)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        u = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6) + 0.2 * w
+        w = w - 0.1 * norm(w) / norm(u) * u
+    np.testing.assert_allclose(descended("LAMB(p, 0.1, weight_decay=0.2)"), w, rtol=1e-4)
+
+
+@pytest.mark.parametrize("text", SCHEDULES)
+def test_a_schedule_sets_the_rates_of_pytorch(text: str):
+    optimiser = nn.optim.SGD([Tensor([1.0])], 0.5)
+    schedule, found = eval(f"s.{text}", {"s": schedules, "o": optimiser}), []
+    for _ in PLATEAU[1]:
+        found.append(optimiser.lr.item())
+        schedule.step()
+    np.testing.assert_allclose(found, WANT[text], rtol=1e-5, atol=1e-7)
+
+
+def test_a_plateau_lowers_the_rate_as_in_pytorch():
+    optimiser = nn.optim.SGD([Tensor([1.0])], 0.5)
+    schedule, found = eval(f"s.{PLATEAU[0]}", {"s": schedules, "o": optimiser}), []
+    for metric in PLATEAU[1]:
+        found.append(optimiser.lr.item())
+        schedule.step(metric)
+    np.testing.assert_allclose(found, WANT[PLATEAU[0]], rtol=1e-6)
+
+
+def test_groups_have_settings_of_their_own():
+    a, b = Tensor([1.0]), Tensor([1.0])
+    optimiser = nn.optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.5, "weight_decay": 1.0}], 0.25)
+    (a * 1.0 + b).sum().backward()
+    optimiser.step()
+    assert (a.item(), b.item()) == (0.75, 0.0)
+    optimiser.param_groups[1]["lr"] = 0.125
+    optimiser.param_groups[1]["weight_decay"] = 0.0
+    schedules.StepLR(optimiser, 1, 0.5).step()
+    assert [group["lr"].item() for group in optimiser.param_groups] == [0.125, 0.0625]
+    (a * 1.0 + b).sum().backward()
+    optimiser.step()
+    assert (a.item(), b.item()) == (0.625, -0.0625)
+    assert dict(optimiser.param_groups[0])["params"] == [a]
+    optimiser.lr = 0.5
+    assert [group["lr"].item() for group in optimiser.param_groups] == [0.5, 0.5]
+
+
+def test_wrong_groups_are_refused():
+    a, b = Tensor([1.0]), Tensor([[1.0]])
+    for groups in ([{"lr": 0.1}], [{"params": [a]}, {"params": [a]}], [{"params": [a], "typo": 1}]):
+        with pytest.raises(UsageError):
+            nn.optim.SGD(groups)
+    optimiser = nn.optim.SGD([a])
+    for name, value in (("typo", 1), ("momentum", -1), ("lr", -1.0)):
+        with pytest.raises(UsageError):
+            optimiser.param_groups[0][name] = value
+    optimiser.add_param_group({"params": [b], "lr": 1.0})
+    assert len(optimiser.params) == 2
+    with pytest.raises(UsageError, match="matrices"):
+        nn.optim.Muon([a])
+    with pytest.raises(UsageError, match="momentum"):
+        nn.optim.SGD([a], nesterov=True)
+
+
+def test_a_state_is_saved_and_loaded(tmp_path: Path):
+    def made() -> tuple[Tensor, nn.optim.Adam]:
+        w = Tensor([1.0, 2.0])
+        return w, nn.optim.Adam([w], 0.1)
+
+    def stepped(w: Tensor, optimiser: nn.optim.Adam) -> list[float]:
+        (w * w).sum().backward()
+        optimiser.step()
+        return w.tolist()
+
+    (w, optimiser), (twin, other) = made(), made()
+    stepped(w, optimiser)
+    nn.state.safe_save(optimiser.state_dict(), tmp_path / "state")
+    twin.assign(w).realize()
+    other.load_state_dict(nn.state.safe_load(tmp_path / "state"))
+    assert stepped(w, optimiser) == stepped(twin, other)
+
+
+def test_a_scaled_loss_gives_the_step_of_an_unscaled_one():
+    w, plain = Tensor([1.0, 2.0]), Tensor([1.0, 2.0])
+    optimiser, other = nn.optim.SGD([w], 0.1), nn.optim.SGD([plain], 0.1)
+    scaler = nn.amp.GradScaler(1024.0, growth_interval=2)
+    for scale in (1024.0, 2048.0):
+        scaler.scale((w * w).sum()).backward()
+        scaler.step(optimiser)
+        scaler.update()
+        assert scaler.get_scale() == scale
+        (plain * plain).sum().backward()
+        other.step()
+    np.testing.assert_allclose(w.numpy(), plain.numpy(), rtol=1e-6)
+
+
+def test_a_step_with_infinite_gradients_is_skipped_also_when_captured():
+    w = Tensor([1.0, 2.0])
+    optimiser, scaler = nn.optim.Adam([w], 0.1), nn.amp.GradScaler(1024.0)
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        loss = (w * x).sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimiser)
+        scaler.update()
+        return loss.detach()
+
+    good, bad = Tensor([1.0, 1.0]).realize(), Tensor([1.0, float("inf")]).realize()
+    for _ in range(3):
+        step(good)
+    before = w.tolist(), optimiser.m[0].tolist(), optimiser.param_groups[0].counters["b1_t"].item()
+    step(bad)
+    assert (w.tolist(), optimiser.m[0].tolist(), optimiser.param_groups[0].counters["b1_t"].item()) == before
+    assert scaler.get_scale() == 512.0
+    step(good)
+    assert w.tolist() != before[0]
+
+
+def test_gradients_are_unscaled_once_before_clipping():
+    w = Tensor([3.0, 4.0], requires_grad=True)
+    optimiser, scaler = nn.optim.SGD([w], 1.0), nn.amp.GradScaler(8.0)
+    scaler.scale((w * Tensor([3.0, 4.0])).sum()).backward()
+    scaler.unscale_(optimiser)
+    assert w.grad is not None
+    assert w.grad.tolist() == [3.0, 4.0]
+    with pytest.raises(UsageError, match="already"):
+        scaler.unscale_(optimiser)
+    nn.clip_grad_norm_([w], 1.0)
+    scaler.step(optimiser)
+    np.testing.assert_allclose(w.numpy(), [2.4, 3.2], rtol=1e-5)
+    scaler.update()
+    with pytest.raises(UsageError, match="no"):
+        scaler.update()
+
+
+def test_layers_compute_in_sixteen_bits_inside_autocast():
+    layer, norm_, x = nn.Linear(4, 4).requires_grad_(), nn.LayerNorm(4), Tensor.ones(2, 4)
+    with nn.amp.autocast("float16"):
+        y = layer(x)
+        assert (y.dtype, norm_(y).dtype) == (dtypes.float16, dtypes.float32)
+        assert nn.MSELoss()(y, x).dtype is dtypes.float32
+        assert nn.Conv1d(2, 2, 1)(Tensor.ones(1, 2, 3)).dtype is dtypes.float16
+    assert layer(x).dtype is dtypes.float32
+    y.sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype is dtypes.float32
+    with nn.amp.autocast(enabled=False):
+        assert layer(x).dtype is dtypes.float32
+    with pytest.raises(UsageError, match="float16 or bfloat16"), nn.amp.autocast("float32"):
+        pass
