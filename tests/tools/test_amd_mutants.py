@@ -204,6 +204,8 @@ def mutant(label: str, operation: str) -> Mutant:
         ("ALLOC_MEMORY_OF_GPU kfd_ioctl_alloc_memory_of_gpu_args.flags", "plus", True),
         ("ALLOC_MEMORY_OF_GPU kfd_ioctl_alloc_memory_of_gpu_args.flags", "minus", False),
         ("CREATE_QUEUE of SDMA kfd_ioctl_create_queue_args.queue_id", "ones", True),
+        ("CREATE_QUEUE of COMPUTE_AQL kfd_ioctl_create_queue_args.eop_buffer_address", "zero", True),
+        ("CREATE_QUEUE of COMPUTE kfd_ioctl_create_queue_args.eop_buffer_address", "zero", False),
         ("CREATE_QUEUE of SDMA kfd_ioctl_create_queue_args.ring_size", "ones", False),
         ("CREATE_QUEUE of COMPUTE kfd_ioctl_create_queue_args.ctl_stack_size", "ones", False),
     ],

@@ -68,6 +68,11 @@ CLASSES: Final = (
         _ALL,
     ),
     Class(
+        re.compile(r"^CREATE_QUEUE of COMPUTE_AQL \w+\.eop_buffer_address$"),
+        "D8, 1.5: AMD's library gives AQL queues of gfx942 no end-of-pipe buffer, and the kernel takes it",
+        frozenset({"zero"}),
+    ),
+    Class(
         re.compile(r"^CREATE_QUEUE of (SDMA|COMPUTE|COMPUTE_AQL) \w+\.sdma_engine_id$"),
         "1.5: read for SDMA_BY_ENG_ID alone",
         _ALL,
