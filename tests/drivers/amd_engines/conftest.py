@@ -43,7 +43,14 @@ class Bench:
     """The machine (`drivers.amd.emu.engines.machine.Machine`) and one queue on it."""
 
     def __init__(
-        self, kind: QueueType, name: str = "gfx1100", seed: int = 0, *, eop: int = EOP, checked: bool = False
+        self,
+        kind: QueueType,
+        name: str = "gfx1100",
+        seed: int = 0,
+        *,
+        eop: int = EOP,
+        checked: bool = False,
+        remaps: bool = True,
     ) -> None:
         self.rng = random.Random(seed)
         self.lock = contextlib.nullcontext()
@@ -68,7 +75,8 @@ class Bench:
         )  # fmt: skip
         checks = Sanitizers.all() if checked else Sanitizers()
         # No slice is left to run on: else the order of steps depends on the load of the machine.
-        self.engines = AmdEngines(Settings(cache=config().cache, checks=checks), patience_s=_LIMIT_S)
+        settings = Settings(cache=config().cache, checks=checks)
+        self.engines = AmdEngines(settings, patience_s=_LIMIT_S, remaps=remaps)
         self.run: Run = self.engines.make(self, self.queue)
         self.unit = {QueueType.SDMA: 1, QueueType.COMPUTE_AQL: 64}.get(kind, 4)
         self.written = 0

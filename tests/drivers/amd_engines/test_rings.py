@@ -88,3 +88,20 @@ def test_a_queue_that_is_mapped_again_reads_its_write_pointer(bench: Callable[..
     assert b.get(DATA) == [7]
     b.run.rung(b.written // 4)  # the doorbell that comes late changes nothing
     assert not b.run.busy
+
+
+@pytest.mark.parametrize(("remaps", "seen"), [(True, 7), (False, 0)])
+def test_words_before_their_doorbell_are_taken_by_a_queue_that_is_mapped_again(
+    bench: Callable[..., Bench], *, remaps: bool, seen: int
+) -> None:
+    """Some boundary of 500 packets is one where the queue is mapped again, unless that is off."""
+    b = bench(remaps=remaps)
+    b.write(*(NOP,) * 500)
+    b.ring()
+    b.write(*write_data(DATA, 7))
+    b.put64(b.queue.wptr_va, b.written // 4)
+    b.finish()
+    assert b.get(DATA) == [seen]
+    b.ring()
+    b.finish()
+    assert b.get(DATA) == [7]

@@ -48,12 +48,15 @@ class AmdEngines:
         *,
         report: Path | None = None,
         patience_s: float = PATIENCE_S,
+        remaps: bool = True,
     ) -> None:
         """`settings` are those of the SIMT engine that runs kernels; `report` gets a line of JSON.
 
-        `patience_s`: see `Kernels`. The order of steps depends on the time of slices, unless it is long.
+        `remaps`: see `Ring`. `patience_s`: see `Kernels`. The order of steps depends on the time of slices,
+        unless it is long.
         """
         settings = settings or Settings()
+        self._remaps = remaps
         ledgers = None if report is None else Ledgers(report)
         self.kernels = Kernels(settings, ledgers, patience_s=patience_s)
         self.watch = Watch.of(settings.checks)
@@ -61,7 +64,7 @@ class AmdEngines:
 
     def make(self, machine: Machine, queue: QueueObject) -> Run:
         """Return what executes a new queue."""
-        return Run(machine, queue, self.kernels, _MAKERS[queue.kind], self.watch)
+        return Run(machine, queue, self.kernels, _MAKERS[queue.kind], self.watch, remaps=self._remaps)
 
     def close(self) -> None:
         """Write the report, where one is wanted, and drop what is known of the queues."""

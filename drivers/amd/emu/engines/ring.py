@@ -54,8 +54,10 @@ RULES: Final = {
 class Ring:
     """Positions are dwords since the queue was made, whatever the pointers count in."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, *, remaps: bool = True) -> None:
+        """Without `remaps` only the doorbell and UPDATE_QUEUE have the write pointer read."""
         self._bus = bus
+        self.remaps = remaps
         self._rng = random.Random(bus.machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         """Its own: how often it is asked depends on when the host rings."""
         self.rules = RULES[bus.queue.kind]
@@ -122,7 +124,7 @@ class Ring:
 
     def maybe_remap(self) -> None:
         """Do so at some boundaries of packets."""
-        if self._rng.random() < _REMAP_CHANCE:
+        if self.remaps and self._rng.random() < _REMAP_CHANCE:
             self.remap()
 
     def _memory(self, at: int, count: int) -> list[int]:

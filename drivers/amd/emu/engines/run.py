@@ -72,15 +72,17 @@ class Run:
         kernels: Kernels,
         make: Callable[[Bus, Flights, Kernels, Ring], Engine],
         watch: Watch | None = None,
+        *,
+        remaps: bool = True,
     ) -> None:
-        """`watch` is what records races and caches, where that is asked for."""
+        """`watch` is what records races and caches, where that is asked for; `remaps` as for `Ring`."""
         self.queue = queue
         self.yielded = False
         self._order = None if watch is None else Order(watch, queue)
         self._bus = Bus(machine, queue, self._order)
         self._make, self._kernels = make, kernels
         self._flights = Flights(self._order)
-        self._ring = Ring(self._bus)
+        self._ring = Ring(self._bus, remaps=remaps)
         self._engine = make(self._bus, self._flights, kernels, self._ring)
         self._acting: Flight | None = None
         self._dead = False
@@ -202,7 +204,7 @@ class Run:
         if self._dead or not self.queue.active:
             return
         if self._ring.words != self.queue.ring_bytes // 4:
-            self._ring = Ring(self._bus)
+            self._ring = Ring(self._bus, remaps=self._ring.remaps)
             self._engine = self._make(self._bus, self._flights, self._kernels, self._ring)
         self._ring.remap()
 
