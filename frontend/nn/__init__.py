@@ -6,7 +6,7 @@ Not here: the operations (`frontend.ops.nnops`). Next: `module`, `layers`, `norm
 docs/nn-and-tinyjit.md.
 """
 
-from frontend.nn import amp, optim, schedules, state
+from frontend.nn import amp, data, optim, schedules, state
 from frontend.nn.attention import MultiheadAttention, TransformerEncoderLayer
 from frontend.nn.convolutions import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from frontend.nn.functions import (
@@ -217,6 +217,7 @@ __all__ = [
     "amp",
     "clip_grad_norm_",
     "clip_grad_value_",
+    "data",
     "optim",
     "schedules",
     "state",

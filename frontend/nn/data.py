@@ -1,0 +1,288 @@
+"""Data sets, also of files, and a loader that prepares batches ahead.
+
+A data set has a length and gives sample i: `len(data)`, `data[i]`. The loader draws an order, reads the
+samples of a batch in worker threads or processes, joins them, and yields tensors.
+
+Not here: training (`optim`), files of weights (`state`).
+"""
+
+# ruff: noqa: PLR0917 - the field's signatures
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from frontend.nn.checks import count
+from frontend.nn.settings import number_within
+from frontend.ops.arguments import whole
+from frontend.parameters import flag, shown
+from frontend.tensor import Tensor
+from hcq.errors import UsageError, UsageIndexError, UsageTypeError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Dataset(Protocol):
+    """What a loader needs: a length, and sample i. A plain list is one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, i: int, /) -> Any: ...
+
+
+class ArrayDataset:
+    """Samples that are rows of arrays: `data[i]` is row i, of several arrays a tuple.
+
+    Arrays of NumPy files that are mapped into memory (`numpy.load(path, mmap_mode="r")`) are read row by row.
+    Raises `UsageError` for arrays of several lengths, `IndexError` beyond the end.
+    """
+
+    def __init__(self, *arrays: Any) -> None:
+        if not arrays or any(not hasattr(a, "__getitem__") or not hasattr(a, "__len__") for a in arrays):
+            raise UsageTypeError(f"ArrayDataset: wanted arrays, saw {', '.join([shown(a) for a in arrays])}")
+        lengths = [len(a) for a in arrays]
+        if len(set(lengths)) > 1:
+            raise UsageError(f"ArrayDataset: wanted arrays of one length, saw {lengths}")
+        self.arrays = arrays
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def __getitem__(self, i: int) -> Any:
+        if not -len(self) <= i < len(self):
+            raise UsageIndexError(f"sample {i} of {len(self)}")
+        found = tuple([a[i] for a in self.arrays])
+        return found if len(found) > 1 else found[0]
+
+
+class FileDataset:
+    """The files of a folder, in the order of their names: `data[i]` is what `read` returns for path i.
+
+        images = nn.data.FileDataset("digits", "*/*.npy", lambda path: (numpy.load(path), path.parent.name))
+
+    `pattern` is one of `pathlib`. With worker processes `read` must be a function of a module. Raises
+    `UsageError` when no file matches, and what `read` raises.
+    """
+
+    def __init__(self, folder: str | Path, pattern: str, read: Callable[[Path], Any]) -> None:
+        self.paths = sorted([p for p in Path(folder).glob(pattern) if p.is_file()])
+        self.read = read
+        if not self.paths:
+            raise UsageError(f"FileDataset: no file of {folder} matches {pattern!r}")
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, i: int) -> Any:
+        if not -len(self) <= i < len(self):
+            raise UsageIndexError(f"file {i} of {len(self)}")
+        return self.read(self.paths[i])
+
+
+class Subset:
+    """Some samples of a data set, by their numbers."""
+
+    def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
+        self.dataset, self.indices = dataset, list(indices)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, i: int) -> Any:
+        return self.dataset[self.indices[i]]
+
+
+def random_split(dataset: Dataset, lengths: Sequence[float], seed: int = 0) -> list[Subset]:
+    """Return parts of a data set, drawn without overlap; lengths are counts, or shares whose sum is 1.
+
+    Raises `UsageError` unless they add up to the data set.
+    """
+    import numpy as np  # noqa: PLC0415 - only where data is loaded
+
+    total = len(dataset)
+    counts = [int(n) for n in lengths]
+    if any(isinstance(n, float) for n in lengths):
+        counts = [int(total * number_within("random_split, lengths", n, 0.0, 1.1)) for n in lengths]
+        for i in range(min(total - sum(counts), len(counts))):
+            counts[i] += 1
+    if sum(counts) != total or any(n < 0 for n in counts):
+        raise UsageError(f"random_split: {counts} samples are not the {total} of the data set")
+    order = np.random.default_rng(seed).permutation(total).tolist()
+    ends = [0, *itertools.accumulate(counts)]
+    return [Subset(dataset, order[a:b]) for a, b in itertools.pairwise(ends)]
+
+
+def collate(samples: Sequence[Any]) -> Any:
+    """Join samples along a new first axis: tuples and mappings part by part, numbers and arrays as arrays.
+
+    Texts stay lists. Raises `UsageError` for arrays of several shapes.
+    """
+    import numpy as np  # noqa: PLC0415 - only where data is loaded
+
+    first = samples[0]
+    if isinstance(first, Mapping):
+        return {key: collate([s[key] for s in samples]) for key in first}
+    if isinstance(first, tuple):
+        if len({len(s) for s in samples}) > 1:
+            raise UsageError("collate: samples have different numbers of parts")
+        return tuple([collate(part) for part in zip(*samples, strict=True)])
+    if isinstance(first, (str, bytes)):
+        return list(samples)
+    arrays = [np.asarray(s) for s in samples]
+    shapes = {a.shape for a in arrays}
+    if len(shapes) > 1:
+        raise UsageError(
+            f"collate: samples of the shapes {', '.join(map(str, sorted(shapes)))} do not join\n"
+            "hint: pass collate_fn=, which pads or lists them"
+        )
+    joined = np.stack(arrays)
+    kinds = {int: np.int32, float: np.float32}  # of Python's numbers, as `Tensor` has them
+    if type(first) in kinds and (type(first) is float or abs(joined).max() < 2**31):
+        joined = joined.astype(kinds[type(first)])
+    return joined
+
+
+def _tensors(value: Any, device: str | None) -> Any:
+    """Return arrays in nested containers as tensors."""
+    if isinstance(value, Mapping):
+        return {key: _tensors(v, device) for key, v in value.items()}
+    if isinstance(value, tuple):
+        return tuple([_tensors(v, device) for v in value])
+    return (
+        Tensor(value, device=device)
+        if hasattr(value, "__array__") and not isinstance(value, Tensor)
+        else value
+    )
+
+
+def _batch(dataset: Dataset, indices: Sequence[int], join: Callable[[Sequence[Any]], Any]) -> Any:
+    """Return the joined samples of a batch; an error names the sample that it comes from."""
+    samples = []
+    for i in indices:
+        try:
+            samples.append(dataset[i])
+        except Exception as error:
+            error.add_note(f"while reading sample {i} of the data set")
+            raise
+    return join(samples)
+
+
+class _Source:
+    """What a worker process keeps: the data set and the function that joins samples.
+
+    A pool hands state to its processes through a function that runs once in each.
+    """
+
+    now: _Source | None = None
+
+    def __init__(self, dataset: Dataset, join: Callable[[Sequence[Any]], Any]) -> None:
+        self.dataset, self.join = dataset, join
+
+
+def _start(dataset: Dataset, join: Callable[[Sequence[Any]], Any]) -> None:
+    _Source.now = _Source(dataset, join)
+
+
+def _batch_of_process(indices: Sequence[int]) -> Any:
+    assert _Source.now is not None  # the pool starts each process with `_start`
+    return _batch(_Source.now.dataset, indices, _Source.now.join)
+
+
+class DataLoader:
+    """Batches of a data set as tensors; each iteration is an epoch.
+
+        for images, labels in nn.data.DataLoader(data, 64, shuffle=True, seed=1, num_workers=2):
+            step(images, labels)
+
+    With `num_workers`, that many threads, or processes (`workers="process"`, started by spawn: the data set
+    and `collate_fn` must be picklable), read up to `prefetch` batches ahead. Batches come in the order of the
+    epoch, whatever the workers' speed: the same `seed` gives the same batches, another epoch another order
+    (`set_epoch` chooses one). `drop_last` leaves out a last batch with fewer samples, which a captured step
+    does not accept. `device` None is the default one; tensors are made by the caller's thread.
+
+    An error of a worker is raised where its batch is due, as itself, with the number of its sample in a note;
+    the others are cancelled. Raises `UsageError` for settings out of range.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int = 1,
+        shuffle: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        num_workers: int = 0,
+        collate_fn: Callable[[Sequence[Any]], Any] = collate,
+        drop_last: bool = False,  # noqa: FBT001, FBT002 - as above
+        *,
+        seed: int = 0,
+        prefetch: int | None = None,
+        workers: Literal["thread", "process"] = "thread",
+        device: str | None = None,
+    ) -> None:
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise UsageTypeError(f"DataLoader: wanted a data set with len() and [i], saw {shown(dataset)}")
+        if workers not in {"thread", "process"}:
+            raise UsageError(f"DataLoader, workers: wanted 'thread' or 'process', saw {workers!r}")
+        self.dataset, self.batch_size = dataset, count("DataLoader, batch_size", batch_size)
+        self.num_workers = int(number_within("DataLoader, num_workers", whole(num_workers, "num_workers"), 0))
+        ahead = 2 * max(1, num_workers) if prefetch is None else prefetch
+        self.prefetch = count("DataLoader, prefetch", ahead)
+        self.shuffle, self.drop_last = flag(shuffle, "shuffle"), flag(drop_last, "drop_last")
+        self.collate_fn, self.seed, self.workers, self.device = collate_fn, seed, workers, device
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        whole_batches, rest = divmod(len(self.dataset), self.batch_size)
+        return whole_batches + (rest > 0 and not self.drop_last)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration is."""
+        self.epoch = epoch
+
+    def batches(self, epoch: int) -> list[list[int]]:
+        """Return the numbers of the samples of each batch of an epoch."""
+        import numpy as np  # noqa: PLC0415 - only where data is loaded
+
+        order: np.ndarray[Any, Any] = np.arange(len(self.dataset))
+        if self.shuffle:
+            order = np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset))
+        return [order[i * self.batch_size : (i + 1) * self.batch_size].tolist() for i in range(len(self))]
+
+    def __iter__(self) -> Iterator[Any]:
+        every, self.epoch = self.batches(self.epoch), self.epoch + 1
+        if not self.num_workers:
+            return self._made(_batch(self.dataset, some, self.collate_fn) for some in every)
+        return self._made(self._ahead(every))
+
+    def _made(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield _tensors(batch, self.device)
+
+    def _pool(self) -> Executor:
+        if self.workers == "thread":
+            return ThreadPoolExecutor(self.num_workers, thread_name_prefix="hcq-data")
+        context = multiprocessing.get_context("spawn")  # no device is shared with a child
+        given = (self.dataset, self.collate_fn)
+        return ProcessPoolExecutor(self.num_workers, context, initializer=_start, initargs=given)
+
+    def _ahead(self, every: list[list[int]]) -> Iterator[Any]:
+        """Yield the batches in order, while the next ones are read; stop the workers at the end."""
+        pool, waiting, left = self._pool(), deque[Future[Any]](), iter(every)
+        try:
+            while True:
+                for some in itertools.islice(left, self.prefetch - len(waiting)):
+                    if self.workers == "thread":
+                        waiting.append(pool.submit(_batch, self.dataset, some, self.collate_fn))
+                    else:
+                        waiting.append(pool.submit(_batch_of_process, some))
+                if not waiting:
+                    return
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
