@@ -52,7 +52,7 @@ BOUND_ULP = {"matmul_f32": 16.0, "matmul_f16": 1.0, "matmul_bf16": 1.0, "softmax
 """The largest error of a small kernel, in units in the last place of its largest result."""
 CHECKED = 80
 """The size of the kernels that `--check` runs."""
-_MATRIX = re.compile(r"^\s*(mma\.sync|v_wmma|v_mfma)", re.MULTILINE)
+_MATRIX = re.compile(r"mma\.sync|wgmma\.mma_async|v_wmma|v_mfma")
 
 
 @dataclass(frozen=True, slots=True)

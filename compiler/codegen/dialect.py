@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from compiler.targets.matrix import MatrixOp
+    from compiler.targets.matrix import MatrixOp, SharedProducts
     from compiler.targets.nvptx.expansion import Expansion
 
 
@@ -30,6 +30,14 @@ class Staging:
     fragments: Callable[..., tuple[list[str], str]]
     """(result register, address, turned=) -> instructions that load four 8 x 8 matrices of 16-bit values, a
     lane addressing each row, and the intrinsic's declaration."""
+
+    publish: str
+    """The instruction after which matrix operations see what this thread has written to shared memory."""
+    issue: Callable[[str, str, str, str, SharedProducts], list[str]]
+    """(result register, address of A, address of B, register of the accumulators, what) -> instructions that
+    start matrix operations on tiles in shared memory."""
+    settle: Callable[[str, str, int], list[str]]
+    """(result register, register of the accumulators, their number) -> instructions that wait for them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from compiler.codegen.llvm_text import Text, constant_text, suffix, type_text
 from compiler.dtype import DType, dtypes
-from compiler.targets.matrix import MatrixOp
+from compiler.targets.matrix import MatrixOp, SharedProducts
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hcq.program import Dim3
 
 
-_DYNAMIC, _DYNAMIC_ALIGN = "@dynamic_shared", 128
+_DYNAMIC, _DYNAMIC_ALIGN = "@dynamic_shared", 1024
 
 
 def _alignment(dtype: DType, lanes: int) -> int:
@@ -315,6 +315,20 @@ def _wait(t: Text, line: Line) -> None:
     t.declared[declared] = None
 
 
+def _publish(t: Text, line: Line) -> None:
+    t.lines.append(f"  {_staging(t, line).publish}")
+
+
+def _issue(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, SharedProducts)
+    left, right, sums = [t.name(s) for s in line.src]
+    t.lines += _staging(t, line).issue(t.name(line), left, right, sums, line.arg)
+
+
+def _settle(t: Text, line: Line) -> None:
+    t.lines += _staging(t, line).settle(t.name(line), t.name(line.src[0]), line.lanes)
+
+
 def _fragments(t: Text, line: Line) -> None:
     name, address = t.name(line), t.name(line.src[0])
     text, declared = _staging(t, line).fragments(name, address, turned=bool(line.arg))
@@ -348,6 +362,7 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "splat": _splat, "vector": _vector, "shuffle": _shuffle, "exchange": _exchange, "any": _any,
     "matrix": _matrix,
     "copy": _copy, "commit": _commit, "wait": _wait, "fragments": _fragments,
+    "publish": _publish, "issue": _issue, "settle": _settle,
     "scratch": _scratch, "shared": _shared, "dynamic": _dynamic, "table": _table,
     "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result,
     "if": _if, "endif": _endif, "join": _join, "variable": _variable,

@@ -61,6 +61,10 @@ DEPTHS = (4, 2)
 """Tiles in flight."""
 MATRIX_PRODUCTS = 1300
 """Products of a processor's matrix units in a cycle, as `mma.sync` reaches them; for the estimate of time."""
+GROUP_PRODUCTS = 1800
+"""The same of operations on tiles in shared memory."""
+PANEL = 64
+"""Values of a row of their tiles: 128 bytes."""
 SHARED_BYTES = 128
 """Bytes that shared memory moves in a cycle."""
 OVERLAP = 0.3
@@ -109,6 +113,8 @@ class _Split:
     name: StagedChoice
     depth: int = 1
     """Tiles in flight, from 2 on by asynchronous copies."""
+    group: MatrixOp | None = None
+    """The operation on tiles in shared memory."""
 
 
 def choose(ast: UOp, target: Target) -> tuple[UOp, Plan] | None:
@@ -251,6 +257,9 @@ def _operands(p: _Product, target: Target) -> tuple[MatrixOp | None, UOp, UOp]:
 def _all_splits(p: _Product, op: MatrixOp | None, target: Target) -> Iterator[_Split]:
     """Yield the candidates with a matrix operation, or of multiply-adds."""
     if op is not None and op.rows and target.async_bytes == ACCESS_BYTES and _direct(p):
+        for group in target.matrix:
+            if group.shared and group.dtype is op.dtype:
+                yield from _group_splits(p, group)
         yield from _pipelined_splits(p, op, target)
     yield from _splits(p) if op is None else _matrix_splits(p, op, target)
 
@@ -262,7 +271,7 @@ def _fastest(p: _Product, target: Target) -> tuple[Plan | None, StagedChoice | N
     for split in _all_splits(p, op, target):
         if best is not None and _cycles(p, split, target) >= best[0]:
             continue
-        made = _planned(p, split, (left, right), op, target, BLOCK_WORDS)
+        made = _planned(p, split, (left, right), op, target, split.name.words)
         if made is not None:
             best = *made, split.name
     return (None, None) if best is None else best[1:]
@@ -278,6 +287,9 @@ def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
     p: _Product, split: _Split, operands: tuple[UOp, UOp], op: MatrixOp | None, target: Target, words: int
 ) -> tuple[float, Plan] | None:
     """Return the estimated cycles and the plan of a candidate; None where it does not fit the target."""
+    op = split.group or op
+    if split.group is not None and words != split.name.words:
+        return None
     pack = 2 if op is not None else 1
     axes = (split.rows, split.columns)
     stages = [
@@ -418,12 +430,44 @@ def _pipelined_splits(p: _Product, op: MatrixOp, target: Target) -> Iterator[_Sp
                 )  # fmt: skip
 
 
+def _group_splits(p: _Product, op: MatrixOp) -> Iterator[_Split]:
+    """Yield the candidates with an operation of a warpgroup, whose tiles are rows of `PANEL` values."""
+    m, n, _ = op.shape
+    lanes = 2 if _vectors(p, 2) else 1
+    for wy, wx in ((2, 1), (1, 1), (1, 2)):
+        rows = _axis(
+            p.rows, 2, 1,
+            (*[Threads(d.size, d.step, d.weight) for d in op.d.row if d.of == "lane"],
+             *([Threads(wy, op.lanes * wx, m)] if wy > 1 else [])),
+            1, 8,
+        )  # fmt: skip
+        columns = _axis(
+            p.columns, n // 4 // lanes, lanes,
+            (*[Threads(d.size, d.step, d.weight) for d in op.d.column if d.of == "lane"],
+             *([Threads(wx, op.lanes, n)] if wx > 1 else [])),
+            2 // lanes, 8,
+        )  # fmt: skip
+        area = rows.block * columns.block
+        shared = 2 * (wy * wx * (m + n) + rows.block + columns.block) / SHARED_BYTES
+        multiplied = area / GROUP_PRODUCTS
+        cycles = max(multiplied, shared) + OVERLAP * min(multiplied, shared)
+        for depth in DEPTHS:
+            name = StagedChoice(
+                matrix=True, rows=wy, columns=wx, high=m // 16, wide=n // 8, words=PANEL // 2, depth=depth
+            )
+            yield _Split(
+                rows, columns, wy * wx * op.lanes, op.d.registers, 0, cycles, name, depth, op
+            )  # fmt: skip
+
+
 def _ring(p: _Product, value: UOp, axis: Axis, split: _Split, words: int) -> SharedStage | None:
     """Return how an operand's tiles are copied asynchronously; None where its rows are not whole pieces."""
     summed = 2 * words
     for along, r, inner, outer in (
         ("sum", p.k, summed, axis.block), ("axis", axis.range, axis.block, summed),
     ):  # fmt: skip
+        if split.group is not None and inner % PANEL:
+            continue
         pieces = inner // PIECE
         if not p.in_row(value, r, PIECE) or split.threads % pieces or outer % (split.threads // pieces):
             continue
@@ -432,7 +476,7 @@ def _ring(p: _Product, value: UOp, axis: Axis, split: _Split, words: int) -> Sha
         swizzle = Swizzle(run, count, PIECE) if count > 1 else None
         return SharedStage(
             value, axis.range, "sum" if along == "sum" else "axis", PIECE, 1, 0, swizzle, split.depth,
-            "asynchronous copies",
+            "asynchronous copies", PANEL if split.group is not None else 0,
         )  # fmt: skip
     return None
 

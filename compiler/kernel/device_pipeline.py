@@ -2,7 +2,8 @@
 
 With n places in the ring, the copies of the first n - 1 blocks start before the loop. Each round waits for
 its block and for all threads, starts the copies to the place that the round before has used, and adds the
-products of its block; so one barrier a round is enough.
+products of its block; so one barrier a round is enough. Operations that take tiles from shared memory start
+before these copies and end after them.
 
 Not here: the choice of the tiles (`device_contraction`), sums with one tile (`device_sum`). Next:
 `device_ring`, the copies, and `compiler.targets.matrix`, the lane maps.
@@ -16,6 +17,7 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.walk import bound_ranges
 from compiler.kernel.device_ring import Ring
+from compiler.targets.matrix import SharedOperand, SharedProducts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,6 +46,8 @@ class PipelinedSum:
         stages = owner.plan.shared_stages()
         self.depth = stages[0].depth
         self.rows, self.columns = [Ring(owner, s, self.k, self.reduction.staged) for s in stages]
+        assert owner.plan.matrix is not None
+        self.shared = owner.plan.matrix.shared
         self.products = _Products(owner, self.rows, self.columns)
 
     def run(self) -> None:
@@ -64,13 +68,19 @@ class PipelinedSum:
         carried = [b.carry(loop, s) for s in sums]
         slot, free = b.carry(loop, b.index(0)), b.carry(loop, b.index(self.depth - 1))
         b.line("wait", dtypes.bool, 1, (), self.depth - 2)
+        if self.shared:
+            b.line("publish", dtypes.bool, 1)
         token = b.line("barrier", dtypes.bool, 1)
+        added = self.products.issue(carried, slot) if self.shared else carried
         later = b.add(loop.index, b.index(self.depth - 1))
         branch = b.enter_branch(b.cmp("slt", later, b.index(blocks)))
         self._copy(later, free)
         b.leave_branch(branch)
         b.line("commit", dtypes.bool, 1)
-        added = self.products.add(carried, slot, token)
+        if self.shared:
+            added = [b.line("settle", dtypes.float32, s.lanes, (s,)) for s in added]
+        else:
+            added = self.products.add(carried, slot, token)
         after = b.add(slot, b.index(1))
         after = b.select(b.cmp("eq", after, b.index(self.depth)), b.index(0), after)
         sums = b.leave_loop(loop, [*added, after, slot])[: len(sums)]
@@ -124,6 +134,20 @@ class _Products:
                 for (x, y), total in zip([(x, y) for x in left for y in right], sums, strict=True)
             ]
         return sums
+
+    def issue(self, sums: list[Line], slot: Line) -> list[Line]:
+        """Start the products of the block in a place of the rings: an operation for each step of k."""
+        (total,) = sums
+        addresses: list[Line] = []
+        operands: list[SharedOperand] = []
+        for ring in (self.rows, self.columns):
+            place, tile = self._warp(ring.axis), ring.place(slot)
+            row, along = (place, symbolic.ZERO) if ring.along_sum else (symbolic.ZERO, place)
+            addresses.append(ring.address(tile, row, along))
+            operands.append(SharedOperand(not ring.along_sum, 2 * ring.pitch * ring.outer))
+        a, b = operands
+        what = SharedProducts(self.op, a, b, self.rows.block // self.op.shape[2])
+        return [self.b.line("issue", dtypes.float32, total.lanes, (*addresses, total), what)]
 
     def _operands(  # noqa: PLR0917  # two callers, side by side
         self, ring: Ring, lanes: LaneMap, size: int, count: int, slot: Line, first: int, token: Line

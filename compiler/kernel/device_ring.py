@@ -41,6 +41,8 @@ class Ring:
         self.inner, self.outer = (
             (block, self.axis.block) if self.along_sum else (self.axis.block, block)
         )
+        self.pitch = stage.panel or self.inner
+        """Values between rows."""
         tag = owner.plan.shared_stages().index(stage)
         count = stage.depth * self.inner * self.outer
         self.memory = self.b.line("dynamic", POINTER, 1, (), (dtypes.uint16, count, tag))
@@ -52,11 +54,13 @@ class Ring:
     def address(self, tile: Line, row: UOp, along: UOp) -> Line:
         """Return the address of the piece at (row, first place along the row) in a tile."""
         b, ix, swizzle = self.b, self.owner.index, self.stage.swizzle
-        at = ix.materialised(along)
+        panel = symbolic.div(along, self.pitch)
+        at = ix.materialised(symbolic.mod(along, self.pitch))
         if swizzle is not None:
             turned = symbolic.mul(symbolic.mod(symbolic.div(row, swizzle.run), swizzle.count), swizzle.width)
             at = b.alu("xor", at, ix.materialised(turned))
-        return b.offset(tile, b.add(ix.materialised(symbolic.mul(row, self.inner)), at), dtypes.uint16)
+        first = symbolic.dot((row, panel), (self.pitch, self.pitch * self.outer))
+        return b.offset(tile, b.add(ix.materialised(first), at), dtypes.uint16)
 
     def copy(self, number: Line, slot: Line) -> None:
         """Start this thread's copies of the tile of block `number` of the sum to a place of the ring."""
@@ -102,5 +106,5 @@ class Ring:
         """
         (row, far), (along, near) = (place, summed) if self.along_sum else (summed, place)
         base = self.address(tile, row, symbolic.add(along, symbolic.const(near)))
-        address = self.b.offset(base, self.b.index(far * self.inner), dtypes.uint16)
+        address = self.b.offset(base, self.b.index(far * self.pitch), dtypes.uint16)
         return self.b.line("fragments", dtypes.uint32, 4, (address, token), not self.along_sum)

@@ -58,6 +58,9 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "commit": (0, "makes a group of the copies since the last one"),
     "wait": (0, "waits until at most arg groups of this thread are in flight"),
     "fragments": (2, "address of the lane's row, token: four 8 x 8 matrices of 16 bits; arg: transposed"),
+    "publish": (0, "lets matrix operations see what this thread wrote to shared memory"),
+    "issue": (3, "addresses of A and B in shared memory, accumulators: starts the matrix operations arg"),
+    "settle": (1, "the accumulators, when the operations that were started are over"),
     "exchange": (
         1,
         "the 32 bits of the thread whose number in the warp differs by arg[0]; arg[1] threads take part",
@@ -84,9 +87,10 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "join": (3, "the if, value from inside, value otherwise"),
 }
 
-EFFECTS = frozenset(
-    ("store", "store_masked", "scatter", "prefetch", "token", "barrier", "copy", "commit", "wait")
-)
+EFFECTS = frozenset((
+    "store", "store_masked", "scatter", "prefetch", "token", "barrier", "copy", "commit", "wait", "publish",
+    "issue", "settle",
+))  # fmt: skip
 READS = frozenset(("load", "load_masked", "gather", "fragments"))
 
 

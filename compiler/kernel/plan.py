@@ -128,6 +128,8 @@ class SharedStage:
     depth: int = 1
     """Tiles in flight, a ring of as many places."""
     mechanism: Literal["vector loads", "asynchronous copies"] = "vector loads"
+    panel: int = 0
+    """Values of a row that lie together; the next ones are in another panel, of as many rows. 0: the row."""
 
     @property
     def layout(self) -> str:

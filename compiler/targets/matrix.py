@@ -51,6 +51,27 @@ class LaneMap:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedOperand:
+    """How A (or B) lies in shared memory: panels of rows of 128 bytes."""
+
+    turned: bool
+    """Whether a row holds elements along m (n); else along k."""
+    panel: int
+    """Bytes between panels."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedProducts:
+    """Successive operations on tiles in shared memory."""
+
+    op: MatrixOp
+    a: SharedOperand
+    b: SharedOperand
+    steps: int
+    """Operations, each along the next elements of k."""
+
+
+@dataclass(frozen=True, slots=True)
 class MatrixOp:
     """One matrix operation with float32 accumulators."""
 
@@ -67,6 +88,8 @@ class MatrixOp:
     a: LaneMap
     b: LaneMap
     d: LaneMap
+    shared: bool = False
+    """Whether A and B are tiles in shared memory, whose rows of 128 bytes are permuted in pieces of 16."""
     rows: bool = False
     """Whether fragments can be loaded as 8 x 8 matrices, of which each lane addresses a row of 16 bytes."""
 

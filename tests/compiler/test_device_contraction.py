@@ -14,6 +14,7 @@ from compiler.dtype import DType, dtypes
 from compiler.ir.index import loop
 from compiler.ir.uop import UOp, uop
 from compiler.kernel import plan_check
+from compiler.kernel.choice import StagedChoice
 from compiler.kernel.plan import Plan, Threads
 from compiler.pipeline import lower, steps
 from compiler.targets import target_of
@@ -59,6 +60,12 @@ def integers(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float32)
 
 
+WARPGROUP = StagedChoice(matrix=True, rows=2, columns=1, high=4, wide=16, words=32, depth=4)
+"""Two warpgroups, one above the other, with 128 columns."""
+BESIDE = replace(WARPGROUP, rows=1, columns=2)
+"""The same side by side."""
+
+
 def assembly(ast: UOp, arch: str) -> tuple[str, Plan]:
     target = target_of(arch)
     ir, plan = lower(ast, target)
@@ -86,33 +93,55 @@ def test_products_of_small_integers_are_exact(size, layout, dtype):
 
 
 @pytest.mark.parametrize(
-    ("size", "layout", "dtype"),
+    ("size", "layout", "dtype", "arch", "choice"),
     [
-        ((136, 72, 200), "ab", F16),  # rows, columns and sum beyond the last whole block
-        ((64, 64, 40), "AB", F16),  # fewer blocks of the sum than places in the ring
-        ((72, 64, 160), "aB", BF16),
-        ((64, 72, 192), "Ab", BF16),
+        ((136, 72, 200), "ab", F16, "sm_80", None),  # beyond the last whole block in every direction
+        ((64, 64, 40), "AB", F16, "sm_80", None),  # fewer blocks of the sum than places in the ring
+        ((72, 64, 160), "aB", BF16, "sm_80", None),
+        ((64, 72, 192), "Ab", BF16, "sm_80", None),
+        ((136, 136, 200), "ab", F16, "sm_90a", WARPGROUP),
+        ((64, 64, 40), "AB", F16, "sm_90a", BESIDE),
+        ((72, 64, 136), "aB", BF16, "sm_90a", WARPGROUP),
+        ((64, 136, 72), "Ab", BF16, "sm_90a", BESIDE),
+        ((64, 256, 128), "ab", F16, "sm_90a", replace(WARPGROUP, rows=1, wide=32, depth=2)),
     ],
 )
-def test_pipelined_products_of_small_integers_are_exact(size, layout, dtype):
+def test_pipelined_products_of_small_integers_are_exact(size, layout, dtype, arch, choice):
     m, n, k = size
     ast = product(m, n, k, layout, dtype)
-    _, plan = lower(ast, target_of("sm_90a"))
+    plan = steps(ast, target_of(arch), choice=choice).plan
+    assert plan.matrix is not None
+    assert plan.matrix.shared == (choice is not None)
     assert {s.mechanism for s in plan.shared_stages()} == {"asynchronous copies"}
     a, b = integers(m, k), integers(k, n, seed=1)
     given = {1: a.T if layout[0] == "A" else a, 2: b.T if layout[1] == "B" else b}
     given = {slot: stored(np.ascontiguousarray(x), dtype) for slot, x in given.items()}
-    got = run(ast, given, {0: (m * n, dtype)})[0]
+    got = run(ast, given, {0: (m * n, dtype)}, arch=arch, choice=choice)[0]
     assert (got.reshape(m, n) == stored(a @ b, dtype)).all()
 
 
 @pytest.mark.parametrize("layout", ["ab", "Ab", "aB", "AB"])
-def test_rings_of_tiles_have_no_bank_conflicts_and_no_spills(layout):
-    made = steps(product(512, 512, 512, layout, F16), target_of("sm_90a"))
+def test_warpgroups_take_tiles_from_shared_memory_and_copy_while_they_multiply(layout):
+    target = target_of("sm_90a")
+    made = steps(product(4096, 4096, 4096, layout, F16), target)
     found = conflicts(made.lines, 32)
     assert found.accesses > 8
     assert found.passes == found.least
-    text = ptx(made.ir, target_of("sm_90a").machine(), 0)
+    text = ptx(made.ir, target.machine(), 0)
+    assert text.count("wgmma.mma_async.sync.aligned.m64n256k16") == 4
+    order = [line.op for line in made.lines if line.op in ("publish", "barrier", "issue", "copy", "settle")]
+    assert order.index("publish") < order.index("barrier") < order.index("issue") < order.index("settle")
+    assert "copy" in order[order.index("issue") : order.index("settle")]
+    assert ".local" not in text
+
+
+@pytest.mark.parametrize("layout", ["ab", "Ab", "aB", "AB"])
+def test_rings_of_tiles_have_no_bank_conflicts_and_no_spills(layout):
+    made = steps(product(512, 512, 512, layout, F16), target_of("sm_80"))
+    found = conflicts(made.lines, 32)
+    assert found.accesses > 8
+    assert found.passes == found.least
+    text = ptx(made.ir, target_of("sm_80").machine(), 0)
     assert "cp.async.cg.shared.global" in text
     assert "ldmatrix.sync" in text
     assert ".local" not in text

@@ -20,7 +20,7 @@ from compiler.ir.serialize import postorder
 from compiler.ir.uop import uop
 from compiler.kernel.naming import kernel_name
 from compiler.kernel.plan_check import dynamic_bytes
-from compiler.pipeline import arguments, lower
+from compiler.pipeline import arguments, lower, steps
 from compiler.schedule.item import OutRef, ParamRef
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
@@ -52,10 +52,13 @@ from tests.compiler.test_elementwise_ops import (
 ARCH = "sm_90a"
 
 
-def run_ptx(ast, buffers: list[np.ndarray], variables: tuple[int, ...] = (), arch: str = ARCH) -> None:
+def run_ptx(
+    ast, buffers: list[np.ndarray], variables: tuple[int, ...] = (), arch: str = ARCH, choice=None
+) -> None:
     """Run a kernel on the emulated GPU over arrays, one a slot."""
     target = target_of(arch)
-    ir, plan = lower(ast, target)
+    made = steps(ast, target, choice=choice)
+    ir, plan = made.ir, made.plan
     groups, threads = plan.launch()
     memory = AddressSpace()
     for array in buffers:

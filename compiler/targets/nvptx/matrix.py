@@ -1,14 +1,15 @@
 """The matrix operations of NVIDIA's warps, and the text of one.
 
-Source: PTX ISA 9.7.14, `mma.sync.m16n8k16` with operands of 16 bits: its figures of the fragments.
+Sources: PTX ISA 9.7.14, `mma.sync.m16n8k16` with operands of 16 bits: its figures of the fragments; 9.7.15,
+`wgmma.mma_async`: the registers of D and the matrix descriptor.
 
-Not here: operations of several warps (wgmma, tcgen05). Next: `target`, the caller.
+Not here: operations of tensor memory (tcgen05). Next: `target`, the caller.
 """
 
 from __future__ import annotations
 
-from compiler.dtype import dtypes
-from compiler.targets.matrix import Digit, LaneMap, MatrixOp
+from compiler.dtype import DType, dtypes
+from compiler.targets.matrix import Digit, LaneMap, MatrixOp, SharedOperand, SharedProducts
 
 _GROUP, _IN_GROUP = Digit("lane", 4, 8, 1), Digit("lane", 1, 4, 1)
 _MAPS = (
@@ -28,6 +29,94 @@ OPERATIONS = (
     MatrixOp("mma.sync.m16n8k16.bf16", f"{_STEM}.bf16", (16, 8, 16), dtypes.bfloat16, 32, *_MAPS, rows=True),
 )
 """For sm_80 and newer."""
+
+_LEAST_GROUP, _SWIZZLED = 128, 1
+"""Lanes of a warpgroup; the number of the swizzle of rows of 128 bytes in a descriptor."""
+
+
+def _group_operation(columns: int, dtype: DType) -> MatrixOp:
+    none = LaneMap(0, (), ())
+    kind = "f16" if dtype is dtypes.float16 else "bf16"
+    d = LaneMap(
+        columns // 2,
+        (_GROUP, Digit("lane", 32, 4, 16), Digit("register", 2, 2, 8)),
+        (Digit("lane", 1, 4, 2), Digit("register", 1, 2, 1), Digit("register", 4, columns // 8, 8)),
+    )
+    name = f"wgmma.m64n{columns}k16.{kind}"
+    instruction = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind}"
+    return MatrixOp(name, instruction, (64, columns, 16), dtype, _LEAST_GROUP, none, none, d, shared=True)
+
+
+GROUPED = {
+    "sm_90a": tuple(
+        [_group_operation(n, dtype) for dtype in (dtypes.float16, dtypes.bfloat16) for n in (256, 128)]
+    )
+}
+"""Architecture -> its operations of a warpgroup, with A and B in shared memory."""
+
+
+def _descriptor(operand: SharedOperand) -> int:
+    """Return the constant part of a matrix descriptor: strides and swizzle.
+
+    Eight rows of 128 bytes are 1,024 bytes: the stride of the next eight rows of m (n), or of k where the
+    operand is turned. There the leading stride is that between panels; else it is not used.
+    """
+    leading = operand.panel if operand.turned else _EIGHT_ROWS
+    return leading >> 4 << 16 | _EIGHT_ROWS >> 4 << 32 | _SWIZZLED << 62
+
+
+_EIGHT_ROWS = 1024
+_STEP, _STEP_TURNED = 32, 2048
+"""Bytes from the elements of one operation to those of the next along k."""
+
+
+def issue(register: str, left: str, right: str, sums: str, what: SharedProducts) -> list[str]:
+    """Return the instructions that start successive operations as one group."""
+    lines, places = [], []
+    for letter, pointer, operand in (("a", left, what.a), ("b", right, what.b)):
+        name = f"{register}.{letter}"
+        constant = _descriptor(operand)
+        lines += [
+            f"  {name}p = addrspacecast ptr {pointer} to ptr addrspace(3)",
+            f"  {name}i = ptrtoint ptr addrspace(3) {name}p to i32",
+            f"  {name}s = lshr i32 {name}i, 4",
+            f"  {name}l = zext i32 {name}s to i64",
+        ]
+        step = (_STEP_TURNED if operand.turned else _STEP) >> 4
+        for n in range(what.steps):
+            lines.append(f"  {name}k{n} = add i64 {name}l, {constant + n * step}")
+            places.append(f"i64 {name}k{n}")
+    count = what.op.d.registers
+    d = "{" + ", ".join([f"${n}" for n in range(count)]) + "}"
+    asm = ["{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.fence.sync.aligned;"]
+    for n in range(what.steps):
+        a, b = f"${2 * count + n}", f"${2 * count + what.steps + n}"
+        turned = f"{int(what.a.turned)}, {int(what.b.turned)}"
+        asm.append(f"{what.op.intrinsic} {d}, {a}, {b}, p, 1, 1, {turned};")
+    asm.append("wgmma.commit_group.sync.aligned; }")
+    return lines + _tied(register, sums, count, " ".join(asm), places)
+
+
+def settle(register: str, sums: str, count: int) -> list[str]:
+    """Return the instruction that waits for all groups of operations."""
+    return _tied(register, sums, count, "wgmma.wait_group.sync.aligned 0;", [])
+
+
+def _tied(register: str, sums: str, count: int, asm: str, others: list[str]) -> list[str]:
+    """Return a text of assembly whose results are the sums that it is given."""
+    lines = [f"  {register}.c{n} = extractelement <{count} x float> {sums}, i32 {n}" for n in range(count)]
+    kind = "{" + ", ".join(["float"] * count) + "}"
+    kinds = ["=f"] * count + [str(n) for n in range(count)] + ["l"] * len(others)
+    constraints = ",".join([*kinds, "~{memory}"])
+    given = ", ".join([*[f"float {register}.c{n}" for n in range(count)], *others])
+    lines.append(f'  {register}.d = call {kind} asm sideeffect "{asm}", "{constraints}"({given})')
+    vector = "poison"
+    for n in range(count):
+        into = register if n == count - 1 else f"{register}.v{n}"
+        lines.append(f"  {register}.d{n} = extractvalue {kind} {register}.d, {n}")
+        lines.append(f"  {into} = insertelement <{count} x float> {vector}, float {register}.d{n}, i32 {n}")
+        vector = into
+    return lines
 
 
 def text(op: MatrixOp, register: str, words: list[str], sums: str) -> tuple[list[str], str]:

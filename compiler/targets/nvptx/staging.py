@@ -9,6 +9,7 @@ Not here: when tiles are copied (`compiler.kernel.device_pipeline`), the matrix 
 from __future__ import annotations
 
 from compiler.codegen.dialect import Staging
+from compiler.targets.nvptx import matrix
 
 _COPY = "llvm.nvvm.cp.async.cg.shared.global.16"
 _COMMIT = "llvm.nvvm.cp.async.commit.group"
@@ -56,5 +57,8 @@ STAGING = Staging(
     commit=(f"call void @{_COMMIT}()", f"declare void @{_COMMIT}()"),
     wait=lambda groups: (f"call void @{_WAIT}(i32 {groups})", f"declare void @{_WAIT}(i32 immarg)"),
     fragments=_fragments,
+    publish='call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"()',
+    issue=matrix.issue,
+    settle=matrix.settle,
 )
 """For sm_80 and newer."""

@@ -140,7 +140,7 @@ def target(arch: str) -> Target:
         shared_bytes=SHARED_BYTES,
         dynamic_shared_bytes=shared_kib << 10,
         thread_registers=THREAD_REGISTERS,
-        matrix=matrix.OPERATIONS,
+        matrix=(*matrix.OPERATIONS, *matrix.GROUPED.get(arch, ())),
         async_bytes=ASYNC_BYTES,
         may_abort=True,
         settings=identity(),
