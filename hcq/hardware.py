@@ -48,6 +48,9 @@ class BufferSpec:
     """Whether the host can read and write it (`Buffer.host`)."""
     coherent: bool = False
     """Whether host and device see each other's writes without a cache flush."""
+    upload: bool = False
+    """Whether the host only writes it and the device only reads it: a driver may place it in video memory
+    that the host maps, although `place` is HOST. Reading it from the host may be slow."""
     executable: bool = False
     align: int = 256
     """Bytes, a power of two up to 2 MiB."""

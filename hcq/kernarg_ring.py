@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hcq.pushbuffer import PushBuffer
 
 RING_BYTES = 1 << 20
-ARGUMENTS = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+ARGUMENTS = BufferSpec(place=Place.HOST, host_visible=True, coherent=True, upload=True)
 """The kind of memory of argument blocks and prebuilt words."""
 
 

@@ -143,7 +143,7 @@ class NvDevice:
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
         """Allocate zeroed pages; see `hcq.driver.DriverDevice`."""
         with self._lock:
-            in_vram = self.choices.arguments_in_vram and spec.coherent
+            in_vram = self.choices.arguments_in_vram and spec.upload
             if spec.place is Place.HOST and not in_vram:
                 memory = self.memories.host(size, label=f"{size} bytes of host memory")
             else:

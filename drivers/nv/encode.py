@@ -2,6 +2,8 @@
 
 A launch consists of a block of argument memory, with the launch descriptor and constant bank 0, and of four
 words. `Barrier`, and the release that ends a submission, order launches: both wait until the engine is idle.
+A kernel behind a barrier and one other kernel needs neither wait nor words: the first descriptor names the
+second, which the scheduler starts when the first grid has ended (`_follow`).
 The descriptor makes a kernel's stores visible at the end of its grid, and invalidates caches at the start.
 
 Not here: the words of each packet sequence (`push`), the descriptor (`qmd`), rings (`ring`).
@@ -9,7 +11,8 @@ Not here: the words of each packet sequence (`push`), the descriptor (`qmd`), ri
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drivers.nv import push
 from drivers.nv.layouts.dma import MAX_COPY_BYTES
@@ -34,15 +37,29 @@ from hcq.driver import QueueKind
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
+    from array import array
     from collections import deque
     from collections.abc import Callable, Sequence
 
+    from drivers.nv.qmd import Descriptor
     from drivers.nv.quirks import Quirks
     from hcq.commands import Command
     from hcq.params import Expr, Param, Word
     from hcq.pushbuffer import PushBuffer
 
 _LOW = 0xFFFF_FFFF
+
+
+class Launched(NamedTuple):
+    """A kernel whose descriptor can still be changed; the memory belongs to the push buffer."""
+
+    view: memoryview[int]
+    """The window of argument memory as u64 elements, which may be slow to read."""
+    at: int
+    """Index of the descriptor's first element."""
+    block: array[int]
+    """The elements as they were placed."""
+    descriptor: Descriptor
 
 
 class NvEncoder:
@@ -67,6 +84,15 @@ class NvEncoder:
         self._copy_refusal = graphics_copy_refusal
         self._level = int(choices.gp_level == "subroutine")
         self._pcas_a, _, self._pcas_b, self._action = push.launch(0, choices.pcas)
+        self._follows = choices.dependent_launch != "off"
+        self._last: Launched | None = None
+        """The only kernel that runs, of those encoded in this call; None if there are none or several."""
+        self._running = False
+        """Whether a kernel of this call runs."""
+        self._held = False
+        """Whether a barrier behind `_last` is still to be encoded."""
+        self._owed = False
+        """Whether a descriptor took the place of a barrier: later launches by words wait for idle first."""
         self._table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
             Wait: self._wait,
             SetSignal: self._signal if kind is QueueKind.COMPUTE else self._copy_signal,
@@ -82,12 +108,22 @@ class NvEncoder:
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
         table = self._table
+        self._idle()
         try:
-            for command in commands:
-                table[command.__class__](command, out)
+            for command, after in zip_longest(commands, commands[1:]):
+                kind = command.__class__
+                if kind is not Barrier:
+                    if self._held and (kind is not Exec or after.__class__ is Exec):
+                        self._wait_for_idle(out)  # a descriptor starts one kernel, not several or a copy
+                    if kind is not Exec:
+                        self._last = None  # a later kernel must not start before this command
+                table[kind](command, out)
         except KeyError:
             refuse_unknown(commands, table)
             raise
+        if self._held:
+            self._wait_for_idle(out)
+        self._last = None  # its memory belongs to `out`
 
     def _semaphore(self, out: PushBuffer, va: int, value: Word, execute: int) -> None:
         if va >> SEM_ADDRESS_BITS:
@@ -136,9 +172,29 @@ class NvEncoder:
 
     def _barrier(self, _command: Barrier, out: PushBuffer) -> None:
         # This serves every scope: grids end with a barrier of system scope.
-        if self.kind is QueueKind.COMPUTE:
-            out.words.append(push.WAIT_FOR_IDLE)
+        if self._held:
+            return
+        if self._last is not None and self._follows:
+            self._held = True
+        elif self.kind is QueueKind.COMPUTE:
+            self._wait_for_idle(out)
         # Copies of one channel run in order, each after the previous one is done.
+
+    def _wait_for_idle(self, out: PushBuffer) -> None:
+        out.words.append(push.WAIT_FOR_IDLE)
+        self._idle()
+
+    def _idle(self) -> None:
+        """Note that no kernel of this call runs."""
+        self._last, self._running, self._held, self._owed = None, False, False, False
+
+    def _follow(self, va: int) -> None:
+        """Start the descriptor at `va` at the end of the last grid, which replaces a barrier and a launch."""
+        last = self._last
+        assert last is not None, "a barrier is held behind a kernel only"
+        for index, bits in last.descriptor.links(va):
+            last.view[last.at + index] = last.block[index] | bits
+        self._held, self._owed = False, True
 
     def _exec(self, command: Exec, out: PushBuffer) -> None:
         program = command.program.loaded
@@ -156,7 +212,16 @@ class NvEncoder:
         bank = va + program.bank_at
         out.write(va + program.bank_word_at, shape.bank_word | bank >> program.bank_shift)
         self._launched(program.image.name)
-        out.words += (self._pcas_a, va >> 8, self._pcas_b, self._action)
+        if self._held:
+            self._follow(va)
+            alone = True
+        else:
+            if self._owed:
+                self._wait_for_idle(out)
+            out.words += (self._pcas_a, va >> 8, self._pcas_b, self._action)
+            alone = not self._running
+        self._running = True
+        self._last = Launched(out.view, va - out.base >> 3, block, program.descriptor) if alone else None
         for offset, width, expr in command.args.patches:
             out.patch_memory(bank + program.head_bytes + offset, expr, width=width)
         for axis, word in opened:

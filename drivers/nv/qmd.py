@@ -29,7 +29,7 @@ from drivers.nv.layouts.qmd import (
     sass_version,
     sm_config,
 )
-from drivers.nv.layouts.qmd_values import CallLimit, MembarType, SamplerIndex
+from drivers.nv.layouts.qmd_values import CallLimit, DependentAction, MembarType, SamplerIndex
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,8 +56,11 @@ class Dialect:
     bank: tuple[str, str]
     bank_shift: int
     """Log2 of the alignment of constant banks and of the unit of their addresses, in bytes."""
+    dependent: tuple[str, str, str]
+    """The fields of the first dependent launch: whether there is one, its action, and its prefetch."""
 
 
+_DEPENDENT0 = ("DEPENDENT_QMD0_ENABLE", "DEPENDENT_QMD0_ACTION", "DEPENDENT_QMD0_PREFETCH")
 _V04_BANK = ("CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6", "CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6")
 DIALECTS: Final[Mapping[str, Dialect]] = {
     "V03": Dialect(
@@ -70,6 +73,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         0,
         ("CONSTANT_BUFFER_ADDR_LOWER", "CONSTANT_BUFFER_ADDR_UPPER"),
         0,
+        _DEPENDENT0,
     ),
     "V04": Dialect(
         ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH"),
@@ -81,6 +85,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         0,
         _V04_BANK,
         6,
+        ("DEPENDENT_QMD_ENABLE", "DEPENDENT_QMD_ACTION", "DEPENDENT_QMD_PREFETCH"),
     ),
     "V05": Dialect(
         ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH"),
@@ -92,6 +97,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         4,
         _V04_BANK,
         6,
+        _DEPENDENT0,
     ),
 }
 """Version -> its field names and units (nv.md 4.1)."""
@@ -171,8 +177,10 @@ class Descriptor:
     __slots__ = (
         "_carveout",
         "_carveouts",
+        "_dependent",
         "_gpu",
         "_kernel",
+        "_pointer",
         "align",
         "bank0",
         "dialect",
@@ -205,6 +213,13 @@ class Descriptor:
         self.target = _place(self.layout, "TARGET_SM_CONFIG_SHARED_MEM_SIZE")
         self.bank0 = _place(self.layout, self.dialect.bank[0])[0]
         """Index of the u64 word that receives bank 0's address, shifted right by `dialect.bank_shift`."""
+        values = (1, DependentAction.QMD_INVALIDATE_COPY_SCHEDULE, choices.dependent_launch == "prefetch")
+        dependent: dict[int, int] = {}
+        for name, value in zip(self.dialect.dependent, values, strict=True):
+            index, lo, _ = _place(self.layout, name)
+            dependent[index] = dependent.get(index, 0) | value << lo
+        self._dependent = tuple(dependent.items())
+        self._pointer = _place(self.layout, "DEPENDENT_QMD0_POINTER")
 
     def _fields(self, gpu: Gpu, choices: Quirks, kernel: Launchable) -> dict[str, object]:
         dialect, version = self.dialect, gpu.generation.qmd
@@ -268,6 +283,11 @@ class Descriptor:
                 words[index] |= value << lo
         return words
 
+    def links(self, va: int) -> list[tuple[int, int]]:
+        """Return (index, bits to set) of the u64 words that launch the descriptor at `va` after this grid."""
+        index, lo, _ = self._pointer
+        return [*self._dependent, (index, va >> 8 << lo)]
+
     def open_grid(self, axis: int) -> tuple[int, int, int]:
         """Return (byte offset of the u64 word, lowest bit, width) of a grid dimension, for patches."""
         index, lo, width = self.grid[axis]
@@ -276,5 +296,5 @@ class Descriptor:
 
 def _place(layout: type[BitStruct], name: str) -> tuple[int, int, int]:
     """Return (u64 index, lowest bit, width) of a field that does not cross a u32 word."""
-    (site,) = layout.sites(name)
+    site, *_ = layout.sites(name)
     return site.word // 2, site.word % 2 * 32 + site.lo, site.width

@@ -46,6 +46,9 @@ class Quirks:
     pcas: PcasAction = PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE
     """The action that launches a descriptor; the other values do not invalidate its cached copy, or not
     prefetch."""
+    dependent_launch: Literal["prefetch", "schedule", "off"] = "prefetch"
+    """A kernel behind a barrier and one other kernel is launched by the other's descriptor, with or without
+    a prefetch of its own; or by the host engine after a wait for idle."""
     channel_class: Literal["newest", "c96f", "c86f", "c56f"] = "newest"
     """The class of channels: the newest that the GPU lists, or an older one that it also lists."""
     doorbell_class: Literal["newest", "c661", "c461", "c561", "c361"] = "newest"
@@ -95,8 +98,8 @@ class Quirks:
     """Host memory consists of pages of this process, or is system memory of the resource manager."""
     push_in_vram: bool = False
     """Push buffers are in video memory, or in host memory."""
-    arguments_in_vram: bool = False
-    """Coherent memory, such as kernel arguments, is video memory that the CPU maps, or host memory."""
+    arguments_in_vram: bool = True
+    """Kernel arguments and prebuilt words are in video memory that the CPU maps, or in host memory."""
     plausible: bool = True
     """Counts and sizes that no supported GPU has are refused (`topology`), or accepted."""
     qmd_version_method: bool = False
@@ -119,6 +122,7 @@ ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
         PcasAction.INVALIDATE_COPY_SCHEDULE,
         PcasAction.PREFETCH_SCHEDULE,
     ),
+    "dependent_launch": ("prefetch", "schedule", "off"),
     "channel_class": ("newest", "c96f", "c86f", "c56f"),
     "doorbell_class": ("newest", "c661", "c461", "c561", "c361"),
     "doorbell_bar1": (True, False),
@@ -143,7 +147,7 @@ ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
     "gp_level": ("main", "subroutine"),
     "host_memory": ("pages", "system"),
     "push_in_vram": (False, True),
-    "arguments_in_vram": (False, True),
+    "arguments_in_vram": (True, False),
     "plausible": (True, False),
     "qmd_version_method": (False, True),
 }

@@ -21,6 +21,7 @@ from drivers.nv.layouts.controls import (
     Control,
 )
 from drivers.nv.quirks import describe
+from hcq.commands import Scope
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import DeviceFault, HcqError, SignalTimeout
@@ -159,7 +160,10 @@ def local(bench: Bench) -> Facts:
 
 
 def exchange(bench: Bench) -> Facts:
-    """22: 500 launches that wait for copies, and 500 copies that wait for launches, in turn."""
+    """22: 500 launches that wait for copies, and 500 copies that wait for launches; 100 chained kernels.
+
+    The barriers are those of one submission, so that kernels start each other (`dependent_launch`).
+    """
     device = _device(bench)
     rounds = 20 if bench.dry else 500
     counter, copied = device.alloc(4096), device.alloc(4096)
@@ -178,7 +182,20 @@ def exchange(bench: Bench) -> Facts:
     took = (time.perf_counter() - start) * 1e6
     copy.submit(copy.record().copy(out, copied)).wait(timeout_s=bench.work_s)
     bench.check(_words(out, 1) == [rounds], f"{rounds} rounds counted {_words(out, 1)[0]}")
-    return {"rounds": rounds, "us_per_round": round(took / rounds, 2)}
+    chained = 10 if bench.dry else 100
+    for number in range(bench.repeats):
+        commands = compute.record()
+        for i in range(chained):
+            source, target = (counter, copied) if i % 2 else (copied, counter)
+            commands.exec(program, program.args(target, source), groups=(1, 1, 1), threads=(1, 1, 1))
+            commands.barrier(Scope.DEVICE)
+        point = copy.submit(copy.record().fill(copied, 7))
+        point = compute.submit(commands, after=[point])
+        copy.submit(copy.record().copy(out, copied), after=[point]).wait(timeout_s=bench.work_s)
+        seen = _words(out, 1)[0]
+        text = f"submission {number}: {chained} kernels behind barriers counted from 7 to {seen}"
+        bench.check(seen == 7 + chained, text)
+    return {"rounds": rounds, "us_per_round": round(took / rounds, 2), "behind barriers": chained}
 
 
 def clocks(bench: Bench) -> Facts:

@@ -66,6 +66,7 @@ _LAUNCH = (
     "vaspace",
 )
 _LAUNCHES = ("full_descriptor", "pcas", "arguments_in_vram")
+_CHAINED = ("dependent_launch", *_LAUNCHES)
 RUNGS: tuple[Rung, ...] = (
     Rung(0, "environment", low.environment),
     Rung(1, "nodes open", low.nodes, limit_s=30),
@@ -89,7 +90,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(19, "grid, parameters, constants", high.grid, _LAUNCHES, (18,), _LOAD_S),
     Rung(20, "shared memory", high.shared, ("carveout", "windows"), (18,), _LOAD_S),
     Rung(21, "local memory", high.local, ("stack", "all_sms", "windows"), (18,), _LOAD_S),
-    Rung(22, "copies and kernels in turn", high.exchange, ("copy_engine", *_LAUNCHES), (18,), _LOAD_S),
+    Rung(22, "copies and kernels in turn", high.exchange, ("copy_engine", *_CHAINED), (18,), _LOAD_S),
     Rung(24, "bandwidth, two processes", high.clocks, needs=(18,), limit_s=60),
     Rung(23, "a deliberate fault", high.fault, needs=(18,), limit_s=_LOAD_S),
     Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
