@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel import address_of
 from drivers.nv.layouts.controls import (
+    CE_SHARED_BIT,
     GID_BINARY_SHA1,
     GID_BYTES,
     GRCE_BIT,
@@ -189,11 +190,15 @@ def _answers(rm: Rm, what: str, indices: Sequence[int], replies: Sequence[Any]) 
 
 
 def copy_engines(rm: Rm, subdevice: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the indices of copy engines: those outside the graphics run list, and those on it."""
+    """Return the indices of copy engines: those outside the graphics run list, and those on it.
+
+    Engines that do not share their physical engines with another one are first: they copy faster.
+    """
     caps: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_CE_GET_ALL_CAPS)
-    present = [i for i in range(64) if caps.present >> i & 1]
-    shared = tuple(i for i in present if caps.capsTbl[i][0] & GRCE_BIT)
-    return tuple(i for i in present if i not in shared), shared
+    bits = {i: caps.capsTbl[i][0] for i in range(64) if caps.present >> i & 1}
+    fastest = sorted(bits, key=lambda i: (bits[i] & CE_SHARED_BIT, i))
+    graphics = tuple(i for i in fastest if bits[i] & GRCE_BIT)
+    return tuple(i for i in fastest if i not in graphics), graphics
 
 
 def count_sms(rm: Rm, subdevice: int, sms_per_tpc: int) -> int:

@@ -79,6 +79,8 @@ class FbInfo(enum.IntEnum):
 GID_BINARY_SHA1: Final = 2
 """`flags` of GPU_GET_GID_INFO that request the 16 bytes which identify a GPU to UVM."""
 GID_BYTES: Final = 16
+CE_SHARED_BIT: Final = 2
+"""The bit of a copy engine's capabilities: it shares its physical engines with another one."""
 GRCE_BIT: Final = 1
 """Bit of the first capability byte of a copy engine that shares the graphics run list."""
 PERF_BOOST_TO_MAX_CUDA: Final = 0x12
