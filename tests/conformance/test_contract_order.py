@@ -89,6 +89,8 @@ def test_a_seed_changes_the_order_of_unordered_kernels(name: str) -> None:
 
 @pytest.mark.usefixtures("kernels")
 def test_a_seed_gives_the_same_order_each_time(name: str) -> None:
+    if name.partition(":")[0] in {"nv", "amd"}:
+        pytest.skip("a real GPU runs unordered kernels side by side, in an order that no seed decides")
     assert turns(name, seed=5) == turns(name, seed=5)
     assert turns(name, seed=5) != turns(name, seed=6)
 
