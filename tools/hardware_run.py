@@ -7,13 +7,13 @@
     python -m tools.hardware_run --out more --only ladder --choices stack=low     run some stages again
 
 Stages: installation of wheels, description of the machine, its packages, the ladder without its fault,
-conformance, quick tests of tensors on the device, benchmarks, the same benchmarks through CUDA or HIP by
-PyTorch, the other doubtful values of the ladder, the deliberate fault, and the machine after it. The GPU is
-AMD's if /dev/kfd exists and /dev/nvidiactl does not. Each stage is a child process with a time limit; the
-next stage runs also if one fails, dies or hangs. Two files are written, complete at any time: report.json
-(see docs/hardware/README.md) and evidence.tar.gz, with all output and every kernel call. Later stages open
-the device with the values that the ladder found to work. No clocks are changed. Exit status: 0 if every stage
-passed, else 1.
+conformance, benchmarks, the same benchmarks through CUDA or HIP by PyTorch, quick tests of tensors on the
+device, random programs, the other doubtful values of the ladder, the deliberate fault, and the machine after
+it. The GPU is AMD's if /dev/kfd exists and /dev/nvidiactl does not. Each stage is a child process with a time
+limit; the next stage runs also if one fails, dies or hangs. Two files are written, complete at any time:
+report.json (see docs/hardware/README.md) and evidence.tar.gz, with all output and every kernel call. Later
+stages open the device with the values that the ladder found to work. No clocks are changed. Exit status: 0
+if every stage passed, else 1.
 
 Not here: how a stage runs (`tools.hardware.stage`), the rungs of the ladder (`tools.bringup`).
 """
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 import signal
@@ -40,10 +41,12 @@ if TYPE_CHECKING:
 TOTAL_S: Final = 570.0
 VENDORS: Final = ("nv", "amd")
 NAMES: Final = (
-    "wheels", "box", "packages", "ladder", "conformance", "operations", "benchmarks", "cuda", "variants",
-    "fault", "after",
+    "wheels", "box", "packages", "ladder", "conformance", "benchmarks", "cuda", "operations", "programs",
+    "variants", "fault", "after",
 )  # fmt: skip
 _NEEDED: Final = ("cffi", "numpy", "elftools", "llvmlite", "pytest", "hypothesis")
+_PROCESSES: Final = 8
+"""Processes of tests and of random programs at most."""
 _FAULT_S: Final = 60
 _AFTER_S: Final = 20
 
@@ -178,6 +181,9 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
     command = [run.python, "-m", "pytest", "-p", "no:cacheprovider"]
     if find_spec("pytest_timeout") or (run.site / "pytest_timeout.py").exists():
         command += ["-p", "pytest_timeout"]  # its marker is used, and plugins are not loaded automatically
+    if name == "operations" and (find_spec("xdist") or (run.site / "xdist").exists()):
+        # Side by side: conformance is not, because a test of it may use all queues of the device.
+        command += ["-p", "xdist.plugin", "-n", str(min(os.cpu_count() or 1, _PROCESSES))]
     command += ["-W", "ignore::pytest.PytestConfigWarning", *selection, *there]
     # -v prints each name when the test starts: after a hang the last name is the test that hung.
     command += ["-q", "-x", "--collect-only"] if run.options.dry else ["-v", "--tb=short", "--maxfail=25"]
@@ -185,8 +191,7 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
     log = run.logs / f"{name}.log"
 
     def outcomes() -> list[tuple[str, str]]:
-        text = log.read_text(errors="replace") if log.exists() else ""
-        return re.findall(r"^(\S+::.*?) (PASSED|FAILED|SKIPPED|ERROR)", text, re.MULTILINE)
+        return outcomes_in(log.read_text(errors="replace")) if log.exists() else []
 
     def wrong(_: Stage) -> str:
         ended = outcomes()
@@ -209,6 +214,30 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
     run.write()
 
 
+def outcomes_in(text: str) -> list[tuple[str, str]]:
+    """Return (test, outcome) of the lines of pytest's verbose output, of one process or of several."""
+    how = "(PASSED|FAILED|SKIPPED|ERROR)"
+    alone = re.findall(rf"^(\S+::.*?) {how}", text, re.MULTILINE)
+    beside = re.findall(rf"^\[gw\d+\] \[ *\d+%\] {how} (\S+::.*?) *$", text, re.MULTILINE)
+    return [*alone, *((test, outcome) for outcome, test in beside)]
+
+
+def programs(run: Run, limit_s: float) -> None:
+    """Compare random programs of tensors with NumPy, and of queues with their sequential execution."""
+    cases = "2" if run.options.dry else "200"
+    device = "cpu" if run.options.dry else run.device
+    jobs = ["--cases", cases, "--jobs", str(min(os.cpu_count() or 1, _PROCESSES))]
+    modes = " && ".join(
+        shlex.join([run.python, "-m", f"tools.fuzz.{module}", *options, *jobs])
+        for module, options in (
+            ("tensors", ["--mode", "eager"]),
+            ("tensors", ["--mode", "jit"]),
+            ("queues", ["--device", device]),
+        )
+    )
+    run.run(Stage("programs", ["sh", "-c", modes], limit_s, env={"HCQ_DEVICE": device}))
+
+
 def benchmarks(run: Run, limit_s: float) -> None:
     """Run the benchmarks of the device and of the scripted kernel; in a dry run only the latter."""
     cases = [run.options.vendor, "--device", "cpu"]
@@ -222,6 +251,7 @@ def benchmarks(run: Run, limit_s: float) -> None:
             "copy",
             "eager",
             "jit",
+            "kernels",
             "--device",
             run.device,
         ]
@@ -234,7 +264,7 @@ def beside_cuda(run: Run, limit_s: float) -> None:
         code = "from tools.bench.cuda import CASES; print(*CASES)"
         run.run(Stage("cuda", [run.python, "-c", code], limit_s))
     else:
-        _measure(run, "cuda", ["cuda", "--device", "cpu"], limit_s)
+        _measure(run, "cuda", ["cuda", "cuda-kernels", "--device", "cpu"], limit_s)
 
 
 def _measure(run: Run, name: str, cases: Sequence[str], limit_s: float) -> None:
@@ -296,9 +326,10 @@ def run_stages(run: Run) -> None:
     packages(run)
     launches = ladder(run, "ladder", 0, 24, 300, variants="needed")
     tests(run, "conformance", ["tests/conformance"], 100)
-    tests(run, "operations", ["tests/frontend"], 100, "-m", "not slow")
-    benchmarks(run, 70)
-    beside_cuda(run, 50)
+    benchmarks(run, 90)
+    beside_cuda(run, 60)
+    tests(run, "operations", ["tests/frontend"], 150, "-m", "not slow")
+    programs(run, 60)
     ladder(run, "variants", 0, 24, 80, variants="only")
     if fault:
         run.reserve_s = _AFTER_S

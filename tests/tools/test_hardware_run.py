@@ -360,3 +360,16 @@ def test_a_host_with_a_gpu_lacks_nothing(made: Callable[..., Run]):
     assert hardware_run.missing(run) == ""
     run.options.dry = False
     assert hardware_run.missing(run) == ""
+
+
+def test_outcomes_are_read_from_one_process_and_from_several():
+    alone = "tests/a.py::test_x[1] PASSED   [ 50%]\ntests/a.py::test_y FAILED [100%]\n"
+    beside = "[gw1] [  3%] PASSED tests/a.py::test_x[a b] \n[gw0] [100%] SKIPPED tests/a.py::test_y \n"
+    assert hardware_run.outcomes_in(alone) == [
+        ("tests/a.py::test_x[1]", "PASSED"),
+        ("tests/a.py::test_y", "FAILED"),
+    ]
+    assert hardware_run.outcomes_in(beside) == [
+        ("tests/a.py::test_x[a b]", "PASSED"),
+        ("tests/a.py::test_y", "SKIPPED"),
+    ]
