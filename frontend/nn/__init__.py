@@ -6,7 +6,12 @@ Not here: the operations (`frontend.ops.nnops`). Next: `module`, `layers`, `norm
 docs/nn-and-tinyjit.md.
 """
 
-from frontend.nn import amp, data, optim, schedules, state
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from frontend.nn import amp, optim, schedules, state
 from frontend.nn.attention import MultiheadAttention, TransformerEncoderLayer
 from frontend.nn.convolutions import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from frontend.nn.functions import (
@@ -102,6 +107,9 @@ from frontend.nn.pools import (
 )
 from frontend.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from frontend.nn.schedules import clip_grad_norm_, clip_grad_value_
+
+if TYPE_CHECKING:
+    from frontend.nn import data
 
 __all__ = [
     "CELU",
@@ -222,3 +230,10 @@ __all__ = [
     "schedules",
     "state",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load `data`, which needs threads and processes, when it is first used."""
+    if name != "data":
+        raise AttributeError(f"module 'frontend.nn' has no attribute {name!r}")
+    return import_module("frontend.nn.data")

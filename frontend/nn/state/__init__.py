@@ -7,10 +7,17 @@ Not here: pickles of tensors (`frontend.copies`), the state of an optimiser (`fr
 Next: `models`; `safetensors`, `checkpoints` and `gguf`, one for each file format.
 """
 
-from frontend.nn.state.checkpoints import torch_load
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from frontend.nn.state.gguf import GgufFile, gguf_load, gguf_open
 from frontend.nn.state.models import get_parameters, get_state_dict, load_state_dict
 from frontend.nn.state.safetensors import SafeFile, safe_load, safe_metadata, safe_open, safe_save
+
+if TYPE_CHECKING:
+    from frontend.nn.state.checkpoints import torch_load
 
 __all__ = [
     "GgufFile",
@@ -26,3 +33,12 @@ __all__ = [
     "safe_save",
     "torch_load",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load the reader of checkpoints, which needs archives and pickles, when it is first used."""
+    if name != "torch_load":
+        raise AttributeError(f"module 'frontend.nn.state' has no attribute {name!r}")
+    value = import_module("frontend.nn.state.checkpoints").torch_load
+    globals()[name] = value
+    return value
