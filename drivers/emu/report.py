@@ -37,6 +37,10 @@ class ReportKind(enum.IntEnum):
     UNINITIALISED = 34
     PARTIAL_BARRIER = 35
     COPY_IN_FLIGHT = 36
+    MISSING_PROXY_FENCE = 37
+    ASYNC_READ = 38
+    UNWAITED_WGMMA = 39
+    MISSING_WGMMA_FENCE = 40
 
     @property
     def fatal(self) -> bool:
@@ -72,6 +76,10 @@ _TEXTS = {
     ReportKind.UNINITIALISED: "read of uninitialized memory",
     ReportKind.PARTIAL_BARRIER: "barrier reached by only part of the warp",
     ReportKind.COPY_IN_FLIGHT: "memory of an asynchronous copy used before it was waited for",
+    ReportKind.MISSING_PROXY_FENCE: "memory read by an asynchronous operation without fence.proxy.async since it was written",
+    ReportKind.ASYNC_READ: "memory overwritten that an asynchronous operation reads, before it was waited for",
+    ReportKind.UNWAITED_WGMMA: "register of a wgmma used before wgmma.wait_group",
+    ReportKind.MISSING_WGMMA_FENCE: "register of a wgmma written without wgmma.fence since",
 }
 
 

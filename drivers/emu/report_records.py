@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from drivers.emu.simt.launch import Work
 
 
+_PROXIES = (ReportKind.MISSING_PROXY_FENCE, ReportKind.ASYNC_READ)
+
+
 def decode(program: Program, work: Work, memory: AddressSpace, raw: bytes) -> list[Report]:
     """Return the reports in the buffer `raw`, at most one of each kind for an instruction."""
     (count,) = struct.unpack_from("<I", raw)
@@ -49,6 +52,7 @@ def _access(kind: ReportKind, other: int) -> str:
         ReportKind.GLOBAL_RACE,
         ReportKind.UNINITIALISED,
         ReportKind.COPY_IN_FLIGHT,
+        *_PROXIES,
     ):
         other >>= 48
     return {1: "read", MAP_WRITE: "write", MAP_ATOMIC: "atomic"}.get(other, "")
@@ -59,7 +63,7 @@ def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int) -
         return memory.nearest(address)
     if kind is ReportKind.UNINITIALISED and memory.find(address) is not None:
         return memory.nearest(address)
-    shared = (ReportKind.SHARED_RACE, ReportKind.UNINITIALISED, ReportKind.COPY_IN_FLIGHT)
+    shared = (ReportKind.SHARED_RACE, ReportKind.UNINITIALISED, ReportKind.COPY_IN_FLIGHT, *_PROXIES)
     if kind is ReportKind.SHARED_OUT_OF_BOUNDS or kind in shared:
         return f"shared memory of {work.shared_bytes} bytes"
     if kind is ReportKind.LOCAL_OUT_OF_BOUNDS:
@@ -71,7 +75,7 @@ def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int) -
 
 def _other(kind: ReportKind, other: int, work: Work, group: int, program: Program) -> str:
     party = other & 0xFFFF_FFFF
-    if kind is ReportKind.SHARED_RACE:
+    if kind in (ReportKind.SHARED_RACE, *_PROXIES):
         number, thread = race_place(party)
         site = program.translation.sites[number]
         return f"line {site.line}: {site.text}; thread {unflatten(thread, work.block_of(group))}"

@@ -1,5 +1,8 @@
 """Vector clocks of the warps of a workgroup, one row for each warp, and the shadow memory that holds them.
 
+The second half of a row says up to which clock a warp's writes are fenced for the asynchronous proxy, as far as the row's
+owner is ordered behind the fences. Joins take both halves.
+
 The shadow cells of shared memory, one for each byte (`shadow_shared`), follow the clocks.
 
 Next: `sanitize`, which joins clocks at barriers; `shadow_shared`, which compares them.
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
 FENCES = BARRIERS
 """The row, counted from the barriers' first row, of the clock that fences join."""
 CELL = 32
-"""Bytes of shadow for a byte of shared memory: the stamps of a writer and two readers, then their instructions."""
+"""Bytes of shadow for a byte of shared memory: the stamps of a writer and two readers, whether the asynchronous proxy wrote
+it, then the instructions of the stamps."""
+BY_PROXY = 12
+"""Offset of the word that is not 0 if the asynchronous proxy wrote last."""
 PLACES = 16
 """Offset of the instruction words in a cell, in the order of the stamps."""
 STRONG_CLOCK = 1 << 23
@@ -29,7 +35,7 @@ CLOCK = STRONG_CLOCK - 1
 
 def clocks_bytes(warps: int) -> int:
     """Return the size in bytes of the clocks of a workgroup, a multiple of 8."""
-    return -(-4 * warps * (warps + BARRIERS + 1) // 8) * 8
+    return -(-8 * warps * (warps + BARRIERS + 1) // 8) * 8
 
 
 def warps_of(c: Code, group: Value) -> Value:
@@ -39,16 +45,19 @@ def warps_of(c: Code, group: Value) -> Value:
 
 def clock(c: Code, group: Value, row: Value, column: Value) -> Value:
     """Return the address of one component of a clock. Rows of barriers and of fences follow those of warps."""
-    warps = warps_of(c, group)
-    at = c.op("add", c.op("mul", row, warps), column)
+    at = c.op("add", c.op("mul", row, c.op("shl", warps_of(c, group), 1)), column)
     return c.gep(GROUP.load(c, group, "shadow"), c.op("shl", c.resize(at, 64), 2))
+
+
+def fenced(c: Code, group: Value, row: Value, column: Value) -> Value:
+    """Return the address of the clock up to which warp `column`'s writes are fenced for the asynchronous proxy."""
+    return clock(c, group, row, c.op("add", column, warps_of(c, group)))
 
 
 def cells(c: Code, group: Value) -> Value:
     """Return the address of the first cell of shared memory."""
     warps = warps_of(c, group)
-    size = c.op("shl", c.op("mul", warps, c.op("add", warps, BARRIERS + 1)), 2)
-    size = c.op("and", c.op("add", size, 7), ~7)
+    size = c.op("shl", c.op("mul", warps, c.op("add", warps, BARRIERS + 1)), 3)
     return c.gep(GROUP.load(c, group, "shadow"), c.resize(size, 64))
 
 
@@ -56,7 +65,7 @@ def join(lib: Library) -> str:
     """`emu.join(group, to, source)`: set each component of row `to` to the maximum of both rows."""
 
     def body(c: Code, group: Value, to: Value, source: Value) -> None:
-        with c.count(warps_of(c, group)) as column:
+        with c.count(c.op("shl", warps_of(c, group), 1)) as column:
             here, there = clock(c, group, to, column), clock(c, group, source, column)
             c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
         c.ret()
@@ -68,6 +77,20 @@ def tick(c: Code, group: Value, index: Value) -> None:
     """Increment a warp's own component of its clock."""
     at = clock(c, group, index, index)
     c.store(c.op("and", c.op("add", c.load("i32", at), 1), CLOCK), at)
+
+
+def proxy_fence(lib: Library) -> str:
+    """`emu.proxy_fence(warp)`: everything before is fenced for the asynchronous proxy."""
+
+    def body(c: Code, warp: Value) -> None:
+        group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "index")
+        with c.count(warps_of(c, group)) as column:
+            here, there = fenced(c, group, index, column), clock(c, group, index, column)
+            c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
+        tick(c, group, index)
+        c.ret()
+
+    return lib.define("emu.proxy_fence", "void", {"warp": "ptr"}, body)
 
 
 def barrier_arrive(lib: Library, c: Code, warp: Value, group: Value, number: Value) -> None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks, group_order
 from drivers.emu.sanitizers.shadow_global import watch_global
-from drivers.emu.sanitizers.shadow_shared import COPY, LANDED, watch_shared
-from drivers.emu.simt.addresses import split_generic
+from drivers.emu.sanitizers.shadow_shared import ASYNC, COPY, LANDED, watch_shared
+from drivers.emu.simt.addresses import READ, split_generic
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.state import GROUP, THREAD, WARP
 from drivers.emu.simt.vector import Value
@@ -212,8 +212,40 @@ def copy_begins(
 
 
 def copy_landed(
-    lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value
+    lib: Library,
+    c: Code,
+    warp: Value,
+    offsets: Value,
+    mask: Value,
+    site: Value,
+    size: Value,
+    *,
+    by_proxy: bool = False,
 ) -> None:
-    """Append code that records that a warp has waited for its asynchronous copy."""
+    """Append code that records that a warp has waited for its copy; `by_proxy`: of the asynchronous proxy."""
     if lib.checks.shared_races or lib.checks.uninitialised:
-        c.call(watch_shared(lib), "void", warp, offsets, mask, site, size, i32(LANDED))
+        kind = i32(LANDED | ASYNC if by_proxy else LANDED)
+        c.call(watch_shared(lib), "void", warp, offsets, mask, site, size, kind)
+
+
+def proxy_reads(
+    lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: int | Value
+) -> None:
+    """Append the checks of shared bytes that the asynchronous proxy reads until its warp waits."""
+    if lib.checks.shared_races or lib.checks.uninitialised:
+        bytes_ = i32(size) if isinstance(size, int) else size
+        c.call(watch_shared(lib), "void", warp, offsets, mask, site, bytes_, i32(READ | ASYNC))
+
+
+def proxy_waited(wf: Running) -> None:
+    """Append code for a warp that has waited for what the asynchronous proxy reads."""
+    if wf.lib.checks.shared_races:
+        with wf.c.when(wf.c.icmp("ne", wf.active, 0)):
+            clocks.tick(wf.c, wf.group, WARP.load(wf.c, wf.warp, "index"))
+
+
+def proxy_fenced(wf: Running) -> None:
+    """Append code for a fence between the generic and the asynchronous proxy."""
+    if wf.lib.checks.shared_races:
+        with wf.c.when(wf.c.icmp("ne", wf.active, 0)):
+            wf.c.call(clocks.proxy_fence(wf.lib), "void", wf.warp)

@@ -5,6 +5,10 @@ of one warp are treated as ordered. Bytes that an asynchronous copy writes must 
 waited for it; from then on the copy counts as a write of that warp. Strong accesses do not race with one
 another.
 
+What the asynchronous proxy reads (ASYNC) must have been written by it, or a fence of the proxies must lie
+between. Such a read has a later clock than its warp: the warp reaches it when it waits. An earlier write of
+these bytes, also by the same warp, is reported.
+
 Not here: global memory (`shadow_global`), the clocks (`clocks`).
 """
 
@@ -16,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks
-from drivers.emu.sanitizers.clocks import CELL, CLOCK, PLACES, STRONG_CLOCK
+from drivers.emu.sanitizers.clocks import BY_PROXY, CELL, CLOCK, PLACES, STRONG_CLOCK
 from drivers.emu.sanitizers.shadow_global import place_of
 from drivers.emu.simt.addresses import ATOMIC, READ, STRONG
 from drivers.emu.simt.findings import i32, i64, report_conflict, watch_parameters
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
 COPY, LANDED = 8, 16
 """Access kinds in addition to READ, WRITE and ATOMIC: an asynchronous copy begins; a copy was waited for."""
+ASYNC = 128
+"""A flag of an access: the asynchronous proxy makes it."""
 _IN_FLIGHT = CLOCK
 """The clock of bytes that a copy in flight will write; no warp's clock covers it."""
 
@@ -48,6 +54,9 @@ def watch_shared(lib: Library) -> str:
         writes = c.icmp("ne", kind, READ)
         uses = c.icmp("ne", kind, LANDED)
         relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
+        by_proxy = c.icmp("ne", c.op("and", access, ASYNC), 0)
+        reads_later = c.op("and", by_proxy, c.not_(writes))
+        clock = c.op("add", clock, c.resize(reads_later, 32))
         clock = c.select(c.icmp("eq", kind, COPY), i32(_IN_FLIGHT), clock)
         flag = c.select(strong, i32(STRONG_CLOCK), i32(0))
         mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), 24), clock), flag)
@@ -56,7 +65,7 @@ def watch_shared(lib: Library) -> str:
         def check(cell: Value, at: int, lane: Value, offset: Value) -> None:
             stamp = c.load("i32", c.gep(cell, at))
             other = c.op("lshr", stamp, 24)
-            foreign = c.op("and", c.icmp("ne", other, 0), c.icmp("ne", other, c.op("add", index, 1)))
+            some, own = c.icmp("ne", other, 0), c.icmp("eq", other, c.op("add", index, 1))
             both = c.op("and", strong, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
             away = c.icmp("eq", c.op("and", stamp, CLOCK), _IN_FLIGHT)
             with c.when(c.op("and", away, uses)):
@@ -64,14 +73,29 @@ def watch_shared(lib: Library) -> str:
                     lib, c, warp, ReportKind.COPY_IN_FLIGHT, site, lane, offset, size, kind, other
                 )
             exempt = c.op("or", both, c.op("or", away, c.not_(uses)))
-            with c.when(c.op("and", foreign, c.not_(exempt))):
+            with c.when(c.op("and", some, c.not_(exempt))):
                 party = c.op("sub", other, 1)
                 known = c.load("i32", clocks.clock(c, group, index, party))
-                with c.when(c.icmp("ugt", c.op("and", stamp, CLOCK), known)):
-                    place = c.load("i32", c.gep(cell, PLACES + at))
-                    report_conflict(
-                        lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, place
-                    )
+                place = c.load("i32", c.gep(cell, PLACES + at))
+                late = c.icmp("ugt", c.op("and", stamp, CLOCK), known)
+                for what, wanted in ((ReportKind.SHARED_RACE, c.not_(own)), (ReportKind.ASYNC_READ, own)):
+                    with c.when(c.op("and", late, wanted)):
+                        report_conflict(lib, c, warp, what, site, lane, offset, size, kind, place)
+                if at == 0:
+                    reads = c.op("and", reads_later, c.not_(late))
+                    check_proxy(cell, stamp, c.op("sub", other, 1), reads, lane, offset)
+
+        def check_proxy(  # a byte that the generic proxy wrote, with no fence of the proxies since
+            cell: Value, stamp: Value, party: Value, reads: Value, lane: Value, offset: Value
+        ) -> None:
+            plain = c.icmp("eq", c.load("i32", c.gep(cell, BY_PROXY)), 0)
+            fenced = c.load("i32", clocks.fenced(c, group, index, party))
+            missing = c.icmp("ugt", c.op("and", stamp, CLOCK), fenced)
+            with c.when(c.op("and", reads, c.op("and", plain, missing))):
+                place = c.load("i32", c.gep(cell, PLACES))
+                report_conflict(
+                    lib, c, warp, ReportKind.MISSING_PROXY_FENCE, site, lane, offset, size, kind, place
+                )
 
         def settled(stamp: Value) -> Value:
             """Return whether a reader's stamp can be replaced: empty, this warp's, or ordered before it."""
@@ -100,6 +124,7 @@ def watch_shared(lib: Library) -> str:
                 with c.when(writes):
                     c.store(mine, cell)
                     c.store(place, c.gep(cell, PLACES))
+                    c.store(c.resize(by_proxy, 32), c.gep(cell, BY_PROXY))
                 with c.otherwise(writes):
                     first = c.load("i32", c.gep(cell, 4))
                     at = c.select(settled(first), i64(4), i64(8))

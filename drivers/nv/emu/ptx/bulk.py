@@ -111,7 +111,7 @@ def _finish(lib: Library) -> str:
             c.call(tensor_copies.move(lib), "void", *fields, place, c.select(stores, to, origin), stores)
         with c.when(c.icmp("ne", offset, _NOWHERE)):
             first = c.const(lib.mask, 1)
-            sanitize.copy_landed(lib, c, warp, c.splat(offset, lib.lanes), first, site, size)
+            sanitize.copy_landed(lib, c, warp, c.splat(offset, lib.lanes), first, site, size, by_proxy=True)
         barrier = _COPY.load(c, copy, "barrier")
         with c.when(c.icmp("ne", barrier, Value("ptr", "null"))):
             sanitize.publish(lib, c, warp)
@@ -140,10 +140,10 @@ def _settle(lib: Library) -> str:
     return lib.define("ptx.bulk.settle", "void", parameters, body)
 
 
-def settle(t: Translator, hosts: Value) -> None:
-    """Execute the copies that complete at the mbarriers, given by host addresses, that the active lanes poll."""
+def settle(t: Translator, hosts: Value, lanes: Value) -> None:
+    """Execute the copies that complete at the mbarriers, given by host addresses, that some lanes wait for."""
     if t.has_area("bulk"):
-        t.c.call(_settle(t.wf.lib), "void", t.wf.warp, _ring(t), hosts, t.wf.active)
+        t.c.call(_settle(t.wf.lib), "void", t.wf.warp, _ring(t), hosts, lanes)
 
 
 def _wait(lib: Library) -> str:
@@ -267,7 +267,7 @@ def _watch(
         return
     offsets = c.splat(c.resize(address, 32), lib.lanes)
     if access == READ:
-        sanitize.watch(lib, c, space, warp, offsets, lane, site, size, access)
+        sanitize.proxy_reads(lib, c, warp, offsets, lane, site, size)
     else:
         sanitize.copy_begins(lib, c, warp, offsets, lane, site, size)
 
@@ -351,6 +351,7 @@ def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
         if not isinstance(count, Imm):
             raise t.error("the number of groups must be a constant")
         t.c.call(_wait(t.wf.lib), "void", t.wf.warp, _ring(t), groups, i32(count.value), t.wf.active)
+        sanitize.proxy_waited(t.wf)
     elif m.flag("prefetch"):
         _prefetch(t, i, m)
     elif m.rest[:1] == ["tensor"]:

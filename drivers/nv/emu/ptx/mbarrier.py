@@ -34,8 +34,6 @@ def call(
     hosts = c.call(translate(lib, "shared", 8), t.v("i64"), warp, offsets, lanes, site, i32(ATOMIC))
     kind = WRITE if action in {"init", "inval"} else ATOMIC
     sanitize.watch(lib, c, "shared", warp, offsets, lanes, site, 8, kind)
-    if action == "read":
-        bulk.settle(t, hosts)
     return c.call(step(lib, action), t.v("i64"), warp, hosts, count or none, size or none, lanes, site)
 
 
@@ -110,12 +108,29 @@ def _wait(t: Translator, i: Instruction, m: Modifiers) -> None:
         t.bits(operand, 32)
     ordered = _order(m, "acquire")
     c = t.c
-    now = c.op("lshr", call(t, "read", _take_address(t, m, address)), 63)
+    offsets = _take_address(t, m, address)
+    then = c.op("and", _count(t, state), 1) if parity else c.op("lshr", t.bits(state, 64), 63)
+    now = c.op("lshr", call(t, "read", offsets), 63)
+    now = _after_copies(t, offsets, now, then)
     if ordered:
         sanitize.acquired(t.wf, wide=False)
-    then = c.op("and", _count(t, state), 1) if parity else c.op("lshr", t.bits(state, 64), 63)
     t.write(target, c.icmp("ne", now, then))
     c.emit("fence seq_cst")
+
+
+def _after_copies(t: Translator, offsets: Value, now: Value, then: Value) -> Value:
+    """Execute the copies that lanes still wait for; return the phases now.
+
+    A lane whose phase is over waits for no copy: with the wrong parity it finds that its bytes have not arrived.
+    """
+    if not t.has_area("bulk"):
+        return now
+    c, lib = t.c, t.wf.lib
+    waiting = c.op("and", t.wf.active, c.mask_bits(c.icmp("eq", now, then)))
+    arguments = (t.wf.warp, offsets, waiting, i32(t.site()), i32(ATOMIC))
+    hosts = c.call(translate(lib, "shared", 8), t.v("i64"), *arguments)
+    bulk.settle(t, hosts, waiting)
+    return c.op("lshr", call(t, "read", offsets), 63)
 
 
 def _pending_count(t: Translator, i: Instruction, m: Modifiers) -> None:

@@ -230,7 +230,7 @@ def _membar(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("fence")
 def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Translate a fence; fences between proxies have no effect here, but that of tensor maps orders memory."""
+    """Translate a fence; fences between proxies have no effect on values."""
     if m.flag("proxy"):
         if m.flag("tensormap::generic"):
             _fence_of_tensor_maps(t, i, m)
@@ -238,7 +238,9 @@ def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
         operands(t, i, 0)
         which = m.need("alias", "async", "async::generic")
         if which == "async":
-            m.one_of("global", "shared::cta", "shared::cluster")
+            space = m.one_of("global", "shared::cta", "shared::cluster")
+            if space != "global":
+                sanitize.proxy_fenced(t.wf)
         elif which == "async::generic":
             m.need("acquire", "release")
             m.need("sync_restrict::shared::cta", "sync_restrict::shared::cluster")

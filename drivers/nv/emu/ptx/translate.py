@@ -36,6 +36,7 @@ from drivers.nv.emu.ptx import (
     tensor_maps,
     warp,
     wgmma,
+    wgmma_order,
     wmma,
 )
 from drivers.nv.emu.ptx.blocks import ENDS, BasicBlock, blocks, reads, warp_mask, writes
@@ -44,6 +45,8 @@ from drivers.nv.emu.ptx.integers import CARRY
 from drivers.nv.emu.ptx.statements import TYPES, Imm, Instruction, Operand, PtxError, Reg
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from drivers.emu.simt.library import Library
     from drivers.nv.emu.ptx.flat import Flat
 
@@ -78,12 +81,13 @@ def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
     cut = blocks(flat)
     registers = {name: TYPES[type_] for name, type_ in flat.registers.items()} | {CARRY: 1}
     lazy = _lazy_nans(flat)
+    hazards = wgmma_order.hazards(cut) if lib.checks.shared_races else {}
     translators: list[Translator] = []  # filled below: the blocks that it emits must exist first
     made = []
     for number, block in enumerate(cut):
         uses, defs = _uses_and_defs(block)
         made.append(Block(
-            emit=lambda wf, block=block, number=number: _emit(translators[0], block, number),  # type: ignore[misc]
+            emit=lambda wf, block=block, number=number: _emit(translators[0], block, number, hazards),  # type: ignore[misc]
             successors=block.successors, uses=uses, defs=defs, sleeps=number + 1 if block.sleeps else None,
             convergence=_convergence(translators, block.gathers),
         ))  # fmt: skip
@@ -174,13 +178,17 @@ def _lazy_nans(flat: Flat) -> frozenset[str]:
     return frozenset(lazy)
 
 
-def _emit(t: Translator, block: BasicBlock, number: int) -> None:
-    """Write a block's instructions and its terminator."""
+def _emit(
+    t: Translator, block: BasicBlock, number: int, hazards: Mapping[int, tuple[ReportKind, ...]]
+) -> None:
+    """Write a block's instructions, with reports at those that have hazards, and its terminator."""
     t.begin_block()
     last = block.instructions[-1] if block.instructions else None
     ended = last is not None and (last.opcode in ENDS or block.sleeps)
     for instruction in block.instructions[:-1] if ended else block.instructions:
         t.instruction = instruction
+        for kind in hazards.get(id(instruction), ()):
+            t.wf.report(kind, t.site(), t.wf.active)
         if instruction.guard is None:
             _one(t, instruction)
         else:

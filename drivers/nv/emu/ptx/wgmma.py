@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
+from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt import numeric
 from drivers.emu.simt.findings import emit_report, i32
 from drivers.emu.simt.ir_types import element
@@ -107,6 +108,8 @@ def _wgmma(t: Translator, i: Instruction, m: Modifiers) -> None:
     found = operands(t, i, 1 if what == "wait_group" else 0)
     if found and not isinstance(found[0], Imm):
         raise t.error("the number of groups must be a constant")
+    if what == "wait_group":
+        sanitize.proxy_waited(t.wf)
 
 
 def _mma_async(t: Translator, i: Instruction, m: Modifiers) -> None:

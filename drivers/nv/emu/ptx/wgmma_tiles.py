@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.emu.sanitizers import sanitize
-from drivers.emu.simt.addresses import READ
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.ir_types import lanes_of
 from drivers.emu.simt.state import THREAD, WARP
@@ -89,7 +88,7 @@ def _rows(lib: Library) -> str:
         c.store(c.op("or", c.load("i8", bad), c.mask_bits(outside)), bad)
         address = c.select(outside, c.zero(address.type), address)
         offsets = c.shuffle(address, None, [*range(8), *([0] * (lib.lanes - 8))])
-        sanitize.watch(lib, c, "shared", warp, offsets, c.const(lib.mask, 0xFF), site, CHUNK, READ)
+        sanitize.proxy_reads(lib, c, warp, offsets, c.const(lib.mask, 0xFF), site, CHUNK)
         shared = WARP.load(c, warp, "shared")
         parts = []
         for n in range(8):
