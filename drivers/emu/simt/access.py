@@ -202,7 +202,7 @@ def _placed(
     c.label("good")
     return (
         addresses,
-        lambda base: c.gep(shared, c.resize(base, 64)),
+        lambda base: c.gep(shared, c.resize(base, 64, signed=True)),  # lane 0 may be idle and before it
         lambda: c.gep(shared, c.resize(addresses, 64, signed=True)),
     )
 
