@@ -17,6 +17,7 @@ from drivers.nv.layouts.cubin import (
     RESERVED_SHARED,
     SHARED_GRANULE,
     STACK_POINTER_TOP,
+    UNBOUNDED_STACK,
 )
 from drivers.nv.layouts.qmd import MAX_REGISTERS, WARP
 from drivers.nv.qmd import Descriptor, Launchable, resident_warps
@@ -87,7 +88,8 @@ class NvProgram:
         self.dynamic_shared = max(0, image.shared_bytes - max(static, 0))
         shared = max(kernel.shared_bytes + reserve, RESERVED_SHARED) + self.dynamic_shared
         shared = -(-shared // SHARED_GRANULE) * SHARED_GRANULE
-        stack = max(kernel.stack_bytes, image.scratch_bytes)
+        known = 0 if kernel.stack_bytes == UNBOUNDED_STACK else kernel.stack_bytes
+        stack = max(known, image.scratch_bytes)
         self._windows = vaspace.WINDOWS[choices.windows]
         high = choices.stack == "high"
         local = stack + LOCAL_STACK_RESERVE * high if stack else 0
@@ -215,6 +217,11 @@ def check(image: KernelImage, kernel: Kernel, gpu: Gpu) -> type[Struct]:
     if kernel.clustered:
         raise UnsupportedError(
             f"kernel {image.name} must be launched in clusters of workgroups, which is not supported"
+        )
+    if kernel.stack_bytes == UNBOUNDED_STACK and not image.scratch_bytes:
+        raise UnsupportedError(
+            f"kernel {image.name}: the code does not say how much stack it needs\n"
+            "hint: give KernelImage.scratch_bytes, or compile without recursion and indirect calls"
         )
     if kernel.parameter_base != layout.SIZE:
         raise UsageError(

@@ -223,6 +223,8 @@ BANK0: Final[Mapping[str, type[Struct]]] = MappingProxyType(
 )
 """Architecture -> layout of the driver words; the parameters start at its SIZE."""
 
+UNBOUNDED_STACK: Final = 0xFFFF_FFFF
+"""MIN_STACK_SIZE of a kernel whose calls are recursive or indirect."""
 FIRST_SM_WITH_RESERVE: Final = 90
 """From this SM number on, the shared section of a kernel includes the system's reserve."""
 RESERVED_SHARED: Final = 0x400
