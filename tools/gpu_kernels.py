@@ -3,8 +3,8 @@
     python -m tools.gpu_kernels [--arch sm_90a,gfx1100] [--kernel matmul_f16] [--size 1024] [--plans] [--json]
     python -m tools.gpu_kernels --check                  # also run small kernels on the emulated GPUs
 
-A line for each kernel (products of float32, float16 and bfloat16, a softmax, a layer norm) and architecture.
-Registers and spills come from the assembler: records of the cubin, or LLVM's metadata of AMD code. Bank
+A line for each kernel (products, a softmax, a layer norm, a transpose) and architecture. Registers and spills
+come from the assembler: records of the cubin, or LLVM's metadata of AMD code. Bank
 conflicts are passes of a warp's accesses to shared memory beyond the least, each access once
 (`tools.bank_conflicts`). `--check` compares with float64, and prints the largest error in units of the last
 place of the largest result. Exits with 1 if a kernel spills or an error is above the kernel's bound.
@@ -47,8 +47,9 @@ DEVICES = {
 }  # fmt: skip
 """Architecture -> the emulated GPU that runs it."""
 TYPES = {"f32": dtypes.float32, "f16": dtypes.float16, "bf16": dtypes.bfloat16}
-KERNELS = (*[f"matmul_{kind}" for kind in TYPES], "softmax", "layernorm")
-BOUND_ULP = {"matmul_f32": 16.0, "matmul_f16": 1.0, "matmul_bf16": 1.0, "softmax": 4.0, "layernorm": 8.0}
+KERNELS = (*[f"matmul_{kind}" for kind in TYPES], "softmax", "layernorm", "transpose")
+BOUND_ULP = {"matmul_f32": 16.0, "matmul_f16": 1.0, "matmul_bf16": 1.0, "softmax": 4.0, "layernorm": 8.0,
+             "transpose": 0.0}  # fmt: skip
 """The largest error of a small kernel, in units in the last place of its largest result."""
 CHECKED = 80
 """The size of the kernels that `--check` runs."""
@@ -90,6 +91,8 @@ def graph(kernel: str, size: int, device: str = "cpu") -> tuple[Tensor, np.ndarr
     if name == "softmax":
         wide = np.exp(a - a.max(1, keepdims=True))
         return x.softmax(-1), wide / wide.sum(1, keepdims=True)
+    if name == "transpose":
+        return x.transpose(0, 1).contiguous(), a.T
     centred = a - a.mean(1, keepdims=True)
     return x.layernorm(), centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
 

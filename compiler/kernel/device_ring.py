@@ -80,19 +80,24 @@ class Ring:
         along = symbolic.mul(symbolic.mod(thread, pieces), PIECE)
         first = symbolic.div(thread, pieces)
         tile = self.place(slot)
-        for at in range(0, self.outer, owner.plan.threads // pieces):
-            row = symbolic.add(first, symbolic.const(at))
-            summed, place = (along, row) if self.along_sum else (row, along)
-            ix.memo = {}
-            for moved, start, vector, size in (
-                (k, symbolic.add(symbolic.mul(counter, self.block), summed), self.along_sum, k.arg[1]),
-                (r, symbolic.add(ix.starts[r], place), not self.along_sum, self.axis.size),
-            ):
-                ix.exprs[moved] = symbolic.add(start, lane) if vector else start
-                ix.guards.pop(moved, None)
-                guard = symbolic.lt(start, size)
-                if guard is not symbolic.TRUE:
-                    ix.guards[moved] = guard
+        step = owner.plan.threads // pieces
+        unit = ix.fresh(self.outer // step)
+        if unit.op is Ops.RANGE:
+            ix.unit_ranges.add(unit)
+        row = symbolic.dot((first, unit), (1, step))
+        summed, place = (along, row) if self.along_sum else (row, along)
+        ix.memo = {}
+        for moved, start, vector, size in (
+            (k, symbolic.add(symbolic.mul(counter, self.block), summed), self.along_sum, k.arg[1]),
+            (r, symbolic.add(ix.starts[r], place), not self.along_sum, self.axis.size),
+        ):
+            ix.exprs[moved] = symbolic.add(start, lane) if vector else start
+            guard = symbolic.lt(start, size)
+            if guard is not symbolic.TRUE:
+                ix.guards[moved] = guard
+        for piece in range(self.outer // step):
+            if unit.op is Ops.RANGE:
+                ix.env[unit] = piece
             origin, mask = owner.source(self.stage.value)
             to = self.address(tile, row, along)
             size = () if mask is None else (b.select(mask, b.index(BYTES), b.index(0)),)

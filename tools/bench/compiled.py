@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 import hcq
+from compiler.compile import compile_uncached
+from compiler.kernel.choice import StagedChoice, brief
+from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from frontend import Device, Tensor
+from frontend.expr import uops
 from frontend.plan import build
 from hcq.errors import CompileError
 
@@ -43,7 +47,7 @@ WARM_S = 0.7
 """Seconds of work before the first sample: a GPU that was idle needs some to raise its clocks."""
 TOLERANCE = {"float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
 """The largest error, as a part of the largest result."""
-TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
+TYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -58,13 +62,16 @@ class Work:
     dtype: str = "float32"
     count: int = 1
     """Operands."""
+    choice: StagedChoice | None = None
+    """The plan of a product; None: the estimated one."""
 
     @property
     def case(self) -> str:
         """The name in rows."""
         size = " x ".join(map(str, self.shape))
         short = next(key for key, name in TYPES.items() if name == self.dtype)
-        return f"{self.name} {short} {size}"
+        plan = "" if self.choice is None else f", {brief(self.choice)}"
+        return f"{self.name} {short} {size}{plan}"
 
     @property
     def unit(self) -> str:
@@ -148,20 +155,44 @@ def works(*, small: bool, most: int = 8192) -> Iterator[Work]:
             yield Work("matmul", (size, size), dtype, 2)
 
 
+def alternatives() -> Iterator[Work]:
+    """Yield products of 4096 with other plans than the estimated one: of warps, then of warpgroups."""
+    for rows, columns, high, wide, words, depth in (
+        (2, 2, 4, 8, 16, 4), (2, 4, 4, 8, 16, 4), (2, 2, 4, 8, 16, 2), (2, 4, 2, 8, 16, 4),
+        (2, 2, 4, 8, 32, 4), (2, 1, 4, 32, 32, 4), (2, 1, 4, 32, 32, 2), (2, 1, 4, 16, 32, 4),
+        (2, 1, 4, 16, 32, 2), (1, 2, 4, 16, 32, 4), (1, 1, 4, 32, 32, 4), (1, 1, 4, 16, 32, 4),
+    ):  # fmt: skip
+        choice = StagedChoice(
+            matrix=True, rows=rows, columns=columns, high=high, wide=wide, words=words, depth=depth
+        )
+        yield Work("matmul", (4096, 4096), "float16", 2, choice)
+
+
 def kernels(bench: Bench) -> None:
     """Measure each work; on an emulated device run it in a small size and count its kernels."""
     emulated = bench.scripted or bench.device.info.driver.endswith("-emu")
     info = bench.device.info
     name = f"{info.driver}:{info.index}"
     most = 8192 if target_of(info.arch).threads > 1 else 1024
-    for work in works(small=emulated or bench.quick, most=most):
-        with Measured(name, work) as runner:
+    wrong: list[str] = []
+    every = [*works(small=emulated or bench.quick, most=most)]
+    if not emulated and not bench.quick and any(op.rows for op in target_of(info.arch).matrix):
+        every += alternatives()
+    for work in every:
+        try:
+            runner = Measured(name, work)
+        except CompileError as error:  # the others are measured, too
+            wrong.append(str(error))
+            continue
+        with runner:
             if emulated:
                 runner.nanoseconds(1)
                 bench.add(work.case, [float(runner.kernels)], unit="kernels", note="emulated, not timed")
             else:
                 taken = runner.rates(2 if bench.quick else SAMPLES)
                 bench.add(work.case, taken, unit=work.unit, note=f"{runner.kernels} kernel(s)")
+    if wrong:
+        raise CompileError("\n".join(wrong))
 
 
 class Measured:
@@ -177,7 +208,7 @@ class Measured:
         operands = [Tensor(a, device=device).cast(work.dtype).realize() for a in arrays]
         self._out = out = (compute or OURS[work.name])(*operands)
         plan = build([(out.expr, tuple(range(len(out.leaves))))], [-1], self._device)
-        self._kernels = plan.kernels
+        self._kernels = plan.kernels if work.choice is None else self._chosen(out, plan.kernels)
         self._memory: dict[Hashable, hcq.Buffer] = {
             ("in", i): leaf.buffer for i, leaf in enumerate(out.leaves)
         }
@@ -189,6 +220,16 @@ class Measured:
                     self._memory[key] = self._owned[-1]
         if arrays[0].size <= CHECKED:
             self._check(operands, out)
+        elif work.choice is not None:
+            self._compare(out)
+
+    def _chosen(self, out: Tensor, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+        """Return the one kernel under the plan of the work's choice."""
+        (item,) = schedule(uops([(out.expr, tuple(range(len(out.leaves))))]))
+        (kernel,) = kernels
+        made = compile_uncached(item.ast, self._device.arch, self.work.choice)
+        program = self._device.hcq.load(made.image)
+        return (replace(kernel, program=program, groups=made.groups, threads=made.threads),)
 
     @property
     def kernels(self) -> int:
@@ -235,6 +276,20 @@ class Measured:
         else:
             args = kernel.program.args(*memory)
             commands.exec(kernel.program, args, groups=kernel.groups, threads=kernel.threads)
+
+    def _compare(self, out: Tensor) -> None:
+        """Raise `CompileError` if the first results of the chosen plan are not those of the estimated one."""
+        ours = out.numpy().reshape(-1)[:CHECKED].astype(np.float64)
+        self.nanoseconds(1)
+        (key,) = [k.memory[at] for k in self._kernels for at in k.stores]
+        data = self._device.read(self._memory[key], 2 * CHECKED)
+        seen = np.frombuffer(bytes(data), np.float16).astype(np.float64)
+        error = float(np.abs(seen - ours).max() / np.abs(ours).max())
+        if not error <= TOLERANCE[self.work.dtype]:
+            raise CompileError(
+                f"{self.work.case}: wanted the results of the estimated plan, saw an error of {error:.3g} of "
+                "the largest; try `python -m tools.gpu_kernels --check`"
+            )
 
     def _check(self, operands: list[Tensor], out: Tensor) -> None:
         """Raise `CompileError` if the result differs from NumPy's by more than `TOLERANCE`."""
