@@ -1,7 +1,8 @@
 """Executables: compiled graphs, of which a replay writes only the changed values and the doorbell.
 
 Each replay slot owns prebuilt words and argument memory, which the device reads in place. It records the
-values that are bound to it, and is rewritten only after its last replay has completed. When every slot is in
+values that are bound to it, and is rewritten only after its last replay has completed. A replay on one queue
+with the values of the last one takes the same slot again, also while it is in flight. When every slot is in
 flight another is made, up to a limit; at the limit a replay waits for the oldest. Replays of one executable
 run in order in each queue. Between queues replay k+1 waits for replay k where both may access the same
 memory.
@@ -211,11 +212,13 @@ class Executable:
                 raise queue.refusal()
             if self.closed:
                 return self._replay(given, after, None)  # closed by another thread: raises
-            slot = self._next()
             if self._epochs[0] != queue.device.close_epoch:
-                self._verify()
+                self._verify()  # before a slot is taken: it unbinds all
+            slot = self._slots[self._turn]
             if given != slot.kept.given:
-                self._bind(slot, given)
+                slot = self._next()
+                if given != slot.kept.given:
+                    self._bind(slot, given)
             point = queue.timeline.next()
             signal = point.signal
             template = slot.templates[0]

@@ -74,15 +74,36 @@ def test_replays_in_flight_together_keep_their_own_values(any_device: Device, fa
 
 
 def test_at_the_limit_a_replay_waits_for_the_oldest(any_device: Device, fake: FakeDevice):
-    out, a = full(any_device, 0), full(any_device, 1)
+    out, a, b = full(any_device, 0), full(any_device, 1), full(any_device, 2)
     executable = adder(any_device, out, copies=1, limit=2)
     fake.hold = True
-    points = [executable.replay([a, a]) for _ in range(2)]
+    points = [executable.replay(given) for given in ([a, a], [b, b])]
     timer = threading.Timer(0.05, fake.run)
     timer.start()
-    executable.replay([a, a])
+    executable.replay([a, b])
     timer.join()
     assert all(point.done() for point in points)
+
+
+def test_unchanged_replays_in_flight_share_a_copy_and_do_not_wait(fake: FakeDevice):
+    with wrap(fake) as device:
+        total, one = full(device, 0), full(device, 1)
+        graph, program = Graph(label="counter"), device.load(ADD)
+        x = graph.param("x", size=64)
+        commands = device.compute.record()
+        commands.exec(program, program.args(total, total, x), groups=(64, 1, 1), threads=ONE)
+        graph.add(device.compute, commands)
+        executable = graph.compile(copies=1, limit=1)
+        fake.hold = True
+        points = [executable.replay([one]) for _ in range(5)]
+        assert not any(point.passed() for point in points)
+        fake.run()
+        fake.hold = False
+        assert all(point.passed() for point in points)
+        assert total.host()[0] == 5
+        executable.replay([full(device, 3)]).wait()
+        executable.replay([one]).wait()
+        assert total.host()[0] == 9
 
 
 @pytest.mark.usefixtures("fast")
