@@ -63,23 +63,39 @@ class Linear(Module):
         return x.linear(weight.transpose(), bias)
 
 
+def _either(name: str, value: int | None, alias: str, other: int | None) -> int:
+    """Return a size of an embedding, given under one of two names."""
+    if (value is None) == (other is None):
+        raise UsageTypeError(f"Embedding: wanted either {name} or {alias}, saw {value} and {other}")
+    found = value if other is None else other
+    assert found is not None  # one of them is given
+    return count(f"Embedding, {name}", found)
+
+
 class Embedding(Module):
     """Rows of a table, selected by integers: a tensor, an array or lists of them.
 
-    `weight` is (vocab_size, embed_size), uniform in ±sqrt(6 / (vocab_size + embed_size)) at first. The row
-    `padding_idx` is zeros at first and gets no gradient.
+    `weight` is (num_embeddings, embedding_dim), uniform in ±sqrt(6 / (their sum)) at first. The row
+    `padding_idx` is zeros at first and gets no gradient. `vocab_size` and `embed_size` are other names of the
+    sizes.
 
         Embedding(1000, 64)([[1, 2, 3]])      # (1, 3) -> (1, 3, 64)
 
-    An integer outside 0..vocab_size-1 raises `IndexError` where its value is known on the host, or under
-    `HCQ_VALIDATE=1`; otherwise its row is zeros.
+    An integer outside 0..num_embeddings-1 raises `IndexError` where its value is known on the host, or under
+    `HCQ_VALIDATE=1`; otherwise its row is zeros. Raises `UsageError` for sizes below 1.
     """
 
-    def __init__(self, vocab_size: int, embed_size: int, padding_idx: int | None = None) -> None:
-        size, columns = (
-            count("Embedding, vocab_size", vocab_size),
-            count("Embedding, embed_size", embed_size),
-        )
+    def __init__(
+        self,
+        num_embeddings: int | None = None,
+        embedding_dim: int | None = None,
+        padding_idx: int | None = None,
+        *,
+        vocab_size: int | None = None,
+        embed_size: int | None = None,
+    ) -> None:
+        size = _either("num_embeddings", num_embeddings, "vocab_size", vocab_size)
+        columns = _either("embedding_dim", embedding_dim, "embed_size", embed_size)
         self.weight = Tensor.glorot_uniform(size, columns)
         self.padding_idx = padding_idx
         if padding_idx is not None:
@@ -100,7 +116,7 @@ class Embedding(Module):
         return f"{size}, {columns}{padding}"
 
     def __call__(self, index: Tensor) -> Tensor:
-        """Apply the layer to integers of any shape; return (*shape, embed_size), in the dtype of the weight.
+        """Apply the layer to integers of any shape; return (*shape, embedding_dim), of the weight's dtype.
 
         Raises `UsageTypeError` for floats and bools.
         """

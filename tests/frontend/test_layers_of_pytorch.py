@@ -97,6 +97,18 @@ def test_masks_of_attention_cut_what_is_not_allowed():
     assert (weights.numpy()[0] > 0).tolist() == [[True, True, False]] * 3
 
 
+def test_sizes_of_an_embedding_have_the_names_of_both_libraries():
+    for names in ({"num_embeddings": 3, "embedding_dim": 2}, {"vocab_size": 3, "embed_size": 2}):
+        assert nn.Embedding(**names).weight.shape == (3, 2)
+    for wrong in (
+        {},
+        {"num_embeddings": 3, "vocab_size": 3, "embed_size": 1},
+        {"vocab_size": 0, "embed_size": 1},
+    ):
+        with pytest.raises(UsageError):
+            nn.Embedding(**wrong)
+
+
 def test_buffers_and_parameters_are_marked():
     class Scaled(nn.Module):
         def __init__(self) -> None:

@@ -72,9 +72,9 @@ def shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def embedded(torch: Any, config: dict[str, Any], weights: dict[str, Any], ids: list[list[int]]) -> list[Any]:
-    """Return the embeddings of sentences of tokens, one after the other, without padding."""
-    width, eps, f = config["hidden_size"], config["layer_norm_eps"], torch.nn.functional
+def encoder(torch: Any, config: dict[str, Any], weights: dict[str, Any]) -> list[Any]:
+    """Return the layers of the encoder, PyTorch's own, with the weights."""
+    width, eps = config["hidden_size"], config["layer_norm_eps"]
     layers = []
     for i in range(config["num_hidden_layers"]):
         part = {n.removeprefix(f"encoder.layer.{i}."): t for n, t in weights.items() if f".layer.{i}." in n}
@@ -96,7 +96,13 @@ def embedded(torch: Any, config: dict[str, Any], weights: dict[str, Any], ids: l
             state[f"norm2.{end}"] = part[f"output.LayerNorm.{end}"]
         layer.load_state_dict(state)
         layers.append(layer)
-    found = []
+    return layers
+
+
+def embedded(torch: Any, config: dict[str, Any], weights: dict[str, Any], ids: list[list[int]]) -> list[Any]:
+    """Return the embeddings of sentences of tokens, one after the other, without padding."""
+    width, eps, f = config["hidden_size"], config["layer_norm_eps"], torch.nn.functional
+    layers, found = encoder(torch, config, weights), []
     with torch.no_grad():
         for row in ids:
             x = weights["embeddings.word_embeddings.weight"][torch.tensor(row)]
