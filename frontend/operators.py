@@ -82,4 +82,6 @@ class Operators(TensorBase):
     __iand__ = in_place(elementwise.bitwise_and)
     __ior__ = in_place(elementwise.bitwise_or)
     __ixor__ = in_place(elementwise.bitwise_xor)
+    __ilshift__ = in_place(elementwise.lshift)
+    __irshift__ = in_place(elementwise.rshift)
     __imatmul__ = in_place(linalg.matmul)

@@ -24,6 +24,7 @@ from frontend.arg_aliases import accepts_aliases
 from frontend.autograd import engine
 from frontend.autograd import state as grad_state
 from frontend.device import Device
+from frontend.exchange import Exchange
 from frontend.expr import PARAM, leaf_expr
 from frontend.further_methods import FurtherMethods
 from frontend.history import realize_for_reading
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 _new = object.__new__
 
 
-class Tensor(Methods, FurtherMethods, InPlace, Operators):
+class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
     """A lazy array of numbers of one dtype on one device.
 
     Operations return new tensors and compute nothing: `realize`, or reading a value (`numpy`, `item`, ...),

@@ -2,7 +2,7 @@
 
 All tensors are of real numbers: `conj`, `real` and `adjoint` are those of real numbers.
 
-Not here: `full_like` and others (`creation`), `clip` (`elementwise`).
+Not here: other creation methods (`creation`), limits of both sides (`elementwise`).
 """
 
 from __future__ import annotations

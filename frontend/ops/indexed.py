@@ -3,7 +3,7 @@
 Each returns a new tensor; with `_` at the end of its name it changes self. Indices out of range are those of
 `gather` and `scatter`.
 
-Not here: `x[index] = y` (`writing`), `gather` and `scatter` (`along`).
+Not here: writing by keys (`writing`), indices of the rank of self (`along`).
 """
 
 from __future__ import annotations

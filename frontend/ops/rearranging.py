@@ -1,6 +1,6 @@
 """Parts and places under PyTorch's names: splits, tiles, rotations, and parts written into a tensor.
 
-Not here: `split`, `cat`, `roll` (`parts`), changes of shape (`movement`), writing at indices (`indexed`).
+Not here: joining, shifting (`parts`), changes of shape (`movement`), writing at indices (`indexed`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Order statistics and counts: median, quantile, mode, distinct values, histograms, searches in sorted data.
 
-Not here: `sort`, `topk` (`sorting`), sums and means (`reduce`).
+Not here: orders of whole axes (`sorting`), sums and means (`reduce`).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from frontend import Tensor
+from frontend import array_api as xp
 from tools.answers.expressions import EXPRESSIONS
 from tools.gradients.cases import CASES
 
@@ -110,13 +111,67 @@ def shown(names: list[str]) -> str:
     return " ".join([f"`{n}`" for n in names]) or "-"
 
 
+ARRAY_API_REASONS: Final = {
+    "complex64": "no complex numbers",
+    "complex128": "no complex numbers",
+    "imag": "no complex numbers",
+    "linalg.eig": "its results are complex",
+    "linalg.eigvals": "its results are complex",
+    "fft.": "the transforms give complex numbers",
+}
+ARRAY_API_DIFFERS: Final = {
+    "repeat": "the counts are one number; an array of counts gives a size that depends on values",
+    "linalg.svd": "full matrices of square ones only",
+    "asarray": "an array of another library is always copied",
+    "from_dlpack": "always copies",
+    "linalg.inv": "a singular matrix gives infinities or NaN",
+    "linalg.cholesky": "a matrix that is not positive definite gives NaN",
+    "linalg.qr": "float32 and float64",
+}
+
+
+def array_api() -> str:
+    """Return the section of the array API standard."""
+    names = (HERE / "array_api.txt").read_text().split()
+    there = [n for n in names if has(n)]
+    missing = [n for n in names if n not in there]
+    parts = {"all": names, "core": [n for n in names if "." not in n]}
+    parts |= {p: [n for n in names if n.startswith(f"{p}.")] for p in ("linalg", "fft")}
+    shares = [f"{p}: {sum([n in there for n in every])} of {len(every)}" for p, every in parts.items()]
+    lines = [
+        "## Array API standard 2024.12",
+        "",
+        f"Names of `frontend.array_api` ({'; '.join(shares)}). `Tensor.size` stays PyTorch's ",
+        "method, not a number; operators keep PyTorch's promotion for tensors of shape (), functions have ",
+        "the standard's.",
+        "",
+        "| state | names |",
+        "|---|---|",
+        f"| there | {shown([n for n in there if n not in ARRAY_API_DIFFERS])} |",
+        *[f"| differs: {why} | `{n}` |" for n, why in ARRAY_API_DIFFERS.items()],
+        *[f"| missing: {why_missing(n)} | `{n}` |" for n in missing],
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def has(name: str) -> bool:
+    """Return whether the namespace has a name, such as "linalg.inv"."""
+    *space, last = name.split(".")
+    return hasattr(getattr(xp, space[0]) if space else xp, last)
+
+
+def why_missing(name: str) -> str:
+    """Return why the namespace lacks a name."""
+    return next(why for part, why in ARRAY_API_REASONS.items() if name == part or name.startswith(part))
+
+
 def page() -> str:
     """Return the page."""
     head = "# Coverage\n\nMethods of `Tensor` beside those of PyTorch 2.13 and of tinygrad's documentation.\n"
     head += "Written by `python -m tools.coverage`.\n"
     sections = (("PyTorch", "torch.txt", DIFFERS), ("tinygrad", "tinygrad.txt", OF_TINYGRAD))
     tables = [table(title, (HERE / file).read_text().split(), diff) for title, file, diff in sections]
-    return "\n".join([head, *tables])
+    return "\n".join([head, *tables, array_api()])
 
 
 def main() -> None:

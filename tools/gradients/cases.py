@@ -37,7 +37,7 @@ _MADE: Final = """
 """
 _INTEGERS: Final = """
     bitwise_and bitwise_or bitwise_xor bitwise_not lshift rshift __rlshift__ __rrshift__
-    __iand__ __ior__ __ixor__ lt gt le ge eq ne isclose any all
+    __iand__ __ior__ __ixor__ __ilshift__ __irshift__ lt gt le ge eq ne isclose any all
     argmax argmin argsort count_nonzero one_hot bitcast int long bool
 """
 _ANSWERED: Final = {name for text in EXPRESSIONS for name in re.findall(r"\.([a-zA-Z]\w*)", text)} - {

@@ -1,0 +1,130 @@
+"""Creation functions of the array API standard.
+
+Not here: casts (`data_types`), changes of shape (`manipulation`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler.dtype import dtypes
+from frontend import dlpack
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """Return an array of a number, lists, an array of another library, or an array.
+
+    With `copy` always in memory of its own; `copy=False` raises `UsageError` where that is needed.
+    """
+    if isinstance(obj, Tensor):
+        made = obj if dtype is None else obj.cast(dtype)
+        made = made if device is None else made.to(device)
+        if copy is False and made is not obj:
+            raise UsageError("asarray: another dtype or device needs a copy, saw copy=False")
+        return made.clone() if copy and made is obj else made
+    if copy is False:
+        raise UsageError(f"asarray: a tensor of a {type(obj).__name__} has memory of its own, saw copy=False")
+    return Tensor(obj, dtype=dtype, device=device)
+
+
+def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """Return an array of another library that has `__dlpack__`, copied; see `frontend.dlpack`."""
+    return dlpack.imported(Tensor, x, device=device, copy=copy)
+
+
+def arange(
+    start: float,
+    /,
+    stop: float | None = None,
+    step: float = 1,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+) -> Tensor:
+    """Return start, start + step, ... below stop; of one number, from 0."""
+    return Tensor.arange(start, stop, step, dtype=dtype, device=device)
+
+
+def empty(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return an array with undefined contents."""
+    return Tensor.empty(shape, dtype=dtype, device=device)
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return zeros."""
+    return Tensor.zeros(shape, dtype=dtype, device=device)
+
+
+def ones(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return ones."""
+    return Tensor.ones(shape, dtype=dtype, device=device)
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return one number in a shape."""
+    return Tensor.full(shape, fill_value, dtype=dtype, device=device)
+
+
+def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return one number in the shape, dtype and on the device of an array."""
+    return x.new_full(x.shape, fill_value, dtype=dtype, device=device)
+
+
+def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return zeros in the shape, dtype and on the device of an array."""
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return ones in the shape, dtype and on the device of an array."""
+    return full_like(x, 1, dtype=dtype, device=device)
+
+
+def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return an array with undefined contents in the shape, dtype and on the device of an array."""
+    return x.new_empty(x.shape, dtype=dtype, device=device)
+
+
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    """Return ones on a diagonal and zeros elsewhere."""
+    shape = (n_rows, n_rows if n_cols is None else n_cols)
+    place = Tensor.arange(shape[1], device=device) - Tensor.arange(shape[0], device=device).reshape(-1, 1)
+    found = place.reshape(shape) == k if 0 not in shape else Tensor.zeros(shape, device=device)
+    return found.cast(dtypes.float32 if dtype is None else dtype)
+
+
+def linspace(
+    start: float,
+    stop: float,
+    /,
+    num: int,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+    endpoint: bool = True,
+) -> Tensor:
+    """Return evenly spaced numbers from start to stop, which is included if `endpoint`."""
+    if endpoint or not num:
+        return Tensor.linspace(start, stop, num, dtype=dtype, device=device)
+    return Tensor.linspace(start, stop, num + 1, dtype=dtype, device=device)[:num]
+
+
+def meshgrid(*arrays: Tensor, indexing: Any = "xy") -> list[Tensor]:
+    """Return the coordinates of the grid over vectors."""
+    return list(arrays[0].meshgrid(*arrays[1:], indexing=indexing)) if arrays else []
+
+
+def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """Return the lower triangles of matrices."""
+    return x.tril(k)
+
+
+def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """Return the upper triangles of matrices."""
+    return x.triu(k)
+
+

@@ -1,0 +1,115 @@
+"""Dtypes, limits and promotion of the array API standard.
+
+Promotion does not look at values or at the number of axes: an array of shape () counts as any other. (The
+operators of `Tensor` keep PyTorch's rule for those.)
+
+Not here: the dtypes of kernels (`compiler.dtype`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from compiler.dtype import DType, by_name, promote
+from frontend.ops.elementwise import result_dtype
+from frontend.tensor import Tensor
+from hcq.errors import UsageError, UsageTypeError
+
+NAMES: Final = (
+    *("bool", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64", "float32", "float64"),
+)
+KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "bool": ("bool",),
+    "signed integer": ("int",),
+    "unsigned integer": ("uint",),
+    "integral": ("int", "uint"),
+    "real floating": ("float",),
+    "complex floating": (),
+    "numeric": ("int", "uint", "float"),
+}
+
+
+class FloatInfo(NamedTuple):
+    """Limits of a float dtype."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+class IntegerInfo(NamedTuple):
+    """Limits of an integer dtype."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+_FLOATS: Final = {  # digits of the fraction, greatest exponent
+    "float64": (52, 1023), "float32": (23, 127), "float16": (10, 15), "bfloat16": (7, 127),
+}  # fmt: skip
+
+
+def _dtype(value: Any) -> DType:
+    found = value.dtype if isinstance(value, Tensor) else by_name(value) if isinstance(value, str) else value
+    if not isinstance(found, DType):
+        raise UsageTypeError(f"wanted an array or a dtype, saw {value!r}")
+    return found
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    """Return the limits of a float dtype, or of that of an array."""
+    dtype = _dtype(type)
+    if not dtype.is_float:
+        raise UsageError(f"finfo: wanted a float dtype, saw {dtype.name}")
+    digits, top = _FLOATS[dtype.name]
+    most = (2 - 2.0**-digits) * 2.0**top
+    return FloatInfo(dtype.bits, 2.0**-digits, most, -most, 2.0 ** (1 - top), dtype)
+
+
+def iinfo(type: Any, /) -> IntegerInfo:
+    """Return the limits of an integer dtype, or of that of an array."""
+    dtype = _dtype(type)
+    if not dtype.is_int:
+        raise UsageError(f"iinfo: wanted an integer dtype, saw {dtype.name}")
+    return IntegerInfo(dtype.bits, int(dtype.max), int(dtype.min), dtype)
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Return whether a dtype is of a kind: another dtype, one of `KINDS`, or a tuple of these."""
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, k) for k in kind)
+    if isinstance(kind, str):
+        if kind not in KINDS:
+            raise UsageError(f"isdtype: wanted one of {', '.join(KINDS)}, saw {kind!r}")
+        return _dtype(dtype).kind in KINDS[kind]
+    return _dtype(dtype) is _dtype(kind)
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """Return the dtype that arrays, dtypes and Python numbers promote to."""
+    dtypes_given = [_dtype(x) for x in arrays_and_dtypes if not isinstance(x, (bool, int, float))]
+    if not dtypes_given:
+        raise UsageError("result_type: wanted at least one array or dtype")
+    found = dtypes_given[0]
+    for d in dtypes_given[1:]:
+        found = promote(found, d)
+    numbers = [x for x in arrays_and_dtypes if isinstance(x, (bool, int, float))]
+    return result_dtype(Tensor.zeros(1, dtype=found), *numbers) if numbers else found
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Return whether promotion can turn one dtype into another."""
+    return promote(_dtype(from_), _dtype(to)) is _dtype(to)
+
+
+def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
+    """Return an array in another dtype: a copy, unless `copy` is false and it has the dtype."""
+    made = x.cast(dtype).to(device) if device is not None else x.cast(dtype)
+    return made.clone() if copy and made is x else made
+

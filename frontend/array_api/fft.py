@@ -1,0 +1,42 @@
+"""The part of the array API standard's Fourier extension that is of real numbers.
+
+Not here: the transforms, as there are no complex numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+
+def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return the frequencies of a transform of n samples, d apart."""
+    if n < 1:
+        raise UsageError(f"fftfreq: wanted at least one sample, saw {n}")
+    place = Tensor.arange(n, dtype=dtype or "float32", device=device)
+    return (place >= (n + 1) // 2).where(place - n, place) / (n * d)
+
+
+def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return the frequencies of a real transform of n samples, d apart."""
+    if n < 1:
+        raise UsageError(f"rfftfreq: wanted at least one sample, saw {n}")
+    return Tensor.arange(n // 2 + 1, dtype=dtype or "float32", device=device) / (n * d)
+
+
+def _shifted(x: Tensor, axes: Any, sign: int) -> Tensor:
+    named = tuple(range(x.ndim)) if axes is None else axes if isinstance(axes, tuple) else (axes,)
+    sizes = [x.shape[a] for a in named]
+    return x.roll(tuple([n // 2 if sign > 0 else (n + 1) // 2 for n in sizes]), named)
+
+
+def fftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
+    """Return frequencies with 0 in the middle."""
+    return _shifted(x, axes, 1)
+
+
+def ifftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
+    """Undo `fftshift`."""
+    return _shifted(x, axes, -1)

@@ -1,0 +1,189 @@
+"""Reductions, sums along an axis, sorting, searching and sets of the array API standard.
+
+Indices and counts are int32, the namespace's default for them.
+
+Not here: products of matrices (`linalg`).
+"""
+
+# ruff: noqa: FBT001 - the standard's signatures
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from compiler.dtype import dtypes
+from frontend.ops.reduce import sum_dtype
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+
+def max(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """Return the greatest value over axes."""
+    return x.amax(axis, keepdims)
+
+
+def min(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """Return the least value over axes."""
+    return x.amin(axis, keepdims)
+
+
+def mean(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """Return the mean over axes."""
+    return x.mean(axis, keepdims)
+
+
+def sum(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """Return the sum over axes; integers below 32 bits give 32."""
+    return x.sum(axis, keepdims, dtype)
+
+
+def prod(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """Return the product over axes; integers below 32 bits give 32."""
+    return x.prod(axis, keepdims, dtype)
+
+
+def std(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    """Return the standard deviation over axes."""
+    return var(x, axis=axis, correction=correction, keepdims=keepdims).sqrt()
+
+
+def var(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    """Return the variance over axes: squared distances from the mean, divided by count - correction."""
+    if correction == int(correction):
+        return x.var(axis, keepdims, int(correction))
+    count = x.numel() // x.amax(axis).numel()
+    return x.var(axis, keepdims, 0) * (count / (count - correction))
+
+
+def any(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """Return whether some value is not zero."""
+    return x.any(axis, keepdims)
+
+
+def all(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """Return whether every value is not zero."""
+    return x.all(axis, keepdims)
+
+
+def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """Return how many values are not zero."""
+    return (x != 0).sum(axis, keepdims)
+
+
+def _running(x: Tensor, axis: int | None, dtype: Any, initial: bool, what: str, start: int) -> Tensor:  # noqa: PLR0917 - internal
+    if axis is None and x.ndim != 1:
+        raise UsageError(f"{what}: wanted an axis of the shape {x.shape}")
+    a = 0 if axis is None else axis
+    found: Tensor = getattr(x.cast(sum_dtype(x.dtype) if dtype is None else dtype), what)(a)
+    if not initial:
+        return found
+    first = found.new_full([1 if i == a % x.ndim else n for i, n in enumerate(x.shape)], start)
+    return Tensor.cat(first, found, axis=a)
+
+
+def cumulative_sum(
+    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Tensor:
+    """Return running sums along an axis, with 0 first if `include_initial`."""
+    return _running(x, axis, dtype, include_initial, "cumsum", 0)
+
+
+def cumulative_prod(
+    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Tensor:
+    """Return running products along an axis, with 1 first if `include_initial`."""
+    return _running(x, axis, dtype, include_initial, "cumprod", 1)
+
+
+def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Return the index of the first greatest value."""
+    return x.argmax(axis, keepdims)
+
+
+def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Return the index of the first least value."""
+    return x.argmin(axis, keepdims)
+
+
+def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
+    """Return the coordinates of values that are not zero, a vector for each axis."""
+    if not x.ndim:
+        raise UsageError("nonzero: wanted at least one axis, saw the shape ()")
+    found: Any = x.nonzero(as_tuple=True)
+    return tuple(found)
+
+
+def searchsorted(
+    x1: Tensor, x2: Tensor, /, *, side: Literal["left", "right"] = "left", sorter: Tensor | None = None
+) -> Tensor:
+    """Return the places at which values belong in a sorted vector."""
+    return (x1 if sorter is None else x1.take(sorter)).searchsorted(x2, side=side)
+
+
+def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """Return the indices that sort an axis."""
+    return x.argsort(axis, descending, stable)
+
+
+def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:  # noqa: ARG001 - it always is
+    """Return an axis in order."""
+    return x.sort(axis, descending).values
+
+
+def isin(x1: Tensor, x2: Tensor, /, *, invert: bool = False) -> Tensor:
+    """Return whether each element of x1 is among x2."""
+    return x1.isin(x2, invert=invert)
+
+
+class UniqueAll(NamedTuple):
+    """Distinct values, where each occurs first, which each element is, and how often each occurs."""
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCounts(NamedTuple):
+    """Distinct values and how often each occurs."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverse(NamedTuple):
+    """Distinct values and which of them each element is."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+def unique_all(x: Tensor, /) -> UniqueAll:
+    """Return distinct values in order, first indices, inverse indices and counts."""
+    found: Any = x.unique(return_inverse=True, return_counts=True)
+    values, inverse, counts = found
+    starts = counts.cumsum(0) - counts
+    return UniqueAll(values, x.reshape(x.numel()).argsort(0).take(starts), inverse, counts)
+
+
+def unique_counts(x: Tensor, /) -> UniqueCounts:
+    """Return distinct values in order and counts."""
+    found: Any = x.unique(return_counts=True)
+    return UniqueCounts(*found)
+
+
+def unique_inverse(x: Tensor, /) -> UniqueInverse:
+    """Return distinct values in order and inverse indices."""
+    found: Any = x.unique(return_inverse=True)
+    return UniqueInverse(*found)
+
+
+def unique_values(x: Tensor, /) -> Tensor:
+    """Return distinct values in order."""
+    found: Any = x.unique()
+    values: Tensor = found
+    return values
+
+
+INDEX = dtypes.int32
+"""The dtype of indices and counts."""

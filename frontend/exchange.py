@@ -1,0 +1,60 @@
+"""What other array libraries ask a tensor for: DLPack, `__array_interface__`, the array API's namespace.
+
+Not here: the layouts of DLPack (`dlpack`), NumPy's functions on tensors (`ufuncs`).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from compiler.dtype import dtypes
+from frontend.later import AT_ONCE, later
+from frontend.tensor_base import TensorBase
+from hcq.errors import UsageError
+
+if AT_ONCE:
+    from frontend import dlpack
+else:
+    dlpack = later("frontend.dlpack")
+if TYPE_CHECKING:
+    from types import ModuleType
+
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
+"""The versions of the array API standard whose names the namespace has."""
+
+
+class Exchange(TensorBase):
+    """The methods of `Tensor` that other array libraries call."""
+
+    __slots__ = ()
+
+    __dlpack__ = dlpack.exported
+    __dlpack_device__ = dlpack.device_of
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+        """Return `frontend.array_api`. Raises `UsageError` for an unknown version of the standard."""
+        if api_version is not None and api_version not in VERSIONS:
+            raise UsageError(f"array API: wanted one of {', '.join(VERSIONS)}, saw {api_version!r}")
+        return import_module("frontend.array_api")
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's description of a copy of the value. bfloat16 has none (`AttributeError`)."""
+        dtype = self.expr.dtype
+        if dtype is dtypes.bfloat16:
+            raise AttributeError("NumPy has no bfloat16; numpy() gives float32")
+        kind = {"bool": "|b", "int": "<i", "uint": "<u", "float": "<f"}[dtype.kind]
+        kind = kind if dtype.itemsize > 1 else f"|{kind[1]}"
+        me: Any = self
+        data = bytearray(me.data())
+        return {"shape": self.expr.shape, "typestr": f"{kind}{dtype.itemsize}", "data": data, "version": 3}
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> TensorBase:
+        """Return the value on another device; see `to`. Raises `UsageError` for a stream."""
+        if stream is not None:
+            raise UsageError("to_device: a stream is not supported; the device orders its work itself")
+        return self.to(device)
