@@ -8,7 +8,7 @@ Not here: dropout and layers with weights (`layers`), pools and padding (`pools`
 from __future__ import annotations
 
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from frontend.nn.checks import layer_input
 from frontend.nn.module import Module, raised
@@ -112,14 +112,38 @@ BCEWithLogitsLoss = _layer(
     reduction="mean",
     pos_weight=None,
 )
-CrossEntropyLoss = _layer(
-    "CrossEntropyLoss",
-    "cross_entropy",
-    shown_as="",
-    ignore_index=-100,
-    reduction="mean",
-    label_smoothing=0.0,
-)
+
+
+class CrossEntropyLoss(Module):
+    """The cross entropy of logits with classes or probabilities: see `Tensor.cross_entropy`.
+
+    `weight` is one number for each class, of classes only. Raises `UsageError` for it beside label smoothing.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        ignore_index: int = -100,
+        reduction: Literal["mean", "sum", "none"] = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        if weight is not None and label_smoothing:
+            raise UsageError("CrossEntropyLoss: weight and label_smoothing together are not supported")
+        self.weight = None if weight is None else layer_input(self, weight)
+        if self.weight is not None:
+            self.weight.requires_grad = False
+        self.ignore_index, self.reduction, self.label_smoothing = ignore_index, reduction, label_smoothing
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of logits (batch, classes, ...)."""
+        x = raised(layer_input(self, x))
+        if self.weight is None:
+            return x.cross_entropy(target, self.reduction, self.label_smoothing, self.ignore_index)
+        logs = x.log_softmax(1 if x.ndim > 1 else 0)
+        return logs.nll_loss(
+            target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction
+        )
 
 
 class Softplus(Module):

@@ -41,7 +41,7 @@ class _Pool(Module):
 
 
 class _MaxPool(_Pool):
-    """The greatest value of each window: see `Tensor.max_pool2d`."""
+    """The greatest value of each window: see `Tensor.max_pool2d`; with `return_indices` also its place."""
 
     def __init__(
         self,
@@ -52,16 +52,18 @@ class _MaxPool(_Pool):
         return_indices: bool = False,  # noqa: FBT001, FBT002 - the field's signature
         ceil_mode: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
-        if flag(return_indices, f"{type(self).__name__}, return_indices"):
-            raise UsageError(f"{type(self).__name__}: return_indices=True is not supported")
         self._set(kernel_size, stride, padding, ceil_mode)
         self.dilation = dilation
+        self.return_indices = flag(return_indices, f"{type(self).__name__}, return_indices")
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (..., *sizes) of (..., *spatial)."""
+    def forward(self, x: Tensor) -> Any:
+        """Return (..., *sizes) of (..., *spatial), with `return_indices` the places beside it."""
         given = (self.kernel_size, self.stride, self.padding, self.dilation)
         size, stride, padding, dilation = [self._each(v) for v in given]
-        return layer_input(self, x).max_pool2d(size, stride, padding, dilation, self.ceil_mode)
+        x = layer_input(self, x)
+        if self.return_indices:
+            return x.max_pool2d(size, stride, padding, dilation, self.ceil_mode, return_indices=True)
+        return x.max_pool2d(size, stride, padding, dilation, self.ceil_mode)
 
     def extra_repr(self) -> str:
         """Return the settings."""

@@ -75,7 +75,7 @@ def test_the_padding_row_of_an_embedding_has_no_gradient():
         "AdaptiveAvgPool2d(0)",
         "Embedding(3, 2, padding_idx=3)",
         "Hardtanh(1, 0)",
-        "MaxPool1d(2, return_indices=True)",
+        "CrossEntropyLoss([1.0, 2.0], label_smoothing=0.1)",
         "InstanceNorm1d(2, track_running_stats=True)",
         "TransformerEncoderLayer(4, 2, activation='typo')",
         "ReLU().register_buffer('x', None, persistent=False)",
@@ -107,6 +107,13 @@ def test_sizes_of_an_embedding_have_the_names_of_both_libraries():
     ):
         with pytest.raises(UsageError):
             nn.Embedding(**wrong)
+
+
+def test_classes_have_weights_in_a_loss():
+    logits, classes = Tensor([[1.0, 2.0], [0.5, -1.0]]), Tensor([1, 0])
+    logs = logits.log_softmax(1).numpy()
+    want = -(3.0 * logs[0, 1] + 1.0 * logs[1, 0]) / 4.0
+    assert nn.CrossEntropyLoss(Tensor([1.0, 3.0]))(logits, classes).item() == pytest.approx(want, rel=1e-5)
 
 
 def test_buffers_and_parameters_are_marked():

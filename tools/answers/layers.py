@@ -91,6 +91,7 @@ LAYERS: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
     "TransformerEncoderLayer(4, 2, 8, activation='gelu', batch_first=True, norm_first=True)": ((2, 3, 4),),
     "CosineSimilarity(0)": ((4, 2), (4, 2)),
     "PairwiseDistance(1)": ((2, 4), (2, 4)),
+    "MaxPool2d(2, return_indices=True)": ((1, 1, 4, 4),),
     "MSELoss()": (),
     "SmoothL1Loss(beta=0.5)": ((7,), (7,)),
     "HuberLoss('sum')": ((7,), (7,)),
