@@ -3,7 +3,7 @@
 An access races with an earlier one if the accessing warp's vector clock does not cover the earlier one. Lanes
 of one warp are treated as ordered. Bytes that an asynchronous copy writes must not be used until its warp has
 waited for it; from then on the copy counts as a write of that warp. Strong accesses do not race with one
-another.
+another, nor does a store that changes nothing with other stores.
 
 What the asynchronous proxy reads (ASYNC) must have been written by it, or a fence of the proxies must lie
 between. Such a read has a later clock than its warp: the warp reaches it when it waits. An earlier write of
@@ -22,7 +22,7 @@ from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks
 from drivers.emu.sanitizers.clocks import BY_PROXY, CELL, CLOCK, PLACES, STRONG_CLOCK
 from drivers.emu.sanitizers.shadow_global import place_of
-from drivers.emu.simt.addresses import ATOMIC, READ, STRONG
+from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED
 from drivers.emu.simt.findings import i32, i64, report_conflict, watch_parameters
 from drivers.emu.simt.state import THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
@@ -72,6 +72,8 @@ def watch_shared(lib: Library) -> str:
                 report_conflict(
                     lib, c, warp, ReportKind.COPY_IN_FLIGHT, site, lane, offset, size, kind, other
                 )
+            if at == 0:
+                both = c.op("or", both, c.icmp("ne", c.op("and", access, UNCHANGED), 0))
             exempt = c.op("or", both, c.op("or", away, c.not_(uses)))
             with c.when(c.op("and", some, c.not_(exempt))):
                 party = c.op("sub", other, 1)

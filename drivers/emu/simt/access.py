@@ -17,6 +17,7 @@ from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt.addresses import (
     READ,
     SPACES,
+    UNCHANGED,
     WRITE,
     address_type,
     inside_shared,
@@ -40,7 +41,7 @@ from drivers.emu.simt.state import WARP
 from drivers.emu.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Code
@@ -207,6 +208,24 @@ def _placed(
     )
 
 
+def _watch_store(
+    lib: Library, c: Code, space: str, warp: Value, addresses: Value, values: Sequence[Value], mask: Value, site: Value, access: int
+) -> None:  # fmt: skip
+    """Append the checks of a store. In shared memory lanes that do not change it are told apart: they race with no write."""
+    bits = bits_of(values[0].type)
+    size = bits // 8 * len(values)
+    if space not in ("shared", "generic") or not lib.checks.shared_races:
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, access)
+        return
+    hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(WRITE))
+    same = mask
+    for i, value in enumerate(values):
+        old = load_one(lib, c, c.op("add", hosts, i * bits // 8) if i else hosts, mask, bits)
+        same = c.op("and", same, c.mask_bits(c.icmp("eq", old, value)))
+    sanitize.watch(lib, c, space, warp, addresses, c.op("and", mask, c.not_(same)), site, size, access)
+    sanitize.watch(lib, c, space, warp, addresses, same, site, size, access | UNCHANGED)
+
+
 def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_place: bool = False) -> str:
     """`emu.store.SPACE.BITSxCOUNT(warp, addresses, values..., mask, site)`; `how` and `any_place` as for `load`."""
     size = bits // 8 * count
@@ -225,7 +244,7 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_
     def several(c: Code, warp: Value, addresses: Value, *rest: Value) -> None:
         values, mask, site = rest[:count], rest[count], rest[count + 1]
         hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(WRITE))
-        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE | how)
+        _watch_store(lib, c, space, warp, addresses, values, mask, site, WRITE | how)
         for i, value in enumerate(values):
             store_one(lib, c, c.op("add", hosts, i * bits // 8) if i else hosts, value, mask)
         c.ret()
@@ -237,7 +256,7 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_
             store_one(lib, c, hosts, value, mask)
             c.ret()
 
-        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE | how)
+        _watch_store(lib, c, space, warp, addresses, (value,), mask, site, WRITE | how)
         places, pointer, far = _placed(lib, c, space, warp, addresses, mask, site, size, WRITE, rest)
         rows = rows_of(lib, c, places, size)
         c.branch(c.icmp("eq", c.op("or", rows.following, c.not_(mask)), -1), "near", "far")

@@ -31,6 +31,8 @@ READ, WRITE, ATOMIC = 1, 2, 4
 STRONG, NARROW = 32, 64
 """Flags of an access. STRONG, with READ or WRITE: other threads may access the same bytes concurrently, as with ATOMIC.
 NARROW, with a strong access or ATOMIC: threads of other workgroups may not."""
+UNCHANGED = 256
+"""A flag of a store: it stores what was there, so that the order of it and another store does not matter."""
 SHARED_WINDOW_BYTES = 1 << 32
 LOCAL_WINDOW_BYTES = 1 << 24
 """Sizes of the windows in generic addresses; 1 << 24 is that of `drivers.nv.layouts.compute`."""

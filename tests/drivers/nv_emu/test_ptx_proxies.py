@@ -97,3 +97,14 @@ DONE = "cp.async.bulk.wait_group.read 0;"
 )  # fmt: skip
 def test_mistakes_around_stores(bench: Any, lines: tuple[str, ...], kinds: set[ReportKind]) -> None:
     assert found(bench, *lines) == kinds
+
+
+@pytest.mark.parametrize(("value", "kinds"), [("7", set()), ("%r4", {ReportKind.SHARED_RACE})])
+def test_warps_may_store_one_value_to_one_place(bench: Any, value: str, kinds: set[ReportKind]) -> None:
+    """Without a barrier between, stores of different values race; stores of what is there do not."""
+    assert found(bench, "shr.u32 %r4, %r0, 5;", f"st.shared.b32 [s], {value};") == kinds
+
+
+def test_a_store_of_one_value_races_with_reads(bench: Any) -> None:
+    lines = ("shr.u32 %r4, %r0, 5; setp.eq.u32 %p1, %r4, 0; setp.eq.u32 %p3, %r4, 1;", "@%p1 st.shared.b32 [s], 7;", BARRIER, "@%p1 ld.shared.b32 %r5, [s];", "@%p3 st.shared.b32 [s], 7;")
+    assert found(bench, *lines) == {ReportKind.SHARED_RACE}
