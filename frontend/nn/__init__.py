@@ -57,7 +57,15 @@ from frontend.nn.functions import (
     Unflatten,
 )
 from frontend.nn.layers import Bilinear, Dropout, Dropout1d, Dropout2d, Dropout3d, Embedding, Linear, PReLU
-from frontend.nn.module import Module, ModuleDict, ModuleList, Parameter, Sequential
+from frontend.nn.module import (
+    Module,
+    ModuleDict,
+    ModuleList,
+    Parameter,
+    ParameterDict,
+    ParameterList,
+    Sequential,
+)
 from frontend.nn.normalisation import (
     BatchNorm,
     BatchNorm1d,
@@ -191,6 +199,8 @@ __all__ = [
     "PReLU",
     "PairwiseDistance",
     "Parameter",
+    "ParameterDict",
+    "ParameterList",
     "PixelShuffle",
     "PixelUnshuffle",
     "RMSNorm",
@@ -231,9 +241,10 @@ __all__ = [
     "state",
 ]
 
+if not TYPE_CHECKING:  # type checkers know all names
 
-def __getattr__(name: str) -> object:
-    """Load `data`, which needs threads and processes, when it is first used."""
-    if name != "data":
-        raise AttributeError(f"module 'frontend.nn' has no attribute {name!r}")
-    return import_module("frontend.nn.data")
+    def __getattr__(name: str) -> object:
+        """Load `data`, which needs threads and processes, when it is first used."""
+        if name != "data":
+            raise AttributeError(f"module 'frontend.nn' has no attribute {name!r}")
+        return import_module("frontend.nn.data")

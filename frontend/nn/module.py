@@ -104,6 +104,26 @@ class Module:
         """Return the tensors that an optimiser may change."""
         return [t for _, t in self.named_parameters()]
 
+    def named_buffers(self) -> list[tuple[str, Tensor]]:
+        """Return the tensors of the state that no optimiser changes, by name."""
+        changed = {id(t) for t in self.parameters()}
+        return [(name, t) for name, t in state.get_state_dict(self).items() if id(t) not in changed]
+
+    def buffers(self) -> list[Tensor]:
+        """Return the tensors of the state that no optimiser changes."""
+        return [t for _, t in self.named_buffers()]
+
+    def get_submodule(self, target: str) -> Module:
+        """Return the module of a dotted name, "" for this one. Raises `UsageError` if there is none."""
+        found = dict(self.named_modules()).get(target)
+        if found is None:
+            raise UsageError(f"{type(self).__name__} has no module {target!r}; print it to see their names")
+        return found
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Set an attribute to a module."""
+        setattr(self, name, module)
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return all tensors by name: see `nn.state.get_state_dict`."""
         return state.get_state_dict(self)
@@ -223,6 +243,14 @@ class ModuleList(Module, list[Any]):
             name = f"{names[0]}-{names[-1]}" if several else names[0]
             found.append((name, f"{len(names)} x {text}" if several else text))
         return found
+
+
+class ParameterList(Module, list[Any]):
+    """A list of tensors, which their owner uses."""
+
+
+class ParameterDict(Module, dict[str, Any]):
+    """A dictionary of tensors, which their owner uses."""
 
 
 class ModuleDict(Module, dict[str, Any]):

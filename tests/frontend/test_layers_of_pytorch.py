@@ -125,3 +125,10 @@ def test_buffers_and_parameters_are_marked():
     layer = Scaled()
     assert [name for name, _ in layer.named_parameters()] == ["scale"]
     assert list(layer.state_dict()) == ["scale", "shift"]
+    assert [name for name, _ in layer.named_buffers()] == ["shift"]
+    assert [t is layer.shift for t in layer.buffers()] == [True]
+    layer.add_module("inner", nn.Sequential(nn.ReLU(), nn.ParameterList([nn.Parameter([3.0])])))
+    assert layer.get_submodule("inner.0") is layer.inner[0]
+    assert list(layer.state_dict()) == ["scale", "shift", "inner.1.0"]
+    with pytest.raises(UsageError, match=r"inner\.7"):
+        layer.get_submodule("inner.7")

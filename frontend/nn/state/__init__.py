@@ -34,11 +34,12 @@ __all__ = [
     "torch_load",
 ]
 
+if not TYPE_CHECKING:  # type checkers know all names
 
-def __getattr__(name: str) -> object:
-    """Load the reader of checkpoints, which needs archives and pickles, when it is first used."""
-    if name != "torch_load":
-        raise AttributeError(f"module 'frontend.nn.state' has no attribute {name!r}")
-    value = import_module("frontend.nn.state.checkpoints").torch_load
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        """Load the reader of checkpoints, which needs archives and pickles, when it is first used."""
+        if name != "torch_load":
+            raise AttributeError(f"module 'frontend.nn.state' has no attribute {name!r}")
+        value = import_module("frontend.nn.state.checkpoints").torch_load
+        globals()[name] = value
+        return value
