@@ -43,7 +43,7 @@ LEAST_NS = 2_000_000
 """The least time of one sample, if `MOST_LAUNCHES` do not take less."""
 MOST_LAUNCHES = 64
 SAMPLES = 10
-WARM_S = 0.7
+WARM_S = 0.3
 """Seconds of work before the first sample: a GPU that was idle needs some to raise its clocks."""
 TOLERANCE = {"float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
 """The largest error, as a part of the largest result."""
