@@ -120,6 +120,12 @@ class Config:
         "file that gets a line of JSON when an emulated GPU closes: how exact its instructions are",
         _path,
     )
+    emu_checked: bool = _setting(
+        False,
+        "HCQ_EMU_CHECKED",
+        "1: emulated GPUs run kernels with all sanitizers, as if named with +checked",
+        _flag,
+    )
     workers: int | None = _setting(
         None,
         "HCQ_WORKERS",

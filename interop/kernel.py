@@ -183,11 +183,12 @@ class LoadedKernel:
         program = self._programs.get(key)
         if program is None:
             own = self.signature
+            names = {one.offset: one.name for one in own.parameters}
             image = KernelImage(
                 name=own.entry,
                 arch=self.device.info.arch,
                 code=self.code,
-                args=tuple(ArgSlot(f"arg{i}", kind, at, size) for i, (kind, at, size) in enumerate(slots)),
+                args=tuple(ArgSlot(names.get(at, f"bytes_{at}"), *one) for one in slots for at in one[1:2]),
                 kernarg_size=own.block_bytes,
                 shared_bytes=shared,
                 max_threads=own.max_threads,

@@ -9,6 +9,7 @@ Not here: findings about the driver (`machine_report`), the records that generat
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 
 
@@ -113,6 +114,44 @@ class Report:
         if self.nearest:
             text += f"; nearest: {self.nearest}"
         return text + (f"; against {self.other}" if self.other else "")
+
+
+_PATTERN = re.compile(
+    rf"(?P<kind>{'|'.join(re.escape(text) for text in _TEXTS.values())})"
+    r"(?: at 0x(?P<address>[0-9a-f]+) \((?P<access>\w+) of (?P<size>\d+) bytes\))?"
+    r" in (?P<kernel>[^,\n]+), line (?P<line>\d+): (?P<instruction>[^\n]*?)"
+    r"; thread \((?P<tx>\d+), (?P<ty>\d+), (?P<tz>\d+)\) of block \((?P<bx>\d+), (?P<by>\d+), (?P<bz>\d+)\)"
+    r"(?:; nearest: (?P<nearest>[^;\n]*))?"
+    r"(?:; against (?P<other>[^\n]*?))?"
+    r"(?=; source: |; pc |; at |; PTX line |\n|$)(?:; source: (?P<source>[^;\n]*))?"
+)
+
+
+def parse(text: str) -> list[tuple[Report, str]]:
+    """Return each finding that a text names in the form of `str(Report)`, with the "file:line" that follows it."""
+    found = []
+    for one in _PATTERN.finditer(text):
+        kind = next(kind for kind, words in _TEXTS.items() if words == one["kind"])
+        report = Report(
+            kind=kind,
+            kernel=one["kernel"],
+            line=int(one["line"]),
+            instruction=one["instruction"],
+            block=_point(one, "b"),
+            thread=_point(one, "t"),
+            access="" if one["access"] in {None, "access"} else one["access"],
+            address=int(one["address"], 16) if one["address"] else None,
+            size=int(one["size"] or 0),
+            nearest=one["nearest"] or "",
+            other=one["other"] or "",
+        )
+        found.append((report, one["source"] or ""))
+    return found
+
+
+def _point(found: re.Match[str], what: str) -> tuple[int, int, int]:
+    """Return the three numbers of a thread ("t") or of a block ("b") from a match of `_PATTERN`."""
+    return int(found[f"{what}x"]), int(found[f"{what}y"]), int(found[f"{what}z"])
 
 
 class EmulatedFault(Exception):  # noqa: N818 - the hardware's term is fault

@@ -10,6 +10,7 @@ Source: DWARF 2 and 3, 6.2; the section's name and its meaning: measured with nv
 from __future__ import annotations
 
 import io
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +27,7 @@ _SECTION_SHIFT: Final = 32
 """A relocated address of the line program holds the section's index above this bit and the offset below."""
 _LENGTH_BYTES, _VERSION_BYTES = 4, 2
 _VERSIONS: Final = (2, 3, 4)
+_LOC: Final = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 _UNWRITTEN: Final = 0
 """The line number of instructions without a PTX line."""
 
@@ -77,6 +79,21 @@ def ptx_line(ptx: str, line: int) -> str:
     """Return a line of PTX text without surrounding space; "" if there is no such line."""
     lines = ptx.split("\n")
     return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+
+def source_place(ptx: str, line: int) -> str:
+    """Return "file.py:12", the place in the kernel's source of a line of PTX; "" if it is not known.
+
+    It is that of the nearest `.loc` before the line, in the same function.
+    """
+    lines = ptx.split("\n")
+    for text in reversed(lines[: max(0, line)]):
+        if (found := _LOC.match(text)) is not None:
+            named = re.search(rf'^\s*\.file\s+{found[1]}\s+"([^"]*)"', ptx, re.MULTILINE)
+            return f"{named[1]}:{found[2]}" if named else ""
+        if ".entry" in text or ".func" in text:
+            break
+    return ""
 
 
 def _rows(data: bytes) -> Iterator[tuple[int, int]]:

@@ -85,7 +85,7 @@ class Machines:
         from drivers.emu.simt.library import Sanitizers  # noqa: PLC0415 - the same
 
         settings = Settings(cache=config().cache)
-        if variant.checked:
+        if variant.checked or config().emu_checked:
             settings = replace(settings, checks=Sanitizers.all())
         return open_machine(
             *variant.targets,

@@ -18,7 +18,7 @@ from drivers.emu.simt.slices import SlicedLaunch
 from drivers.emu.turns import Turn, Turns
 from drivers.nv.emu.engines.fit import bank_bytes, judge
 from drivers.nv.emu.engines.images import check_bank
-from drivers.nv.emu.engines.kernel_faults import kernel_error
+from drivers.nv.emu.engines.kernel_faults import in_source, kernel_error
 from drivers.nv.emu.machine.caches import ACTION_ALONE, GridCaches
 from drivers.nv.emu.machine.reports import Kind, launch_error
 from drivers.nv.emu.ptx import accuracy
@@ -225,8 +225,9 @@ class Grids:
         run.machine.launched(loaded.kernel.name)
         if result.fault is not None:
             raise kernel_error(result.fault, loaded, one.grid, run.machine.profile.sms)
-        for finding in result.findings:
-            raise launch_error(str(finding), Kind.KERNEL)
+        if result.findings:
+            texts = [in_source(finding, loaded) for finding in result.findings]
+            raise launch_error("\nalso: ".join(texts), Kind.KERNEL)
         if caches is not None:
             caches.end()
 

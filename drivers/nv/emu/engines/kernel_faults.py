@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.report import ReportKind
 from drivers.nv.emu.machine.reports import ChannelError, Kind, mmu_fault
 from drivers.nv.layouts.fault import WARP_ESR_INVALID_ADDRESS_SPACE, MmuAccess, MmuFaultType, RcCode
-from drivers.nv.lines import LineTable, ptx_line
+from drivers.nv.lines import LineTable, ptx_line, source_place
 
 if TYPE_CHECKING:
     from drivers.emu.report import Report
@@ -33,7 +33,7 @@ def kernel_error(fault: Report, loaded: Loaded, grid: tuple[int, int, int], sms:
         return ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.KERNEL, str(fault))
     pc, where = locate(fault.line, loaded)
     source = ptx_line(loaded.cubin.ptx, fault.line)
-    text = f"{fault}; {where}" + (f"; PTX line {fault.line}: {source}" if source else "")
+    text = f"{in_source(fault, loaded)}; {where}" + (f"; PTX line {fault.line}: {source}" if source else "")
     sm = (fault.block[0] + grid[0] * (fault.block[1] + grid[1] * fault.block[2])) % sms
     if fault.kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN) and fault.address is not None:
         kind = MmuFaultType.PTE if fault.kind is ReportKind.OUT_OF_BOUNDS else MmuFaultType.RO
@@ -43,6 +43,12 @@ def kernel_error(fault: Report, loaded: Loaded, grid: tuple[int, int, int], sms:
     window = fault.kind in _WINDOW_FAULTS
     esr = WARP_ESR_INVALID_ADDRESS_SPACE if window else _SOME_ESR
     return ChannelError(RcCode.GR_EXCEPTION, Kind.KERNEL, text, va=fault.address, pc=pc, sm=sm, esr=esr)
+
+
+def in_source(finding: Report, loaded: Loaded) -> str:
+    """Return the text of a finding, with the line of the kernel's source where the PTX records it."""
+    place = source_place(loaded.cubin.ptx, finding.line)
+    return f"{finding}; source: {place}" if place else str(finding)
 
 
 def locate(line: int, loaded: Loaded) -> tuple[int, str]:

@@ -1,0 +1,91 @@
+"""The command that runs a program with all checks."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drivers.emu.report import Report, ReportKind, parse
+from drivers.nv.lines import source_place
+from interop import sanitize
+
+SCRIPT = '''
+import hcq, interop, numpy as np, sys
+PTX = """.version 8.5
+.target sm_80
+.address_size 64
+.file 1 "reverse.cu"
+.visible .entry reverse(.param .u64 .ptr .global out) {
+ .reg .b64 %rd<4>; .reg .b32 %r<9>;
+ .shared .align 4 .b8 s[512];
+ ld.param.u64 %rd0, [out]; mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2; mov.u32 %r2, s; add.u32 %r3, %r2, %r1;
+ .loc 1 7 3
+ st.shared.u32 [%r3], %r0;
+ BARRIER
+ .loc 1 9 5
+ xor.b32 %r4, %r1, 508; add.u32 %r4, %r4, %r2;
+ ld.shared.u32 %r5, [%r4];
+ mul.wide.u32 %rd1, %r0, 4; add.u64 %rd2, %rd0, %rd1; st.global.u32 [%rd2], %r5; ret;
+}
+"""
+with hcq.open() as device:
+    out = interop.empty(device, 128, np.uint32)
+    text = PTX.replace("BARRIER", "bar.sync 0;" if sys.argv[1:] == ["good"] else "")
+    interop.load(device, text).launch(out, groups=1, threads=128)
+    assert out.numpy().tolist() == list(range(127, -1, -1))
+'''
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text(SCRIPT)
+    return str(path)
+
+
+def test_missing_barrier_is_named_with_its_source_line(script: str, capsys: pytest.CaptureFixture[str]):
+    assert sanitize.main(["--device", "nv-emu:sm_80", "--json", script]) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    races = {row["source"] for row in rows if row["kind"] == "shared_race"}
+    assert races <= {"reverse.cu:7", "reverse.cu:9"}
+    assert "reverse.cu:9" in {row["source"] for row in rows}
+    assert {row["kernel"] for row in rows} == {"reverse"}
+    assert all("out = " in row["arguments"][0] for row in rows)
+    assert "reverse.cu" in sanitize.text(rows[0])
+
+
+def test_correct_program_has_no_findings(script: str, capsys: pytest.CaptureFixture[str]):
+    assert sanitize.main(["--device", "nv-emu:sm_80", "--json", script, "good"]) == 0
+    assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [("raise ValueError('mine')", 2), ("raise SystemExit(5)", 5), ("raise SystemExit('x')", 1)],
+)
+def test_failures_of_the_script_itself_have_a_status(body: str, status: int, tmp_path: Path):
+    path = tmp_path / "fails.py"
+    path.write_text(body)
+    assert sanitize.run(str(path), [], "cpu") == (status, [])
+
+
+@pytest.mark.parametrize("address", [None, 0x1234])
+def test_findings_are_read_back_from_their_text(address: int | None):
+    first = Report(
+        kind=ReportKind.OUT_OF_BOUNDS, kernel="k", line=3, instruction="ld.global.u32 %r1, [%rd1]",
+        block=(1, 2, 3), thread=(4, 5, 6), access="" if address is None else "read", address=address,
+        size=0 if address is None else 4, nearest="16 bytes at 0x1000",
+    )  # fmt: skip
+    second = Report(
+        kind=ReportKind.SHARED_RACE, kernel="k", line=9, instruction="st.shared.u32 [%r1], %r2",
+        block=(0, 0, 0), thread=(1, 0, 0), access="write", address=4, size=4,
+        nearest="shared memory of 64 bytes",
+        other="line 3: ld.shared.u32 %r1, [%r2]; thread (0, 0, 0)",
+    )  # fmt: skip
+    text = f"head: {first}; source: a.py:7; pc 0x10\nalso: {second}; source: a.py:8"
+    assert parse(text) == [(first, "a.py:7"), (second, "a.py:8")]
+
+
+def test_source_place_is_that_of_the_nearest_loc():
+    ptx = '.file 1 "a.py"\n.entry f {\n.loc 1 5 2\nadd;\nmul;\n.loc 1 9 2\nst;\n}\n.entry g {\nadd;\n}'
+    assert [source_place(ptx, line) for line in (5, 7, 10)] == ["a.py:5", "a.py:9", ""]
