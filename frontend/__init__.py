@@ -21,12 +21,17 @@ from frontend.tensor import Tensor
 
 if TYPE_CHECKING:
     from frontend import nn
+    from frontend.autograd.function import Function
     from frontend.jit import TinyJit
     from frontend.variable import Variable
 
-__all__ = ["Device", "Tensor", "TinyJit", "Variable", "dtypes", "nn", "stats"]
+__all__ = ["Device", "Function", "Tensor", "TinyJit", "Variable", "dtypes", "nn", "stats"]
 
-_HOMES = {"TinyJit": "frontend.jit", "Variable": "frontend.variable"}
+_HOMES = {
+    "Function": "frontend.autograd.function",
+    "TinyJit": "frontend.jit",
+    "Variable": "frontend.variable",
+}
 
 
 def __getattr__(name: str) -> object:

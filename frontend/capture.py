@@ -86,7 +86,10 @@ def flattened(
         parts = [flattened(v, out, what, strict=strict, known=known) for v in value]
         return type(value)(parts) if not hasattr(value, "_fields") else type(value)(*parts)
     if isinstance(value, dict):
-        return {k: flattened(v, out, what, strict=strict, known=known) for k, v in value.items()}
+        # numbered in one order, whatever the order of the items
+        keys = sorted(value, key=lambda k: (type(k).__name__, repr(k)))
+        each = {k: flattened(value[k], out, what, strict=strict, known=known) for k in keys}
+        return {k: each[k] for k in value}
     if not strict and hasattr(value, "__array__"):
         raise UsageError(
             "an array was passed to a captured function\n"

@@ -1,0 +1,136 @@
+"""Functions whose gradient the user writes.
+
+    class Clipped(Function):
+        @staticmethod
+        def forward(ctx: Context, x: Tensor, most: float) -> Tensor:
+            ctx.save_for_backward(x)
+            ctx.most = most
+            return x.minimum(most)
+
+        @staticmethod
+        def backward(ctx: Context, g: Tensor) -> Tensor:
+            return g                                  # also where x was limited
+
+    y = Clipped.apply(x, 3.0)
+
+`backward` may be traced once for many calls: it uses `ctx` and its argument alone, and operations of
+tensors, which can be differentiated again.
+
+Not here: the rules of the project's own functions (`frontend.autograd.rules`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from frontend.ops.sources import ruled
+from frontend.parameters import shown
+from frontend.printing import described
+from frontend.trace import composite
+from hcq.errors import UsageError, UsageTypeError
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+    from frontend.tensor_base import T, TensorBase
+
+
+class Context:
+    """What `forward` leaves for `backward`: tensors that it saves, and any attributes."""
+
+    saved_tensors: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep tensors for `backward`, as `saved_tensors`. Raises `UsageTypeError` for anything else."""
+        if not all(hasattr(t, "expr") for t in tensors):
+            raise UsageTypeError(f"save_for_backward: wanted tensors, saw {shown(tensors)}; set attributes")
+        self.saved_tensors = tensors
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"forward left no {name!r} in its context")
+
+
+class Function:
+    """A function of tensors with a gradient of its own: `forward` and `backward`, called by `apply`."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        """Return one tensor. No gradient flows through the operations inside."""
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        """Return the gradient of each argument of `forward`, given that of its result.
+
+        One tensor, or a tuple with None for arguments without a gradient.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def apply(cls, *args: Any) -> Tensor:
+        """Return `forward(ctx, *args)`, differentiated by `backward`.
+
+        Raises `UsageError` when there is no tensor among the arguments, or the result is not one tensor.
+        """
+        ctx = Context()
+        inputs = [i for i, a in enumerate(args) if hasattr(a, "expr")]
+        if not inputs:
+            raise UsageError(f"{cls.__name__}.apply: wanted a tensor among the arguments, saw {shown(args)}")
+        value = cls.forward(ctx, *args)
+        if not hasattr(value, "expr"):
+            raise UsageError(f"{cls.__name__}.forward: wanted one tensor as its result, saw {shown(value)}")
+        saved = ctx.saved_tensors
+        left = {n: v for n, v in vars(ctx).items() if n != "saved_tensors"}
+        rule = Rule(cls, left, len(args), tuple(inputs))
+        return cast("Tensor", _with_rule(value, *[args[i] for i in inputs], *saved, rule=rule))
+
+
+class Rule:
+    """The gradient of one call of a `Function`: the class and what `forward` left. Equal for equal calls."""
+
+    def __init__(
+        self, cls: type[Function], left: dict[str, Any], count: int, inputs: tuple[int, ...]
+    ) -> None:
+        self.cls = cls
+        self.left = left
+        self.count = count
+        self.inputs = inputs
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.cls, self.count, self.inputs, repr(sorted(self.left.items()))
+
+    def _plain(self) -> bool:
+        return all(v is None or isinstance(v, (bool, int, float, str)) for v in self.left.values())
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Rule) and self._plain() and other._plain() and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((self.cls, self.count, self.inputs))
+
+    def gradients(self, g: TensorBase, sources: tuple[TensorBase, ...]) -> tuple[TensorBase | None, ...]:
+        """Return the gradient of each source: those of the arguments, and none for what was saved."""
+        n = len(self.inputs)
+        ctx = Context()
+        vars(ctx).update(self.left)
+        ctx.saved_tensors = sources[n:]
+        found = self.cls.backward(ctx, g)
+        every = found if isinstance(found, tuple) else (found,)
+        name = f"{self.cls.__name__}.backward"
+        if len(every) != self.count:
+            raise UsageError(f"{name}: wanted {self.count} gradients, one an argument, saw {len(every)}")
+        for i, x in zip(self.inputs, sources, strict=False):
+            part = every[i]
+            if part is not None and not hasattr(part, "expr"):
+                raise UsageTypeError(f"{name}: wanted a tensor or None for argument {i}, saw {shown(part)}")
+            if part is not None and (part.expr.shape, part.expr.dtype) != (x.expr.shape, x.expr.dtype):
+                raise UsageError(
+                    f"{name}: the gradient of argument {i} is {described(part)}, the argument {described(x)}"
+                )
+        return (*[every[i] for i in self.inputs], *[None] * (len(sources) - n))
+
+
+@composite
+def _with_rule(self: T, *sources: T, rule: Rule) -> T:
+    return ruled("custom", self, *sources, about=(rule,))

@@ -1,0 +1,100 @@
+"""Functions with a gradient that the user writes, and keywords of captured functions in any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frontend import Function, Tensor, TinyJit
+from hcq.errors import UsageError
+
+
+class Doubled(Function):
+    """x * k, with a gradient twice as large."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, k: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.k = k
+        return x * k
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        return g * ctx.k * 2 + x * 0, None
+
+
+class Cubed(Function):
+    """x**3, differentiated by hand."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return ctx.saved_tensors[0].square() * 3 * g
+
+
+@pytest.mark.parametrize("k", [3.0, 5.0])
+def test_the_gradient_is_that_of_backward(k: float):
+    x = Tensor([1.0, -2.0], requires_grad=True)
+    y = Doubled.apply(x, k)
+    (y * Tensor([1.0, 10.0])).sum().backward()
+    assert y.tolist() == [k, -2 * k]
+    assert x.grad is not None
+    assert x.grad.tolist() == [2 * k, 20 * k]
+
+
+def test_a_gradient_is_differentiated_again():
+    x = Tensor([2.0])
+    (first,) = Cubed.apply(x).sum().gradient(x)
+    (second,) = first.sum().gradient(x)
+    assert (first.tolist(), second.tolist()) == ([12.0], [12.0])
+
+
+def test_it_is_captured_and_follows_realized_tensors():
+    weight = Tensor([1.0, 2.0], requires_grad=True)
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        return Cubed.apply(weight * x).sum().gradient(weight)[0]
+
+    for v in (1.0, 2.0, 3.0, 4.0):
+        assert step(Tensor([v, v]).realize()).tolist() == [3 * v**3, 12 * v**3]
+
+
+class Wrong(Function):
+    """A gradient of another shape."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        del ctx
+        return x + 1
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        del ctx
+        return g.sum()
+
+
+def test_a_gradient_of_another_shape_is_refused():
+    x = Tensor([1.0, 2.0])
+    with pytest.raises(UsageError, match="argument 0"):
+        Wrong.apply(x).sum().gradient(x)
+
+
+def test_a_function_without_tensors_is_refused():
+    with pytest.raises(UsageError, match="tensor among"):
+        Cubed.apply(3.0)
+
+
+def test_keywords_and_items_of_a_captured_function_come_in_any_order():
+    step = TinyJit(lambda *, a, b: a["x"] * 10 + a["y"] + b)
+    x, y, b = (Tensor([v]).realize() for v in (1.0, 2.0, 100.0))
+    assert step(a={"x": x, "y": y}, b=b).tolist() == [112.0]
+    assert step(b=b, a={"y": y, "x": x}).tolist() == [112.0]
+    assert step(a={"y": y, "x": x}, b=b).tolist() == [112.0]
+    assert step(b=x, a={"x": b, "y": y}).tolist() == [1003.0]
