@@ -126,7 +126,7 @@ def load_ptx(text: str, *, arch: str, settings: Settings | None = None) -> Modul
     """Parse a PTX module for `arch` ("sm_90", "sm_90a", ...). Raises `PtxError`, with the line, for unknown syntax."""
     match = re.fullmatch(r"sm_(\d+)[af]?", arch)
     if match is None:
-        raise UsageError(f"{arch!r} is no architecture; wanted: sm_80, sm_90, sm_120, ...")
+        raise UsageError(f"{arch!r} is no architecture; wanted: sm_80, sm_86, sm_90, sm_120, ...")
     source = parse(text)
     for word in source.target:
         wanted = re.fullmatch(r"sm_(\d+)([af]?)", word)
