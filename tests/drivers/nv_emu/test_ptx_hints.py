@@ -66,7 +66,7 @@ def test_lines_that_are_not_there_are_reported(bench: Any) -> None:
         ("prefetch.shared.L1 [s];", "shared is not supported"),
         ("prefetch.global [%rd0];", "needs one of"),
         ("prefetch.global.L1.nc [%rd0];", "nc"),
-        ("prefetch.tensormap [%rd0];", "tensor"),
+        ("prefetch.shared.tensormap [%rd0];", "shared"),
         ("applypriority.global.L2::evict_last [%rd0], 128;", "evict_normal"),
         ("applypriority.global.L2::evict_normal [%rd0], 64;", "128"),
         ("discard.global.L1 [%rd0], 128;", "L2"),
