@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,8 @@ class Binary:
         """Read a cubin or a code object. Raises `UsageError` for a broken file."""
         if info.arch.startswith("sm_"):
             _, _, kernel = cubin.read(data, name)
-            most = min(thread_limit(kernel.registers), kernel.max_threads or 1024)
+            made_for = math.prod(kernel.required_threads or (kernel.max_threads or 1024,))
+            most = min(thread_limit(kernel.registers), made_for)
             return cls(name, data, kernel.registers, kernel.stack_bytes // 4, most)
         _, found = code.read(data, name, targets.TARGETS[info.arch])
         return cls(name, data, 0, found.fields.private_segment_fixed_size // 4, found.max_threads or 1024)
