@@ -24,7 +24,7 @@ import numpy as np
 
 from interop import elements
 from tools.guests import more_cases
-from tools.guests.cases import Case, Data
+from tools.guests.cases import Case, Data, kernel_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -73,9 +73,7 @@ def compiled(case: Case, target: str) -> tuple[dict[str, Any], bytes]:
     import triton  # noqa: PLC0415 - needed only to compile
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415 - the same
 
-    from tools.guests import triton_kernels  # noqa: PLC0415 - imports Triton
-
-    kernel = getattr(triton_kernels, case.kernel)
+    kernel = kernel_of(case)
     values = case.make(np.random.default_rng(1)).values
     signature, constants, attributes = {}, dict(case.constants), {}
     for number, name in enumerate(kernel.arg_names):

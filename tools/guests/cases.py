@@ -6,6 +6,7 @@ Triton is not needed here. Not here: the kernels (`tools/guests/triton_kernels.p
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -56,6 +57,11 @@ class Case:
     stages: int = 2
     full: bool = False
     """Sizes of a real workload, for hardware."""
+
+
+def kernel_of(case: Case) -> Any:
+    """Return the `@triton.jit` function of a case. Raises `ImportError` where Triton is not installed."""
+    return getattr(import_module("tools.guests.triton_kernels"), case.kernel)
 
 
 def _normal(rng: np.random.Generator, *shape: int) -> Array:

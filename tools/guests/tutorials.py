@@ -61,8 +61,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(device: Device, case: cases.Case, runs: int) -> dict[str, Any]:
     """Return the result of one case: the largest difference and the device time, or the error."""
-    from tools.guests import triton_kernels  # noqa: PLC0415 - imports Triton
-
     case_run = case.make(np.random.default_rng(1))
     row: dict[str, Any] = {"kernel": case.name, "device": device.info.name, "arch": device.info.arch}
     try:
@@ -70,7 +68,7 @@ def run(device: Device, case: cases.Case, runs: int) -> dict[str, Any]:
             name: arrays.array(device, one.values, one.kind) if isinstance(one, cases.Data) else one
             for name, one in case_run.values.items()
         }
-        kernel = getattr(triton_kernels, case.kernel)
+        kernel = cases.kernel_of(case)
         options = {**case.constants, "num_warps": 8 if case.full else case.warps, "num_stages": case.stages}
         begin = time.monotonic()
         made = kernel[case_run.grid](**values, **options)
