@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Literal, cast
 
-from frontend.nn.checks import count, layer_input
+from frontend.nn.checks import choice, count, layer_input
 from frontend.nn.layers import Dropout, Linear
 from frontend.nn.module import Module, in_training, lowered
 from frontend.nn.normalisation import LayerNorm
@@ -128,9 +128,7 @@ class TransformerEncoderLayer(Module):
         self.norm_first = flag(norm_first, "TransformerEncoderLayer, norm_first")
         self.norm1, self.norm2 = [LayerNorm(d_model, layer_norm_eps, bias=bias) for _ in range(2)]
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
-        if activation not in {"relu", "gelu"}:
-            raise UsageError(f"TransformerEncoderLayer: wanted 'relu' or 'gelu', saw {activation!r}")
-        self.activation = activation
+        self.activation = choice("TransformerEncoderLayer, activation", activation, ("relu", "gelu"))
 
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None

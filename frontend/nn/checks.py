@@ -5,6 +5,7 @@ Not here: settings that are plain numbers (`settings`), the layers (`layers`, `n
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
 
 from frontend.ops.arguments import repeated, representable, whole
@@ -13,6 +14,8 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from frontend.ops.convolutions import Sizes
 
 
@@ -26,6 +29,26 @@ def count(what: str, value: int) -> int:
 def counts(what: str, value: Sizes, number: int) -> tuple[int, ...]:
     """Return `number` whole numbers of at least 1; one number stands for all. Raises `UsageError`."""
     return tuple([count(what, n) for n in repeated(value, number, what)])
+
+
+def choice(what: str, value: object, names: Iterable[str]) -> str:
+    """Return one of several names.
+
+    Raises `UsageError`, which `what` starts, for another name, `UsageTypeError` for anything but a string.
+    """
+    every = tuple(names)
+    if isinstance(value, str) and value in every:
+        return value
+    error = UsageError if isinstance(value, str) else UsageTypeError
+    raise error(f"{what}: wanted {' or '.join([repr(n) for n in every])}, saw {shown(value)}")
+
+
+def check_count_of_inputs(what: str, fn: Callable[..., Any], args: Any, names: Any) -> None:
+    """Raise `UsageTypeError` if a function cannot be called with these arguments; `what` names it."""
+    try:
+        signature(fn).bind(*args, **names)
+    except TypeError as error:
+        raise UsageTypeError(f"{what} wants inputs {signature(fn)}: {error}") from None
 
 
 def layer_input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:

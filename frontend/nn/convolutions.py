@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
 
-from frontend.nn.checks import check_channels, count, counts, layer_input
+from frontend.nn.checks import check_channels, choice, count, counts, layer_input
 from frontend.nn.module import Module, lowered
 from frontend.ops.arguments import repeated
 from frontend.ops.convolutions import same_padding, spatial_padding
-from frontend.parameters import flag, shown
+from frontend.parameters import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -73,7 +73,7 @@ class _Convolution(Module):
 
     def _check_padding(self, padding: Sizes | str, kernel: tuple[int, ...]) -> None:
         kind = type(self).__name__
-        if padding == "same" and not self.transposed:
+        if isinstance(padding, str) and padding == "same" and not self.transposed:
             same_padding(kernel, self.stride, self.dilation)
         elif isinstance(padding, str) and (self.transposed or padding != "valid"):
             wanted = "numbers" if self.transposed else "numbers, 'same' or 'valid'"
@@ -137,9 +137,7 @@ class _Conv(_Convolution):
         padding_mode: str = "zeros",
     ) -> None:
         self._set(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
-        if padding_mode not in _MODES:
-            raise UsageError(f"padding_mode: wanted one of {', '.join(_MODES)}, saw {shown(padding_mode)}")
-        self.padding_mode = padding_mode
+        self.padding_mode = choice(f"{type(self).__name__}, padding_mode", padding_mode, _MODES)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, in_channels, *spatial); return (batch, out_channels, *sizes).

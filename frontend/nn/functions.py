@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from frontend.nn.checks import layer_input
 from frontend.nn.module import Module, raised
-from frontend.parameters import flag, number
+from frontend.ops.arguments import sizes, whole
+from frontend.parameters import flag, number, shown
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -150,7 +151,8 @@ class Softplus(Module):
     """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`, as in PyTorch."""
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        self.beta, self.threshold = float(number(beta, "Softplus, beta")), float(threshold)
+        self.beta = float(number(beta, "Softplus, beta"))
+        self.threshold = float(number(threshold, "Softplus, threshold"))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the activation."""
@@ -212,7 +214,12 @@ class Unflatten(Module):
     """One axis as several; one size may be -1."""
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
-        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+        if not isinstance(unflattened_size, (tuple, list)):
+            raise UsageTypeError(
+                f"Unflatten, unflattened_size: wanted several sizes, saw {shown(unflattened_size)}"
+            )
+        self.dim = whole(dim, "Unflatten, dim")
+        self.unflattened_size = sizes(unflattened_size, "Unflatten, unflattened_size")
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the input with more axes."""
@@ -227,7 +234,7 @@ class CosineSimilarity(Module):
     """The cosine of the angle between two tensors along an axis."""
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
-        self.dim, self.eps = dim, number(eps, "CosineSimilarity, eps")
+        self.dim, self.eps = whole(dim, "CosineSimilarity, dim"), number(eps, "CosineSimilarity, eps")
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Return the similarity without the axis."""
@@ -240,7 +247,8 @@ class PairwiseDistance(Module):
     """The norm of the difference of two tensors along the last axis; `eps` is added to the difference."""
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        self.norm, self.eps, self.keepdim = p, eps, flag(keepdim, "PairwiseDistance, keepdim")
+        self.norm, self.eps = number(p, "PairwiseDistance, p"), number(eps, "PairwiseDistance, eps")
+        self.keepdim = flag(keepdim, "PairwiseDistance, keepdim")
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Return the distances."""

@@ -19,7 +19,7 @@ from frontend.nn.module import Module, in_training, lowered
 from frontend.nn.settings import number_within
 from frontend.ops.along import rows
 from frontend.ops.arguments import whole
-from frontend.parameters import flag
+from frontend.parameters import flag, number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -179,7 +179,7 @@ class PReLU(Module):
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
         self.num_parameters = count("PReLU, num_parameters", num_parameters)
-        self.weight = Tensor.full((num_parameters,), float(init))
+        self.weight = Tensor.full((num_parameters,), float(number(init, "PReLU, init")))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the activation of (batch, channels, ...)."""

@@ -12,12 +12,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from frontend.nn import state
-from frontend.parameters import flag
+from frontend.nn.checks import check_count_of_inputs
+from frontend.parameters import flag, shown
 from frontend.tensor import Tensor
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from compiler.dtype import DType
 
@@ -51,8 +52,12 @@ class Module:
     """The dtype inside `nn.amp.autocast`, of all modules; None outside."""
 
     def __call__(self, *args: Any, **names: Any) -> Any:
-        """Return `forward` of the arguments."""
-        return self.forward(*args, **names)
+        """Return `forward` of the arguments. Raises `UsageTypeError` for another number of them."""
+        try:
+            return self.forward(*args, **names)
+        except TypeError:
+            check_count_of_inputs(type(self).__name__, self.forward, args, names)
+            raise
 
     def forward(self, *args: Any, **names: Any) -> Any:
         """Return the result of the module; a subclass defines it. Raises `UsageError` here."""
@@ -245,12 +250,34 @@ class ModuleList(Module, list[Any]):
         return found
 
 
+def _parameter(value: Any) -> Tensor:
+    """Return a tensor itself, and numbers as a new `Parameter`."""
+    return value if isinstance(value, Tensor) else Parameter(value)
+
+
 class ParameterList(Module, list[Any]):
-    """A list of tensors, which their owner uses."""
+    """A list of tensors, which their owner uses; arrays and lists of numbers become tensors.
+
+    Raises `UsageTypeError` for anything but an iterable of them.
+    """
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        if isinstance(values, (Tensor, str, bytes)) or not hasattr(values, "__iter__"):
+            raise UsageTypeError(f"ParameterList: wanted a list of tensors, saw {shown(values)}")
+        super().__init__([_parameter(v) for v in values])
 
 
 class ParameterDict(Module, dict[str, Any]):
-    """A dictionary of tensors, which their owner uses."""
+    """A dictionary of tensors, which their owner uses; arrays and lists of numbers become tensors.
+
+    Raises `UsageTypeError` for anything but a mapping of names to them.
+    """
+
+    def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
+        given = {} if parameters is None else parameters
+        if not hasattr(given, "items") or not all(isinstance(name, str) for name in given):
+            raise UsageTypeError(f"ParameterDict: wanted tensors by name, saw {shown(parameters)}")
+        super().__init__({name: _parameter(v) for name, v in given.items()})
 
 
 class ModuleDict(Module, dict[str, Any]):

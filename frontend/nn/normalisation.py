@@ -14,7 +14,7 @@ from compiler.dtype import dtypes
 from frontend.nn.checks import check_channels, count, counts, layer_input
 from frontend.nn.module import Module, in_training, raised
 from frontend.nn.settings import number_within
-from frontend.parameters import flag
+from frontend.parameters import flag, number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -271,7 +271,8 @@ class LocalResponseNorm(Module):
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         self.size = count("LocalResponseNorm, size", size)
-        self.alpha, self.beta, self.k = alpha, beta, k
+        given = {"alpha": alpha, "beta": beta, "k": k}
+        self.alpha, self.beta, self.k = [number(v, f"LocalResponseNorm, {n}") for n, v in given.items()]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the same shape of (batch, channels, ...)."""

@@ -7,12 +7,12 @@ Not here: activations and losses (`functions`), convolutions (`convolutions`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
-from frontend.nn.checks import count, counts, layer_input
+from frontend.nn.checks import choice, count, counts, layer_input
 from frontend.nn.module import Module
 from frontend.ops.arguments import repeated
-from frontend.parameters import flag
+from frontend.parameters import flag, number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -53,6 +53,7 @@ class _MaxPool(_Pool):
         ceil_mode: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
         self._set(kernel_size, stride, padding, ceil_mode)
+        counts(f"{type(self).__name__}, dilation", dilation, self.rank)
         self.dilation = dilation
         self.return_indices = flag(return_indices, f"{type(self).__name__}, return_indices")
 
@@ -167,9 +168,7 @@ class _Pad(Module):
     value: float = 0.0
 
     def __init__(self, padding: int | Sequence[int]) -> None:
-        self.padding = repeated(
-            padding if isinstance(padding, int) else tuple(padding), 2 * self.rank, type(self).__name__
-        )
+        self.padding = repeated(padding, 2 * self.rank, f"{type(self).__name__}, padding")
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the padded input."""
@@ -186,7 +185,7 @@ class _ConstantPad(_Pad):
 
     def __init__(self, padding: int | Sequence[int], value: float) -> None:
         super().__init__(padding)
-        self.value = value
+        self.value = number(value, f"{type(self).__name__}, value")
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -206,6 +205,11 @@ CircularPad1d, CircularPad2d, CircularPad3d = _of_ranks(
 )
 
 
+_RESIZING: Final = ("nearest", "nearest-exact", "linear", "bilinear", "trilinear")
+"""The modes of `Tensor.interpolate`."""
+_FACTOR: Final = "Upsample, scale_factor"
+
+
 class Upsample(Module):
     """Other spatial sizes: see `Tensor.interpolate`."""
 
@@ -216,9 +220,15 @@ class Upsample(Module):
         mode: str = "nearest",
         align_corners: bool | None = None,  # noqa: FBT001 - the field's signature
     ) -> None:
-        self.size, self.mode, self.align_corners = size, mode, align_corners
-        several = isinstance(scale_factor, (tuple, list))
-        self.scale_factor = scale_factor if several or scale_factor is None else float(scale_factor)
+        given = size if isinstance(size, (tuple, list)) else () if size is None else (size,)
+        for n in given:
+            count("Upsample, size", n)
+        self.size, self.mode = size, choice("Upsample, mode", mode, _RESIZING)
+        self.align_corners = None if align_corners is None else flag(align_corners, "Upsample, align_corners")
+        if isinstance(scale_factor, (tuple, list)):
+            self.scale_factor: Any = tuple([float(number(n, _FACTOR)) for n in scale_factor])
+        else:
+            self.scale_factor = None if scale_factor is None else float(number(scale_factor, _FACTOR))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (batch, channels, *sizes) of (batch, channels, *spatial)."""

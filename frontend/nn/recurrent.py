@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Final, Literal, cast
 
-from frontend.nn.checks import count, layer_input
+from frontend.nn.checks import choice, count, layer_input
 from frontend.nn.module import Module, in_training, lowered
 from frontend.nn.settings import number_within
-from frontend.parameters import flag, shown
+from frontend.parameters import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -71,12 +71,6 @@ def relu_step(x: Tensor, state: State, weights: Weights) -> State:
     """Return (h',) of (batch, inputs) and (h,): both maps where positive."""
     mapped, before = _both(x, state[0], weights)
     return ((mapped + before).relu(),)
-
-
-def _nonlinear(what: str, name: str) -> str:
-    if name not in {"tanh", "relu"}:
-        raise UsageError(f"{what}, nonlinearity: wanted 'tanh' or 'relu', saw {shown(name)}")
-    return name
 
 
 class _Cell(Module):
@@ -151,7 +145,7 @@ class RNNCell(_Cell):
         nonlinearity: Literal["tanh", "relu"] = "tanh",
     ) -> None:
         super().__init__(input_size, hidden_size, bias)
-        self.nonlinearity = _nonlinear("RNNCell", nonlinearity)
+        self.nonlinearity = choice("RNNCell, nonlinearity", nonlinearity, ("tanh", "relu"))
         self.step = relu_step if nonlinearity == "relu" else tanh_step
 
     def extra_repr(self) -> str:
@@ -317,7 +311,7 @@ class RNN(_Recurrent):
         bidirectional: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        self.nonlinearity = _nonlinear("RNN", nonlinearity)
+        self.nonlinearity = choice("RNN, nonlinearity", nonlinearity, ("tanh", "relu"))
         self.step = relu_step if nonlinearity == "relu" else tanh_step
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from frontend.ops.elementwise import add, clip, maximum, mul, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import erf, exp, expm1, log1p, tanh
 from frontend.ops.movement import reshape
-from frontend.ops.parts import chunk
+from frontend.ops.parts import part
 from frontend.ops.sources import constant, narrowed, ruled, widened
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
@@ -231,10 +231,12 @@ def threshold(self: T, threshold: float, value: float) -> T:
 @method
 def glu(self: T, axis: int = -1) -> T:
     """Return the first half of an axis times the sigmoid of the second half."""
-    if not self.expr.shape or self.expr.shape[axis_of(axis, self.expr.shape, "glu")] % 2:
-        raise UsageError(f"glu: wanted an axis of even size, saw the shape {self.expr.shape}")
-    a, b = chunk(self, 2, axis)
-    return mul(a, sigmoid(b))
+    shape = self.expr.shape
+    a = axis_of(axis, shape, "glu") if shape else None
+    if a is None or shape[a] % 2:
+        raise UsageError(f"glu: wanted an axis of even size, saw the shape {shape}")
+    half = shape[a] // 2
+    return mul(part(self, a, 0, half), sigmoid(part(self, a, half, shape[a])))
 
 
 @composite

@@ -195,3 +195,16 @@ def test_layers_compute_in_sixteen_bits_inside_autocast():
         assert layer(x).dtype is dtypes.float32
     with pytest.raises(UsageError, match="float16 or bfloat16"), nn.amp.autocast("float32"):
         pass
+
+
+def test_state_is_made_only_for_groups_that_need_it():
+    a, b = Tensor([1.0], requires_grad=True), Tensor([2.0], requires_grad=True)
+    optimiser = nn.optim.SGD([{"params": [a]}], lr=0.5)
+    assert optimiser.b == []
+    optimiser.add_param_group({"params": [b], "momentum": 0.5})
+    for _ in range(2):
+        (a + b).sum().backward()
+        optimiser.step()
+    assert (a.tolist(), b.tolist()) == ([0.0], [0.75])
+    assert [t is None for t in optimiser.b] == [True, False]
+    assert "b.1" in optimiser.state_dict()

@@ -54,6 +54,8 @@ LAYERS = {
     if inspect.isclass(member) and member not in CONTAINERS and not name.endswith("Loss")
 }
 """Layers of one tensor; losses have two, and their methods are tested."""
+SETTINGS: dict[str, tuple[Any, ...]] = {"Embedding": (2, 2), "Unflatten": (0, (1, 2))}
+"""Settings of layers that do not work with 2 for each."""
 OPTIMISERS = {
     name: member
     for name, member in vars(nn.optim).items()
@@ -193,7 +195,7 @@ def test_layers_raise_hcq_errors(name: str):
     for args, names in calls(made, 0):
         refused_or_right(lambda a=args, n=names: made(*a, **n), name, args, names)
     needed = [p for p in inspect.signature(made).parameters.values() if p.default is p.empty]
-    layer = made(*[2 for _ in needed])
+    layer = made(*SETTINGS.get(name, [2 for _ in needed]))
     for value in wrong():
         refused_or_right(lambda v=value: layer(v), name, value)
 
@@ -219,6 +221,31 @@ def test_operators_raise_hcq_errors(name: str, share: int):
             fn = getattr(own, method, None)
             if fn is not None:
                 refused_or_right(lambda f=fn, v=value: f(v), own, method, value)
+
+
+@pytest.mark.parametrize("inputs", [(), (1,), (1, 2, 3)])
+def test_a_wrong_number_of_inputs_is_refused(inputs: tuple[Any, ...]):
+    with pytest.raises(UsageTypeError, match=r"Bilinear.*x1.*x2"):
+        nn.Bilinear(2, 2, 2)(*inputs)
+
+
+def test_an_error_of_forward_is_not_changed():
+    class Wrong(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + None
+
+    with pytest.raises(TypeError, match="unsupported operand") as raised:
+        Wrong()(1)
+    assert not isinstance(raised.value, HcqError)
+
+
+def test_lists_of_parameters_refuse_other_values():
+    with pytest.raises(UsageTypeError, match="ParameterList"):
+        nn.ParameterList(7)
+    with pytest.raises(UsageTypeError, match="ParameterDict"):
+        nn.ParameterDict([1.0])
+    assert nn.ParameterList([[1.0, 2.0]])[0].requires_grad
+    assert nn.ParameterDict({"a": [1.0]})["a"].shape == (1,)
 
 
 def test_stores_raise_hcq_errors():

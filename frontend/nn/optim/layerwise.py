@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from frontend.nn.optim.adam import Moments
 from frontend.nn.optim.optimiser import Optimizer, Params, pair
 from frontend.nn.settings import Flag, Setting
+from frontend.ops.arguments import whole
+from frontend.parameters import number, shown
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -121,9 +123,12 @@ class Muon(Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
-        if len(ns_coefficients) != 3 or not 0 < ns_steps < 100:
-            raise UsageTypeError("Muon: wanted three ns_coefficients and 1 to 99 ns_steps")
-        self.coefficients, self.iterations = ns_coefficients, ns_steps
+        if not isinstance(ns_coefficients, (tuple, list)) or len(ns_coefficients) != 3:
+            raise UsageTypeError(f"Muon, ns_coefficients: wanted three numbers, saw {shown(ns_coefficients)}")
+        if not 0 < whole(ns_steps, "Muon, ns_steps") < 100:
+            raise UsageError(f"Muon, ns_steps: wanted 1 to 99, saw {ns_steps}")
+        self.coefficients = [number(n, "Muon, ns_coefficients") for n in ns_coefficients]
+        self.iterations = ns_steps
         settings = {"weight_decay": weight_decay, "momentum": momentum, "eps": eps}
         super().__init__(params, lr, **settings, nesterov=nesterov, maximize=maximize)
 

@@ -114,11 +114,11 @@ class Optimizer(ABC):
         self._places += [len(self.param_groups)] * len(params)
         self.param_groups.append(group)
         self.params += params
-        needed = self._needed(group)
-        for name in self.moments:
-            made = [self._beside(p, self._first(name, group)) if name in needed else None for p in params]
-            realize_many([t for t in made if t is not None])
-            getattr(self, name).extend(made)
+        for name in self._needed(group):
+            made = [self._beside(p, self._first(name, group)) for p in params]
+            realize_many(made)
+            every = getattr(self, name)  # None for parameters of earlier groups that need no such state
+            every += [None] * (len(self.params) - len(params) - len(every)) + made
 
     def _check(self, group: Group) -> None:  # noqa: B027 - most have nothing to check
         """Raise `UsageError` for settings of a group that do not fit each other."""
