@@ -42,7 +42,10 @@ class _Method(Module):
                 f"{type(self).__name__} has the settings {self.names}, saw {unknown or settings}"
             )
         for name, default in zip(self.names, self.defaults, strict=True):
-            setattr(self, name, given.get(name, default))
+            value = given.get(name, default)
+            if name in self.unused:
+                value = flag(value, f"{type(self).__name__}, {name}")
+            setattr(self, name, value)
 
     def settings(self) -> dict[str, Any]:
         """Return what the method is called with."""

@@ -271,6 +271,7 @@ WRONG_TYPES = [
     ("affine", lambda _: nn.BatchNorm(2, affine=np.zeros(2))),
     ("track_running_stats", lambda _: nn.BatchNorm(2, track_running_stats=np.zeros(2))),
     ("elementwise_affine", lambda _: nn.LayerNorm(2, elementwise_affine="no")),
+    ("inplace", lambda _: nn.ReLU(inplace="no")),
     ("nesterov", lambda x: nn.optim.SGD([x], momentum=0.9, nesterov=np.zeros(2))),
     ("is_causal", lambda x: x.scaled_dot_product_attention(x, x, is_causal=np.zeros(2))),
     ("requires_grad", lambda x: x.requires_grad_(np.zeros(2))),
