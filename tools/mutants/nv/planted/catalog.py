@@ -105,6 +105,14 @@ BUGS: Final[tuple[Bug, ...]] = (
         seen="grids of one channel overlap: dependent kernels need a wait between them",
     ),
     Bug(
+        name="dependent launch behind one of two kernels",
+        file="encode.py",
+        old=" if alone else None",
+        new="",
+        names=r"race|overlap|barrier|wait for idle",
+        seen="a descriptor starts one other: behind several kernels a barrier must wait for all",
+    ),
+    Bug(
         name="copy signal without flush",
         file="push.py",
         old="        DATA_TRANSFER_TYPE=DataTransferType.NONE,\n        FLUSH_ENABLE=True,\n"

@@ -167,6 +167,13 @@ class Program:
             )
         point.wait(timeout_s=WAIT_S)
         self.expect("a chain of kernels", cells[-1], [8])
+        first, second, third = (self.words(4) for _ in range(3))
+        commands = queue.record()
+        commands.exec(count, count.args(first, cells[-1]), groups=ONE, threads=ONE)
+        commands.exec(count, count.args(second, cells[0]), groups=ONE, threads=ONE).barrier()
+        commands.exec(count, count.args(third, first), groups=ONE, threads=ONE)
+        queue.submit(commands).wait(timeout_s=WAIT_S)
+        self.expect("a kernel behind two others", third, [10])
 
     def copies(self) -> None:
         """Fill video memory and copy it to the host, on copy queues and on the compute queue."""
