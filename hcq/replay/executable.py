@@ -273,8 +273,9 @@ class Executable:
         points = slot.points
         if points and not (points[0].passed() and (len(points) == 1 or slot.done())):
             if len(slots) < self._limit:
-                self._turn = len(slots)
-                return self._add_slot()
+                slot = self._add_slot()
+                self._turn = len(slots) - 1  # after it: an interrupt must not leave a turn without a slot
+                return slot
             for queue, point in zip(self.queues, points, strict=False):
                 queue.cover(point)
                 point.wait(timeout_s=timeout_s)
