@@ -19,7 +19,7 @@ from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
 from compiler.ir.walk import ordered
 from compiler.kernel import contraction, device_contraction, device_turn, linear, phases, plan_check, tiling
-from compiler.kernel.choice import SplitChoice, StagedChoice
+from compiler.kernel.choice import SplitChoice, StagedChoice, TurnedChoice
 from compiler.kernel.linearize import Linearizer
 from compiler.kernel.masks import hoist_masks
 from compiler.kernel.merge import merge_masked_ranges, merge_ranges, split_ranges
@@ -93,6 +93,9 @@ def chosen(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, Plan] | None:
     """
     if isinstance(choice, StagedChoice):
         return device_contraction.chosen(ast, target, choice)
+    if isinstance(choice, TurnedChoice):
+        turned = device_turn.choose(ast, target)
+        return None if turned is None else (ast, turned)
     form = changed(ast, choice.form)
     if form is None:
         return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from compiler import pipeline
 from compiler.kernel import contraction, device_contraction, tiling
-from compiler.kernel.choice import ProductChoice, SplitChoice, StagedChoice
+from compiler.kernel.choice import ProductChoice, SplitChoice, StagedChoice, TurnedChoice
 from compiler.kernel.cost import LINES
 from compiler.kernel.roles import candidates
 from compiler.kernel.shape import analyse
@@ -84,6 +84,9 @@ class Space:
         staged = device_contraction.estimated(self.ast, self.target)
         if staged is not None:
             return self._certain(staged)
+        turned = self.candidate(TurnedChoice())
+        if turned is not None:
+            return turned
         found, *others = [self._certain(self._likely(form)) for form in self._kernels]
         for other in others:
             if other.plan.nanoseconds < pipeline.WORTH_CHANGING * found.plan.nanoseconds:
@@ -123,6 +126,8 @@ class Space:
             found: Iterable[Choice] = self._staged_moves(choice)
         elif isinstance(choice, ProductChoice):
             found = self._product_moves(choice)
+        elif isinstance(choice, TurnedChoice):
+            found = ()
         else:
             found = self._split_moves(choice)
         return self._distinct([c for c in found if c != choice])

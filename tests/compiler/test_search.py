@@ -10,7 +10,15 @@ import pytest
 from compiler import show
 from compiler.compile import compile_kernel, compile_many, compile_uncached
 from compiler.ir.serialize import kernel_key
-from compiler.kernel.choice import ProductChoice, SplitChoice, StagedChoice, brief, from_text, to_text
+from compiler.kernel.choice import (
+    ProductChoice,
+    SplitChoice,
+    StagedChoice,
+    TurnedChoice,
+    brief,
+    from_text,
+    to_text,
+)
 from compiler.kernel.plan import Step
 from compiler.pipeline import planned, planned_by
 from compiler.search import winners
@@ -49,6 +57,7 @@ def rows() -> UOp:
         SplitChoice(vector=1, upcast=((0, 2), (1, 4)), sums=((2, 4), (-1, 1)), order=(1, 0), form="merged"),
         ProductChoice(role=1, rows=6, vectors=2, staged=True, copied="block", piece=256, groups=4),
         StagedChoice(matrix=True, rows=2, columns=4, high=2, wide=8, words=32),
+        TurnedChoice(),
     ],
 )
 def test_a_choice_is_read_back_from_its_text(choice: SplitChoice) -> None:
