@@ -53,7 +53,6 @@ _TINYGRAD: Final[dict[str, Any]] = {
     "vaspace_faulting": True,
     "gp_level": "subroutine",
     "push_in_vram": True,
-    "arguments_in_vram": True,
 }
 
 PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(

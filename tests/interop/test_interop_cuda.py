@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DEVICES = {"sm_80": "nv-emu:sm_80", "sm_90a": "nv-emu:sm_90", "sm_120a": "nv-emu:sm_120"}
 BY_NAME = {case.name: case for case in CASES}
-OPEN = {"gemm_wmma": "instruction wmma is not supported", "recursion": "how much stack"}
+OPEN = {"recursion": "how much stack"}
 """Kernel -> the part that is not supported, named by the refusal."""
 
 

@@ -193,7 +193,7 @@ def test_emulated_machine_notices_a_sample_of_mutants(found: list[Mutant]) -> No
 def test_wait_between_a_copy_and_a_kernel_that_is_missing_or_ends_early_is_a_race() -> None:
     """On sm_80 the host engine has addresses of its own for signals, other than copy engines and kernels."""
     target = Target(profile="sm_80")
-    wanted = {"doorbell 13: copy word 0 SEM_ADDR_LO delete", "doorbell 12: semaphore of word 2 +0x0 plus"}
+    wanted = {"doorbell 17: copy word 0 SEM_ADDR_LO delete", "doorbell 16: semaphore of word 2 +0x0 plus"}
     chosen = [one for one in listed(target) if str(one) in wanted]
     verdicts = judge_all(target, chosen, jobs=1, seeds=SEEDS[:2])
     assert [one.outcome for one in verdicts] == [Outcome.REPORTED] * 2

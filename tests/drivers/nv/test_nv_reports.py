@@ -82,7 +82,7 @@ def test_a_missing_barrier_is_named_with_its_line_and_both_sides(device: hcq.Dev
     assert "race" in report
     assert "ld.shared.u32" in report
     assert "st.shared.u32" in report, "the other side"
-    assert report.count("thread (") == 2, "of each side"
+    assert report.count("thread (") == 4, "of each side of both warps' findings"
     assert "race in shared memory" in str(fault).splitlines()[0], "what happened comes first"
     assert "illegal instruction" not in str(fault)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from drivers.kernel import Mmio
 
 ALL_ONES = 0xFFFF_FFFF
-USERMODE = {"sm_80": "GA100", "sm_90": "GH100", "sm_120": "GB20x"}
+USERMODE = {"sm_80": "GA100", "sm_86": "GA10x", "sm_89": "AD10x", "sm_90": "GH100", "sm_120": "GB20x"}
 """Profile -> the chip whose classes it has."""
 
 
@@ -105,6 +105,8 @@ def test_the_class_list_has_the_doorbell_classes_of_the_chip_alone(make: Callabl
 
 _OLDER = {
     "sm_80": (0xC361, 0xC461, 0xC561),
+    "sm_86": (0xC361, 0xC461, 0xC561),
+    "sm_89": (0xC361, 0xC461, 0xC561),
     "sm_90": (0xC361, 0xC461, 0xC561),
     "sm_120": (0xC361, 0xC461, 0xC561, 0xC661),
 }
