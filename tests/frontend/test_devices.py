@@ -48,7 +48,8 @@ print((c + 1).tolist(), jit.captured.device.hcq.closed)
 def test_a_closed_device_refuses_everything_and_its_name_reopens():
     """In a separate process, as other tests use the device of this one."""
     words = [sys.executable, "-c", CLOSED]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    folders = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=500, check=True)
     assert done.stdout.splitlines() == ["UsageError True"] * 4 + ["[6.0] True"]
 
