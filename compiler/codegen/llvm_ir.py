@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compiler.codegen import streamed
 from compiler.codegen.llvm_text import Text, constant_text, suffix, type_text
 from compiler.dtype import DType, dtypes
 from compiler.targets.matrix import MatrixOp, SharedProducts
@@ -59,12 +60,13 @@ def _gather(t: Text, line: Line) -> None:
 
 def _store(t: Text, line: Line) -> None:
     pointer, value = line.src
-    streamed = line.arg == "stream"
     align = _alignment(value.dtype, value.lanes if line.arg == "aligned" else 1)
-    if streamed:
-        align = value.dtype.itemsize * value.lanes
-    tail = ", !nontemporal !0" if streamed else ""
-    t.lines.append(f"  store {t.typed(value)}, {t.typed(pointer)}, align {align}{tail}")
+    text = f"  store {t.typed(value)}, {t.typed(pointer)}, align {align}"
+    if line.arg == "stream":
+        t.through[len(t.lines)] = text
+        whole = value.dtype.itemsize * value.lanes
+        text = f"  store {t.typed(value)}, {t.typed(pointer)}, align {whole}, !nontemporal !0"
+    t.lines.append(text)
 
 
 def _store_masked(t: Text, line: Line) -> None:
@@ -399,17 +401,17 @@ def render(
 
     `lines` must have passed `linear.verify`.
     """
-    text = Text(dialect, groups)
+    places = streamed.places(lines)
+    text = Text(dialect, groups, streamed.LABEL if places else "entry")
     for line in lines:
         renderer = RENDERERS.get(line.op)
         if renderer is None:
             raise CompileError(f"the renderer has no text for {line.op!r}")
         renderer(text, line)
     head = dialect.entry(name, pointers, variables)
-    fence, declaration = dialect.ordered
-    if fence and any(line.op == "store" and line.arg == "stream" for line in lines):
-        text.lines.append(f"  {fence}")
-        text.declared[declaration] = None
+    functions: list[str] = []
+    if places:
+        functions, text.lines = streamed.versions(text, name, head, places)
     body = "\n".join(text.lines)
     absent = " ".join([name for function, name in dialect.absent.items() if f"@{function}(" not in body])
     parts = [
@@ -419,6 +421,7 @@ def render(
         body,
         "  ret void",
         "}",
+        *functions,
         *text.declared,
         dialect.footer.replace("THREADS", str(threads)).replace("ABSENT", absent),
     ]

@@ -70,10 +70,11 @@ class Text:
         "names",
         "open",
         "spaces",
+        "through",
         "top",
     )
 
-    def __init__(self, dialect: Dialect, groups: Dim3) -> None:
+    def __init__(self, dialect: Dialect, groups: Dim3, label: str = "entry") -> None:
         self.dialect = dialect
         self.groups = groups
         self.dynamic_bytes = 0
@@ -83,7 +84,10 @@ class Text:
         self.globals: list[str] = []
         self.declared: dict[str, None] = {}
         self.names: dict[Line, str] = {}
-        self.label = "entry"
+        self.label = label
+        """The basic block of the next line."""
+        self.through: dict[int, str] = {}
+        """Number of the line of a store that bypasses the caches -> the same store through the caches."""
         self.open: dict[Line, tuple[int, str, list[tuple[int, Line]]]] = {}
         self.spaces: dict[Line, int] = {}
 

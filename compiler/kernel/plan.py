@@ -246,7 +246,7 @@ class Plan:
     warp: int = 1
     """Threads that can exchange registers with each other."""
     streamed: bool = False
-    """Whether stores of full vectors bypass the caches; the buffers must then be aligned to a vector."""
+    """Whether stores of full vectors bypass the caches, into buffers that are aligned to a vector."""
     nanoseconds: float = 0.0
     """The estimated time of the whole kernel on one core."""
     matrix: MatrixOp | None = None

@@ -45,7 +45,7 @@ class Target:
     last_level_bytes: int = 0
     """Bytes of the last cache before memory; stores of larger results bypass the caches. 0 where none can.
 
-    With it, the buffers of a kernel must start at multiples of a line of the caches, as `hcq` allocates them.
+    With it, buffers that start at multiples of a line, as `hcq` allocates them, are stored to faster.
     """
     gathers: bool
     """Whether gathers and masked stores are single instructions."""

@@ -1,16 +1,27 @@
 """Stores that bypass the caches: which kernels have them, their alignment and order, and their results."""
 
+from __future__ import annotations
+
+import io
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 
-from compiler.ir.uop import UOp
 from compiler.kernel.plan import Step
-from compiler.pipeline import Steps, steps
+from compiler.pipeline import steps
 from compiler.targets import target_of
 from tests.compiler.host_kernel import HostKernel
 from tests.compiler.kernels import load, loop, op, reduce, sink, store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from compiler.ir.uop import UOp
+    from compiler.pipeline import Steps
 
 CACHE = 4096
 """Bytes of the last cache of the targets here: small arrays are large results."""
@@ -32,14 +43,17 @@ def softmax_like(rows: int, columns: int) -> UOp:
     return sink(store(0, i * columns + j, op("DIV", op("EXP", load(1, i * columns + j)), total)))
 
 
-def ran(made: Steps, count: int, *inputs: np.ndarray) -> np.ndarray:
-    """Run a kernel on buffers that start at lines of the caches, as the device allocates them."""
+def ran(made: Steps, count: int, *inputs: np.ndarray, shift: int = 0) -> np.ndarray:
+    """Run a kernel on buffers that start at lines of the caches, as the device allocates them.
 
-    def line(size: int) -> np.ndarray:
-        raw = np.zeros(size + 32, np.float32)
-        return raw[-raw.ctypes.data % 64 // 4 :][:size]
+    The result starts `shift` elements later.
+    """
 
-    target, out = target_of("x86_64-v3"), line(count)
+    def line(size: int, shift: int = 0) -> np.ndarray:
+        raw = np.zeros(size + 64, np.float32)
+        return raw[-raw.ctypes.data % 64 // 4 + shift :][:size]
+
+    target, out = target_of("x86_64-v3"), line(count, shift)
     given = [line(x.size) for x in inputs]
     for mine, x in zip(given, inputs, strict=True):
         mine[:] = x.ravel()
@@ -102,3 +116,37 @@ def test_results_are_those_of_stores_through_the_caches(rows: int, columns: int)
         wanted = ran(steps_for(ast, cache=0), x.size, given)
         got = ran(steps_for(ast), x.size, given)
         assert got.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("shift", [1, 4, 7])
+@pytest.mark.parametrize("make", [copied, softmax_like])
+def test_results_at_any_place_are_those_at_the_start_of_a_line(
+    make: Callable[[int, int], UOp], shift: int
+) -> None:
+    x = np.random.default_rng(shift).standard_normal((24, 64), dtype=np.float32)
+    made = steps_for(make(24, 64))
+    assert "!nontemporal" in made.ir
+    assert ran(made, x.size, x, shift=shift).tobytes() == ran(made, x.size, x).tobytes()
+
+
+def test_every_streamed_result_must_be_aligned_for_the_version_that_bypasses_the_caches() -> None:
+    i = loop(0, 4096)
+    made = steps_for(sink(store(0, i, load(2, i)), store(1, i, op("MUL", load(2, i), load(2, i)))))
+    assert len(made.arguments.access) == 3
+    lines = made.ir.splitlines()
+    (test,) = [n for n, line in enumerate(lines) if line.startswith("  %rest = and i64 ")]
+    assert lines[test].endswith(", 31")
+    assert lines[test - 1] == "  %any1 = or i64 %low0, %low1"
+    inner = made.ir.index("define internal")
+    assert "!nontemporal" in made.ir[:inner]
+    assert "!nontemporal" not in made.ir[inner:]
+
+
+@pytest.mark.parametrize("arch", ["x86_64-v3", "x86_64-v4", "aarch64-v8"])
+def test_kernels_of_two_versions_have_objects_without_undefined_names(arch: str) -> None:
+    target = target_of(arch)
+    code = target.emit(steps_for(copied(64, 64, scale=True), arch).ir, target.machine(), 0)
+    sections = ELFFile(io.BytesIO(code))
+    table = sections.get_section_by_name(".symtab")
+    assert isinstance(table, SymbolTableSection)
+    assert [s.name for s in table.iter_symbols() if s["st_shndx"] == "SHN_UNDEF" and s.name] == []
