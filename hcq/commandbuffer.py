@@ -5,6 +5,7 @@ Not here: what the commands mean (`commands`), submission (`queue`), order betwe
 
 from __future__ import annotations
 
+import operator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -100,13 +101,23 @@ class CommandBuffer:
         return self
 
     def exec(
-        self, program: Program, args: KernArgs, *, groups: tuple[Word, Word, Word], threads: Dim3
+        self,
+        program: Program,
+        args: KernArgs,
+        *,
+        groups: tuple[Word, Word, Word],
+        threads: Dim3,
+        cluster: Dim3 | None = None,
     ) -> Self:
         """Launch a kernel over `groups` workgroups of `threads` threads, both (x, y, z).
 
+        `cluster` workgroups along x, y and z form a cluster: they run at the same time and reach each other's
+        shared memory. None: the clusters that the image requires, else (1, 1, 1).
+
         `args` comes from `program.args`. Raises `UsageError` for arguments of another program, a group count
-        of 0, `groups` or `threads` that are not three numbers, and a queue that runs no kernels. Limits of
-        the device are checked only by validation. Example: docs/kernel-by-hand.md.
+        of 0, `groups`, `threads` or `cluster` that are not three numbers, a grid that is no multiple of the
+        cluster, and a queue that runs no kernels; `UnsupportedError` for clusters on a device without. Other
+        limits of the device are checked only by validation. Example: docs/kernel-by-hand.md.
         """
         if args.program is not program:
             raise UsageError(f"the arguments were made for {args.program.name}, not for {program.name}")
@@ -122,8 +133,24 @@ class CommandBuffer:
             raise UsageError(f"kernel {program.name}: {shape} groups, wanted at least 1 along each axis")
         if args.epoch != self.epoch:
             self.epoch = -1
-        self.commands.append(Exec(program, args, shape, (tx, ty, tz)))
+        if cluster is None:
+            self.commands.append(Exec(program, args, shape, (tx, ty, tz)))
+        else:
+            self._clustered(program, args, shape, (tx, ty, tz), cluster)
         return self
+
+    def _clustered(
+        self, program: Program, args: KernArgs, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3
+    ) -> None:
+        try:
+            x, y, z = map(operator.index, cluster)
+        except (TypeError, ValueError):
+            raise _not_three(program, groups, threads, cluster) from None
+        command = Exec(program, args, groups, threads, (x, y, z))
+        if (x, y, z) == (1, 1, 1) and "max_cluster" not in program.device.info.limits:
+            command.cluster = None  # a device without clusters has no other launches
+        command.check_open()
+        self.commands.append(command)
 
     def copy(self, dst: Pointer, src: Pointer, size: Word | None = None) -> Self:
         """Copy `size` bytes from the start of `src` to the start of `dst`; None: the size of the smaller one.
@@ -243,12 +270,12 @@ def _of_signal(signal: Point | Signal, value: Word) -> tuple[Signal, Word]:
     return signal, number  # type: ignore[return-value]  # it has a base: a Signal
 
 
-def _not_three(program: Program, groups: Any, threads: Any) -> UsageError:
-    """Return the error for groups or threads that are not three numbers."""
+def _not_three(program: Program, groups: Any, threads: Any, cluster: Any = None) -> UsageError:
+    """Return the error for groups, threads or a cluster that are not three numbers."""
     what, value = "groups", groups
     with suppress(TypeError):
         if len(tuple(groups)) == 3:
-            what, value = "threads", threads
+            what, value = ("threads", threads) if cluster is None else ("cluster", cluster)
     return UsageError(
         f"kernel {program.name}: {what}={value!r}, wanted three, along x, y and z\n"
         f"hint: {what}=({value if isinstance(value, int) else 4}, 1, 1)"

@@ -15,6 +15,7 @@ queues (`graph`).
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
@@ -25,6 +26,7 @@ from hcq.params import Expr, Param, Word, as_expr
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
+    from hcq.hardware import DeviceInfo
     from hcq.memory import Buffer
     from hcq.program import Dim3, KernArgs, Program
     from hcq.signal import Signal, Stamp
@@ -215,6 +217,14 @@ class Exec(Command):
     args: KernArgs
     groups: tuple[Word, Word, Word]
     threads: Dim3
+    cluster: Dim3 | None = None
+    """Workgroups of a cluster along x, y and z; None: what the image requires, else no clusters."""
+
+    def check_open(self) -> None:
+        """Raise `UsageError` or `UnsupportedError` for a cluster that `check_cluster` refuses."""
+        if self.cluster is not None:
+            device = self.program.device
+            check_cluster(self.title(), device.name, device.info, self.cluster, self.groups)
 
     def touches(self) -> list[Touch]:
         """Return the memory behind each pointer argument."""
@@ -293,6 +303,36 @@ class Indirect(Command):
 
     buffer: Buffer
     words: int
+
+
+def check_cluster(
+    what: str, device: str, info: DeviceInfo, cluster: Dim3, groups: tuple[Word, Word, Word]
+) -> None:
+    """Check the clusters of a launch against the device and the grid. `what` and `device` are for errors.
+
+    Raises `UnsupportedError` for a device without clusters, `UsageError` for one that is too large, and for
+    a grid that is open along an axis with clusters, or is no multiple of them.
+    """
+    most = info.limits.get("max_cluster", 0)
+    if not most:
+        raise UnsupportedError(
+            f"{what}: wanted clusters of {cluster} workgroups, {device} ({info.arch}) launches none\n"
+            "hint: NVIDIA GPUs have clusters from sm_90 on"
+        )
+    if min(cluster) < 1 or math.prod(cluster) > most:
+        raise UsageError(
+            f"{what}: saw clusters of {cluster} workgroups, wanted 1 to {most} in all on {device}"
+        )
+    for axis, size, count in zip("xyz", cluster, groups, strict=True):
+        if size > 1 and not isinstance(count, int):
+            raise UsageError(
+                f"{what}: {count} workgroups along {axis}, which is open, with clusters of {size}\n"
+                "hint: a grid may be open along axes where a cluster has one workgroup"
+            )
+        if size > 1 and count % size:  # type: ignore[operator]  # a number, as checked above
+            raise UsageError(
+                f"{what}: {count} workgroups along {axis} are no multiple of the {size} of a cluster"
+            )
 
 
 def address(pointer: Pointer) -> Word:

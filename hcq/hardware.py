@@ -21,6 +21,7 @@ LIMITS: Final = {
     "max_groups_y": "workgroups along y",
     "max_groups_z": "workgroups along z",
     "max_shared_bytes": "bytes of shared memory (LDS) that one workgroup may have",
+    "max_cluster": "workgroups of a cluster; absent: the device launches no clusters",
 }
 """The names that `DeviceInfo.limits` may have; validation refuses launches beyond a limit."""
 

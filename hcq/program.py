@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable
 
+    from hcq.hardware import DeviceInfo
     from hcq.params import Word
     from hcq.signal import Point
 
@@ -38,6 +39,11 @@ class DriverProgram(Protocol):
 
 class Loader(Owner, Protocol):
     """The part of a device that programs use; `hcq.device.Device` implements it."""
+
+    @property
+    def info(self) -> DeviceInfo:
+        """The device's properties, with the limits of a launch."""
+        ...
 
     def retire_program(self, loaded: DriverProgram, *, wait: bool) -> None:
         """Unload a program: with `wait` once the work now in flight is done, else at the next `sweep`."""

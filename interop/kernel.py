@@ -50,6 +50,7 @@ class LoadedKernel:
         groups: int | Sequence[int],
         threads: int | Sequence[int] | None = None,
         shared: int = 0,
+        cluster: int | Sequence[int] | None = None,
         after: Sequence[Point] = (),
         queue: Queue | None = None,
     ) -> Point:
@@ -60,16 +61,19 @@ class LoadedKernel:
         - `groups`, `threads`: workgroups, and threads of each, along x, y and z. `threads` may be left out
           where the image requires a size.
         - `shared`: bytes of dynamic shared memory of a workgroup, in addition to what the image declares.
+        - `cluster`: workgroups of a cluster along x, y and z, which divide `groups`; None: what the image
+          requires, else one.
         - `after`: points that must be reached first; `queue`: by default the first compute queue.
 
         Raises `UsageError` for a value that does not fit its parameter, for a workgroup size that the image
-        excludes, and for more shared memory than the device has; nothing is sent then.
+        excludes, and for more shared memory than the device has; `UnsupportedError` for clusters on a device
+        without. Nothing is sent then.
 
             kernel.launch(out, a, b, 1 << 20, groups=1 << 10, threads=1 << 10).wait()
         """
         queue = queue or self.device.compute
         commands = queue.record(label=self.signature.entry)
-        self.record(commands, *arguments, groups=groups, threads=threads, shared=shared)
+        self.record(commands, *arguments, groups=groups, threads=threads, shared=shared, cluster=cluster)
         return queue.submit(commands, after=after)
 
     def record(
@@ -79,12 +83,19 @@ class LoadedKernel:
         groups: int | Sequence[int],
         threads: int | Sequence[int] | None = None,
         shared: int = 0,
+        cluster: int | Sequence[int] | None = None,
     ) -> None:
         """Append a launch to a command buffer. Parameters and errors are those of `launch`."""
         shape = self._threads(threads)
         slots, values = self._bind(arguments)
         program = self._program(slots, self._shared(shared))
-        commands.exec(program, program.args(*values), groups=_three("groups", groups), threads=shape)
+        commands.exec(
+            program,
+            program.args(*values),
+            groups=_three("groups", groups),
+            threads=shape,
+            cluster=None if cluster is None else _three("cluster", cluster),
+        )
 
     def _threads(self, threads: int | Sequence[int] | None) -> Dim3:
         wanted = self.signature.required_threads

@@ -61,8 +61,12 @@ class Kernel:
     """Local memory of a thread in bytes."""
     shared_bytes: int
     """Size of the kernel's shared section in bytes; since sm_90 it includes the system's reserve."""
-    clustered: bool
-    """Whether it must be launched in clusters of workgroups."""
+    cluster: Dim3 | None
+    """The only workgroups of a cluster, along x, y and z, that the code supports; None: any."""
+    explicit_cluster: bool
+    """Whether a launch must state its cluster."""
+    max_cluster: int
+    """The most workgroups of a cluster that the code was compiled for; 0: the file has no record."""
     parameter_base: int
     """Offset of the parameters in constant bank 0, in bytes."""
     parameter_bytes: int
@@ -111,7 +115,9 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
         barriers=counts[0][0] if counts else text.flags >> TEXT_BARRIERS_SHIFT & 0x1F,
         stack_bytes=values.get(InfoAttribute.MIN_STACK_SIZE, {}).get(symbol, 0),
         shared_bytes=shared.size if shared else 0,
-        clustered=InfoAttribute.CTA_PER_CLUSTER in own or InfoAttribute.EXPLICIT_CLUSTER in own,
+        cluster=_dimensions(own, InfoAttribute.CTA_PER_CLUSTER),
+        explicit_cluster=InfoAttribute.EXPLICIT_CLUSTER in own,
+        max_cluster=int.from_bytes(own.get(InfoAttribute.MAX_CLUSTER_RANK, [b""])[0], "little"),
         parameter_base=parameters.offset,
         parameter_bytes=parameters.size,
         parameters=_records(own.get(InfoAttribute.KPARAM_INFO, [])),

@@ -23,7 +23,7 @@ from drivers.nv.doorbell import Doorbell
 from drivers.nv.encode import NvEncoder
 from drivers.nv.layouts.cubin import RESERVED_SHARED
 from drivers.nv.layouts.host import SEM_ADDRESS_BITS
-from drivers.nv.layouts.qmd import CARVEOUTS_KIB
+from drivers.nv.layouts.qmd import CARVEOUTS_KIB, CLUSTER_LIMIT
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.memory import Memories, Memory
 from drivers.nv.program import NvProgram
@@ -70,6 +70,7 @@ def device_info(driver: str, index: int, gpu: Gpu) -> DeviceInfo:
             "max_groups_y": (1 << 16) - 1,
             "max_groups_z": (1 << 16) - 1,
             "max_shared_bytes": (CARVEOUTS_KIB[gpu.family][-1] << 10) - RESERVED_SHARED,
+            **({"max_cluster": CLUSTER_LIMIT[gpu.family]} if gpu.family in CLUSTER_LIMIT else {}),
         },
     )
 
@@ -325,7 +326,7 @@ class NvDevice:
         with self._lock, contextlib.ExitStack() as stack:
             memory = self.memories.vram(placement.size, label=f"code of {image.name}")
             stack.callback(self.memories.free, memory)
-            program = NvProgram(image, kernel, memory, self.gpu, self.choices)
+            program = NvProgram(image, kernel, memory, self.gpu, self.choices, self.info)
             self._uploader.upload(memory.va, cubin.load(elf, placement, memory.va))
             self._local.ensure(program.local_bytes)
             self._code_epoch += 1

@@ -200,11 +200,11 @@ class NvEncoder:
         program = command.program.loaded
         if not isinstance(program, NvProgram):
             raise UsageError(f"kernel {command.program.name} was loaded by another driver")
-        groups, threads = command.groups, command.threads
-        shape = program.shapes.get((groups, threads))
+        groups, threads, cluster = command.groups, command.threads, command.cluster
+        shape = program.shapes.get((groups, threads) if cluster is None else (groups, threads, cluster))
         opened: Sequence[tuple[int, Param | Expr]] = ()
         if shape is None:
-            shape = program.shape(groups, threads)
+            shape = program.shape(groups, threads, cluster)
             opened = [(axis, word) for axis, word in enumerate(groups) if not isinstance(word, int)]
         block = shape.block[:]
         block[program.arguments] = command.args.words

@@ -5,6 +5,7 @@ Not here: reading cubins (`cubin`), versions of the descriptor (`qmd`), launchin
 
 from __future__ import annotations
 
+import math
 from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,7 @@ from drivers.nv.layouts.cubin import (
 )
 from drivers.nv.layouts.qmd import MAX_REGISTERS, WARP
 from drivers.nv.qmd import Descriptor, Launchable, resident_warps
+from hcq.commands import check_cluster
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -30,14 +32,16 @@ if TYPE_CHECKING:
     from drivers.nv.memory import Memory
     from drivers.nv.quirks import Quirks
     from drivers.nv.topology import Gpu
+    from hcq.hardware import DeviceInfo
     from hcq.layout import Struct
     from hcq.params import Word
     from hcq.program import Dim3, KernelImage
 
 _SHAPES_KEPT: Final = 256
 _GROUP_COUNTS: Final = ("nctaid", "nclusterid", "cga1_nclusterid")
-"""Words of constant bank 0 that hold the grid's shape; without clusters, each cluster is one workgroup."""
+"""Words of constant bank 0 that hold the grid's shape, along an axis where a cluster has one workgroup."""
 _FIRST_SM_WITH_RESERVE: Final = FIRST_SM_WITH_RESERVE
+_ONE: Final = (1, 1, 1)
 _SLOT_SIZES: Final = (1, 2, 4, 8)
 """Valid sizes of an argument slot in bytes (`hcq.program.ArgSlot`)."""
 
@@ -57,6 +61,7 @@ class NvProgram:
 
     __slots__ = (
         "_bank0",
+        "_info",
         "_windows",
         "arguments",
         "bank0_bytes",
@@ -75,7 +80,15 @@ class NvProgram:
         "stack_pointer",
     )
 
-    def __init__(self, image: KernelImage, kernel: Kernel, memory: Memory, gpu: Gpu, choices: Quirks) -> None:
+    def __init__(  # noqa: PLR0917 - what a kernel is, and where it is
+        self,
+        image: KernelImage,
+        kernel: Kernel,
+        memory: Memory,
+        gpu: Gpu,
+        choices: Quirks,
+        info: DeviceInfo,
+    ) -> None:
         self.image = image
         self.kernel = kernel
         self.memory = memory
@@ -123,25 +136,50 @@ class NvProgram:
         self.arguments = slice(first // 8, (first + image.kernarg_size) // 8)
         """The position of the arguments in a shape's block, in u64 words."""
         self.max_threads = min(image.max_threads, thread_limit(kernel.registers))
-        self.shapes: dict[tuple[tuple[Word, Word, Word], Dim3], Shape] = {}
+        self.shapes: dict[tuple[object, ...], Shape] = {}
+        """(groups, threads) of a launch, with the cluster as a third where the launch states one -> data."""
+        self._info = info
 
-    def shape(self, groups: tuple[Word, Word, Word], threads: Dim3) -> Shape:
+    def shape(self, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3 | None = None) -> Shape:
         """Return the prebuilt data of a launch shape, cached if all dimensions are numbers.
 
-        Open dimensions are 0 in it. Raises `UsageError` if the workgroup has too many threads or a dimension
-        is out of range.
+        `cluster`: as the launch states it. Open dimensions are 0 in the data. Raises `UsageError` if the
+        workgroup has too many threads, a dimension is out of range, or the image excludes the cluster.
         """
+        wanted = self._cluster(cluster)
+        if wanted is not None:
+            check_cluster(f"kernel {self.image.name}", self._info.name, self._info, wanted, groups)
         if not all(isinstance(word, int) for word in groups):
-            return self._open(groups, threads)
-        shape = self._make(groups, threads)  # type: ignore[arg-type]  # all are numbers here
+            return self._open(groups, threads, wanted)
+        shape = self._make(groups, threads, wanted)  # type: ignore[arg-type]  # all are numbers here
         if len(self.shapes) >= _SHAPES_KEPT:
             self.shapes.clear()
-        self.shapes[groups, threads] = shape
+        self.shapes[(groups, threads) if cluster is None else (groups, threads, cluster)] = shape
         return shape
 
-    def _open(self, groups: tuple[Word, Word, Word], threads: Dim3) -> Shape:
+    def _cluster(self, stated: Dim3 | None) -> Dim3 | None:
+        """Return the cluster of a launch; None: it has none. Raises `UsageError` if the image excludes it."""
+        kernel, name = self.kernel, self.image.name
+        if stated is None:
+            if kernel.explicit_cluster and kernel.cluster is None:
+                raise UsageError(
+                    f"kernel {name} must be launched in clusters of workgroups\nhint: pass cluster=(x, y, z)"
+                )
+            return kernel.cluster
+        if kernel.cluster not in {None, stated}:
+            raise UsageError(
+                f"kernel {name} was compiled for clusters of {kernel.cluster} workgroups, saw {stated}"
+            )
+        if kernel.max_cluster and math.prod(stated) > kernel.max_cluster:
+            raise UsageError(
+                f"kernel {name} was compiled for at most {kernel.max_cluster} workgroups of a cluster, "
+                f"saw {stated}"
+            )
+        return None if stated == _ONE and kernel.cluster is None and not kernel.explicit_cluster else stated
+
+    def _open(self, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3 | None) -> Shape:
         x, y, z = (word if isinstance(word, int) else 1 for word in groups)
-        shape = self._make((x, y, z), threads)
+        shape = self._make((x, y, z), threads, cluster)
         for axis, word in enumerate(groups):
             if not isinstance(word, int):
                 at, lo, _ = self.descriptor.open_grid(axis)
@@ -151,23 +189,24 @@ class NvProgram:
                     shape.block[place // 8] ^= 1 << place % 8 * 8
         return shape
 
-    def _make(self, groups: Dim3, threads: Dim3) -> Shape:
+    def _make(self, groups: Dim3, threads: Dim3, cluster: Dim3 | None) -> Shape:
         count = threads[0] * threads[1] * threads[2]
         if not 0 < count <= self.max_threads:
             raise UsageError(
                 f"kernel {self.image.name}: {count} threads in a workgroup; at most {self.max_threads} fit "
                 f"({self.kernel.registers} registers for each thread)"
             )
-        descriptor = self.descriptor.shaped(groups, threads)
-        head = self._bank0(**self.bank0_fields(groups, threads)).to_bytes()
+        descriptor = self.descriptor.shaped(groups, threads, cluster)
+        head = self._bank0(**self.bank0_fields(groups, threads, cluster or _ONE)).to_bytes()
         block = array("Q", bytes(self.bank_at + self.bank0_bytes))
         block[: len(descriptor)] = descriptor
         block[self.bank_at // 8 : self.arguments.start] = array("Q", head)
         return Shape(block, descriptor[self.descriptor.bank0])
 
-    def bank0_fields(self, groups: Dim3, threads: Dim3) -> Mapping[str, object]:
+    def bank0_fields(self, groups: Dim3, threads: Dim3, cluster: Dim3 = _ONE) -> Mapping[str, object]:
         """Return the driver's words of constant bank 0, by name."""
         banks = self.kernel.banks
+        clusters = tuple(count // size for count, size in zip(groups, cluster, strict=True))
         fields = {
             "ntid": threads,
             "nctaid": groups,
@@ -177,13 +216,13 @@ class NvProgram:
             "dynamic_shared_size": self.dynamic_shared,
             "reserved_shared_size": RESERVED_SHARED,
             "constant_bank_3": self.memory.va + banks[3][0] if 3 in banks else 0,
-            "cluster_nctaid": (1, 1, 1),
-            "cluster_nctarank": 1,
-            "nclusterid": groups,
+            "cluster_nctaid": cluster,
+            "cluster_nctarank": math.prod(cluster),
+            "nclusterid": clusters,
             "cga1_dynamic_shared_size": self.dynamic_shared,
-            "cga1_cluster_nctaid": (1, 1, 1),
-            "cga1_cluster_nctarank": 1,
-            "cga1_nclusterid": groups,
+            "cga1_cluster_nctaid": cluster,
+            "cga1_cluster_nctarank": math.prod(cluster),
+            "cga1_nclusterid": clusters,
         }
         return {name: value for name, value in fields.items() if name in self._bank0.FIELDS}
 
@@ -205,8 +244,8 @@ def thread_limit(registers: int) -> int:
 def check(image: KernelImage, kernel: Kernel, gpu: Gpu) -> type[Struct]:
     """Return the layout of constant bank 0.
 
-    Raises `UnsupportedError` if the image is for another GPU or needs clusters, `UsageError` if image and
-    code contradict each other.
+    Raises `UnsupportedError` if the image is for another GPU, `UsageError` if image and code contradict each
+    other.
     """
     family = f"sm_{kernel.sm}"
     layout = BANK0.get(gpu.family)
@@ -214,10 +253,6 @@ def check(image: KernelImage, kernel: Kernel, gpu: Gpu) -> type[Struct]:
     # Code runs on its own architecture and on later members of its family.
     if kernel.sm // 10 != own // 10 or kernel.sm > own or layout is None:
         raise UnsupportedError(f"kernel {image.name} was assembled for {family}, this GPU is {gpu.sm}")
-    if kernel.clustered:
-        raise UnsupportedError(
-            f"kernel {image.name} must be launched in clusters of workgroups, which is not supported"
-        )
     if kernel.stack_bytes == UNBOUNDED_STACK and not image.scratch_bytes:
         raise UnsupportedError(
             f"kernel {image.name}: the code does not say how much stack it needs\n"

@@ -29,7 +29,13 @@ from drivers.nv.layouts.qmd import (
     sass_version,
     sm_config,
 )
-from drivers.nv.layouts.qmd_values import CallLimit, DependentAction, MembarType, SamplerIndex
+from drivers.nv.layouts.qmd_values import (
+    CallLimit,
+    CtaDistribution,
+    DependentAction,
+    MembarType,
+    SamplerIndex,
+)
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -117,6 +123,10 @@ _SPARE: Final = frozenset(
     }
 )
 """Fields that the only publicly known launch on Hopper does not set (nv.md 4.2)."""
+_TYPE: Final = "QMD_TYPE"
+_GPC: Final = ("GPC_CGA_WIDTH", "GPC_CGA_HEIGHT", "GPC_CGA_DEPTH")
+_GPU: Final = ("GPU_CGA_WIDTH", "GPU_CGA_HEIGHT", "GPU_CGA_DEPTH")
+_SPREAD: Final = "CGA_CTA_DISTRIBUTION_MODE"
 THREADS: Final = ("CTA_THREAD_DIMENSION0", "CTA_THREAD_DIMENSION1", "CTA_THREAD_DIMENSION2")
 
 
@@ -177,6 +187,7 @@ class Descriptor:
     __slots__ = (
         "_carveout",
         "_carveouts",
+        "_choices",
         "_dependent",
         "_gpu",
         "_kernel",
@@ -192,7 +203,7 @@ class Descriptor:
     )
 
     def __init__(self, gpu: Gpu, choices: Quirks, kernel: Launchable) -> None:
-        self._gpu, self._kernel = gpu, kernel
+        self._gpu, self._kernel, self._choices = gpu, kernel, choices
         # One public launch leaves the carve-outs unset, for a kernel that declares no shared memory.
         unset = choices.carveout == "none" and kernel.shared_bytes <= RESERVED_SHARED
         self._carveout = "none" if unset else "least" if choices.carveout == "least" else "wanted"
@@ -263,10 +274,16 @@ class Descriptor:
             "CONSTANT_BUFFER_SIZE_SHIFTED4": tuple(sizes),
         }
 
-    def shaped(self, groups: tuple[int, int, int], threads: tuple[int, int, int]) -> array[int]:
+    def shaped(
+        self,
+        groups: tuple[int, int, int],
+        threads: tuple[int, int, int],
+        cluster: tuple[int, int, int] | None = None,
+    ) -> array[int]:
         """Return a copy with the launch shape set; only bank 0's address is still open.
 
-        Raises `UsageError` if a dimension does not fit its field.
+        `cluster`: workgroups of a cluster; None: the grid has no clusters. Raises `UsageError` if a dimension
+        does not fit its field.
         """
         words = self.template[:]
         target = self._carveouts[0]
@@ -281,7 +298,24 @@ class Descriptor:
                         f"{groups} workgroups of {threads} threads: {value} does not fit {width} bits"
                     )
                 words[index] |= value << lo
+        if cluster is not None:
+            self._set_cluster(words, cluster)
         return words
+
+    def _set_cluster(self, words: array[int], cluster: tuple[int, int, int]) -> None:
+        """Set the fields of a grid in clusters; the layout has them since V04."""
+        choices = self._choices
+        fields = {_TYPE: choices.cluster_type, **dict(zip(_GPC, cluster, strict=True))}
+        fields[_SPREAD] = (
+            CtaDistribution.LOAD_BALANCING
+            if choices.cluster_spread == "balanced"
+            else CtaDistribution.MULTI_CAST
+        )
+        if choices.cluster_size == "both":
+            fields |= dict(zip(_GPU, cluster, strict=True))
+        for name, value in fields.items():
+            index, lo, width = _place(self.layout, name)
+            words[index] = words[index] & ~((1 << width) - 1 << lo) | value << lo
 
     def links(self, va: int) -> list[tuple[int, int]]:
         """Return (index, bits to set) of the u64 words that launch the descriptor at `va` after this grid."""

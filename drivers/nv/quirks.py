@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from drivers.nv.layouts.compute import PcasAction
-from drivers.nv.layouts.qmd import GROUP_ID_NVK, GROUP_ID_TINYGRAD, TYPE_GRID_CTA
+from drivers.nv.layouts.qmd import GROUP_ID_NVK, GROUP_ID_TINYGRAD, TYPE_GRID_CTA, TYPE_GRID_GPC_CGA
 from drivers.nv.presets import PRESETS
 from hcq.errors import UsageError
 
@@ -32,6 +32,12 @@ class Quirks:
     """The shared and local windows lie below all memory, or above it."""
     qmd_type: int = TYPE_GRID_CTA
     """QMD_TYPE of V04: GRID_CTA, or 0 as NVK leaves it."""
+    cluster_type: int = TYPE_GRID_GPC_CGA
+    """QMD_TYPE of a launch in clusters: GRID_GPC_CGA, or GRID_CTA with the dimensions of the cluster set."""
+    cluster_size: Literal["gpc", "both"] = "gpc"
+    """The fields that hold the size of a cluster: GPC_CGA_*, or GPU_CGA_* as well."""
+    cluster_spread: Literal["balanced", "multicast"] = "balanced"
+    """CGA_CTA_DISTRIBUTION_MODE of a launch in clusters: LOAD_BALANCING, or MULTI_CAST."""
     group_id: int | None = None
     """QMD_GROUP_ID; None selects the value that is known to work with the descriptor's version."""
     sampler_via_header: bool = False
@@ -113,6 +119,9 @@ ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
     "all_sms": (True, False),
     "windows": ("low", "high"),
     "qmd_type": (TYPE_GRID_CTA, 0),
+    "cluster_type": (TYPE_GRID_GPC_CGA, TYPE_GRID_CTA),
+    "cluster_size": ("gpc", "both"),
+    "cluster_spread": ("balanced", "multicast"),
     "group_id": (None, 0, GROUP_ID_NVK, GROUP_ID_TINYGRAD),
     "sampler_via_header": (False, True),
     "full_descriptor": (True, False),

@@ -30,8 +30,9 @@ INFO_ATTRIBUTES = {
     "CBANK_PARAM_SIZE": 0x19, "MAXREG_COUNT": 0x1b, "EXIT_INSTR_OFFSETS": 0x1c, "CRS_STACK_SIZE": 0x1e,
     "REGCOUNT": 0x2f, "SW_WAR": 0x36, "CUDA_API_VERSION": 0x37, "NUM_BARRIERS": 0x4c,
 }
-CLUSTER_ATTRIBUTES = {"CTA_PER_CLUSTER": 0x3d, "EXPLICIT_CLUSTER": 0x3e}
-"""What .reqnctapercluster and .explicitcluster become; measured with nvJitLink 13, sm_90a to sm_120a."""
+CLUSTER_ATTRIBUTES = {"CTA_PER_CLUSTER": 0x3d, "EXPLICIT_CLUSTER": 0x3e, "MAX_CLUSTER_RANK": 0x3f}
+"""What .reqnctapercluster, .explicitcluster and .maxclusterrank become; measured with nvJitLink 13, sm_90a to
+sm_120a. The payloads: three u32, nothing, one u32."""
 INFO_IGNORABLE = (0x50, 0x5f, 0x66, 0x6b, 0x6d)
 KPARAM_SIZE_SHIFT, KPARAM_SIZE_MASK = 18, 0x3fff
 

@@ -44,7 +44,7 @@ from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hcq.program import Program
     from tools.nv.scripted_doorbell import Doorbell
@@ -61,10 +61,11 @@ def small_cubin(
     registers: int = 8,
     stack: int = 0,
     placed: Sequence[tuple[int, int]] = (),
+    records: Mapping[InfoAttribute, bytes] | None = None,
 ) -> bytes:
     """Return a cubin with one kernel of 128 zero bytes, for launches that are not executed.
 
-    `placed` has offset and bytes of each parameter, in order.
+    `placed` has offset and bytes of each parameter, in order; `records` are further ones of the kernel.
     """
     base = BANK0[f"sm_{sm}"].SIZE
     info = _record(InfoAttribute.REGCOUNT, InfoSymbolValue.pack(symbol=1, value=registers))
@@ -73,6 +74,7 @@ def small_cubin(
     for ordinal, (at, size) in reversed(tuple(enumerate(placed))):
         one = InfoKparam(index=0, ordinal=ordinal, offset=at, size=size)
         own += _record(InfoAttribute.KPARAM_INFO, one.to_bytes())
+    own += b"".join(_record(attribute, payload) for attribute, payload in (records or {}).items())
     strings = f"\0{name}\0".encode()
     symbols = bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0x10, 5, 0, 128)
     alloc = 2

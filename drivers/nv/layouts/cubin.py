@@ -80,6 +80,7 @@ class InfoAttribute(enum.IntEnum):
     REGCOUNT = 0x2F
     CTA_PER_CLUSTER = 0x3D
     EXPLICIT_CLUSTER = 0x3E
+    MAX_CLUSTER_RANK = 0x3F
     SW_WAR = 0x36
     CUDA_API_VERSION = 0x37
     NUM_BARRIERS = 0x4C
@@ -109,7 +110,7 @@ class InfoSymbolValue(Struct, size=8, source=SOURCE):
 
 
 class InfoThreads(Struct, size=12, source=SOURCE):
-    """MAX_THREADS and REQNTID: threads of a workgroup along x, y and z."""
+    """MAX_THREADS and REQNTID: threads of a workgroup; CTA_PER_CLUSTER: workgroups of a cluster."""
 
     x: int = u32(0x0)
     y: int = u32(0x4)

@@ -46,6 +46,11 @@ GROUP_ID_NVK: Final = 0x1F
 GROUP_IDS: Final[Mapping[str, int]] = MappingProxyType({"V03": 0, "V04": 0, "V05": GROUP_ID_TINYGRAD})
 """Version -> a group id that is known to work: 0 up to Hopper; since then no driver is known to use 0."""
 TYPE_GRID_CTA: Final = 2
+TYPE_GRID_GPC_CGA: Final = 3
+"""QMD_TYPE of a grid in clusters of workgroups (nv.md 4.3)."""
+CLUSTER_LIMIT: Final[Mapping[str, int]] = MappingProxyType({"sm_90": 8, "sm_100": 8, "sm_120": 8})
+"""The workgroups of a cluster that every GPU of an architecture can place: 8, the portable size of the CUDA
+C++ programming guide. An architecture without an entry has no clusters."""
 PREFETCH_UNIT: Final = 256
 """The unit of the code prefetch in bytes."""
 PREFETCH_MAX: Final = 0x1FF

@@ -144,13 +144,18 @@ def test_an_assembled_kernel_loads_and_its_calls_reach_the_helpers(arch: str):
 
 
 @needs_assembler
-@pytest.mark.parametrize("directive", [".reqnctapercluster 2", ".explicitcluster"])
-def test_a_kernel_with_clusters_is_refused(directive: str):
+@pytest.mark.parametrize(
+    ("directive", "stated"),
+    [
+        (".reqnctapercluster 2, 3", ((2, 3, 1), False, 0)),
+        (".explicitcluster", (None, True, 0)),
+        (".maxclusterrank 4", (None, False, 4)),
+    ],
+)
+def test_an_image_states_its_clusters(directive: str, stated: tuple[object, bool, int]):
     text = ptx("store", "sm_90a").replace("out) {", f"out) {directive} {{")
     kernel = cubin.read(assembler.assemble(text, "sm_90a"), "store")[2]
-    image = KernelImage(name="store", arch="sm_90a", code=b"", args=(), kernarg_size=8)
-    with pytest.raises(UnsupportedError, match="kernel store must be launched in clusters"):
-        check(image, kernel, FakeGpu())
+    assert (kernel.cluster, kernel.explicit_cluster, kernel.max_cluster) == stated
 
 
 @needs_assembler
