@@ -21,16 +21,22 @@ from frontend.tensor import Tensor
 
 if TYPE_CHECKING:
     from frontend import nn
+    from frontend.autograd.checkpoint import checkpoint, checkpoint_sequential
     from frontend.autograd.function import Function
     from frontend.jit import TinyJit
     from frontend.variable import Variable
 
-__all__ = ["Device", "Function", "Tensor", "TinyJit", "Variable", "dtypes", "nn", "stats"]
+__all__ = [
+    "Device", "Function", "Tensor", "TinyJit", "Variable", "checkpoint", "checkpoint_sequential", "dtypes",
+    "nn", "stats",
+]  # fmt: skip
 
 _HOMES = {
     "Function": "frontend.autograd.function",
     "TinyJit": "frontend.jit",
     "Variable": "frontend.variable",
+    "checkpoint": "frontend.autograd.checkpoint",
+    "checkpoint_sequential": "frontend.autograd.checkpoint",
 }
 
 

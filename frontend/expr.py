@@ -51,6 +51,10 @@ STOP: Final = "STOP"
 """The values of its source, through which no gradient flows."""
 RULED: Final = "RULED"
 """The values of its first source; a rule of `frontend.autograd.rules` gives the gradients of the others."""
+INPUT: Final = "INPUT"
+"""The values of its source, an argument of a checkpointed function: see `frontend.autograd.segments`."""
+SEGMENT: Final = "SEGMENT"
+"""The values of its first source, a result of a checkpointed function; the others are its INPUTs."""
 LIMIT: Final = "LIMIT"
 """The integers of its source, each with a limit: see `frontend.primitives.limits`."""
 TABLE_LIMIT: Final = 100_000
@@ -334,6 +338,9 @@ BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
     Ops.CONTIGUOUS: lambda _, src, __: graph.contiguous(src[0]),
     STOP: lambda _, src, __: src[0],
     RULED: lambda _, src, __: src[0],
+    INPUT: lambda _, src, __: src[0],
+    SEGMENT: lambda _, src, __: src[0],
+    Ops.AFTER: lambda _, src, __: graph.after(*src),
     LIMIT: lambda _, src, __: src[0],
     CONV: lambda _, src, arg: convolution.lower(src[0], src[1], *arg),
     ERF: lambda _, src, __: erf.lower(src[0]),

@@ -225,7 +225,7 @@ def _tensor(
         return np.asarray(reduced(x, arg[0], arg[1], dtype))
     if op is Ops.GATHER:
         return _gathered(x, src[1], arg)
-    if op is Ops.CONTIGUOUS:
+    if op in {Ops.CONTIGUOUS, Ops.AFTER}:
         return x
     if op is Ops.ASSIGN:
         return src[1]

@@ -288,6 +288,11 @@ def contiguous(x: UOp) -> UOp:
     return x if x.op is Ops.CONTIGUOUS else uop(Ops.CONTIGUOUS, x.dtype, (x,))
 
 
+def after(x: UOp, *others: UOp) -> UOp:
+    """Return the values of x, for kernels that run after those that compute `others`."""
+    return uop(Ops.AFTER, x.dtype, (x, *others))
+
+
 def assign(target: UOp, value: UOp) -> UOp:
     """Return `value` stored in place to `target`: a PARAM, or SHRINK, RESHAPE, PERMUTE, FLIP of one.
 

@@ -78,6 +78,7 @@ SHAPE: Final[dict[str, Callable[[tuple[UOp, ...], Any], Shape]]] = {
     **dict.fromkeys(ELEMENTWISE, _shape_of_first),
     Ops.FLIP: _shape_of_first,
     Ops.CONTIGUOUS: _shape_of_first,
+    Ops.AFTER: _shape_of_first,
     Ops.ASSIGN: _shape_of_first,
     Ops.PARAM: _shape_param,
     Ops.IOTA: _shape_iota,
@@ -225,6 +226,7 @@ BOUNDS: Final[dict[str, Callable[[DType, tuple[UOp, ...], Any], Bounds]]] = {
     Ops.SHRINK: _bounds_of_first,
     Ops.FLIP: _bounds_of_first,
     Ops.CONTIGUOUS: _bounds_of_first,
+    Ops.AFTER: _bounds_of_first,
     Ops.MOD: _bounds_mod,
     Ops.IOTA: _bounds_iota,
 }

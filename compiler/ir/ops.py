@@ -133,6 +133,9 @@ class Ops:
     int32 or int64; one outside [0, n) gives 0 and reads nothing."""
     CONTIGUOUS: Final = "CONTIGUOUS"
     """The same values, stored in their own buffer."""
+    AFTER: Final = "AFTER"
+    """The values of its first source, which has a buffer. Kernels that use them run after those that compute
+    the other sources: what is recomputed from them does not stay in memory meanwhile."""
     ASSIGN: Final = "ASSIGN"
     """src=(target, value): the value, stored in place. The target is a PARAM, or SHRINK, RESHAPE, PERMUTE,
     FLIP of one."""

@@ -70,6 +70,7 @@ _TENSOR: Final[dict[str, Callable[[UOp], UOp]]] = {
     Ops.REDUCE: lambda x: graph.reduce(x.src[0], *x.arg),
     Ops.GATHER: lambda x: graph.gather(x.src[0], x.src[1], x.arg),
     Ops.CONTIGUOUS: lambda x: graph.contiguous(x.src[0]),
+    Ops.AFTER: lambda x: graph.after(*x.src),
     Ops.ASSIGN: lambda x: graph.assign(*x.src),
 }
 

@@ -40,6 +40,7 @@ _WORK: Final = 64
 """The most nodes whose costs are counted one by one."""
 _SAME_ELEMENTS: Final = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK))
 _LEAF: Final = frozenset((Ops.CONST, Ops.IOTA, Ops.IVALUE))
+_UNSTORED: Final = _LEAF | {Ops.PARAM}
 
 
 class Fact:
@@ -104,6 +105,8 @@ class Facts:
         users: dict[UOp, int] = dict.fromkeys(roots, 1)
         for node in self.order:
             src = node.src
+            if node.op is Ops.AFTER:
+                roots.update(dict.fromkeys([b for s in src if (b := moved(s)).op not in _UNSTORED]))
             for s in dict.fromkeys(src) if len(src) > 1 else src:
                 users[s] = users.get(s, 0) + 1
         for node in self.order:
@@ -123,6 +126,10 @@ class Facts:
             return
         if op is Ops.PARAM:
             fact.barrier = True
+        elif op is Ops.AFTER:
+            fact.inner, fact.level = sources[0].leaves, sources[0].level
+            self._take_work(fact, sources[:1])
+            self._movement(fact, sources[0])
         else:
             self._limit_leaves(sources)
             self._take_work(fact, sources)
@@ -236,6 +243,13 @@ class Facts:
             moved.work = {moved.node: _LOAD}
             moved.heavy = moved.rows = False
             moved.flow = {}
+
+
+def moved(x: UOp) -> UOp:
+    """Return the node whose values a chain of movements and AFTERs has."""
+    while x.op in MOVEMENT or x.op is Ops.AFTER:
+        x = x.src[0]
+    return x
 
 
 def reduced_sizes(reduction: UOp) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from compiler.schedule.analysis import (
     Scope,
     is_contraction,
     is_trailing,
+    moved,
     param_of,
     reduced_sizes,
     squeezed,
@@ -59,6 +60,8 @@ class Grouping:
         self.order = Order()
         self._by_shape: dict[tuple[int, ...], list[Kernel]] = {}
         self._contractions: dict[UOp, bool] = {}
+        self._waiting: dict[UOp, dict[Kernel, None]] = {}
+        """Node -> the kernels that an AFTER lets wait for it."""
         for node in reversed(self.facts.order):
             self._visit(self.facts.of[node])
 
@@ -278,6 +281,8 @@ class Grouping:
                 if other.kernel is not kernel:
                     other.loaded = True
                     self.order.after(kernel, other.kernel)
+        for waiting in self._waiting.get(fact.node, ()):
+            self.order.after(kernel, waiting)
         if fact.completed:
             self._place(entry, max(fact.completed, key=self._weight), claim=True)
 
@@ -343,6 +348,8 @@ class Grouping:
             return False
         if fact.node.op is Ops.ASSIGN and param_of(fact.node).arg[0] in kernel.assigned:
             return False
+        if any(w is kernel or self.order.must_precede(w, kernel) for w in self._waiting.get(fact.node, ())):
+            return False
         return not any(user is not kernel and self.order.must_precede(user, kernel) for user in users)
 
     def _entry(self, kernel: Kernel, fact: Fact, index: Index, mask: UOp) -> Entry:
@@ -363,12 +370,18 @@ class Grouping:
         fact = self.facts.of[node]
         padding = symbolic.TRUE
         while (
-            node.op in MOVEMENT and not fact.root and fact.uniform is None and padding is not symbolic.FALSE
+            (node.op in MOVEMENT or node.op is Ops.AFTER)
+            and not fact.root
+            and fact.uniform is None
+            and padding is not symbolic.FALSE
         ):
             source = node.src[0]
-            index, shown = push(node.op, node.arg, source.shape, node.shape, index)
-            if shown is not symbolic.TRUE:
-                padding, mask = symbolic.both(padding, shown), symbolic.both(mask, shown)
+            if node.op is Ops.AFTER:
+                self._wait(user.kernel, node)
+            else:
+                index, shown = push(node.op, node.arg, source.shape, node.shape, index)
+                if shown is not symbolic.TRUE:
+                    padding, mask = symbolic.both(padding, shown), symbolic.both(mask, shown)
             node, fact = source, self.facts.of[source]
             if not fact.size:
                 padding = symbolic.FALSE
@@ -380,6 +393,11 @@ class Grouping:
         entry = self._entry(user.kernel, fact, index, mask)
         entry.scopes.update(dict.fromkeys(scopes))
         return entry, padding
+
+    def _wait(self, kernel: Kernel, node: UOp) -> None:
+        """Let a kernel that uses an AFTER wait for the nodes that it names, which get their kernels later."""
+        for other in node.src[1:]:
+            self._waiting.setdefault(moved(other), {})[kernel] = None
 
     def _expand(self, entry: Entry) -> None:
         """Add the entries of the sources of an entry."""
@@ -394,6 +412,9 @@ class Grouping:
             index, shown = push(op, node.arg, source.shape, node.shape, entry.index)
             found, padding = self._use(entry, source, index, symbolic.both(entry.mask, shown), entry.scopes)
             entry.src = [(found, symbolic.both(padding, shown))]
+        elif op is Ops.AFTER:
+            self._wait(entry.kernel, node)
+            entry.src = [self._use(entry, node.src[0], entry.index, entry.mask, entry.scopes)]
         elif op is Ops.ASSIGN:
             entry.src = [self._use(entry, node.src[1], entry.index, entry.mask, entry.scopes)]
         elif op is Ops.GATHER:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Known = dict["UOp", "UOp | None"]
 """For each node, the constant that it is where one mask is false, or None."""
-_ALIAS: Final = MOVEMENT | {Ops.CONTIGUOUS, Ops.ASSIGN}
+_ALIAS: Final = MOVEMENT | {Ops.CONTIGUOUS, Ops.AFTER, Ops.ASSIGN}
 
 
 class Buffers:

@@ -16,11 +16,13 @@ Not here: the rules (`table`, `primitives`, `rules`), what a tensor keeps of gra
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from compiler.ir.ops import Ops
+from frontend.autograd.segments import Recomputed
 from frontend.autograd.state import state_of, wanting
 from frontend.device import LOCK
-from frontend.expr import PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
+from frontend.expr import PARAM, RULED, SEGMENT, STOP, TABLE, Expr, Leaves, inside
 from frontend.later import AT_ONCE, later
 from frontend.ops import elementwise
 from frontend.ops.arguments import tensor
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from frontend.tensor_base import T, TensorBase
 
 Node = tuple[Expr, Leaves]
+FIRST: Final = frozenset({SEGMENT, Ops.AFTER})
+"""Operations whose first source alone has the values."""
 
 def between(root: Node, wanted: set[Node]) -> list[Node]:
     """Return the nodes on paths from the root to the wanted nodes, users before sources."""
@@ -69,18 +73,19 @@ def between(root: Node, wanted: set[Node]) -> list[Node]:
 def sources(node: Node) -> list[Node]:
     """Return the sources of a node through which gradients flow: floats, under an operation with a rule.
 
-    The first source of RULED, whose values it has, is left out.
+    The first source of RULED, whose values it has, is left out, and the arguments of a SEGMENT.
     """
     e = node[0]
     if e.op is STOP or table.rule_of(e.op) is None:
         return []
-    first = 1 if e.op is RULED else 0
-    return [s for s in (inside(node, i) for i in range(first, len(e.src))) if s[0].dtype.is_float]
+    numbers = range(1) if e.op in FIRST else range(1 if e.op is RULED else 0, len(e.src))
+    return [s for s in (inside(node, i) for i in numbers) if s[0].dtype.is_float]
 
 
 def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node]) -> list[Node | None]:
     """Return the gradient of each wanted node, given that of the root, over the same abstract leaves."""
     gradients_of: dict[Node, T] = {root: make(like, seed)}
+    again = Recomputed()
     for node in between(root, set(wanted)):
         g = gradients_of.get(node)
         e = node[0]
@@ -91,7 +96,9 @@ def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node]) -> list[Node |
         flowing = sources(node)
         if not flowing:
             continue
-        found = rule(g, make(like, node), tuple([make(like, s) for s in given]))
+        if e.op is SEGMENT:
+            again.enter(node, (g.expr, g.leaves))
+        found = rule(g, make(like, again.of(node)), tuple([make(like, again.of(s)) for s in given]))
         for source, part in zip(given, found, strict=True):
             if part is not None and source in flowing:
                 before = gradients_of.get(source)

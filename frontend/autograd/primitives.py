@@ -249,6 +249,11 @@ def contiguous(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     return (g,)
 
 
+def first(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
+    """The values of the first source: g."""
+    return (g, *(None,) * (len(sources) - 1))
+
+
 def convolution(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Convolution: of g with the weight turned around for x; of windows of x with g for the weight."""
     x, weight = sources

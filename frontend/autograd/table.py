@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.autograd import primitives, rules
-from frontend.expr import CONV, RULED, STOP
+from frontend.expr import CONV, INPUT, RULED, SEGMENT, STOP
 from frontend.ops import division, elementwise, functions, powers, trigonometry
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 
@@ -30,6 +30,9 @@ RULES: Final[dict[str, Any]] = {
     Ops.GATHER: primitives.gather,
     Ops.CONTIGUOUS: primitives.contiguous,
     STOP: primitives.constant,
+    INPUT: primitives.first,
+    SEGMENT: primitives.first,
+    Ops.AFTER: primitives.first,
     RULED: rules.ruled,
     CONV: primitives.convolution,
     TAKE_ALONG_AXIS: primitives.take_along_axis,
