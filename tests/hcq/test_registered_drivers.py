@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.children import ROOT, environment
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "custom_device"
 
 
@@ -37,10 +37,9 @@ def write_metadata(folder: Path, name: str, points: dict[str, str]) -> None:
 
 
 def python(folder: Path, words: Sequence[str], **settings: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join((str(folder), str(ROOT)))
     return subprocess.run(
         [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": path, **settings},
+        env=environment(folder, **settings),
     )  # fmt: skip
 
 
