@@ -51,8 +51,8 @@ LOCAL_WINDOW = 0x7293_0000_0000
 _ARENA_BYTES = 256 << 20
 _MOST_RESIDENT = 2048
 _MAP_NORESERVE = 0x4000  # Linux; Python names it since 3.13
-_WORTH_THREADS = 128
-"""A launch with fewer warps runs on the caller's thread only."""
+_WORTH_THREADS = 4096
+"""A launch with fewer lanes, in warps of any width, runs on the caller's thread only."""
 _ENDLESS = 1 << 62
 
 
@@ -242,7 +242,8 @@ def host_threads(program: Program, work: Work, options: Options) -> int:
     """Return the number of host threads that a launch should use."""
     if program.engine.settings.checks.last_accesses:
         return 1  # the shadows of global memory support one writer only
-    worth = work.groups * warps_of(program, work) >= _WORTH_THREADS
+    lanes = work.groups * warps_of(program, work) * program.engine.settings.lanes
+    worth = lanes >= _WORTH_THREADS
     return min(options.threads or os.cpu_count() or 1, work.groups) if worth or options.threads else 1
 
 

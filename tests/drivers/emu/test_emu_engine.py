@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -17,7 +18,7 @@ from drivers.emu.memory import AddressSpace
 from drivers.emu.simt import access, dispatch, jit
 from drivers.emu.simt.blocks import Block
 from drivers.emu.simt.engine import Program, Settings, engine
-from drivers.emu.simt.launch import GroupMemory, Options, Work, launch, prepare
+from drivers.emu.simt.launch import GroupMemory, Options, Work, host_threads, launch, prepare
 from drivers.emu.simt.library import Library, Sanitizers
 from drivers.emu.simt.warp_function import WarpFunction
 from hcq.config import config
@@ -68,6 +69,16 @@ def test_a_kernel_is_optimised_after_it_ran_for_as_long_as_that_takes():
     long = Program(short.engine, replace(short.translation, text=1000 * short.translation.text))
     assert short.promote_after_s == 0.05
     assert long.promote_after_s == pytest.approx(2e-6 * 1000 * len(short.translation.text))
+
+
+def test_warps_of_any_width_get_as_many_host_threads_for_as_many_lanes():
+    narrow, wide = (
+        program(Settings(cache=config().cache, shapes=WORDS, lanes=lanes), 64) for lanes in (32, 64)
+    )
+    for groups, several in ((15, False), (16, True)):
+        work = Work(grid=(groups, 1, 1), block=(16, 16, 1), params=b"", shared_bytes=0)
+        counts = {host_threads(one, work, Options()) for one in (narrow, wide)}
+        assert counts == {min(os.cpu_count() or 1, groups) if several else 1}
 
 
 @pytest.mark.parametrize("lanes", [32, 64])
