@@ -21,10 +21,9 @@ KERNARG: Final = BUFFERS + 0x4000
 SUMS, VALUES = DATA + 0x1000, DATA + 0x4000
 GROUPS: Final = 4
 _UNUSED: Final = ("dispatch-ptr", "queue-ptr", "dispatch-id", "implicitarg-ptr")
-_IR: Final = ir.REDUCTION.replace(
-    ir.BOUNDS, " ".join((ir.BOUNDS, *(f'"amdgpu-no-{one}"' for one in _UNUSED)))
-)
-"""Asks for the arguments' address alone, as the kernels of the compiler do."""
+NO_INPUTS: Final = " ".join((ir.BOUNDS, *(f'"amdgpu-no-{one}"' for one in _UNUSED)))
+"""Attributes of a kernel that asks for the arguments' address alone, as those of the compiler do."""
+_IR: Final = ir.REDUCTION.replace(ir.BOUNDS, NO_INPUTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ import pytest
 from drivers.amd.emu.machine.reports import Kind, QueueFault
 from drivers.amd.layouts.kfd import QueueType
 from tests.drivers.amd_engines.conftest import BUFFERS, DATA
-from tests.drivers.amd_engines.loaded import CODE, KERNARG, SUMS, VALUES, Loaded, load
+from tests.drivers.amd_engines.loaded import CODE, KERNARG, NO_INPUTS, SUMS, VALUES, Loaded, load
 from tests.drivers.amd_engines.test_aql import buffer, dispatch, opened
 from tests.drivers.amd_engines.test_dispatch import FLUSH, launch
 from tests.drivers.amd_engines.test_pm4 import release, wait
 from tests.drivers.amd_engines.test_sdma import copy, fence
+from tests.drivers.amd_isa import ir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,6 +156,44 @@ def test_what_a_kernel_stores_replaces_what_the_l2_held(bench: Callable[..., Ben
     again = (*FLUSH, *acquire(LOCAL))
     b.do(*second(kernel), *again, *first(kernel), *again, *second(kernel), *release(DATA, 1, event=WRITTEN))
     assert b.get(DATA) == [1]
+
+
+def bytes_of_dwords(b: Bench) -> Loaded:
+    """Load a kernel that loads dwords and stores the highest byte of each; arguments as those of `one`."""
+    lines = (
+        "%p = getelementptr i32, ptr addrspace(1) %a, i32 %i",
+        "%x = load i32, ptr addrspace(1) %p",
+        "%h = lshr i32 %x, 24",
+        "%b = trunc i32 %h to i8",
+        "%q = getelementptr i8, ptr addrspace(1) %o, i32 %i",
+        "store i8 %b, ptr addrspace(1) %q",
+        "ret void",
+    )
+    head = f"define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(1) %a) {NO_INPUTS} {{"
+    kernel = load(b, text="\n".join((ir.HEAD, head, ir.INDEX, *lines, "}", "")))
+    b.space.map.write(SECOND, struct.pack("<QQ", FAR, SUMS))
+    return kernel
+
+
+def test_bytes_that_a_kernel_stores_replace_what_the_l2_held(bench: Callable[..., Bench]) -> None:
+    """Dwords are loaded, bytes of them stored by the same GPU, and the dwords loaded again."""
+    b = bench(checked=True)
+    kernel = bytes_of_dwords(b)
+    again = (*FLUSH, *acquire(LOCAL))
+    b.do(*second(kernel), *again, *first(kernel), *again, *second(kernel), *release(DATA, 1, event=WRITTEN))
+    assert b.get(DATA) == [1]
+    assert b.get(SUMS + 64) == [0x42424242]
+
+
+def test_stores_of_bytes_do_not_hide_that_the_l2_is_older_than_a_copy(bench: Callable[..., Bench]) -> None:
+    for beside in (False, True):
+        b = bench(checked=True)
+        kernel, again = bytes_of_dwords(b), (*FLUSH, *acquire(LOCAL))
+        b.do(*second(kernel), *again, *release(DATA, 1, event=WRITTEN))
+        past, third = dma(VALUES, SUMS + 512, 256, l2=False), first(kernel)
+        b.write(*((*third, *past) if beside else (*past, *third)), *again, *second(kernel))
+        b.ring()
+        refused(b, Kind.COHERENCE, "the L2", "GL2_INV", f"{SUMS + 512:#x}")
 
 
 def test_a_copy_past_the_l2_is_not_seen_without_an_acquire(bench: Callable[..., Bench]) -> None:

@@ -136,17 +136,11 @@ class Coherence:
 
     def dispatched(self, gpu: Gpu) -> Dispatch:
         """Return the state of the caches for a kernel that is put in flight now."""
-        one, space = self._of(gpu), _space(gpu)
-
-        def page(va: int, owner: object) -> bytes | None:
-            found = space.map.find(va, PAGE)
-            return None if found is None or found is not owner else space.map.read(va, PAGE)
-
+        one = self._of(gpu)
         covered = {name: one.covered[name].copy() for name in LOAD_CACHES}
         for other, state in self._gpus.items():
             covered |= {_back(other, name): state.covered[name].copy() for name in (AGENT, SYSTEM)}
-        old = {name: held.changed(space.number, page) for name, held in one.held.items()}
-        return Dispatch(covered, old)
+        return Dispatch(covered, {name: _changed(gpu, held) for name, held in one.held.items()})
 
     def done(self, gpu: Gpu, work: Work, *, through_l2: bool) -> None:
         """Take note of work that is over; a kernel's stores, and some copies, go through the GPU's L2."""
@@ -173,10 +167,40 @@ class Coherence:
             va = mapping.va + 4 * (DWORDS * chunk + run.start())
             self._of(gpu).held["l2"].drop(_space(gpu).number, va, 4 * (run.end() - run.start()))
 
+    def _replace_parts(self, gpu: Gpu, began: Dispatch, work: Work) -> None:
+        """Take note that the only L2 of a GPU holds the bytes and halves that a kernel stored.
+
+        They are what changed while it ran, but for the dwords that work beside it stored past this L2.
+        """
+        held, space = self._of(gpu).held["l2"], _space(gpu)
+        for number, page in _changed(gpu, held).items():
+            before = began.old["l2"].get(number)
+            changed = page.bits.to_bytes(PAGE, "little")
+            old = bytes(PAGE) if before is None else before.bits.to_bytes(PAGE, "little")
+            for at in range(0, PAGE, 4):
+                now = changed[at : at + 4]
+                if not any(now) or now == old[at : at + 4]:
+                    continue
+                va = number * PAGE + at
+                mapping = space.map.find(va)
+                if mapping is None or not self._stored_past(gpu, work, mapping, va):
+                    held.drop(space.number, va, 4)
+
+    def _stored_past(self, gpu: Gpu, work: Work, mapping: Mapping, va: int) -> bool:
+        """Return whether work that does not come before `work` stored a dword past the L2 of a GPU."""
+        chunk, dword = divmod((va - mapping.va) // 4, DWORDS)
+        return any(
+            one.stores.get((mapping.host, chunk), 0) >> 8 * dword & 0xFF
+            for one in self._done
+            if one.dirty is not gpu and not work.happens_after(one.work)
+        )
+
     def kernel_over(self, gpu: Gpu, began: Dispatch, loads: Loads, work: Work, name: str) -> None:
         """Check what a kernel loaded, and take what it leaves in the caches."""
         self._judge_engines(gpu, began, loads, work)
         self._judge_host(gpu, began, loads, work)
+        if loads.stores_parts and gpu.profile.xccs == 1:
+            self._replace_parts(gpu, began, work)
         self._fill(gpu, loads, name)
 
     def read(self, work: Work, what: str, reader: Gpu | None = None) -> None:
@@ -312,6 +336,17 @@ def in_l2(gpu: Gpu, mapping: Mapping) -> bool:
 def _space(gpu: Gpu) -> GpuSpace:
     assert gpu.space is not None
     return gpu.space
+
+
+def _changed(gpu: Gpu, held: IncoherentCache) -> dict[int, Changed]:
+    """Return the pages of which a cache of a GPU holds something else than memory."""
+    space = _space(gpu)
+
+    def page(va: int, owner: object) -> bytes | None:
+        found = space.map.find(va, PAGE)
+        return None if found is None or found is not owner else space.map.read(va, PAGE)
+
+    return held.changed(space.number, page)
 
 
 def _back(gpu: Gpu, what: str) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _PAST_VECTOR = re.compile(r" (glc|sc0|sc1|scope:SCOPE_(SE|DEV|SYS))\b")
 _INVALIDATES = re.compile(r"\b(buffer_gl0_inv|buffer_gl1_inv|buffer_inv|global_inv|global_wbinv)")
+_NARROW_STORE = re.compile(r"_store_(d16_hi_)?(b8|b16|byte|short)")
 _NUMBERS: Final = {"l2": 0, "scalar": 1, "vector": 2}
 Masks = dict[tuple[int, int], int]
 """Allocation (by host address) and number of the chunk -> a byte of 1 for each dword, lowest first."""
@@ -44,6 +45,8 @@ class Loads:
         self._caches = bytes([_NUMBERS.get(through(text), 0) for text in instructions] or [0])
         self.acquires = any(_INVALIDATES.search(text) for text in instructions)
         """Whether the kernel invalidates the vector cache itself."""
+        self.stores_parts = any(_NARROW_STORE.search(text) for text in instructions)
+        """Whether it stores bytes or halves: the shadows record whole dwords alone."""
         self.seen: dict[str, Masks] = {"scalar": {}, "vector": {}, "l2": {}}
         self.mappings: dict[int, Mapping] = {}
         """By host address."""
