@@ -56,7 +56,8 @@ class Builder:
 
     def const(self, dtype: DType, value: Number | tuple[Number, ...], lanes: int = 1) -> Line:
         """Return a constant: one value for all lanes, or a tuple with one for each."""
-        key = ("const", dtype, lanes, repr(value))
+        exact: object = value if value.__class__ is int else repr(value)  # -0.0 is not 0.0, and True is not 1
+        key = (dtype, lanes, exact)
         found = self.root.cse.get(key)
         if found is None:
             self.count += 1
@@ -86,7 +87,7 @@ class Builder:
 
     def alu(self, name: str, a: Line, b: Line) -> Line:
         """Apply LLVM's two-operand instruction `name`, with as many lanes as the wider operand."""
-        src = self.level((a, b))
+        src = (a, b) if a.lanes == b.lanes else self.level((a, b))
         return self.line("alu", a.dtype, src[0].lanes, src, name)
 
     def call(self, name: str, *values: Line) -> Line:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from compiler.kernel.device_tile import Tile, Writer
     from compiler.kernel.linear import Line
     from compiler.kernel.plan import Axis
-    from compiler.targets.matrix import Digit
+    from compiler.targets.matrix import Digit, LaneMap
 
 
 def places(digits: Sequence[Digit], adjacent: int) -> tuple[dict[Digit, int], int, int]:
@@ -132,6 +132,11 @@ class MatrixProducts:
             if owner.plan.threads > self.op.lanes
             else thread
         )
+        self.parts = (
+            self._parts(columns.axis, self.op.b, self.op.d.column),
+            self._parts(rows.axis, self.op.a, self.op.d.row),
+        )
+        """The reads of B, and of A."""
 
     def zeros(self) -> list[Line]:
         """Return the initial accumulators of each operation."""
@@ -152,29 +157,39 @@ class MatrixProducts:
 
     def _fragments(self, tile: Tile, registers: int, first: int, token: Line) -> list[list[Line]]:
         """Return the words of A (B) of each adjacent operation."""
-        a = tile is self.rows
-        lanes_of = self.op.a if a else self.op.b
-        d_digits = self.op.d.row if a else self.op.d.column
+        adjacent = self.high if tile is self.rows else self.wide
+        words: dict[int, list[Line]] = {}
+        for relative, place, together in self.parts[tile is self.rows]:
+            word = symbolic.add(relative, symbolic.const(first))
+            values = self._single(tile.read(word, place, adjacent * len(together), token))
+            for n, register in enumerate(together):
+                words[register] = values[n * adjacent : (n + 1) * adjacent]
+        return [[words[register][n] for register in range(registers)] for n in range(adjacent)]
+
+    def _parts(self, axis: Axis, lanes: LaneMap, digits: Sequence[Digit]) -> list[tuple[UOp, UOp, list[int]]]:
+        """Return (word of the first step, place, registers) of each read of an operand.
+
+        Registers whose places are neighbours are read together.
+        """
+        a = axis is self.rows.axis
         strides, adjacent = (self.row_strides, self.high) if a else (self.column_strides, self.wide)
-        base = self._warp(tile.axis)
+        base = self._warp(axis)
         groups: dict[UOp, list[tuple[UOp, int]]] = {}
-        for register in range(registers):
-            row = self._coordinate(lanes_of.row, register)
-            word = symbolic.add(self._coordinate(lanes_of.column, register), symbolic.const(first))
+        for register in range(lanes.registers):
+            row, word = (self._coordinate(of, register) for of in (lanes.row, lanes.column))
             place = base
-            for digit in d_digits:
+            for digit in digits:
                 part = symbolic.mod(symbolic.div(row, digit.weight), digit.size)
                 place = symbolic.add(place, symbolic.mul(part, strides[digit]))
             groups.setdefault(word, []).append((place, register))
-        words: dict[int, list[Line]] = {}
+        out: list[tuple[UOp, UOp, list[int]]] = []
         for word, members in groups.items():
             apart = [symbolic.add(at, symbolic.mul(members[0][0], -1)) for at, _ in members]
-            joined = apart == [symbolic.const(n * adjacent) for n in range(len(members))]
-            for group in [members] if joined else [[m] for m in members]:
-                values = self._single(tile.read(word, group[0][0], adjacent * len(group), token))
-                for n, (_, register) in enumerate(group):
-                    words[register] = values[n * adjacent : (n + 1) * adjacent]
-        return [[words[register][n] for register in range(registers)] for n in range(adjacent)]
+            if apart == [symbolic.const(n * adjacent) for n in range(len(members))]:
+                out.append((word, members[0][0], [register for _, register in members]))
+            else:
+                out += [(word, place, [register]) for place, register in members]
+        return out
 
     def _single(self, vectors: list[Line]) -> list[Line]:
         """Return the values of vectors one by one."""

@@ -46,6 +46,8 @@ class Ring:
         tag = owner.plan.shared_stages().index(stage)
         count = stage.depth * self.inner * self.outer
         self.memory = self.b.line("dynamic", POINTER, 1, (), (dtypes.uint16, count, tag))
+        self.places: dict[tuple[UOp, UOp], tuple[UOp, UOp, UOp]] = {}
+        """For (row, along): the place in the row, its permutation, and the first place of the row."""
 
     def place(self, slot: Line) -> Line:
         """Return the address of the tile in a place of the ring."""
@@ -53,14 +55,24 @@ class Ring:
 
     def address(self, tile: Line, row: UOp, along: UOp) -> Line:
         """Return the address of the piece at (row, first place along the row) in a tile."""
-        b, ix, swizzle = self.b, self.owner.index, self.stage.swizzle
-        panel = symbolic.div(along, self.pitch)
-        at = ix.materialised(symbolic.mod(along, self.pitch))
+        b, ix = self.b, self.owner.index
+        found = self.places.get((row, along))
+        if found is None:
+            found = self.places[row, along] = self._split(row, along)
+        place, turned, first = found
+        at = ix.materialised(place)
+        if self.stage.swizzle is not None:
+            at = b.alu("xor", at, ix.materialised(turned))
+        return b.offset(tile, b.add(ix.materialised(first), at), dtypes.uint16)
+
+    def _split(self, row: UOp, along: UOp) -> tuple[UOp, UOp, UOp]:
+        """Return the place in the row, its permutation, and the first place of the row."""
+        swizzle, turned = self.stage.swizzle, symbolic.ZERO
         if swizzle is not None:
             turned = symbolic.mul(symbolic.mod(symbolic.div(row, swizzle.run), swizzle.count), swizzle.width)
-            at = b.alu("xor", at, ix.materialised(turned))
+        panel = symbolic.div(along, self.pitch)
         first = symbolic.dot((row, panel), (self.pitch, self.pitch * self.outer))
-        return b.offset(tile, b.add(ix.materialised(first), at), dtypes.uint16)
+        return symbolic.mod(along, self.pitch), turned, first
 
     def copy(self, number: Line, slot: Line) -> None:
         """Start this thread's copies of the tile of block `number` of the sum to a place of the ring."""

@@ -81,6 +81,8 @@ class Tile:
         self.block = block
         self.pitch = self.axis.block + stage.pad
         self.dtype: DType = dtypes.uint32 if stage.pack > 1 else conversions.register_type(stage.value.dtype)
+        self.turns: dict[UOp, UOp] = {}
+        """For a row the permutation of its places."""
         tag = owner.plan.shared_stages().index(stage)
         self.memory = self.b.line("shared", POINTER, 1, (), (self.dtype, self.words * self.pitch, tag))
 
@@ -90,7 +92,10 @@ class Tile:
         if swizzle is None:
             at = ix.materialised(symbolic.dot((word, place), (self.pitch, 1)))
         else:
-            turned = symbolic.mul(symbolic.mod(symbolic.div(word, swizzle.run), swizzle.count), swizzle.width)
+            turned = self.turns.get(word)
+            if turned is None:
+                number = symbolic.mod(symbolic.div(word, swizzle.run), swizzle.count)
+                turned = self.turns[word] = symbolic.mul(number, swizzle.width)
             x, y = ix.materialised(place), ix.materialised(turned)
             if x.op == "const" and y.op == "const":
                 assert isinstance(x.arg, int)

@@ -101,6 +101,8 @@ class Indexer:
         self.taken: dict[UOp, Parts] = {}
         self.lines: dict[tuple[UOp | Line | int | None, ...], Line] = {}
         """For an index, the current units and the registers of its ranges, its register."""
+        self.needs: dict[UOp, tuple[list[UOp], list[UOp]] | None] = {}
+        """For a division or modulo the units and the ranges in it; None if it has a computed index."""
         self.bases: dict[tuple[UOp | Line | None, ...], Line] = {}
         """For an index and the registers of its ranges, their sum without units."""
         self.serial = FIRST
@@ -240,9 +242,37 @@ class Indexer:
         if atom.op is Ops.INDEXOF:
             line = self.value(atom.src[0])
             return resized(self.b, line, dtypes.int64) if line.lanes == 1 or line.dtype.bits < 32 else line
+        needs = self._needs(atom)
+        if needs is None:
+            return self._divided(atom)
+        units, outer = needs
+        key = (atom, *[self.env[u] for u in units], *[self.bound.get(a) for a in outer])
+        found = self.lines.get(key)
+        if found is None or not found.block.open:
+            found = self.lines[key] = self._divided(atom)
+        return found
+
+    def _divided(self, atom: UOp) -> Line:
         inner = self.materialised(atom.src[0])
         signed = atom.src[0].vmin < 0
         return (self.divide if atom.op is Ops.IDIV else self.modulo)(inner, atom.arg, signed=signed)
+
+    def _needs(self, atom: UOp) -> tuple[list[UOp], list[UOp]] | None:
+        """Return the units and the ranges in a division or modulo; None if it has a computed index."""
+        if atom in self.needs:
+            return self.needs[atom]
+        p = self.parts(atom.src[0])
+        units, outer = [u for u, _ in p.units], [a for a, _ in p.outer]
+        found: tuple[list[UOp], list[UOp]] | None = (units, outer)
+        for inner, _ in p.computed:
+            more = None if inner.op is Ops.INDEXOF else self._needs(inner)
+            if more is None:
+                found = None
+                break
+            units += more[0]
+            outer += more[1]
+        self.needs[atom] = found
+        return found
 
     def divide(self, x: Line, c: int, *, signed: bool) -> Line:
         """Return x // c, rounded down."""

@@ -19,7 +19,7 @@ from compiler.dtype import DType, dtypes
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
 POINTER = DType("pointer", 64, "uint", 8, None)
 """The dtype of address registers."""
@@ -92,6 +92,10 @@ EFFECTS = frozenset((
     "issue", "settle",
 ))  # fmt: skip
 READS = frozenset(("load", "load_masked", "gather", "fragments"))
+_STARTS, _ENDS = frozenset(("loop", "if")), frozenset(("endloop", "endif"))
+_INNER = frozenset(("result", "join"))
+"""Operations whose sources are in the scope that ends before them."""
+_KEPT = EFFECTS | _STARTS | _ENDS | {"phi"}
 
 
 class Line:
@@ -174,77 +178,97 @@ def prune(lines: list[Line]) -> list[Line]:
     used: set[Line] = set()
     kept: list[Line] = []
     for line in reversed(lines):
-        structural = line.op in EFFECTS or line.op in ("loop", "endloop", "if", "endif", "phi")
-        if structural or line in used:
+        if line.op in _KEPT or line in used:
             kept.append(line)
             used.update(line.src)
     kept.reverse()
     return kept
 
 
-def _type_rules(line: Line) -> Iterator[str]:
-    """Yield what is wrong with the types of one line."""
-    src = line.src
-    if line.op in ("alu", "fneg", "call", "freeze", "exchange"):
-        for s in src:
-            if s.dtype is not line.dtype or s.lanes != line.lanes:
-                yield f"{s} is {s.dtype.name}x{s.lanes}, the result {line.dtype.name}x{line.lanes}"
-    elif line.op == "cmp":
-        if src[0].dtype is not src[1].dtype or len({s.lanes for s in (*src, line)}) != 1:
-            yield "operands and result must have the same dtype and lanes"
-        if line.dtype is not dtypes.bool:
-            yield "a comparison is a bool"
-    elif line.op == "select":
-        if src[0].dtype is not dtypes.bool or src[0].lanes != line.lanes:
-            yield "the mask must be bool, a lane for a lane"
-        if any(s.dtype is not line.dtype or s.lanes != line.lanes for s in src[1:]):
-            yield "both choices must have the result's type"
-    elif line.op in (
-        "load",
-        "load_masked",
-        "gather",
-        "store",
-        "store_masked",
-        "scatter",
-        "offset",
-        "prefetch",
-        "copy",
-        "fragments",
-    ):
-        if src[0].dtype is not POINTER or src[0].lanes != 1:
-            yield f"{src[0]} is not an address"
-    elif line.op == "convert" and line.arg == "bitcast":
-        if src[0].lanes * src[0].dtype.bits != line.lanes * line.dtype.bits:
-            yield "bits must not change"
-    elif line.op in ("convert", "saturate") and src[0].lanes != line.lanes:
-        yield "lanes must not change"
+def _same(line: Line) -> str:
+    dtype, lanes = line.dtype, line.lanes
+    for s in line.src:
+        if s.dtype is not dtype or s.lanes != lanes:
+            return f"{s} is {s.dtype.name}x{s.lanes}, the result {dtype.name}x{lanes}"
+    return ""
+
+
+def _comparison(line: Line) -> str:
+    a, b = line.src
+    if a.dtype is not b.dtype or a.lanes != b.lanes or a.lanes != line.lanes:
+        return "operands and result must have the same dtype and lanes"
+    return "" if line.dtype is dtypes.bool else "a comparison is a bool"
+
+
+def _selection(line: Line) -> str:
+    mask, *choices = line.src
+    if mask.dtype is not dtypes.bool or mask.lanes != line.lanes:
+        return "the mask must be bool, a lane for a lane"
+    same = all(s.dtype is line.dtype and s.lanes == line.lanes for s in choices)
+    return "" if same else "both choices must have the result's type"
+
+
+def _access(line: Line) -> str:
+    pointer = line.src[0]
+    return "" if pointer.dtype is POINTER and pointer.lanes == 1 else f"{pointer} is not an address"
+
+
+def _conversion(line: Line) -> str:
+    (x,) = line.src
+    if line.arg == "bitcast":
+        return "" if x.lanes * x.dtype.bits == line.lanes * line.dtype.bits else "bits must not change"
+    return "" if x.lanes == line.lanes else "lanes must not change"
+
+
+_TYPE_RULES: dict[str, Callable[[Line], str]] = {
+    **dict.fromkeys(("alu", "fneg", "call", "freeze", "exchange"), _same),
+    "cmp": _comparison,
+    "select": _selection,
+    **dict.fromkeys(
+        ("load", "load_masked", "gather", "store", "store_masked", "scatter", "offset", "prefetch", "copy",
+         "fragments"),
+        _access,
+    ),
+    **dict.fromkeys(("convert", "saturate"), _conversion),
+}  # fmt: skip
+"""Operation -> what is wrong with the types of a line with the right number of sources; "" if nothing."""
+
+
+_CHECKS: dict[str, tuple[int, Callable[[Line], str] | None]] = {
+    op: (count, _TYPE_RULES.get(op)) for op, (count, _) in SIGNATURES.items()
+}
+"""Operation -> its number of sources, and the check of their types."""
+
+
+def _problem(line: Line) -> str:
+    """Return what is wrong with a line by itself; "" if nothing."""
+    check = _CHECKS.get(line.op)
+    if check is None:
+        return "unknown operation"
+    count, rule = check
+    if count >= 0 and count != len(line.src):
+        return f"{len(line.src)} sources, expected {count}"
+    return "" if rule is None else rule(line)
 
 
 def verify(lines: list[Line]) -> None:
     """Raise CompileError when a line uses what is not defined above it in an open scope, or mixes types."""
-    scopes: list[set[Line]] = [set()]
+    defined: set[Line] = set()
+    scopes: list[list[Line]] = [[]]
     for position, line in enumerate(lines):
-        signature = SIGNATURES.get(line.op)
-        problems = []
-        if signature is None:
-            problems.append("unknown operation")
-        elif signature[0] not in (-1, len(line.src)):
-            problems.append(f"{len(line.src)} sources, expected {signature[0]}")
-        else:
-            problems += _type_rules(line)
-        inner = line.op in ("result", "join")
-        for s in line.src:
-            if s.op != "const" and not inner and not any(s in scope for scope in scopes):
-                problems.append(f"{s} ({s.op}) is not defined here")
-        if problems:
-            raise CompileError(
-                f"linear form, line {position}: {'; '.join(problems)}", ast=dump(lines[: position + 1])
-            )
-        if line.op in ("endloop", "endif"):
-            scopes.pop()
-        scopes[-1].add(line)
-        if line.op in ("loop", "if"):
-            scopes.append({line})
+        op, problem = line.op, _problem(line)
+        if op not in _INNER:
+            for s in line.src:
+                if s not in defined and s.op != "const":
+                    problem = f"{problem}; {s} ({s.op}) is not defined here".removeprefix("; ")
+        if problem:
+            raise CompileError(f"linear form, line {position}: {problem}", ast=dump(lines[: position + 1]))
+        if op in _ENDS:
+            defined.difference_update(scopes.pop())
+        defined.add(line)
+        scopes[-1].append(line)
+        if op in _STARTS:
+            scopes.append([])
 
 
 def dump(lines: list[Line]) -> str:

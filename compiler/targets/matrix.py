@@ -71,9 +71,9 @@ class SharedProducts:
     """Operations, each along the next elements of k."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MatrixOp:
-    """One matrix operation with float32 accumulators."""
+    """One matrix operation with float32 accumulators; each is one object, so lookups hash no description."""
 
     name: str
     """The assembler's name, for dumps."""

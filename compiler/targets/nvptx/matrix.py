@@ -8,6 +8,8 @@ Not here: operations of tensor memory (tcgen05). Next: `target`, the caller.
 
 from __future__ import annotations
 
+from functools import cache
+
 from compiler.dtype import DType, dtypes
 from compiler.targets.matrix import Digit, LaneMap, MatrixOp, SharedOperand, SharedProducts
 
@@ -23,9 +25,7 @@ _MAPS = (
 )
 _STEM = "llvm.nvvm.mma.m16n8k16.row.col"
 OPERATIONS = (
-    MatrixOp(
-        "mma.sync.m16n8k16.f16", f"{_STEM}.f32.f32", (16, 8, 16), dtypes.float16, 32, *_MAPS, rows=True
-    ),
+    MatrixOp("mma.sync.m16n8k16.f16", f"{_STEM}.f32.f32", (16, 8, 16), dtypes.float16, 32, *_MAPS, rows=True),
     MatrixOp("mma.sync.m16n8k16.bf16", f"{_STEM}.bf16", (16, 8, 16), dtypes.bfloat16, 32, *_MAPS, rows=True),
 )
 """For sm_80 and newer."""
@@ -121,27 +121,33 @@ def _tied(register: str, sums: str, count: int, asm: str, others: list[str]) -> 
 
 def text(op: MatrixOp, register: str, words: list[str], sums: str) -> tuple[list[str], str]:
     """Return the instructions of one operation, and the intrinsic's declaration."""
+    lines, declared = _template(op)
+    return [lines.format(*words, r=register, sums=sums)], declared
+
+
+@cache
+def _template(op: MatrixOp) -> tuple[str, str]:
+    """Return the instructions of an operation, with places for its registers, and the declaration."""
     kind = "<2 x half>" if op.dtype is dtypes.float16 else "i32"
+    count, number = op.d.registers, op.a.registers + op.b.registers
     lines, operands = [], []
-    for n, word in enumerate(words):
-        name = word
+    for n in range(number):
+        name = f"{{{n}}}"
         if op.dtype is dtypes.float16:
-            name = f"{register}.w{n}"
-            lines.append(f"  {name} = bitcast i32 {word} to {kind}")
+            name = f"{{r}}.w{n}"
+            lines.append(f"  {name} = bitcast i32 {{{n}}} to {kind}")
         operands.append(f"{kind} {name}")
-    count = op.d.registers
     for n in range(count):
-        lines.append(f"  {register}.c{n} = extractelement <{count} x float> {sums}, i32 {n}")
-        operands.append(f"float {register}.c{n}")
+        lines.append(f"  {{r}}.c{n} = extractelement <{count} x float> {{sums}}, i32 {n}")
+        operands.append(f"float {{r}}.c{n}")
     result = "{" + ", ".join(["float"] * count) + "}"
-    lines.append(f"  {register}.d = call {result} @{op.intrinsic}({', '.join(operands)})")
+    escaped = f"{{{result}}}"
+    lines.append(f"  {{r}}.d = call {escaped} @{op.intrinsic}({', '.join(operands)})")
     vector = "poison"
     for n in range(count):
-        lines.append(f"  {register}.d{n} = extractvalue {result} {register}.d, {n}")
-        name = register if n == count - 1 else f"{register}.v{n}"
-        lines.append(
-            f"  {name} = insertelement <{count} x float> {vector}, float {register}.d{n}, i32 {n}"
-        )
+        lines.append(f"  {{r}}.d{n} = extractvalue {escaped} {{r}}.d, {n}")
+        name = "{r}" if n == count - 1 else f"{{r}}.v{n}"
+        lines.append(f"  {name} = insertelement <{count} x float> {vector}, float {{r}}.d{n}, i32 {n}")
         vector = name
-    kinds = ", ".join([kind] * len(words) + ["float"] * count)
-    return lines, f"declare {result} @{op.intrinsic}({kinds})"
+    kinds = ", ".join([kind] * number + ["float"] * count)
+    return "\n".join(lines), f"declare {result} @{op.intrinsic}({kinds})"
