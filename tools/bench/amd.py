@@ -12,25 +12,23 @@ Not here: NVIDIA's case (`nv`). Next: `tools.amd.scripted`, the scripted kernel.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import hcq
 from compiler.llvm import Machine, emit_object
 from drivers.amd.driver import AmdDriver
-from drivers.kernel import view_at
 from hcq.device import Device
 from hcq.driver import QueueKind
-from hcq.graph import Graph
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tools.amd.script import Script
 from tools.amd.scripted import ScriptedKernel
 from tools.bench import queues
-from tools.bench.nv import KERNELS, FinishedGpu
+from tools.bench.finished import KERNELS, FinishedDevice
+from tools.bench.nv import FinishedNv
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hcq.signal import Point
     from tools.bench.rows import Bench
 
 TARGETS = ("gfx1100", "gfx942")
@@ -38,9 +36,6 @@ TARGETS = ("gfx1100", "gfx942")
 EMULATED = ("amd-emu", "amd-emu:gfx1201", "amd-emu:gfx942")
 """The emulated GPUs: two with PM4 queues and one with AQL queues."""
 QUEUE_CASES = ("submit", "replay", "signal", "copy")
-_SHAPE = {"groups": (4, 1, 1), "threads": (128, 1, 1)}
-_IN_FLIGHT = 3
-"""Number of input sets that replays with changed inputs use in turn."""
 _TEXT = """
 define amdgpu_kernel void @k(ptr addrspace(1) %out, ptr addrspace(1) %x, i32 %n) #0 {
   store i32 %n, ptr addrspace(1) %out
@@ -51,22 +46,21 @@ attributes #0 = { "amdgpu-no-dispatch-ptr" "amdgpu-no-implicitarg-ptr" "amdgpu-n
 """
 
 
-class FinishedAmd:
-    """An open device whose first compute queue executes nothing; `finish` writes the results of its work."""
+class FinishedAmd(FinishedDevice):
+    """AMD's driver on the scripted kernel."""
 
     def __init__(self, target: str) -> None:
         self._kernel = ScriptedKernel(Script(gpus=(target,)))
         driver = AmdDriver("amd", lambda _: self._kernel, lasting=False).open(0, None)
-        self.device = Device(driver)
+        device = Device(driver)
         code = emit_object(_TEXT, Machine("amdgcn-amd-amdhsa", target))
         slots = (
             ArgSlot("out", ArgKind.POINTER, 0, 8, "w"),
             ArgSlot("x", ArgKind.POINTER, 8, 8, "r"),
             ArgSlot("n", ArgKind.INT, 16, 4),
         )
-        self.program = self.device.load(
-            KernelImage(name="k", arch=target, code=code, args=slots, kernarg_size=24)
-        )
+        image = KernelImage(name="k", arch=target, code=code, args=slots, kernarg_size=24)
+        super().__init__(device, device.load(image))
         self._ring = driver.ring(QueueKind.COMPUTE, 0)
         self.device.compute.submit(self.device.compute.record()).wait()
         self._kernel.hardware.ignored |= {
@@ -74,51 +68,10 @@ class FinishedAmd:
             for queue in self._kernel.queues.values()
             if queue.ring[0] == self._ring.queue.ring.va
         }
-        self._last: Point | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.finish()
-        self.device.close()
-
-    def finish(self) -> None:
-        """Write the results that a GPU writes after the last submission: signal and read pointer."""
-        if self._last is not None:
-            view_at(self._last.signal.va, 8).cast("Q")[0] = self._last.value - self._last.signal.base
-            self._ring.queue.read_pointer[0] = self._ring.taken
-
-    def launcher(self) -> Callable[[], None]:
-        """Return a function that submits one launch with new arguments."""
-        queue, program = self.device.compute, self.program
-        out, x = self.device.alloc(4096), self.device.alloc(4096)
-
-        def submit() -> None:
-            args = program.args(out, x, 5)
-            self._last = queue.submit(queue.record().exec(program, args, **_SHAPE))
-
-        return submit
-
-    def replayer(self, kernels: int = KERNELS, *, changed: bool) -> Callable[[], None]:
-        """Return a function that replays a graph of kernels with one input each, all changed or none."""
-        graph, queue, out = Graph(), self.device.compute, self.device.alloc(4096)
-        commands = queue.record()
-        for i in range(kernels):
-            commands.exec(self.program, self.program.args(out, graph.param(f"input{i}"), 5), **_SHAPE)
-        graph.add(queue, commands)
-        executable = graph.compile()
-        sets = [
-            [self.device.alloc(4096) for _ in range(kernels)] for _ in range(_IN_FLIGHT if changed else 1)
-        ]
-        turn = 0
-
-        def submit() -> None:
-            nonlocal turn
-            turn = (turn + 1) % len(sets)
-            self._last = executable.replay(sets[turn])
-
-        return submit
+    def take(self) -> None:
+        """Write the read pointer."""
+        self._ring.queue.read_pointer[0] = self._ring.taken
 
 
 def amd(bench: Bench) -> None:
@@ -128,8 +81,8 @@ def amd(bench: Bench) -> None:
     """
     with ExitStack() as stack:
         gpus = {f"{name}, scripted": stack.enter_context(FinishedAmd(name)) for name in TARGETS}
-        beside = stack.enter_context(FinishedGpu())
-        cases: dict[str, Callable[[FinishedAmd | FinishedGpu], Callable[[], None]]] = {
+        beside = stack.enter_context(FinishedNv())
+        cases: dict[str, Callable[[FinishedAmd | FinishedNv], Callable[[], None]]] = {
             "record + args + encode + ring, one kernel": lambda gpu: gpu.launcher(),
             f"{KERNELS} kernels replayed, every input changed": lambda gpu: gpu.replayer(changed=True),
             f"{KERNELS} kernels replayed, nothing changed": lambda gpu: gpu.replayer(changed=False),

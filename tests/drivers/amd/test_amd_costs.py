@@ -8,7 +8,7 @@ import pytest
 
 from tests.drivers.nv.test_nv_streams import instructions_of
 from tools.bench.amd import FinishedAmd
-from tools.bench.nv import FinishedGpu
+from tools.bench.nv import FinishedNv
 
 KERNELS = 64
 
@@ -33,6 +33,6 @@ def counts(gpu: Any) -> list[int]:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["gfx1100", "gfx942"])
 def test_launches_and_replays_cost_at_most_a_tenth_more_than_nvidia_s(target: str):
-    with FinishedGpu() as beside, FinishedAmd(target) as gpu:
+    with FinishedNv() as beside, FinishedAmd(target) as gpu:
         for seen, theirs in zip(counts(gpu), counts(beside), strict=True):
             assert seen <= 1.1 * theirs

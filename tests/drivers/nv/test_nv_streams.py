@@ -22,7 +22,7 @@ from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, UsageError
 from hcq.graph import Graph
 from hcq.params import Param
-from tools.bench.nv import FinishedGpu
+from tools.bench.nv import FinishedNv
 from tools.nv.golden import GOLDEN, sample
 from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
@@ -256,12 +256,12 @@ def instructions_of(
 
 
 def test_a_launch_costs_little_python():
-    with FinishedGpu() as gpu:
+    with FinishedNv() as gpu:
         assert instructions_of(gpu.launcher(), gpu.finish) <= 1700
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("changed", "most"), [(True, 10_000), (False, 1000)])
 def test_a_replay_of_256_kernels_costs_little_python(*, changed: bool, most: int):
-    with FinishedGpu() as gpu:
+    with FinishedNv() as gpu:
         assert instructions_of(gpu.replayer(changed=changed), gpu.finish) <= most

@@ -7,10 +7,7 @@ Not here: the lower rungs (`rungs`, `rungs_queues`), the order of all (`table`).
 
 from __future__ import annotations
 
-import contextlib
 import struct
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +20,8 @@ from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, HcqError, SignalTimeout, UnsupportedError
 from tools.bringup.amd.kernels import LDS_SIZES, PICKED, THREADS, TOKEN, image
 from tools.bringup.checks import RungError
+from tools.bringup.child import child_command, two_at_once
+from tools.bringup.rung import LAUNCH
 
 if TYPE_CHECKING:
     from hcq.device import Device
@@ -154,7 +153,7 @@ def two_processes(bench: Bench) -> Facts:
     """24: bandwidth of an elementwise kernel in GB/s, and two processes at the same time."""
     facts: Facts = {"gb_per_s": _stream(bench)}
     if not bench.dry:
-        facts["two processes"] = _two_at_once(bench)
+        facts["two processes"] = two_at_once(bench, store_again(bench))
     return facts
 
 
@@ -168,27 +167,15 @@ def _stream(bench: Bench) -> float:
     return round(2 * size / best / 1e3, 1)
 
 
-def _two_at_once(bench: Bench) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        both = []
-        for _ in range(2):
-            process = subprocess.Popen(
-                store_again(bench), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
-            stack.callback(process.kill)  # has no effect after its end
-            both.append(process)
-        output = [process.communicate(timeout=30 * bench.patience)[0] for process in both]
-    codes = [process.returncode for process in both]
-    bench.check(codes == [0, 0], f"two processes at once ended with {codes}: {' '.join(output)[-1000:]}")
-    return codes
-
-
 def store_again(bench: Bench) -> list[str]:
     """Return the command of rung 18 for another process, with the options of this bench."""
-    command = [sys.executable, "-m", "tools.bringup", "--child", "18", "--device", f"amd:{bench.index}"]
-    command += ["--choices", describe(bench.choices)]
-    command += ["--emulate", bench.emulate] if bench.emulate is not None else []
-    return command + (["--kernels", str(bench.kernels)] if bench.kernels is not None else [])
+    return child_command(
+        f"amd:{bench.index}",
+        LAUNCH,
+        choices=describe(bench.choices),
+        emulate=bench.emulate,
+        kernels=bench.kernels,
+    )
 
 
 def fault(bench: Bench) -> Facts:

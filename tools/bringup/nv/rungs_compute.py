@@ -7,10 +7,7 @@ Not here: the lower rungs (`rungs`), the order of all (`table`).
 
 from __future__ import annotations
 
-import contextlib
 import struct
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +23,9 @@ from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import DeviceFault, HcqError, SignalTimeout
 from tools.bringup.checks import RungError
+from tools.bringup.child import child_command, two_at_once
 from tools.bringup.nv.kernels import PICKED, TOKEN, image
+from tools.bringup.rung import LAUNCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -215,31 +214,19 @@ def clocks(bench: Bench) -> Facts:
         )
         facts["boosted_gb_per_s"] = _stream(bench)
     if not bench.dry:
-        facts["two processes"] = _two_at_once(bench)
+        facts["two processes"] = two_at_once(bench, store_again(bench))
     return facts
-
-
-def _two_at_once(bench: Bench) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        both = []
-        for _ in range(2):
-            process = subprocess.Popen(
-                store_again(bench), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
-            stack.callback(process.kill)  # has no effect after its end
-            both.append(process)
-        output = [process.communicate(timeout=30 * bench.patience)[0] for process in both]
-    codes = [process.returncode for process in both]
-    bench.check(codes == [0, 0], f"two processes at once ended with {codes}: {' '.join(output)[-1000:]}")
-    return codes
 
 
 def store_again(bench: Bench) -> list[str]:
     """Return the command of rung 18 for another process, with the options of this bench."""
-    command = [sys.executable, "-m", "tools.bringup", "--child", "18", "--device", f"nv:{bench.index}"]
-    command += ["--choices", describe(bench.choices)]
-    command += ["--emulate", bench.emulate] if bench.emulate is not None else []
-    return command + (["--kernels", str(bench.kernels)] if bench.kernels is not None else [])
+    return child_command(
+        f"nv:{bench.index}",
+        LAUNCH,
+        choices=describe(bench.choices),
+        emulate=bench.emulate,
+        kernels=bench.kernels,
+    )
 
 
 def _stream(bench: Bench) -> float:

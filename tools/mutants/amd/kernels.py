@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from compiler.compile import compile_kernel
-from compiler.schedule.scheduler import schedule
 from drivers.amd.emu.isa import objects
 from drivers.amd.emu.isa.opcodes import target
 from drivers.amd.emu.isa.translate import read_kernel
@@ -24,13 +22,12 @@ from drivers.emu.memory import AddressSpace
 from drivers.emu.simt.engine import Settings
 from drivers.emu.simt.launch import Options
 from drivers.emu.simt.library import Sanitizers
-from frontend import Tensor
-from frontend.expr import uops
 from hcq.config import config
 from tools.bringup.amd.kernels import image
+from tools.mutants import programs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from drivers.amd.emu.isa.instruction import Instruction
 
@@ -112,26 +109,12 @@ def ladder(processor: str) -> Case:
 
 def compiled(processor: str) -> Iterator[Case]:
     """Yield the kernels of tensor programs."""
-    programs: dict[str, Callable[[Tensor], Tensor]] = {
-        "softmax": lambda x: x.softmax(-1),
-        "sum": lambda x: x.sum(),
-        "max": lambda x: x.amax(-1),
-        "variance": lambda x: ((x - x.mean(-1, keepdim=True)) ** 2).mean(-1),
-    }
-    for name, program in programs.items():
-        result = program(Tensor(np.zeros((4, 2048), "f4")))
-        graph = uops([(result.expr, tuple(range(len(result.leaves))))])
-        for number, item in enumerate(schedule(graph)):
-            made = compile_kernel(item.ast, processor)
-            sizes = tuple(
-                (int(np.prod(buffer.shape)), arg.access == "r")
-                for buffer, arg in zip(item.bufs, made.image.args, strict=True)
-            )
-            yield Case(
-                name=f"{processor} {name} {number}",
-                processor=processor,
-                kernel=objects.kernels(made.image.code, processor)[made.image.name],
-                grid=made.groups,
-                block=made.threads,
-                sizes=sizes,
-            )
+    for name, made, sizes in programs.compiled(processor):
+        yield Case(
+            name=f"{processor} {name}",
+            processor=processor,
+            kernel=objects.kernels(made.image.code, processor)[made.image.name],
+            grid=made.groups,
+            block=made.threads,
+            sizes=sizes,
+        )

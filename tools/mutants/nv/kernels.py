@@ -15,23 +15,20 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from compiler.compile import compile_kernel
-from compiler.schedule.scheduler import schedule
 from drivers.emu.memory import AddressSpace
 from drivers.emu.simt.engine import Settings
 from drivers.emu.simt.launch import Options
 from drivers.emu.simt.library import Sanitizers
 from drivers.nv.emu.engines.cubins import Cubin
 from drivers.nv.emu.ptx import module as ptx
-from frontend import Tensor
-from frontend.expr import uops
 from hcq.config import config
 from tools.bench import emu as bench
 from tools.bringup.nv import kernels
+from tools.mutants import programs
 from tools.mutants.nv.handmade import LAST_BLOCK, PIPELINE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 ARCH: Final = "sm_90a"
 _BARRIER: Final = re.compile(
@@ -102,29 +99,15 @@ def corpus() -> Iterator[Case]:
 
 def compiled() -> Iterator[Case]:
     """Yield the compiled kernels of tensor programs."""
-    programs: dict[str, Callable[[Tensor], Tensor]] = {
-        "softmax": lambda x: x.softmax(-1),
-        "sum": lambda x: x.sum(),
-        "max": lambda x: x.amax(-1),
-        "variance": lambda x: ((x - x.mean(-1, keepdim=True)) ** 2).mean(-1),
-    }
-    for name, program in programs.items():
-        result = program(Tensor(np.zeros((4, 2048), "f4")))
-        graph = uops([(result.expr, tuple(range(len(result.leaves))))])
-        for number, item in enumerate(schedule(graph)):
-            kernel = compile_kernel(item.ast, ARCH)
-            sizes = tuple(
-                (int(np.prod(buffer.shape)), arg.access == "r")
-                for buffer, arg in zip(item.bufs, kernel.image.args, strict=True)
-            )
-            yield Case(
-                name=f"{name} {number}",
-                text=Cubin.parse(kernel.image.code).ptx,
-                entry=kernel.image.name,
-                grid=kernel.groups,
-                block=kernel.threads,
-                sizes=sizes,
-            )
+    for name, kernel, sizes in programs.compiled(ARCH):
+        yield Case(
+            name=name,
+            text=Cubin.parse(kernel.image.code).ptx,
+            entry=kernel.image.name,
+            grid=kernel.groups,
+            block=kernel.threads,
+            sizes=sizes,
+        )
 
 
 def written() -> Iterator[Case]:

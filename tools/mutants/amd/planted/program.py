@@ -20,8 +20,8 @@ os.environ["HCQ_RING_BYTES"] = "16384"  # before anything reads the configuratio
 import hcq
 from tools.bringup.amd.kernels import TOKEN, image
 from tools.mutants.planted.outcome import Wrong, report
+from tools.mutants.planted.words import Words
 
-SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
 WAIT_S: Final = 20.0
 ONE: Final = (1, 1, 1)
@@ -30,27 +30,14 @@ _LAPS: Final = 150
 _LDS: Final = 4096
 
 
-class Program:
+class Program(Words):
     """One run on one device."""
 
     def __init__(self, name: str) -> None:
-        self.device = hcq.open(name, validate=True)
+        super().__init__(hcq.open(name, validate=True))
         arch = self.device.info.arch
         self.programs = {n: self.device.load(image(n, arch)) for n in ("store", "grid", "count", "local")}
         self.programs["shared"] = self.device.load(image("shared", arch, shared_bytes=_LDS))
-        self.wrong: list[str] = []
-
-    def words(self, count: int, value: int = 0) -> hcq.Buffer:
-        """Return a host-visible buffer filled with a u32."""
-        buffer = self.device.alloc(4 * count, SHARED)
-        buffer.host().cast("I")[:] = memoryview(value.to_bytes(4, "little") * count).cast("I")
-        return buffer
-
-    def expect(self, what: str, buffer: hcq.Buffer, wanted: list[int]) -> None:
-        """Record a wrong result unless a buffer starts with the expected words."""
-        seen = list(buffer.host().cast("I")[: len(wanted)])
-        if seen != wanted:
-            self.wrong.append(f"{what}: {seen[:8]} instead of {wanted[:8]}")
 
     def launches(self) -> None:
         """Launch one thread, a grid, and kernels with shared and scratch memory."""

@@ -18,8 +18,8 @@ from compiler.targets.nvptx.assembler import assemble
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tools.bringup.nv.kernels import TOKEN, image
 from tools.mutants.planted.outcome import Wrong, report
+from tools.mutants.planted.words import SHARED, Words
 
-SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
 WAIT_S: Final = 120.0
 ONE: Final = (1, 1, 1)
@@ -86,30 +86,16 @@ def _image(name: str, text: str, arch: str) -> KernelImage:
     return KernelImage(name=name, arch=arch, code=code, args=slots, kernarg_size=8)
 
 
-class Program:
+class Program(Words):
     """One run on one device."""
 
     def __init__(self, name: str) -> None:
-        self.device = hcq.open(name, validate=True)
+        super().__init__(hcq.open(name, validate=True))
         self.arch = {"sm_90": "sm_90a", "sm_120": "sm_120a"}.get(self.device.info.arch, self.device.info.arch)
         self.programs = {
             n: self.device.load(image(n, self.arch)) for n in ("store", "grid", "count", "local")
         }
-        self.wrong: list[str] = []
-        """Wrong results. The program continues after them, because a later report has more information."""
         self.programs["shared"] = self.device.load(image("shared", self.arch, shared_bytes=4096))
-
-    def words(self, count: int, value: int = 0) -> hcq.Buffer:
-        """Return a host-visible buffer filled with a u32."""
-        buffer = self.device.alloc(4 * count, SHARED)
-        buffer.host().cast("I")[:] = memoryview(value.to_bytes(4, "little") * count).cast("I")
-        return buffer
-
-    def expect(self, what: str, buffer: hcq.Buffer, wanted: list[int]) -> None:
-        """Record a wrong result unless a buffer starts with the expected words."""
-        seen = list(buffer.host().cast("I")[: len(wanted)])
-        if seen != wanted:
-            self.wrong.append(f"{what}: {seen[:8]} instead of {wanted[:8]}")
 
     def launches(self) -> None:
         """Launch one thread, three dimensions, and kernels with shared, local and generic addresses."""

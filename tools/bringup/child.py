@@ -1,0 +1,40 @@
+"""Rungs in processes of their own: the command of one, and two at once.
+
+Not here: the order of rungs and their time limits (`ladder`). Next: `rung`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tools.bringup.checks import Checks
+
+
+def child_command(
+    device: str, number: int, *, choices: str, emulate: str | None, kernels: Path | None
+) -> list[str]:
+    """Return the command that runs one rung on a device; `choices` as the command line takes them."""
+    command = [sys.executable, "-m", "tools.bringup", "--child", str(number)]
+    command += ["--device", device, "--choices", choices]
+    command += ["--emulate", emulate] if emulate is not None else []
+    return command + (["--kernels", str(kernels)] if kernels is not None else [])
+
+
+def two_at_once(bench: Checks, command: list[str]) -> list[int]:
+    """Run a command in two processes at once; return their exit codes, or raise unless both are 0."""
+    with contextlib.ExitStack() as stack:
+        both = []
+        for _ in range(2):
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            stack.callback(process.kill)  # has no effect after its end
+            both.append(process)
+        output = [process.communicate(timeout=30 * bench.patience)[0] for process in both]
+    codes = [process.returncode for process in both]
+    bench.check(codes == [0, 0], f"two processes at once ended with {codes}: {' '.join(output)[-1000:]}")
+    return codes

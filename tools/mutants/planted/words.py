@@ -1,0 +1,36 @@
+"""Buffers of 32-bit words on a device with a planted bug, and the comparison of their contents.
+
+Not here: the programs (a vendor's folder: `tools.mutants.nv.planted.program`). Next: `outcome`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import hcq
+
+if TYPE_CHECKING:
+    from hcq.device import Device
+
+SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
+
+
+class Words:
+    """Buffers of one device, and what was wrong in them."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.wrong: list[str] = []
+        """Wrong results. A program continues after them, because a later report has more information."""
+
+    def words(self, count: int, value: int = 0) -> hcq.Buffer:
+        """Return a host-visible buffer filled with a u32."""
+        buffer = self.device.alloc(4 * count, SHARED)
+        buffer.host().cast("I")[:] = memoryview(value.to_bytes(4, "little") * count).cast("I")
+        return buffer
+
+    def expect(self, what: str, buffer: hcq.Buffer, wanted: list[int]) -> None:
+        """Record a wrong result unless a buffer starts with the expected words."""
+        seen = list(buffer.host().cast("I")[: len(wanted)])
+        if seen != wanted:
+            self.wrong.append(f"{what}: {seen[:8]} instead of {wanted[:8]}")
