@@ -13,6 +13,7 @@ from frontend.capture import filled
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
 from frontend.history import realize_for_reading
+from frontend.launch import assemble
 from frontend.ops.random import GENERATOR
 from frontend.plan import verify_all
 from frontend.printing import described
@@ -27,11 +28,46 @@ from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     import hcq
+    from frontend.launch import Kernel
     from frontend.primitives.limits import Checks
     from frontend.tensor_base import TensorBase
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The arguments of `frontend.launch.assemble`, with numbers as keys of memory."""
+
+    kernels: Sequence[Kernel]
+    params: Sequence[tuple[int, int]]
+    fixed: Mapping[Hashable, hcq.Buffer]
+    """Outside memory, by number."""
+    label: str
+
+    @classmethod
+    def numbered(
+        cls,
+        kernels: Sequence[Kernel],
+        params: Sequence[tuple[Hashable, int]],
+        fixed: Mapping[Hashable, hcq.Buffer],
+        label: str,
+    ) -> Assembly:
+        """Return the same work with a number for each key, so that buffers of the capture are not kept."""
+        keys: dict[Hashable, int] = {}
+        for key in (*[k for k, _ in params], *fixed, *[key for kernel in kernels for key in kernel.memory]):
+            keys.setdefault(key, len(keys))
+        return cls(
+            [k.renamed(keys) for k in kernels],
+            [(keys[k], size) for k, size in params],
+            {keys[k]: b for k, b in fixed.items()},
+            label,
+        )
+
+    def executable(self, device: OpenDevice) -> hcq.Executable:
+        """Return the executable. Raises as `hcq.Graph.compile`."""
+        return assemble(device, self.kernels, self.params, self.fixed, label=self.label)
 
 
 @dataclass(slots=True)
@@ -75,6 +111,8 @@ class Captured:
     """(checks, buffers of the capture) that validation makes of arguments and fixed memory."""
     arguments: Sequence[hcq.Buffer] = ()
     """The buffers that the arguments had in the capture."""
+    assembly: Assembly | None = None
+    """The work of the executable, from which it is written to a file; None: there is no work."""
     plain: Expr | None = None
     """The expression of the returned tensor, when the function returns exactly one new tensor."""
 

@@ -39,10 +39,10 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from frontend.autograd import state as grad_state
 from frontend.capture import Capture, Place, filled, flattened, kernels_of
-from frontend.captured import Captured, own, settle
+from frontend.captured import Assembly, Captured, own, settle
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
-from frontend.launch import assemble
+from frontend.later import AT_ONCE, later
 from frontend.plan import CAPTURE, LARGE_BYTES
 from frontend.printing import described
 from frontend.realize import realize_many
@@ -53,8 +53,13 @@ from frontend.tensor_base import EPOCH
 from hcq.config import config
 from hcq.errors import UsageError
 
+if AT_ONCE:
+    from frontend import captured_file
+else:
+    captured_file = later("frontend.captured_file")
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import hcq
     from frontend.primitives.limits import Checks
@@ -74,6 +79,19 @@ def _checks(capture: Capture, known: set[hcq.Buffer]) -> list[tuple[Checks, list
         if part is not None:
             found.append((part, inputs))
     return found
+
+
+def _only_in_file(path: str, label: str) -> Any:
+    """Return what stands for the Python function of a loaded capture."""
+
+    def function(*_args: Any, **_names: Any) -> Any:
+        raise UsageError(
+            f"{label or 'the function'} was loaded from {path}: the file has its kernels, not the function\n"
+            "hint: call it outside of other captured functions, and do not reset() it"
+        )
+
+    function.__name__ = label or "loaded"
+    return function
 
 
 class TinyJit(Generic[P, R]):
@@ -129,6 +147,10 @@ class TinyJit(Generic[P, R]):
         """Tensors that the first call used and that existed before."""
         self._simple: list[Expr] | None = None
         """The expressions of the arguments, if all are tensors given by position; else None."""
+        self.loaded = False
+        """Whether it comes from a file, and has no function."""
+        self.state: dict[str, Tensor] = {}
+        """The named tensors that a loaded function uses from outside."""
         self._bound: weakref.WeakKeyDictionary[object, TinyJit[Any, Any]] = weakref.WeakKeyDictionary()
         update_wrapper(self, fn)
 
@@ -145,6 +167,40 @@ class TinyJit(Generic[P, R]):
     def captured(self) -> Captured | None:
         """The captured form; None before the second call."""
         return self._captured
+
+    def save(self, path: str | Path, *, state: Mapping[str, Tensor] | None = None) -> None:
+        """Write the captured form to a file: kernels, their order, and the memory that is used from outside.
+
+        `state` names tensors, such as `nn.state.get_state_dict(model)`: a name lets `load` put another tensor
+        in the place of that one. Raises `UsageError` before the second call, and for an argument or a result
+        that the file cannot hold, such as an object that is no number, text or container; `OSError` when the
+        file cannot be written. The file, and what it holds: `frontend.captured_file`.
+        """
+        if self._captured is None:
+            raise UsageError(f"{self!r} is not captured yet: call it twice, then save it")
+        captured_file.save(path, self._captured, self._args, state or {})
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, device: str | None = None, state: Mapping[str, Tensor] | None = None
+    ) -> TinyJit[Any, Any]:
+        """Return the captured function of a file; each call replays it, the first one, too.
+
+        `device` is that of the capture by default, and must be of its architecture. `state` are tensors in
+        the places of those that were named; without it they are made from the file, and `state` of the result
+        has them. The Python function is not in the file: `fn`, and a call inside another capture, raise
+        `UsageError`. JIT=0 changes nothing.
+
+        Kernels of a file run on the device: load files of sources that you trust. Reading runs no code.
+        Raises `UsageError` for a file that is malformed, of another version or another architecture, and for
+        tensors of `state` that do not fit; `OSError` when it cannot be read.
+        """
+        captured, args, named = captured_file.load(path, device, state)
+        work = captured.assembly
+        made: TinyJit[Any, Any] = cls(_only_in_file(str(path), "" if work is None else work.label))
+        made.calls, made.loaded, made.state = 2, True, named
+        made._replays(captured, args)
+        return made
 
     def reset(self) -> None:
         """Drop the capture. The next call runs the function, the one after that captures it."""
@@ -176,7 +232,7 @@ class TinyJit(Generic[P, R]):
         return cast("R", self._slow(args, names))
 
     def _slow(self, args: tuple[Any, ...], names: dict[str, Any]) -> Any:
-        if CAPTURE.now is not None or not config().jit:
+        if CAPTURE.now is not None or not (config().jit or self.loaded):
             return self.fn(*args, **names)
         if self._captured is not None and self._captured.device.hcq.closed:
             raise UsageError(
@@ -262,13 +318,7 @@ class TinyJit(Generic[P, R]):
         captured.check_arguments(tensors)
         for i in captured.assigned:
             tensors[i].assign(stand_ins[i]).realize()
-        self._captured, self._args = captured, shape
-        simple = shape == (tuple([Place(i) for i in range(len(tensors))]), {}) and captured.inputs == list(
-            range(len(tensors))
-        )
-        self._simple = captured.expect if simple else None
-        only = captured.results[0] if nest.__class__ is Place else None
-        captured.plain = only[0] if isinstance(only, tuple) else None
+        self._replays(captured, shape)
         return filled(
             nest,
             [
@@ -276,6 +326,15 @@ class TinyJit(Generic[P, R]):
                 for r, t in zip(captured.results, returned, strict=True)
             ],
         )
+
+    def _replays(self, captured: Captured, shape: Any) -> None:
+        """Replay a captured form from now on, for arguments of the given containers."""
+        count = len(captured.expect)
+        simple = shape == (tuple([Place(i) for i in range(count)]), {})
+        only = captured.results[0] if captured.nest.__class__ is Place else None
+        captured.plain = only[0] if isinstance(only, tuple) else None
+        self._captured, self._args = captured, shape
+        self._simple = captured.expect if simple and captured.inputs == list(range(count)) else None
 
     def _results(
         self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor], sizes: frozenset[int]
@@ -344,10 +403,7 @@ class TinyJit(Generic[P, R]):
         fixed = {b: cast("hcq.Buffer", b) for b in touched if not isinstance(b, tuple) and b not in inside}
         for b, _ in params:
             fixed.pop(b, None)
-        executable = None
-        if kernels:
-            label = getattr(self.fn, "__name__", "jit")
-            executable = assemble(device, kernels, params, fixed, label=label)
+        work = Assembly.numbered(kernels, params, fixed, getattr(self.fn, "__name__", "jit"))
         return Captured(
             device=device,
             kernels=len(kernels),
@@ -359,13 +415,14 @@ class TinyJit(Generic[P, R]):
             nest=nest,
             states=[(t, b) for b, t in capture.states.items() if b not in arguments],
             written=frozenset([b for b in capture.states if b not in arguments]),
-            executable=executable,
+            executable=work.executable(device) if kernels else None,
             large=sum([size for _, size in params]) >= LARGE_BYTES,
             assigned=[i for i in inputs if arguments[i] in written],
             fixed=frozenset(fixed.values()),
             writes=bool(capture.states),
             checks=_checks(capture, {*arguments, *fixed.values()} - set(capture.states)),
             arguments=arguments,
+            assembly=work if kernels else None,
         )
 
     def _device(self, capture: Capture, stand_ins: list[Tensor]) -> OpenDevice:

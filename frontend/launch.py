@@ -9,7 +9,7 @@ Not here: which kernels (`plan`), arena offsets (`compiler.schedule.memory`), en
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from compiler.schedule.memory import place
@@ -34,11 +34,13 @@ class Kernel:
     """Least number of bytes of each."""
     stores: tuple[int, ...]
     """Indices of the arguments that are written."""
+    origin: tuple[Any, int] | None = None
+    """The structure of its plan, from which it is scheduled again, or the text of its AST; and its number."""
 
     def renamed(self, names: Mapping[Hashable, Hashable]) -> Kernel:
         """Return the launch with keys replaced by `names`."""
         memory = tuple([names.get(key, key) for key in self.memory])
-        return Kernel(self.program, self.groups, self.threads, memory, self.sizes, self.stores)
+        return replace(self, memory=memory)
 
 
 def _lives(kernels: Sequence[Kernel], known: set[Hashable]) -> dict[Hashable, tuple[int, int, int]]:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     import hcq
-    from compiler.schedule.item import BufRef
+    from compiler.ir.uop import UOp
+    from compiler.schedule.item import BufRef, ScheduleItem
 
 
 class _CaptureOfThread(threading.local):
@@ -182,8 +183,6 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
     Raises `UsageError` for a tensor beyond the address space, `CompileError`, and as `hcq.Device.load`.
     """
     from compiler.compile import compile_many  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
-    from compiler.schedule.scheduler import limits_on, schedule  # noqa: PLC0415 - as above
-    from compiler.targets import target_of  # noqa: PLC0415 - as above
 
     for e, _ in parts:
         if prod(e.shape) * e.dtype.itemsize > MOST_BYTES:
@@ -192,12 +191,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
                 "than any address space has\nhint: realize a part of it, or a reduction"
             )
     trim_table(NODE_LIMIT)  # nodes of earlier plans are not needed
-    outputs = uops(parts)
-    for i, home in enumerate(homes):
-        if home >= 0:
-            e = parts[i][0]
-            outputs[i] = graph.assign(graph.param(home, e.shape, e.dtype), outputs[i])
-    items = schedule(outputs, limits=limits_on(target_of(device.arch)))
+    outputs, items = scheduled(parts, homes, device.arch)
     sys.audit("frontend.plan", outputs, items, device.name, device.arch)
     if config().beam:
         from frontend.tuning.tune import tune  # noqa: PLC0415 - only with BEAM
@@ -205,16 +199,34 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
         tune([item.ast for item in items], device.name, device.arch)
     compiled = compile_many([item.ast for item in items], device.arch)
     kernels = []
-    for item, made in zip(items, compiled, strict=True):
+    structure = tuple(parts), tuple(homes)
+    for n, (item, made) in enumerate(zip(items, compiled, strict=True)):
         program = device.program(made.image)
         keys = tuple([_key(ref) for ref in item.bufs])
         sizes = tuple([ref.nbytes for ref in item.bufs])
-        kernels.append(Kernel(program, made.groups, made.threads, keys, sizes, item.stores))
+        kernels.append(
+            Kernel(program, made.groups, made.threads, keys, sizes, item.stores, (structure, n))
+        )
     stats.plans += 1
     plan = _planned(parts, homes, device, tuple(kernels))
     if any([e.limited for e, _ in parts]):  # noqa: C419 - a list is faster
         plan.limits = limits_of(parts)
     return plan
+
+
+def scheduled(
+    parts: Sequence[Part], homes: Sequence[int], arch: str
+) -> tuple[list[UOp], list[ScheduleItem]]:
+    """Return the graph's outputs and the schedule of expressions over joint leaves: see `build`."""
+    from compiler.schedule.scheduler import limits_on, schedule  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
+    from compiler.targets import target_of  # noqa: PLC0415 - as above
+
+    outputs = uops(parts)
+    for i, home in enumerate(homes):
+        if home >= 0:
+            e = parts[i][0]
+            outputs[i] = graph.assign(graph.param(home, e.shape, e.dtype), outputs[i])
+    return outputs, schedule(outputs, limits=limits_on(target_of(arch)))
 
 
 def _key(ref: BufRef) -> tuple[str, int]:

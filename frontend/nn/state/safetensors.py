@@ -19,7 +19,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from frontend.tensor import Tensor
 
@@ -102,22 +102,31 @@ def safe_save(
 
     Pending tensors are computed first. Raises `OSError` when the file cannot be written.
     """
+    realize_many(list(tensors.values()))
+    write({n: (t.dtype, t.shape, t.data) for n, t in tensors.items()}, path, metadata)
+
+
+def write(
+    parts: Mapping[str, tuple[DType, tuple[int, ...], Callable[[], bytes]]],
+    path: str | Path,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write a safetensors file of (dtype, shape, a function that gives the bytes) by name."""
     header: dict[str, Any] = {}
     if metadata:
         header["__metadata__"] = dict(metadata)
-    realize_many(list(tensors.values()))
     at = 0
-    for name, t in tensors.items():
-        end = at + t.nbytes()
-        header[name] = {"dtype": _CODES[t.dtype], "shape": list(t.shape), "data_offsets": [at, end]}
+    for name, (dtype, shape, _) in parts.items():
+        end = at + count_of(shape) * dtype.itemsize
+        header[name] = {"dtype": _CODES[dtype], "shape": list(shape), "data_offsets": [at, end]}
         at = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with Path(path).open("wb") as file:
         file.write(len(text).to_bytes(8, "little"))
         file.write(text)
-        for t in tensors.values():
-            file.write(t.data())
+        for _, _, data in parts.values():
+            file.write(data())
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
