@@ -38,6 +38,7 @@ from hcq.hardware import BufferSpec, QueueKind
 from hcq.heap import Heap
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.memory import Buffer
+from hcq.outputs import Outputs
 from hcq.process import OPEN, remember, traced
 from hcq.profile import SpanLog
 from hcq.program import DeferredUnloads, Program
@@ -118,6 +119,8 @@ class Device:
         self._unloads = DeferredUnloads(driver.unload)
         self.leftovers = False
         """Whether memory or programs wait to be freed by `free_leftovers`."""
+        self.outputs = Outputs()
+        """Memory in which kernels leave text, printed when a wait ends and the device is idle."""
         self.span_log = SpanLog(keep=bool(trace))
         self.queues: tuple[Queue, ...] = ()
         """All queues; none yet while the device opens, when memory may be short already."""
@@ -346,6 +349,7 @@ class Device:
             raise self.refusal()
         for queue in self.queues:
             queue.sync(timeout_s=timeout_s)
+        self.flush_outputs()
         self.sweep()
         if self.watch is not None:
             self.watch.check_overruns()
@@ -362,11 +366,23 @@ class Device:
             self.watch.wait_ended()
 
     def host_observed(self, signal: Signal, value: int) -> None:
-        """Record for the validation layer that the host observed the slot of `signal` at `value`."""
+        """Record that the host observed the slot of `signal` at `value`; print what kernels left."""
+        if self.outputs:
+            self.flush_outputs()
         if self.watch is not None:
             self.watch.host_observed(signal, value)
             if not self._closing:
                 self.watch.raise_overruns()
+
+    def flush_outputs(self) -> None:
+        """Print what kernels left in memory (`printf`), if no work is in flight.
+
+        Waits, `sync` and `close` call it. Does nothing while another thread submits.
+        """
+        self.outputs.flush([queue.lock for queue in self.queues], self._idle)
+
+    def _idle(self) -> bool:
+        return self._report is not None or not self._in_flight()
 
     def raise_overrun(self, signal: Signal) -> None:
         """Mark the device as faulted and raise: `signal`, a timeline, exceeds the last submitted value.
@@ -436,6 +452,7 @@ class Device:
         """Query the driver for a fault, and check that no timeline exceeds its last submitted value."""
         if self.refusal is None and (report := self.driver.fault() or detect_overrun(self)) is not None:
             self.faulted(report)
+            self.flush_outputs()
 
     def faulted(self, report: FaultReport) -> None:
         """Make a fault sticky: every later call raises `DeviceFault` with this report, until `recover`."""
@@ -443,6 +460,8 @@ class Device:
             if self.refusal is not None or report is self._raw:
                 return
             self._raw = report
+            if self.outputs:
+                report = replace(report, reports=(*self.outputs.findings(), *report.reports))
             if report.va is not None:
                 report = replace(report, nearest=self.nearest(report.va, pages=report.nearest))
             stuck = stuck_text(self) if not report.stuck_at else report.stuck_at + graph_text(self)
@@ -535,6 +554,8 @@ class Device:
                 with queue.lock:  # a concurrent submission finishes first
                     queue.refusal = queue.refusal or refusal
             stuck = self._drain(timeout_s)
+            if self.outputs:
+                self.flush_outputs()
             if self.watch is not None and not stuck and self._report is None:
                 self.watch.guards.check_all()
             self.closed = True

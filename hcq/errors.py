@@ -138,9 +138,10 @@ class FaultReport:
     queue: str | None = None
     stuck_at: str = ""
     reports: tuple[str, ...] = ()
-    """Findings of an emulated GPU, the oldest first: a race, a read of uninitialized memory, an endless wait.
+    """The device assertions that kernels failed; then findings of an emulated GPU, the oldest first: a race,
+    a read of uninitialized memory, an endless wait.
 
-    Empty on real hardware, where the kernel driver writes them to its log.
+    The kernel driver of real hardware writes its findings to its log.
     """
     raw: tuple[object, ...] = ()
     """The words that the hardware stopped at, decoded as layouts."""

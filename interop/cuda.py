@@ -30,6 +30,15 @@ int nvrtcGetProgramLogSize(nvrtcProgram, size_t *);
 int nvrtcGetProgramLog(nvrtcProgram, char *);
 """
 
+_ASSERT: Final = """#undef assert
+#ifdef NDEBUG
+#define assert(...) ((void)0)
+#else
+#define assert(...) ((__VA_ARGS__) ? (void)0 : __assertfail(#__VA_ARGS__, __FILE__, __LINE__, __func__, 1))
+#endif
+"""
+"""The header assert.h, which NVRTC lacks; the compiler declares `__assertfail` itself."""
+
 
 def to_ptx(source: str, arch: str, *, name: str = "kernel.cu", options: Sequence[str] = ()) -> str:
     """Compile CUDA C++ for `arch` ("sm_90a"); return the PTX, with lines of the source.
@@ -46,7 +55,15 @@ def to_ptx(source: str, arch: str, *, name: str = "kernel.cu", options: Sequence
     flags += [f"-I{folder}" for folder in _headers()] + list(options)
     texts = [ffi.new("char[]", flag.encode()) for flag in flags]
     program = ffi.new("nvrtcProgram *")
-    code: int = library.nvrtcCreateProgram(program, source.encode(), name.encode(), 0, ffi.NULL, ffi.NULL)
+    header, file = ffi.new("char[]", _ASSERT.encode()), ffi.new("char[]", b"assert.h")
+    code: int = library.nvrtcCreateProgram(
+        program,
+        source.encode(),
+        name.encode(),
+        1,
+        ffi.new("const char *[]", [header]),
+        ffi.new("const char *[]", [file]),
+    )
     if code:
         raise CompileError(f"NVRTC made no program of {name}: {_reason(code)}")
     try:

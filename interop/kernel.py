@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hcq.program import Dim3, Program
     from hcq.queue import Queue
     from hcq.signal import Point
+    from interop.output import Ring
     from interop.signature import Parameter, Signature
 
 _VARIANTS_KEPT: Final = 16
@@ -37,8 +38,11 @@ class LoadedKernel:
     shared memory. Usable from any thread; the device owns the uploaded code.
     """
 
-    def __init__(self, device: Device, code: bytes, signature: Signature) -> None:
+    def __init__(self, device: Device, code: bytes, signature: Signature, output: Ring | None = None) -> None:
         self.device = device
+        self._output = output
+        if output is not None:
+            output.used_by(self)
         self.code = code
         """The ELF file that is uploaded."""
         self.signature = signature
@@ -205,6 +209,8 @@ class LoadedKernel:
                 max_threads=own.max_threads,
             )
             program = self.device.load(image)
+            if self._output is not None:
+                self._output.used_by(program)
             while len(self._programs) >= _VARIANTS_KEPT:
                 self._programs.pop(next(iter(self._programs)))
             self._programs[key] = program

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from drivers.elf import Elf, Machine
 from hcq.errors import UnsupportedError, UsageError
 from interop import amdgpu, host, nvidia
+from interop.device_library import with_library
 from interop.kernel import LoadedKernel
+from interop.output import OUTPUT_BYTES, Ring
 from interop.signature import agree
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ def load(
     entry: str = "",
     arguments: Sequence[str] | None = None,
     ptx: str = "",
+    output_bytes: int = OUTPUT_BYTES,
 ) -> LoadedKernel:
     """Load one entry of an image for a device.
 
@@ -37,7 +40,12 @@ def load(
     - `entry`: the kernel's name; may be left out where the image has one.
     - `arguments`: the types of the parameters ("pointer", "i32", "f64"), checked against the image. Needed
       for images that have no record of them: host objects, and code objects without metadata.
-    - `ptx`: the PTX of a cubin. Emulated NVIDIA GPUs need it; hardware does not.
+    - `ptx`: the PTX of a cubin. Emulated NVIDIA GPUs need it; hardware does not, unless the kernel prints or
+      asserts.
+    - `output_bytes`: memory for the text that the kernel prints between two waits; what does not fit is lost.
+
+    `printf` and `assert` of PTX write to memory that the host reads and prints when a wait ends and the
+    device is idle, at `Device.sync` and `Device.close`. A failed assertion is a `DeviceFault` that names it.
 
     Raises `UsageError` for bytes of no known format, an unknown entry and arguments that contradict the
     image; `UnsupportedError` for an image of another GPU; `CompileError` for PTX that does not assemble.
@@ -47,10 +55,15 @@ def load(
     data = _bytes(source)
     nvidia.refuse_fat(data)
     amdgpu.refuse_bundle(data)
+    text = nvidia.printing(data, ptx)
+    if text:
+        _expect(device, "sm_", "PTX")
+        ring = Ring(device, entry or "the module", output_bytes)
+        data, ptx = with_library(text, ring.va, ring.size).encode(), ""
     code, found = _read(device, data, entry, arguments, ptx)
     if arguments is not None:
         found = agree(found, arguments)
-    return LoadedKernel(device, code, found)
+    return LoadedKernel(device, code, found, ring if text else None)
 
 
 def _bytes(source: bytes | str | os.PathLike[str]) -> bytes:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from compiler.targets.nvptx.assembler import assemble, ptx_of, with_ptx
-from drivers.elf import Elf, Machine
+from drivers.elf import UNDEFINED, Elf, Machine
 from drivers.nv import cubin
 from drivers.nv.layouts.cubin import FIRST_SM_WITH_RESERVE, PTX_SECTION, RESERVED_SHARED, Section
 from hcq import registry
 from hcq.errors import UnsupportedError, UsageError
-from interop import ptx
+from interop import device_library, ptx
 from interop.signature import Parameter, Signature
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _FATBIN: Final = b"\x50\xed\x55\xba"
 _MOST_THREADS: Final = 1024
+_LIBCUDA: Final = frozenset({"vprintf", "__assertfail"})
+"""Functions that libcuda defines at load time, and `interop.device_library` before assembly."""
 
 
 def is_ptx(data: bytes) -> bool:
@@ -43,6 +45,30 @@ def refuse_fat(data: bytes) -> None:
             "this is a fat binary of several cubins\n"
             "hint: take out one with `cuobjdump -xelf all`, or the PTX with `cuobjdump -xptx all`"
         )
+
+
+def printing(data: bytes, text: str) -> str:
+    """Return the PTX of an image that prints or has assertions; empty for other images.
+
+    `text` is the PTX of a cubin, if the caller has it. Raises `UnsupportedError` for a finished cubin that
+    prints and has no PTX, and for a kernel that allocates memory.
+    """
+    if is_ptx(data):
+        text = data.rstrip(b"\0").decode()
+    elif data.startswith(b"\x7fELF") and is_cubin(Elf(data)):
+        elf = Elf(data)
+        if not text and elf.section(PTX_SECTION) is not None:
+            text = ptx_of(data)
+        missing = sorted({one.name for one in elf.symbols if one.section == UNDEFINED} & _LIBCUDA)
+        if missing and not text:
+            raise UnsupportedError(
+                f"this cubin wants {' and '.join(missing)} of libcuda, and is already assembled\n"
+                "hint: load its PTX, or pass it: load(..., ptx=text)"
+            )
+    else:
+        return ""
+    device_library.refuse_heap(text)
+    return text if device_library.wanted(text) else ""
 
 
 def from_ptx(text: str, info: DeviceInfo, entry: str) -> tuple[bytes, Signature]:
