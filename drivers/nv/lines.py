@@ -27,7 +27,8 @@ _SECTION_SHIFT: Final = 32
 """A relocated address of the line program holds the section's index above this bit and the offset below."""
 _LENGTH_BYTES, _VERSION_BYTES = 4, 2
 _VERSIONS: Final = (2, 3, 4)
-_LOC: Final = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
+_LOC: Final = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+)(?:.*\binlined_at\s+(\d+)\s+(\d+)\s+(\d+))?)?")
+"""A `.loc`: file, line and column, and those of the call if the code was inlined."""
 _UNWRITTEN: Final = 0
 """The line number of instructions without a PTX line."""
 
@@ -84,15 +85,26 @@ def ptx_line(ptx: str, line: int) -> str:
 def source_place(ptx: str, line: int) -> str:
     """Return "file.py:12", the place in the kernel's source of a line of PTX; "" if it is not known.
 
-    It is that of the nearest `.loc` before the line, in the same function.
+    It is that of the nearest `.loc` before the line, in the same function. For code that was inlined from
+    another file, such as a header, it is the innermost call in the file of the kernel.
     """
     lines = ptx.split("\n")
+    chain: list[re.Match[str]] = []
     for text in reversed(lines[: max(0, line)]):
-        if (found := _LOC.match(text)) is not None:
-            named = re.search(rf'^\s*\.file\s+{found[1]}\s+"([^"]*)"', ptx, re.MULTILINE)
-            return f"{named[1]}:{found[2]}" if named else ""
         if ".entry" in text or ".func" in text:
             break
+        here = _LOC.match(text)
+        if here is None or (chain and here.group(1, 2, 3) != chain[-1].group(4, 5, 6)):
+            continue
+        chain.append(here)
+        if here[4] is None:
+            break
+    if chain:
+        own = chain[-1][4] or chain[-1][1]
+        places = [one.group(1, 2) for one in chain] + [chain[-1].group(4, 5)]
+        file, number = next(place for place in places if place[0] == own)
+        named = re.search(rf'^\s*\.file\s+{file}\s+"([^"]*)"', ptx, re.MULTILINE)
+        return f"{named[1]}:{number}" if named else ""
     return ""
 
 

@@ -89,3 +89,13 @@ def test_findings_are_read_back_from_their_text(address: int | None):
 def test_source_place_is_that_of_the_nearest_loc():
     ptx = '.file 1 "a.py"\n.entry f {\n.loc 1 5 2\nadd;\nmul;\n.loc 1 9 2\nst;\n}\n.entry g {\nadd;\n}'
     assert [source_place(ptx, line) for line in (5, 7, 10)] == ["a.py:5", "a.py:9", ""]
+
+
+def test_source_place_of_inlined_code_is_in_the_file_of_the_kernel():
+    ptx = (
+        '.file 1 "mine.cu"\n.file 2 "header.h"\n.entry f {\n.loc 1 5 2\nadd;\n'
+        ".loc 2 70 9, function_name a, inlined_at 1 9 3\nmul;\n"
+        ".loc 2 30 1, function_name b, inlined_at 2 70 9\nst;\n"
+        ".loc 1 40 1, function_name own, inlined_at 1 12 3\nld;\n}\n"
+    )
+    assert [source_place(ptx, line) for line in (7, 9, 11)] == ["mine.cu:9", "mine.cu:9", "mine.cu:40"]

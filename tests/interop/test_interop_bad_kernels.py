@@ -1,0 +1,56 @@
+"""CUDA C++ kernels with one mistake each: a checked device names it with its line, and no right kernel.
+
+The kernels are compiled before (`tools.guests.build_bad`). The quick run takes a sample.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tools.guests import bad_cases, bad_run, build_bad
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import hcq
+
+TWINS = {kernel: source for source, launches in bad_cases.LAUNCHES.items() for kernel in launches}
+
+
+@pytest.fixture(scope="module")
+def devices() -> Iterator[dict[str, hcq.Device]]:
+    opened: dict[str, hcq.Device] = {}
+    yield opened
+    for device in opened.values():
+        device.close()
+
+
+@pytest.mark.sampled(13)
+@pytest.mark.parametrize("kernel", [one for one in TWINS if one not in bad_run.UNSTEADY])
+def test_mistakes_are_named_with_their_line_and_right_kernels_are_not(
+    kernel: str, devices: dict[str, hcq.Device]
+):
+    source = TWINS[kernel]
+    target = bad_run.archive(source)[kernel][0]["target"]
+    if target not in devices:
+        devices[target] = bad_run.opened(target)
+    broken = bad_run.findings(devices[target], source, kernel, fixed=False)
+    assert bad_run.named(source, kernel, broken) == (kernel not in bad_run.MISSED), broken
+    assert not bad_run.findings(devices[target], source, kernel, fixed=True)
+
+
+@pytest.mark.parametrize("source", bad_cases.LAUNCHES)
+def test_every_kernel_has_a_launch_a_mark_and_compiled_code(source: str):
+    marks = bad_cases.marks((bad_cases.SOURCES / f"{source}.cu").read_text())
+    assert set(marks) == set(bad_cases.LAUNCHES[source])
+    assert all(marks.values())
+    kept = bad_run.archive(source)
+    assert set(kept) == {name + suffix for name in marks for suffix in ("", ".fixed")}
+    assert {facts["source"] for facts, _ in kept.values()} == {build_bad.digest(source)}
+
+
+def test_missed_mistakes_are_kernels_of_the_corpus():
+    assert bad_run.MISSED.keys() <= TWINS.keys()
+    assert bad_run.MISSED.keys() >= bad_run.UNSTEADY

@@ -1,0 +1,147 @@
+"""Run the kernels with one mistake each on checked emulated GPUs, and list which findings name the mistake.
+
+    python -m tools.guests.bad_run              # the broken kernels, and the same ones without the mistake
+    python -m tools.guests.bad_run --only grid --verbose
+
+Exit status 1 if a finding is missing, or if a right kernel has one. Not here: the kernels and their launches
+(`tools.guests.bad_cases`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import hcq
+import interop
+from hcq.config import override
+from interop import sanitize
+from tools.guests import bad_cases, build
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEVICES: Final = {"sm_80": "nv-emu:sm_80+checked", "sm_90a": "nv-emu:sm_90+checked"}
+
+_BOUNDS: Final = "bounds of buffers inside one allocation of the driver are not known to the emulated GPU"
+_FRESH: Final = "memory that the CPU maps counts as written"
+_WARP: Final = "lanes of one warp are not checked against one another"
+_MASK: Final = "masks of warp operations are not compared with the lanes that arrive"
+_ENDLESS: Final = "ends after 60 s, without a line"
+MISSED: Final = {
+    "reduce_volatile_no_syncwarp": _WARP,
+    "softmax_no_syncwarp": _WARP,
+    "tiles_no_sync": _WARP,
+    "accumulates_into_new_memory": _FRESH,
+    "counter_not_cleared": _FRESH,
+    "sparse_output_read_back": _FRESH,
+    "local_array_not_written": "local memory counts as written",
+    "saxpy_off_by_one": _BOUNDS,
+    "saxpy_no_mask": _BOUNDS,
+    "transpose_wrong_stride": _BOUNDS,
+    "stencil_no_left_edge": _BOUNDS,
+    "stencil_no_right_edge": _BOUNDS,
+    "spmv_one_too_many": _BOUNDS,
+    "spmv_no_last_row": _BOUNDS,
+    "gemm_no_edge": _BOUNDS,
+    "vectors_no_tail": _BOUNDS,
+    "gather_unchecked": _BOUNDS,
+    "bytes_for_elements": _BOUNDS,
+    "bulk_past_the_end": _BOUNDS,
+    "shuffle_in_branch": _MASK,
+    "shuffle_mask_too_small": _MASK,
+    "ballot_in_branch": _MASK,
+    "redux_wrong_mask": _MASK,
+    "syncwarp_in_branch": _MASK,
+    "block_global_no_barrier": "threads of one workgroup are not checked in global memory",
+    "bulk_too_few_bytes_expected": "a count of bytes below zero ends the phase",
+    "bulk_too_many_bytes_expected": _ENDLESS,
+    "mbarrier_counts_too_many": _ENDLESS,
+    "mbarrier_counts_too_few": _ENDLESS,
+    "bulk_buffer_reused": _ENDLESS,
+    "mbarrier_no_init_barrier": "the state of an mbarrier is not checked for races",
+    "bulk_store_read_back": "the target of a bulk copy to global memory counts as written at once",
+}
+"""Kernel whose mistake is not named -> why."""
+UNSTEADY: Final = {kernel for kernel, reason in MISSED.items() if reason in {_ENDLESS, _BOUNDS}}
+"""Kernels that only the time limit of a launch ends, or whose result depends on where buffers lie."""
+
+
+@functools.cache
+def archive(source: str) -> dict[str, tuple[dict[str, Any], bytes]]:
+    """Return the compiled kernels of a source: name -> (facts, PTX)."""
+    return build.read(build.DATA / f"bad_{source}.tar.xz")
+
+
+def opened(target: str) -> hcq.Device:
+    """Open the emulated GPU of a target with all checks, as `interop.sanitize` does."""
+    with override(device=DEVICES[target], emu_checked=True, validate=True):
+        return hcq.open(DEVICES[target])
+
+
+def findings(device: hcq.Device, source: str, kernel: str, *, fixed: bool) -> list[dict[str, Any]]:
+    """Launch one kernel; return its findings as `interop.sanitize` prints them. The device stays usable."""
+    launch = bad_cases.LAUNCHES[source][kernel]
+    code = archive(source)[kernel + (".fixed" if fixed else "")][1]
+    arguments = [
+        interop.empty(device, one.count, one.dtype)
+        if isinstance(one, bad_cases.New)
+        else one
+        if isinstance(one, (int, float))
+        else interop.array(device, one)
+        for one in launch.arguments
+    ]
+    try:
+        interop.load(device, code, entry=kernel).launch(
+            *arguments, groups=launch.groups, threads=launch.threads, shared=launch.shared[not fixed]
+        ).wait()
+    except hcq.DeviceFault as fault:
+        found = sanitize.findings(fault)
+        device.recover()
+        return found
+    return []
+
+
+def named(source: str, kernel: str, found: Sequence[dict[str, Any]]) -> bool:
+    """Return whether a finding has a marked line of the source, and a kind of that mark."""
+    marks = bad_cases.marks((bad_cases.SOURCES / f"{source}.cu").read_text())[kernel]
+    places = {(f"{source}.cu:{mark.line}", kind) for mark in marks for kind in mark.kinds}
+    return any((one.get("source"), one["kind"]) in places for one in found)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tools.guests.bad_run", description=__doc__)
+    parser.add_argument("--only", default="", help="sources or kernels whose name contains this text")
+    parser.add_argument("--verbose", action="store_true", help="print the findings")
+    parser.add_argument("--json", action="store_true", help="one JSON object a kernel")
+    options = parser.parse_args(argv)
+    count = missed = wrong = 0
+    devices: dict[str, hcq.Device] = {}
+    for source, launches in bad_cases.LAUNCHES.items():
+        for kernel in launches:
+            if options.only not in kernel and options.only not in source:
+                continue
+            target = archive(source)[kernel][0]["target"]
+            device = devices.get(target) or devices.setdefault(target, opened(target))
+            broken = findings(device, source, kernel, fixed=False)
+            right = findings(device, source, kernel, fixed=True)
+            seen = named(source, kernel, broken)
+            count, missed, wrong = count + 1, missed + (not seen), wrong + bool(right)
+            if options.json:
+                print(json.dumps({"kernel": kernel, "named": seen, "findings": broken, "fixed": right}))
+                continue
+            print(f"{source:10} {kernel:32} {'named' if seen else 'MISSED'}{'  RIGHT ONE TOO' * bool(right)}")
+            for one in [*(broken if options.verbose or not seen else ()), *right]:
+                print("    " + sanitize.text(one).replace("\n", "\n    "))
+    for device in devices.values():
+        device.close()
+    print(f"{count - missed} of {count} named; {wrong} right kernels with findings", file=sys.stderr)
+    return 1 if missed or wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
