@@ -126,6 +126,79 @@ def test_smaller_and_larger_follow_the_mode_of_sources_alone() -> None:
     assert np.all(np.isin(out[tiny], [*least[tiny], 0.0]))
 
 
+def overflowing(processor: str, type_: str, code: str, values: list[Array], extra: str = "") -> list[Array]:
+    """Return what a kernel computes of x, y and z in the usual mode, and with FP16_OVFL."""
+    text, bench = kernel(type_, code, "", extra), Bench(processor)
+    found = objects.kernels(compiled(text, processor), processor)["k"]
+    outs = []
+    for mode in (modes.KEEP_ALL, modes.KEEP_ALL | modes.SATURATES):
+        changed = replace(found, entry=replace(found.entry, modes=mode))
+        outs.append(bench.new(np.zeros(256), values[0].dtype.str[1:]))
+        ready = objects.program(changed, bench.settings)
+        sent = [outs[-1], *(bench.new(v, v.dtype.str[1:]) for v in values)]
+        assert bench.launch(ready, changed, 1, 256, *sent, options=QUICK).fault is None
+    return outs
+
+
+@pytest.mark.parametrize("processor", TARGETS)
+@pytest.mark.parametrize("operation", ["scalar", "packed", "mixed"])
+def test_halves_that_overflow_are_the_largest_where_the_mode_says_so(processor: str, operation: str) -> None:
+    """An infinity of a source stays; so does a NaN."""
+    x = np.resize(np.array([60000, -60000, 3, np.inf, -np.inf, np.nan, 255, 65504], "f2"), 256)
+    y = np.repeat(np.array([1, -2, 300, 0.5, np.inf, 256, 0, 1.5], "f2"), 32)
+    with np.errstate(all="ignore"):
+        wanted = x * y
+    over = np.isinf(wanted) & np.isfinite(x) & np.isfinite(y)
+    largest = np.where(over, np.copysign(np.float16(65504), wanted), wanted)
+    assert over.sum() > 40
+    type_, code = {
+        "scalar": ("half", "  %r = fmul half %x, %y\n"),
+        "packed": ("<2 x half>", "  %r = fmul <2 x half> %x, %y\n"),
+        "mixed": ("half", """  %a = fpext half %x to float
+  %b = fpext half %y to float
+  %m = fmul float %a, %b
+  %r = fptrunc float %m to half
+"""),
+    }[operation]  # fmt: skip
+    if type_ == "half":
+        usual, saturated = overflowing(processor, type_, code, [x, y, y])
+    else:
+        pairs = [np.repeat(v, 2).view("u4") for v in (x, y, y)]
+        usual, saturated = (out.view("f2")[::2] for out in overflowing(processor, type_, code, pairs))
+    assert np.array_equal(usual, wanted, equal_nan=True)
+    assert np.array_equal(saturated, largest, equal_nan=True)
+
+
+def test_a_kernel_begins_with_fp16_ovfl_of_its_descriptor_and_changes_it() -> None:
+    assert modes.at_start(0xF0 << 12) == modes.KEEP_ALL
+    assert modes.at_start(0xF0 << 12 | 1 << 26) == modes.KEEP_ALL | modes.SATURATES
+    text = ir.HEAD + "declare void @llvm.amdgcn.s.setreg(i32, i32)\n" + (
+        "define amdgpu_kernel void @k(ptr addrspace(1) %o) {\n"
+        "  call void @llvm.amdgcn.s.setreg(i32 1473, i32 1)\n"
+        "  call void @llvm.amdgcn.s.setreg(i32 6401, i32 12)\n"
+        "  store volatile i32 2, ptr addrspace(1) %o\n  ret void\n}\n"
+    )  # fmt: skip
+    for processor in TARGETS:
+        found = objects.kernels(compiled(text, processor), processor)["k"]
+        mode, seen = modes.KEEP_ALL, []
+        for one in read_kernel(found.code, found.target, lanes=found.lanes, kernel="k"):
+            mode = modes.changed(mode, one, "k")
+            seen.append(mode)
+        assert seen[-1] == 0xC0 | modes.SATURATES
+    other = text.replace("i32 1473,", "i32 1025,")  # bit 16
+    with pytest.raises(IsaError, match="FP16_OVFL"):
+        Bench("gfx1100").kernel(other)
+
+
+@pytest.mark.parametrize("stem", ["v_rcp_f16", "v_log_f16", "v_div_fixup_f16", "v_wmma_f16_16x16x16_f16", "v_s_exp_f16", "v_mad_f16"])
+def test_overflow_that_no_source_documents_is_refused(stem: str) -> None:
+    mode = modes.KEEP_ALL | modes.SATURATES
+    assert modes.unknown(stem, mode)
+    assert not modes.unknown(stem, modes.KEEP_ALL)
+    for known in ("v_mul_f16", "v_max_f16", "v_cvt_f32_f16", "v_wmma_f32_16x16x16_f16", "v_dot2_f32_bf16", "v_cmp_lt_f16"):
+        assert not modes.unknown(known, mode)
+
+
 def test_a_mode_without_a_source_is_refused_by_name() -> None:
     text = CASES["gfx11 f32 f16"].kernel().replace("%b) {", f"%b) {FLUSHING} {{")
     with pytest.raises(IsaError, match=r"v_wmma_f32_16x16x16_f16.*no public source.*0xc0"):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.amd.emu.engines.errors import changed_fault, dispatch_fault, stale_fault, unsupported
 from drivers.amd.emu.engines.faults import kernel_fault
 from drivers.amd.emu.engines.loads import Loads
+from drivers.amd.emu.isa.modes import at_start
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
 from drivers.amd.emu.isa.programs import decoded, translated
 from drivers.amd.emu.isa.translate import Entry
@@ -245,7 +246,7 @@ def _entry(launch: Launch) -> Entry:
         user_sgprs=two.USER_SGPR,
         group_ids=(two.TGID_X_EN, two.TGID_Y_EN, two.TGID_Z_EN),
         group_info=two.TG_SIZE_EN,
-        modes=int(launch.rsrc1) >> 12 & 0xFF,
+        modes=at_start(int(launch.rsrc1)),
         code_address=True,
     )
 

@@ -72,7 +72,7 @@ def run_lanewise(t: Translator, entry: Lanewise) -> None:
     values = [t.source(o, s, k) for k, (o, s) in enumerate(zip(rest, entry.sources, strict=True))]
     result = entry.compute(t, *values)
     if entry.result[0] == "f":
-        t.finish(destination, result)
+        t.finish(destination, t.saturated(result, values) if entry.result == "f16" else result)
         return
     if (i.get("clamp") and not entry.clamps) or i.get("omod"):
         raise t.error("output modifier of an integer result")

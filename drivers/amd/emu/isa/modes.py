@@ -1,11 +1,14 @@
-"""Find the modes of floating point: which subnormals are flushed, followed through a kernel's basic blocks.
+"""Find the modes of floating point: what is flushed, and what overflows, followed through a kernel's basic blocks.
 
-FLOAT_MODE is the byte of a kernel descriptor (COMPUTE_PGM_RSRC1 bits 19:12) with which a wave begins: rounding of f32 (1:0)
-and of f16 and f64 (3:2), subnormals of f32 (5:4) and of f16 and f64 (7:6). Of the two bits on subnormals the lower keeps
-those of sources, the upper those of results (LLVM's AMDGPUUsage, "Floating Point Denorm Mode Enumeration Values"). A kernel
-changes it with `s_denorm_mode`, `s_round_mode` and `s_setreg_imm32_b32`. Compilers do so around divisions.
+A mode is bits of the register MODE: FLOAT_MODE, which is rounding of f32 (1:0) and of f16 and f64 (3:2) and subnormals of
+f32 (5:4) and of f16 and f64 (7:6), and FP16_OVFL (23). A wave begins with those of its kernel descriptor (COMPUTE_PGM_RSRC1
+bits 19:12 and 26). Of the two bits on subnormals the lower keeps those of sources, the upper those of results (LLVM's
+AMDGPUUsage, "Floating Point Denorm Mode Enumeration Values"). With FP16_OVFL a result of f16 that overflows is the largest
+finite one, and one that is infinite because a source is stays so (RDNA3, RDNA4 and CDNA3 ISA documents, register MODE). A
+kernel changes its mode with `s_denorm_mode`, `s_round_mode` and `s_setreg_imm32_b32`. LLVM does so around divisions,
+Triton where it converts to 8-bit floats.
 
-Not here: flushing (`values`). Next: `program`, the meaning of those instructions.
+Not here: flushing and overflow (`values`). Next: `program`, the meaning of those instructions.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -25,11 +28,27 @@ KEEP_ALL: Final = 0xF0
 """FLOAT_MODE: to nearest even, all subnormals kept."""
 MODE: Final = 1
 """The number of the register MODE."""
-_ROUNDING: Final = 0x0F
+SATURATES: Final = 1 << 23
+"""FP16_OVFL: f16 that overflows is the largest finite value."""
+_ROUNDING, _SUBNORMALS, _WRITABLE = 0x0F, 0xF0, 0xFF | SATURATES
+_HALVES: Final = re.compile(
+    r"[vs]_(pk_)?(add|sub|subrev|mul|fma|fmac|fmaak|fmamk|ldexp)_f16|v_fma_mix(lo|hi)_f16|[vs]_cvt_f16_[fu]\d+"
+)
+"""Operations whose result of f16 may overflow."""
+_NO_OVERFLOW: Final = re.compile(
+    r"[vs]_(ceil|floor|trunc|rndne|fract|frexp_mant|sqrt|sin|cos)_f16|[vs]_cvt_pk_rtz_f16_f32|v_cvt_f16_i16"
+    r"|.*_(f32|b32|[iu]16|[iu]32)_(\w+_)?b?f16|[vs]_cmpx?_\w+"
+)
+"""Operations on f16 whose result has another type, or does not overflow; rounding toward zero gives no infinity."""
 CHOOSES: Final = re.compile(r"[vs]_(pk_)?(min|max|med3|minmax|maxmin|cndmask)")
 """Operations whose result is one of their sources: only the mode of sources counts."""
 _UNKNOWN: Final = re.compile(r"v_(dot\d\w*_(f|bf)16\w*|fma_mix\w*|mfma_f\w*|smfmac_f\w*|(wmma|swmmac)_b?f\w*)")
 """Operations of which no public source says whether they follow the mode."""
+
+
+def at_start(rsrc1: int) -> int:
+    """Return the mode with which a wave begins, from COMPUTE_PGM_RSRC1."""
+    return rsrc1 >> 12 & 0xFF | (SATURATES if rsrc1 >> 26 & 1 else 0)
 
 
 def flushes(modes: int, bits: int) -> tuple[bool, bool]:
@@ -47,10 +66,10 @@ def check(modes: int, instruction: Instruction | None, kernel: str) -> None:
 
 
 def changed(modes: int, instruction: Instruction, kernel: str) -> int:
-    """Return FLOAT_MODE after an instruction. Raises `IsaError` for fields and modes that are not supported."""
+    """Return the mode after an instruction. Raises `IsaError` for fields and modes that are not supported."""
     stem = instruction.stem
     if stem == "s_denorm_mode":
-        return modes & _ROUNDING | (instruction.get("simm16") & 15) << 4
+        return modes & ~_SUBNORMALS | (instruction.get("simm16") & 15) << 4
     if stem == "s_round_mode":
         after = modes & ~_ROUNDING | instruction.get("simm16") & 15
     elif stem == "s_setreg_imm32_b32":
@@ -58,10 +77,10 @@ def changed(modes: int, instruction: Instruction, kernel: str) -> int:
         if not isinstance(field, Word) or not isinstance(value, Word) or field.value & 63 != MODE:
             raise IsaError("only MODE can be written", text=instruction.text, address=instruction.address, kernel=kernel)
         offset, size = field.value >> 6 & 31, (field.value >> 11 & 31) + 1
-        if offset + size > 8:
-            why = "only rounding and subnormals of MODE can be written"
-            raise IsaError(why, text=instruction.text, address=instruction.address, kernel=kernel)
         mask = (1 << size) - 1
+        if mask << offset & ~_WRITABLE:
+            why = "wanted rounding, subnormals or FP16_OVFL of MODE (bits 7:0, 23): others are not supported"
+            raise IsaError(why, text=instruction.text, address=instruction.address, kernel=kernel)
         after = modes & ~(mask << offset) | (value.value & mask) << offset
     else:
         return modes
@@ -72,7 +91,7 @@ def changed(modes: int, instruction: Instruction, kernel: str) -> int:
 def at_blocks(
     blocks: Sequence[tuple[Sequence[Instruction], tuple[int, ...]]], entry: int, kernel: str
 ) -> dict[int, int]:
-    """Return FLOAT_MODE at the start of each basic block, by address; the first block is the kernel's entry.
+    """Return the mode at the start of each basic block, by address; the first block is the kernel's entry.
 
     Raises `IsaError` where paths with different modes meet.
     """
@@ -96,5 +115,16 @@ def at_blocks(
 
 
 def unknown(stem: str, modes: int) -> bool:
-    """Return whether no public source documents an operation in a mode."""
-    return modes != KEEP_ALL and _UNKNOWN.fullmatch(stem) is not None
+    """Return whether no public source documents an operation in a mode.
+
+    With FP16_OVFL: reciprocals, logarithms and quotients of f16 (whether the infinity of a division by zero stays), and
+    results of f16 of matrix operations, dot products and functions of the scalar unit.
+    """
+    if modes & SATURATES and "f16" in stem and not saturates(stem) and not CHOOSES.match(stem):
+        return _NO_OVERFLOW.fullmatch(stem) is None
+    return modes & 0xFF != KEEP_ALL and _UNKNOWN.fullmatch(stem) is not None
+
+
+def saturates(stem: str) -> bool:
+    """Return whether an operation's result of f16 may overflow, which FP16_OVFL turns into the largest finite value."""
+    return _HALVES.fullmatch(stem) is not None

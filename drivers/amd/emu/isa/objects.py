@@ -17,6 +17,7 @@ import struct
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from drivers.amd.emu.isa.modes import at_start
 from drivers.amd.emu.isa.opcodes import Target, target
 from drivers.amd.emu.isa.programs import engine_of
 from drivers.amd.emu.isa.translate import Entry, translate
@@ -87,7 +88,7 @@ def _kernel(name: str, code: bytes, known: Target, descriptor: Descriptor) -> Ke
         user_sgprs=resources.USER_SGPR,
         group_ids=(resources.TGID_X_EN, resources.TGID_Y_EN, resources.TGID_Z_EN),
         group_info=resources.TG_SIZE_EN,
-        modes=descriptor.compute_pgm_rsrc1 >> 12 & 0xFF,
+        modes=at_start(descriptor.compute_pgm_rsrc1),
     )
     before = itertools.takewhile(lambda row: row[0] != "KERNARG_SEGMENT_PTR", USER_SGPRS)
     return KernelCode(

@@ -87,6 +87,7 @@ def run_packed(t: Translator) -> None:
             values.append(t.as_source(half) if type_[0] == "f" else half)
         value = compute(t, *values)
         if type_[0] == "f":
+            value = t.saturated(value, values)
             if i.get("clamp"):
                 value = most(t, least(t, value, c.fconst(value.type, 1.0)), c.fconst(value.type, 0.0))
             value = c.as_int(t.as_result(value))
@@ -171,7 +172,7 @@ def _mix(t: Translator) -> None:
             c.cast("fpext", values[2], "double"),
         ),
     )
-    value = c.cast("fptrunc", wide, "half")
+    value = t.saturated(c.cast("fptrunc", wide, "half"), values)
     if i.get("clamp"):
         value = most(t, least(t, value, c.fconst(value.type, 1.0)), c.fconst(value.type, 0.0))
     bits = c.resize(c.as_int(value), 32)

@@ -70,7 +70,7 @@ def _sleep(t: Translator) -> None:
 
 @meaning("s_round_mode", "s_denorm_mode", "s_setreg_imm32_b32")
 def _mode(t: Translator) -> None:
-    """Change how the following operations round and flush."""
+    """Change how the following operations round, flush and overflow."""
     t.modes = changed(t.modes, t.instruction, t.kernel)
 
 

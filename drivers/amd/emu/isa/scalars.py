@@ -320,6 +320,8 @@ def _register_float(
                 bits = t.c.resize(t.scalar(operand), int(type_[1:]))
             values.append(t.as_source(t.c.as_float(bits)) if type_[0] == "f" else bits)
         result = compute(t, *values)
+        if to == "f16":
+            result = t.saturated(result, values)
         t.set_scalar(d, t.c.resize(t.c.as_int(t.as_result(result)) if to[0] == "f" else result, 32))
 
     MEANINGS[f"s_{name}"] = act

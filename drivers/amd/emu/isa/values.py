@@ -7,13 +7,14 @@ Next: `meanings`, the registry of the operations.
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.halves import halves
 from drivers.amd.emu.isa.instruction import Instruction, IsaError
 from drivers.amd.emu.isa.known_values import Known
-from drivers.amd.emu.isa.modes import CHOOSES, KEEP_ALL, flushes
+from drivers.amd.emu.isa.modes import CHOOSES, KEEP_ALL, SATURATES, flushes, saturates
 from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.operands import EXEC, PRIVATE_BASE, SHARED_BASE, TTMP, VCC, Imm, Operand, Reg, Word
 from drivers.emu.simt import numeric
@@ -21,7 +22,7 @@ from drivers.emu.simt.ir_types import bits_of, element, lanes_of
 from drivers.emu.simt.vector import Code, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from drivers.amd.emu.isa.opcodes import Target
     from drivers.emu.simt.library import Library
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 FLOATS = {"f16": "half", "f32": "float", "f64": "double"}
 SCC, VCCZ, EXECZ = 253, 251, 252
+_MOST_HALF = 65504.0
 _KEEP_SOURCES = ("v_cvt_f32_f16", "s_cvt_f32_f16", "v_cmp_class", "v_cmpx_class", "v_cndmask")
 """Operations that take subnormal sources in every mode."""
 _KNOWN_TTMPS = (7, 8, 9)
@@ -54,7 +56,7 @@ class Translator:
         """The body of a function that is being written beside the wave's."""
         self.instruction: Instruction
         self.modes = KEEP_ALL
-        """FLOAT_MODE where the current instruction stands."""
+        """The float mode (`modes`) where the current instruction stands."""
         self.unmasked = False
         """Whether results may be written in all lanes: every lane that exists executes, or the others are not read."""
         self._moved: Value | None = None
@@ -311,15 +313,30 @@ class Translator:
 
     def as_source(self, value: Value) -> Value:
         """Return floating-point sources as the mode has them: subnormals are zeros, or kept."""
-        if self.modes == KEEP_ALL or self.stem.startswith(_KEEP_SOURCES):
+        if self.modes & 0xFF == KEEP_ALL or self.stem.startswith(_KEEP_SOURCES):
             return value
         return numeric.flush(self.c, value) if flushes(self.modes, bits_of(value.type))[0] else value
 
     def as_result(self, value: Value) -> Value:
         """Return floating-point results as the mode has them."""
-        if self.modes == KEEP_ALL or CHOOSES.match(self.stem):
+        if self.modes & 0xFF == KEEP_ALL or CHOOSES.match(self.stem):
             return value
         return numeric.flush(self.c, value) if flushes(self.modes, bits_of(value.type))[1] else value
+
+    def saturated(self, value: Value, sources: Sequence[Value]) -> Value:
+        """Return results of f16 as the mode has them where they overflow: infinite, or the largest finite value."""
+        if not self.modes & SATURATES or not saturates(self.stem):
+            return value
+        if self.instruction.get("omod"):
+            raise self.error("an output modifier where FP16_OVFL is set is not documented")
+        c = self.c
+        beyond = c.fcmp("oeq", c.intrinsic("fabs", value), c.fconst(value.type, math.inf))
+        for source in sources:
+            if element(source.type) in FLOATS.values():
+                finite = c.fcmp("olt", c.intrinsic("fabs", source), c.fconst(source.type, math.inf))
+                beyond = c.op("and", beyond, finite)
+        limit = c.intrinsic("copysign", c.fconst(value.type, _MOST_HALF), value)
+        return c.select(beyond, limit, value)
 
     def _selected_half(self, operand: Reg, number: int) -> Value:
         """Return the half of a register that op_sel names."""
