@@ -27,6 +27,8 @@ _CHANGES_DESTINATION = (
     "v_swap",
     "v_fma_mixlo",
     "v_fma_mixhi",
+    "v_cvt_pk_fp8",
+    "v_cvt_pk_bf8",
     "v_smfmac_",
     "v_swmmac_",
 )

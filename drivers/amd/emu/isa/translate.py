@@ -26,6 +26,7 @@ from drivers.amd.emu.isa import (
     program,
     scalar_memory,
     scalars,
+    small_floats,
     vector_floats,
     vector_integers,
 )
@@ -66,6 +67,7 @@ _REGISTERED = (
     program,
     scalar_memory,
     scalars,
+    small_floats,
     vector_floats,
     vector_integers,
 )
