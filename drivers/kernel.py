@@ -26,6 +26,8 @@ from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hcq.counters import Counters
+
 PAGE = _mmap.PAGESIZE
 
 PROT_NONE = 0
@@ -147,6 +149,14 @@ class Kernel(Protocol):
 
         Plain text, a report each; empty where it reports nothing of its own, as Linux does. A driver adds it
         to the error that it raises of a fault or of work that does not finish.
+        """
+        ...
+
+    def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
+        """Count what the kernels of an emulated GPU execute from now on; None ends that.
+
+        `gpu` is the vendor's number of the GPU. Returns what was counted into before. Raises
+        `UnsupportedError` where GPUs are real.
         """
         ...
 
@@ -291,6 +301,12 @@ class LinuxKernel:
 
     def diagnostics(self) -> tuple[str, ...]:
         return ()
+
+    def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
+        del into, gpu
+        raise UnsupportedError(
+            "a real GPU does not count\nhint: nv-emu and amd-emu count what the same kernel executes"
+        )
 
     def _make_fence(self) -> Callable[[], object]:
         machine = os.uname().machine

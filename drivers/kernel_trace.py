@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from drivers.kernel import Kernel, Mmio
+    from hcq.counters import Counters
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,9 @@ class TracingKernel:
 
     def diagnostics(self) -> tuple[str, ...]:
         return self._traced("diagnostics", (), self._inner.diagnostics)
+
+    def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
+        return self._traced("count_kernels", (into, gpu), lambda: self._inner.count_kernels(into, gpu))
 
 
 class _Traced(Protocol):

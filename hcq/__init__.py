@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Write,
     )
     from hcq.config import Config
+    from hcq.counters import Counters, KernelCounters, counting
     from hcq.device import Device
     from hcq.errors import (
         CompileError,
@@ -70,6 +71,7 @@ __all__ = [
     "CompileError",
     "Config",
     "Copy",
+    "Counters",
     "Device",
     "DeviceFault",
     "DeviceInfo",
@@ -85,6 +87,7 @@ __all__ = [
     "HcqError",
     "Indirect",
     "KernArgs",
+    "KernelCounters",
     "KernelImage",
     "Node",
     "OutOfMemoryError",
@@ -111,6 +114,7 @@ __all__ = [
     "Wait",
     "Word",
     "Write",
+    "counting",
     "devices",
     "drivers",
     "open",
@@ -120,6 +124,7 @@ _HOMES = {
     "commandbuffer": "CommandBuffer",
     "commands": "Barrier Command Copy Exec Fill Indirect Scope SetSignal Timestamp Wait Write",
     "config": "Config",
+    "counters": "Counters KernelCounters counting",
     "device": "Device",
     "errors": "CompileError DeviceFault DriverError FaultKind FaultReport HcqError OutOfMemoryError "
     "SignalTimeout UnsupportedError UsageError UsageIndexError UsageTypeError UsageZeroDivisionError",

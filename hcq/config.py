@@ -126,6 +126,12 @@ class Config:
         "1: emulated GPUs run kernels with all sanitizers, as if named with +checked",
         _flag,
     )
+    counters: str = _setting(
+        "",
+        "HCQ_COUNTERS",
+        "1: print counts of the kernels of emulated GPUs when a device closes; else a file that gets JSON",
+        _text,
+    )
     workers: int | None = _setting(
         None,
         "HCQ_WORKERS",

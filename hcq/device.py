@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
 from hcq.callsite import user_line
+from hcq.counters import begin
 from hcq.errors import DeviceFault, SignalTimeout, UnsupportedError, UsageError
 from hcq.faults.messages import (
     detect_overrun,
@@ -39,7 +40,7 @@ from hcq.heap import Heap
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.memory import Buffer
 from hcq.outputs import Outputs
-from hcq.process import OPEN, remember, traced
+from hcq.process import OPEN, counted, remember, traced
 from hcq.profile import SpanLog
 from hcq.program import DeferredUnloads, Program
 from hcq.queue import Queue
@@ -49,6 +50,7 @@ from hcq.uncopied import refuse_copy
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hcq.counters import Counters
     from hcq.driver import DriverDevice
     from hcq.errors import FaultReport
     from hcq.hardware import Allocation, DeviceInfo
@@ -88,8 +90,9 @@ class Device:
     """
 
     def __init__(
-        self, driver: DriverDevice, *, watch: Watch | None = None, trace: str = "", profile: bool = False
-    ) -> None:
+        self, driver: DriverDevice, *, watch: Watch | None = None, trace: str = "", profile: bool = False,
+        counters: str = "",
+    ) -> None:  # fmt: skip
         self.closed = False
         self._closing = 0
         """Identity of the thread that closes the device; 0: none."""
@@ -106,6 +109,8 @@ class Device:
         """The validation layer, or None."""
         self.trace = trace
         """The file that receives the spans of all submissions when the device closes; empty: none."""
+        self.counters: tuple[Counters, str] | None = None
+        """What its kernels are counted into, and where that is reported when it closes (`HCQ_COUNTERS`)."""
         self.profile = profile
         """Whether each kernel, copy and fill has a span of its own."""
         self.close_epoch = next(_EPOCHS) << 32
@@ -140,6 +145,8 @@ class Device:
             self.copies = tuple(self._queue(undo, QueueKind.COPY, i) for i in range(self.info.copy_queues))
             undo.pop_all()
         self.queues = (*self.computes, *self.copies)
+        if counters:
+            self.counters = begin(self, counters)
         remember(self)
 
     def _queue(self, undo: ExitStack, kind: QueueKind, index: int) -> Queue:
@@ -574,6 +581,8 @@ class Device:
             if self._report is None:
                 self.span_log.read(self.clock())
             traced(self.trace, self.span_log.take_kept())
+        if self.counters is not None:
+            counted(*self.counters)
         return stuck
 
     def _stuck(self, timeout_s: float) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hcq.commands import Command
+    from hcq.counters import Counters
     from hcq.errors import FaultReport
     from hcq.profile import Clock
     from hcq.program import DriverProgram, KernelImage
@@ -181,6 +182,13 @@ class DriverDevice(Protocol):
         Memory, mappings and programs stay. After the return no earlier submission accesses memory or signals.
         Raises `UnsupportedError`, with the device unchanged, if that is impossible. After any other error the
         device is still faulted, and the call may be repeated.
+        """
+        ...
+
+    def count(self, into: Counters | None) -> Counters | None:
+        """Count what kernels execute from now on; None ends that.
+
+        Returns what was counted into before. Raises `UnsupportedError` for a device that is not emulated.
         """
         ...
 

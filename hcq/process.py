@@ -6,7 +6,9 @@ Not here: closing one device (`device`). Next: `device`, which registers itself 
 from __future__ import annotations
 
 import atexit
+import json
 import os
+import sys
 import warnings
 import weakref
 from contextlib import suppress
@@ -19,6 +21,7 @@ from hcq.hostpool import SIGNALS, STAMPS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hcq.counters import Counters
     from hcq.device import Device
     from hcq.profile import Span
 
@@ -31,6 +34,8 @@ _hooked: set[str] = set()
 """Installed hooks: "close" devices when the interpreter ends; "orphan" or "keep" them in children."""
 _traces: dict[str, list[Span]] = {}
 """The spans traced so far, by file, which all devices of the process share."""
+_counted: dict[str, list[dict[str, object]]] = {}
+"""The kernels counted so far, by file, of all devices of the process."""
 _in_children: set[Callable[[], None]] = set()
 """Further functions that a forked child calls first."""
 
@@ -80,6 +85,16 @@ def traced(path: str, spans: list[Span]) -> None:
 
     _traces.setdefault(path, []).extend(spans)
     Path(path).write_text(chrome_trace(_traces[path]))
+
+
+def counted(counters: Counters, target: str) -> None:
+    """Report counted kernels: as tables on the standard error for "1", else in the JSON file `target`."""
+    if target == "1":
+        if len(counters):
+            print(counters.table(), file=sys.stderr)  # noqa: T201 - asked for by HCQ_COUNTERS
+        return
+    _counted.setdefault(target, []).extend(one.data() for one in counters)
+    Path(target).write_text(json.dumps(_counted[target]))
 
 
 def _close_all() -> None:

@@ -161,15 +161,20 @@ def open(
     with _opening:
         driver = entry.driver().open(index, variant)
     profile = settings.profile if profile is None else profile
-    return wrap(driver, validate=validate, seed=seed, trace=settings.trace, profile=profile)
+    return wrap(
+        driver, validate=validate, seed=seed, trace=settings.trace, profile=profile,
+        counters=settings.counters,
+    )  # fmt: skip
 
 
 def wrap(
-    driver: DriverDevice, *, validate: bool = False, seed: int = 0, trace: str = "", profile: bool = False
-) -> Device:
+    driver: DriverDevice, *, validate: bool = False, seed: int = 0, trace: str = "", profile: bool = False,
+    counters: str = "",
+) -> Device:  # fmt: skip
     """Return a `Device` that owns an open driver device. Parameters are those of `open`.
 
-    `trace` is the file for the spans of all submissions; empty: none. A failure closes the driver device.
+    `trace` is the file for the spans of all submissions, `counters` where counted kernels are reported (see
+    `HCQ_COUNTERS`); empty: none. A failure closes the driver device.
     """
     from hcq.device import Device  # noqa: PLC0415 - importing this table must stay cheap
 
@@ -178,7 +183,7 @@ def wrap(
         from hcq.validate.validator import Validator  # noqa: PLC0415 - only when wanted
 
         watch = Validator(check=validate, seed=seed)
-    return Device(driver, watch=watch, trace=trace, profile=profile)
+    return Device(driver, watch=watch, trace=trace, profile=profile, counters=counters)
 
 
 def _automatic(chosen: str) -> str:

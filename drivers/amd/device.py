@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from drivers.amd.process import Process
     from drivers.amd.topology import Gpu
+    from hcq.counters import Counters
     from hcq.driver import BufferSpec, DeviceInfo, DriverDevice
     from hcq.errors import FaultReport
     from hcq.profile import Clock
@@ -88,6 +89,8 @@ class AmdDevice:
         self._rings: dict[tuple[QueueKind, int], AnyRing] = {}
         self._encoders: dict[tuple[QueueKind, int], AnyEncoder] = {}
         self._programs: list[AmdProgram] = []
+        self._names: dict[int, str] = {}
+        """Address of the code of each kernel ever loaded -> its name."""
         self._launched: deque[str] = deque(maxlen=8)
         self._undo = contextlib.ExitStack()
         self.name = f"{driver}:{index}"
@@ -303,6 +306,7 @@ class AmdDevice:
             for ring in self.rings():
                 ring.stale = True
             self._programs.append(program)
+            self._names[program.what.entry_va] = image.name
             stack.pop_all()
         return program
 
@@ -380,6 +384,12 @@ class AmdDevice:
             stuck=stuck,
             reports=self.process.take_reports(),
         )
+
+    def count(self, into: Counters | None) -> Counters | None:
+        """Count what kernels execute; see `hcq.driver.DriverDevice`."""
+        if into is not None:
+            into.names = self._names
+        return self.process.kernel.count_kernels(into, self.gpu.gpu_id)
 
     def recover(self) -> None:
         """Give every ring a new queue and clear the fault; memory, programs and mappings stay.

@@ -49,6 +49,7 @@ from hcq.profile import Clock
 
 if TYPE_CHECKING:
     from drivers.cpu.driver import CpuDriver
+    from hcq.counters import Counters
     from hcq.driver import BufferSpec, DriverDevice
     from hcq.program import KernelImage
 
@@ -370,6 +371,13 @@ class CpuDevice:
         while self._threads:  # removed before the join: a thread must not be joined twice after an interrupt
             self._driver.libc.join(self._threads.pop())
         return True
+
+    def count(self, into: Counters | None) -> Counters | None:
+        """Refuse: the host's processors are not emulated."""
+        del into
+        raise UnsupportedError(
+            f"{self.info.name} counts no instructions\nhint: count on nv-emu or amd-emu"
+        )
 
     def recover(self) -> None:
         """Stop all threads, empty the rings and start new threads; see `hcq.driver.DriverDevice.recover`.

@@ -42,6 +42,7 @@ from hcq.profile import tie
 if TYPE_CHECKING:
     from drivers.kernel import Kernel
     from drivers.nv.rm import Card
+    from hcq.counters import Counters
     from hcq.driver import BufferSpec, DriverDevice
     from hcq.profile import Clock
     from hcq.program import DriverProgram, KernelImage
@@ -407,6 +408,10 @@ class NvDevice:
             queue=label,
             reports=self.rm.kernel.diagnostics(),
         )
+
+    def count(self, into: Counters | None) -> Counters | None:
+        """Count what kernels execute; see `hcq.driver.DriverDevice`."""
+        return self.rm.kernel.count_kernels(into, 0)
 
     def recover(self) -> None:
         """Give every ring a new channel and clear the fault; memory, programs and mappings are kept.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from drivers.kernel import Mapping, Mmio
+    from hcq.counters import Counters
     from tools.mutants.emulated import Machine, Store
     from tools.mutants.sites import Event, Mutant, Place
 
@@ -168,6 +169,10 @@ class Interposer:
     def diagnostics(self) -> tuple[str, ...]:
         """Forward."""
         return self._inner.diagnostics()
+
+    def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
+        """Forward."""
+        return self._inner.count_kernels(into, gpu)
 
 
 class _Registers:

@@ -21,6 +21,8 @@ from hcq.errors import DriverError, OutOfMemoryError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hcq.counters import Counters
+
 
 class RefusedError(AssertionError):
     """The driver made a call that is not scripted or that breaks a rule of the real kernel."""
@@ -148,3 +150,6 @@ class HostCalls(ABC):
 
     def diagnostics(self) -> tuple[str, ...]:
         return ()
+
+    def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
+        return self._linux.count_kernels(into, gpu)

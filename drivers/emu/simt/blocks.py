@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from drivers.emu.simt.counting import Counted
     from drivers.emu.simt.vector import Value
     from drivers.emu.simt.warp_function import WarpFunction
 
@@ -62,3 +63,5 @@ class Translation:
     instructions: int = 0
     loops: bool = False
     """Whether a warp's turn may not end: the kernel has loops in which a warp does not yield."""
+    counted: Counted | None = None
+    """The slots of its counters; None if it does not count."""

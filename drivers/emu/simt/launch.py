@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from drivers.emu.report_records import decode, hang, unflatten
 from drivers.emu.sanitizers.group_order import known_bytes
 from drivers.emu.sanitizers.sanitize import shadow_bytes
+from drivers.emu.simt.counting import ENTRIES_AT, ENTRY_BYTES, TOUCHED_BYTES
 from drivers.emu.simt.deadline import Deadline
 from drivers.emu.simt.engine import OPTIMISED, QUICK, Program
 from drivers.emu.simt.state import (
@@ -73,6 +74,17 @@ class Options:
     local_window: int = LOCAL_WINDOW
 
 
+@dataclass(frozen=True, slots=True)
+class RawCounts:
+    """The counters of a launch as generated code left them."""
+
+    slots: tuple[int, ...]
+    touched: tuple[tuple[int, int], ...]
+    """Units of global memory that were read and that were written: a bit each, 64 of each in an item."""
+    lost: int
+    """Units that the table had no room for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchResult:
     """The result of a launch."""
@@ -83,6 +95,8 @@ class LaunchResult:
     """The findings of the sanitizers."""
     seconds: float
     tier: str
+    counts: RawCounts | None = None
+    """The counters, if the translation counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +197,19 @@ class Running:
     version: int = 0
     """The version of the map of allocations that the records point to."""
     memories: list[GroupMemory] = field(default_factory=list)
+    counts: ctypes.Array[ctypes.c_uint64] | None = None
+    """The slots of a counted launch."""
+    touched: mmap.mmap | None = None
+    """Its table of touched memory (`counting`)."""
+
+    def read_counts(self) -> RawCounts | None:
+        """Return the counters; None for a launch that does not count. No host thread may be running."""
+        if self.counts is None or self.touched is None:
+            return None
+        used, lost = struct.unpack_from("<QQ", self.touched)
+        end = ENTRIES_AT + used * ENTRY_BYTES
+        marks = struct.iter_unpack("<8xQQ8x", self.touched[ENTRIES_AT:end])
+        return RawCounts(tuple(self.counts), tuple((read, written) for read, written in marks), lost)
 
     def stop(self) -> None:
         """Set the stop flag; host threads return at their next check of it."""
@@ -235,13 +262,16 @@ def launch(
     program.seconds += (time.perf_counter() - started) * count
     running.return_memories()
     reports = decode(program, work, memory, running.reports.raw)
-    return make_result(program, options, reports, hung=hung, seconds=time.perf_counter() - began, tier=tier)
+    return make_result(
+        program, options, reports,
+        hung=hung, seconds=time.perf_counter() - began, tier=tier, counts=running.read_counts(),
+    )  # fmt: skip
 
 
 def host_threads(program: Program, work: Work, options: Options) -> int:
     """Return the number of host threads that a launch should use."""
-    if program.engine.settings.checks.last_accesses:
-        return 1  # the shadows of global memory support one writer only
+    if program.engine.settings.checks.last_accesses or program.translation.counted is not None:
+        return 1  # the shadows of global memory and the counters support one writer only
     lanes = work.groups * warps_of(program, work) * program.engine.settings.lanes
     worth = lanes >= _WORTH_THREADS
     return min(options.threads or os.cpu_count() or 1, work.groups) if worth or options.threads else 1
@@ -258,14 +288,16 @@ def thread_named(work: Work, group: int, thread: int) -> str:
 
 
 def make_result(
-    program: Program, options: Options, reports: list[Report], *, hung: bool, seconds: float, tier: str
-) -> LaunchResult:
+    program: Program, options: Options, reports: list[Report], *, hung: bool, seconds: float, tier: str,
+    counts: RawCounts | None = None,
+) -> LaunchResult:  # fmt: skip
     """Return the result of a launch: the fault that ended it, if any, and the findings of sanitizers."""
     fatal = [r for r in reports if r.kind.fatal]
     if hung and not fatal:
         fatal = [hang(program, options.timeout_s)]
     findings = tuple(r for r in reports if not r.kind.fatal)
-    return LaunchResult(fault=fatal[0] if fatal else None, findings=findings, seconds=seconds, tier=tier)
+    fault = fatal[0] if fatal else None
+    return LaunchResult(fault=fault, findings=findings, seconds=seconds, tier=tier, counts=counts)
 
 
 def check(work: Work) -> None:
@@ -343,6 +375,12 @@ def prepare(
     ):
         common |= {f"visible_{shape_of}_{axis}": visible[i] for i, axis in enumerate("xyz")}
     common |= {f"last_{axis}": (work.last or work.block)[i] for i, axis in enumerate("xyz")}
+    counted = program.translation.counted
+    if counted is not None:
+        running.counts = (ctypes.c_uint64 * max(counted.slots, 1))()
+        running.touched = _zero_pages(TOUCHED_BYTES)
+        touched = ctypes.addressof(ctypes.c_char.from_buffer(running.touched))
+        common |= {"counts": ctypes.addressof(running.counts), "touched": touched}
     for _ in range(count):
         resident = _take_memory()
         resident.prepare(shape, slot_bytes, slots)
@@ -358,9 +396,13 @@ def prepare(
 
 def _zeros(running: Running, size: int) -> int:
     """Return the address of `size` zero bytes that live as long as a launch; pages are allocated when written."""
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+    memory = _zero_pages(size)
     running.keep.append(memory)
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def _zero_pages(size: int) -> mmap.mmap:
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
 
 
 def _group_order(groups: int, seed: int) -> tuple[int, int]:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivers.emu.memory import AddressSpace
+    from drivers.emu.simt.counting import Counted
     from drivers.emu.simt.engine import Program
-    from drivers.emu.simt.launch import LaunchResult, Options, Running, Work
+    from drivers.emu.simt.launch import LaunchResult, Options, RawCounts, Running, Work
 
 _STOPS_WITHIN_S = 1.0
 """How long `close` waits for a stopped kernel, which checks the stop flag at every backward branch."""
@@ -119,6 +120,21 @@ class SlicedLaunch:
         return launches.make_result(
             self._program, self._options, reports, hung=self._hung, seconds=self._seconds, tier=self._tier
         )
+
+    @property
+    def work(self) -> Work:
+        """The launch's shape and memory."""
+        return self._work
+
+    @property
+    def counted(self) -> Counted | None:
+        """The slots of its counters; None if it does not count."""
+        return self._program.translation.counted
+
+    @property
+    def counts(self) -> RawCounts | None:
+        """The counters of a launch that is over; None if it does not count."""
+        return self._running.read_counts()
 
     @property
     def instructions(self) -> list[str]:

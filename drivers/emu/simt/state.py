@@ -90,6 +90,7 @@ THREAD = Record(
     slot_bytes="i32", slot_limit="i32", warp_bytes="i32", warps_at="i32", shared_at="i32", local_at="i32", shadow_at="i32",
     dynamic_shared="i32", visible_grid_x="i32", visible_grid_y="i32", visible_grid_z="i32", visible_block_x="i32", visible_block_y="i32",
     visible_block_z="i32", known_step="i32", last_x="i32", last_y="i32", last_z="i32",
+    counts="ptr", touched="ptr",
 )  # fmt: skip
 """The data with which one host thread runs workgroups: the constants of the launch, and memory of the thread.
 
@@ -98,6 +99,7 @@ before, the number of resident workgroups, whether no workgroup progressed in th
 turn is next. If races between workgroups are checked, `releases` points to a RELEASE for each workgroup of the
 grid, and `known` to the vector clock of each (`group_order`), at a distance of `known_step` bytes. `last_x` to `last_z`:
 threads along each axis of the last workgroup there; `block_x` to `block_z`, `threads` and `warps` are those of the others.
+`counts` and `touched`: the slots and the table of touched memory of a counted launch (`counting`).
 """
 
 GROUP = Record(

@@ -13,6 +13,7 @@ from drivers.emu.simt.state import GROUP, THREAD, WARP, warp_ids_at
 from drivers.emu.simt.vector import Code, Declarations, Value
 
 if TYPE_CHECKING:
+    from drivers.emu.simt.counting import Counted, Counting
     from drivers.emu.simt.library import Library
 
 
@@ -32,6 +33,13 @@ class WarpCode:
         self.c = Code(self.declarations)
         self.warp = Value("ptr", "%warp")
         self.sites: list[Site] = []
+        self.counting: Counting | None = None
+        """Writes the counters; None if the function does not count."""
+
+    @property
+    def counted(self) -> Counted | None:
+        """The slots of the counters; None if the function does not count."""
+        return None if self.counting is None else self.counting.counted
 
     def uniform(self, scalar: Value) -> Value:
         """Return a vector with the same value in every lane."""

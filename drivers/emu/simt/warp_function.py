@@ -105,6 +105,7 @@ class WarpFunction(WarpCode):
             len(self._places),
             len(self.sites),
             loops,
+            self.counted,
         )
 
     def _storage(self, register: str) -> str:

@@ -126,7 +126,7 @@ class WaveFunction(WarpCode):
         begins = warp_registers_at(self.lanes)
         return Translation(
             self.name, text, called, self.sites, self._state_end() - begins, len(self._blocks), len(self.sites),
-            self._loops and not self._spins,
+            self._loops and not self._spins, self.counted,
         )  # fmt: skip
 
     def _start(self, _: WaveFunction) -> None:

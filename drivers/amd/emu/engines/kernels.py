@@ -25,6 +25,7 @@ from drivers.amd.layouts.code import CODE_ALIGN, DESCRIPTOR_ALIGN, USER_SGPRS, D
 from drivers.amd.layouts.events import QueueException
 from drivers.amd.layouts.registers import RSRC3
 from drivers.emu.backing import HeldPages
+from drivers.emu.counts import Resources, counters
 from drivers.emu.simt.launch import Options, Work
 from drivers.emu.simt.slices import SlicedLaunch
 from drivers.emu.turns import Turn, Turns
@@ -32,7 +33,7 @@ from drivers.emu.vaspace import Access
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from drivers.amd.emu.engines.bus import Bus
     from drivers.amd.emu.engines.coherence import Dispatch
@@ -71,6 +72,8 @@ class Code:
     """Where the descriptor lies, for reports."""
     place: tuple[int, bytes] | None
     """The descriptor's address and bytes."""
+    counting: Callable[[], Program]
+    """Return the program that counts what it executes."""
 
 
 class Kernels:
@@ -170,7 +173,13 @@ class Kernels:
         else:
             place = (at, bus.read(at, Descriptor.SIZE, "a kernel descriptor"))
             descriptor = Descriptor.from_bytes(place[1])
-        return Code(name, kernel, made.registers, made.program, descriptor, f"{at or 0:#x}", place)
+        counting = partial(
+            translated, self._settings, processor, launch.lanes, _entry(launch), kernel, counts=True
+        )
+        return Code(
+            name, kernel, made.registers, made.program, descriptor, f"{at or 0:#x}", place,
+            lambda: counting().program,
+        )  # fmt: skip
 
     def _steps(
         self,
@@ -215,7 +224,9 @@ def _run(  # noqa: PLR0917 - a launch has that many parts
     began: Dispatch | None,
 ) -> Iterator[SlicedLaunch]:
     pages = HeldPages(bus.machine.lock)
-    sliced = SlicedLaunch(code.program, work, bus.space.map, options, on_end=pages.drop)
+    counts = bus.gpu.gpu_id in bus.machine.counters
+    program = code.counting() if counts else code.program
+    sliced = SlicedLaunch(program, work, bus.space.map, options, on_end=pages.drop)
     turn = None
     loads: Loads | None = None
     order = bus.order
@@ -229,6 +240,7 @@ def _run(  # noqa: PLR0917 - a launch has that many parts
         yield from turns.run(sliced, turn, partial(pages.hold, bus.space))
         result = sliced.result()
     bus.machine.launches[code.name] += 1
+    _count(bus, launch, code, sliced)
     if result.fault is not None:
         raise kernel_fault(result.fault, launch.code)
     for finding in result.findings:
@@ -238,6 +250,20 @@ def _run(  # noqa: PLR0917 - a launch has that many parts
         order.watch.coherence.kernel_over(bus.gpu, began, loads, turn.work, code.name)
     if kernarg is not None and bus.read(kernarg[0], len(kernarg[1]), "kernel arguments") != kernarg[1]:
         raise changed_fault(f"the kernel arguments at {kernarg[0]:#x} changed while their grid was running")
+
+
+def _count(bus: Bus, launch: Launch, code: Code, sliced: SlicedLaunch) -> None:
+    """Add the counters of a dispatch, if it counts, to those of its kernel."""
+    into, counted, raw = bus.machine.counters.get(bus.gpu.gpu_id), sliced.counted, sliced.counts
+    if into is None or counted is None or raw is None:
+        return
+    target = bus.gpu.profile.target
+    what = Resources(
+        kernel=code.name, arch=target.name, lanes=launch.lanes,
+        registers=(launch.rsrc1.VGPRS + 1) * target.vgpr_granule[launch.lanes == 64],
+        shared_bytes=launch.lds_bytes, code=len(code.decoded.instructions),
+    )  # fmt: skip
+    into.add(counters(counted, raw, sliced.work, what), code=launch.code)
 
 
 def _entry(launch: Launch) -> Entry:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import random
     from collections import Counter
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from drivers.amd.emu.kfd.gpu import Gpu
+    from hcq.counters import Counters
 
 
 class Machine(Protocol):
@@ -32,6 +34,11 @@ class Machine(Protocol):
     @property
     def launches(self) -> Counter[str]:
         """Kernel -> dispatches run."""
+        ...
+
+    @property
+    def counters(self) -> Mapping[int, Counters]:
+        """gpu_id -> what dispatches of the GPU are counted into."""
         ...
 
     def lint(self, message: str) -> None:

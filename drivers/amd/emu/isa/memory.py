@@ -263,11 +263,19 @@ def set_registers(t: Translator, operand: Operand, values: list[Value]) -> None:
         t.set_vgpr(operand.index + n, value, operand.file)
 
 
+def count_access(t: Translator, space: str, verb: str, address: Value, what: str, mask: Value) -> None:
+    """Count an access, if the kernel counts; `what` ends in the bits of a lane, perhaps followed by a half."""
+    if t.wf.counting is not None:
+        bits = int(re.findall(r"[buif](\d+)", what)[-1])
+        t.wf.counting.access(space, verb, address, bits // 8, mask)
+
+
 def load(
     t: Translator, what: str, destination: Operand, space: str, address: Value, mask: Value, how: int
 ) -> None:
     """Load as a suffix says: b32 to b128; u8, i8, u16, i16; d16_*, d16_hi_* into a half."""
     c = t.c
+    count_access(t, space, "load", address, what, mask)
     if what in ("b32", "b64", "b96", "b128"):
         set_registers(t, destination, load_dwords(t, space, address, int(what[1:]) // 32, mask, how))
         return
@@ -294,6 +302,7 @@ def store(
 ) -> None:
     """Store as a suffix says: b8 to b128; d16_hi_* from the upper half."""
     c = t.c
+    count_access(t, space, "store", address, what, mask)
     if what in ("b32", "b64", "b96", "b128"):
         store_dwords(t, space, address, registers(t, source, int(what[1:]) // 32), mask, how)
         return
@@ -385,6 +394,8 @@ def _local_pair(t: Translator) -> None:
     loads = "_load_" in t.stem
     base = t.raw(i.operands[1] if loads else i.operands[0])
     places = [t.known.plus(c, base, i.get(f"offset{k}") * step) for k in range(2)]
+    for place in places:
+        count_access(t, "shared", "load" if loads else "store", place, f"b{bits}", t.active)
     if not loads:
         data = [registers(t, operand, count) for operand in i.operands[1:3]]
         for place, values in zip(places, data, strict=True):

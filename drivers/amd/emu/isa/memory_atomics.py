@@ -64,6 +64,9 @@ def apply_atomic(
         format_ = small + ("x2" if match[2] == "16" else "")
     if operation == "sub":
         operation, values = "add", [c.op("sub", c.zero(values[0].type), values[0])]
+    lanes = t.active if mask is None else mask
+    if t.wf.counting is not None:
+        t.wf.counting.access(space, "atomic", address, bits // 8, lanes)
     helper = atomics.atomic(t.lib, space, operation, bits, format_)
     old = c.call(
         helper,
@@ -71,7 +74,7 @@ def apply_atomic(
         t.wf.warp,
         address,
         *values,
-        t.active if mask is None else mask,
+        lanes,
         i32(t.site()),
     )
     return [old] if bits == 32 else list(t.known.split(c, old))

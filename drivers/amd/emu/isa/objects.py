@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from drivers.amd.emu.isa.modes import at_start
 from drivers.amd.emu.isa.opcodes import Target, target
 from drivers.amd.emu.isa.programs import engine_of
-from drivers.amd.emu.isa.translate import Entry, translate
+from drivers.amd.emu.isa.translate import Entry, read_kernel, translate_instructions
 from drivers.amd.layouts.code import DESCRIPTOR_SUFFIX, USER_SGPRS, Descriptor, Properties
 from drivers.amd.layouts.registers import RSRC2
 from drivers.elf import Elf
@@ -99,10 +99,17 @@ def _kernel(name: str, code: bytes, known: Target, descriptor: Descriptor) -> Ke
     )  # fmt: skip
 
 
-def program(kernel: KernelCode, settings: Settings) -> Program:
-    """Translate a kernel for an engine with its number of lanes; `IsaError` for code that is not understood."""
+def program(kernel: KernelCode, settings: Settings, *, counts: bool = False) -> Program:
+    """Translate a kernel for an engine with its number of lanes; `IsaError` for code that is not understood.
+
+    With `counts` it counts what it executes.
+    """
     made = engine_of(settings, kernel.lanes)
-    return Program(made, translate(made.library, kernel.name, kernel.code, kernel.target, kernel.entry))
+    instructions = read_kernel(kernel.code, kernel.target, lanes=made.library.lanes, kernel=kernel.name)
+    translation = translate_instructions(
+        made.library, kernel.name, instructions, kernel.target, kernel.entry, counts=counts
+    )
+    return Program(made, translation)
 
 
 def run(  # noqa: PLR0917 - a launch has that many parts

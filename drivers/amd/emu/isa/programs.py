@@ -61,12 +61,17 @@ def decoded(code: bytes, processor: str, lanes: int, kernel: str) -> Decoded:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def translated(settings: Settings, processor: str, lanes: int, entry: Entry, kernel: Decoded) -> Translated:
-    """Return the program of a kernel, translated once per process; raises `IsaError`."""
+def translated(
+    settings: Settings, processor: str, lanes: int, entry: Entry, kernel: Decoded, *, counts: bool = False
+) -> Translated:
+    """Return the program of a kernel, translated once per process; raises `IsaError`.
+
+    With `counts` it counts what it executes.
+    """
     name = f"code_{hashlib.blake2b(kernel.code, digest_size=8).hexdigest()}"
     made = engine_of(settings, lanes)
     known = target(processor)
-    translation = translate_instructions(made.library, name, kernel.instructions, known, entry)
+    translation = translate_instructions(made.library, name, kernel.instructions, known, entry, counts=counts)
     missing = tuple(missing_waits(kernel.instructions, known.family))
     return Translated(Program(made, translation), _registers(kernel.instructions), missing)
 

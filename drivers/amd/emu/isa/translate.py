@@ -13,6 +13,7 @@ from drivers.amd.emu.isa import (
     buffers,
     compares,
     conversions,
+    counted,
     division,
     dots,
     indirect,
@@ -38,8 +39,10 @@ from drivers.amd.emu.isa.modes import KEEP_ALL
 from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.observed_lanes import unobserved
 from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC, Reg
+from drivers.amd.emu.isa.registers_used import used
 from drivers.amd.emu.isa.values import Translator
 from drivers.emu.report import ReportKind
+from drivers.emu.simt.counting import Counting
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.state import PACKED_IDS
 from drivers.emu.simt.wave_function import WaveBlock, WaveFunction
@@ -83,6 +86,7 @@ _BRANCHES = {
     "s_cbranch_execnz",
 }
 _WAITING = re.compile(r"s_sleep|(global|flat|ds|buffer)_atomic|ds_\w+_rtn_")
+_EXEC = frozenset({("s", EXEC), ("s", EXEC + 1)})
 _ALL = 0xFFFF
 _FIRST_WAVE = 1 << 31
 _WAVE_AT = 25
@@ -164,9 +168,13 @@ def translate(lib: Library, name: str, code: bytes, target: Target, entry: Entry
 
 
 def translate_instructions(
-    lib: Library, name: str, instructions: list[Instruction], target: Target, entry: Entry
-) -> Translation:
-    """Write the wave function of a kernel that is decoded for waves of `lib.lanes` lanes, as `translate`."""
+    lib: Library, name: str, instructions: list[Instruction], target: Target, entry: Entry, *,
+    counts: bool = False,
+) -> Translation:  # fmt: skip
+    """Write the wave function of a kernel that is decoded for waves of `lib.lanes` lanes, as `translate`.
+
+    With `counts` it counts what it executes.
+    """
     modes.check(entry.modes, None, name)
     blocks = cut(instructions)
     begun = modes.at_blocks(blocks, entry.modes, name)
@@ -192,6 +200,8 @@ def translate_instructions(
         lambda _: _begin(translators[0], entry),
         spins=spins,
     )
+    if counts:
+        wf.counting = Counting(wf, counted.LINE)
     code_at = 4 * entry.user_sgprs if entry.code_address else None
     translators.append(Translator(wf, target, name, code_at=code_at))
     translators[0].highest = highest_vector(instructions)
@@ -239,10 +249,14 @@ def _begin(t: Translator, entry: Entry) -> None:
 def _emit(t: Translator, body: list[Instruction], full: frozenset[int], begun: int) -> None:
     """Write a basic block that begins in a float mode; at the addresses in `full` results need no mask."""
     t.known, t.modes = Known(), begun
+    if t.wf.counting is not None:
+        t.wf.counting.begin_block()
     for instruction in body[:-1]:
         write_instruction(t, instruction, unmasked=instruction.address in full)
     last = body[-1]
     t.begin(last, unmasked=last.address in full)
+    if _ends(last):
+        _count(t, last)
     if last.stem in _BRANCHES:
         _branch(t, last)
     elif last.stem in _BARRIERS:
@@ -257,6 +271,17 @@ def _emit(t: Translator, body: list[Instruction], full: frozenset[int], begun: i
         t.wf.jump(last.next)
     if t.index_mode:
         raise t.error("index mode beyond the end of a basic block is not supported")
+
+
+def _ends(last: Instruction) -> bool:
+    return last.stem in _BRANCHES or last.stem in _BARRIERS or last.stem in ("s_endpgm", "s_trap")
+
+
+def _count(t: Translator, instruction: Instruction) -> None:
+    """Count an instruction, if the kernel counts."""
+    if t.wf.counting is not None:
+        lanes = t.active if counted.executes_in_lanes(t.stem) else None
+        t.wf.counting.execute(counted.counted_as(instruction, t.target.family), lanes)
 
 
 def _branch(t: Translator, last: Instruction) -> None:
@@ -308,6 +333,15 @@ MEANINGS["s_barrier_signal"] = _signal
 def write_instruction(t: Translator, instruction: Instruction, *, unmasked: bool) -> None:
     """Write the code of one instruction that does not end a block."""
     t.begin(instruction, unmasked=unmasked)
+    _count(t, instruction)
+    masks = t.wf.counting is not None and not _EXEC.isdisjoint(used(instruction, t.target.family)[1])
+    before = t.active if masks else None
+    _write(t, instruction)
+    if t.wf.counting is not None and before is not None:
+        t.wf.counting.narrow(before, t.active)
+
+
+def _write(t: Translator, instruction: Instruction) -> None:
     if instruction.second is None:
         _one(t)
         return

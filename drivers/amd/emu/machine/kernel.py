@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.machine.reports import Report
     from drivers.emu.turnlock import TurnLock
     from drivers.kernel import Mmio
+    from hcq.counters import Counters
 
 _FIRST_FD: Final = 1 << 20
 
@@ -292,6 +293,14 @@ class EmulatedKernel:
     def diagnostics(self) -> tuple[str, ...]:
         """Return the reports of faults made since the last call, each as text that names what was wrong."""
         return self.machine.new_texts()
+
+    def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
+        """Count what dispatches of a GPU execute; None ends that. Return what was counted into before."""
+        with self.machine.lock:
+            before = self.machine.counters.pop(gpu, None)
+            if into is not None:
+                self.machine.counters[gpu] = into
+            return before
 
     def shut(self) -> None:
         """End the emulated GPUs: their thread, their memory, every descriptor."""

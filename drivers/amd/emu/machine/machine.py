@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.kfd.queues import QueueObject
     from drivers.amd.emu.kfd.refusal import Refusal
     from drivers.amd.emu.machine.runs import Engines, QueueRun
+    from hcq.counters import Counters
 
 _KEPT: Final = 256
 _HOST_BYTES: Final = 64 << 30
@@ -86,6 +87,8 @@ class Machine:
         """Why calls were refused, the latest last."""
         self.leaks: list[Leak] = []
         """What processes left behind."""
+        self.counters: dict[int, Counters] = {}
+        """gpu_id -> what dispatches of the GPU are counted into."""
         self.launches: Counter[str] = Counter()
         """Kernel name -> dispatches run."""
         self.hdp_flushes = 0

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.caches import Caches
     from drivers.nv.emu.machine.profiles import Profile
     from drivers.nv.emu.machine.reports import ChannelError
+    from hcq.counters import Counters
 
 
 class Engine(Protocol):
@@ -102,6 +103,11 @@ class Gpu(Protocol):
     @property
     def ledger(self) -> Ledger | None:
         """The counts of instructions by accuracy; None without a report file."""
+        ...
+
+    @property
+    def counters(self) -> Counters | None:
+        """What grids are counted into; None while they are not counted."""
         ...
 
     @property

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from drivers.emu.backing import HeldPages
+from drivers.emu.counts import Resources, counters
 from drivers.emu.simt.engine import engine
 from drivers.emu.simt.launch import Options
 from drivers.emu.simt.slices import SlicedLaunch
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from drivers.nv.emu.engines.images import Loaded
 
 _TIMEOUT_S = 60.0
+_LANES = 32
+_INSTRUCTION_BYTES = 16
+"""Bytes of a machine instruction since Volta; the padding behind the last one counts, too."""
 _TURNS = 1024
 """Turns of workgroups in a slice: some milliseconds as a rule."""
 _PATIENCE_S = 0.02
@@ -71,6 +75,19 @@ def _check_unchanged(run: Run, one: Descriptor, loaded: Loaded, before: bytes) -
             f"constant bank 0 of {loaded.kernel.name} has {bank.size:#x} bytes and changed while its grid "
             f"was running, behind the {used:#x} that the kernel reads"
         )
+
+
+def _count(run: Run, loaded: Loaded, launch: SlicedLaunch) -> None:
+    """Add the counters of a grid, if it counts, to those of its kernel."""
+    into, counted, raw = run.machine.counters, launch.counted, launch.counts
+    if into is None or counted is None or raw is None:
+        return
+    kernel = loaded.kernel
+    what = Resources(
+        kernel=kernel.name, arch=run.machine.profile.name, lanes=_LANES, registers=kernel.registers,
+        shared_bytes=launch.work.shared_bytes, code=len(kernel.code) // _INSTRUCTION_BYTES,
+    )  # fmt: skip
+    into.add(counters(counted, raw, launch.work, what))
 
 
 class Invalidation(NamedTuple):
@@ -180,7 +197,7 @@ class Grids:
             check_bank(run.space, loaded, index, out[index])
         return out
 
-    def _kernel(self, loaded: Loaded, one: Descriptor, profile_arch: str) -> ptx.Kernel:
+    def _kernel(self, loaded: Loaded, one: Descriptor, profile_arch: str, *, counts: bool) -> ptx.Kernel:
         module = self._modules.get(id(loaded.cubin))
         if module is None:
             module = ptx.load_ptx(loaded.cubin.ptx, arch=profile_arch, settings=self._settings)
@@ -192,7 +209,7 @@ class Grids:
                 addresses[symbol.name] = one.banks[3].va + symbol.value
             elif symbol.section in loaded.bases and symbol.section != loaded.kernel.text.index:
                 addresses[symbol.name] = loaded.bases[symbol.section] + symbol.value
-        return module.kernel(loaded.kernel.name, addresses)
+        return module.kernel(loaded.kernel.name, addresses, counts=counts)
 
     def _execute(
         self,
@@ -223,6 +240,7 @@ class Grids:
             yield from self._turns.run(launch, turn, partial(pages.hold, run.space))
             result = launch.result()
         run.machine.launched(loaded.kernel.name)
+        _count(run, loaded, launch)
         if result.fault is not None:
             raise kernel_error(result.fault, loaded, one.grid, run.machine.profile.sms)
         if result.findings:
@@ -258,7 +276,8 @@ class Grids:
             shared_window=windows.shared or 0,
             local_window=windows.local or 0,
         )
-        kernel = self._kernel(loaded, one, run.machine.profile.assembler_arch)
+        counts = run.machine.counters is not None
+        kernel = self._kernel(loaded, one, run.machine.profile.assembler_arch, counts=counts)
         if kernel.param_bytes > len(params) - 4:
             raise launch_error(
                 f"{kernel.name} reads {kernel.param_bytes} bytes of parameters, bank 0 has "

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from drivers.kernel import Mmio
     from drivers.nv.emu.machine.machine import Machine
     from drivers.nv.emu.machine.reports import Report
+    from hcq.counters import Counters
 
 _FIRST_FD = 1 << 20
 _DROPPING = (4, 8, 9)
@@ -291,6 +292,13 @@ class EmulatedKernel:
     def diagnostics(self) -> tuple[str, ...]:
         """Return the texts of the fault reports since the last call, the oldest first."""
         return self.machine.new_texts()
+
+    def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
+        """Count what grids execute from now on; None ends that. Return what was counted into before."""
+        del gpu
+        with self.machine.lock:
+            before, self.machine.counters = self.machine.counters, into
+            return before
 
     def shut(self) -> None:
         """Stop the emulated GPU's thread, free its memory and close every descriptor."""

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.machine.profiles import Profile
+    from hcq.counters import Counters
 
 _FIRST_CLIENT = 0xC1D0_0001
 _FIRST_HANDLE = 0xCAF0_0000
@@ -95,6 +96,8 @@ class Machine:
         self._linted: set[str] = set()
         self.refusals: deque[str] = deque(maxlen=_KEPT)
         """Reasons of refused ioctls, the latest last."""
+        self.counters: Counters | None = None
+        """What grids are counted into; None while they are not counted."""
         self.launches: Counter[str] = Counter()
         """Name of a kernel -> number of grids run."""
         self._report = report

@@ -229,6 +229,10 @@ def _copy(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
     wide = t.v("i64")
     to = c.call(translate(lib, "shared", size), wide, warp, offsets, lanes, site, i32(WRITE))
     origin = c.call(translate(lib, "global", size), wide, warp, sources, reading, site, i32(READ))
+    if t.wf.counting is not None:
+        t.wf.counting.access("global", "load", sources, size, reading)
+        t.wf.counting.access("shared", "store", offsets, size, lanes)
+        t.wf.counting.copy(reading, c.const("i64", size))
     sanitize.watch(lib, c, "global", warp, sources, reading, site, size, READ)
     sanitize.copy_begins(lib, c, warp, offsets, lanes, site, size)
     c.call(_push(lib), "void", warp, queue, to, origin, taken, offsets, i32(size), site, lanes)

@@ -58,6 +58,8 @@ def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
     if order.releases:
         sanitize.released(t.wf, wide=order.wide)
     address = t.address(a, address_bits(space))
+    if t.wf.counting is not None:
+        t.wf.counting.access(space, "atomic", address, count * TYPES[type_] // 8, t.wf.active)
     old = apply(t, space, operation, type_, address, elements, order=order)
     if order.wide:
         sanitize.observed(t.wf, space, address, count * TYPES[type_] // 8)

@@ -25,6 +25,7 @@ from drivers.emu.simt.state import MAP_ENTRY, THREAD, WARP, Record
 from drivers.emu.simt.vector import Spilled, Value
 from drivers.nv.emu.ptx import tensor_copies, tensor_maps
 from drivers.nv.emu.ptx.core import Modifiers, Translator, operands
+from drivers.nv.emu.ptx.counted_copies import count_boxes, count_copy
 from drivers.nv.emu.ptx.memory import shared_offsets
 from drivers.nv.emu.ptx.phases import advanced
 from drivers.nv.emu.ptx.statements import Imm, Instruction, Mem
@@ -426,8 +427,22 @@ def _tensor(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
     tensor, tile = items if stores else items[::-1]
     maps, coordinates = coordinates_of(t, tensor, rank)
     hosts = t.c.const(t.v("i64"), 0) if barrier is None else host_of_barrier(t, barrier)
-    arguments = (maps, i32(rank), coordinates, t.address(tile, 32), hosts, t.wf.active, i32(t.site()))
+    site = i32(t.site())
+    count_tiles(t, maps, coordinates, i32(rank), "store" if stores else "load", site)
+    arguments = (maps, i32(rank), coordinates, t.address(tile, 32), hosts, t.wf.active, site)
     t.c.call(_issue_box(t.wf.lib, stores=stores), "void", t.wf.warp, _ring(t), groups, *arguments)
+
+
+def count_tiles(
+    t: Translator, maps: Value, coordinates: Value, rank: Value, what: str, site: Value
+) -> None:
+    """Count copies of boxes, if the kernel counts; `what` is load, store or atomic."""
+
+    def host(address: Value, lane: Value) -> Value:
+        name = place(t.wf.lib, "global")
+        return t.c.call(name, "ptr", t.wf.warp, address, i32(BYTES), site, lane, i32(READ))
+
+    count_boxes(t, maps, coordinates, rank, what, host)
 
 
 def _copy(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
@@ -449,6 +464,9 @@ def _copy(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
     c = t.c
     where = [wide_address(t, space, item) for space, item in zip(spaces, items, strict=False)]
     hosts = c.const(t.v("i64"), 0) if barrier is None else host_of_barrier(t, barrier)
+    if "global" in spaces:
+        stores = spaces[0] == "global"
+        count_copy(t, where[0 if stores else 1], t.bits(items[2], 32), "store" if stores else "load")
     arguments = (*where, t.bits(items[2], 32), hosts, t.wf.active, i32(t.site()))
     c.call(_issue(t.wf.lib, *spaces), "void", t.wf.warp, _ring(t), groups, *arguments)
 

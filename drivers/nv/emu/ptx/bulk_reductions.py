@@ -19,6 +19,7 @@ from drivers.emu.simt.findings import i32
 from drivers.emu.simt.library import iota
 from drivers.emu.simt.vector import Spilled, Value
 from drivers.nv.emu.ptx import bulk, mbarrier, tensor_copies
+from drivers.nv.emu.ptx.counted_copies import count_copy
 from drivers.nv.emu.ptx.integers import is_signed
 from drivers.nv.emu.ptx.statements import TYPES, Instruction
 from drivers.nv.emu.ptx.tensor_maps import read_map
@@ -171,6 +172,8 @@ def reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
         raise t.error("takes two addresses and a size")
     to = bulk.wide_address(t, spaces[0], items[0])
     size = t.bits(items[2], 32)
+    if into_global:
+        count_copy(t, to, size, "atomic")
     arguments = (to, t.address(items[1], 32), size, t.wf.active, i32(t.site()))
     t.c.call(_linear(t.wf.lib, spaces[0], operation, type_), "void", t.wf.warp, *arguments)
     if barrier is not None:
@@ -191,5 +194,7 @@ def _reduce_box(t: Translator, i: Instruction, m: Modifiers) -> None:
     if len(items) != 2:
         raise t.error("takes a tensor map with coordinates and a place in shared memory")
     maps, coordinates = bulk.coordinates_of(t, items[0], rank)
-    arguments = (maps, i32(rank), coordinates, t.address(items[1], 32), t.wf.active, i32(t.site()))
+    site = i32(t.site())
+    bulk.count_tiles(t, maps, coordinates, i32(rank), "atomic", site)
+    arguments = (maps, i32(rank), coordinates, t.address(items[1], 32), t.wf.active, site)
     t.c.call(_box(t.wf.lib, operation), "void", t.wf.warp, *arguments)

@@ -154,6 +154,8 @@ def _ld(t: Translator, i: Instruction, m: Modifiers) -> None:
         values = _parameters(t, a, min(bits, 64), pieces)
     else:
         address, site = t.address(a, address_bits(space)), t.site()
+        if t.wf.counting is not None:
+            t.wf.counting.access(space, "load", address, count * bits // 8, t.wf.active)
         values = t.wf.load(space, min(bits, 64), pieces, address, site, how=order.how)
         if order.strong and order.wide:
             sanitize.observed(t.wf, space, address, count * bits // 8)
@@ -214,7 +216,10 @@ def _st(t: Translator, i: Instruction, m: Modifiers) -> None:
         values = [t.c.resize(values[0], 64), t.c.resize(t.c.op("lshr", values[0], 64), 64)]
     if order.releases:
         sanitize.released(t.wf, wide=order.wide)
-    t.wf.store(space, t.address(a, address_bits(space)), values, t.site(), how=order.how)
+    address = t.address(a, address_bits(space))
+    if t.wf.counting is not None:
+        t.wf.counting.access(space, "store", address, count * bits // 8, t.wf.active)
+    t.wf.store(space, address, values, t.site(), how=order.how)
 
 
 @meaning("membar")

@@ -270,6 +270,13 @@ def _rows(t: Translator, operand: Operand, count: int, mode: int) -> Value:
     return rows
 
 
+def _count_rows(t: Translator, rows: Value, count: int, what: str) -> None:
+    """Count an access to rows of 16 bytes, eight a matrix, by the lanes that name them."""
+    if t.wf.counting is not None:
+        naming = t.c.op("and", t.wf.active, t.c.const(t.wf.lib.mask, (1 << 8 * count) - 1))
+        t.wf.counting.access("shared", what, rows, 16, naming)
+
+
 def _element_address(t: Translator, rows: Value, matrix: int, part: int, *, trans: bool) -> Value:
     """Return the addresses of each lane's elements of a matrix: a pair of b16, or with `trans` one b16 in two rows."""
     c = t.c
@@ -284,6 +291,7 @@ def _ldmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
     d, a = operands(t, i, 2)
     _shared_only(t, m, a)
     rows = _rows(t, a, count, READ)
+    _count_rows(t, rows, count, "load")
     values = []
     for matrix in range(count):
         site = t.site()
@@ -305,6 +313,7 @@ def _stmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
     a, s = operands(t, i, 2)
     _shared_only(t, m, a)
     rows = _rows(t, a, count, WRITE)
+    _count_rows(t, rows, count, "store")
     for matrix, item in enumerate(items_of(s)):
         value, site = t.bits(item, 32), t.site()
         if not trans:

@@ -69,20 +69,26 @@ class Module:
     source: Source
     arch: int
     settings: Settings
-    _kernels: dict[str, tuple[Program, Flat]] = field(default_factory=dict)
+    _kernels: dict[tuple[str, bool], tuple[Program, Flat]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _placed: dict[str, int] = field(default_factory=dict)
     _hosts: list[object] = field(default_factory=list)
 
-    def kernel(self, name: str, addresses: Mapping[str, int] | None = None) -> Kernel:
-        """Return a kernel; `addresses` are those of its global variables (`place` allocates them)."""
+    def kernel(
+        self, name: str, addresses: Mapping[str, int] | None = None, *, counts: bool = False
+    ) -> Kernel:
+        """Return a kernel; `addresses` are those of its global variables (`place` allocates them).
+
+        With `counts` it counts what it executes.
+        """
+        key = name, counts
         with self._lock:
-            if name not in self._kernels:
+            if key not in self._kernels:
                 flat = flatten(self.source, name)
                 engine = engines.engine(self.settings)
-                translation = translate(engine.library, flat, arch=self.arch)
-                self._kernels[name] = (Program(engine, translation), flat)
-        program, flat = self._kernels[name]
+                translation = translate(engine.library, flat, arch=self.arch, counts=counts)
+                self._kernels[key] = (Program(engine, translation), flat)
+        program, flat = self._kernels[key]
         return Kernel(name, program, flat, self._placed if addresses is None else addresses)
 
     def names(self) -> list[str]:

@@ -58,7 +58,10 @@ def _store(t: Translator, i: Instruction, m: Modifiers) -> None:
     if len(sources) != count or count > 4:
         raise t.error(f"{len(sources)} sources")
     values = [t.bits(source, bits) for source in sources]
-    t.wf.store("shared", shared_offsets(t, space, a), values, t.site())
+    offsets = shared_offsets(t, space, a)
+    if t.wf.counting is not None:
+        t.wf.counting.access("shared", "store", offsets, count * bits // 8, t.wf.active)
+    t.wf.store("shared", offsets, values, t.site())
     _told(t, space, barrier, count * bits // 8)
 
 
@@ -71,7 +74,10 @@ def _reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
     if type_ not in (*_REDUCED[operation], "s64" if operation == "add" else ""):
         raise t.error(f".{operation} of .{type_} is not defined")
     a, s, barrier = operands(t, i, 3)
-    atomics.apply(t, "shared", operation, type_, shared_offsets(t, space, a), [(s,)], order=Order())
+    offsets = shared_offsets(t, space, a)
+    if t.wf.counting is not None:
+        t.wf.counting.access("shared", "atomic", offsets, TYPES[type_] // 8, t.wf.active)
+    atomics.apply(t, "shared", operation, type_, offsets, [(s,)], order=Order())
     _told(t, space, barrier, TYPES[type_] // 8)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt.blocks import Block, Convergence, Translation
+from drivers.emu.simt.counting import Counting
 from drivers.emu.simt.dispatch import barrier_at
 from drivers.emu.simt.state import BARRIER
 from drivers.emu.simt.vector import Value
@@ -25,6 +26,7 @@ from drivers.nv.emu.ptx import (
     bulk,
     compare,
     convert,
+    counted,
     floats,
     hints,
     integers,
@@ -73,8 +75,10 @@ _WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}
 _WAITING_WORDS = {"volatile", "acquire", "relaxed", "mmio", "try_wait", "test_wait"}
 
 
-def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
+def translate(lib: Library, flat: Flat, *, arch: int, counts: bool = False) -> Translation:
     """Return the warp function of a kernel, as LLVM IR; `arch` is the target's SM number, 80 for sm_80.
+
+    With `counts` it counts what it executes.
 
     Raises `PtxError`, with the line, for an instruction or modifier that is not supported.
     """
@@ -96,6 +100,8 @@ def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
     )  # fmt: skip
     areas, reserve = _areas(cut)
     wf = WarpFunction(lib, re.sub(r"[^\w.$-]", "_", flat.name), made, registers, spins=spins, reserve=reserve)
+    if counts:
+        wf.counting = Counting(wf, counted.SECTOR)
     translators.append(Translator(wf, flat, arch, lazy, areas))
     return wf.translate()
 
@@ -183,6 +189,8 @@ def _emit(
 ) -> None:
     """Write a block's instructions, with reports at those that have hazards, and its terminator."""
     t.begin_block()
+    if t.wf.counting is not None:
+        t.wf.counting.begin_block()
     last = block.instructions[-1] if block.instructions else None
     ended = last is not None and (last.opcode in ENDS or block.sleeps)
     for instruction in block.instructions[:-1] if ended else block.instructions:
@@ -211,6 +219,7 @@ def _condition(t: Translator, instruction: Instruction) -> Value:
 
 
 def _one(t: Translator, instruction: Instruction) -> None:
+    _count(t, instruction)
     act = MEANINGS.get(
         ".".join((instruction.opcode, *instruction.modifiers[:1])), MEANINGS.get(instruction.opcode)
     )
@@ -223,9 +232,15 @@ def _one(t: Translator, instruction: Instruction) -> None:
     modifiers.done()
 
 
+def _count(t: Translator, instruction: Instruction) -> None:
+    if t.wf.counting is not None and instruction.opcode != "barrier_result":
+        t.wf.counting.execute(counted.operation(instruction), t.wf.active)
+
+
 def _terminate(t: Translator, last: Instruction, block: BasicBlock, number: int) -> None:
     modifiers = Modifiers(last)
     guard = _condition(t, last) if last.guard is not None else None
+    _count(t, last)
     if block.sleeps:
         _barrier(t, last, modifiers, number)
     elif last.opcode == "bra":
@@ -233,6 +248,9 @@ def _terminate(t: Translator, last: Instruction, block: BasicBlock, number: int)
         if guard is None:
             t.wf.jump(block.successors[0])
         else:
+            if t.wf.counting is not None:
+                taken = t.c.op("and", t.wf.active, t.c.mask_bits(guard))
+                t.wf.counting.divide(t.wf.active, taken)
             t.wf.branch(guard, block.successors[1], block.successors[0])
     elif last.opcode == "brx":
         modifiers.need("idx")
@@ -266,6 +284,11 @@ def _branch_indexed(t: Translator, last: Instruction, block: BasicBlock, guard: 
         t.wf.report(ReportKind.BAD_BRANCH_INDEX, t.site(), rest)
     if guard is not None:
         ways.append((block.successors[0], c.op("xor", t.wf.active, taken)))
+    if t.wf.counting is not None:
+        most = c.zero(t.wf.lib.mask)
+        for _, lanes in ways:
+            most = c.intrinsic("umax", most, lanes)  # equal to the active lanes if all go one way
+        t.wf.counting.divide(t.wf.active, most)
     t.wf.spread(ways)
 
 

@@ -139,14 +139,20 @@ def _load_operand(
 
             if along:
                 at = _addresses(t, base, stride, found.bits, row, k)
-                registers += t.wf.load(space, width, 1, at, site)
+                registers += _load_counted(t, space, width, at, site)
                 continue
             parts = []
             for part in range(pack):
                 at = _addresses(t, base, stride, tile.bits, lambda lane, part=part: k(lane) + part, row)  # type: ignore[misc]
-                parts += t.wf.load(space, tile.bits, 1, at, site)
+                parts += _load_counted(t, space, tile.bits, at, site)
             registers.append(_joined(t, parts, width))
     return registers
+
+
+def _load_counted(t: Translator, space: str, bits: int, address: Value, site: int) -> list[Value]:
+    if t.wf.counting is not None:
+        t.wf.counting.access(space, "load", address, bits // 8, t.wf.active)
+    return t.wf.load(space, bits, 1, address, site)
 
 
 def _joined(t: Translator, parts: list[Value], width: int) -> Value:
@@ -188,7 +194,7 @@ def _load_sums(
     site, bits, values = t.site(), _SUMS[type_], []
     for row, column in _places(found):
         far, near = (row, column) if by_rows else (column, row)
-        values += t.wf.load(space, bits, 1, _addresses(t, base, stride, bits, far, near), site)
+        values += _load_counted(t, space, bits, _addresses(t, base, stride, bits, far, near), site)
     if type_ == "f16":
         values = [join_halves(t, *values[n : n + 2]) for n in range(0, len(values), 2)]
     for target, value in zip(_counted(t, d, len(values)), values, strict=True):
@@ -220,7 +226,10 @@ def _store(t: Translator, i: Instruction, m: Modifiers) -> None:
         else:
             value = t.bits(sources[n], bits)
         far, near = (row, column) if by_rows else (column, row)
-        t.wf.store(space, _addresses(t, base, step, bits, far, near), [value], site)
+        at = _addresses(t, base, step, bits, far, near)
+        if t.wf.counting is not None:
+            t.wf.counting.access(space, "store", at, bits // 8, t.wf.active)
+        t.wf.store(space, at, [value], site)
 
 
 @meaning("wmma.mma")

@@ -1,0 +1,84 @@
+"""The counters of a launch as numbers of a kernel: slots of generated code to `hcq.counters.KernelCounters`.
+
+Not here: the code that counts (`drivers.emu.simt.counting`), GPUs and their rates (`chips`). Next:
+`occupancy`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drivers.emu.chips import estimates
+from drivers.emu.occupancy import occupancy
+from drivers.emu.simt.counting import BYTES, LANES, LEAST, RECORD, REQUESTS, SERIAL, UNITS
+from hcq.counters import Access, KernelCounters
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.counting import Counted
+    from drivers.emu.simt.launch import RawCounts, Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a kernel takes of a multiprocessor, and its code."""
+
+    kernel: str
+    arch: str
+    lanes: int
+    """Lanes of a warp."""
+    registers: int
+    """Registers of a thread, as allocated."""
+    shared_bytes: int
+    """Shared memory of a workgroup."""
+    code: int = 0
+    """Machine instructions of its code; 0: not known."""
+
+
+def counters(counted: Counted, raw: RawCounts, work: Work, what: Resources) -> KernelCounters:
+    """Return the counts of one launch."""
+    sizes = Counter({work.threads: work.groups})
+    if work.last is not None:
+        sizes = Counter(math.prod(work.block_of(group)) for group in range(work.groups))
+    warps = sum(-(-size // what.lanes) * count for size, count in sizes.items())
+    threads = sum(size * count for size, count in sizes.items())
+    found = KernelCounters(
+        kernel=what.kernel, arch=what.arch, lanes=what.lanes, unit=counted.unit, launches=1,
+        groups=work.groups, warps=warps, threads=threads, registers=what.registers,
+        shared_bytes=what.shared_bytes, code=what.code,
+    )  # fmt: skip
+    _instructions(found, counted, raw)
+    spaces = {"global": found.global_, "shared": found.shared, "local": found.local}
+    for one in counted.accessed:
+        slots = raw.slots[one.at : one.at + RECORD]
+        access = Access(
+            requests=slots[REQUESTS], lanes=slots[LANES], bytes=slots[BYTES], units=slots[UNITS],
+            least=slots[LEAST], serial=slots[SERIAL],
+        )  # fmt: skip
+        spaces[one.space][one.what].add(access)
+    found.divergent = sum(raw.slots[at] for at in counted.branches)
+    found.copied = sum(raw.slots[at] for at in counted.copied)
+    found.read = counted.unit * sum(read.bit_count() for read, _ in raw.touched)
+    found.written = counted.unit * sum(written.bit_count() for _, written in raw.touched)
+    found.lost = raw.lost
+    found.occupancy = occupancy(what, work.threads)
+    found.estimates = estimates(found)
+    return found
+
+
+def _instructions(found: KernelCounters, counted: Counted, raw: RawCounts) -> None:
+    for one in counted.executed:
+        operation, warps = one.operation, raw.slots[one.warps]
+        found.instructions[operation.kind] += warps
+        if operation.kind == "branch":
+            found.branches += warps
+        if operation.matrix:
+            found.matrix[operation.type] += operation.matrix * warps
+        if one.lanes < 0:
+            continue
+        lanes = raw.slots[one.lanes]
+        found.lane_instructions[operation.kind] += lanes
+        if operation.flops:
+            found.flops[operation.type] += operation.flops * lanes

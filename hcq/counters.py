@@ -1,0 +1,308 @@
+"""What kernels executed, counted by an emulated GPU: the numbers of each kernel, as a table and as JSON.
+
+    with hcq.counting(device) as counted:
+        ...                                       # launches
+    print(counted.table())
+    counted["matmul"].shared["load"].conflicts
+
+Counts are exact for the instructions that the emulated GPU executes: PTX on `nv-emu`, machine code on
+`amd-emu`.
+Times and occupancy that follow from them are estimates, which no GPU has confirmed: they are *uncalibrated*.
+
+Not here: what counts (`drivers.emu`), the rates of GPUs behind the estimates (`drivers.emu.chips`). Next:
+docs/counters.md.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from hcq.counters_table import table
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+
+@dataclass(slots=True)
+class Access:
+    """Accesses of one kind to one memory."""
+
+    requests: int = 0
+    """Instructions of a warp with an active lane."""
+    lanes: int = 0
+    """Accesses of single lanes."""
+    bytes: int = 0
+    """Bytes that the lanes asked for."""
+    units: int = 0
+    """Global memory: different sectors or cache lines, counted for each request. Shared memory: cycles."""
+    least: int = 0
+    """Shared memory: cycles without bank conflicts."""
+    serial: int = 0
+    """Atomics: for each request the most lanes with one address, which follow one another."""
+
+    @property
+    def conflicts(self) -> int:
+        """Shared memory: cycles that bank conflicts add."""
+        return self.units - self.least
+
+    def add(self, other: Access) -> None:
+        """Add the counts of other accesses."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+_SUMS: Final = (
+    "launches", "groups", "warps", "threads", "branches", "divergent", "copied", "read", "written", "lost",
+)  # fmt: skip
+"""Counts of a kernel that add up over launches."""
+
+
+def _accesses() -> dict[str, Access]:
+    return {"load": Access(), "store": Access(), "atomic": Access()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """How many warps a multiprocessor holds at once, and what limits them. An estimate."""
+
+    groups: int
+    warps: int
+    most_warps: int
+    limits: tuple[str, ...]
+    """What limits the workgroups: "registers", "shared memory", "warps" or "workgroups"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """The least time of all launches on one GPU by its published rates. Uncalibrated."""
+
+    chip: str
+    seconds: float
+    bound: str
+    """What takes that long: "compute", "matrix", "memory", "on-chip" or "nothing counted"."""
+
+
+@dataclass(slots=True, kw_only=True)
+class KernelCounters:
+    """The counts of one kernel, of all its launches together."""
+
+    kernel: str
+    arch: str
+    lanes: int
+    """Lanes of a warp (wave)."""
+    unit: int
+    """Bytes of a unit of global memory: a sector of 32 bytes, or a cache line of 128."""
+    launches: int = 0
+    groups: int = 0
+    warps: int = 0
+    threads: int = 0
+    instructions: Counter[str] = field(default_factory=Counter)
+    """Class -> instructions that warps executed."""
+    lane_instructions: Counter[str] = field(default_factory=Counter)
+    """Class -> instructions of single active lanes; none for instructions of a whole wave."""
+    branches: int = 0
+    """Branch instructions that warps executed."""
+    divergent: int = 0
+    """Times that some lanes of a warp, but not all, left for another path."""
+    global_: dict[str, Access] = field(default_factory=_accesses)
+    shared: dict[str, Access] = field(default_factory=_accesses)
+    local: dict[str, Access] = field(default_factory=_accesses)
+    """Accesses by load, store and atomic."""
+    flops: Counter[str] = field(default_factory=Counter)
+    """Type -> floating-point operations outside matrix instructions."""
+    matrix: Counter[str] = field(default_factory=Counter)
+    """Type of the factors -> operations of matrix instructions."""
+    copied: int = 0
+    """Bytes that asynchronous copies moved."""
+    read: int = 0
+    written: int = 0
+    """Bytes of global memory that launches read and wrote at least once, in whole units; summed over
+    launches."""
+    lost: int = 0
+    """Units beyond what `read` and `written` could record."""
+    registers: int = 0
+    """Registers of a thread."""
+    shared_bytes: int = 0
+    """Shared memory of a workgroup in the last launch."""
+    code: int = 0
+    """Machine instructions of the kernel's code, executed or not; 0: not known."""
+    occupancy: Occupancy | None = None
+    estimates: tuple[Estimate, ...] = ()
+
+    @property
+    def special(self) -> int:
+        """Divisions, roots and transcendental functions of single lanes."""
+        return self.lane_instructions["special"]
+
+    @property
+    def barriers(self) -> int:
+        """Barrier instructions that warps executed."""
+        return self.instructions["barrier"]
+
+    @property
+    def moved(self) -> int:
+        """Bytes of global memory that requests moved, in whole units."""
+        return self.unit * sum(one.units for one in self.global_.values())
+
+    @property
+    def asked(self) -> int:
+        """Bytes of global memory that lanes asked for."""
+        return sum(one.bytes for one in self.global_.values())
+
+    @property
+    def coalescing(self) -> float:
+        """Bytes asked for each byte moved; above 1 if lanes share bytes, 0 without accesses."""
+        return self.asked / self.moved if self.moved else 0.0
+
+    @property
+    def conflicts(self) -> int:
+        """Cycles of shared memory that bank conflicts add."""
+        return sum(one.conflicts for one in self.shared.values())
+
+    @property
+    def active_lanes(self) -> float:
+        """Mean share of active lanes in the instructions that lanes execute; 0 without any."""
+        whole = sum(self.instructions[kind] for kind in self.lane_instructions) * self.lanes
+        return sum(self.lane_instructions.values()) / whole if whole else 0.0
+
+    def add(self, other: KernelCounters) -> None:
+        """Add the counts of other launches of the same kernel; resources become those of `other`."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("instructions", "lane_instructions", "flops", "matrix"):
+            getattr(self, name).update(getattr(other, name))
+        for name in ("global_", "shared", "local"):
+            for what, access in getattr(other, name).items():
+                getattr(self, name)[what].add(access)
+        before = {one.chip: one.seconds for one in self.estimates}
+        self.estimates = tuple(
+            Estimate(chip=one.chip, seconds=one.seconds + before.get(one.chip, 0.0), bound=one.bound)
+            for one in other.estimates
+        )
+        self.registers, self.shared_bytes = other.registers, other.shared_bytes
+        self.code, self.occupancy = other.code, other.occupancy
+
+    def data(self) -> dict[str, Any]:
+        """Return the counts as data for JSON."""
+        found: dict[str, Any] = {}
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, dict):
+                value = {key: asdict(one) if isinstance(one, Access) else one for key, one in value.items()}
+            found[name.rstrip("_")] = value
+        found["occupancy"] = None if self.occupancy is None else asdict(self.occupancy)
+        found["estimates"] = [asdict(one) for one in self.estimates]
+        for name in ("moved", "asked", "coalescing", "conflicts", "active_lanes", "special", "barriers"):
+            found[name] = getattr(self, name)
+        return found
+
+
+class Counters:
+    """The counts of kernels by name, in the order of their first launches."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, KernelCounters] = {}
+        self.names: Mapping[int, str] = {}
+        """Address of a kernel's code -> its name, where the machine code does not have it."""
+
+    def add(self, one: KernelCounters, *, code: int = 0) -> None:
+        """Add the counts of launches of one kernel; `code` is the address of its code."""
+        if code in self.names:
+            one.kernel = self.names[code]
+        known = self._kernels.get(one.kernel)
+        if known is None:
+            self._kernels[one.kernel] = deepcopy(one)
+        else:
+            known.add(one)
+
+    def __getitem__(self, kernel: str) -> KernelCounters:
+        """Return the counts of a kernel. Raises `UsageError` for one that was not launched."""
+        if kernel not in self._kernels:
+            known = ", ".join(self._kernels) or "none"
+            raise UsageError(f"no launch of a kernel {kernel!r} was counted; counted: {known}")
+        return self._kernels[kernel]
+
+    def __iter__(self) -> Iterator[KernelCounters]:
+        return iter(tuple(self._kernels.values()))
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    def json(self) -> str:
+        """Return the counts as JSON: a list of kernels."""
+        return json.dumps([one.data() for one in self])
+
+    def table(self) -> str:
+        """Return a table for each kernel."""
+        return "\n\n".join(table(one) for one in self)
+
+
+class Counts(Protocol):
+    """What counts: `hcq.driver.DriverDevice.count`."""
+
+    def count(self, into: Counters | None) -> Counters | None:
+        """Count into `into` from now on; return what was counted into before."""
+        ...
+
+
+class Countable(Protocol):
+    """A device as counting uses it: `hcq.device.Device`."""
+
+    @property
+    def name(self) -> str:
+        """The device's name."""
+        ...
+
+    @property
+    def driver(self) -> Counts:
+        """The driver's side of the device."""
+        ...
+
+    def sync(self) -> None:
+        """Wait for all work."""
+        ...
+
+
+def begin(device: Countable, target: str) -> tuple[Counters, str] | None:
+    """Count all kernels of a device; return what they are counted into, and `target`.
+
+    A device that is not emulated counts nothing: a warning says so, and the result is None.
+    """
+    counters = Counters()
+    try:
+        device.driver.count(counters)
+    except UnsupportedError as error:
+        text = f"HCQ_COUNTERS: {device.name} is not counted: {error}"
+        warnings.warn(text, stacklevel=5)
+        return None
+    return counters, target
+
+
+@contextmanager
+def counting(device: Countable) -> Iterator[Counters]:
+    """Count the kernels that a device runs inside a `with` block.
+
+    It waits for the device's work before and after the block. Counted kernels are translated anew and run
+    slower;
+    results are the same. Blocks may be nested; the outer one counts all. Raises `UnsupportedError` for a
+    device that is not emulated.
+    """
+    device.sync()
+    inner = Counters()
+    outer = device.driver.count(inner)
+    try:
+        yield inner
+        device.sync()
+    finally:
+        device.driver.count(outer)
+        if outer is not None:
+            for one in inner:
+                outer.add(one)
