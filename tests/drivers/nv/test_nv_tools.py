@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def test_the_deliberate_fault_precedes_only_the_check_after_it():
     order = [rung.number for rung in RUNGS]
     assert order[-2:] == [23, 25]
-    assert sorted(order) == list(range(26))
+    assert sorted(order) == list(range(27))
 
 
 def test_every_doubtful_value_is_tried_by_some_rung():
@@ -42,7 +42,9 @@ def test_every_doubtful_value_is_tried_by_some_rung():
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("rung", [r for r in RUNGS if r.number < 23], ids=lambda r: str(r.number))
+@pytest.mark.parametrize(
+    "rung", [r for r in RUNGS if r.number not in {23, 24, 25}], ids=lambda r: str(r.number)
+)
 def test_each_rung_passes_against_the_script(rung: Rung, capsys: pytest.CaptureFixture[str]):
     options = command.parse(["--child", str(rung.number), "--dry"])
     status = command.run_child(options)
@@ -72,7 +74,7 @@ def test_the_second_process_gets_the_choices_and_kernels_of_the_first(tmp_path: 
 
 def test_from_and_to_follow_the_order_in_which_rungs_run():
     options = command.parse(["--from", "22", "--to", "24"])
-    assert [r.number for r in RUNGS if wanted(RUNGS, r, options)] == [22, 24]
+    assert [r.number for r in RUNGS if wanted(RUNGS, r, options)] == [22, 26, 24]
     options = command.parse(["--from", "23"])
     assert [r.number for r in RUNGS if wanted(RUNGS, r, options)] == [23, 25]
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 EXPECTED: Final[Mapping[str, str]] = {
     "qmd_type=0": "0 is a queue in the header, not a grid; no public launch on Hopper is known",
+    "cluster_type=2": "a descriptor of type GRID_CTA has no clusters by its name",
     "full_descriptor=false": "no cache is invalidated: a launch may read stale data",
     "vaspace=rm": "sandboxes filter NV_ESC_RM_MAP_MEMORY_DMA and the class 0x70",
     "doorbell_class=c561": "sandboxes do not list the class",

@@ -196,6 +196,40 @@ _ELEMENTWISE: Final = """
 }
 """
 
+_CLUSTER: Final = """
+.visible .entry cluster(.param .u64 out) {
+ .reg .b64 %rd<4>;
+ .reg .b32 %r<16>;
+ .shared .align 4 .b32 mine;
+ ld.param.u64 %rd1, [out];
+ mov.u32 %r1, %ctaid.x;
+ mov.u32 %r2, %cluster_ctarank;
+ mov.u32 %r3, %cluster_nctarank;
+ mov.u32 %r4, %nclusterid.x;
+ mov.u32 %r5, mine;
+ add.u32 %r6, %r1, 1000;
+ st.shared.u32 [%r5], %r6;
+ barrier.cluster.arrive.release;
+ barrier.cluster.wait.acquire;
+ add.u32 %r7, %r2, 1;
+ rem.u32 %r7, %r7, %r3;
+ mapa.shared::cluster.u32 %r8, %r5, %r7;
+ ld.shared::cluster.u32 %r9, [%r8];
+ barrier.cluster.arrive.release;
+ barrier.cluster.wait.acquire;
+ shl.b32 %r10, %r4, 16;
+ shl.b32 %r11, %r2, 24;
+ shl.b32 %r12, %r3, 28;
+ or.b32 %r9, %r9, %r10;
+ or.b32 %r9, %r9, %r11;
+ or.b32 %r9, %r9, %r12;
+ mul.wide.u32 %rd2, %r1, 4;
+ add.u64 %rd3, %rd1, %rd2;
+ st.global.u32 [%rd3], %r9;
+ ret;
+}
+"""
+
 _OUT: Final = ArgSlot("out", ArgKind.POINTER, 0, 8, "w")
 KERNELS: Final[dict[str, tuple[str, tuple[ArgSlot, ...], int, int]]] = {
     "store": (_STORE, (_OUT,), 8, 0),
@@ -204,15 +238,24 @@ KERNELS: Final[dict[str, tuple[str, tuple[ArgSlot, ...], int, int]]] = {
     "local": (_LOCAL, (_OUT, ArgSlot("step", ArgKind.INT, 8, 4)), 16, 0),
     "count": (_COUNT, (_OUT, ArgSlot("seen", ArgKind.POINTER, 8, 8, "r")), 16, 0),
     "wild": (_WILD, (_OUT, ArgSlot("where", ArgKind.INT, 8, 8)), 16, 0),
+    "cluster": (_CLUSTER, (_OUT,), 8, 0),
     "stream": (_ELEMENTWISE, (_OUT, ArgSlot("from", ArgKind.POINTER, 8, 8, "r")), 16, 0),
 }
 """Name -> PTX without head, arguments, bytes of the argument block, static shared bytes."""
+_SINCE: Final = {"cluster": 90}
+"""Name -> the first SM number that has what the kernel needs."""
 
 
 def ptx(name: str, arch: str) -> str:
     """Return the complete PTX of a kernel."""
     version = "8.8" if arch.startswith(("sm_10", "sm_12")) else "8.0"
     return _HEAD.format(version=version, arch=arch) + KERNELS[name][0]
+
+
+def fitting(arch: str) -> list[str]:
+    """Return the names of the kernels that an architecture can run."""
+    sm = int(arch.removeprefix("sm_").rstrip("af"))
+    return [name for name in KERNELS if _SINCE.get(name, 0) <= sm]
 
 
 def image(name: str, arch: str, *, shared_bytes: int = 0, folder: Path | None = None) -> KernelImage:
@@ -230,7 +273,7 @@ def prepare(folder: Path) -> list[Path]:
     written = []
     for arch in ARCHES:
         (folder / arch).mkdir(parents=True, exist_ok=True)
-        for name in KERNELS:
+        for name in fitting(arch):
             path = folder / arch / f"{name}.cubin"
             path.write_bytes(assemble(ptx(name, arch), arch))
             written.append(path)

@@ -51,13 +51,23 @@ def _load(bench: Bench, device: Device, name: str, *, shared_bytes: int = 0) -> 
 
 
 def _launch(
-    bench: Bench, device: Device, program: Program, *values: Any, groups: int = 1, threads: int = 1
+    bench: Bench,
+    device: Device,
+    program: Program,
+    *values: Any,
+    groups: int = 1,
+    threads: int = 1,
+    cluster: int | None = None,
 ) -> float:
     """Launch and wait; return the microseconds until the host observed completion."""
     queue = device.compute
     start = time.perf_counter()
     commands = queue.record().exec(
-        program, program.args(*values), groups=(groups, 1, 1), threads=(threads, 1, 1)
+        program,
+        program.args(*values),
+        groups=(groups, 1, 1),
+        threads=(threads, 1, 1),
+        cluster=None if cluster is None else (cluster, 1, 1),
     )
     queue.submit(commands).wait(timeout_s=bench.work_s)
     return (time.perf_counter() - start) * 1e6
@@ -195,6 +205,27 @@ def exchange(bench: Bench) -> Facts:
         text = f"submission {number}: {chained} kernels behind barriers counted from 7 to {seen}"
         bench.check(seen == 7 + chained, text)
     return {"rounds": rounds, "us_per_round": round(took / rounds, 2), "behind barriers": chained}
+
+
+def clusters(bench: Bench) -> Facts:
+    """26: clusters of 2, 4 and 8 workgroups: ranks and counts, and shared memory of the next workgroup."""
+    device = _device(bench)
+    most = device.info.limits.get("max_cluster", 0)
+    if not most:
+        return {"clusters": f"none on {device.info.arch}"}
+    out = device.alloc(4096, _HOST)
+    program, groups = _load(bench, device, "cluster"), 16
+    sizes = [size for size in (2, 4, 8) if size <= most]
+    for size in sizes:
+        out.host()[: 4 * groups] = bytes(4 * groups)
+        _launch(bench, device, program, out, groups=groups, cluster=size)
+        want = []
+        for group in range(groups):
+            first, rank = group - group % size, group % size
+            near = first + (rank + 1) % size + 1000
+            want.append((near | groups // size << 16 | rank << 24 | size << 28) & 0xFFFF_FFFF)
+        _check(bench, out, want, f"clusters of {size} workgroups")
+    return {"clusters": sizes}
 
 
 def clocks(bench: Bench) -> Facts:
