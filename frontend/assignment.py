@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from compiler.dtype import dtypes
 from frontend.autograd.engine import recomputed
+from frontend.autograd.state import anyone, wants
 from frontend.device import LOCK
 from frontend.expr import PARAM
 from frontend.later import Item
@@ -26,10 +27,11 @@ from frontend.ops.casts import cast as converted
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant
 from frontend.plan import CAPTURE
+from frontend.printing import described
 from frontend.realize import PENDING
 from frontend.storage import home_of
 from frontend.tensor_base import BORROWED, Rebound
-from frontend.trace import PLAIN, become
+from frontend.trace import CUT, PLAIN, become
 from frontend.views import derived, leave, link_of, others, owns, written
 from hcq.errors import UsageError
 
@@ -75,6 +77,29 @@ def assign(self: Kind, value: Any) -> Kind:
         with LOCK:
             write(self, new)
     return self
+
+
+def change(self: Kind, value: Any) -> Kind:
+    """Assign a value as an operation in place does: `x += 1`, `x[0] = 1`, `x.zero_()`; return self.
+
+    Raises as `assign`, and `UsageError` for a tensor with requires_grad that was not computed from others, or
+    a view of one, unless gradients are switched off (`Tensor.no_grad`): as PyTorch does. `assign` has no such
+    rule.
+    """
+    if anyone() and not CUT:
+        _refuse_leaf(self)
+    return assign(self, value)
+
+
+def _refuse_leaf(t: TensorBase) -> None:
+    root = root_of(t)
+    for what, x in (("", t), ("a view of ", root)):
+        if x is not None and (what == "" or x is not t) and wants(x) and owns(x):
+            raise UsageError(
+                f"{what}{described(x)} with requires_grad is changed in place: its gradient would be that of "
+                "no value that was computed with\n"
+                "hint: change it inside `with Tensor.no_grad():`, compute a new tensor, or use assign()"
+            )
 
 
 def write(t: TensorBase, new: TensorBase) -> None:
@@ -181,7 +206,7 @@ def in_place(operation: Callable[..., Any]) -> Callable[..., Any]:
                     f"{dtype.name}; cast it first"
                 )
             new = converted(new, dtype)
-        return assign(self, new)
+        return change(self, new)
 
     return call
 

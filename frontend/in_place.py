@@ -1,6 +1,7 @@
 """Methods that change their tensor, with PyTorch's names: `x.add_(y)` assigns `x.add(y)` to x and returns x.
 
-The result is converted to the dtype of x; floats are not stored in integers.
+The result is converted to the dtype of x; floats are not stored in integers. A tensor with requires_grad that
+was not computed from others is changed only inside `Tensor.no_grad()` (`assignment.change`).
 Type checkers see the names; each has the arguments of the method without `_`.
 
 Not here: the assignment (`assignment`), operators such as `+=` (`operators`).
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frontend.assignment import assign
+from frontend.assignment import change
 from frontend.assignment import in_place as _in_place
 from frontend.later import AT_ONCE, later
 from frontend.ops import creation
@@ -59,31 +60,31 @@ if TYPE_CHECKING:
 
 def zero_(self: T) -> T:
     """Set all elements to 0; return self."""
-    return assign(self, 0)
+    return change(self, 0)
 
 
 def fill_(self: T, value: Any) -> T:
     """Set all elements to a number, or to the value of a tensor of shape (); return self."""
-    return assign(
+    return change(
         self, creation.full_like(self, value) if not hasattr(value, "expr") else cast(value, self.expr.dtype)
     )
 
 
 def copy_(self: T, src: T) -> T:
     """Set the elements to those of another tensor, broadcast, moved and converted; return self."""
-    return assign(self, cast(self.operand(src).to(self.expr.device), self.expr.dtype))
+    return change(self, cast(self.operand(src).to(self.expr.device), self.expr.dtype))
 
 
 def uniform_(self: Any, low: float = 0.0, high: float = 1.0) -> Any:
     """Set the elements to numbers uniform in [low, high); return self."""
     e = self.expr
-    return assign(self, self.uniform(e.shape, low=low, high=high, dtype=e.dtype, device=e.device))
+    return change(self, self.uniform(e.shape, low=low, high=high, dtype=e.dtype, device=e.device))
 
 
 def normal_(self: Any, mean: float = 0.0, std: float = 1.0) -> Any:
     """Set the elements to numbers of a normal distribution; return self."""
     e = self.expr
-    return assign(self, self.normal(e.shape, mean=mean, std=std, dtype=e.dtype, device=e.device))
+    return change(self, self.normal(e.shape, mean=mean, std=std, dtype=e.dtype, device=e.device))
 
 
 class InPlace(TensorBase):

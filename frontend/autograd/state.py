@@ -78,6 +78,14 @@ def marked(t: T, wanted: bool | None) -> T:  # noqa: FBT001 - the value of a pro
     return t
 
 
+def wants(t: TensorBase) -> bool:
+    """Return whether `backward` gives a tensor a gradient."""
+    try:
+        return bool(t.state.wanted)
+    except AttributeError:
+        return False
+
+
 def anyone() -> bool:
     """Return whether any tensor has requires_grad."""
     return bool(_wanting)

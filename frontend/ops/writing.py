@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from compiler.ir.ops import Ops
-from frontend.assignment import assign
+from frontend.assignment import change
 from frontend.later import AT_ONCE, later
 from frontend.ops.along import written as written_along
 from frontend.ops.arguments import Shape, broadcast
@@ -52,7 +52,7 @@ def setitem(self: TensorBase, key: Any, value: Any) -> None:
     """
     if value.__class__ is self.__class__ and _is_there(self, key, value):
         return
-    assign(self, written(self, key, value))
+    change(self, written(self, key, value))
 
 
 def _is_there(x: T, key: Any, value: T) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from compiler.ir.ops import Ops
 from frontend import Tensor, dtypes, stats
 from frontend.autograd import table
-from frontend.expr import CONV, RULED, STOP
+from frontend.expr import CONV, INPUT, RULED, SEGMENT, STOP
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 from hcq.errors import UsageError
 
@@ -210,6 +210,7 @@ def test_every_rule_is_tested_here():
     tested |= {Ops.WINDOW, Ops.REDUCE, Ops.GATHER, Ops.CAST, CONV, STOP, TAKE_ALONG_AXIS, SEGMENT_SUM}
     tested |= {RULED}  # tests/frontend/test_gradients_of_pytorch.py
     tested |= {Ops.WITHIN}  # tests/frontend/test_symbolic_sizes.py
+    tested |= {INPUT, SEGMENT, Ops.AFTER}  # tests/frontend/test_checkpointing.py
     assert set(table.RULES) == tested
 
 
