@@ -85,9 +85,22 @@ class Estimate:
     """The least time of all launches on one GPU by its published rates. Uncalibrated."""
 
     chip: str
-    seconds: float
-    bound: str
-    """What takes that long: "compute", "matrix", "memory", "on-chip" or "nothing counted"."""
+    parts: dict[str, float]
+    """Seconds of arithmetic ("compute"), matrix instructions, memory and on-chip traffic by themselves."""
+
+    @property
+    def seconds(self) -> float:
+        """The longest part."""
+        return max(self.parts.values())
+
+    @property
+    def bound(self) -> str:
+        """The name of the longest part; "nothing" if nothing was counted."""
+        return max(self.parts, key=lambda name: self.parts[name]) if self.seconds else "nothing"
+
+    def data(self) -> dict[str, Any]:
+        """Return the estimate as data for JSON."""
+        return {"chip": self.chip, "seconds": self.seconds, "bound": self.bound, "parts": self.parts}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,9 +195,12 @@ class KernelCounters:
         for name in ("global_", "shared", "local"):
             for what, access in getattr(other, name).items():
                 getattr(self, name)[what].add(access)
-        before = {one.chip: one.seconds for one in self.estimates}
+        before = {one.chip: one.parts for one in self.estimates}
         self.estimates = tuple(
-            Estimate(chip=one.chip, seconds=one.seconds + before.get(one.chip, 0.0), bound=one.bound)
+            Estimate(
+                chip=one.chip,
+                parts={name: s + before.get(one.chip, {}).get(name, 0.0) for name, s in one.parts.items()},
+            )
             for one in other.estimates
         )
         self.registers, self.shared_bytes = other.registers, other.shared_bytes
@@ -199,7 +215,7 @@ class KernelCounters:
                 value = {key: asdict(one) if isinstance(one, Access) else one for key, one in value.items()}
             found[name.rstrip("_")] = value
         found["occupancy"] = None if self.occupancy is None else asdict(self.occupancy)
-        found["estimates"] = [asdict(one) for one in self.estimates]
+        found["estimates"] = [one.data() for one in self.estimates]
         for name in ("moved", "asked", "coalescing", "conflicts", "active_lanes", "special", "barriers"):
             found[name] = getattr(self, name)
         return found

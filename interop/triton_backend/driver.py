@@ -101,7 +101,7 @@ class HcqDriver(DriverBase):  # type: ignore[misc]  # Triton has no types
         return DeviceInterface(self.device, self._number)
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """Return Triton's `do_bench` on hardware; on emulated GPUs one that runs a kernel few times."""
+        """Return Triton's `do_bench` on hardware; on emulated GPUs one that estimates by counters."""
         if self.hardware:
             return triton.testing.do_bench  # type: ignore[no-any-return]
         return lambda call, **options: bench(self.device, call, **options)

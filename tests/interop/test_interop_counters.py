@@ -10,9 +10,12 @@ import pytest
 
 import hcq
 import interop
+from frontend import Tensor
+from frontend.device import Device
 from hcq.config import override
 from hcq.counters import Access, Counters, KernelCounters
 from hcq.errors import UnsupportedError, UsageError
+from interop.triton_backend.timing import bench
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,6 +66,44 @@ def test_launches_are_counted_inside_the_block_only():
     assert outer["scale"].estimates[0].seconds == pytest.approx(2 * found.estimates[0].seconds)
     with pytest.raises(UsageError, match="scale"):
         inner["other"]
+
+
+def test_kernels_of_amd_gpus_have_their_names():
+    values = Tensor([1.0, 2.0, 3.0], device="amd-emu:gfx1100").realize()
+    device = Device["amd-emu:gfx1100"].hcq
+    with hcq.counting(device) as counted:
+        assert (values + 1).tolist() == [2.0, 3.0, 4.0]
+    (found,) = counted
+    assert not found.kernel.startswith("code_")
+    assert (found.arch, found.unit, found.lanes, found.launches) == ("gfx1100", 128, 32, 1)
+    assert found.global_["store"].units == 1
+    assert found.flops["f32"] == 3
+    assert found.registers % 8 == 0
+    assert [one.chip for one in found.estimates] == ["RX 7900 XTX"]
+    assert found.occupancy is not None
+
+
+STRIDED = PTX.replace("mul.wide.u32 %rd2, %r2, 4", "mul.wide.u32 %rd2, %r2, 128")
+
+
+def test_a_benchmark_on_an_emulated_gpu_ranks_by_what_kernels_move():
+    with hcq.open("nv-emu:sm_80") as device:
+        out = interop.empty(device, 32 * 128)
+        a = interop.array(device, np.zeros(32 * 128, np.float32))
+        near, far = (interop.load(device, text) for text in (PTX, STRIDED))
+        times = [bench(device, lambda one=one: one.launch(out, a, 2.5, groups=2)) for one in (near, far)]
+        again = bench(device, lambda: near.launch(out, a, 2.5, groups=2), quantiles=(0.5, 0.2, 0.8))
+    assert 0 < times[0] < times[1]
+    assert again == [times[0]] * 3
+
+
+def test_a_gpu_without_published_rates_gives_the_time_of_the_emulation():
+    with hcq.open("nv-emu:sm_86") as device:
+        out, a = interop.empty(device, 128), interop.array(device, np.zeros(128, np.float32))
+        kernel = interop.load(device, PTX)
+        times = bench(device, lambda: kernel.launch(out, a, 2.5, groups=2), return_mode="all")
+    assert len(times) == 3
+    assert min(times) > 0
 
 
 def test_the_report_of_all_devices_is_a_json_file(tmp_path: Path):
