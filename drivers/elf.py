@@ -186,11 +186,20 @@ class Elf:
     def _table(self, section: Section) -> tuple[Symbol, ...]:
         names = self._section_at(section.link)
         words = (0, names.type, 0, 0, names.offset, names.size)
-        out = []
-        for at in range(section.offset, section.offset + section.size, 24):
-            name, info, other, where, value, size = self._unpack("<IBBHQQ", at)
-            out.append(Symbol(self._text(words, name), value, size, info & 15, info >> 4, other, where))
-        return tuple(out)
+        return tuple([
+            Symbol(self._text(words, name), value, size, info & 15, info >> 4, other, where)
+            for name, info, other, where, value, size in self._records(section, "<IBBHQQ")
+        ])
+
+    def _records(self, section: Section, form: str) -> Iterator[tuple[int, ...]]:
+        """Return the records of a table. Raises `ElfError` if they are not whole or end outside the file."""
+        end, size = section.offset + section.size, struct.calcsize(form)
+        if end > len(self.data) or section.size % size:
+            raise ElfError(
+                f"the file is truncated: {len(self.data)} bytes, the table {section.name} has records of "
+                f"{size} bytes from {section.offset:#x} to {end:#x}"
+            )
+        return struct.iter_unpack(form, memoryview(self.data)[section.offset : end])
 
     def _section_at(self, index: int) -> Section:
         if index >= len(self.sections):
@@ -212,13 +221,19 @@ class Elf:
         """Return the first defined symbol of that name, or None."""
         return next((s for s in self.symbols if s.name == name and s.section != UNDEFINED), None)
 
-    def relocations(self) -> Iterator[Relocation]:
-        """Yield the relocations of sections that are loaded; of a linked file, all relocations."""
+    def relocations(self) -> tuple[Relocation, ...]:
+        """Return the relocations of sections that are loaded; of a linked file, all relocations."""
+        return self._relocations
+
+    @cached_property
+    def _relocations(self) -> tuple[Relocation, ...]:
+        found: list[Relocation] = []
         for table in self.sections:
             if table.type not in (SectionType.RELA, SectionType.REL):
                 continue
             if self.linked or self._section_at(table.info).flags & ALLOC:
-                yield from self._relocations_in(table)
+                found += self._relocations_in(table)
+        return tuple(found)
 
     def relocations_of(self, section: Section) -> Iterator[Relocation]:
         """Yield the relocations of one section of an unlinked file, whether or not the section is loaded."""
@@ -229,13 +244,12 @@ class Elf:
     def _relocations_in(self, table: Section) -> Iterator[Relocation]:
         symbols = self._tables.get(table.link, ())
         form = "<QQq" if table.type == SectionType.RELA else "<QQ"
-        for at in range(table.offset, table.offset + table.size, struct.calcsize(form)):
-            offset, info, *addend = self._unpack(form, at)
+        target = 0 if self.linked else table.info
+        for offset, info, *addend in self._records(table, form):
             index, kind = info >> 32, info & 0xFFFF_FFFF
             if index >= len(symbols) and index:
                 raise ElfError(f"a relocation of {table.name} names symbol {index} of {len(symbols)}")
             symbol = symbols[index] if index else None
-            target = 0 if self.linked else table.info
             yield Relocation(target, offset, kind, symbol, addend[0] if addend else None)
 
 

@@ -208,6 +208,7 @@ class HostImage:
                 self._entries[symbol.name] = end + ENTRY * len(self._entries)
         self._image = Image(elf, placement._replace(size=end + ENTRY * len(self._entries)))
         self.size = len(self._image.content)
+        self._functions: dict[str, int] | None = None
 
     @property
     def undefined(self) -> tuple[str, ...]:
@@ -217,11 +218,13 @@ class HostImage:
 
     def functions(self) -> dict[str, int]:
         """Return the offset of each function in the image."""
-        return {
-            s.name: self._image.offset_of(s)
-            for s in self._elf.symbols
-            if s.kind == 2 and s.section != UNDEFINED
-        }
+        if self._functions is None:
+            self._functions = {
+                s.name: self._image.offset_of(s)
+                for s in self._elf.symbols
+                if s.kind == 2 and s.section != UNDEFINED
+            }
+        return self._functions
 
     def at(self, base: int, resolve: Callable[[str], int]) -> bytes:
         """Return the bytes for address `base`; `resolve` returns the address of an external function."""

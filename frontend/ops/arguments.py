@@ -30,6 +30,8 @@ def whole(value: object, what: str) -> int:
 
 def whole_or_none(value: object) -> int | None:
     """Return a whole number; None for anything else, also for arrays, which may have `__index__`."""
+    if value.__class__ is int:
+        return value  # the tests below take twenty times as long
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
     try:
