@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from frontend import expr
@@ -44,7 +45,6 @@ class OpenDevice:
         self.name = name
         self.hcq = device
         self.queue = device.compute
-        self.arch = device.info.arch
         self.direct = device.info.host_addressable
         """Whether the host can access device memory directly."""
         self.programs: weakref.WeakValueDictionary[object, hcq.Program] = weakref.WeakValueDictionary()
@@ -54,6 +54,13 @@ class OpenDevice:
         """All scratch buffers, also the smaller ones that older plans still use."""
         visible = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
         self._visible = BufferSpec() if self.direct else visible
+
+    @cached_property
+    def arch(self) -> str:
+        """The name of the device's target for the compiler (`compiler.targets.arch_for`)."""
+        from compiler.targets import arch_for  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
+
+        return arch_for(self.hcq.info)
 
     def alloc(self, nbytes: int, *, label: str = "") -> hcq.Buffer:
         """Return a new buffer of at least `nbytes` bytes with undefined contents.
@@ -150,7 +157,7 @@ class OpenDevice:
         self.hcq.close()
 
     def __repr__(self) -> str:
-        return f"<Device {self.name}: {self.hcq.info.name}, {self.arch}>"
+        return f"<Device {self.name}: {self.hcq.info.name}, {self.hcq.info.arch}>"
 
 
 class Devices:

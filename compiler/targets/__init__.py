@@ -1,24 +1,31 @@
 """Targets: one module each, with its dialect of LLVM IR and its limits; `target_of` finds one by arch.
 
 Not here: the choice of the architecture, which the driver makes (`DeviceInfo.arch`). Next: `base`, the type
-of a target; `host`, the simplest one.
+of a target; `host`, the simplest one; `opened`, what a device has less or other than its architecture.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
+from compiler.targets.opened import joined, name_of
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from compiler.targets.base import Target
+    from hcq.hardware import DeviceInfo
 
 
 def target_of(arch: str) -> Target:
     """Return the target of an architecture: `x86_64-...`, `aarch64-...`, `sm_...` (NVIDIA), `gfx...` (AMD).
 
-    Raises UnsupportedError for any other.
+    It may have options of an opened device, as `arch_for` writes them. Raises UnsupportedError for any other.
     """
+    name, *options = arch.split(":")
+    own = tuple([option for option in options if "=" in option])
+    if own:
+        return _joined(":".join([name, *[o for o in options if "=" not in o]]), own)
     if arch.startswith(("x86_64-", "aarch64-")):
         from compiler.targets import host  # noqa: PLC0415  # only the one that is needed
 
@@ -32,3 +39,14 @@ def target_of(arch: str) -> Target:
 
         return amdgcn.target(arch)
     raise UnsupportedError(f"no compiler target for arch {arch!r}; there are x86_64-*, aarch64-*, sm_*, gfx*")
+
+
+@functools.cache
+def _joined(arch: str, options: tuple[str, ...]) -> Target:
+    """Return the target of an architecture with the options of a device."""
+    return joined(target_of(arch), options)
+
+
+def arch_for(info: DeviceInfo) -> str:
+    """Return the name of the target of an opened device: `DeviceInfo.arch`, with options if it has any."""
+    return name_of(info, target_of(info.arch))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import hcq
 from compiler.kernel.choice import brief
 from compiler.search.space import Space
-from compiler.targets import target_of
+from compiler.targets import arch_for, target_of
 from frontend.tuning.trial import Trial
 from tools.search import small
 
@@ -34,7 +34,7 @@ def check(device: str, names: Sequence[str]) -> Iterator[Checked]:
     with hcq.open(device) as opened:
         for name in names:
             ast = small.ast_of(name)
-            space = Space(ast, target_of(opened.info.arch))
+            space = Space(ast, target_of(arch_for(opened.info)))
             trial, out = Trial(opened, ast), Checked(name)
             wanted = trial.results(trial.load(None))
             every = space.every()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import hcq
 from compiler.kernel.choice import brief
 from compiler.search.space import Space
-from compiler.targets import target_of
+from compiler.targets import arch_for, target_of
 from frontend.tuning.trial import Trial
 from hcq.config import override
 
@@ -65,7 +65,7 @@ def compared(device: hcq.Device, shape: str, ast: UOp) -> Compared:
     """Return the comparison for one kernel. The device runs it on one thread."""
     trial = Trial(device, ast, clock=time.process_time_ns)
     timed: list[Timed] = []
-    for candidate in Space(ast, target_of(device.info.arch)).every():
+    for candidate in Space(ast, target_of(arch_for(device.info))).every():
         kernel = trial.load(candidate.choice)
         timed.append(Timed(candidate, kernel, trial.nanoseconds(kernel)))
     chosen, live = timed[0], timed
