@@ -121,12 +121,18 @@ def _replaced(ast: UOp, old: UOp, new: UOp) -> UOp:
 
 
 def _without_remainders(ast: UOp) -> UOp:
-    """Return the kernel with indices of masked loads in which the mask decides quotients and remainders."""
+    """Return the kernel with indices of masked loads in which the mask decides quotients and remainders.
+
+    A load under a mask that became false is 0.
+    """
     done: dict[UOp, UOp] = {}
     for n in ordered(ast):
         src = tuple([done[s] for s in n.src])
         if n.op is Ops.LOAD and len(n.src) > 2:
-            src = (src[0], _decided(src[1], src[2]), src[2])
+            if src[2] is symbolic.FALSE:
+                done[n] = const(0, n.dtype)
+                continue
+            src = src[:2] if src[2] is symbolic.TRUE else (src[0], _decided(src[1], src[2]), src[2])
         done[n] = uop(n.op, n.dtype, src, n.arg)
     return done[ast]
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from compiler.ir import index as symbolic
+from compiler.ir.index import loop
 from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered
 from compiler.kernel.residues import split_residues
@@ -17,6 +19,7 @@ from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from frontend import Tensor
 from frontend.expr import uops
+from tests.compiler.kernels import load, op, reduce, sink, store
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
@@ -96,3 +99,16 @@ def test_gradient_with_stride_against_float64(sizes) -> None:
     pictures, filters, upper = operands(sizes)
     got = gradient(Tensor(pictures).realize(), Tensor(filters).realize(), Tensor(upper).realize(), sizes)
     np.testing.assert_allclose(got.numpy(), exact(filters, upper, sizes), atol=2e-4, rtol=1e-5)
+
+
+def test_load_that_only_other_remainders_need_is_zero() -> None:
+    i, j, k = loop(0, 16), loop(1, 32), loop(2, 24)
+    odd = symbolic.lt((i + 1) % 2, 1)
+    total = reduce(op("MUL", load(1, i // 2 * 24 + k, mask=odd), load(2, k * 32 + j)), "ADD", k)
+    ast = sink(store(0, i * 32 + j, op("ADD", total, load(3, (i * 5 + j) % 37, mask=odd))))
+    split = split_residues(ast)
+    assert split is not None
+    even, whole = split[0]
+    assert [n.arg for n in ordered(even) if n.op is Ops.BUFFER] == [0]
+    assert {n.arg for n in ordered(whole) if n.op is Ops.BUFFER} == {0, 1, 2, 3}
+    assert not any(len(n.src) > 2 for n in ordered(whole) if n.op is Ops.LOAD)
