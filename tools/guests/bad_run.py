@@ -29,7 +29,6 @@ DEVICES: Final = {"sm_80": "nv-emu:sm_80+checked", "sm_90a": "nv-emu:sm_90+check
 _BOUNDS: Final = "bounds of buffers inside one allocation of the driver are not known to the emulated GPU"
 _FRESH: Final = "memory that the CPU maps counts as written"
 _WARP: Final = "lanes of one warp are not checked against one another"
-_MASK: Final = "masks of warp operations are not compared with the lanes that arrive"
 _ENDLESS: Final = "ends after 60 s, without a line"
 MISSED: Final = {
     "reduce_volatile_no_syncwarp": _WARP,
@@ -51,11 +50,6 @@ MISSED: Final = {
     "gather_unchecked": _BOUNDS,
     "bytes_for_elements": _BOUNDS,
     "bulk_past_the_end": _BOUNDS,
-    "shuffle_in_branch": _MASK,
-    "shuffle_mask_too_small": _MASK,
-    "ballot_in_branch": _MASK,
-    "redux_wrong_mask": _MASK,
-    "syncwarp_in_branch": _MASK,
     "block_global_no_barrier": "threads of one workgroup are not checked in global memory",
     "bulk_too_few_bytes_expected": "a count of bytes below zero ends the phase",
     "bulk_too_many_bytes_expected": _ENDLESS,

@@ -175,6 +175,21 @@ def partial_barrier(wf: Running, site: int) -> None:
             wf.report(ReportKind.PARTIAL_BARRIER, site, away)
 
 
+def absent_lanes(wf: Running, named: Value, site: int) -> None:
+    """Append the check of a warp-wide operation: `named` is for each lane the mask that it states.
+
+    A lane must be in its own mask, and all lanes there with which the warp began must execute the operation.
+    """
+    c, lanes = wf.c, wf.lib.lanes
+    began = c.resize(WARP.load(c, wf.warp, "lanes"), lanes)
+    own = c.op("shl", c.const(named.type, 1), c.ints(named.type, range(lanes)))
+    others = c.op("and", named, c.splat(c.op("and", began, c.not_(wf.active)), lanes))
+    missing = c.op("or", others, c.op("and", own, c.not_(named)))
+    bad = c.op("and", c.mask_bits(c.icmp("ne", missing, 0)), wf.active)
+    with c.when(c.icmp("ne", bad, 0), likely=False):
+        wf.report(ReportKind.ABSENT_LANE, site, bad)
+
+
 def watch(
     lib: Library,
     c: Code,

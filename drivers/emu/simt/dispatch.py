@@ -147,6 +147,7 @@ def _begin(lib: Library) -> str:
                 ("index", number),
                 ("live", lanes),
                 ("start", lanes),
+                ("lanes", lanes),
             ):
                 WARP.store(c, warp, field, item)
             WARP.store(c, warp, "local", c.gep(local, c.op("mul", c.resize(number, 64), local_step)))

@@ -134,12 +134,12 @@ GROUP_HEAD = GROUP.size + BARRIERS * BARRIER.size
 WARP = Record(
     "warp",
     thread="ptr", group="ptr", shared="ptr", local="ptr", start="i64", live="i64", blocked="i64", release="i64", index="i32",
-    status="i32", barrier="i32", barrier_count="i32", barrier_site="i32",
+    status="i32", barrier="i32", barrier_count="i32", barrier_site="i32", lanes="i64",
 )  # fmt: skip
 """A warp: its lanes, its status, and the barrier at which it waits. Thread ids, pending masks and registers follow.
 
 `start`: lanes that enter the kernel now; `live`: lanes that have not left it; `blocked`: lanes at the barrier; `release`: not 0
-if the barrier has opened since.
+if the barrier has opened since. `lanes`: those with which the warp began.
 """
 
 

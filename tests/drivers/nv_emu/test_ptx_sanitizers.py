@@ -20,6 +20,9 @@ REGS = ".reg .pred %p<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>; .reg .f32 %f<16>
 START = "mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r3, %r1, %r2, %r0; ld.param.u64 %rd0, [out];\nmad.wide.u32 %rd1, %r3, 4, %rd0;\n"
 
 
+CHECKED = Settings(checks=Sanitizers.all(), cache=config().cache)
+
+
 def kernel(body: Any):
     return (
         f"{HEAD}.visible .entry k(.param .u64 out) {{ .shared .align 16 .b8 s[1024];\n{REGS}{START}{body}\n}}"
@@ -38,8 +41,6 @@ setp.ne.u32 %p2, %r0, 0; @%p2 ret; ld.shared.u32 %r8, [s]; st.global.u32 [%rd1],
 
 @pytest.fixture
 def checked(bench: Any):
-    settings = Settings(checks=Sanitizers.all(), cache=config().cache)
-
     def run(
         body: Any,
         grid: Any = 2,
@@ -52,7 +53,7 @@ def checked(bench: Any):
         out = np.zeros(size, "u4")
         bench._kept.append(out)
         bench.memory.map(out.ctypes.data, out.nbytes, label="out", tracked=tracked)
-        result = bench.run(kernel(body), "k", grid, block, out, settings=settings)
+        result = bench.run(kernel(body), "k", grid, block, out, settings=CHECKED)
         assert may_fault or result.fault is None, result.fault
         return out, result.findings
 
@@ -181,3 +182,37 @@ def test_mbarriers_are_initialised_before_others_use_them(checked: Any):
     # What shared memory holds at first is left over from before: it may be a sound mbarrier or none.
     _, findings = checked(body, grid=1, block=64, may_fault=True)
     assert ReportKind.UNINITIALISED in {f.kind for f in findings}
+
+
+IN_BRANCH = "setp.ge.u32 %p0, %r0, 8; @%p0 bra E; {}\nE: st.global.u32 [%rd1], %r0; ret;"
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "shfl.sync.down.b32 %r4, %r0, 1, 31, {};",
+        "vote.sync.ballot.b32 %r4, %p0, {};",
+        "match.any.sync.b32 %r4, %r0, {};",
+        "redux.sync.add.u32 %r4, %r0, {};",
+        "bar.warp.sync {};",
+    ],
+)
+def test_masks_name_the_lanes_that_take_part(checked: Any, bench: Any, operation: str):
+    right = IN_BRANCH.format(operation.format("0xff"))
+    assert checked(right, grid=1, block=32)[1] == ()
+    assert checked(operation.format("-1") + " ret;", grid=1, block=20)[1] == (), "lanes that never were"
+    for mask in ("-1", "0x1ff", "0xfe"):
+        body = IN_BRANCH.format(operation.format(mask))
+        fault = bench.run(kernel(body), "k", 1, 32, bench.new([0] * 32, "u4"), settings=CHECKED).fault
+        assert fault.kind is ReportKind.ABSENT_LANE
+        assert fault.instruction.startswith(operation.split(maxsplit=1)[0])
+        assert fault.line == kernel(body)[: kernel(body).index(operation[:8])].count("\n") + 1
+
+
+def test_lanes_that_come_later_take_part(checked: Any):
+    body = """and.b32 %r4, %r0, 1; setp.eq.u32 %p0, %r4, 0; @%p0 bra A; bra.uni B;
+A: add.u32 %r5, %r0, 1; setp.lt.u32 %p1, %r5, 9; @%p1 add.u32 %r5, %r5, 1;
+B: shfl.sync.bfly.b32 %r6, %r0, 1, 31, -1; st.global.u32 [%rd1], %r6; ret;"""
+    out, findings = checked(body, grid=1, block=32)
+    assert findings == ()
+    assert out[:4].tolist() == [1, 0, 3, 2]

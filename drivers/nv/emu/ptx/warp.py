@@ -8,6 +8,7 @@ Not here: the lane arithmetic (`drivers.emu.simt.lanes`), matrix instructions (`
 
 from __future__ import annotations
 
+from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt import lanes
 from drivers.emu.simt.vector import Value
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
@@ -24,6 +25,8 @@ def participants(t: Translator, operand: Operand) -> Value:
     The masks of lanes may differ; then several groups execute the operation at once, independently.
     """
     named = t.bits(operand, 32)
+    if t.wf.lib.checks.partial_barriers:
+        sanitize.absent_lanes(t.wf, named, t.site())
     return t.c.op("and", named, t.wf.uniform(t.wf.active))
 
 
@@ -32,7 +35,9 @@ def _shfl(t: Translator, i: Instruction, m: Modifiers) -> None:
     sync = m.flag("sync")
     mode = m.need("up", "down", "bfly", "idx")
     m.need("b32")
-    d, x, y, z, *_ = operands(t, i, 5 if sync else 4)
+    d, x, y, z, *mask = operands(t, i, 5 if sync else 4)
+    if sync:
+        participants(t, mask[0])
     target, valid = (d.first, d.second) if isinstance(d, Pair) else (d, None)
     value = t.bits(x, 32)
     c = t.c
