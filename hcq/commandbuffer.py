@@ -22,7 +22,7 @@ from hcq.commands import (
     declared,
     operands,
 )
-from hcq.errors import UsageError
+from hcq.errors import UnsupportedError, UsageError
 from hcq.params import Expr, Param, Word
 from hcq.signal import Stamp
 
@@ -108,16 +108,21 @@ class CommandBuffer:
         groups: tuple[Word, Word, Word],
         threads: Dim3,
         cluster: Dim3 | None = None,
+        cooperative: bool = False,
     ) -> Self:
         """Launch a kernel over `groups` workgroups of `threads` threads, both (x, y, z).
 
         `cluster` workgroups along x, y and z form a cluster: they run at the same time and reach each other's
         shared memory. None: the clusters that the image requires, else (1, 1, 1).
 
+        `cooperative` says that workgroups wait for each other: the grid must fit the device, which is checked
+        (`Program.check_cooperative`). That nothing else occupies the device meanwhile is up to the caller.
+
         `args` comes from `program.args`. Raises `UsageError` for arguments of another program, a group count
         of 0, `groups`, `threads` or `cluster` that are not three numbers, a grid that is no multiple of the
-        cluster, and a queue that runs no kernels; `UnsupportedError` for clusters on a device without. Other
-        limits of the device are checked only by validation. Example: docs/kernel-by-hand.md.
+        cluster, a cooperative grid that does not fit, and a queue that runs no kernels; `UnsupportedError`
+        for clusters on a device without. Other limits of the device are checked only by validation. Example:
+        docs/kernel-by-hand.md.
         """
         if args.program is not program:
             raise UsageError(f"the arguments were made for {args.program.name}, not for {program.name}")
@@ -133,6 +138,13 @@ class CommandBuffer:
             raise UsageError(f"kernel {program.name}: {shape} groups, wanted at least 1 along each axis")
         if args.epoch != self.epoch:
             self.epoch = -1
+        if cooperative:
+            if cluster is not None and tuple(cluster) != (1, 1, 1):
+                raise UnsupportedError(
+                    f"kernel {program.name}: cooperative, in clusters of {cluster} workgroups\n"
+                    "hint: how many clusters a GPU runs at once is not known; use one of both"
+                )
+            program.check_cooperative(shape, (tx, ty, tz))
         if cluster is None:
             self.commands.append(Exec(program, args, shape, (tx, ty, tz)))
         else:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import enum
 from collections import deque
 from dataclasses import dataclass
+from math import prod
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from hcq.errors import UsageError
+from hcq.errors import UnsupportedError, UsageError
 from hcq.memory import Buffer, Owner
 from hcq.params import Expr
 from hcq.uncopied import refuse_copy
@@ -34,6 +35,32 @@ class DriverProgram(Protocol):
     @property
     def image(self) -> KernelImage:
         """The image that it was made from."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """How many workgroups of one launch a device runs at the same time."""
+
+    per_unit: int
+    """Workgroups that one multiprocessor holds."""
+    units: int
+    """Multiprocessors: of NVIDIA's GPUs SMs, of AMD's compute units or workgroup processors."""
+    reasons: str
+    """What each resource allows, for errors: "8 by registers (40 a thread), 2 by shared memory"."""
+
+    @property
+    def groups(self) -> int:
+        """Workgroups on the whole device."""
+        return self.per_unit * self.units
+
+
+@runtime_checkable
+class Cooperative(Protocol):
+    """A driver's program that knows how many of its workgroups run at the same time."""
+
+    def residency(self, threads: Dim3) -> Residency:
+        """Return it for workgroups of `threads`. Raises `UnsupportedError` where it is not known."""
         ...
 
 
@@ -239,6 +266,33 @@ class Program:
         of another class, a closed buffer or program, and a buffer that the device cannot access.
         """
         return self._make(self, values)
+
+    def residency(self, threads: Dim3) -> Residency:
+        """Return how many workgroups of `threads` run at the same time where nothing else runs.
+
+        It follows from registers, shared memory and threads, as published for the device. Raises
+        `UnsupportedError` for a device where workgroups do not run at the same time, or where it is not
+        known.
+        """
+        if not isinstance(self.loaded, Cooperative):
+            raise UnsupportedError(
+                f"kernel {self.name}: {self.device.name} does not state how many workgroups it runs at once"
+            )
+        return self.loaded.residency(threads)
+
+    def check_cooperative(self, groups: tuple[Word, Word, Word], threads: Dim3) -> None:
+        """Raise `UsageError` unless all workgroups of a grid run at the same time; else as `residency`."""
+        known = [one for one in groups if isinstance(one, int)]
+        if len(known) < len(groups):
+            raise UsageError(f"kernel {self.name}: {groups} workgroups; a cooperative grid cannot be open")
+        found = self.residency(threads)
+        if prod(known) > found.groups:
+            raise UsageError(
+                f"kernel {self.name}: a cooperative grid of {prod(known)} workgroups of {prod(threads)} "
+                f"threads; {self.device.name} runs {found.groups} at once, {found.per_unit} on each of "
+                f"{found.units} units: {found.reasons}\n"
+                f"hint: launch at most {found.groups} workgroups, each of which does more"
+            )
 
     def close(self) -> None:
         """Refuse later launches with `UsageError`; unload the kernel once those in flight are done.

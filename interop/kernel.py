@@ -55,6 +55,7 @@ class LoadedKernel:
         threads: int | Sequence[int] | None = None,
         shared: int = 0,
         cluster: int | Sequence[int] | None = None,
+        cooperative: bool = False,
         after: Sequence[Point] = (),
         queue: Queue | None = None,
     ) -> Point:
@@ -67,6 +68,8 @@ class LoadedKernel:
         - `shared`: bytes of dynamic shared memory of a workgroup, in addition to what the image declares.
         - `cluster`: workgroups of a cluster along x, y and z, which divide `groups`; None: what the image
           requires, else one.
+        - `cooperative`: workgroups wait for each other, so all of them must run at the same time. A grid that
+          does not fit is refused with the numbers.
         - `after`: points that must be reached first; `queue`: by default the first compute queue.
 
         Raises `UsageError` for a value that does not fit its parameter, for a workgroup size that the image
@@ -77,7 +80,15 @@ class LoadedKernel:
         """
         queue = queue or self.device.compute
         commands = queue.record(label=self.signature.entry)
-        self.record(commands, *arguments, groups=groups, threads=threads, shared=shared, cluster=cluster)
+        self.record(
+            commands,
+            *arguments,
+            groups=groups,
+            threads=threads,
+            shared=shared,
+            cluster=cluster,
+            cooperative=cooperative,
+        )
         return queue.submit(commands, after=after)
 
     def record(
@@ -88,6 +99,7 @@ class LoadedKernel:
         threads: int | Sequence[int] | None = None,
         shared: int = 0,
         cluster: int | Sequence[int] | None = None,
+        cooperative: bool = False,
     ) -> None:
         """Append a launch to a command buffer. Parameters and errors are those of `launch`."""
         shape = self._threads(threads)
@@ -99,6 +111,7 @@ class LoadedKernel:
             groups=_three("groups", groups),
             threads=shape,
             cluster=None if cluster is None else _three("cluster", cluster),
+            cooperative=cooperative,
         )
 
     def _threads(self, threads: int | Sequence[int] | None) -> Dim3:

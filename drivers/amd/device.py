@@ -296,6 +296,7 @@ class AmdDevice:
                 target=self.target,
                 choices=self.choices,
                 aql=self.compute_packets is Packets.AQL,
+                geometry=self.geometry,
                 handle=memory,
             )
             for index, scratch in enumerate(self._scratch):

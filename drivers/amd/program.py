@@ -6,6 +6,7 @@ reading code objects (`code`), the words of a launch (`launch`), what surrounds 
 
 from __future__ import annotations
 
+import math
 from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -23,15 +24,23 @@ from drivers.amd.launch import (
 )
 from drivers.amd.layouts.aql import LDS_APERTURE_HI, PACKET_BYTES, SCRATCH_APERTURE_HI
 from drivers.amd.layouts.code import HiddenArguments
+from drivers.amd.layouts.registers import RSRC1
+from drivers.amd.targets import Generation
 from hcq.errors import UnsupportedError, UsageError
+from hcq.program import Residency
 
 if TYPE_CHECKING:
     from drivers.amd.code import Kernel
+    from drivers.amd.context import Geometry
     from drivers.amd.quirks import Quirks
     from drivers.amd.targets import Target
     from hcq.params import Word
     from hcq.program import Dim3, KernelImage
 
+_BARRIERS: Final = 16
+"""Workgroups of several waves that a compute unit holds; it and the scalar registers: LLVM AMDGPUBaseInfo."""
+_SIMD_SGPRS: Final = 800
+_SGPR_UNIT: Final = 16
 MAX_THREADS: Final = 1024
 """Work-items of a workgroup."""
 BLOCK_ALIGN: Final = 64
@@ -56,6 +65,8 @@ class AmdProgram:
     """A kernel that was uploaded to `va`; `aql` says what its device's compute queues are."""
 
     __slots__ = (
+        "_geometry",
+        "_target",
         "arguments",
         "block_bytes",
         "handle",
@@ -86,12 +97,14 @@ class AmdProgram:
         target: Target,
         choices: Quirks,
         aql: bool,
+        geometry: Geometry | None = None,
         handle: object = None,
     ) -> None:
         self.image = image
         self.kernel = kernel
         self.va = va
         self.size = size
+        self._target, self._geometry = target, geometry
         self.handle = handle
         """The memory of its image, which the device frees."""
         fields = kernel.fields
@@ -167,12 +180,51 @@ class AmdProgram:
             block[self.packet_at : self.packet_at + PACKET_BYTES] = words.tobytes()
         return Shape(array("Q", bytes(block)), self.launch.words(groups, threads))
 
+    def residency(self, threads: Dim3) -> Residency:
+        """Return how many workgroups run at the same time; a unit is a compute unit or workgroup processor.
+
+        Raises `UnsupportedError` without the topology.
+        """
+        if self._geometry is None:
+            raise UnsupportedError(f"kernel {self.image.name}: the units of its device are not known")
+        return residency(self.what, self._target, self._geometry, math.prod(threads))
+
     def _dynamic_bytes(self) -> int:
         return self.what.group_bytes - self.kernel.fields.group_segment_fixed_size
 
     def holds(self, va: int) -> bool:
         """Return whether `va` lies in this kernel's image."""
         return self.va <= va < self.va + self.size
+
+
+def residency(what: Launchable, target: Target, geometry: Geometry, threads: int) -> Residency:
+    """Return how many workgroups of `threads` work-items a GPU runs at the same time."""
+    kernel = what.kernel
+    first = RSRC1[int(target.generation)].from_int(kernel.fields.compute_pgm_rsrc1)
+    pairs = target.generation is not Generation.GFX9 and first.WGP_MODE
+    simds = 4 if pairs or target.generation is Generation.GFX9 else 2
+    waves = max(1, -(-threads // kernel.wave))
+    wide = kernel.wave // target.waves[0]
+    registers = (first.VGPRS + 1) * target.vgpr_granule[kernel.wave == 64]
+    unit = target.vgpr_allocation // wide
+    allocated = -(-registers // unit) * unit * wide
+    by_registers = min(target.simd_vgprs // allocated, target.simd_waves)
+    if target.generation is Generation.GFX9:
+        by_registers = min(by_registers, _SIMD_SGPRS // ((first.SGPRS // 2 + 1) * _SGPR_UNIT))
+    lds = target.lds_bytes * (2 if pairs else 1)
+    most = {
+        f"registers ({registers} vector registers a lane)": by_registers * simds // waves,
+        f"waves ({waves} of {kernel.wave} lanes each)": target.simd_waves * simds // waves,
+        f"LDS ({what.group_bytes} bytes)": lds // max(what.group_bytes, 1),
+    }
+    if waves > 1:
+        most["barriers"] = _BARRIERS * (2 if pairs else 1)
+    if what.scratch_bytes:
+        most["scratch"] = geometry.scratch_slots * (2 if pairs else 1) // waves
+    units = geometry.compute_units * geometry.xccs // (2 if pairs else 1)
+    return Residency(
+        min(most.values()), units, ", ".join(f"{count} by {name}" for name, count in most.items())
+    )
 
 
 def hidden_values(groups: Dim3, threads: Dim3, dynamic_bytes: int) -> dict[str, int]:

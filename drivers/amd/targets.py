@@ -3,7 +3,8 @@
 The driver reads properties of a row and compares no names. Not here: packets and registers of a generation
 (`layouts`), values that public sources leave in doubt (`quirks`), properties of one device (`context`).
 
-Source: LLVM AMDGPUUsage (targets, `e_flags`, descriptor granules), Linux 6.12 kfd_device.c and
+Source: LLVM AMDGPUUsage (targets, `e_flags`, descriptor granules), AMDGPUBaseInfo (registers and waves of a
+SIMD), Linux 6.12 kfd_device.c and
 amdgpu_discovery.c (versions), ROCr amd_aql_queue.cpp (scratch).
 """
 
@@ -19,6 +20,10 @@ from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+_ALLOCATIONS: Final = 64
+"""Parts of the vector registers of a SIMD that waves get, of any target."""
 
 
 class Generation(enum.IntEnum):
@@ -67,6 +72,10 @@ class Target:
     """Most vector registers of a lane, accumulation registers included."""
     vgpr_granule: tuple[int, int] = (8, 4)
     """Registers that the VGPRS of RSRC1 counts in, for 32 and for 64 lanes."""
+    simd_vgprs: int = 1536
+    """Vector registers that a SIMD has for each lane of all its waves, of the native width."""
+    simd_waves: int = 16
+    """Most waves of a SIMD."""
     packed_ids: bool = True
     """Whether work-item ids arrive in one register, 10 bits each."""
     trap_workaround: bool = False
@@ -75,6 +84,11 @@ class Target:
     """Whether it shares the host's memory, where VRAM is allocated then."""
     refusal: str = ""
     """Why devices of this target are not opened; empty where they are."""
+
+    @property
+    def vgpr_allocation(self) -> int:
+        """The unit in which vector registers are allocated to a wave of the native width."""
+        return self.simd_vgprs // _ALLOCATIONS
 
     @property
     def compute_aql(self) -> bool:
@@ -96,42 +110,44 @@ _ROWS: Final = (
     Target(
         name="gfx90a", version=90010, mach=0x3F, sdma=(4, 4, 0), scratch=Scratch.DESCRIPTOR,
         generation=Generation.GFX9, waves=(64,), vgprs=512, vgpr_granule=(8, 8), scratch_unit=1024,
-        scratch_waves_per_engine=False,
+        scratch_waves_per_engine=False, simd_vgprs=512, simd_waves=8,
         refusal=f"{_PREBUILT}: its scratch needs buffer descriptors in user registers",
     ),
     Target(
         name="gfx942", version=90402, mach=0x4C, sdma=(4, 4, 2),
         generation=Generation.GFX9, waves=(64,), vgprs=512, vgpr_granule=(8, 8), scratch_unit=1024,
-        scratch_waves_per_engine=False,
+        scratch_waves_per_engine=False, simd_vgprs=512, simd_waves=8,
     ),
     Target(
         name="gfx950", version=90500, mach=0x4F, sdma=(4, 4, 4), lds_bytes=160 << 10, lds_granule=1280,
         generation=Generation.GFX9, waves=(64,), vgprs=512, vgpr_granule=(8, 8), scratch_unit=1024,
-        scratch_waves_per_engine=False,
+        scratch_waves_per_engine=False, simd_vgprs=512, simd_waves=8,
         refusal=f"{_PREBUILT}: what is publicly known of its queues is third-hand",
     ),
     Target(
         name="gfx1030", version=100300, mach=0x36, sdma=(5, 2, 0), scratch=Scratch.DESCRIPTOR,
         generation=Generation.GFX10, waves=_WAVE32, scratch_unit=1024, scratch_waves_per_engine=False,
-        packed_ids=False,
+        packed_ids=False, simd_vgprs=1024,
         refusal=f"{_PREBUILT}: its scratch needs buffer descriptors in user registers",
     ),
     *(
         Target(
             name=name, version=version, mach=mach, sdma=(6, 0, 0), generation=Generation.GFX11,
             waves=_WAVE32, scratch_unit=256, scratch_waves_per_engine=True, trap_workaround=True, apu=apu,
+            simd_vgprs=vgprs,
         )
-        for name, version, mach, apu in (
-            ("gfx1100", 110000, 0x41, False), ("gfx1101", 110001, 0x46, False),
-            ("gfx1102", 110002, 0x47, False), ("gfx1103", 110003, 0x44, True),
+        for name, version, mach, apu, vgprs in (
+            ("gfx1100", 110000, 0x41, False, 1536), ("gfx1101", 110001, 0x46, False, 1536),
+            ("gfx1102", 110002, 0x47, False, 1024), ("gfx1103", 110003, 0x44, True, 1024),
         )
     ),
     *(
         Target(
             name=name, version=version, mach=mach, sdma=(6, 1, 0), generation=Generation.GFX11,
             waves=_WAVE32, scratch_unit=256, scratch_waves_per_engine=True, apu=True,
+            simd_vgprs=vgprs,
         )
-        for name, version, mach in (("gfx1150", 110500, 0x43), ("gfx1151", 110501, 0x4A))
+        for name, version, mach, vgprs in (("gfx1150", 110500, 0x43, 1024), ("gfx1151", 110501, 0x4A, 1536))
     ),
     *(
         Target(

@@ -21,7 +21,7 @@ from drivers.nv.layouts.cubin import (
     UNBOUNDED_STACK,
 )
 from drivers.nv.layouts.qmd import MAX_REGISTERS, WARP
-from drivers.nv.qmd import Descriptor, Launchable, resident_warps
+from drivers.nv.qmd import Descriptor, Launchable, residency, resident_warps
 from hcq.commands import check_cluster
 from hcq.errors import UnsupportedError, UsageError
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hcq.hardware import DeviceInfo
     from hcq.layout import Struct
     from hcq.params import Word
-    from hcq.program import Dim3, KernelImage
+    from hcq.program import Dim3, KernelImage, Residency
 
 _SHAPES_KEPT: Final = 256
 _GROUP_COUNTS: Final = ("nctaid", "nclusterid", "cga1_nclusterid")
@@ -61,7 +61,9 @@ class NvProgram:
 
     __slots__ = (
         "_bank0",
+        "_gpu",
         "_info",
+        "_launchable",
         "_windows",
         "arguments",
         "bank0_bytes",
@@ -112,20 +114,18 @@ class NvProgram:
         block = self._bank0.SIZE + max(image.kernarg_size, kernel.parameter_bytes)
         self.bank0_bytes = -(-block // 16) * 16
         banks = {n: (memory.va + at, size) for n, (at, size) in kernel.banks.items()}
-        self.descriptor = Descriptor(
-            gpu,
-            choices,
-            Launchable(
-                program=memory.va + kernel.code,
-                code_bytes=kernel.code_bytes,
-                registers=kernel.registers,
-                barriers=kernel.barriers,
-                shared_bytes=shared,
-                local_bytes=self.local_bytes,
-                banks=banks,
-                bank0_bytes=self.bank0_bytes,
-            ),
+        self._gpu = gpu
+        self._launchable = Launchable(
+            program=memory.va + kernel.code,
+            code_bytes=kernel.code_bytes,
+            registers=kernel.registers,
+            barriers=kernel.barriers,
+            shared_bytes=shared,
+            local_bytes=self.local_bytes,
+            banks=banks,
+            bank0_bytes=self.bank0_bytes,
         )
+        self.descriptor = Descriptor(gpu, choices, self._launchable)
         self.bank_at = -(-self.descriptor.layout.SIZE // self.descriptor.align) * self.descriptor.align
         """Offset of constant bank 0 from the start of the descriptor, in bytes."""
         self.bank_word_at = 8 * self.descriptor.bank0
@@ -225,6 +225,18 @@ class NvProgram:
             "cga1_nclusterid": clusters,
         }
         return {name: value for name, value in fields.items() if name in self._bank0.FIELDS}
+
+    def residency(self, threads: Dim3) -> Residency:
+        """Return how many workgroups run at the same time.
+
+        Raises `UnsupportedError` for a kernel of clusters: how many fit depends on the GPCs.
+        """
+        if self.kernel.cluster not in {None, _ONE}:
+            raise UnsupportedError(
+                f"kernel {self.image.name}: how many clusters of {self.kernel.cluster} workgroups the GPU "
+                "runs at once is not known"
+            )
+        return residency(self._gpu, self._launchable, math.prod(threads))
 
     @property
     def head_bytes(self) -> int:

@@ -37,6 +37,7 @@ from drivers.nv.layouts.qmd_values import (
     SamplerIndex,
 )
 from hcq.errors import UsageError
+from hcq.program import Residency
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,6 +180,20 @@ def wanted_carveout(gpu: Gpu, kernel: Launchable, threads: int) -> int:
     groups = max(1, min(warps // max(1, -(-threads // WARP)), GROUPS_PER_SM[gpu.family]))
     held = (steps[-1] << 10) // max(1, kernel.shared_bytes)
     return sm_config(next(kib for kib in steps if kib << 10 >= min(groups, held) * kernel.shared_bytes))
+
+
+def residency(gpu: Gpu, kernel: Launchable, threads: int) -> Residency:
+    """Return how many workgroups of `threads` threads the GPU runs at the same time."""
+    warps = max(1, -(-threads // WARP))
+    shared = max(1, kernel.shared_bytes)
+    most = {
+        f"registers ({kernel.registers} a thread)": resident_warps(kernel.registers) // warps,
+        f"threads ({gpu.max_warps} warps)": gpu.max_warps // warps,
+        f"shared memory ({kernel.shared_bytes} bytes)": (CARVEOUTS_KIB[gpu.family][-1] << 10) // shared,
+        "workgroups": GROUPS_PER_SM[gpu.family],
+    }
+    reasons = ", ".join(f"{count} by {name}" for name, count in most.items())
+    return Residency(min(most.values()), gpu.sms, reasons)
 
 
 class Descriptor:

@@ -38,6 +38,9 @@ class Launcher:
         self._name: str = source.name
         self._types = tuple(source.signature.values())
         self._descriptors = bool(getattr(metadata, "tensordesc_meta", None))
+        self._cluster: int = getattr(metadata, "num_ctas", 1)
+        """Workgroups of a cluster along x; a grid of Triton counts clusters."""
+        self._cooperative = bool(getattr(metadata, "launch_cooperative_grid", False))
         self._kernel: LoadedKernel | None = None
 
     def __call__(  # noqa: PLR0917 - Triton's signature
@@ -66,7 +69,14 @@ class Launcher:
             threads = kernel.signature.required_threads or (self._metadata.num_warps * self._wave(), 1, 1)
             staging.upload()
             values = [one.buffer if isinstance(one, Reference) else one for one in values]
-            kernel.launch(*values, groups=groups, threads=threads, shared=self._metadata.shared)
+            kernel.launch(
+                *values,
+                groups=(grid_x * self._cluster, grid_y, grid_z),
+                threads=threads,
+                shared=self._metadata.shared,
+                cluster=None if self._cluster == 1 else self._cluster,
+                cooperative=self._cooperative,
+            )
         if leave is not None:
             leave(launch_metadata)
 
@@ -77,13 +87,6 @@ class Launcher:
     def _load(self, function: Binary) -> LoadedKernel:
         """Load the code, for NVIDIA with its PTX, which Triton keeps in its cache."""
         own = self._metadata
-        if getattr(own, "num_ctas", 1) != 1:
-            raise UnsupportedError(
-                f"kernel {self._name}: num_ctas={own.num_ctas}; clusters are not supported"
-            )
-        limit = self.device.info.compute_units
-        if getattr(own, "launch_cooperative_grid", False) and not limit:
-            raise UnsupportedError(f"kernel {self._name}: cooperative, but the device's size is not known")
         files = get_cache_manager(own.hash).get_group(f"{self._name[:150]}.json") or {}
         texts = [Path(path) for name, path in files.items() if name.endswith(".ptx")]
         ptx = texts[0].read_text() if texts else ""
@@ -122,7 +125,7 @@ class Launcher:
         out: list[Buffer | None] = []
         for name in _SCRATCH[:count]:
             size = getattr(self._metadata, f"{name}_size", 0) or 0
-            total = size * math.prod(groups)
+            total = size * math.prod(groups) * self._cluster
             out.append(self.device.alloc(total, label=name) if total else None)
         return out
 

@@ -112,7 +112,12 @@ refused(lambda: launch(out, x, 100), "interop.array")
 clustered = driver.launcher_cls(
     SimpleNamespace(name="scale", signature=signature), SimpleNamespace(**facts, num_ctas=2)
 )
-refused(lambda: launch(out, out, 100, made=clustered), "clusters")
+refused(lambda: launch(out, out, 100, made=clustered), "sm_90")
+together = driver.launcher_cls(
+    SimpleNamespace(name="scale", signature=signature), SimpleNamespace(**facts, launch_cooperative_grid=True)
+)
+launch(out, out, 100, made=together)
+refused(lambda: launch(out, out, 100, groups=100_000, made=together), "cooperative grid of 100000")
 refused(lambda: backend.use("cpu"), "Triton compiles for GPUs")
 assert encoded("bf16", 1.0) == 0x3F80
 assert encoded("u8", 255) == -1

@@ -9,7 +9,7 @@ Not here: the devices of the vendors and their cases (`tools.bench.nv`, `tools.b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from drivers.kernel import view_at
 from hcq.graph import Graph
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hcq.signal import Point
 
 KERNELS: Final = 256
-_SHAPE: Final = {"groups": (4, 1, 1), "threads": (128, 1, 1)}
+_SHAPE: Final[Any] = {"groups": (4, 1, 1), "threads": (128, 1, 1)}
 _IN_FLIGHT: Final = 3
 """Number of input sets that replays with changed inputs use in turn."""
 
