@@ -33,6 +33,12 @@ class ReportKind(enum.IntEnum):
     BAD_MATRIX = 15
     BAD_DESCRIPTOR = 16
     BAD_TENSOR_MAP = 17
+    EXITED_PEER = 18
+    CLUSTER_DEADLOCK = 19
+    CLUSTER_ARRIVED_TWICE = 20
+    CLUSTER_NOT_ARRIVED = 21
+    REGISTER_DEADLOCK = 22
+    BAD_REGISTER_COUNT = 23
     SHARED_RACE = 32
     GLOBAL_RACE = 33
     UNINITIALISED = 34
@@ -42,6 +48,8 @@ class ReportKind(enum.IntEnum):
     ASYNC_READ = 38
     UNWAITED_WGMMA = 39
     MISSING_WGMMA_FENCE = 40
+    UNSTARTED_PEER = 41
+    UNORDERED_EXIT = 42
 
     @property
     def fatal(self) -> bool:
@@ -72,6 +80,12 @@ _TEXTS = {
     ReportKind.BAD_MATRIX: "matrix operation with inactive lanes, or with unequal copies of an operand",
     ReportKind.BAD_DESCRIPTOR: "matrix descriptor with a base offset, or of memory outside shared memory",
     ReportKind.BAD_TENSOR_MAP: "tensor map that this copy cannot use: rank, element type, steps, alignment, swizzle or fill",
+    ReportKind.EXITED_PEER: "access to the shared memory of a workgroup that has exited",
+    ReportKind.CLUSTER_DEADLOCK: "barrier of a cluster that not all its threads can reach",
+    ReportKind.CLUSTER_ARRIVED_TWICE: "second arrival at the barrier of a cluster without a wait between",
+    ReportKind.CLUSTER_NOT_ARRIVED: "wait at the barrier of a cluster without an arrival before",
+    ReportKind.REGISTER_DEADLOCK: "setmaxnreg.inc that waits for registers which no warp can release",
+    ReportKind.BAD_REGISTER_COUNT: "setmaxnreg that the registers of the warp do not allow",
     ReportKind.SHARED_RACE: "race in shared memory",
     ReportKind.GLOBAL_RACE: "race between workgroups",
     ReportKind.UNINITIALISED: "read of uninitialized memory",
@@ -81,6 +95,8 @@ _TEXTS = {
     ReportKind.ASYNC_READ: "memory overwritten that an asynchronous operation reads, before it was waited for",
     ReportKind.UNWAITED_WGMMA: "register of a wgmma used before wgmma.wait_group",
     ReportKind.MISSING_WGMMA_FENCE: "register of a wgmma written without wgmma.fence since",
+    ReportKind.UNSTARTED_PEER: "shared memory of another workgroup accessed before a barrier shows that it has started",
+    ReportKind.UNORDERED_EXIT: "shared memory of another workgroup accessed without an order before that workgroup exits",
 }
 
 

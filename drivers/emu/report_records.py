@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import Report, ReportKind
 from drivers.emu.sanitizers.shadow_global import race_place
+from drivers.emu.simt.clusters import RANK_SHIFT
 from drivers.emu.simt.state import MAP_ATOMIC, MAP_WRITE, REPORT, REPORT_LIMIT, REPORTS_HEAD
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _PROXIES = (ReportKind.MISSING_PROXY_FENCE, ReportKind.ASYNC_READ)
+_PEERS = (ReportKind.UNSTARTED_PEER, ReportKind.UNORDERED_EXIT)
 
 
 def decode(program: Program, work: Work, memory: AddressSpace, raw: bytes) -> list[Report]:
@@ -40,7 +42,8 @@ def decode(program: Program, work: Work, memory: AddressSpace, raw: bytes) -> li
             kind=what, kernel=program.translation.name, line=site.line, instruction=site.text,
             block=unflatten(group, work.grid), thread=unflatten(flat, work.block_of(group)),
             access=_access(what, other), address=address if size else None, size=size,
-            nearest=_nearest(what, work, memory, address), other=_other(what, other, work, group, program),
+            nearest=_nearest(what, work, memory, address, group),
+            other=_other(what, other, work, group, program),
         )  # fmt: skip
         found.setdefault((kind, number), report)
     return list(found.values())
@@ -53,19 +56,23 @@ def _access(kind: ReportKind, other: int) -> str:
         ReportKind.UNINITIALISED,
         ReportKind.COPY_IN_FLIGHT,
         *_PROXIES,
+        *_PEERS,
     ):
         other >>= 48
     return {1: "read", MAP_WRITE: "write", MAP_ATOMIC: "atomic"}.get(other, "")
 
 
-def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int) -> str:
+def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int, group: int) -> str:
     if kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN, ReportKind.GLOBAL_RACE):
         return memory.nearest(address)
     if kind is ReportKind.UNINITIALISED and memory.find(address) is not None:
         return memory.nearest(address)
-    shared = (ReportKind.SHARED_RACE, ReportKind.UNINITIALISED, ReportKind.COPY_IN_FLIGHT, *_PROXIES)
-    if kind is ReportKind.SHARED_OUT_OF_BOUNDS or kind in shared:
-        return f"shared memory of {work.shared_bytes} bytes"
+    shared = (
+        ReportKind.SHARED_RACE, ReportKind.UNINITIALISED, ReportKind.COPY_IN_FLIGHT, ReportKind.EXITED_PEER,
+        ReportKind.SHARED_OUT_OF_BOUNDS, *_PROXIES, *_PEERS,
+    )  # fmt: skip
+    if kind in shared:
+        return f"shared memory of {work.shared_bytes} bytes{_whose(work, group, address)}"
     if kind is ReportKind.LOCAL_OUT_OF_BOUNDS:
         return f"local memory of {work.local_bytes} bytes a thread"
     if kind is ReportKind.PARAM_OUT_OF_BOUNDS:
@@ -77,13 +84,34 @@ def _other(kind: ReportKind, other: int, work: Work, group: int, program: Progra
     party = other & 0xFFFF_FFFF
     if kind in (ReportKind.SHARED_RACE, *_PROXIES):
         number, thread = race_place(party)
-        site = program.translation.sites[number]
-        return f"line {site.line}: {site.text}; thread {unflatten(thread, work.block_of(group))}"
+        site, block = program.translation.sites[number], peer_of(work, group, other >> 32 & 0xFFFF)
+        where = f" of block {unflatten(block, work.grid)}" if block != group else ""
+        return f"line {site.line}: {site.text}; thread {unflatten(thread, work.block_of(block))}{where}"
     if kind is ReportKind.GLOBAL_RACE:
         return f"block {unflatten(party, work.grid)}"
+    if kind is ReportKind.CLUSTER_DEADLOCK and party:
+        rank, warp = divmod(party - 1, -(-work.threads // program.engine.settings.lanes))
+        there = unflatten(peer_of(work, group, rank), work.grid)
+        return f"warp {warp} of block {there}, which has not arrived"
     if kind in (ReportKind.BARRIER_DEADLOCK, ReportKind.DIVERGENT_BARRIERS, ReportKind.BAD_BARRIER):
         return f"barrier {other}"
     return ""
+
+
+def _whose(work: Work, group: int, address: int) -> str:
+    """Return the workgroup that an address in shared memory names by its rank; "" without a rank."""
+    rank = (address >> RANK_SHIFT) - 1
+    if rank < 0 or rank >= work.cluster_groups:
+        return ""
+    return f" of block {unflatten(peer_of(work, group, rank), work.grid)}"
+
+
+def peer_of(work: Work, group: int, rank: int) -> int:
+    """Return the flat number of the workgroup of a rank in the cluster of another."""
+    shape = work.cluster or (1, 1, 1)
+    first = tuple(at - at % size for at, size in zip(unflatten(group, work.grid), shape, strict=True))
+    x, y, z = (a + b for a, b in zip(first, unflatten(rank, shape), strict=True))
+    return x + work.grid[0] * (y + work.grid[1] * z)
 
 
 def hang(program: Program, timeout_s: float) -> Report:

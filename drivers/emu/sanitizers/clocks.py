@@ -1,14 +1,16 @@
-"""Vector clocks of the warps of a workgroup, one row for each warp, and the shadow memory that holds them.
+"""Vector clocks of the warps of a cluster, one row for each warp, and the shadow memory that holds them.
 
 The second half of a row says up to which clock a warp's writes are fenced for the asynchronous proxy, as far as the row's
-owner is ordered behind the fences. Joins take both halves.
+owner is ordered behind the fences. Joins take both halves. Rows of each workgroup follow, of its barriers and of its releases,
+then those of the cluster. A workgroup without a cluster is a cluster of one.
 
-The shadow cells of shared memory, one for each byte (`shadow_shared`), follow the clocks.
+The shadow cells of a workgroup's shared memory, one for each byte (`shadow_shared`), follow the clocks, which lie in the shadow of
+the cluster's first workgroup.
 
 Next: `sanitize`, which joins clocks at barriers; `shadow_shared`, which compares them.
 """
 
-# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+# ruff: noqa: E501 - helpers mirror the functions they write, argument for argument
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code, Value
 
 FENCES = BARRIERS
-"""The row, counted from the barriers' first row, of the clock that fences join."""
+"""The row, counted from the first row of a workgroup's barriers, of the clock that its releases join."""
+_GROUP_ROWS = BARRIERS + 1
+CLUSTER_FENCES, CLUSTER_ARRIVALS, CLUSTER_OPENED = 0, 1, 2
+"""Rows of a cluster: of its releases, of arrivals at its barrier, and of those that opened it last."""
+_CLUSTER_ROWS = 3
 CELL = 32
 """Bytes of shadow for a byte of shared memory: the stamps of a writer and two readers, whether the asynchronous proxy wrote
 it, then the instructions of the stamps."""
@@ -29,35 +35,50 @@ BY_PROXY = 12
 """Offset of the word that is not 0 if the asynchronous proxy wrote last."""
 PLACES = 16
 """Offset of the instruction words in a cell, in the order of the stamps."""
-STRONG_CLOCK = 1 << 23
+PARTY_SHIFT = 22
+"""The lowest bit, in a stamp, of a warp's number in its cluster, from 1; 16 workgroups of 32 warps fit."""
+STRONG_CLOCK = 1 << 21
 CLOCK = STRONG_CLOCK - 1
 
 
-def clocks_bytes(warps: int) -> int:
-    """Return the size in bytes of the clocks of a workgroup, a multiple of 8."""
-    return -(-8 * warps * (warps + BARRIERS + 1) // 8) * 8
+def clocks_bytes(warps: int, groups: int) -> int:
+    """Return the size in bytes of the clocks of a cluster of `groups` workgroups, a multiple of 8."""
+    parties = warps * groups
+    return 8 * parties * (parties + _GROUP_ROWS * groups + _CLUSTER_ROWS)
 
 
-def warps_of(c: Code, group: Value) -> Value:
-    """Return the number of warps of a workgroup, as i32."""
-    return THREAD.load(c, GROUP.load(c, group, "thread"), "warps")
+def parties_of(c: Code, group: Value) -> Value:
+    """Return the number of warps of a workgroup's cluster, as i32."""
+    return THREAD.load(c, GROUP.load(c, group, "thread"), "parties")
+
+
+def row_of_group(c: Code, group: Value, which: Value | int) -> Value:
+    """Return the number of a row of a workgroup: that of a barrier, or FENCES."""
+    own = c.op("mul", GROUP.load(c, group, "rank"), _GROUP_ROWS)
+    return c.op("add", c.op("add", parties_of(c, group), own), which)
+
+
+def row_of_cluster(c: Code, group: Value, which: int) -> Value:
+    """Return the number of a row of a workgroup's cluster."""
+    groups = THREAD.load(c, GROUP.load(c, group, "thread"), "cluster")
+    return c.op("add", c.op("add", parties_of(c, group), c.op("mul", groups, _GROUP_ROWS)), which)
 
 
 def clock(c: Code, group: Value, row: Value, column: Value) -> Value:
-    """Return the address of one component of a clock. Rows of barriers and of fences follow those of warps."""
-    at = c.op("add", c.op("mul", row, c.op("shl", warps_of(c, group), 1)), column)
-    return c.gep(GROUP.load(c, group, "shadow"), c.op("shl", c.resize(at, 64), 2))
+    """Return the address of one component of a clock; rows and columns of warps are their numbers in the cluster."""
+    at = c.op("add", c.op("mul", row, c.op("shl", parties_of(c, group), 1)), column)
+    return c.gep(GROUP.load(c, group, "clocks"), c.op("shl", c.resize(at, 64), 2))
 
 
 def fenced(c: Code, group: Value, row: Value, column: Value) -> Value:
     """Return the address of the clock up to which warp `column`'s writes are fenced for the asynchronous proxy."""
-    return clock(c, group, row, c.op("add", column, warps_of(c, group)))
+    return clock(c, group, row, c.op("add", column, parties_of(c, group)))
 
 
 def cells(c: Code, group: Value) -> Value:
-    """Return the address of the first cell of shared memory."""
-    warps = warps_of(c, group)
-    size = c.op("shl", c.op("mul", warps, c.op("add", warps, BARRIERS + 1)), 3)
+    """Return the address of the first cell of a workgroup's shared memory."""
+    rows = c.op("add", row_of_cluster(c, group, 0), _CLUSTER_ROWS)
+    size = c.op("shl", c.op("mul", parties_of(c, group), rows), 3)
     return c.gep(GROUP.load(c, group, "shadow"), c.resize(size, 64))
 
 
@@ -65,7 +86,7 @@ def join(lib: Library) -> str:
     """`emu.join(group, to, source)`: set each component of row `to` to the maximum of both rows."""
 
     def body(c: Code, group: Value, to: Value, source: Value) -> None:
-        with c.count(c.op("shl", warps_of(c, group), 1)) as column:
+        with c.count(c.op("shl", parties_of(c, group), 1)) as column:
             here, there = clock(c, group, to, column), clock(c, group, source, column)
             c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
         c.ret()
@@ -73,9 +94,9 @@ def join(lib: Library) -> str:
     return lib.define("emu.join", "void", {"group": "ptr", "to": "i32", "source": "i32"}, body, core=True)
 
 
-def tick(c: Code, group: Value, index: Value) -> None:
+def tick(c: Code, group: Value, party: Value) -> None:
     """Increment a warp's own component of its clock."""
-    at = clock(c, group, index, index)
+    at = clock(c, group, party, party)
     c.store(c.op("and", c.op("add", c.load("i32", at), 1), CLOCK), at)
 
 
@@ -83,11 +104,11 @@ def proxy_fence(lib: Library) -> str:
     """`emu.proxy_fence(warp)`: everything before is fenced for the asynchronous proxy."""
 
     def body(c: Code, warp: Value) -> None:
-        group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "index")
-        with c.count(warps_of(c, group)) as column:
-            here, there = fenced(c, group, index, column), clock(c, group, index, column)
+        group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
+        with c.count(parties_of(c, group)) as column:
+            here, there = fenced(c, group, party, column), clock(c, group, party, column)
             c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
-        tick(c, group, index)
+        tick(c, group, party)
         c.ret()
 
     return lib.define("emu.proxy_fence", "void", {"warp": "ptr"}, body)
@@ -97,12 +118,12 @@ def barrier_arrive(lib: Library, c: Code, warp: Value, group: Value, number: Val
     """Append code for a warp that arrives at a barrier: join its clock to the barrier's."""
     if not lib.checks.shared_races:
         return
-    index = WARP.load(c, warp, "index")
-    c.call(join(lib), "void", group, c.op("add", number, warps_of(c, group)), index)
-    tick(c, group, index)
+    party = WARP.load(c, warp, "party")
+    c.call(join(lib), "void", group, row_of_group(c, group, number), party)
+    tick(c, group, party)
 
 
-def warp_released(lib: Library, c: Code, thread: Value, group: Value, number: Value, index: Value) -> None:
+def warp_released(lib: Library, c: Code, warp: Value, group: Value, number: Value) -> None:
     """Append code for a warp that leaves a barrier: join the barrier's clock to its own."""
     if lib.checks.shared_races:
-        c.call(join(lib), "void", group, index, c.op("add", number, THREAD.load(c, thread, "warps")))
+        c.call(join(lib), "void", group, WARP.load(c, warp, "party"), row_of_group(c, group, number))

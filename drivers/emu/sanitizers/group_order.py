@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drivers.emu.simt.addresses import search
+from drivers.emu.simt.clusters import each_group
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.state import GROUP, LAUNCH, MAP_ENTRY, RELEASE, RELEASE_BYTES, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
@@ -114,6 +115,17 @@ def observe(lib: Library) -> str:
 
     parameters = {"warp": "ptr", "addresses": lib.v("i64"), "mask": lib.mask, "size": "i32"}
     return lib.define("emu.observe", "void", parameters, body)
+
+
+def meet(lib: Library, c: Code, group: Value) -> None:
+    """Append code for a workgroup that acquires from the others of its cluster: it observes all their writes."""
+    thread, me = GROUP.load(c, group, "thread"), GROUP.load(c, group, "index")
+    now = tick(c, thread)
+    with each_group(c, group) as one:
+        other = GROUP.load(c, one, "index")
+        with c.when(c.icmp("ne", other, me)):
+            c.call(_learn(lib), "void", thread, me, other, now)
+    GROUP.store(c, group, "acquired", now)
 
 
 def _learn_from(lib: Library, c: Code, thread: Value, me: Value, written: Value) -> None:

@@ -12,13 +12,14 @@ Next: `drivers.emu.simt.access`, which calls these checks.
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Protocol
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks, group_order
 from drivers.emu.sanitizers.shadow_global import watch_global
-from drivers.emu.sanitizers.shadow_shared import ASYNC, COPY, LANDED, watch_shared
-from drivers.emu.simt.addresses import READ, split_generic
+from drivers.emu.sanitizers.shadow_shared import ASYNC, COPY, LANDED, group_exits, watch_shared
+from drivers.emu.simt.addresses import CLUSTERED, NARROW, READ, split_generic
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.state import GROUP, THREAD, WARP
 from drivers.emu.simt.vector import Value
@@ -26,6 +27,19 @@ from drivers.emu.simt.vector import Value
 if TYPE_CHECKING:
     from drivers.emu.simt.library import Library, Sanitizers
     from drivers.emu.simt.vector import Code
+
+
+class Scope(enum.Enum):
+    """The threads that a release or an acquire orders."""
+
+    GROUP = ".narrow"
+    CLUSTER = ".cluster"
+    ALL = ""
+
+    @property
+    def flags(self) -> int:
+        """The flags of a strong access of this scope."""
+        return {Scope.GROUP: NARROW, Scope.CLUSTER: CLUSTERED, Scope.ALL: 0}[self]
 
 
 class Running(Protocol):
@@ -70,13 +84,13 @@ class Running(Protocol):
         ...
 
 
-def shadow_bytes(checks: Sanitizers, warps: int, shared: int) -> int:
-    """Return the size in bytes of the shadow of a resident workgroup.
+def shadow_bytes(checks: Sanitizers, warps: int, shared: int, groups: int = 1) -> int:
+    """Return the size in bytes of the shadow of a resident workgroup, in a cluster of `groups`.
 
     `shared` is its shared memory in bytes.
     """
     wanted = checks.shared_races or checks.uninitialised
-    return clocks.clocks_bytes(warps) + clocks.CELL * shared if wanted else 0
+    return clocks.clocks_bytes(warps, groups) + clocks.CELL * shared if wanted else 0
 
 
 def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
@@ -96,61 +110,110 @@ def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
     ):
         c.call("llvm.memset.p0.i64", "void", at, Value("i8", "0"), size, Value("i1", "false"))
     with c.count(warps) as index:
-        c.store(i32(1), clocks.clock(c, group, index, index))
+        party = c.op("add", c.op("mul", GROUP.load(c, group, "rank"), warps), index)
+        c.store(i32(1), clocks.clock(c, group, party, party))
 
 
-def _ordered(lib: Library, what: str, *, wide: bool) -> str:
-    """`emu.WHAT(warp)`: a release ("released"), an acquire ("acquired") or both ("fenced") of a warp.
-
-    `wide` includes other workgroups.
-    """
+def _ordered(lib: Library, what: str, scope: Scope) -> str:
+    """`emu.WHAT(warp)`: a release ("released"), an acquire ("acquired") or both ("fenced") of a warp."""
 
     def body(c: Code, warp: Value) -> None:
-        group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "index")
+        group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
+        several = c.icmp("ne", THREAD.load(c, WARP.load(c, warp, "thread"), "cluster"), 1)
         if lib.checks.shared_races:
-            row = c.op("add", clocks.warps_of(c, group), clocks.FENCES)
+            _join(c, group, party, clocks.row_of_group(c, group, clocks.FENCES))
+            if scope is not Scope.GROUP:
+                with c.when(several):
+                    _join(c, group, party, clocks.row_of_cluster(c, group, clocks.CLUSTER_FENCES))
             if what != "acquired":
-                c.call(clocks.join(lib), "void", group, row, index)
-            if what != "released":
-                c.call(clocks.join(lib), "void", group, index, row)
-            if what != "acquired":
-                clocks.tick(c, group, index)
-        if lib.checks.global_races and wide:
+                clocks.tick(c, group, party)
+        if lib.checks.global_races and scope is Scope.ALL:
             group_order.order_event(c, group, what)
+        if lib.checks.global_races and scope is not Scope.GROUP:
+            with c.when(several):
+                if scope is Scope.CLUSTER and what != "acquired":
+                    group_order.order_event(c, group, "released")
+                if what != "released":
+                    group_order.meet(lib, c, group)
         c.ret()
 
-    return lib.define(f"emu.{what}" + ("" if wide else ".narrow"), "void", {"warp": "ptr"}, body)
+    def _join(c: Code, group: Value, party: Value, row: Value) -> None:
+        if what != "acquired":
+            c.call(clocks.join(lib), "void", group, row, party)
+        if what != "released":
+            c.call(clocks.join(lib), "void", group, party, row)
+
+    return lib.define(f"emu.{what}{scope.value}", "void", {"warp": "ptr"}, body)
 
 
-def _order(wf: Running, what: str, *, wide: bool) -> None:
-    if wf.lib.checks.shared_races or (wf.lib.checks.global_races and wide):
-        wf.c.call(_ordered(wf.lib, what, wide=wide), "void", wf.warp)
+def _order(wf: Running, what: str, scope: Scope) -> None:
+    if wf.lib.checks.shared_races or (wf.lib.checks.global_races and scope is not Scope.GROUP):
+        wf.c.call(_ordered(wf.lib, what, scope), "void", wf.warp)
 
 
-def fenced(wf: Running, *, wide: bool) -> None:
-    """Append code for a fence of the kernel; `wide` if its scope includes other workgroups."""
-    _order(wf, "fenced", wide=wide)
+def fenced(wf: Running, scope: Scope) -> None:
+    """Append code for a fence of the kernel."""
+    _order(wf, "fenced", scope)
 
 
-def released(wf: Running, *, wide: bool) -> None:
+def released(wf: Running, scope: Scope) -> None:
     """Append code for a release: earlier accesses are ordered before everything after a later acquire."""
-    _order(wf, "released", wide=wide)
+    _order(wf, "released", scope)
 
 
 def publish(lib: Library, c: Code, warp: Value) -> None:
-    """Append code for a release of a warp towards the other warps of its workgroup."""
+    """Append code for a release of a warp towards the other warps of its cluster."""
     if lib.checks.shared_races:
-        c.call(_ordered(lib, "released", wide=False), "void", warp)
+        c.call(_ordered(lib, "released", Scope.CLUSTER), "void", warp)
 
 
-def acquired(wf: Running, *, wide: bool) -> None:
+def acquired(wf: Running, scope: Scope) -> None:
     """Append code for an acquire: everything released before is ordered before later accesses."""
-    _order(wf, "acquired", wide=wide)
+    _order(wf, "acquired", scope)
+
+
+def warp_ended(lib: Library, c: Code, group: Value) -> None:
+    """Append code for a warp of a cluster that has left the kernel, perhaps the last of its workgroup."""
+    if lib.checks.shared_races:
+        with c.when(c.icmp("eq", GROUP.load(c, group, "live_warps"), 0)):
+            c.call(group_exits(lib), "void", group)
+
+
+def arrived_at_cluster(lib: Library, c: Code, warp: Value) -> None:
+    """Append code for a warp that arrives, with a release, at the barrier of its cluster."""
+    group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
+    if lib.checks.shared_races:
+        row = clocks.row_of_cluster(c, group, clocks.CLUSTER_ARRIVALS)
+        c.call(clocks.join(lib), "void", group, row, party)
+        clocks.tick(c, group, party)
+    if lib.checks.global_races:
+        group_order.order_event(c, group, "released")
+
+
+def cluster_opened(lib: Library, c: Code, group: Value) -> None:
+    """Append code for the barrier of a cluster that opens: who waits is ordered after the arrivals so far."""
+    if lib.checks.shared_races:
+        opened = clocks.row_of_cluster(c, group, clocks.CLUSTER_OPENED)
+        for row in (
+            clocks.CLUSTER_ARRIVALS,
+            clocks.CLUSTER_FENCES,
+        ):  # an arrival without order follows fences, too
+            c.call(clocks.join(lib), "void", group, opened, clocks.row_of_cluster(c, group, row))
+
+
+def waited_for_cluster(lib: Library, c: Code, warp: Value) -> None:
+    """Append code for a warp that has waited for the barrier of its cluster."""
+    group = WARP.load(c, warp, "group")
+    if lib.checks.shared_races:
+        row = clocks.row_of_cluster(c, group, clocks.CLUSTER_OPENED)
+        c.call(clocks.join(lib), "void", group, WARP.load(c, warp, "party"), row)
+    if lib.checks.global_races:
+        group_order.meet(lib, c, group)
 
 
 def after_atomic(wf: Running, space: str) -> None:
     """Append code for an executed atomic: after a fence of the workgroup, an atomic acquires."""
-    if wf.lib.checks.global_races and space != "shared":
+    if wf.lib.checks.global_races and space not in ("shared", "cluster"):
         with wf.c.when(wf.c.icmp("ne", wf.of_group("fenced"), 0)):
             group_order.order_event(wf.c, wf.group, "acquired")
 
@@ -207,12 +270,12 @@ def watch(
     if space == "generic" and checks.any:
         offsets, inside = split_generic(lib, c, warp, addresses, "shared")
         lanes = c.op("and", mask, c.mask_bits(inside))
-        watch(lib, c, "shared", warp, offsets, lanes, site, size, access)
+        watch(lib, c, "cluster", warp, offsets, lanes, site, size, access)
         _, local = split_generic(lib, c, warp, addresses, "local")
         rest = c.op("and", c.op("and", mask, c.not_(lanes)), c.not_(c.mask_bits(local)))
         watch(lib, c, "global", warp, addresses, rest, site, size, access)
-    elif space == "shared" and (checks.shared_races or checks.uninitialised):
-        c.call(watch_shared(lib), "void", warp, addresses, mask, site, size, i32(access))
+    elif space in ("shared", "cluster") and (checks.shared_races or checks.uninitialised):
+        c.call(watch_shared(lib, space), "void", warp, addresses, mask, site, size, i32(access))
     elif space == "global" and checks.shadows:
         c.call(watch_global(lib), "void", warp, addresses, mask, site, size, i32(access))
 
@@ -223,7 +286,7 @@ def copy_begins(
     """Append the checks of the shared bytes that a starting asynchronous copy will write."""
     if lib.checks.shared_races or lib.checks.uninitialised:
         bytes_ = i32(size) if isinstance(size, int) else size
-        c.call(watch_shared(lib), "void", warp, offsets, mask, site, bytes_, i32(COPY))
+        c.call(watch_shared(lib, "cluster"), "void", warp, offsets, mask, site, bytes_, i32(COPY))
 
 
 def copy_landed(
@@ -240,7 +303,7 @@ def copy_landed(
     """Append code that records that a warp has waited for its copy; `by_proxy`: of the asynchronous proxy."""
     if lib.checks.shared_races or lib.checks.uninitialised:
         kind = i32(LANDED | ASYNC if by_proxy else LANDED)
-        c.call(watch_shared(lib), "void", warp, offsets, mask, site, size, kind)
+        c.call(watch_shared(lib, "cluster"), "void", warp, offsets, mask, site, size, kind)
 
 
 def proxy_reads(
@@ -249,14 +312,14 @@ def proxy_reads(
     """Append the checks of shared bytes that the asynchronous proxy reads until its warp waits."""
     if lib.checks.shared_races or lib.checks.uninitialised:
         bytes_ = i32(size) if isinstance(size, int) else size
-        c.call(watch_shared(lib), "void", warp, offsets, mask, site, bytes_, i32(READ | ASYNC))
+        c.call(watch_shared(lib, "shared"), "void", warp, offsets, mask, site, bytes_, i32(READ | ASYNC))
 
 
 def proxy_waited(wf: Running) -> None:
     """Append code for a warp that has waited for what the asynchronous proxy reads."""
     if wf.lib.checks.shared_races:
         with wf.c.when(wf.c.icmp("ne", wf.active, 0)):
-            clocks.tick(wf.c, wf.group, WARP.load(wf.c, wf.warp, "index"))
+            clocks.tick(wf.c, wf.group, WARP.load(wf.c, wf.warp, "party"))
 
 
 def proxy_fenced(wf: Running) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import group_order
 from drivers.emu.sanitizers.group_order import STRONG_PARTY
-from drivers.emu.simt.addresses import ATOMIC, NARROW, READ, STRONG, WRITE, search
+from drivers.emu.simt.addresses import ATOMIC, CLUSTERED, NARROW, READ, STRONG, WRITE, search
 from drivers.emu.simt.findings import i32, report_conflict, watch_parameters
 from drivers.emu.simt.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
@@ -70,7 +70,7 @@ def watch_global(lib: Library) -> str:
                         address,
                     )
                 if checks.last_accesses:
-                    recorded = c.op("or", c.icmp("uge", size, 4), _strong(c, access))
+                    recorded = c.op("or", c.icmp("uge", size, 4), _strong(c, thread, access))
                     with (
                         c.when(recorded),
                         c.count(c.intrinsic("umax", c.op("lshr", size, 2), i32(1))) as dword,
@@ -126,10 +126,15 @@ def race_place(word: int) -> tuple[int, int]:
     return (word - 1) >> THREAD_BITS, (word - 1) & ((1 << THREAD_BITS) - 1)
 
 
-def _strong(c: Code, access: Value) -> Value:
-    """Return whether an access is strong with a scope beyond its workgroup."""
+def _strong(c: Code, thread: Value, access: Value) -> Value:
+    """Return whether an access is strong with a scope beyond its workgroup.
+
+    Where clusters have several workgroups, the scope of a cluster counts as that of the GPU.
+    """
     strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
-    return c.op("and", strong, c.icmp("eq", c.op("and", access, NARROW), 0))
+    alone = c.icmp("eq", THREAD.load(c, thread, "cluster"), 1)
+    narrow = c.op("and", access, c.select(alone, i32(NARROW | CLUSTERED), i32(NARROW)))
+    return c.op("and", strong, c.icmp("eq", narrow, 0))
 
 
 def _note_party(
@@ -153,7 +158,7 @@ def _note_party(
     )
     index = GROUP.load(c, group, "index")
     me = c.op("add", index, 1)
-    kind, strong = c.op("and", access, STRONG - 1), _strong(c, access)
+    kind, strong = c.op("and", access, STRONG - 1), _strong(c, thread, access)
     writes = c.icmp("ne", kind, READ)
     mine = c.op("or", me, c.select(strong, c.const("i32", STRONG_PARTY), i32(0)))
     cell = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 5))} to ptr")

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks
-from drivers.emu.sanitizers.clocks import BY_PROXY, CELL, CLOCK, PLACES, STRONG_CLOCK
-from drivers.emu.sanitizers.shadow_global import place_of
-from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED
+from drivers.emu.sanitizers.clocks import BY_PROXY, CELL, CLOCK, PARTY_SHIFT, PLACES, STRONG_CLOCK
+from drivers.emu.sanitizers.shadow_global import THREAD_BITS, place_of
+from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, WRITE
+from drivers.emu.simt.clusters import OFFSET, RANK_SHIFT, group_of_rank, peer, warp_at
 from drivers.emu.simt.findings import i32, i64, report_conflict, watch_parameters
-from drivers.emu.simt.state import THREAD, WARP
+from drivers.emu.simt.state import GROUP, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
@@ -39,14 +40,51 @@ _IN_FLIGHT = CLOCK
 """The clock of bytes that a copy in flight will write; no warp's clock covers it."""
 
 
-def watch_shared(lib: Library) -> str:
-    """`emu.watch.shared(warp, offsets, mask, site, size, access)`: check and record each byte."""
+def group_exits(lib: Library) -> str:
+    """`emu.group.exits(group)`: report accesses of others to its memory without an order before its exit."""
+
+    def body(c: Code, group: Value) -> None:
+        thread, rank = GROUP.load(c, group, "thread"), GROUP.load(c, group, "rank")
+        warps, cells = THREAD.load(c, thread, "warps"), clocks.cells(c, group)
+        first = c.op("mul", rank, warps)
+        with c.count(THREAD.load(c, thread, "shared_bytes")) as byte:
+            cell = c.gep(cells, c.op("mul", c.resize(byte, 64), CELL))
+            for at in (0, 4, 8):
+                stamp = c.load("i32", c.gep(cell, at))
+                party = c.op("sub", c.op("lshr", stamp, PARTY_SHIFT), 1)
+                foreign = c.icmp("uge", c.op("sub", party, first), warps)
+                with c.when(c.op("and", c.icmp("ne", stamp, 0), foreign)):
+                    known = c.slot("i32")
+                    c.store(i32(0), known)
+                    with c.count(warps) as number:
+                        seen = c.load("i32", clocks.clock(c, group, c.op("add", first, number), party))
+                        c.store(c.intrinsic("umax", seen, c.load("i32", known)), known)
+                    with c.when(c.icmp("ugt", c.op("and", stamp, CLOCK), c.load("i32", known))):
+                        word = c.op("sub", c.load("i32", c.gep(cell, PLACES + at)), 1)
+                        there = group_of_rank(c, group, c.op("udiv", party, warps))
+                        warp = warp_at(c, thread, there, c.op("urem", party, warps))
+                        site, lane = c.op("lshr", word, THREAD_BITS), c.op("and", word, lib.lanes - 1)
+                        upper = c.op("shl", c.op("add", rank, 1), RANK_SHIFT)
+                        kind, access = ReportKind.UNORDERED_EXIT, i32(WRITE if at == 0 else READ)
+                        report_conflict(
+                            lib, c, warp, kind, site, lane, c.op("or", upper, byte), i32(1), access, i32(0)
+                        )
+        c.ret()
+
+    return lib.define("emu.group.exits", "void", {"group": "ptr"}, body, core=True)
+
+
+def watch_shared(lib: Library, space: str) -> str:
+    """`emu.watch.SPACE(warp, addresses, mask, site, size, access)`: check and record each byte.
+
+    The space is "shared" or "cluster", whose addresses (`clusters`) may lead to another workgroup.
+    """
     checks = lib.checks
 
     def body(
         c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value, access: Value
     ) -> None:
-        group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "index")
+        group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
         limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
         clock = c.load("i32", clocks.clock(c, group, index, index))
         kind = c.op("and", access, STRONG - 1)
@@ -59,12 +97,17 @@ def watch_shared(lib: Library) -> str:
         clock = c.op("add", clock, c.resize(reads_later, 32))
         clock = c.select(c.icmp("eq", kind, COPY), i32(_IN_FLIGHT), clock)
         flag = c.select(strong, i32(STRONG_CLOCK), i32(0))
-        mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), 24), clock), flag)
-        cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
+        mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), PARTY_SHIFT), clock), flag)
+        own_cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
+
+        def of_party(place: Value, party: Value) -> Value:
+            """Return the word of an instruction and a thread, with the rank of its workgroup above it."""
+            rank = c.op("udiv", party, THREAD.load(c, WARP.load(c, warp, "thread"), "warps"))
+            return c.op("or", c.resize(place, 64), c.op("shl", c.resize(rank, 64), 32))
 
         def check(cell: Value, at: int, lane: Value, offset: Value) -> None:
             stamp = c.load("i32", c.gep(cell, at))
-            other = c.op("lshr", stamp, 24)
+            other = c.op("lshr", stamp, PARTY_SHIFT)
             some, own = c.icmp("ne", other, 0), c.icmp("eq", other, c.op("add", index, 1))
             both = c.op("and", strong, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
             away = c.icmp("eq", c.op("and", stamp, CLOCK), _IN_FLIGHT)
@@ -82,7 +125,8 @@ def watch_shared(lib: Library) -> str:
                 late = c.icmp("ugt", c.op("and", stamp, CLOCK), known)
                 for what, wanted in ((ReportKind.SHARED_RACE, c.not_(own)), (ReportKind.ASYNC_READ, own)):
                     with c.when(c.op("and", late, wanted)):
-                        report_conflict(lib, c, warp, what, site, lane, offset, size, kind, place)
+                        whom = of_party(place, party)
+                        report_conflict(lib, c, warp, what, site, lane, offset, size, kind, whom)
                 if at == 0:
                     reads = c.op("and", reads_later, c.not_(late))
                     check_proxy(cell, stamp, c.op("sub", other, 1), reads, lane, offset)
@@ -94,24 +138,50 @@ def watch_shared(lib: Library) -> str:
             fenced = c.load("i32", clocks.fenced(c, group, index, party))
             missing = c.icmp("ugt", c.op("and", stamp, CLOCK), fenced)
             with c.when(c.op("and", reads, c.op("and", plain, missing))):
-                place = c.load("i32", c.gep(cell, PLACES))
+                whom = of_party(c.load("i32", c.gep(cell, PLACES)), party)
                 report_conflict(
-                    lib, c, warp, ReportKind.MISSING_PROXY_FENCE, site, lane, offset, size, kind, place
+                    lib, c, warp, ReportKind.MISSING_PROXY_FENCE, site, lane, offset, size, kind, whom
                 )
 
         def settled(stamp: Value) -> Value:
             """Return whether a reader's stamp can be replaced: empty, this warp's, or ordered before it."""
-            other = c.op("lshr", stamp, 24)
+            other = c.op("lshr", stamp, PARTY_SHIFT)
             mine_or_none = c.op("or", c.icmp("eq", other, 0), c.icmp("eq", other, c.op("add", index, 1)))
             party = c.select(mine_or_none, index, c.op("sub", other, 1))
             known = c.load("i32", clocks.clock(c, group, index, party))
             return c.op("or", mine_or_none, c.icmp("ule", c.op("and", stamp, CLOCK), known))
 
+        def check_started(one: Value, lane: Value, offset: Value) -> None:
+            """Report memory of a workgroup of which the accessing warp does not know that it has started."""
+            known = c.slot("i32")
+            c.store(GROUP.load(c, one, "met"), known)
+            foreign = c.icmp("ne", one, group)
+            with c.when(c.op("and", foreign, c.icmp("eq", c.load("i32", known), 0))):
+                warps = THREAD.load(c, WARP.load(c, warp, "thread"), "warps")
+                first = c.op("mul", GROUP.load(c, one, "rank"), warps)
+                with c.count(warps) as number:
+                    seen = c.load("i32", clocks.clock(c, group, index, c.op("add", first, number)))
+                    c.store(c.op("or", c.load("i32", known), seen), known)
+                with c.when(c.icmp("eq", c.load("i32", known), 0)):
+                    kind_of = ReportKind.UNSTARTED_PEER
+                    report_conflict(lib, c, warp, kind_of, site, lane, offset, size, kind, i32(0))
+
         with c.each_lane(mask) as lane:
             offset = all_in.get(lane)
+            inner, cells = offset, own_cells
+            if space == "cluster":
+                inner = c.op("and", offset, OFFSET)
+                one = c.call(peer(lib), "ptr", group, offset)
+                limit_here = c.select(c.icmp("ne", one, Value("ptr", "null")), limit, i32(0))
+                one = c.select(c.icmp("ne", one, Value("ptr", "null")), one, group)
+                cells = clocks.cells(c, one)
+                if checks.shared_races:
+                    check_started(one, lane, offset)
+            else:
+                limit_here = limit
             place = place_of(lib, c, warp, site, lane)
-            with c.when(c.icmp("ule", c.op("add", offset, size), limit)), c.count(size) as byte:
-                cell = c.gep(cells, c.op("mul", c.resize(c.op("add", offset, byte), 64), CELL))
+            with c.when(c.icmp("ule", c.op("add", inner, size), limit_here)), c.count(size) as byte:
+                cell = c.gep(cells, c.op("mul", c.resize(c.op("add", inner, byte), 64), CELL))
                 last_write = c.load("i32", cell)
                 if checks.uninitialised:
                     with c.when(c.op("and", c.icmp("eq", last_write, 0), relies)):
@@ -134,4 +204,4 @@ def watch_shared(lib: Library) -> str:
                     c.store(place, c.gep(c.gep(cell, at), PLACES))
         c.ret()
 
-    return lib.define("emu.watch.shared", "void", watch_parameters(lib, "i32"), body, core=True)
+    return lib.define(f"emu.watch.{space}", "void", watch_parameters(lib, "i32"), body, core=True)

@@ -214,7 +214,7 @@ def _watch_store(
     """Append the checks of a store. In shared memory lanes that do not change it are told apart: they race with no write."""
     bits = bits_of(values[0].type)
     size = bits // 8 * len(values)
-    if space not in ("shared", "generic") or not lib.checks.shared_races:
+    if space not in ("shared", "cluster", "generic") or not lib.checks.shared_races:
         sanitize.watch(lib, c, space, warp, addresses, mask, site, size, access)
         return
     hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(WRITE))

@@ -15,9 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
+from drivers.emu.simt.clusters import OFFSET, RANK_SHIFT, peer
 from drivers.emu.simt.findings import i32, report, site_record
 from drivers.emu.simt.library import iota
-from drivers.emu.simt.state import MAP_ENTRY, SITE, THREAD, WARP
+from drivers.emu.simt.state import GROUP, MAP_ENTRY, SITE, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code
 
 SPACES = ("global", "shared", "local", "generic")
-"""The address spaces of an access. A generic address lies in a window of shared or local memory, or is global."""
+"""The address spaces of common accesses. A generic address lies in a window of shared or local memory, or is global.
+A further one is "cluster", the shared memory of all workgroups of a cluster (`clusters`)."""
 READ, WRITE, ATOMIC = 1, 2, 4
 """Kinds of an access, and permissions of an allocation (`state.MAP_READ` and following)."""
-STRONG, NARROW = 32, 64
+STRONG, NARROW, CLUSTERED = 32, 64, 512
 """Flags of an access. STRONG, with READ or WRITE: other threads may access the same bytes concurrently, as with ATOMIC.
-NARROW, with a strong access or ATOMIC: threads of other workgroups may not."""
+NARROW, with a strong access or ATOMIC: threads of other workgroups may not. CLUSTERED: those of other clusters may not."""
 UNCHANGED = 256
 """A flag of a store: it stores what was there, so that the order of it and another store does not matter."""
 SHARED_WINDOW_BYTES = 1 << 32
@@ -40,7 +42,7 @@ LOCAL_WINDOW_BYTES = 1 << 24
 
 def address_type(lib: Library, space: str) -> str:
     """Return the vector type of addresses in a space: i32 elements for shared and local memory, else i64."""
-    return lib.v("i32" if space in ("shared", "local") else "i64")
+    return lib.v("i32" if space in ("shared", "local", "cluster") else "i64")
 
 
 def search(lib: Library) -> str:
@@ -231,9 +233,10 @@ def translate(lib: Library, space: str, size: int) -> str:
         hosts = c.op("add", c.op("add", c.resize(offsets, 64), lane), c.splat(base, lib.lanes))
         within(c, warp, offsets, mask, site, access, hosts, limit)
 
-    body = {"global": at_global, "shared": at_shared, "local": at_local, "generic": _at_generic(lib, size)}[
-        space
-    ]
+    body = {
+        "global": at_global, "shared": at_shared, "local": at_local, "generic": _at_generic(lib, size),
+        "cluster": _at_cluster(lib, size),
+    }[space]  # fmt: skip
     parameters = {
         "warp": "ptr",
         "addresses": address_type(lib, space),
@@ -246,6 +249,45 @@ def translate(lib: Library, space: str, size: int) -> str:
     )
 
 
+def _at_cluster(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - the body of one helper
+    def body(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, access: Value) -> None:
+        upper = c.op("lshr", addresses, RANK_SHIFT)
+        far = c.op("and", mask, c.mask_bits(c.icmp("ne", upper, 0)))
+        near = c.op("and", mask, c.not_(far))
+        own = c.call(translate(lib, "shared", size), lib.v("i64"), warp, addresses, near, site, access)
+        c.branch(c.icmp("eq", far, 0), "alone", "others")
+        c.label("alone")
+        c.ret(own)
+        c.label("others")
+        group, thread = WARP.load(c, warp, "group"), WARP.load(c, warp, "thread")
+        limit = THREAD.load(c, thread, "shared_bytes")
+        sink = c.let("i64", f"ptrtoint {THREAD.load(c, thread, 'sink')} to i64")
+        all_in, all_out = Spilled(c, addresses), Spilled(c, own)
+        with c.each_lane(far) as lane:
+            address = all_in.get(lane)
+            one = c.call(peer(lib), "ptr", group, address)
+            offset = c.op("and", address, OFFSET)
+            inside = c.op(
+                "and",
+                c.icmp("ule", c.op("add", offset, size), limit),
+                c.icmp("ne", one, Value("ptr", "null")),
+            )
+            aligned = c.icmp("eq", c.op("and", offset, size - 1), 0)
+            safe = c.select(inside, one, group)
+            gone = c.icmp("eq", GROUP.load(c, safe, "live_warps"), 0)
+            kind = c.select(inside, i32(ReportKind.EXITED_PEER), i32(ReportKind.SHARED_OUT_OF_BOUNDS))
+            kind = c.select(aligned, kind, i32(ReportKind.MISALIGNED))
+            bad = c.op("or", gone, c.not_(c.op("and", inside, aligned)))
+            at = c.let("i64", f"ptrtoint {c.gep(GROUP.load(c, safe, 'shared'), c.resize(offset, 64))} to i64")
+            all_out.set(lane, c.select(bad, sink, at))
+            with c.when(bad):
+                more = c.resize(access, 64)
+                c.call(report(lib), "void", warp, kind, site, lane, c.resize(address, 64), i32(size), more)
+        c.ret(all_out.whole())
+
+    return body
+
+
 def _at_generic(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - the body of one helper
     def body(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, access: Value) -> None:
         result = c.slot(lib.v("i64"))
@@ -255,7 +297,8 @@ def _at_generic(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noq
             offset, inside = split_generic(lib, c, warp, addresses, space)
             lanes = c.op("and", rest, c.mask_bits(inside))
             with c.when(c.icmp("ne", lanes, 0)):
-                host = c.call(translate(lib, space, size), lib.v("i64"), warp, offset, lanes, site, access)
+                where = "cluster" if space == "shared" else space
+                host = c.call(translate(lib, where, size), lib.v("i64"), warp, offset, lanes, site, access)
                 c.store(c.select(inside, host, c.load(lib.v("i64"), result)), result)
             rest = c.op("and", rest, c.not_(c.mask_bits(inside)))
         with c.when(c.icmp("ne", rest, 0)):

@@ -145,8 +145,8 @@ class Counting:
         c, lib, warp = self._wf.c, self._wf.lib, self._wf.warp
         if space == "local":
             self._call(_local(lib, size), space, what, lanes)
-        elif space == "shared":
-            self._call(_shared(lib, size, atomic=what == "atomic"), space, what, address, lanes)
+        elif space in ("shared", "cluster"):  # the banks of another workgroup are those of the same offset
+            self._call(_shared(lib, size, atomic=what == "atomic"), "shared", what, address, lanes)
         elif space == "global":
             self._call(_global(lib, size, self.counted.unit, what), space, what, address, lanes)
         else:

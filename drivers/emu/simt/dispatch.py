@@ -1,11 +1,12 @@
 """The scheduler of warps and workgroups, in generated code: `emu.run(thread)` runs workgroups in turn.
 
-One workgroup is resident at a time. If all resident workgroups only spin (on a grid barrier or a lock), one more
-is started, up to `slot_limit`. Within a workgroup, warps run in turn until each waits at a barrier, spins or is
-done. If all warps of a workgroup wait, the barrier can never complete: a deadlock is reported.
+One cluster of workgroups is resident at a time; a workgroup of a launch without clusters is one alone. If all
+resident clusters only spin (on a grid barrier or a lock), one more is started, up to `slot_limit`. Within a
+cluster, warps run in turn until each waits at a barrier, spins or is done. If all its warps wait, a barrier can
+never complete: a deadlock is reported.
 
-Not here: host threads and memory of a launch (`launch`), lanes of one warp (`warp_function`), queues
-(`drivers.emu.scheduler`).
+Not here: host threads and memory of a launch (`launch`), lanes of one warp (`warp_function`), the barrier of a
+cluster (`cluster_barrier`), queues (`drivers.emu.scheduler`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -16,11 +17,14 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks, sanitize
+from drivers.emu.simt import cluster_barrier
+from drivers.emu.simt.clusters import group_of_rank, warp_at
 from drivers.emu.simt.findings import emit_report, i32, i64
 from drivers.emu.simt.state import (
     BARRIER,
     BARRIER_WAIT,
     BARRIERS,
+    CLUSTER_BARRIER,
     DONE,
     FINISHED,
     GROUP,
@@ -56,15 +60,6 @@ def barrier_at(c: Code, group: Value, number: Value) -> Value:
     return c.gep(group, c.op("add", c.op("mul", c.resize(number, 64), BARRIER.size), GROUP.size))
 
 
-def warp_at(c: Code, thread: Value, group: Value, number: Value) -> Value:
-    """Return the address of warp `number` of a workgroup."""
-    step, first = (
-        c.resize(THREAD.load(c, thread, "warp_bytes"), 64),
-        c.resize(THREAD.load(c, thread, "warps_at"), 64),
-    )
-    return c.gep(group, c.op("add", c.op("mul", c.resize(number, 64), step), first))
-
-
 def _write_thread_ids(lib: Library) -> str:
     """`emu.thread_ids(warp, number, width, height)`: write the thread ids of a warp's lanes."""
 
@@ -94,12 +89,12 @@ def _write_thread_ids(lib: Library) -> str:
 
 
 def _begin(lib: Library) -> str:
-    """`emu.begin(thread, group, index)`: set a slot to workgroup `index`, every warp at its start.
+    """`emu.begin(thread, group, index, rank)`: set a slot to workgroup `index`, of a rank in its cluster, every warp at its start.
 
     Thread ids are written once for each slot, and again before and after a partial workgroup.
     """
 
-    def body(c: Code, thread: Value, group: Value, index: Value) -> None:
+    def body(c: Code, thread: Value, group: Value, index: Value, rank: Value) -> None:
         fresh = c.icmp("eq", GROUP.load(c, group, "thread"), Value("ptr", "null"))
         fresh = c.op("or", fresh, c.icmp("ne", GROUP.load(c, group, "partial"), 0))
         memset(c, group, i64(GROUP_HEAD))
@@ -116,9 +111,12 @@ def _begin(lib: Library) -> str:
         fresh = c.op("or", fresh, partial)
         for field, value in (
             ("index", index), ("x", place[0]), ("y", place[1]), ("z", place[2]), ("live_lanes", threads), ("live_warps", warps),
-            ("warps", warps), ("partial", c.resize(partial, 32)),
+            ("warps", warps), ("partial", c.resize(partial, 32)), ("rank", rank),
         ):  # fmt: skip
             GROUP.store(c, group, field, value)
+        first = group_of_rank(c, group, i32(0))
+        GROUP.store(c, group, "clocks", c.gep(first, c.resize(THREAD.load(c, thread, "shadow_at"), 64)))
+        before = c.op("mul", rank, THREAD.load(c, thread, "warps"))
         sanitize.begin_group(lib, c, thread, group)
         shared = GROUP.load(c, group, "shared")
         local = c.gep(group, c.resize(THREAD.load(c, thread, "local_at"), 64))
@@ -145,6 +143,7 @@ def _begin(lib: Library) -> str:
                 ("group", group),
                 ("shared", shared),
                 ("index", number),
+                ("party", c.op("add", before, number)),
                 ("live", lanes),
                 ("start", lanes),
                 ("lanes", lanes),
@@ -153,7 +152,34 @@ def _begin(lib: Library) -> str:
             WARP.store(c, warp, "local", c.gep(local, c.op("mul", c.resize(number, 64), local_step)))
         c.ret()
 
-    return lib.define("emu.begin", "void", {"thread": "ptr", "group": "ptr", "index": "i32"}, body, core=True)
+    parameters = {"thread": "ptr", "group": "ptr", "index": "i32", "rank": "i32"}
+    return lib.define("emu.begin", "void", parameters, body, core=True)
+
+
+def _begin_cluster(lib: Library) -> str:
+    """`emu.begin.cluster(thread, unit, number)`: set a unit to a cluster, every warp at its start."""
+
+    def body(c: Code, thread: Value, unit: Value, number: Value) -> None:
+        shape = [THREAD.load(c, thread, f"cluster_{axis}") for axis in "xyz"]
+        grid = [THREAD.load(c, thread, f"grid_{axis}") for axis in "xyz"]
+        width, height = (c.op("udiv", grid[i], shape[i]) for i in (0, 1))
+        row = c.op("udiv", number, width)
+        place = (c.op("urem", number, width), c.op("urem", row, height), c.op("udiv", row, height))
+        with c.count(THREAD.load(c, thread, "cluster")) as rank:
+            within = c.op("udiv", rank, shape[0])
+            inner = (
+                c.op("urem", rank, shape[0]),
+                c.op("urem", within, shape[1]),
+                c.op("udiv", within, shape[1]),
+            )
+            x, y, z = (c.op("add", c.op("mul", place[i], shape[i]), inner[i]) for i in range(3))
+            index = c.op("add", c.op("mul", c.op("add", c.op("mul", z, grid[1]), y), grid[0]), x)
+            far = c.op("mul", c.resize(rank, 64), c.resize(THREAD.load(c, thread, "slot_bytes"), 64))
+            c.call(_begin(lib), "void", thread, c.gep(unit, far), index, rank)
+        c.ret()
+
+    parameters = {"thread": "ptr", "unit": "ptr", "number": "i32"}
+    return lib.define("emu.begin.cluster", "void", parameters, body, core=True)
 
 
 def _extent(c: Code, thread: Value, axis: str, at: Value) -> Value:
@@ -183,7 +209,7 @@ def _settle(lib: Library) -> str:
                 with c.when(c.op("and", waits, c.icmp("eq", WARP.load(c, warp, "barrier"), number))):
                     WARP.store(c, warp, "status", READY)
                     WARP.store(c, warp, "release", 1)
-                    clocks.warp_released(lib, c, thread, group, number, index)
+                    clocks.warp_released(lib, c, warp, group, number)
         c.ret()
 
     return lib.define("emu.settle", "void", {"group": "ptr", "number": "i32"}, body, core=True)
@@ -234,10 +260,19 @@ def _step(lib: Library) -> str:
             used = c.icmp("ne", GROUP.load(c, group, "arrivals"), 0)
             with c.when(used), c.count(i32(BARRIERS)) as number:
                 c.call(_settle(lib), "void", group, number)
+        of_cluster = c.icmp("eq", WARP.load(c, warp, "barrier"), CLUSTER_BARRIER)
         with c.when(waits):
             WARP.store(c, warp, "status", WAITING)
             items = [WARP.load(c, warp, f) for f in ("barrier", "barrier_count", "barrier_site")]
-            c.call(arrive(lib), "void", warp, *items)
+            with c.when(of_cluster):
+                c.call(cluster_barrier.wait(lib), "void", warp)
+            with c.otherwise(of_cluster):
+                c.call(arrive(lib), "void", warp, *items)
+        more = c.icmp("ne", THREAD.load(c, thread, "cluster"), 1)
+        with c.when(c.op("and", more, c.icmp("ne", gone, 0))):
+            c.call(cluster_barrier.settle(lib), "void", group)
+            with c.when(done):
+                sanitize.warp_ended(lib, c, group)
         with c.otherwise(c.op("or", done, waits)):
             WARP.store(c, warp, "status", YIELDED)
         c.ret(c.resize(c.op("or", done, waits), 32))
@@ -246,55 +281,64 @@ def _step(lib: Library) -> str:
 
 
 def _turn(lib: Library) -> str:
-    """`emu.turn(thread, group) -> progressed`: run every warp that can run, once."""
+    """`emu.turn(thread, unit) -> progressed`: run every warp of a cluster that can run, once."""
 
-    def body(c: Code, thread: Value, group: Value) -> None:
+    def body(c: Code, thread: Value, unit: Value) -> None:
         launch, order = THREAD.load(c, thread, "launch"), THREAD.load(c, thread, "warp_order")
         progressed, spinning = c.slot("i32"), c.slot("i32")
         c.store(i32(0), progressed)
         c.store(i32(0), spinning)
-        with c.count(THREAD.load(c, thread, "warps")) as turn:
-            index = c.load("i32", c.gep(order, c.op("mul", c.resize(turn, 64), 4)))
-            warp = warp_at(c, thread, group, index)
+
+        def party(number: Value) -> Value:
+            at = c.load("i32", c.gep(order, c.op("mul", c.resize(number, 64), 4)))
+            return c.gep(unit, c.resize(at, 64))
+
+        with c.count(THREAD.load(c, thread, "parties")) as turn:
+            warp = party(turn)
             status = WARP.load(c, warp, "status")
             runs = c.op("or", c.icmp("eq", status, READY), c.icmp("eq", status, YIELDED))
             going = c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0)
             with c.when(c.op("and", runs, going)):
-                moved = c.call(_step(lib), "i32", thread, group, warp)
+                moved = c.call(_step(lib), "i32", thread, WARP.load(c, warp, "group"), warp)
                 c.store(c.op("or", c.load("i32", progressed), moved), progressed)
                 c.store(c.op("or", c.load("i32", spinning), c.op("xor", moved, 1)), spinning)
         moved = c.load("i32", progressed)
         stuck = c.icmp("eq", c.op("or", moved, c.load("i32", spinning)), 0)
-        alive = c.icmp("ne", GROUP.load(c, group, "live_warps"), 0)
         going = c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0)
-        with c.when(c.op("and", c.op("and", stuck, alive), going)):  # noqa: SIM117 - two blocks of generated code
-            with c.count(THREAD.load(c, thread, "warps")) as index:
-                warp = warp_at(c, thread, group, index)
+        with c.when(c.op("and", stuck, going)):  # noqa: SIM117 - two blocks of generated code
+            with c.count(THREAD.load(c, thread, "parties")) as number:
+                warp = party(number)
                 with c.when(c.icmp("eq", WARP.load(c, warp, "status"), WAITING)):
-                    site = WARP.load(c, warp, "barrier_site")
-                    emit_report(
-                        lib,
-                        c,
-                        warp,
-                        ReportKind.BARRIER_DEADLOCK,
-                        site,
-                        i32(0),
-                        other=c.resize(WARP.load(c, warp, "barrier"), 64),
-                    )
+                    _report_waiting(lib, c, warp)
         c.ret(moved)
 
-    return lib.define("emu.turn", "i32", {"thread": "ptr", "group": "ptr"}, body, core=True)
+    return lib.define("emu.turn", "i32", {"thread": "ptr", "unit": "ptr"}, body, core=True)
+
+
+def _report_waiting(lib: Library, c: Code, warp: Value) -> None:
+    """Append a report of a warp that waits at a barrier which can never open."""
+    site, number = WARP.load(c, warp, "barrier_site"), WARP.load(c, warp, "barrier")
+    of_cluster = c.icmp("eq", number, CLUSTER_BARRIER)
+    with c.when(of_cluster):
+        missing = c.call(cluster_barrier.missing(lib), "i32", WARP.load(c, warp, "group"))
+        kind = ReportKind.CLUSTER_DEADLOCK
+        emit_report(lib, c, warp, kind, site, i32(0), other=c.resize(missing, 64))
+    with c.otherwise(of_cluster):
+        kind = ReportKind.BARRIER_DEADLOCK
+        emit_report(lib, c, warp, kind, site, i32(0), other=c.resize(number, 64))
 
 
 def run(lib: Library) -> str:
-    """`emu.run(thread)`: run workgroups until none is left, the launch is stopped, or `fuel` turns have run.
+    """`emu.run(thread)`: run clusters until none is left, the launch is stopped, or `fuel` turns have run.
 
     The next call continues where this one returned.
     """
 
     def body(c: Code, thread: Value) -> None:
         launch, queue, slots = (THREAD.load(c, thread, f) for f in ("launch", "queue", "slots"))
-        groups, limit = THREAD.load(c, thread, "groups"), THREAD.load(c, thread, "slot_limit")
+        size = THREAD.load(c, thread, "cluster")
+        groups = c.op("udiv", THREAD.load(c, thread, "groups"), size)
+        limit = THREAD.load(c, thread, "slot_limit")
         kept = {name: c.slot("i32") for name in ("active", "stalled", "at")}
         active, stalled, at = kept.values()
         fuel = c.slot("i64")
@@ -303,8 +347,17 @@ def run(lib: Library) -> str:
             return c.gep(queue, c.op("mul", c.resize(index, 64), 4))
 
         def slot(index: Value) -> Value:
-            size = c.resize(THREAD.load(c, thread, "slot_bytes"), 64)
-            return c.gep(slots, c.op("mul", c.resize(c.load("i32", place(index)), 64), size))
+            step = c.resize(THREAD.load(c, thread, "unit_bytes"), 64)
+            return c.gep(slots, c.op("mul", c.resize(c.load("i32", place(index)), 64), step))
+
+        def live_warps(unit: Value) -> Value:
+            first = GROUP.load(c, unit, "live_warps")
+            total = c.slot("i32")
+            c.store(first, total)
+            with c.when(c.icmp("ne", size, 1)), c.count(c.op("sub", size, 1)) as before:
+                group = group_of_rank(c, unit, c.op("add", before, 1))
+                c.store(c.op("add", c.load("i32", total), GROUP.load(c, group, "live_warps")), total)
+            return c.load("i32", total)
 
         c.store(THREAD.load(c, thread, "fuel"), fuel)
         for name, where in kept.items():
@@ -328,7 +381,11 @@ def run(lib: Library) -> str:
                 far = c.op("mul", c.resize(number, 64), c.resize(THREAD.load(c, thread, "group_step"), 64))
                 far = c.op("add", far, c.resize(THREAD.load(c, thread, "group_first"), 64))
                 index = c.resize(c.op("urem", far, c.resize(groups, 64)), 32)
-                c.call(_begin(lib), "void", thread, slot(now), index)
+                alone = c.icmp("eq", size, 1)
+                with c.when(alone):
+                    c.call(_begin(lib), "void", thread, slot(now), index, i32(0))
+                with c.otherwise(alone):
+                    c.call(_begin_cluster(lib), "void", thread, slot(now), index)
                 c.store(c.op("add", now, 1), active)
         c.branch(c.icmp("eq", c.load("i32", active), 0), "end", "round")
         c.label("round")
@@ -342,11 +399,11 @@ def run(lib: Library) -> str:
         c.branch(c.icmp("ult", i, c.load("i32", active)), "turn", "more")
         c.label("turn")
         c.store(c.op("sub", c.load("i64", fuel), 1), fuel)
-        group = slot(i)
-        moved = c.call(_turn(lib), "i32", thread, group)
+        unit = slot(i)
+        moved = c.call(_turn(lib), "i32", thread, unit)
         with c.when(c.icmp("ne", moved, 0)):
             c.store(i32(0), stalled)
-        finished = c.icmp("eq", GROUP.load(c, group, "live_warps"), 0)
+        finished = c.icmp("eq", live_warps(unit), 0)
         going = c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0)
         again = c.op("and", c.op("and", c.icmp("ne", moved, 0), c.not_(finished)), going)
         c.branch(again, "next", "moved")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from drivers.emu.report_records import decode, hang, unflatten
 from drivers.emu.sanitizers.group_order import known_bytes
 from drivers.emu.sanitizers.sanitize import shadow_bytes
+from drivers.emu.simt.clusters import MOST_GROUPS
 from drivers.emu.simt.counting import ENTRIES_AT, ENTRY_BYTES, TOUCHED_BYTES
 from drivers.emu.simt.deadline import Deadline
 from drivers.emu.simt.engine import OPTIMISED, QUICK, Program
@@ -118,6 +119,14 @@ class Work:
     """The workgroup's size as the kernel reads it; None is `block`."""
     last: Dim3 | None = None
     """The size of the last workgroup along each axis, if partial ones are among them; None is `block`."""
+    cluster: Dim3 | None = None
+    """The workgroups of a cluster along each axis; None is a launch without clusters."""
+
+    @property
+    def cluster_groups(self) -> int:
+        """The number of workgroups of a cluster; 1 without clusters."""
+        x, y, z = self.cluster or (1, 1, 1)
+        return x * y * z
 
     @property
     def threads(self) -> int:
@@ -273,8 +282,8 @@ def host_threads(program: Program, work: Work, options: Options) -> int:
     if program.engine.settings.checks.last_accesses or program.translation.counted is not None:
         return 1  # the shadows of global memory and the counters support one writer only
     lanes = work.groups * warps_of(program, work) * program.engine.settings.lanes
-    worth = lanes >= _WORTH_THREADS
-    return min(options.threads or os.cpu_count() or 1, work.groups) if worth or options.threads else 1
+    worth, units = lanes >= _WORTH_THREADS, work.groups // work.cluster_groups
+    return min(options.threads or os.cpu_count() or 1, units) if worth or options.threads else 1
 
 
 def warps_of(program: Program, work: Work) -> int:
@@ -301,12 +310,22 @@ def make_result(
 
 
 def check(work: Work) -> None:
-    """Raise `UsageError` if the grid is empty or too large, or a workgroup has more than 1024 threads."""
+    """Raise `UsageError` if the grid is empty or too large, a workgroup has more than 1024 threads, or clusters do not fill the grid."""
     if work.groups <= 0 or work.threads <= 0:
         raise UsageError(f"a grid of {work.grid} blocks of {work.block} threads has no thread")
     if work.groups >= 1 << 32 or work.threads > 1024:
         raise UsageError(
             f"a grid of {work.grid} blocks of {work.block} threads is too large: 2^32 blocks, 1024 threads a block"
+        )
+    if work.cluster is None:
+        return
+    if any(size < 1 or count % size for count, size in zip(work.grid, work.cluster, strict=True)):
+        raise UsageError(
+            f"a grid of {work.grid} blocks is no whole number of clusters of {work.cluster} blocks; try a multiple along each axis"
+        )
+    if work.cluster_groups > MOST_GROUPS:
+        raise UsageError(
+            f"clusters of {work.cluster} are {work.cluster_groups} blocks; wanted {MOST_GROUPS} at most"
         )
 
 
@@ -330,24 +349,27 @@ def prepare(
     entries, mapped = memory.snapshot(shadows=checks.shadows)
     table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
     params = ctypes.create_string_buffer(work.params + bytes(64))
-    order = list(range(warps))
+    size = work.cluster_groups
+    parties = warps * size
+    order = list(range(parties))
     if options.warp_order == "reverse":
         order.reverse()
     elif options.warp_order != "forward":
         random.Random(options.warp_order).shuffle(order)  # noqa: S311 - an order, not a secret
-    orders = (ctypes.c_uint32 * warps)(*order)
-    step, first = _group_order(work.groups, options.group_seed)
+    step, first = _group_order(work.groups // size, options.group_seed)
     warp_bytes = _up(warp_registers_at(lanes) + program.translation.state_bytes, 64)
     shared_at = _up(GROUP_HEAD + warps * warp_bytes, 1024)
     local_bytes = _up(work.local_bytes, 16)
     local_at = _up(shared_at + work.shared_bytes, 64)
     shadow_at = _up(local_at + local_bytes * lanes * warps, 64)
-    slot_bytes = _up(shadow_at + shadow_bytes(checks, warps, work.shared_bytes), 1024)
-    slots = min(work.groups, _ARENA_BYTES // slot_bytes, _MOST_RESIDENT)
+    slot_bytes = _up(shadow_at + shadow_bytes(checks, warps, work.shared_bytes, size), 1024)
+    slots = min(work.groups, _ARENA_BYTES // slot_bytes, _MOST_RESIDENT) // size
     if not slots:
         raise UsageError(
-            f"a workgroup of {slot_bytes} bytes of state does not fit the emulator's {_ARENA_BYTES} bytes"
+            f"{size} workgroups of {slot_bytes} bytes of state do not fit the emulator's {_ARENA_BYTES} bytes"
         )
+    states = (GROUP_HEAD + party % warps * warp_bytes + party // warps * slot_bytes for party in order)
+    orders = (ctypes.c_uint32 * parties)(*states)
     running = Running(
         ctypes.create_string_buffer(LAUNCH.size),
         ctypes.create_string_buffer(REPORTS_HEAD + REPORT_LIMIT * REPORT.size),
@@ -367,7 +389,8 @@ def prepare(
         "group_first": first, "shared_bytes": work.shared_bytes, "local_bytes": local_bytes, "slot_bytes": slot_bytes,
         "slot_limit": slots, "warp_bytes": warp_bytes, "warps_at": GROUP_HEAD, "shared_at": shared_at, "local_at": local_at,
         "shadow_at": shadow_at, "dynamic_shared": work.dynamic_shared, "fuel": _ENDLESS, "releases": releases,
-        "known": known, "known_step": known_step,
+        "known": known, "known_step": known_step, "cluster": size, "explicit_cluster": work.cluster is not None,
+        "parties": parties, "unit_bytes": slot_bytes * size,
     }  # fmt: skip
     for shape_of, visible in (
         ("grid", work.visible_grid or work.grid),
@@ -381,9 +404,10 @@ def prepare(
         running.touched = _zero_pages(TOUCHED_BYTES)
         touched = ctypes.addressof(ctypes.c_char.from_buffer(running.touched))
         common |= {"counts": ctypes.addressof(running.counts), "touched": touched}
+    common |= {f"cluster_{axis}": (work.cluster or (1, 1, 1))[i] for i, axis in enumerate("xyz")}
     for _ in range(count):
         resident = _take_memory()
-        resident.prepare(shape, slot_bytes, slots)
+        resident.prepare(shape, slot_bytes, slots * size)
         running.memories.append(resident)
         sites = ctypes.create_string_buffer(max(len(program.translation.sites), 1) * SITE.size)
         sink, places = ctypes.create_string_buffer(64), (ctypes.c_uint32 * slots)()

@@ -160,7 +160,7 @@ class SlicedLaunch:
     def _over(self) -> bool:
         stopped, taken = (LAUNCH.read(self._running.launch.raw, name) for name in ("stop", "next"))
         resident = any(THREAD.read(record.raw, "active") for record in self._running.threads)
-        return bool(stopped) or (taken >= self._work.groups and not resident)
+        return bool(stopped) or (taken >= self._work.groups // self._work.cluster_groups and not resident)
 
     def _settle(self) -> None:
         """Add up the time of the slice that has ended, and choose the tier for the next one."""

@@ -129,7 +129,7 @@ def test_disabled_sanitizers_emit_no_code():
         return {name for name in library.helpers if "watch" in name}
 
     assert names(Sanitizers()) == set()
-    assert names(Sanitizers.all()) == {"emu.watch.shared", "emu.watch.global"}
+    assert names(Sanitizers.all()) == {"emu.watch.shared", "emu.watch.cluster", "emu.watch.global"}
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ class Bench:
         arch: str = "sm_90",
         settings: Settings | None = None,
         options: Options | None = None,
+        cluster: tuple[int, int, int] | None = None,
     ) -> LaunchResult:
         """Launch a kernel; arrays go in as pointers, ints as u32."""
         raw = b""
@@ -74,6 +75,7 @@ class Bench:
             shared,
             memory=self.memory,
             options=options or self.options,
+            cluster=cluster,
         )
 
     def apply(

@@ -260,7 +260,6 @@ def test_an_mbarrier_tracks_copies_with_and_without_expected_count(bench: Any) -
         ("cp.async.cg.shared.global [%r1], [%rd2], 8;", "16"),
         ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%rd2], 16, [b], %h1;", "multicast"),
         ("st.async.mmio.release.sys.global.b32 [%rd2], %r1;", "st.async"),
-        ("mapa.shared::cluster.u32 %r1, %r2, 1;", "rank 0"),
     ],
 )  # fmt: skip
 def test_absent_names_are_refused_by_name(bench: Any, line: str, message: str) -> None:

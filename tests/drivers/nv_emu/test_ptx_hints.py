@@ -76,7 +76,6 @@ def test_lines_that_are_not_there_are_reported(bench: Any) -> None:
         ("ld.global.wt.u32 %r1, [%rd0];", "wt"),
         ("st.global.nc.u32 [%rd0], %r1;", "nc"),
         ("st.bulk.weak.shared::cta [%rd0], 128, 0;", "st.bulk"),
-        ("barrier.cluster.arrive;", "clusters"),
         ("suld.b.1d.b32.trap {%r1}, [%rd0, {%r2}];", "suld.b.1d.b32.trap"),
     ],
 )

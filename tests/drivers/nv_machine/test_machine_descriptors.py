@@ -60,8 +60,8 @@ def test_a_release_of_one_word_has_no_wide_payload(launcher: Launcher) -> None:
 @pytest.mark.parametrize(
     ("fields", "kind", "text"),
     [
-        ({"QMD_TYPE": 3}, Kind.UNSUPPORTED, "cluster"),
-        ({"GPC_CGA_WIDTH": 2}, Kind.UNSUPPORTED, "GPC_CGA_WIDTH"),
+        ({"QMD_TYPE": 3}, Kind.LAUNCH, "clusters of"),
+        ({"GPC_CGA_WIDTH": 2}, Kind.LAUNCH, "GPC_CGA_WIDTH"),
         ({"GRID_WIDTH": 1 << 31}, Kind.LAUNCH, "wider"),
         ({"CTA_THREAD_DIMENSION0": 1024, "REGISTER_COUNT": 255}, Kind.LAUNCH, "fit an SM"),
     ],

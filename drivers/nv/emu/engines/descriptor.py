@@ -30,14 +30,18 @@ if TYPE_CHECKING:
 
 Dim3 = tuple[int, int, int]
 
+MOST_CLUSTER_GROUPS = {"V04": 16, "V05": 8}
+"""Version of the descriptor -> the most workgroups of a cluster (CUDA programming guide: 8 are portable)."""
+
 _UNDERSTOOD = re.compile(
     r"QMD_GROUP_ID|QMD_TYPE|IS_QUEUE|SM_GLOBAL_CACHING_ENABLE|INVALIDATE_\w+|CWD_MEMBAR_TYPE|API_VISIBLE_CALL_LIMIT"
     r"|SAMPLER_INDEX|CTA_RASTER_(WIDTH|HEIGHT|DEPTH)|GRID_(WIDTH|HEIGHT|DEPTH)|CTA_THREAD_DIMENSION\d"
     r"|DEPENDENT_QMD\d?_(POINTER|ENABLE|ACTION|PREFETCH)|SHARED_MEMORY_SIZE(_SHIFTED7)?|(MIN|MAX|TARGET)_SM_CONFIG_SHARED_MEM_SIZE"
     r"|QMD_(MAJOR_|MINOR_)?VERSION|CONSTANT_BUFFER_\w+|REGISTER_COUNT(_V)?|BARRIER_COUNT|SHADER_LOCAL_MEMORY_\w+"
-    r"|RELEASE(?!_RESERVED)\w*|PROGRAM_\w+|SASS_VERSION|DEBUG_ID_\w+|CORRELATION_ID"
+    r"|RELEASE(?!_RESERVED)\w*|PROGRAM_\w+|SASS_VERSION|DEBUG_ID_\w+|CORRELATION_ID|(GPC|GPU)_CGA_(WIDTH|HEIGHT|DEPTH)"
+    r"|CGA_CTA_DISTRIBUTION_MODE"
 )
-_CLUSTER_TYPES = (QmdType.GRID_GPC_CGA, QmdType.GRID_GPU_CGA, QmdType.GRID_GPU_GPC_CGA)
+_GPU_CLUSTERS = (QmdType.GRID_GPU_CGA, QmdType.GRID_GPU_GPC_CGA)
 _CLUSTER = re.compile(r"GPC_CGA_\w+|GPU_CGA_\w+|CGA_\w+|LARGE_GPC_CGA_\w+")
 
 
@@ -72,6 +76,8 @@ class Descriptor:
     raw: bytes
     grid: Dim3
     block: Dim3
+    cluster: Dim3 | None
+    """The workgroups of a cluster; None is a launch without clusters."""
     program: int
     prefetch: tuple[int, int]
     """Address and size in bytes of the code to prefetch."""
@@ -142,6 +148,7 @@ def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
         raw=raw,
         grid=grid,
         block=(qmd.CTA_THREAD_DIMENSION0, qmd.CTA_THREAD_DIMENSION1, qmd.CTA_THREAD_DIMENSION2),
+        cluster=_cluster(qmd, version),
         program=program,
         prefetch=(prefetch, qmd.PROGRAM_PREFETCH_SIZE << 8),
         registers=qmd.REGISTER_COUNT_V if old else qmd.REGISTER_COUNT,
@@ -196,14 +203,59 @@ def _judge(profile: Profile, qmd: Any, version: str) -> None:
     minor = qmd.QMD_VERSION if version == "V03" else qmd.QMD_MINOR_VERSION
     if (qmd.QMD_MAJOR_VERSION, minor) != (major, 0):
         raise launch_error(f"QMD version {qmd.QMD_MAJOR_VERSION}.{minor}: {profile.gpu_name} takes {major}.0")
-    if version != "V03" and qmd.QMD_TYPE in _CLUSTER_TYPES:
-        raise launch_error("cluster launches are not emulated", Kind.UNSUPPORTED)
+    if version != "V03" and qmd.QMD_TYPE in _GPU_CLUSTERS:
+        raise launch_error(
+            f"QMD_TYPE {QmdType(qmd.QMD_TYPE).name}: clusters across GPCs are not emulated; use GRID_GPC_CGA",
+            Kind.UNSUPPORTED,
+        )
     _judge_bits(qmd, version)
-    if qmd.IS_QUEUE if version == "V03" else qmd.QMD_TYPE != QmdType.GRID_CTA:
-        raise launch_error("the descriptor launches no grid: wanted QMD_TYPE GRID_CTA, or IS_QUEUE 0")
+    grids = (QmdType.GRID_CTA, QmdType.GRID_GPC_CGA)
+    if qmd.IS_QUEUE if version == "V03" else qmd.QMD_TYPE not in grids:
+        raise launch_error(
+            "the descriptor launches no grid: wanted QMD_TYPE GRID_CTA or GRID_GPC_CGA, or IS_QUEUE 0"
+        )
     wanted = sass_version(profile.generation.sm_version)
     if qmd.SASS_VERSION not in (0, wanted):
         raise launch_error(f"SASS_VERSION {qmd.SASS_VERSION:#x} is not {wanted:#x}")
+
+
+def _cluster(qmd: Any, version: str) -> Dim3 | None:
+    """Return the workgroups of a cluster. Refuse sizes in a launch without clusters, and clusters of none.
+
+    The sizes of clusters across GPCs have no effect here: they are absent or the same.
+    """
+    if version == "V03":
+        return None
+    shape = (qmd.GPC_CGA_WIDTH, qmd.GPC_CGA_HEIGHT, qmd.GPC_CGA_DEPTH)
+    across = (qmd.GPU_CGA_WIDTH, qmd.GPU_CGA_HEIGHT, qmd.GPU_CGA_DEPTH)
+    if qmd.QMD_TYPE != QmdType.GRID_GPC_CGA:
+        if any((*shape, *across, qmd.CGA_CTA_DISTRIBUTION_MODE)):
+            raise launch_error(
+                f"GPC_CGA_WIDTH to DEPTH {shape}, GPU_CGA {across}, CGA_CTA_DISTRIBUTION_MODE "
+                f"{qmd.CGA_CTA_DISTRIBUTION_MODE} with QMD_TYPE GRID_CTA: wanted GRID_GPC_CGA, or 0"
+            )
+        return None
+    if any(across) and across != shape:
+        raise launch_error(f"GPU_CGA sizes {across} beside GPC_CGA sizes {shape}: wanted the same, or 0")
+    if 0 in shape:
+        raise launch_error(
+            f"QMD_TYPE GRID_GPC_CGA with clusters of {shape}: wanted 1 at least along each axis"
+        )
+    return shape
+
+
+def _judge_cluster(profile: Profile, grid: Dim3, cluster: Dim3) -> None:
+    """Refuse clusters that do not fill the grid or are larger than the GPU allows."""
+    if any(count % size for count, size in zip(grid, cluster, strict=True)):
+        raise launch_error(
+            f"grid {grid} is no whole number of clusters of {cluster}: wanted a multiple along each axis"
+        )
+    size, most = cluster[0] * cluster[1] * cluster[2], MOST_CLUSTER_GROUPS[profile.generation.qmd]
+    if size > most:
+        raise launch_error(
+            f"clusters of {cluster} have {size} workgroups: {profile.gpu_name} takes {most} at most, "
+            "8 are portable"
+        )
 
 
 def _judge_shape(profile: Profile, one: Descriptor) -> None:
@@ -212,6 +264,8 @@ def _judge_shape(profile: Profile, one: Descriptor) -> None:
         raise launch_error(f"grid {one.grid} or block {one.block} has a zero")
     if one.grid[0] >= 1 << 31:
         raise launch_error(f"grid {one.grid} is wider than 2^31 - 1")
+    if one.cluster is not None:
+        _judge_cluster(profile, one.grid, one.cluster)
     if one.threads > 1024 or one.block[2] > 64:
         raise launch_error(f"block {one.block}: at most 1024 threads, 64 in z")
     step = 0x100 if profile.generation.qmd == "V04" else 0x80  # the unit of public launches

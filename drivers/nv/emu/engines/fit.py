@@ -14,7 +14,7 @@ from drivers.nv.emu.machine.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
 from drivers.nv.emu.machine.reports import launch_error
 from drivers.nv.layouts import compute as layout
 from drivers.nv.layouts.cubin import BANK0, RESERVED_SHARED, STACK_POINTER_TOP
-from drivers.nv.layouts.qmd import MAX_REGISTERS
+from drivers.nv.layouts.qmd import CARVEOUTS_KIB, MAX_REGISTERS
 
 if TYPE_CHECKING:
     from drivers.nv.emu.engines.compute import Windows
@@ -146,16 +146,7 @@ def _check_addresses(run: Run, windows: Windows, one: Descriptor, loaded: Loaded
             raise launch_error(
                 f"constant bank 0 of {name}: {word} is {seen:#x}, wanted {wanted or 0:#x} or nothing"
             )
-    for word, without in (
-        ("cluster_nctaid", (1, 1, 1)),
-        ("nclusterid", one.grid),
-        ("cluster_nctarank", 1),
-    ):
-        seen = getattr(words, word, 0)  # the other layouts have no such words
-        if seen not in (0, (0, 0, 0), without):
-            raise launch_error(
-                f"constant bank 0 of {name}: {word} is {seen}, wanted {without} or nothing without clusters"
-            )
+    _check_clusters(run, one, loaded, words)
     # Hopper has the shared window in hardware (nv.md 5.3); on others, code that uses shared memory reads the
     # word. Code does not use the reserved part (nv.md 5.6).
     shared = max(loaded.kernel.static_shared, one.shared) > RESERVED_SHARED
@@ -163,6 +154,45 @@ def _check_addresses(run: Run, windows: Windows, one: Descriptor, loaded: Loaded
     for word, used in (("shared_window", reads_shared), ("local_window", loaded.kernel.stack)):
         if used and not getattr(words, word):
             raise launch_error(f"constant bank 0 of {name}: {word} is 0, and its code may read it")
+
+
+def _check_clusters(run: Run, one: Descriptor, loaded: Loaded, words: Any) -> None:
+    """Compare the words of bank 0 that describe clusters with the descriptor.
+
+    A missing word is an error where the code reads it in a launch with clusters.
+    """
+    cluster = one.cluster or (1, 1, 1)
+    x, y, z = (count // size for count, size in zip(one.grid, cluster, strict=True))
+    size = cluster[0] * cluster[1] * cluster[2]
+    for word, wanted in (("cluster_nctaid", cluster), ("nclusterid", (x, y, z)), ("cluster_nctarank", size)):
+        seen = getattr(words, word, 0)  # the other layouts have no such words
+        if seen == wanted:
+            continue
+        read = one.cluster is not None and f"%{word}" in loaded.cubin.ptx
+        text = f"constant bank 0 of {loaded.kernel.name}: {word} is {seen}, wanted {wanted}"
+        if seen not in (0, (0, 0, 0)) or read:
+            raise launch_error(text if read else f"{text} or nothing")
+        if one.cluster is not None:
+            run.machine.lint(f"{text}; the code does not read it")
+    if one.cluster is not None and (most := _clusters_fit(run, one)) < size:
+        raise launch_error(
+            f"clusters of {cluster} with {one.threads} threads, {one.registers} registers and "
+            f"{one.shared:#x} bytes shared: at most {most} such workgroups are resident together in one GPC; "
+            "try smaller clusters or workgroups"
+        )
+
+
+def _clusters_fit(run: Run, one: Descriptor) -> int:
+    """Return how many workgroups of a launch the largest GPC can hold."""
+    profile = run.machine.profile
+    warps = -(-one.threads // 32)
+    per_sm = min(
+        MAX_WARPS_PER_SM // warps,
+        65536 // max(-(-one.registers * 32 // 256) * 256 * warps, 1),
+        (max(CARVEOUTS_KIB[profile.name]) << 10) // max(one.shared, RESERVED_SHARED),
+    )
+    sms = max(mask.bit_count() for mask in profile.tpc_masks) * SMS_PER_TPC
+    return per_sm * sms
 
 
 def _check_stack(pointer: int, one: Descriptor, loaded: Loaded) -> None:

@@ -286,5 +286,6 @@ class Grids:
         dynamic = int.from_bytes(params[-4:], "little")
         if run.machine.ledger is not None:
             run.machine.ledger.launched(kernel.name, *self._judged(kernel))
-        work = ptx.work_of(kernel, one.grid, one.block, params[: kernel.param_bytes], dynamic)
+        given = params[: kernel.param_bytes]
+        work = ptx.work_of(kernel, one.grid, one.block, given, dynamic, cluster=one.cluster)
         return SlicedLaunch(kernel.program, work, run.space.map, options, on_end=pages.drop)

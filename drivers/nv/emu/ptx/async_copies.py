@@ -193,9 +193,9 @@ def _arrive(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
     offsets = shared_offsets(t, take_space(t, m, address), address)
     m.need("b64")
     t.c.call(_wait(t.wf.lib), "void", t.wf.warp, queue, i32(-1), t.wf.active)
-    sanitize.released(t.wf, wide=False)
+    sanitize.released(t.wf, sanitize.Scope.GROUP)
     one = t.c.const(t.v("i64"), 1)
-    mbarrier.call(t, "arrive" if noinc else "passing", offsets, count=one)
+    mbarrier.call(t, "arrive" if noinc else "passing", "shared", offsets, count=one)
 
 
 def _taken(t: Translator, more: list[Operand], size: int) -> Value:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt import atomics
-from drivers.emu.simt.addresses import NARROW
 from drivers.emu.simt.findings import i32
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning
 from drivers.nv.emu.ptx.integers import is_signed
@@ -56,7 +55,7 @@ def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
     if any(len(e) != count for e in elements):
         raise t.error(f"takes {count} values")
     if order.releases:
-        sanitize.released(t.wf, wide=order.wide)
+        sanitize.released(t.wf, order.scope)
     address = t.address(a, address_bits(space))
     if t.wf.counting is not None:
         t.wf.counting.access(space, "atomic", address, count * TYPES[type_] // 8, t.wf.active)
@@ -64,7 +63,7 @@ def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
     if order.wide:
         sanitize.observed(t.wf, space, address, count * TYPES[type_] // 8)
     if order.acquires:
-        sanitize.acquired(t.wf, wide=order.wide)
+        sanitize.acquired(t.wf, order.scope)
     elif order.wide:
         sanitize.after_atomic(t.wf, space)
     if with_result:
@@ -79,7 +78,9 @@ def _take_type(t: Translator, m: Modifiers, operation: str, space: str, count: i
         raise t.error(f".{operation} of {'vectors of ' if count > 1 else ''}.{type_} is not defined")
     if (type_ in _SMALL) != m.flag("noftz"):
         raise t.error(f".noftz stands with 16-bit floats and only there, not with .{type_}")
-    if space not in ("global", "shared", "generic") or (count > 1 and space == "shared"):
+    if space not in ("global", "shared", "cluster", "generic") or (
+        count > 1 and space in ("shared", "cluster")
+    ):
         raise t.error(f"not in .{space}")
     if count * TYPES[type_] > _MOST_BITS:
         raise t.error(f"a vector has {_MOST_BITS} bits at most")
@@ -96,7 +97,7 @@ def apply(
         operation = f"f{operation}"
     elif operation in ("min", "max"):
         operation = ("s" if is_signed(type_) else "u") + operation
-    how = 0 if order.wide else NARROW
+    how = order.scope.flags
     name = atomics.atomic(t.wf.lib, space, operation, bits, type_ if floating else "", how=how)
     site, old = i32(t.site()), []
     for k in range(len(elements[0])):

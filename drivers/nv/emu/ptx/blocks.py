@@ -97,11 +97,7 @@ def sleeps(instruction: Instruction) -> bool:
         instruction.opcode == "bar"
         and instruction.modifiers[:1] in (("sync",), ("red",), ("cta",))
         and "arrive" not in instruction.modifiers
-    ) or (
-        instruction.opcode == "barrier"
-        and "arrive" not in instruction.modifiers
-        and "cluster" not in instruction.modifiers
-    )
+    ) or (instruction.opcode == "barrier" and "arrive" not in instruction.modifiers)
 
 
 def blocks(flat: Flat) -> list[BasicBlock]:

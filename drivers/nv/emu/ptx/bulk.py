@@ -3,7 +3,7 @@
 Source: PTX ISA 9.7.9.25.4.
 
 A copy executes not when it is issued, but when it is waited for: at its mbarrier, or for its group. The copies of a
-workgroup are queued in one ring, in the memory of its first warp; if the ring is full, the oldest copy is executed.
+cluster are queued in one ring, in the memory of its first warp; if the ring is full, the oldest copy is executed.
 A copy must lie within one allocation.
 
 Not here: reductions (`bulk_reductions`), smaller copies (`async_copies`), boxes of a tensor (`tensor_copies`), the mbarrier (`mbarrier`).
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt.addresses import ATOMIC, READ, WRITE, search, translate
-from drivers.emu.simt.dispatch import warp_at
+from drivers.emu.simt.clusters import OFFSET, absolute, group_of_rank, peer, warp_at
 from drivers.emu.simt.findings import emit_report, i32, i64, report
-from drivers.emu.simt.state import MAP_ENTRY, THREAD, WARP, Record
+from drivers.emu.simt.state import GROUP, MAP_ENTRY, THREAD, WARP, Record
 from drivers.emu.simt.vector import Spilled, Value
 from drivers.nv.emu.ptx import tensor_copies, tensor_maps
 from drivers.nv.emu.ptx.core import Modifiers, Translator, operands
@@ -43,7 +43,8 @@ _COPY = Record(
     target="ptr", source="ptr", barrier="ptr", size="i32", thread="i32", group="i32", site="i32", offset="i32", waits="i32",
     map="ptr", rank="i32", place="i32", x0="i32", x1="i32", x2="i32", x3="i32", x4="i32",
 )  # fmt: skip
-"""An entry of the ring: `barrier` is null if it belongs to a group; `offset` is -1 if shared memory is not written.
+"""An entry of the ring: `barrier` is null if it belongs to a group; `offset` is -1 if shared memory is not written, else
+the address of what is written, as every workgroup of the cluster understands it. `thread` is of the cluster.
 
 With `rank` a box of the tensor of `map` is copied, from coordinates `x0` on, and shared memory is at `place`.
 """
@@ -62,7 +63,7 @@ def uses(instruction: Instruction) -> bool:
 
 
 def _ring(t: Translator) -> Value:
-    first = warp_at(t.c, t.wf.thread, t.wf.group, i32(0))
+    first = warp_at(t.c, t.wf.thread, group_of_rank(t.c, t.wf.group, i32(0)), i32(0))
     return t.c.gep(t.area("bulk", first), _GROUPS)
 
 
@@ -107,8 +108,10 @@ def _finish(lib: Library) -> str:
             c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(size, 64), Value("i1", "false"))
         with c.when(c.icmp("ne", rank, 0)):
             stores = c.icmp("eq", offset, _NOWHERE)
-            fields = (_COPY.load(c, copy, "map"), rank, _COPY.address(c, copy, "x0"), WARP.load(c, warp, "shared"))
             place = _COPY.load(c, copy, "place")
+            box = c.select(stores, origin, to)
+            shared = c.gep(box, c.op("sub", i64(0), c.resize(place, 64)))
+            fields = (_COPY.load(c, copy, "map"), rank, _COPY.address(c, copy, "x0"), shared)
             c.call(tensor_copies.move(lib), "void", *fields, place, c.select(stores, to, origin), stores)
         with c.when(c.icmp("ne", offset, _NOWHERE)):
             first = c.const(lib.mask, 1)
@@ -151,7 +154,7 @@ def _wait(lib: Library) -> str:
     """`ptx.bulk.wait(warp, ring, groups, keep, lanes)`: execute the copies of all groups except the newest `keep`."""
 
     def body(c: Code, warp: Value, ring: Value, groups: Value, keep: Value, lanes: Value) -> None:
-        before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
+        before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
         with _each_waiting(c, ring) as entry:
             lane = c.op("sub", _COPY.load(c, entry, "thread"), before)
             none = c.icmp("eq", _COPY.load(c, entry, "barrier"), Value("ptr", "null"))
@@ -174,13 +177,27 @@ def place(lib: Library, space: str) -> str:
         c: Code, warp: Value, address: Value, size: Value, site: Value, lane: Value, access: Value
     ) -> None:
         thread, wide = WARP.load(c, warp, "thread"), c.resize(size, 64)
+        outside: Value
         if space == "shared":
-            allowed, outside = Value("i1", "true"), ReportKind.SHARED_OUT_OF_BOUNDS
+            allowed, outside = Value("i1", "true"), i32(ReportKind.SHARED_OUT_OF_BOUNDS)
             room = c.resize(THREAD.load(c, thread, "shared_bytes"), 64)
             inside = c.icmp("ule", c.op("add", address, wide), room)
             host = c.gep(WARP.load(c, warp, "shared"), address)
+        elif space == "cluster":
+            allowed, group = Value("i1", "true"), WARP.load(c, warp, "group")
+            one = c.call(peer(lib), "ptr", group, c.resize(address, 32))
+            there = c.icmp("ne", one, Value("ptr", "null"))
+            one, offset = c.select(there, one, group), c.op("and", address, OFFSET)
+            room = c.resize(THREAD.load(c, thread, "shared_bytes"), 64)
+            inside = c.op("and", there, c.icmp("ule", c.op("add", offset, wide), room))
+            host = c.gep(GROUP.load(c, one, "shared"), offset)
+            gone = c.icmp("eq", GROUP.load(c, one, "live_warps"), 0)
+            outside = c.select(
+                c.op("and", inside, gone), i32(ReportKind.EXITED_PEER), i32(ReportKind.SHARED_OUT_OF_BOUNDS)
+            )
+            inside = c.op("and", inside, c.not_(gone))
         else:
-            outside = ReportKind.OUT_OF_BOUNDS
+            outside = i32(ReportKind.OUT_OF_BOUNDS)
             entry = c.call(search(lib), "ptr", thread, address)
             offset, length = (
                 c.op("sub", address, MAP_ENTRY.load(c, entry, "start")),
@@ -195,7 +212,7 @@ def place(lib: Library, space: str) -> str:
             at = c.op("add", address, MAP_ENTRY.load(c, entry, "delta"))
             host = c.let("ptr", f"inttoptr {at} to ptr")
         aligned = c.icmp("eq", c.op("and", c.op("or", address, wide), _STEP - 1), 0)
-        kind = c.select(inside, i32(ReportKind.FORBIDDEN), i32(outside))
+        kind = c.select(inside, i32(ReportKind.FORBIDDEN), outside)
         kind = c.select(aligned, kind, i32(ReportKind.MISALIGNED))
         good = c.op("and", c.op("and", aligned, inside), allowed)
         with c.otherwise(good):
@@ -224,7 +241,7 @@ def _issue(lib: Library, target: str, source: str) -> str:
         lanes: Value, site: Value,
     ) -> None:  # fmt: skip
         given = [Spilled(c, v) for v in (targets, sources, sizes, barriers)]
-        before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
+        before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
         with c.each_lane(lanes) as lane:
             to, origin, size, barrier = (v.get(lane) for v in given)
             there = c.call(place(lib, target), "ptr", warp, to, size, site, lane, i32(WRITE))
@@ -240,7 +257,8 @@ def _issue(lib: Library, target: str, source: str) -> str:
                 fields = {
                     "target": there, "source": here, "barrier": c.let("ptr", f"inttoptr {barrier} to ptr"), "size": size,
                     "thread": c.op("add", before, lane), "group": count, "site": site,
-                    "offset": c.resize(to, 32) if target == "shared" else i32(_NOWHERE), "waits": i32(1), "rank": i32(0),
+                    "offset": i32(_NOWHERE) if target == "global" else absolute(c, WARP.load(c, warp, "group"), c.resize(to, 32)),
+                    "waits": i32(1), "rank": i32(0),
                 }  # fmt: skip
                 _push(lib, c, warp, ring, fields)
         c.ret()
@@ -268,6 +286,7 @@ def _watch(
         return
     offsets = c.splat(c.resize(address, 32), lib.lanes)
     if access == READ:
+        assert space == "shared"
         sanitize.proxy_reads(lib, c, warp, offsets, lane, site, size)
     else:
         sanitize.copy_begins(lib, c, warp, offsets, lane, site, size)
@@ -297,7 +316,7 @@ def _issue_box(lib: Library, *, stores: bool) -> str:
         barriers: Value, lanes: Value, site: Value,
     ) -> None:  # fmt: skip
         given = [Spilled(c, v) for v in (maps, offsets, barriers)]
-        before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
+        before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
         own_coordinates = c.slot("[5 x i32]")
         with c.each_lane(lanes) as lane:
             map_va, offset, barrier = (v.get(lane) for v in given)
@@ -310,7 +329,8 @@ def _issue_box(lib: Library, *, stores: bool) -> str:
                 )
                 size = c.call(tensor_copies.box_bytes(lib), "i32", map_at, rank)
                 wide, shared_access = c.resize(offset, 64), i32(READ if stores else WRITE)
-                here = c.call(place(lib, "shared"), "ptr", warp, wide, size, site, lane, shared_access)
+                space = "shared" if stores else "cluster"
+                here = c.call(place(lib, space), "ptr", warp, wide, size, site, lane, shared_access)
                 good = c.op("and", c.icmp("ne", tensor, 0), c.icmp("ne", here, Value("ptr", "null")))
                 straight = tensor_copies.aligned(c, offset)
                 with c.when(c.op("and", good, c.not_(straight))):
@@ -321,15 +341,15 @@ def _issue_box(lib: Library, *, stores: bool) -> str:
                         c.call(
                             tensor_copies.watch_rows(lib), "void", warp, map_at, rank, own_coordinates, own, site, access
                         )
-                    _watch(lib, c, "shared", warp, wide, own, site, size, READ if stores else WRITE)
+                    _watch(lib, c, space, warp, wide, own, site, size, READ if stores else WRITE)
                     count = c.load("i32", c.gep(groups, c.op("mul", c.resize(lane, 64), 4)))
                     base = c.let("ptr", f"inttoptr {tensor} to ptr")
                     fields = {
                         "target": base if stores else here, "source": here if stores else base,
                         "barrier": c.let("ptr", f"inttoptr {barrier} to ptr"), "size": size,
                         "thread": c.op("add", before, lane), "group": count, "site": site,
-                        "offset": i32(_NOWHERE) if stores else offset, "waits": i32(1), "map": map_at, "rank": rank,
-                        "place": offset,
+                        "offset": i32(_NOWHERE) if stores else absolute(c, WARP.load(c, warp, "group"), offset),
+                        "waits": i32(1), "map": map_at, "rank": rank, "place": c.op("and", offset, OFFSET),
                     } | {f"x{n}": c.load("i32", c.gep(own_coordinates, 4 * n)) for n in range(RANKS)}  # fmt: skip
                     _push(lib, c, warp, ring, fields)
         c.ret()
@@ -413,7 +433,7 @@ def _tensor(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
     m.need("tensor")
     rank = rank_of(t, m)
     spaces = [SPACES[m.need(*SPACES)] for _ in ("target", "source")]
-    if sorted(spaces) != ["global", "shared"]:
+    if spaces not in (["global", "shared"], ["shared", "global"], ["cluster", "global"]):
         raise t.error("copies between global and shared memory")
     tile_only(t, m)
     items = list(i.operands)
@@ -459,7 +479,7 @@ def _copy(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
     else:
         m.need("mbarrier::complete_tx::bytes")
         barrier = items.pop()
-    if spaces == ["global", "global"] or len(items) != 3:
+    if spaces[0] == spaces[1] or spaces[1] == "cluster" or len(items) != 3:
         raise t.error("copies between global and shared memory, of an address to an address, and a size")
     c = t.c
     where = [wide_address(t, space, item) for space, item in zip(spaces, items, strict=False)]
@@ -471,7 +491,7 @@ def _copy(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
     c.call(_issue(t.wf.lib, *spaces), "void", t.wf.warp, _ring(t), groups, *arguments)
 
 
-SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "shared"}
+SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "cluster"}
 """State space of an operand -> where it is."""
 
 
@@ -483,5 +503,5 @@ def wide_address(t: Translator, space: str, address: Operand) -> Value:
 def host_of_barrier(t: Translator, address: Operand) -> Value:
     """Return the host addresses of the mbarriers."""
     c, lib, warp, lanes = t.c, t.wf.lib, t.wf.warp, t.wf.active
-    offsets, site = shared_offsets(t, "shared", address), i32(t.site())
-    return c.call(translate(lib, "shared", 8), t.v("i64"), warp, offsets, lanes, site, i32(ATOMIC))
+    offsets, site = shared_offsets(t, "cluster", address), i32(t.site())
+    return c.call(translate(lib, "cluster", 8), t.v("i64"), warp, offsets, lanes, site, i32(ATOMIC))

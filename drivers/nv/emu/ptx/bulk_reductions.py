@@ -73,7 +73,7 @@ def _run(lib: Library, space: str, operation: str, type_: str) -> str:
             offsets = c.op("xor", linear, c.op("and", c.op("lshr", linear, 3), c.splat(pattern, lib.lanes)))
             values = c.call(access.load(lib, "shared", bits, 1, 0), lib.v(f"i{bits}"), warp, offsets, mask, site)
             to = c.op("add", c.resize(bytes_, 64), c.splat(target, lib.lanes))
-            if space == "shared":
+            if space != "global":
                 to = c.resize(to, 32)
             atom = atomics.atomic(lib, space, name, bits, type_ if floating else "")
             c.call(atom, lib.v(f"i{bits}"), warp, to, values, mask, site)
@@ -178,7 +178,7 @@ def reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
     t.c.call(_linear(t.wf.lib, spaces[0], operation, type_), "void", t.wf.warp, *arguments)
     if barrier is not None:
         done = t.c.op("sub", t.c.const(t.v("i64"), 0), t.c.resize(size, 64))
-        mbarrier.call(t, "tx", t.address(barrier, 32), size=done)
+        mbarrier.call(t, "tx", "cluster", t.address(barrier, 32), size=done)
 
 
 def _reduce_box(t: Translator, i: Instruction, m: Modifiers) -> None:

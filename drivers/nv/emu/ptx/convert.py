@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.simt import numeric
 from drivers.emu.simt.addresses import split_generic
+from drivers.emu.simt.clusters import RANK_SHIFT
 from drivers.emu.simt.ir_types import bits_of, like, mangle
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.floats import ROUNDING, flushed, saturate
@@ -318,9 +319,8 @@ _WINDOWS = ("shared", "local")
 @meaning("cvta")
 def _cvta(t: Translator, i: Instruction, m: Modifiers) -> None:
     back = m.flag("to")
-    space = m.need("global", "shared", "shared::cta", "local", "const", "param", "param::entry").split("::")[
-        0
-    ]
+    words = ("global", "shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry")
+    space = m.need(*words).split("::")[0]
     bits = TYPES[m.type()]
     d, x = operands(t, i, 2)
     if space == "param":
@@ -334,12 +334,18 @@ def _cvta(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("isspacep")
 def _isspacep(t: Translator, i: Instruction, m: Modifiers) -> None:
-    space = m.need("global", "shared", "shared::cta", "local", "const", "shared::cluster").split("::")[0]
+    word = m.need("global", "shared", "shared::cta", "local", "const", "shared::cluster")
     d, x = operands(t, i, 2)
-    address, c = t.bits(x, 64), t.c
+    address, c, space = t.bits(x, 64), t.c, word.split("::")[0]
     inside = {name: split_generic(t.wf.lib, c, t.wf.warp, address, name)[1] for name in _WINDOWS}
     if space in _WINDOWS:
-        t.write(d, inside[space])
+        own = t.c.const(t.v("i1"), 1)
+        if word in ("shared", "shared::cta"):
+            offset = split_generic(t.wf.lib, c, t.wf.warp, address, "shared")[0]
+            upper = c.op("lshr", offset, RANK_SHIFT)
+            rank = t.wf.uniform(c.op("add", t.wf.of_group("rank"), 1))
+            own = c.op("or", c.icmp("eq", upper, 0), c.icmp("eq", upper, rank))
+        t.write(d, c.op("and", inside[space], own))
     elif space == "const":
         t.write(d, c.const(t.v("i1"), 0))
     else:

@@ -197,7 +197,8 @@ class Translator:
             case Imm(value, "int"):
                 return self.c.const(self.v("i1"), 1 if value else 0)
             case Special("%is_explicit_cluster"):
-                return self.c.const(self.v("i1"), 0)
+                explicit = self.c.icmp("ne", self.wf.of_thread("explicit_cluster"), 0)
+                return self.c.splat(explicit, self.wf.lanes)
             case _:
                 raise self.error(f"{operand} is no predicate")
 

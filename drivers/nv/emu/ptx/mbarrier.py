@@ -1,6 +1,7 @@
 """Barriers in shared memory (mbarrier). Source: PTX ISA 9.7.13.15.
 
-A cluster has one workgroup here: its shared memory is the workgroup's.
+Without a scope an operation orders the cluster, which is more than PTX states: kernels arrive at mbarriers of other
+workgroups that way.
 
 Not here: the state of an mbarrier (`phases`), copies that complete at one (`bulk`), barriers of a workgroup
 (`translate`).
@@ -17,42 +18,53 @@ from drivers.emu.simt.addresses import ATOMIC, WRITE, translate
 from drivers.emu.simt.findings import i32
 from drivers.nv.emu.ptx import bulk
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
-from drivers.nv.emu.ptx.memory import shared_offsets, take_space
+from drivers.nv.emu.ptx.memory import scope_of, shared_offsets, take_space
 from drivers.nv.emu.ptx.phases import COUNT, step
 from drivers.nv.emu.ptx.statements import Instruction, Operand, Special
 
 if TYPE_CHECKING:
+    from drivers.emu.sanitizers.sanitize import Scope
     from drivers.emu.simt.vector import Value
 
 
 def call(
-    t: Translator, action: str, offsets: Value, *, count: Value | None = None, size: Value | None = None
+    t: Translator,
+    action: str,
+    space: str,
+    offsets: Value,
+    *,
+    count: Value | None = None,
+    size: Value | None = None,
 ) -> Value:
-    """Execute one step of the mbarriers at offsets in shared memory, for each active lane; return the old states."""
+    """Execute one step of mbarriers in a space, "shared" or "cluster", for each active lane; return the old states."""
     c, lib, warp, lanes = t.c, t.wf.lib, t.wf.warp, t.wf.active
     site, none = i32(t.site()), c.const(t.v("i64"), 0)
-    hosts = c.call(translate(lib, "shared", 8), t.v("i64"), warp, offsets, lanes, site, i32(ATOMIC))
+    hosts = c.call(translate(lib, space, 8), t.v("i64"), warp, offsets, lanes, site, i32(ATOMIC))
     kind = WRITE if action in {"init", "inval"} else ATOMIC
-    sanitize.watch(lib, c, "shared", warp, offsets, lanes, site, 8, kind)
+    sanitize.watch(lib, c, space, warp, offsets, lanes, site, 8, kind)
     return c.call(step(lib, action), t.v("i64"), warp, hosts, count or none, size or none, lanes, site)
 
 
-def _order(m: Modifiers, word: str) -> bool:
-    """Consume an order and its scope; return whether it orders other accesses than the mbarrier's."""
+def _order(m: Modifiers, word: str) -> Scope | None:
+    """Consume an order and its scope; return what it orders, or None if only the mbarrier."""
     ordered = m.one_of(word, "relaxed") != "relaxed"
-    m.one_of("cta", "cluster")
-    return ordered
+    scope = scope_of(m.one_of("cta", "cluster", default="cluster"))
+    return scope if ordered else None
 
 
 def _count(t: Translator, operand: Operand) -> Value:
     return t.c.resize(t.bits(operand, 32), 64)
 
 
-def _take_address(t: Translator, m: Modifiers, address: Operand, *, remote: bool = False) -> Value:
-    """Consume the state space and the type; return offsets in shared memory, with `remote` also of other workgroups."""
-    space = "cluster" if remote and m.flag("shared::cluster") else take_space(t, m, address)
+def _take_address(
+    t: Translator, m: Modifiers, address: Operand, *, remote: bool = False
+) -> tuple[str, Value]:
+    """Consume the state space and the type; return the engine's space, with `remote` also of other workgroups, and addresses."""
+    space = take_space(t, m, address)
     m.need("b64")
-    return shared_offsets(t, space, address)
+    if space == "cluster" and not remote:
+        raise t.error("works on the workgroup's own mbarriers")
+    return "shared" if space == "shared" or not remote else "cluster", shared_offsets(t, space, address)
 
 
 @meaning("mbarrier")
@@ -63,12 +75,12 @@ def _mbarrier(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 def _init(t: Translator, i: Instruction, m: Modifiers) -> None:
     address, count = operands(t, i, 2)
-    call(t, "init", _take_address(t, m, address), count=_count(t, count))
+    call(t, "init", *_take_address(t, m, address), count=_count(t, count))
 
 
 def _inval(t: Translator, i: Instruction, m: Modifiers) -> None:
     (address,) = operands(t, i, 1)
-    call(t, "inval", _take_address(t, m, address))
+    call(t, "inval", *_take_address(t, m, address))
 
 
 def _bytes(t: Translator, i: Instruction, m: Modifiers) -> None:
@@ -79,24 +91,25 @@ def _bytes(t: Translator, i: Instruction, m: Modifiers) -> None:
     moved = _count(t, size)
     if "complete_tx" in i.modifiers:
         moved = t.c.op("sub", t.c.const(moved.type, 0), moved)
-    call(t, "tx", _take_address(t, m, address, remote=True), size=moved)
+    call(t, "tx", *_take_address(t, m, address, remote=True), size=moved)
 
 
 def _arrive(t: Translator, i: Instruction, m: Modifiers) -> None:
     expects, quiet = m.flag("expect_tx"), m.flag("noComplete")
     target, *items = operands(t, i, 3) if expects or quiet else operands(t, i, 2, 3)
-    if _order(m, "release"):
-        sanitize.released(t.wf, wide=False)
+    scope = _order(m, "release")
+    if scope is not None:
+        sanitize.released(t.wf, scope)
     remote = "shared::cluster" in m.rest
     if remote and target != Special("_"):
         raise t.error("an mbarrier of another workgroup gives no state")
-    offsets = _take_address(t, m, items[0], remote=True)
+    where = _take_address(t, m, items[0], remote=True)
     one = t.c.const(t.v("i64"), 1)
     action = ("drop" if "arrive_drop" in i.modifiers else "arrive") + (".quiet" if quiet else "")
     if expects:
-        before = call(t, action, offsets, count=one, size=_count(t, items[1]))
+        before = call(t, action, *where, count=one, size=_count(t, items[1]))
     else:
-        before = call(t, action, offsets, count=_count(t, items[1]) if len(items) > 1 else one)
+        before = call(t, action, *where, count=_count(t, items[1]) if len(items) > 1 else one)
     t.write(target, before)
 
 
@@ -106,14 +119,14 @@ def _wait(t: Translator, i: Instruction, m: Modifiers) -> None:
     target, address, state, *hint = operands(t, i, 3, 4) if "try_wait" in i.modifiers else operands(t, i, 3)
     for operand in hint:
         t.bits(operand, 32)
-    ordered = _order(m, "acquire")
+    scope = _order(m, "acquire")
     c = t.c
-    offsets = _take_address(t, m, address)
+    space, offsets = _take_address(t, m, address)
     then = c.op("and", _count(t, state), 1) if parity else c.op("lshr", t.bits(state, 64), 63)
-    now = c.op("lshr", call(t, "read", offsets), 63)
+    now = c.op("lshr", call(t, "read", space, offsets), 63)
     now = _after_copies(t, offsets, now, then)
-    if ordered:
-        sanitize.acquired(t.wf, wide=False)
+    if scope is not None:
+        sanitize.acquired(t.wf, scope)
     t.write(target, c.icmp("ne", now, then))
     c.emit("fence seq_cst")
 
@@ -130,7 +143,7 @@ def _after_copies(t: Translator, offsets: Value, now: Value, then: Value) -> Val
     arguments = (t.wf.warp, offsets, waiting, i32(t.site()), i32(ATOMIC))
     hosts = c.call(translate(lib, "shared", 8), t.v("i64"), *arguments)
     bulk.settle(t, hosts, waiting)
-    return c.op("lshr", call(t, "read", offsets), 63)
+    return c.op("lshr", call(t, "read", "shared", offsets), 63)
 
 
 def _pending_count(t: Translator, i: Instruction, m: Modifiers) -> None:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
-from drivers.emu.simt.addresses import NARROW, STRONG, split_generic
+from drivers.emu.sanitizers.sanitize import Scope
+from drivers.emu.simt.addresses import STRONG, split_generic
 from drivers.emu.simt.vector import Spilled
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.integers import is_signed
@@ -35,15 +36,13 @@ _SPACES = {
     "const": "global",
     "shared": "shared",
     "shared::cta": "shared",
-    "shared::cluster": "shared",
+    "shared::cluster": "cluster",
     "local": "local",
     "param": "param",
     "param::entry": "param",
     "param::func": "param",
 }
 _SCOPES = ("cta", "cluster", "gpu", "sys")
-_NARROW = ("cta", "cluster")
-"""Scopes without other workgroups; a cluster has one workgroup here."""
 _L1 = ("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate")
 _L2 = ("L2::evict_normal", "L2::evict_first", "L2::evict_last")
 _LOAD_HINTS = ("ca", "cg", "cs", "lu", "cv", "nc", "unified", *_L1, *_L2, "L2::64B", "L2::128B", "L2::256B")
@@ -69,7 +68,7 @@ def take_hints(m: Modifiers, *words: str) -> set[str]:
 
 
 def shared_offsets(t: Translator, space: str, address: Operand) -> Value:
-    """Return an address in shared memory as offsets; a generic address elsewhere becomes an invalid offset."""
+    """Return an address in shared memory as offsets, or with ranks; a generic address elsewhere becomes an invalid one."""
     if space not in ("shared", "cluster", "generic"):
         raise t.error(f"works in shared memory, not in .{space}")
     if space != "generic":
@@ -81,7 +80,7 @@ def shared_offsets(t: Translator, space: str, address: Operand) -> Value:
 
 def address_bits(space: str) -> int:
     """Return the width of the engine's addresses in a space."""
-    return 32 if space in ("shared", "local", "param") else 64
+    return 32 if space in ("shared", "cluster", "local", "param") else 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +90,22 @@ class Order:
     strong: bool = False
     acquires: bool = False
     releases: bool = False
-    wide: bool = True
-    """Whether its scope includes other workgroups."""
+    scope: Scope = Scope.ALL
+
+    @property
+    def wide(self) -> bool:
+        """Whether its scope includes other clusters."""
+        return self.scope is Scope.ALL
 
     @property
     def how(self) -> int:
-        """The engine's flags of a load or store: 0, STRONG or STRONG | NARROW."""
-        return (STRONG if self.wide else STRONG | NARROW) if self.strong else 0
+        """The engine's flags of a load or store: 0, or STRONG and its scope."""
+        return STRONG | self.scope.flags if self.strong else 0
+
+
+def scope_of(word: str) -> Scope:
+    """Return a scope; "" is the default one, all of the GPU."""
+    return {"cta": Scope.GROUP, "cluster": Scope.CLUSTER}.get(word, Scope.ALL)
 
 
 def take_order(t: Translator, m: Modifiers, *words: str, scoped: bool) -> Order:
@@ -115,7 +123,7 @@ def take_order(t: Translator, m: Modifiers, *words: str, scoped: bool) -> Order:
     if scoped and bool(word) != bool(scope):
         raise t.error("an order needs a scope, and a scope an order")
     acquires, releases = word in ("acquire", "acq_rel"), word in ("release", "acq_rel")
-    return Order(bool(word), acquires, releases, scope not in _NARROW)
+    return Order(bool(word), acquires, releases, scope_of(scope))
 
 
 def take_count(m: Modifiers) -> int:
@@ -160,7 +168,7 @@ def _ld(t: Translator, i: Instruction, m: Modifiers) -> None:
         if order.strong and order.wide:
             sanitize.observed(t.wf, space, address, count * bits // 8)
     if order.acquires:
-        sanitize.acquired(t.wf, wide=order.wide)
+        sanitize.acquired(t.wf, order.scope)
     if bits > 64:
         values = [t.c.op("or", t.c.resize(values[0], 128), t.c.op("shl", t.c.resize(values[1], 128), 64))]
     for target, value in zip(targets, values, strict=True):
@@ -215,7 +223,7 @@ def _st(t: Translator, i: Instruction, m: Modifiers) -> None:
     if bits > 64:
         values = [t.c.resize(values[0], 64), t.c.resize(t.c.op("lshr", values[0], 64), 64)]
     if order.releases:
-        sanitize.released(t.wf, wide=order.wide)
+        sanitize.released(t.wf, order.scope)
     address = t.address(a, address_bits(space))
     if t.wf.counting is not None:
         t.wf.counting.access(space, "store", address, count * bits // 8, t.wf.active)
@@ -230,7 +238,7 @@ def _membar(t: Translator, i: Instruction, m: Modifiers) -> None:
         return
     level = m.need("cta", "gl", "sys")
     t.c.emit("fence seq_cst")
-    sanitize.fenced(t.wf, wide=level != "cta")
+    sanitize.fenced(t.wf, scope_of(level))
 
 
 @meaning("fence")
@@ -255,20 +263,20 @@ def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
     if m.flag("mbarrier_init"):
         m.need("release")
         m.need("cluster")
-        sanitize.released(t.wf, wide=False)
+        sanitize.released(t.wf, Scope.CLUSTER)
         return
     word = m.one_of("sc", "acq_rel", "acquire", "release", default="acq_rel")
     if word in ("acquire", "release"):
         m.one_of("sync_restrict::shared::cta", "sync_restrict::shared::cluster")
-    wide = m.need(*_SCOPES) not in _NARROW
+    scope = scope_of(m.need(*_SCOPES))
     t.c.emit("fence seq_cst")
-    {"acquire": sanitize.acquired, "release": sanitize.released}.get(word, sanitize.fenced)(t.wf, wide=wide)
+    {"acquire": sanitize.acquired, "release": sanitize.released}.get(word, sanitize.fenced)(t.wf, scope)
 
 
 def _fence_of_tensor_maps(t: Translator, i: Instruction, m: Modifiers) -> None:
     """fence.proxy.tensormap::generic: a release, or an acquire of the 128 bytes at an address."""
     acquires = m.need("acquire", "release") == "acquire"
-    wide = m.need(*_SCOPES) not in _NARROW
+    scope = scope_of(m.need(*_SCOPES))
     if acquires:
         address, size = operands(t, i, 2)
         t.address(address, 64)
@@ -277,4 +285,4 @@ def _fence_of_tensor_maps(t: Translator, i: Instruction, m: Modifiers) -> None:
     else:
         operands(t, i, 0)
     t.c.emit("fence seq_cst")
-    (sanitize.acquired if acquires else sanitize.released)(t.wf, wide=wide)
+    (sanitize.acquired if acquires else sanitize.released)(t.wf, scope)

@@ -143,10 +143,16 @@ def load_ptx(text: str, *, arch: str, settings: Settings | None = None) -> Modul
 
 def launch(
     kernel: Kernel, grid: Dim3, block: Dim3, params: bytes, shared_bytes: int = 0, *, memory: AddressSpace, options: Options | None = None,
-    local_bytes: int | None = None,
+    local_bytes: int | None = None, cluster: Dim3 | None = None,
 ) -> LaunchResult:  # fmt: skip
-    """Run a kernel. `shared_bytes` is dynamic shared memory, added to the static one; a fault ends the launch and is in the result."""
-    work = work_of(kernel, grid, block, params, shared_bytes, local_bytes=local_bytes)
+    """Run a kernel. `shared_bytes` is dynamic shared memory, added to the static one; a fault ends the launch and is in the result.
+
+    Without `cluster` the workgroups of a cluster are those that the kernel requires, if it does.
+    """
+    if cluster is None and "reqnctapercluster" in kernel.flat.limits:
+        x, y, z = (*kernel.flat.limits["reqnctapercluster"], 1, 1)[:3]
+        cluster = (x, y, z)
+    work = work_of(kernel, grid, block, params, shared_bytes, local_bytes=local_bytes, cluster=cluster)
     return launch_program(kernel.program, work, memory, options)
 
 
@@ -158,6 +164,7 @@ def work_of(
     shared_bytes: int = 0,
     *,
     local_bytes: int | None = None,
+    cluster: Dim3 | None = None,
 ) -> Work:
     """Return a launch of a kernel. Raises `UsageError` if the kernel's directives forbid its shape."""
     flat = kernel.flat
@@ -169,6 +176,7 @@ def work_of(
             limit = (*flat.limits[what], 1, 1)[:3]
             if (exact and block != limit) or threads > limit[0] * limit[1] * limit[2]:
                 raise UsageError(f"{kernel.name} has .{what} {limit}, launched with blocks of {block}")
+    _check_cluster(kernel, cluster)
     block_params = params.ljust(flat.table_offset, b"\0")
     for symbol in flat.symbols:
         if symbol not in kernel.addresses:
@@ -181,4 +189,22 @@ def work_of(
         shared_bytes=flat.shared_bytes + shared_bytes,
         dynamic_shared=shared_bytes,
         local_bytes=flat.local_bytes if local_bytes is None else local_bytes,
+        cluster=cluster,
     )
+
+
+def _check_cluster(kernel: Kernel, cluster: Dim3 | None) -> None:
+    """Refuse a cluster that the kernel's directives forbid."""
+    limits, name = kernel.flat.limits, kernel.name
+    if "reqnctapercluster" in limits:
+        wanted = (*limits["reqnctapercluster"], 1, 1)[:3]
+        if (cluster or (1, 1, 1)) != wanted:
+            raise UsageError(
+                f"{name} has .reqnctapercluster {wanted}, launched with clusters of {cluster or 'none'}"
+            )
+    if "explicitcluster" in limits and cluster is None:
+        raise UsageError(f"{name} has .explicitcluster, launched without clusters; try cluster=(1, 1, 1)")
+    if cluster is not None and "maxclusterrank" in limits:
+        size, most = cluster[0] * cluster[1] * cluster[2], limits["maxclusterrank"][0]
+        if size > most:
+            raise UsageError(f"{name} has .maxclusterrank {most}, launched with clusters of {size} blocks")

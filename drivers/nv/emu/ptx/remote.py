@@ -1,9 +1,9 @@
 """Shared memory of a cluster: st.async, red.async, mapa, getctarank. Source: PTX ISA 9.7.9, 9.7.13.
 
-A cluster has one workgroup here, so this is the workgroup's own shared memory. An asynchronous operation
-executes immediately, and its mbarrier completes in the same step.
+An asynchronous operation executes immediately, and its mbarrier completes in the same step. The result of
+mapa is the same in every workgroup of a cluster, so that it can be passed to another.
 
-Not here: the mbarrier (`mbarrier`), bulk copies (`bulk`).
+Not here: the mbarrier (`mbarrier`), bulk copies (`bulk`). Next: `drivers.emu.simt.clusters`, the addresses.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.emu.sanitizers import sanitize
+from drivers.emu.simt.clusters import OFFSET, RANK_SHIFT
 from drivers.nv.emu.ptx import atomics, mbarrier
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.memory import Order, shared_offsets, take_count
-from drivers.nv.emu.ptx.statements import TYPES, Instruction, Operand, Vec
+from drivers.nv.emu.ptx.statements import TYPES, Instruction, Operand, Sym, Vec
 
 if TYPE_CHECKING:
     from drivers.emu.simt.vector import Value
@@ -39,8 +40,8 @@ def _take_space(m: Modifiers) -> str:
 
 def _told(t: Translator, space: str, barrier: Operand, size: int) -> None:
     """Complete bytes at an mbarrier."""
-    sanitize.released(t.wf, wide=False)
-    mbarrier.call(t, "tx", shared_offsets(t, space, barrier), size=t.c.const(t.v("i64"), -size))
+    sanitize.released(t.wf, sanitize.Scope.CLUSTER)
+    mbarrier.call(t, "tx", "cluster", shared_offsets(t, space, barrier), size=t.c.const(t.v("i64"), -size))
 
 
 @meaning("st.async")
@@ -61,7 +62,7 @@ def _store(t: Translator, i: Instruction, m: Modifiers) -> None:
     offsets = shared_offsets(t, space, a)
     if t.wf.counting is not None:
         t.wf.counting.access("shared", "store", offsets, count * bits // 8, t.wf.active)
-    t.wf.store("shared", offsets, values, t.site())
+    t.wf.store("cluster", offsets, values, t.site())
     _told(t, space, barrier, count * bits // 8)
 
 
@@ -77,29 +78,44 @@ def _reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
     offsets = shared_offsets(t, space, a)
     if t.wf.counting is not None:
         t.wf.counting.access("shared", "atomic", offsets, TYPES[type_] // 8, t.wf.active)
-    atomics.apply(t, "shared", operation, type_, offsets, [(s,)], order=Order())
+    atomics.apply(t, "cluster", operation, type_, offsets, [(s,)], order=Order(scope=sanitize.Scope.CLUSTER))
     _told(t, space, barrier, TYPES[type_] // 8)
-
-
-def _own_rank(t: Translator, rank: Value) -> None:
-    """Check a rank: a cluster of one workgroup has rank 0 only. Only constants are checked."""
-    if not rank.ref.startswith("%") and rank.ref != t.c.const(rank.type, 0).ref:
-        raise t.error("a cluster has one workgroup here, of rank 0")
 
 
 @meaning("mapa")
 def _mapa(t: Translator, i: Instruction, m: Modifiers) -> None:
-    m.one_of("shared::cluster")
+    in_window = m.flag("shared::cluster")
     bits = TYPES[m.need("u32", "u64")]
     d, a, rank = operands(t, i, 3)
-    _own_rank(t, t.bits(rank, 32))
-    t.write(d, t.bits(a, bits))
+    c, lanes = t.c, t.wf.lanes
+    offset, window = _offset(t, a, bits, in_window=in_window)
+    ranks = t.bits(rank, 32)
+    alone = c.icmp("eq", t.wf.of_thread("cluster"), 1)
+    ranked = c.op("add", c.intrinsic("umin", ranks, c.const(ranks.type, 254)), 1)
+    ranked = c.op("shl", ranked, RANK_SHIFT)
+    here = c.op("and", c.splat(alone, lanes), c.icmp("eq", ranks, 0))
+    upper = c.select(here, c.const(ranks.type, 0), ranked)
+    place = c.op("or", upper, c.op("and", offset, OFFSET))
+    t.write(d, c.op("add", c.resize(place, bits), window))
 
 
 @meaning("getctarank")
 def _getctarank(t: Translator, i: Instruction, m: Modifiers) -> None:
-    m.one_of("shared::cluster")
+    in_window = m.flag("shared::cluster")
     bits = TYPES[m.need("u32", "u64")]
     d, a = operands(t, i, 2)
-    t.bits(a, bits)
-    t.write(d, t.c.const(t.v("i32"), 0))
+    c = t.c
+    upper = c.op("lshr", _offset(t, a, bits, in_window=in_window)[0], RANK_SHIFT)
+    own = t.wf.uniform(t.wf.of_group("rank"))
+    t.write(d, c.select(c.icmp("eq", upper, 0), own, c.op("sub", upper, 1)))
+
+
+def _offset(t: Translator, a: Operand, bits: int, *, in_window: bool) -> tuple[Value, Value]:
+    """Return an address in the shared memory of a cluster, as i32, and its base: 0, or the window."""
+    c = t.c
+    if in_window or isinstance(a, Sym):
+        window = c.const(t.v(f"i{bits}"), 0)
+    else:
+        window = c.resize(t.wf.uniform(t.wf.of_thread("shared_window")), bits)
+    value = t.address_of(a, bits) if isinstance(a, Sym) else t.bits(a, bits)
+    return c.resize(c.op("sub", value, window), 32), window

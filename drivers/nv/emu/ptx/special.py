@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from drivers.nv.emu.ptx.core import Translator
 
 _AXES = {"x": 0, "y": 1, "z": 2}
+_OF_CLUSTER = ("%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
 _OF_BLOCK = {"%ntid": "visible_block", "%nctaid": "visible_grid"}
 _CONSTANTS = {
-    "%nsmid": 132, "%smid": 0, "%gridid": 0, "%cluster_ctarank": 0, "%cluster_nctarank": 1,
+    "%nsmid": 132, "%smid": 0, "%gridid": 0,
     "%reserved_smem_offset_begin": 0, "%reserved_smem_offset_end": 0, "%reserved_smem_offset_cap": 0, "%current_graph_exec": 0,
 }  # fmt: skip
-_CLUSTER = {"%cluster_ctaid": 0, "%cluster_nctaid": 1}
 
 
 def read_special(t: Translator, name: str) -> Value:
@@ -31,20 +31,19 @@ def read_special(t: Translator, name: str) -> Value:
     if axis in _AXES:
         if base == "%tid":
             return wf.thread_id(_AXES[axis])
-        if base in ("%ctaid", "%clusterid"):
+        if base == "%ctaid":
             return wf.uniform(wf.of_group(axis))
+        if base in _OF_CLUSTER:
+            return wf.uniform(_of_cluster(t, base, axis))
         if base in _OF_BLOCK:
             return wf.uniform(wf.of_thread(f"{_OF_BLOCK[base]}_{axis}"))
-        if base == "%nclusterid":
-            return wf.uniform(wf.of_thread(f"grid_{axis}"))
-        if base in _CLUSTER:
-            return c.const(t.v("i32"), _CLUSTER[base])
     if not axis and name in _CONSTANTS:
         return c.const(t.v("i32"), _CONSTANTS[name])
     if name.startswith("%lanemask_"):
         return _lane_mask(t, name.removeprefix("%lanemask_"))
     simple: dict[str, Callable[[], Value]] = {
         "%laneid": wf.lane_id, "%warpid": lambda: wf.uniform(wf.of_warp("index")), "%nwarpid": lambda: wf.uniform(wf.of_thread("warps")),
+        "%cluster_ctarank": lambda: wf.uniform(wf.of_group("rank")), "%cluster_nctarank": lambda: wf.uniform(wf.of_thread("cluster")),
         "%dynamic_smem_size": lambda: wf.uniform(wf.of_thread("dynamic_shared")),
         "%total_smem_size": lambda: wf.uniform(wf.of_thread("shared_bytes")),
         "%aggr_smem_size": lambda: wf.uniform(wf.of_thread("shared_bytes")),
@@ -54,6 +53,15 @@ def read_special(t: Translator, name: str) -> Value:
     if name not in simple:
         raise t.error(f"special register {name} is not supported")
     return simple[name]()
+
+
+def _of_cluster(t: Translator, base: str, axis: str) -> Value:
+    """Return a register of a cluster with an axis, as a scalar."""
+    size = t.wf.of_thread(f"cluster_{axis}")
+    if base == "%cluster_nctaid":
+        return size
+    whole = t.wf.of_thread(f"grid_{axis}") if base == "%nclusterid" else t.wf.of_group(axis)
+    return t.c.op("urem" if base == "%cluster_ctaid" else "udiv", whole, size)
 
 
 def _clock(t: Translator, shift: int, bits: int) -> Value:

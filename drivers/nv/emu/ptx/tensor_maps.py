@@ -12,7 +12,7 @@ from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt.findings import i32, i64
 from drivers.emu.simt.library import iota
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
-from drivers.nv.emu.ptx.memory import address_bits, take_space
+from drivers.nv.emu.ptx.memory import address_bits, scope_of, take_space
 from drivers.nv.emu.ptx.statements import Imm, Instruction
 from drivers.nv.layouts import tensor_map as layout
 
@@ -158,4 +158,4 @@ def _published(t: Translator, i: Instruction, m: Modifiers) -> None:
     words = t.wf.load("shared", 32, 1, c.op("add", t.address(source, 32), narrow), site)
     t.wf.store("global", c.op("add", t.address(target, 64), wide), words, site)
     c.emit("fence seq_cst")
-    sanitize.released(t.wf, wide=scope in ("gpu", "sys"))
+    sanitize.released(t.wf, scope_of(scope))

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
+from drivers.emu.simt import cluster_barrier
 from drivers.emu.simt.blocks import Block, Convergence, Translation
 from drivers.emu.simt.counting import Counting
 from drivers.emu.simt.dispatch import barrier_at
-from drivers.emu.simt.state import BARRIER
+from drivers.emu.simt.findings import i32
+from drivers.emu.simt.state import BARRIER, CLUSTER_BARRIER
 from drivers.emu.simt.vector import Value
 from drivers.emu.simt.warp_function import WarpFunction
 from drivers.nv.emu.ptx import (
@@ -71,6 +73,8 @@ _REGISTERED = (
     wgmma,
     wmma,
 )
+_CLUSTERS = 90
+"""The first architecture with clusters."""
 _WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}
 _WAITING_WORDS = {"volatile", "acquire", "relaxed", "mmio", "try_wait", "test_wait"}
 
@@ -303,6 +307,9 @@ def _uniform(t: Translator, operand: Operand) -> Value:
 
 def _barrier(t: Translator, last: Instruction, m: Modifiers, number: int) -> None:
     """Translate bar.sync, bar.red and barrier.*: the lanes wait, and continue in the next block."""
+    if m.flag("cluster"):
+        _cluster_wait(t, last, m, number)
+        return
     m.one_of("cta")
     aligned = m.flag("aligned") or last.opcode == "bar"
     reduction = m.need("sync", "red") == "red"
@@ -320,6 +327,24 @@ def _barrier(t: Translator, last: Instruction, m: Modifiers, number: int) -> Non
     if predicate is not None:
         _vote_at_barrier(t, which, t.pred(predicate))
     t.wf.sleep(which, count, number + 1, site)
+
+
+def _check_cluster_barrier(t: Translator, m: Modifiers, site: int) -> None:
+    if t.arch < _CLUSTERS:
+        raise t.error(f"barriers of clusters need sm_{_CLUSTERS}")
+    if m.flag("aligned"):
+        sanitize.partial_barrier(t.wf, site)
+
+
+def _cluster_wait(t: Translator, last: Instruction, m: Modifiers, number: int) -> None:
+    """Translate barrier.cluster.wait."""
+    m.need("wait")
+    m.flag("acquire")
+    operands(t, last, 0)
+    site = t.site()
+    _check_cluster_barrier(t, m, site)
+    t.c.call(cluster_barrier.check(t.wf.lib), "void", t.wf.warp, t.wf.active, i32(site))
+    t.wf.sleep(i32(CLUSTER_BARRIER), i32(0), number + 1, site)
 
 
 def _vote_at_barrier(t: Translator, which: Value, vote: Value) -> None:
@@ -359,8 +384,18 @@ def _other_barriers(t: Translator, i: Instruction, m: Modifiers) -> None:
         warp.participants(t, operands(t, i, 1)[0])
         t.c.emit("fence seq_cst")
         return
-    if "cluster" in m.rest:
-        raise t.error("barriers of clusters are not supported")
+    if m.flag("cluster"):
+        m.need("arrive")
+        relaxed = m.one_of("release", "relaxed") == "relaxed"
+        operands(t, i, 0)
+        site = t.site()
+        _check_cluster_barrier(t, m, site)
+        lanes = t.wf.active
+        with t.c.when(t.c.icmp("ne", lanes, 0)):
+            t.c.call(
+                cluster_barrier.arrive(t.wf.lib, releases=not relaxed), "void", t.wf.warp, lanes, i32(site)
+            )
+        return
     m.one_of("cta")
     m.flag("aligned")
     m.need("arrive")
