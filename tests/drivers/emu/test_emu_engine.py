@@ -196,7 +196,7 @@ def test_a_launch_in_flight_keeps_the_shadows_of_memory_that_is_freed_meanwhile(
     memory.map(0x1000, 0x100)
     one: Any = SimpleNamespace(
         engine=SimpleNamespace(settings=Settings(checks=Sanitizers.all())),
-        translation=SimpleNamespace(state_bytes=0, sites=()),
+        translation=SimpleNamespace(state_bytes=0, sites=(), counted=None),
     )  # nothing is compiled: the launch is laid out and not run
     work = Work(grid=(1, 1, 1), block=(1, 1, 1), params=b"", shared_bytes=0)
     running = prepare(one, work, memory, Options(), 0, 1)
