@@ -206,6 +206,21 @@ class KernelCounters:
         self.registers, self.shared_bytes = other.registers, other.shared_bytes
         self.code, self.occupancy = other.code, other.occupancy
 
+    def scaled(self, factor: int) -> KernelCounters:
+        """Return the counts for `factor` times as many workgroups of the same work, without estimates."""
+        found = deepcopy(self)
+        found.estimates = ()
+        for name in _SUMS[1:]:
+            setattr(found, name, factor * getattr(self, name))
+        for name in ("instructions", "lane_instructions", "flops", "matrix"):
+            counts = getattr(found, name)
+            counts.update({key: (factor - 1) * count for key, count in counts.items()})
+        for spaces in (found.global_, found.shared, found.local):
+            for access in spaces.values():
+                for name in access.__slots__:
+                    setattr(access, name, factor * getattr(access, name))
+        return found
+
     def data(self) -> dict[str, Any]:
         """Return the counts as data for JSON."""
         found: dict[str, Any] = {}

@@ -7,8 +7,9 @@
     python -m tools.hardware_run --out more --only ladder --choices stack=low     run some stages again
 
 Stages: installation of wheels, description of the machine, its packages, the ladder without its fault,
-conformance, benchmarks, the same benchmarks through CUDA or HIP by PyTorch, quick tests of tensors on the
-device, random programs, the other doubtful values of the ladder, the deliberate fault, and the machine after
+conformance, benchmarks, the same benchmarks through CUDA or HIP by PyTorch, calibration kernels beside the
+estimates of the counters, quick tests of tensors on the device, random programs, the other doubtful values
+of the ladder, the deliberate fault, and the machine after
 it. The GPU is AMD's if /dev/kfd exists and /dev/nvidiactl does not. Each stage is a child process with a time
 limit; the next stage runs also if one fails, dies or hangs. Two files are written, complete at any time:
 report.json (see docs/hardware/README.md) and evidence.tar.gz, with all output and every kernel call. Later
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 TOTAL_S: Final = 570.0
 VENDORS: Final = ("nv", "amd")
 NAMES: Final = (
-    "wheels", "box", "packages", "ladder", "conformance", "benchmarks", "cuda", "operations", "programs",
-    "variants", "fault", "after",
+    "wheels", "box", "packages", "ladder", "conformance", "benchmarks", "cuda", "calibration", "operations",
+    "programs", "variants", "fault", "after",
 )  # fmt: skip
 _NEEDED: Final = ("cffi", "numpy", "elftools", "llvmlite", "pytest", "hypothesis")
 _PROCESSES: Final = 8
@@ -267,10 +268,20 @@ def beside_cuda(run: Run, limit_s: float) -> None:
         _measure(run, "cuda", ["cuda", "cuda-kernels", "--device", "cpu"], limit_s)
 
 
-def _measure(run: Run, name: str, cases: Sequence[str], limit_s: float) -> None:
+def calibration(run: Run, limit_s: float) -> None:
+    """Time kernels beside the estimates of the counters; in a dry run on the emulated GPU."""
+    arguments = ["--device", run.device]
+    if run.options.dry:
+        arguments = ["--device", f"{run.options.vendor}-emu", "--groups", "4"]
+    _measure(run, "calibration", arguments, limit_s, module="tools.calibrate")
+
+
+def _measure(
+    run: Run, name: str, cases: Sequence[str], limit_s: float, *, module: str = "tools.bench"
+) -> None:
     out = run.logs / f"{name}.jsonl"
     # Each row is printed when it is measured, so a hang does not lose the rows before it.
-    command = f"exec {shlex.join([run.python, '-m', 'tools.bench', *cases])} > {shlex.quote(str(out))}"
+    command = f"exec {shlex.join([run.python, '-m', module, *cases])} > {shlex.quote(str(out))}"
     stage = run.run(Stage(name, ["sh", "-c", command], limit_s))
     if out.exists():
         whole = [line for line in out.read_text().splitlines() if line.endswith("}")]
@@ -328,6 +339,7 @@ def run_stages(run: Run) -> None:
     tests(run, "conformance", ["tests/conformance"], 100)
     benchmarks(run, 90)
     beside_cuda(run, 60)
+    calibration(run, 60)
     tests(run, "operations", ["tests/frontend"], 150, "-m", "not slow")
     programs(run, 60)
     ladder(run, "variants", 0, 24, 80, variants="only")
