@@ -68,8 +68,9 @@ def occupancy(what: Resources, threads: int) -> Occupancy | None:
         return None
     warps = -(-threads // what.lanes)
     wide = what.lanes // 32 if what.arch.startswith("gfx1") else 1
-    allocated = max(-(-what.registers // limits.granule), 1) * limits.granule * wide
-    held = min(limits.registers // allocated, limits.warps // limits.parts) * limits.parts
+    granule = limits.granule // wide
+    allocated = max(-(-what.registers // granule), 1) * granule * wide
+    held = limits.registers // allocated * limits.parts
     shared = -(-(what.shared_bytes + limits.reserved) // limits.shared_granule) * limits.shared_granule
     most = {
         "workgroups": limits.groups,
