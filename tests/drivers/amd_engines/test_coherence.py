@@ -116,6 +116,21 @@ def test_arguments_that_the_host_changed_are_not_loaded_without_an_acquire(
     refused(b, Kind.COHERENCE, "the scalar cache", "s_load", f"{KERNARG + 1:#x}", "the host", "GLK_INV")
 
 
+def test_the_scalar_cache_holds_whole_lines(bench: Callable[..., Bench]) -> None:
+    """Arguments beside those of an earlier kernel, 64 bytes to a line."""
+    for caches, apart, stale in ((GLV | GL1, 32, True), (GLV | GL1, 64, False), (LOCAL, 32, False)):
+        b = bench(checked=True)
+        kernel = one(b)
+        b.do(*first(kernel), *release(DATA, 1, event=WRITTEN))
+        b.space.map.write(KERNARG + apart, struct.pack("<QQ", FAR, VALUES + 1024))
+        b.write(*acquire(caches), *launch(kernel, groups=(1, 1, 1), user=(KERNARG + apart, 0)))
+        b.ring()
+        if stale:
+            refused(b, Kind.COHERENCE, "the scalar cache", "s_load", "the host", "GLK_INV")
+        else:
+            b.finish()
+
+
 def test_the_l2_holds_what_a_copy_engine_overwrote(bench: Callable[..., Bench]) -> None:
     for caches, stale in ((LOCAL, True), (ALL, False)):
         b = bench(checked=True)

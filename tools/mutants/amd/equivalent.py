@@ -108,9 +108,9 @@ CLASSES: Final = (
     Class(
         re.compile(
             r"ACQUIRE_MEM of (what another does"
-            r"|((GLV_INV|GL1_INV|GL2_(INV|WB)|GLM_(INV|WB)|TCL?1?|TC_WB)(, )?)+)(\.GCR_CNTL)?$"
+            r"|((GL[K1V]_INV|GL[M2]_(INV|WB)|SH_KCACHE|TCL?1?|TC_WB)(, )?)+)(\.GCR_CNTL)?$"
         ),
-        "docs/facts/amd-caches.md, errors 2 and 4: no load or copy behind it relied on it",
+        "docs/facts/amd-caches.md, errors 2 to 4: no load or copy behind it relied on it",
         frozenset({"delete", "zero"}),
     ),
     Class(
@@ -198,6 +198,11 @@ CLASSES: Final = (
             r"(RELEASE_MEM|ACQUIRE_MEM|GcrCntl)\.(GLV_INV|GL1_INV|GL2_(INV|WB)|TCL1|TC|TC_WB)(_ACTION)?$"
         ),
         "docs/facts/amd-caches.md, errors 2 and 4: no load or copy behind it relied on it",
+        frozenset({"zero", "minus"}),
+    ),
+    Class(
+        re.compile(r"GcrCntl\.GLK_INV$|ACQUIRE_MEM\.SH_KCACHE$"),
+        "docs/facts/amd-caches.md, errors 2 and 3: no load behind it met a line that the scalar cache held",
         frozenset({"zero", "minus"}),
     ),
     Class(re.compile(r"COMPUTE_START_[XYZ]"), "4.2: FORCE_START_AT_000 starts at 0", _ALL - {"delete"}),

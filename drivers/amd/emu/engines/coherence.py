@@ -39,8 +39,11 @@ LOAD_CACHES: Final = ("scalar", "vector", "l2")
 AGENT, SYSTEM = "agent", "system"
 """How far the L2s were written back: to the other L2s of the GPU, to everything."""
 _KINDS: Final = (*LOAD_CACHES, AGENT, SYSTEM)
+_LINE: Final = 16
+"""Dwords of a line of the scalar cache: 64 bytes."""
 _FULL: Final = b"\0" + b"\xff" * 255
 """A byte that is not zero -> 0xff."""
+_HELD: Final = b"\xff" * _LINE
 _NAMES: Final = {"scalar": "the scalar cache", "vector": "the vector caches", "l2": "the L2"}
 _WANTED: Final = {
     "scalar": "GLK_INV (gfx9 SH_KCACHE)",
@@ -317,6 +320,8 @@ class Coherence:
                 if space.map.find(va, size) is mapping:
                     held = bytearray(4 * DWORDS)
                     dwords = mask.to_bytes(DWORDS, "little").translate(_FULL)
+                    if cache == "scalar":
+                        dwords = _whole_lines(dwords)
                     for byte in range(4):
                         held[byte::4] = dwords
                     data = space.map.read(va, size)
@@ -331,6 +336,12 @@ def in_l2(gpu: Gpu, mapping: Mapping) -> bool:
     if gpu.profile.target.generation == 9:
         return buffer.kind is MemFlags.VRAM and not buffer.flags & MemFlags.UNCACHED
     return buffer.cached
+
+
+def _whole_lines(dwords: bytes) -> bytes:
+    """Return 0xff for each dword of the lines of the scalar cache in which one dword has it."""
+    rows = (dwords[at : at + _LINE] for at in range(0, len(dwords), _LINE))
+    return b"".join(_HELD if 0xFF in row else row for row in rows)
 
 
 def _space(gpu: Gpu) -> GpuSpace:
