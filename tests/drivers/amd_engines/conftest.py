@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from drivers.amd.emu.engines.run import Run
+    from hcq.counters import Counters
 
 RING, POINTERS, EOP, DATA, BUFFERS = 0x10_0000, 0x20_0000, 0x30_0000, 0x40_0000, 0x50_0000
 READ_ONLY: Final = 0x60_0000
@@ -55,6 +56,7 @@ class Bench:
         self.rng = random.Random(seed)
         self.lock = contextlib.nullcontext()
         self.launches: Counter[str] = Counter()
+        self.counters: dict[int, Counters] = {}
         self.lints: list[str] = []
         self.interrupts: list[tuple[int, int]] = []
         self.slots = range(0)
