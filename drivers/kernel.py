@@ -19,7 +19,7 @@ import os
 import select
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
 from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hcq.counters import Counters
+    from hcq.hardware import BufferTracker
 
 PAGE = _mmap.PAGESIZE
 
@@ -159,6 +160,21 @@ class Kernel(Protocol):
         `UnsupportedError` where GPUs are real.
         """
         ...
+
+
+@runtime_checkable
+class TrackingKernel(Protocol):
+    """A kernel whose GPUs may check the accesses of kernels against buffers."""
+
+    @property
+    def tracker(self) -> BufferTracker | None:
+        """What must learn of buffers in memory of these GPUs; None if they check whole allocations only."""
+        ...
+
+
+def tracker_of(kernel: Kernel) -> BufferTracker | None:
+    """Return what must learn of buffers in memory of a kernel's GPUs; None for real ones."""
+    return kernel.tracker if isinstance(kernel, TrackingKernel) else None
 
 
 def fail(call: str, number: int, arguments: str = "", hint: str = "") -> NoReturn:

@@ -36,7 +36,7 @@ from hcq.faults.messages import (
     with_kernel,
 )
 from hcq.hardware import BufferSpec, QueueKind
-from hcq.heap import Heap
+from hcq.heap import Heap, TrackedList
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.memory import Buffer
 from hcq.outputs import Outputs
@@ -181,11 +181,14 @@ class Device:
         if self.watch is not None:
             return self._validated(self.watch, pool, size, label)
         block, free_list = pool.take(size)
+        if block.chunk.allocation.tracker is not None:
+            return Buffer(self, block, _tracked(block, free_list, size), size, spec, label)
         return Buffer(self, block, free_list, size, spec, label)
 
     def _validated(self, watch: Watch, pool: Pool, size: int, label: str) -> Buffer:
         """Return a buffer that the validation layer knows."""
         block, free_list = watch.take(pool, size, label)
+        free_list = _tracked(block, free_list, size)
         buffer = Buffer(self, block, free_list, size, pool.spec, label)
         watch.allocated(buffer)
         return buffer
@@ -636,3 +639,12 @@ class Device:
         if not getattr(self, "closed", True):
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
             self._shut(CLOSE_S)
+
+
+def _tracked(block: Block, free_list: FreeList, size: int) -> FreeList:
+    """Report a new buffer to the tracker of its memory, if there is one; return the buffer's free list."""
+    tracker = block.chunk.allocation.tracker
+    if tracker is None:
+        return free_list
+    tracker.buffer_taken(block.va, size)
+    return TrackedList(tracker, free_list)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from hcq.errors import UsageError
 
@@ -91,6 +91,27 @@ class DeviceInfo:
             )
 
 
+@runtime_checkable
+class BufferTracker(Protocol):
+    """A device that checks the accesses of kernels against buffers, not only against whole allocations."""
+
+    def buffer_taken(self, va: int, size: int) -> None:
+        """Allow accesses to [va, va + size), whose contents are undefined.
+
+        Of an allocation that has or had such buffers, kernels may access only them. The start of a buffer is
+        a multiple of 256 bytes.
+        """
+        ...
+
+    def buffer_exposed(self, va: int, size: int) -> None:
+        """Take note that the host may write [va, va + size), unobserved, from now on."""
+        ...
+
+    def buffer_dropped(self, va: int) -> None:
+        """Forbid accesses to the buffer at `va`. No work in flight uses it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Whole pages of device-visible memory: device address and size in bytes, and the driver's handle."""
@@ -100,3 +121,5 @@ class Allocation:
     host: memoryview | None
     """The bytes in the host's address space; None when the host cannot access them."""
     handle: object = None
+    tracker: BufferTracker | None = None
+    """What must learn of the buffers in these pages; None for devices that do not check accesses."""

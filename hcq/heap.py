@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from hcq.hardware import Allocation, BufferSpec
+    from hcq.hardware import Allocation, BufferSpec, BufferTracker
     from hcq.signal import Point
 
 CHUNK_BYTES = 2 << 20
@@ -59,6 +59,21 @@ class FreeList(Protocol):
     def append(self, block: Block, /) -> None:
         """Return the block to the free list."""
         ...
+
+
+class TrackedList:
+    """The `FreeList` of a block whose buffer a `BufferTracker` knows: the buffer ends there first."""
+
+    __slots__ = ("_free_list", "_tracker")
+
+    def __init__(self, tracker: BufferTracker, free_list: FreeList) -> None:
+        self._tracker = tracker
+        self._free_list = free_list
+
+    def append(self, block: Block, /) -> None:
+        """Tell the tracker, then return the block to its free list."""
+        self._tracker.buffer_dropped(block.va)
+        self._free_list.append(block)
 
 
 class Chunk:

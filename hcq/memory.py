@@ -170,6 +170,8 @@ class Buffer:
                 f"{self!r} is not visible to the host\n"
                 f"hint: copy it to memory that is: device.alloc({self.size}, {spec})"
             )
+        if allocation.tracker is not None:
+            allocation.tracker.buffer_exposed(self.va, self.size)
         start = self.va - allocation.va
         return allocation.host[start : start + self.size]
 

@@ -37,7 +37,7 @@ from drivers.amd.scratch import ScratchMemory
 from drivers.amd.shared_memory import SharedMemory
 from drivers.amd.targets import Generation, by_version
 from drivers.amd.uploader import Uploader
-from drivers.kernel import PAGE, view_at
+from drivers.kernel import PAGE, tracker_of, view_at
 from hcq.driver import Allocation, Place, QueueKind
 from hcq.errors import UnsupportedError, UsageError
 from hcq.profile import tie
@@ -172,7 +172,7 @@ class AmdDevice:
             else:
                 label = f"{size} bytes of video memory"
                 memory = self.memories.vram(size, label=label, host_visible=spec.host_visible)
-        return Allocation(memory.va, memory.size, memory.view, memory)
+        return Allocation(memory.va, memory.size, memory.view, memory, tracker_of(self.process.kernel))
 
     def free(self, allocation: Allocation) -> None:
         """Free what `alloc` returned. Raises `UsageError` for memory of another device, or freed before."""

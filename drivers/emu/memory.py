@@ -24,6 +24,7 @@ from drivers.kernel import MAP_NORESERVE
 from hcq.errors import UsageError
 
 _REMEMBERED = 512
+_BUFFER = "buffer"
 RACE_BYTES_PER_DWORD = 32
 """Size of a shadow cell: the last writer and reader, their times and instructions (see `shadow_global`)."""
 
@@ -63,6 +64,10 @@ class AddressSpace:
         self._mappings: list[Mapping] = []
         self._freed: deque[Mapping] = deque(maxlen=_REMEMBERED)
         self._table: tuple[bool, bytes, tuple[Mapping, ...]] | None = None
+        self._buffers: dict[int, dict[int, int]] = {}
+        """Start of an allocation -> the buffers in it, sizes by start, if kernels may access only these."""
+        self._dropped: deque[int] = deque()
+        """Starts of buffers that are dropped at the next use of `_buffers`; finalizers append here."""
         self.version = 0
         """Incremented with every change of the map."""
 
@@ -104,11 +109,43 @@ class AddressSpace:
                 raise UsageError(f"nothing is mapped at {va:#x}; nearest: {self._nearest(va)}")
             mapping = self._mappings.pop(at)
             del self._starts[at]
+            self._buffers.pop(va, None)
             mapping.freed_at = freed_at or "earlier"
             self._freed.append(mapping)
             self._table = None
             self.version += 1
         return mapping
+
+    def take_buffer(self, va: int, size: int) -> None:
+        """Let kernels access [va, va + size) of its allocation, and nothing else there but other buffers.
+
+        None of its bytes counts as written yet, where that is recorded. Does nothing if nothing is mapped.
+        """
+        mapping = self.find(va, size)
+        if mapping is None:
+            return
+        if mapping.initialised is not None:
+            at = va - mapping.va
+            mapping.initialised[at : at + size] = bytes(size)
+        with self._lock:
+            self._drop_buffers()
+            self._buffers.setdefault(mapping.va, {})[va] = size
+            self._table = None
+            self.version += 1
+
+    def drop_buffer(self, va: int) -> None:
+        """Forbid accesses of kernels to the buffer at `va`. Takes no lock, so that finalizers may call it."""
+        self._dropped.append(va)
+
+    def _drop_buffers(self) -> None:
+        while self._dropped:
+            va = self._dropped.popleft()
+            at = bisect.bisect_right(self._starts, va) - 1
+            size = self._buffers.get(self._starts[at], {}).pop(va, None) if at >= 0 else None
+            if size is not None:
+                self._freed.append(Mapping(va, size, va, _BUFFER, freed_at="earlier"))
+                self._table = None
+                self.version += 1
 
     def find(self, va: int, size: int = 1) -> Mapping | None:
         """Return the allocation that holds all of [va, va + size), or None."""
@@ -137,6 +174,7 @@ class AddressSpace:
     def nearest(self, va: int) -> str:
         """Describe the live allocation nearest to an address, and the last freed one that held it."""
         with self._lock:
+            self._drop_buffers()
             return self._nearest(va)
 
     def mappings(self) -> list[Mapping]:
@@ -149,7 +187,8 @@ class AddressSpace:
         if self._mappings:
             at = bisect.bisect_right(self._starts, va)
             near = min(
-                self._mappings[max(at - 1, 0) : at + 1], key=lambda m: max(m.va - va, va - m.end + 1, 0)
+                (part for one in self._mappings[max(at - 1, 0) : at + 1] for part in self._parts(one)),
+                key=lambda m: max(m.va - va, va - m.end + 1, 0),
             )
             gap = (
                 f"{va - near.end + 1} bytes past the last byte of"
@@ -159,7 +198,7 @@ class AddressSpace:
             found = f"inside {near}" if near.va <= va < near.end else f"{gap} {near}"
         for old in reversed(self._freed):
             if old.va <= va < old.end:
-                return f"inside {old}" + (f"; {found}" if found else "")
+                return f"inside {old}" + (f", and {found}" if found else "")
         return found or "no memory is mapped"
 
     def table(self, *, shadows: bool = False) -> bytes:
@@ -169,8 +208,9 @@ class AddressSpace:
     def snapshot(self, *, shadows: bool = False) -> tuple[bytes, tuple[Mapping, ...]]:
         """Return `table` and the allocations in it; the caller keeps these while it uses the shadows in the table."""
         with self._lock:
+            self._drop_buffers()
             if self._table is None or self._table[0] != shadows:
-                raw = b"".join(self._entry(m, shadows) for m in self._mappings)
+                raw = b"".join(self._entries(m, shadows) for m in self._mappings)
                 self._table = (shadows, raw, tuple(self._mappings))
             return self._table[1:]
 
@@ -216,17 +256,28 @@ class AddressSpace:
         at = va - mapping.va
         return bytes(mapping.initialised[at : at + size])
 
-    @staticmethod
-    def _entry(mapping: Mapping, shadows: bool) -> bytes:  # noqa: FBT001 - private, one caller
+    def _parts(self, mapping: Mapping) -> list[Mapping]:
+        """Return the buffers in an allocation by address, or the allocation if it has none."""
+        buffers = sorted(self._buffers.get(mapping.va, {}).items())
+        return [Mapping(va, size, mapping.host + va - mapping.va, _BUFFER) for va, size in buffers] or [mapping]
+
+    def _entries(self, mapping: Mapping, shadows: bool) -> bytes:  # noqa: FBT001 - private, one caller
         if shadows and mapping.tracked and mapping.initialised is None:
             mapping.initialised = fresh_shadow(mapping.size)
         if shadows and mapping.touched is None:
             mapping.touched = _pages((mapping.size + 3) // 4 * RACE_BYTES_PER_DWORD + 64)
         flags = MAP_READ | (MAP_WRITE | MAP_ATOMIC if mapping.writable else 0)
-        return bytes(MAP_ENTRY.pack(
-            start=mapping.va, size=mapping.size, delta=(mapping.host - mapping.va) % 2**64, flags=flags,
-            initialised=_address(mapping.initialised) if shadows else 0, touched=_address(mapping.touched) if shadows else 0,
-        ))  # fmt: skip
+        written = _address(mapping.initialised) if shadows else 0
+        touched = _address(mapping.touched) if shadows else 0
+        buffers = self._buffers.get(mapping.va, {mapping.va: mapping.size})
+        return b"".join(
+            bytes(MAP_ENTRY.pack(
+                start=va, size=size, delta=(mapping.host - mapping.va) % 2**64, flags=flags,
+                initialised=written and written + va - mapping.va,
+                touched=touched and touched + (va - mapping.va) // 4 * RACE_BYTES_PER_DWORD,
+            ))
+            for va, size in sorted(buffers.items())
+        )  # fmt: skip
 
 
 @functools.cache

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from drivers.kernel import PAGE, view_at
+from drivers.kernel import PAGE, tracker_of, view_at
 from drivers.nv import cubin, push
 from drivers.nv import faults as faults_
 from drivers.nv.channel import Channel, ChannelKind, Context
@@ -156,7 +156,7 @@ class NvDevice:
                 except BaseException:
                     self.memories.free(memory)
                     raise
-        return Allocation(memory.va, memory.size, memory.view, memory)
+        return Allocation(memory.va, memory.size, memory.view, memory, tracker_of(self.rm.kernel))
 
     def free(self, allocation: Allocation) -> None:
         """Free an allocation. Raises `UsageError` if it is from another driver."""

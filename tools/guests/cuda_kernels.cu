@@ -208,7 +208,7 @@ K atomics_float(const float *x, float *f, double *d, __half2 *h) {
   atomicAdd(f, x[AT]), atomicAdd(d, (double)x[AT]), atomicAdd(h, __floats2half2_rn(x[AT], 1.0f));
 }
 K compare_loop(const float *x, int *best) {
-  int seen = *best, mine = __float_as_int(x[AT]);
+  int seen = *(volatile int *)best, mine = __float_as_int(x[AT]);
   while (__int_as_float(seen) < x[AT]) { int old = atomicCAS(best, seen, mine); if (old == seen) break; seen = old; }
 }
 K last_block(int n, const int *x, int *part, unsigned *count, int *out) {

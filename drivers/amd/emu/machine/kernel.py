@@ -20,6 +20,7 @@ from drivers.amd.layouts.events import EVENT_PAGE_BYTES
 from drivers.amd.layouts.kfd import DOORBELL_SLICE_BYTES, MMIO_REMAP_BYTES, Call, MmapOffset, MmapType
 from drivers.amd.layouts.topology import KFD_NODE, RENDER_NODE
 from drivers.emu.backing import page_up
+from drivers.emu.tracked import TrackedBuffers
 from drivers.kernel import (
     MAP_FIXED,
     MAP_SHARED,
@@ -51,6 +52,8 @@ class EmulatedKernel:
         self.process = machine.process
         self.files: dict[int, OpenFile] = {}
         self._next = _FIRST_FD
+        self.tracker = TrackedBuffers(machine.lock, machine.maps) if machine.process.tracks else None
+        """What must learn of buffers in memory of the GPUs; None without checks."""
         self._sysfs = Sysfs(machine.gpus, machine.kernel_profile, machine.host_bytes)
         self._render = {RENDER_NODE.format(minor=gpu.minor): gpu for gpu in machine.gpus}
 

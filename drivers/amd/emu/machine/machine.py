@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.kfd.queues import QueueObject
     from drivers.amd.emu.kfd.refusal import Refusal
     from drivers.amd.emu.machine.runs import Engines, QueueRun
+    from drivers.emu.memory import AddressSpace
     from hcq.counters import Counters
 
 _KEPT: Final = 256
@@ -131,6 +132,10 @@ class Machine:
                     run.memory_gone(buffer)
                 except QueueFault as fault:
                     self.stop(run.queue, fault)
+
+    def maps(self) -> list[AddressSpace]:
+        """Return the memory maps of all GPUs. The caller holds the lock."""
+        return [gpu.space.map for gpu in self.gpus if gpu.space is not None]
 
     def clock(self, gpu: Gpu) -> int:
         """Return a GPU's counter, in its ticks."""

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from drivers.emu.backing import Backing, CpuMapping
+from drivers.emu.tracked import TrackedBuffers
 from drivers.kernel import (
     MAP_ANONYMOUS,
     MAP_FIXED,
@@ -54,6 +55,8 @@ class EmulatedKernel:
         self.files: dict[int, OpenFile] = {}
         self._next = _FIRST_FD
         self._texts = self._make_texts()
+        self.tracker = TrackedBuffers(machine.lock, machine.maps) if machine.tracks else None
+        """What must learn of buffers in memory of the GPU; None without checks."""
         self._folders = {
             "/dev": ["nvidia-uvm", "nvidia0", "nvidiactl"],
             "/proc/driver/nvidia": sorted(

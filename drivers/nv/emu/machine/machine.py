@@ -28,6 +28,7 @@ from drivers.nv.emu.machine.standstill import passed, standing
 from drivers.nv.emu.rm.objects import (
     Channel,
     Client,
+    Device,
     EngineObject,
     Event,
     Memory,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drivers.emu.backing import Backing, CpuMapping
+    from drivers.emu.memory import AddressSpace
     from drivers.emu.simt.engine import Settings
     from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.engines.engine import Run
@@ -204,6 +206,12 @@ class Machine:
                     one.unmap(va, "with its NV01_MEMORY_VIRTUAL")
             case VaSpaceObject():
                 one.space.clear("with its address space")
+
+    def maps(self) -> list[AddressSpace]:
+        """Return the memory maps of all address spaces. The caller holds the lock."""
+        objects = (one for client in self.clients.values() for one in client.objects.values())
+        spaces = [one.space for one in objects if isinstance(one, (Device, VaSpaceObject))]
+        return [space.map for space in spaces if space is not None]
 
     def add_channel(self, channel: Channel) -> None:
         """Assign a channel its token."""
