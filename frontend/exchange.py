@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
 from frontend.later import AT_ONCE, later
+from frontend.realize import realize_one
 from frontend.tensor_base import TensorBase
 from hcq.errors import UsageError
 
@@ -49,6 +50,15 @@ class Exchange(TensorBase):
         me: Any = self
         data = bytearray(me.data())
         return {"shape": self.expr.shape, "typestr": f"{kind}{dtype.itemsize}", "data": data, "version": 3}
+
+    def data_ptr(self) -> int:
+        """Return the device address of the elements, dense in C order; computes a pending tensor.
+
+        It is valid until the tensor is assigned to or freed.
+        """
+        realize_one(self)
+        address: int = self.leaves[0].buffer.va
+        return address
 
     def __complex__(self) -> complex:
         return complex(self.item())

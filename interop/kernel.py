@@ -14,6 +14,7 @@ from hcq.errors import UsageError
 from hcq.memory import Buffer
 from hcq.params import Expr, Param
 from hcq.program import ArgKind, ArgSlot, KernelImage
+from interop import tensors
 from interop.arrays import DeviceArray
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ class LoadedKernel:
     ) -> Point:
         """Submit one launch; return the point that is reached when it is done.
 
-        - `arguments`: one value for each parameter. A pointer takes a `hcq.Buffer`, a `DeviceArray` or None;
-          a number takes an int, a float or a NumPy scalar of its size; a structure takes its `bytes`.
+        - `arguments`: one value for each parameter. A pointer takes a `hcq.Buffer`, a `DeviceArray`, a
+          `frontend.Tensor` of this device or None; the launch may write it. A number takes an int, a float or
+          a NumPy scalar of its size; a structure takes its `bytes`.
         - `groups`, `threads`: workgroups, and threads of each, along x, y and z. `threads` may be left out
           where the image requires a size.
         - `shared`: bytes of dynamic shared memory of a workgroup, in addition to what the image declares.
@@ -89,7 +91,13 @@ class LoadedKernel:
             cluster=cluster,
             cooperative=cooperative,
         )
-        return queue.submit(commands, after=after)
+        home = self.device.compute
+        if queue is home or not any(map(tensors.is_tensor, arguments)):
+            return queue.submit(commands, after=after)
+        # Tensors are used in the order of the first compute queue.
+        point = queue.submit(commands, after=[*after, home.end()])
+        home.submit(home.record(label=f"after {self.signature.entry}"), after=[point])
+        return point
 
     def record(
         self,
@@ -164,6 +172,8 @@ class LoadedKernel:
             return self._structure(parameter, bytes(value))
         if isinstance(value, DeviceArray):
             value = value.buffer
+        elif tensors.is_tensor(value):
+            value = tensors.memory(value, self.device)
         kind = self._kind(parameter, value)
         if value is None:
             kind, value = ArgKind.INT, 0

@@ -13,7 +13,7 @@ import numpy as np
 
 from hcq.errors import UsageError
 from hcq.memory import Buffer
-from interop import arrays
+from interop import arrays, tensors
 
 if TYPE_CHECKING:
     from hcq.device import Device
@@ -43,6 +43,8 @@ class Staging:
         kind, value = item
         if not kind.startswith("*") or value is None or isinstance(value, (Buffer, arrays.DeviceArray)):
             return value
+        if tensors.is_tensor(value):
+            return tensors.memory(value, self._device)
         if not hasattr(value, "data_ptr"):
             raise UsageError(f"wanted an array in memory, saw {value!r}; try interop.array(device, value)")
         place = str(getattr(value, "device", "cpu"))
