@@ -30,6 +30,7 @@ from drivers.emu.simt.state import (
     GROUP_HEAD,
     LAUNCH,
     MAP_ENTRY,
+    MAP_READ,
     RELEASE_BYTES,
     REPORT,
     REPORT_LIMIT,
@@ -49,9 +50,12 @@ if TYPE_CHECKING:
 Dim3 = tuple[int, int, int]
 SHARED_WINDOW = 0x7294_0000_0000
 LOCAL_WINDOW = 0x7293_0000_0000
+PARAM_WINDOW = 1 << 60
+"""Generic address of the first parameter, above all memory."""
 
 _ARENA_BYTES = 256 << 20
 _MOST_RESIDENT = 2048
+_PARAM_ALIGN = 128
 _MAP_NORESERVE = 0x4000  # Linux; Python names it since 3.13
 _WORTH_THREADS = 4096
 """A launch with fewer lanes, in warps of any width, runs on the caller's thread only."""
@@ -121,6 +125,8 @@ class Work:
     """The size of the last workgroup along each axis, if partial ones are among them; None is `block`."""
     cluster: Dim3 | None = None
     """The workgroups of a cluster along each axis; None is a launch without clusters."""
+    addressed_params: int = 0
+    """The first bytes of `params` that have addresses, from PARAM_WINDOW on; they can be read only."""
 
     @property
     def cluster_groups(self) -> int:
@@ -205,6 +211,8 @@ class Running:
     """The `state.SITE` records of each host thread, one for each instruction."""
     version: int = 0
     """The version of the map of allocations that the records point to."""
+    param_entry: bytes = b""
+    """The entry of the parameters in the map of allocations, if they have addresses."""
     memories: list[GroupMemory] = field(default_factory=list)
     counts: ctypes.Array[ctypes.c_uint64] | None = None
     """The slots of a counted launch."""
@@ -235,6 +243,7 @@ class Running:
             return
         self.version = memory.version
         entries, mapped = memory.snapshot(shadows=shadows)
+        entries += self.param_entry
         table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
         self.keep += [table, mapped]
         for record in self.threads:
@@ -347,8 +356,14 @@ def prepare(
     lanes, checks = engine.settings.lanes, engine.settings.checks
     version = memory.version
     entries, mapped = memory.snapshot(shadows=checks.shadows)
+    params = _placed_params(work)
+    param_entry = b""
+    if work.addressed_params:
+        delta = ctypes.addressof(params) - PARAM_WINDOW & (1 << 64) - 1
+        packed = MAP_ENTRY.pack(start=PARAM_WINDOW, size=work.addressed_params, delta=delta, flags=MAP_READ)
+        param_entry = bytes(packed)  # the highest address of all, so the table stays sorted
+    entries += param_entry
     table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
-    params = ctypes.create_string_buffer(work.params + bytes(64))
     size = work.cluster_groups
     parties = warps * size
     order = list(range(parties))
@@ -378,7 +393,7 @@ def prepare(
     releases, known, (bytes_known, known_step) = 0, 0, known_bytes(work.groups)
     if checks.global_races:
         releases, known = (_zeros(running, size) for size in (RELEASE_BYTES * work.groups, bytes_known))
-    running.version = version
+    running.version, running.param_entry = version, param_entry
     shape = (lanes, work.block, warp_bytes, slot_bytes)
     common = {
         "launch": _at(running.launch), "entry": entry, "params": _at(params), "map": _at(table), "reports": _at(running.reports),
@@ -416,6 +431,15 @@ def prepare(
         own = {"sites": _at(sites), "slots": resident.address, "sink": _at(sink), "queue": _at(places)}
         running.threads.append(ctypes.create_string_buffer(bytes(THREAD.pack(**common, **own)), THREAD.size))
     return running
+
+
+def _placed_params(work: Work) -> ctypes.Array[ctypes.c_char]:
+    """Return the parameters in memory of the host, aligned as their addresses are."""
+    size = len(work.params) + 64
+    whole = ctypes.create_string_buffer(size + _PARAM_ALIGN)
+    params = (ctypes.c_char * size).from_buffer(whole, -ctypes.addressof(whole) % _PARAM_ALIGN)
+    params[: len(work.params)] = work.params
+    return params
 
 
 def _zeros(running: Running, size: int) -> int:

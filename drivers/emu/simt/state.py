@@ -145,8 +145,8 @@ WARP = Record(
 """A warp: its lanes, its status, and the barrier at which it waits. Thread ids, pending masks and registers follow.
 
 `start`: lanes that enter the kernel now; `live`: lanes that have not left it; `blocked`: lanes at the barrier; `release`: not 0
-if the barrier has opened since. `lanes`: those with which the warp began. `party`: its number in its cluster. `arrived` and `passed`: lanes that have arrived at the barrier
-of the cluster and not waited yet, before and after it opened.
+if the barrier has opened since. `lanes`: those with which the warp began. `party`: its number in its cluster. `arrived` and
+`passed`: lanes that have arrived at the barrier of the cluster and not waited yet, before and after it opened.
 """
 
 

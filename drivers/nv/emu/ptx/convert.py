@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.simt import numeric
 from drivers.emu.simt.addresses import split_generic
 from drivers.emu.simt.clusters import RANK_SHIFT
+from drivers.emu.simt.launch import PARAM_WINDOW
 from drivers.emu.simt.ir_types import bits_of, like, mangle
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.floats import ROUNDING, flushed, saturate
@@ -323,10 +324,12 @@ def _cvta(t: Translator, i: Instruction, m: Modifiers) -> None:
     space = m.need(*words).split("::")[0]
     bits = TYPES[m.type()]
     d, x = operands(t, i, 2)
-    if space == "param":
-        raise t.error("generic addresses of parameters are not supported")
     value = t.address_of(x, bits) if isinstance(x, Sym) else t.bits(x, bits)
-    if space in _WINDOWS:
+    if space == "param":
+        if bits != 64 or (isinstance(x, Sym) and x.name not in t.flat.params):
+            raise t.error("takes 64-bit addresses of the kernel's parameters")
+        value = t.c.op("sub" if back else "add", value, PARAM_WINDOW)
+    elif space in _WINDOWS:
         window = t.c.resize(t.wf.uniform(t.wf.of_thread(f"{space}_window")), bits)
         value = t.c.op("sub" if back else "add", value, window)
     t.write(d, value)
@@ -334,7 +337,7 @@ def _cvta(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("isspacep")
 def _isspacep(t: Translator, i: Instruction, m: Modifiers) -> None:
-    word = m.need("global", "shared", "shared::cta", "local", "const", "shared::cluster")
+    word = m.need("global", "shared", "shared::cta", "local", "const", "shared::cluster", "param", "param::entry")
     d, x = operands(t, i, 2)
     address, c, space = t.bits(x, 64), t.c, word.split("::")[0]
     inside = {name: split_generic(t.wf.lib, c, t.wf.warp, address, name)[1] for name in _WINDOWS}
@@ -349,4 +352,6 @@ def _isspacep(t: Translator, i: Instruction, m: Modifiers) -> None:
     elif space == "const":
         t.write(d, c.const(t.v("i1"), 0))
     else:
-        t.write(d, c.not_(c.op("or", inside["shared"], inside["local"])))
+        of_params = c.icmp("ult", c.op("sub", address, PARAM_WINDOW), max(t.flat.param_bytes, 1))
+        elsewhere = c.not_(c.op("or", of_params, c.op("or", inside["shared"], inside["local"])))
+        t.write(d, of_params if space == "param" else elsewhere)

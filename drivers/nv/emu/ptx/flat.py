@@ -63,6 +63,14 @@ class Flat:
     limits: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
+    def addresses_params(self) -> bool:
+        """Whether it makes generic addresses of its parameters."""
+        return any(
+            isinstance(s, Instruction) and s.opcode == "cvta" and any(m.startswith("param") for m in s.modifiers)
+            for s in self.statements
+        )
+
+    @property
     def table_offset(self) -> int:
         """Offset of the addresses of `symbols`, which follow the parameters."""
         return -(-self.param_bytes // 8) * 8

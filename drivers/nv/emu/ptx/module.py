@@ -190,6 +190,7 @@ def work_of(
         dynamic_shared=shared_bytes,
         local_bytes=flat.local_bytes if local_bytes is None else local_bytes,
         cluster=cluster,
+        addressed_params=flat.param_bytes if flat.addresses_params else 0,
     )
 
 
