@@ -93,6 +93,10 @@ def _other(kind: ReportKind, other: int, work: Work, group: int, program: Progra
         rank, warp = divmod(party - 1, -(-work.threads // program.engine.settings.lanes))
         there = unflatten(peer_of(work, group, rank), work.grid)
         return f"warp {warp} of block {there}, which has not arrived"
+    if kind is ReportKind.REGISTER_DEADLOCK:
+        return f"{party} more registers a thread, of which the pool has {other >> 32}"
+    if kind is ReportKind.BAD_REGISTER_COUNT:
+        return f"{party} registers a thread"
     if kind in (ReportKind.BARRIER_DEADLOCK, ReportKind.DIVERGENT_BARRIERS, ReportKind.BAD_BARRIER):
         return f"barrier {other}"
     return ""

@@ -6,7 +6,7 @@ cluster, warps run in turn until each waits at a barrier, spins or is done. If a
 never complete: a deadlock is reported.
 
 Not here: host threads and memory of a launch (`launch`), lanes of one warp (`warp_function`), the barrier of a
-cluster (`cluster_barrier`), queues (`drivers.emu.scheduler`).
+cluster (`cluster_barrier`), registers of warps (`register_pool`), queues (`drivers.emu.scheduler`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks, sanitize
-from drivers.emu.simt import cluster_barrier
+from drivers.emu.simt import cluster_barrier, register_pool
 from drivers.emu.simt.clusters import group_of_rank, warp_at
 from drivers.emu.simt.findings import emit_report, i32, i64
 from drivers.emu.simt.state import (
@@ -32,6 +32,7 @@ from drivers.emu.simt.state import (
     LAUNCH,
     PACKED_IDS,
     READY,
+    REGISTER_POOL,
     THREAD,
     WAITING,
     WARP,
@@ -144,6 +145,7 @@ def _begin(lib: Library) -> str:
                 ("shared", shared),
                 ("index", number),
                 ("party", c.op("add", before, number)),
+                ("registers", THREAD.load(c, thread, "registers")),
                 ("live", lanes),
                 ("start", lanes),
                 ("lanes", lanes),
@@ -260,13 +262,16 @@ def _step(lib: Library) -> str:
             used = c.icmp("ne", GROUP.load(c, group, "arrivals"), 0)
             with c.when(used), c.count(i32(BARRIERS)) as number:
                 c.call(_settle(lib), "void", group, number)
-        of_cluster = c.icmp("eq", WARP.load(c, warp, "barrier"), CLUSTER_BARRIER)
+        number = WARP.load(c, warp, "barrier")
+        of_cluster, of_pool = (c.icmp("eq", number, one) for one in (CLUSTER_BARRIER, REGISTER_POOL))
         with c.when(waits):
             WARP.store(c, warp, "status", WAITING)
             items = [WARP.load(c, warp, f) for f in ("barrier", "barrier_count", "barrier_site")]
             with c.when(of_cluster):
                 c.call(cluster_barrier.wait(lib), "void", warp)
-            with c.otherwise(of_cluster):
+            with c.when(of_pool):
+                c.call(register_pool.take(lib), "void", warp)
+            with c.otherwise(c.op("or", of_cluster, of_pool)):
                 c.call(arrive(lib), "void", warp, *items)
         more = c.icmp("ne", THREAD.load(c, thread, "cluster"), 1)
         with c.when(c.op("and", more, c.icmp("ne", gone, 0))):
@@ -305,11 +310,15 @@ def _turn(lib: Library) -> str:
         moved = c.load("i32", progressed)
         stuck = c.icmp("eq", c.op("or", moved, c.load("i32", spinning)), 0)
         going = c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0)
-        with c.when(c.op("and", stuck, going)):  # noqa: SIM117 - two blocks of generated code
-            with c.count(THREAD.load(c, thread, "parties")) as number:
-                warp = party(number)
-                with c.when(c.icmp("eq", WARP.load(c, warp, "status"), WAITING)):
-                    _report_waiting(lib, c, warp)
+        with c.when(c.op("and", stuck, going)):
+            for for_registers in (True, False):  # others wait for those who lack registers, so these come first
+                with c.count(THREAD.load(c, thread, "parties")) as number:
+                    warp = party(number)
+                    waits = c.icmp("eq", WARP.load(c, warp, "status"), WAITING)
+                    how = "eq" if for_registers else "ne"
+                    chosen = c.icmp(how, WARP.load(c, warp, "barrier"), REGISTER_POOL)
+                    with c.when(c.op("and", waits, chosen)):
+                        _report_waiting(lib, c, warp)
         c.ret(moved)
 
     return lib.define("emu.turn", "i32", {"thread": "ptr", "unit": "ptr"}, body, core=True)
@@ -323,7 +332,11 @@ def _report_waiting(lib: Library, c: Code, warp: Value) -> None:
         missing = c.call(cluster_barrier.missing(lib), "i32", WARP.load(c, warp, "group"))
         kind = ReportKind.CLUSTER_DEADLOCK
         emit_report(lib, c, warp, kind, site, i32(0), other=c.resize(missing, 64))
-    with c.otherwise(of_cluster):
+    of_pool = c.icmp("eq", number, REGISTER_POOL)
+    with c.when(of_pool):
+        lack = register_pool.lack(c, warp)
+        emit_report(lib, c, warp, ReportKind.REGISTER_DEADLOCK, site, i32(0), other=lack)
+    with c.otherwise(c.op("or", of_cluster, of_pool)):
         kind = ReportKind.BARRIER_DEADLOCK
         emit_report(lib, c, warp, kind, site, i32(0), other=c.resize(number, 64))
 

@@ -125,6 +125,8 @@ class Work:
     """The size of the last workgroup along each axis, if partial ones are among them; None is `block`."""
     cluster: Dim3 | None = None
     """The workgroups of a cluster along each axis; None is a launch without clusters."""
+    registers: int = 0
+    """Registers of a thread at the start, a multiple of 8; 0 is unknown, and then no instruction waits for any."""
     addressed_params: int = 0
     """The first bytes of `params` that have addresses, from PARAM_WINDOW on; they can be read only."""
 
@@ -405,7 +407,7 @@ def prepare(
         "slot_limit": slots, "warp_bytes": warp_bytes, "warps_at": GROUP_HEAD, "shared_at": shared_at, "local_at": local_at,
         "shadow_at": shadow_at, "dynamic_shared": work.dynamic_shared, "fuel": _ENDLESS, "releases": releases,
         "known": known, "known_step": known_step, "cluster": size, "explicit_cluster": work.cluster is not None,
-        "parties": parties, "unit_bytes": slot_bytes * size,
+        "parties": parties, "unit_bytes": slot_bytes * size, "registers": work.registers,
     }  # fmt: skip
     for shape_of, visible in (
         ("grid", work.visible_grid or work.grid),
@@ -438,7 +440,7 @@ def _placed_params(work: Work) -> ctypes.Array[ctypes.c_char]:
     size = len(work.params) + 64
     whole = ctypes.create_string_buffer(size + _PARAM_ALIGN)
     params = (ctypes.c_char * size).from_buffer(whole, -ctypes.addressof(whole) % _PARAM_ALIGN)
-    params[: len(work.params)] = work.params
+    ctypes.memmove(params, work.params, len(work.params))
     return params
 
 

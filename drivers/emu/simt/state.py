@@ -90,7 +90,7 @@ THREAD = Record(
     slot_bytes="i32", slot_limit="i32", warp_bytes="i32", warps_at="i32", shared_at="i32", local_at="i32", shadow_at="i32",
     dynamic_shared="i32", visible_grid_x="i32", visible_grid_y="i32", visible_grid_z="i32", visible_block_x="i32", visible_block_y="i32",
     visible_block_z="i32", known_step="i32", last_x="i32", last_y="i32", last_z="i32", cluster="i32", cluster_x="i32", cluster_y="i32",
-    cluster_z="i32", explicit_cluster="i32", parties="i32", unit_bytes="i32", counts="ptr", touched="ptr",
+    cluster_z="i32", explicit_cluster="i32", parties="i32", unit_bytes="i32", registers="i32", counts="ptr", touched="ptr",
 )  # fmt: skip
 """The data with which one host thread runs workgroups: the constants of the launch, and memory of the thread.
 
@@ -102,17 +102,18 @@ threads along each axis of the last workgroup there; `block_x` to `block_z`, `th
 `counts` and `touched`: the slots and the table of touched memory of a counted launch (`counting`).
 `cluster`: workgroups of a cluster, at least 1; `cluster_x` to `cluster_z` along each axis; `explicit_cluster` is 1 if the launch
 names them. `parties`: warps of a cluster. A cluster occupies `unit_bytes`: the slots of its workgroups in order of their ranks.
-`warp_order` has a u32 for each party: the offset of a warp's state in the unit, in the order of turns.
+`registers`: those of a thread at the start, 0 if unknown. `warp_order` has a u32 for each party: the offset of a warp's state in the unit, in the order of turns.
 """
 
 GROUP = Record(
     "group",
     thread="ptr", shared="ptr", shadow="ptr", clocks="ptr", index="i32", x="i32", y="i32", z="i32", live_lanes="i32", live_warps="i32",
     epoch="i32", released="i64", acquired="i64", fenced="i32", arrivals="i32", warps="i32", partial="i32", rank="i32", met="i32",
+    free="i32",
 )  # fmt: skip
 """A resident workgroup. `arrivals` is not 0 if any barrier has been reached. `warps`: the number of its warps; `partial` is 1
 if it has fewer threads than others. `rank`: its number in its cluster; `met` is 1 once a barrier of the cluster
-has opened; `clocks`: the vector clocks of the cluster."""
+has opened; `clocks`: the vector clocks of the cluster. `free`: registers in the pool, in one thread of each warp."""
 
 RELEASE = {"last": 0, "before": 4}
 RELEASE_BYTES = 8
@@ -133,20 +134,21 @@ BARRIER = Record(
 """One barrier of a workgroup: arrivals, and the votes of `bar.red`. `last_*` are the votes of the last completed round."""
 
 BARRIERS = 16
-CLUSTER_BARRIER = BARRIERS
-"""The number, in `WARP.barrier`, of the barrier of a warp's cluster."""
+CLUSTER_BARRIER, REGISTER_POOL = 1 << 16, (1 << 16) + 1
+"""Numbers, in `WARP.barrier`, of the barrier of a warp's cluster, and of its workgroup's pool of registers. Those of other
+barriers, existing or not, are below."""
 GROUP_HEAD = GROUP.size + BARRIERS * BARRIER.size
 
 WARP = Record(
     "warp",
     thread="ptr", group="ptr", shared="ptr", local="ptr", start="i64", live="i64", blocked="i64", release="i64", index="i32",
-    status="i32", barrier="i32", barrier_count="i32", barrier_site="i32", party="i32", arrived="i64", passed="i64", lanes="i64",
+    status="i32", barrier="i32", barrier_count="i32", barrier_site="i32", party="i32", arrived="i64", passed="i64", registers="i32", lanes="i64",
 )  # fmt: skip
 """A warp: its lanes, its status, and the barrier at which it waits. Thread ids, pending masks and registers follow.
 
 `start`: lanes that enter the kernel now; `live`: lanes that have not left it; `blocked`: lanes at the barrier; `release`: not 0
 if the barrier has opened since. `lanes`: those with which the warp began. `party`: its number in its cluster. `arrived` and
-`passed`: lanes that have arrived at the barrier of the cluster and not waited yet, before and after it opened.
+`passed`: lanes that have arrived at the barrier of the cluster and not waited yet, before and after it opened. `registers`: those of a thread.
 """
 
 

@@ -141,7 +141,7 @@ def test_lanes_of_a_warp_cannot_wait_at_different_barriers(bench: Any, out: Any)
     assert fault.kind is ReportKind.DIVERGENT_BARRIERS
 
 
-@pytest.mark.parametrize("body", ["bar.sync 17;", "bar.sync 0, 33;"])
+@pytest.mark.parametrize("body", ["bar.sync 16;", "bar.sync 65537;", "bar.sync 0, 33;"])
 def test_barriers_that_do_not_exist(bench: Any, out: Any, body: Any):
     assert bench.run(kernel(body + " ret;"), "k", 1, 64, out).fault.kind is ReportKind.BAD_BARRIER
 

@@ -287,5 +287,7 @@ class Grids:
         if run.machine.ledger is not None:
             run.machine.ledger.launched(kernel.name, *self._judged(kernel))
         given = params[: kernel.param_bytes]
-        work = ptx.work_of(kernel, one.grid, one.block, given, dynamic, cluster=one.cluster)
+        work = ptx.work_of(
+            kernel, one.grid, one.block, given, dynamic, cluster=one.cluster, registers=one.registers
+        )
         return SlicedLaunch(kernel.program, work, run.space.map, options, on_end=pages.drop)

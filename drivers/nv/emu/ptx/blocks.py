@@ -93,11 +93,12 @@ class BasicBlock:
 
 def sleeps(instruction: Instruction) -> bool:
     """Whether lanes wait at this instruction for others of their workgroup."""
-    return (
-        instruction.opcode == "bar"
-        and instruction.modifiers[:1] in (("sync",), ("red",), ("cta",))
-        and "arrive" not in instruction.modifiers
-    ) or (instruction.opcode == "barrier" and "arrive" not in instruction.modifiers)
+    words = instruction.modifiers
+    if instruction.opcode == "setmaxnreg":
+        return "inc" in words
+    if instruction.opcode == "bar" and words[:1] not in (("sync",), ("red",), ("cta",)):
+        return False
+    return instruction.opcode in ("bar", "barrier") and "arrive" not in words
 
 
 def blocks(flat: Flat) -> list[BasicBlock]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from drivers.emu.simt import numeric
 from drivers.emu.simt.addresses import split_generic
 from drivers.emu.simt.clusters import RANK_SHIFT
-from drivers.emu.simt.launch import PARAM_WINDOW
 from drivers.emu.simt.ir_types import bits_of, like, mangle
+from drivers.emu.simt.launch import PARAM_WINDOW
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.floats import ROUNDING, flushed, saturate
 from drivers.nv.emu.ptx.integers import INTEGERS, is_signed, join_halves
@@ -337,7 +337,8 @@ def _cvta(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("isspacep")
 def _isspacep(t: Translator, i: Instruction, m: Modifiers) -> None:
-    word = m.need("global", "shared", "shared::cta", "local", "const", "shared::cluster", "param", "param::entry")
+    shared = ("shared", "shared::cta", "shared::cluster")
+    word = m.need("global", *shared, "local", "const", "param", "param::entry")
     d, x = operands(t, i, 2)
     address, c, space = t.bits(x, 64), t.c, word.split("::")[0]
     inside = {name: split_generic(t.wf.lib, c, t.wf.warp, address, name)[1] for name in _WINDOWS}

@@ -152,7 +152,10 @@ def launch(
     if cluster is None and "reqnctapercluster" in kernel.flat.limits:
         x, y, z = (*kernel.flat.limits["reqnctapercluster"], 1, 1)[:3]
         cluster = (x, y, z)
-    work = work_of(kernel, grid, block, params, shared_bytes, local_bytes=local_bytes, cluster=cluster)
+    registers = kernel.flat.limits.get("maxnreg", (0,))[0]
+    work = work_of(
+        kernel, grid, block, params, shared_bytes, local_bytes=local_bytes, cluster=cluster, registers=registers
+    )
     return launch_program(kernel.program, work, memory, options)
 
 
@@ -165,6 +168,7 @@ def work_of(
     *,
     local_bytes: int | None = None,
     cluster: Dim3 | None = None,
+    registers: int = 0,
 ) -> Work:
     """Return a launch of a kernel. Raises `UsageError` if the kernel's directives forbid its shape."""
     flat = kernel.flat
@@ -190,6 +194,7 @@ def work_of(
         dynamic_shared=shared_bytes,
         local_bytes=flat.local_bytes if local_bytes is None else local_bytes,
         cluster=cluster,
+        registers=-(-registers // 8) * 8,
         addressed_params=flat.param_bytes if flat.addresses_params else 0,
     )
 

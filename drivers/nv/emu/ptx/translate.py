@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
-from drivers.emu.simt import cluster_barrier
+from drivers.emu.simt import cluster_barrier, register_pool
 from drivers.emu.simt.blocks import Block, Convergence, Translation
 from drivers.emu.simt.counting import Counting
 from drivers.emu.simt.dispatch import barrier_at
 from drivers.emu.simt.findings import i32
-from drivers.emu.simt.state import BARRIER, CLUSTER_BARRIER
+from drivers.emu.simt.state import BARRIER, CLUSTER_BARRIER, REGISTER_POOL
 from drivers.emu.simt.vector import Value
 from drivers.emu.simt.warp_function import WarpFunction
 from drivers.nv.emu.ptx import (
@@ -74,7 +74,7 @@ _REGISTERED = (
     wmma,
 )
 _CLUSTERS = 90
-"""The first architecture with clusters."""
+"""The first architecture with clusters and setmaxnreg."""
 _WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}
 _WAITING_WORDS = {"volatile", "acquire", "relaxed", "mmio", "try_wait", "test_wait"}
 
@@ -306,7 +306,14 @@ def _uniform(t: Translator, operand: Operand) -> Value:
 
 
 def _barrier(t: Translator, last: Instruction, m: Modifiers, number: int) -> None:
-    """Translate bar.sync, bar.red and barrier.*: the lanes wait, and continue in the next block."""
+    """Translate bar.sync, bar.red, barrier.* and setmaxnreg.inc: the lanes wait, and continue in the next block."""
+    if last.opcode == "setmaxnreg":
+        m.need("inc")
+        count, site = _register_count(t, last, m), t.site()
+        sanitize.partial_barrier(t.wf, site)
+        t.c.call(register_pool.check(t.wf.lib), "void", t.wf.warp, count, i32(site), Value("i1", "true"))
+        t.wf.sleep(i32(REGISTER_POOL), count, number + 1, site)
+        return
     if m.flag("cluster"):
         _cluster_wait(t, last, m, number)
         return
@@ -320,7 +327,7 @@ def _barrier(t: Translator, last: Instruction, m: Modifiers, number: int) -> Non
         m.need("popc", "and", "or")
         m.need("u32", "pred")
         predicate = items.pop()
-    which = _uniform(t, items[0])
+    which = t.c.intrinsic("umin", _uniform(t, items[0]), i32(CLUSTER_BARRIER - 1))
     count = _uniform(t, items[1]) if len(items) > 1 else Value("i32", "0")
     if aligned:
         sanitize.partial_barrier(t.wf, site)
@@ -410,8 +417,30 @@ def _nanosleep(t: Translator, i: Instruction, m: Modifiers) -> None:
     t.c.emit("fence seq_cst")
 
 
-@meaning("pmevent", "griddepcontrol", "setmaxnreg")
+@meaning("setmaxnreg")
+def _release_registers(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """Translate setmaxnreg.dec."""
+    m.need("dec")
+    count, site = _register_count(t, i, m), t.site()
+    sanitize.partial_barrier(t.wf, site)
+    with t.c.when(t.c.icmp("ne", t.wf.active, 0)):
+        t.c.call(register_pool.check(t.wf.lib), "void", t.wf.warp, count, i32(site), Value("i1", "false"))
+        t.c.call(register_pool.give(t.wf.lib), "void", t.wf.warp, count)
+
+
+def _register_count(t: Translator, i: Instruction, m: Modifiers) -> Value:
+    for word in ("sync", "aligned", "u32"):
+        m.need(word)
+    (count,) = operands(t, i, 1)
+    if t.arch < _CLUSTERS:
+        raise t.error("setmaxnreg needs sm_90a or a later architecture")
+    if not isinstance(count, Imm) or count.value % 8 or not 24 <= count.value <= 256:
+        raise t.error("the number of registers must be a constant multiple of 8 from 24 to 256")
+    return i32(count.value)
+
+
+@meaning("pmevent", "griddepcontrol")
 def _machine_hints(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Translate hints: profiler marks, dependent launch (grids never overlap here), register counts."""
+    """Translate hints: profiler marks, dependent launch (grids never overlap here)."""
     del t, i
     m.rest.clear()

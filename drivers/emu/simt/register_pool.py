@@ -1,0 +1,87 @@
+"""The registers of warps that change their number: what one warp releases, another of its workgroup can take.
+
+Every warp begins with the registers of the launch, so the pool is empty at first. A warp that wants more than the pool has
+waits. Registers of a warp that has ended do not return to the pool.
+
+Not here: turns (`dispatch`), the instruction setmaxnreg (`drivers.nv.emu.ptx.translate`).
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.emu.report import ReportKind
+from drivers.emu.simt.clusters import warp_at
+from drivers.emu.simt.findings import emit_report, i32
+from drivers.emu.simt.state import GROUP, READY, REGISTER_POOL, THREAD, WAITING, WARP
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Code, Value
+
+
+def _wanted(c: Code, warp: Value) -> Value:
+    """Return how many more registers a waiting warp wants; none where their number is unknown."""
+    more = c.op("sub", WARP.load(c, warp, "barrier_count"), WARP.load(c, warp, "registers"))
+    known = c.icmp("ne", THREAD.load(c, WARP.load(c, warp, "thread"), "registers"), 0)
+    return c.select(known, more, i32(0))
+
+
+def take(lib: Library) -> str:
+    """`emu.registers.take(warp)`: let a warp go on that waits for registers, if the pool has them."""
+
+    def body(c: Code, warp: Value) -> None:
+        group, more = WARP.load(c, warp, "group"), _wanted(c, warp)
+        free = GROUP.load(c, group, "free")
+        with c.when(c.icmp("sle", more, free)):
+            GROUP.store(c, group, "free", c.op("sub", free, more))
+            WARP.store(c, warp, "registers", WARP.load(c, warp, "barrier_count"))
+            WARP.store(c, warp, "status", READY)
+            WARP.store(c, warp, "release", 1)
+        c.ret()
+
+    return lib.define("emu.registers.take", "void", {"warp": "ptr"}, body, core=True)
+
+
+def give(lib: Library) -> str:
+    """`emu.registers.give(warp, count)`: keep `count` registers, and let warps go on that wait for the others."""
+
+    def body(c: Code, warp: Value, count: Value) -> None:
+        group, thread = WARP.load(c, warp, "group"), WARP.load(c, warp, "thread")
+        known = c.icmp("ne", THREAD.load(c, thread, "registers"), 0)
+        less = c.select(known, c.op("sub", WARP.load(c, warp, "registers"), count), i32(0))
+        GROUP.store(c, group, "free", c.op("add", GROUP.load(c, group, "free"), less))
+        WARP.store(c, warp, "registers", count)
+        with c.count(THREAD.load(c, thread, "warps")) as number:
+            other = warp_at(c, thread, group, number)
+            waits = c.icmp("eq", WARP.load(c, other, "status"), WAITING)
+            here = c.icmp("eq", WARP.load(c, other, "barrier"), REGISTER_POOL)
+            with c.when(c.op("and", waits, here)):
+                c.call(take(lib), "void", other)
+        c.ret()
+
+    return lib.define("emu.registers.give", "void", {"warp": "ptr", "count": "i32"}, body)
+
+
+def check(lib: Library) -> str:
+    """`emu.registers.check(warp, count, site, more)`: report a number that is not more, or not less, than the warp has."""
+
+    def body(c: Code, warp: Value, count: Value, site: Value, more: Value) -> None:
+        now = WARP.load(c, warp, "registers")
+        known = c.icmp("ne", THREAD.load(c, WARP.load(c, warp, "thread"), "registers"), 0)
+        bad = c.select(more, c.icmp("ult", count, now), c.icmp("ugt", count, now))
+        with c.when(c.op("and", known, bad)):
+            kind = ReportKind.BAD_REGISTER_COUNT
+            emit_report(lib, c, warp, kind, site, i32(0), other=c.resize(now, 64))
+        c.ret()
+
+    parameters = {"warp": "ptr", "count": "i32", "site": "i32", "more": "i1"}
+    return lib.define("emu.registers.check", "void", parameters, body)
+
+
+def lack(c: Code, warp: Value) -> Value:
+    """Return what a waiting warp wants more, and above it what its pool has, as i64."""
+    free = c.resize(GROUP.load(c, WARP.load(c, warp, "group"), "free"), 64)
+    return c.op("or", c.op("shl", free, 32), c.resize(_wanted(c, warp), 64))
