@@ -35,8 +35,9 @@ def fmod(self: T, other: T | Number) -> T:
         return ruled("fmod", apply(Ops.FMOD, None, x, y), x, y, whole)
     if x.expr.dtype is dtypes.bool:
         x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
-    rest = mod(absolute(x), absolute(y))
-    return where(lt(x, 0), neg(rest), rest)
+    rest = mod(x, y)  # of floor division: it has the sign of y; |x| would wrap for the least number
+    other_sign = apply(Ops.NE, None, lt(x, 0), lt(y, 0))
+    return where(apply(Ops.AND, None, other_sign, ne(rest, 0)), sub(rest, y), rest)
 
 
 @operator

@@ -6,7 +6,7 @@ Not here: division (`division`), powers (`powers`), comparisons (`comparison`), 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import BITS, NUMBERS, Ops
@@ -207,8 +207,13 @@ def rrshift(self: T, other: T | Number) -> T:
 def where(self: T, a: T | Number, b: T | Number) -> T:
     """Return a where self (a bool) is true, else b; all three broadcast.
 
-    a and b promote to one dtype. Raises `UsageError` when self is not bool.
+    a and b promote to one dtype. `x.where(condition, b)`, as PyTorch has it, is `condition.where(x, b)` for a
+    tensor x that is not bool. Raises `UsageError` when neither is bool.
     """
+    first: Any = a
+    if self.expr.dtype is not dtypes.bool and hasattr(a, "expr") and a.expr.dtype is dtypes.bool:
+        found: T = where(first, self, b)
+        return found
     if self.expr.dtype is not dtypes.bool:
         raise UsageError(
             f"where: the condition must be bool, saw {self.expr.dtype.name}\n"

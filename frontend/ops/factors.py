@@ -27,6 +27,7 @@ from frontend.ops.linalg import matmul
 from frontend.ops.movement import expand, squeeze, transpose, unsqueeze
 from frontend.ops.parts import cat, part
 from frontend.ops.products import power_of
+from frontend.ops.singular import refuse_indefinite, refuse_singular
 from frontend.ops.sorting import sort
 from frontend.ops.sources import constant, convert, coordinate
 from frontend.parameters import converting
@@ -169,9 +170,18 @@ def _flipped(x: T, axis: int) -> T:
     return apply(Ops.FLIP, (axis % len(x.expr.shape),), x)
 
 
-@composite
 def solve(self: T, right: T) -> T:
-    """Return x with self @ x = right: a vector, or matrices of columns. NaN for a singular matrix."""
+    """Return x with self @ x = right: a vector, or matrices of columns.
+
+    Raises `UsageError` for a singular matrix, as `inverse` does.
+    """
+    found = _solution(self, right)
+    refuse_singular(self, "solve")
+    return found
+
+
+@composite
+def _solution(self: T, right: T) -> T:
     _matrices(self, "solve", square=True)
     vector = len(right.expr.shape) == 1
     b = unsqueeze(right, -1) if vector else right
@@ -182,9 +192,19 @@ def solve(self: T, right: T) -> T:
     return squeeze(found, -1) if vector else found
 
 
-@method
 def inverse(self: T) -> T:
-    """Return the inverse of square matrices. A singular one gives infinities or NaN, where PyTorch raises."""
+    """Return the inverse of square matrices.
+
+    Raises `UsageError` for a singular matrix, for which the values are read (`singular`). Inside a captured
+    function, a traced one and a gradient, where they cannot be read, it gives infinities or NaN.
+    """
+    found = _inverse(self)
+    refuse_singular(self, "inverse")
+    return found
+
+
+@method
+def _inverse(self: T) -> T:
     _matrices(self, "inverse", square=True)
     q, r = qr(self)
     return _back_substituted(r, transpose(q, -1, -2))
@@ -223,12 +243,19 @@ def logdet(self: T) -> T:
     return log(det(self))
 
 
-@method
 def cholesky(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return the lower triangular matrix whose product with its transpose is self, or that transpose.
 
-    Of positive definite matrices; others give NaN, where PyTorch raises. The upper half is not read.
+    The upper half is not read. Raises `UsageError` for a matrix that is not positive definite, for which the
+    values are read, as `inverse` does; where they cannot be read it gives NaN.
     """
+    found = _cholesky(self, upper)
+    refuse_indefinite(found, "cholesky")
+    return found
+
+
+@method
+def _cholesky(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - as above
     _matrices(self, "cholesky", square=True)
     n = self.expr.shape[-1]
     rank = len(self.expr.shape)

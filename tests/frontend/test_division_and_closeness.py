@@ -101,3 +101,16 @@ def test_gradient_of_a_remainder_is_the_floored_quotient():
     dx, dy = (x % y).sum().gradient(x, y)
     assert dx.tolist() == [1, 1, 1, 1]
     assert dy.tolist() == [-1, 2, -9, -1]
+
+
+def test_the_remainder_of_the_least_integer_is_that_of_c():
+    x = np.array([-128, -127, -7, 0, 7, 127], "int8")
+    for y in (-128, -7, -1, 3, 7, 127):
+        assert Tensor(x).fmod(y).numpy().tolist() == np.fmod(x, np.int8(y)).tolist()
+
+
+def test_a_selection_is_written_as_in_pytorch_too():
+    x = Tensor([1.0, 5.0])
+    assert x.where(x > 2, 0.0).tolist() == (x > 2).where(x, 0.0).tolist() == [0.0, 5.0]
+    with pytest.raises(UsageError, match="bool"):
+        x.where(x, 0.0)

@@ -1,7 +1,7 @@
 """The table of the kinds of lines in tensor programs, with their frequencies.
 
 Not here: the lines (`tensor_elementwise`, `tensor_movement`, `tensor_reductions`, `tensor_smooth`,
-`tensor_graphs`, `tensor_writes`). Next: `tensor_programs`.
+`tensor_graphs`, `tensor_writes`, `tensor_wide`). Next: `tensor_programs`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tools.fuzz import tensor_graphs as graphs
 from tools.fuzz import tensor_movement as movement
 from tools.fuzz import tensor_reductions as reductions
 from tools.fuzz import tensor_smooth as smooth
+from tools.fuzz import tensor_wide as wide
 from tools.fuzz import tensor_writes as writes
 
 if TYPE_CHECKING:
@@ -37,6 +38,15 @@ KINDS: Final[Kinds] = (
     (writes.write, 4),
     (writes.write_at_variable, 1),
 )
+WIDE: Final[Kinds] = (
+    *KINDS,
+    (wide.at_lists, 3),
+    (wide.write_at_lists, 4),
+    (wide.in_place, 6),
+    (wide.einsum, 3),
+    (wide.select, 8),
+)
+"""Kinds of the wider API, with lists as indices, which a capture refuses."""
 SMOOTH: Final[Kinds] = (
     (smooth.binary, 6),
     (smooth.unary, 4),

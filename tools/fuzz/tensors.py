@@ -2,7 +2,8 @@
 
 It compares random tensor programs with NumPy bit by bit. Modes: `eager` realizes at the end, after each line,
 and after random lines; `jit` captures a function and changes inputs and variables; `threads` runs four
-threads; `views` writes through views; `gradients` differentiates, with and without capture; `graphs` computes
+threads; `views` writes through views; `wide` does so with more of the API (lists and masks as indices,
+methods in place, einsum, selections); `gradients` differentiates, with and without capture; `graphs` computes
 all values, and all gradients, in one launch, fused and with stored intermediate values. It prints each
 differing program as a shrunk test, and exits with 1 if there is one. `HCQ_DEVICE` names the device.
 
@@ -23,14 +24,14 @@ import numpy as np
 
 from tools.fuzz import campaign, slopes
 from tools.fuzz.tensor_graphs import SIZES
-from tools.fuzz.tensor_kinds import GRAPHS, KINDS, SMOOTH
+from tools.fuzz.tensor_kinds import GRAPHS, KINDS, SMOOTH, WIDE
 from tools.fuzz.tensor_programs import Line, Maker, Program, namespace
 from tools.fuzz.tensor_values import leaf, near, same_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-MODES: Final = ("eager", "jit", "threads", "views", "gradients", "graphs")
+MODES: Final = ("eager", "jit", "threads", "views", "wide", "gradients", "graphs")
 CALLS: Final = 4
 """Calls of a captured function: the first runs, the second is captured, two are replays."""
 _THREADS: Final = 4
@@ -53,7 +54,8 @@ def program(seed: int, mode: str) -> Program:
     if mode == "graphs":
         return Maker(seed, GRAPHS, dtypes=("float32",), sizes=SIZES, most=_SMALL).program
     if mode != "gradients":
-        return Maker(seed, KINDS, views=mode == "views").program
+        kinds = WIDE if mode == "wide" else KINDS
+        return Maker(seed, kinds, views=mode in {"views", "wide"}).program
     return Maker(seed, SMOOTH, dtypes=("float32", "float64"), most=_WHOLE).program
 
 
@@ -284,7 +286,7 @@ def threads(program: Program) -> None:
 
 
 RUNS: Final[dict[str, Callable[[Program], None]]] = {
-    "eager": eager, "jit": jit, "threads": threads, "views": eager, "gradients": gradients,
+    "eager": eager, "jit": jit, "threads": threads, "views": eager, "wide": eager, "gradients": gradients,
     "graphs": graphs,
 }  # fmt: skip
 

@@ -1,0 +1,80 @@
+"""Checks of matrices that have an inverse or a root only for some values; they raise, as PyTorch does.
+
+A check computes one bool on the device and waits for it. Where values cannot be read, inside traced methods,
+gradients and captured functions, nothing is checked.
+
+Not here: the factors (`factors`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.ir.ops import Ops
+from frontend.history import realize_for_reading
+from frontend.ops.comparison import eq, gt, lt
+from frontend.ops.diagonals import diagonal
+from frontend.ops.division import div
+from frontend.ops.elementwise import mul, sub, where
+from frontend.ops.functions import abs as absolute
+from frontend.ops.parts import part
+from frontend.ops.reduce import all as every
+from frontend.ops.reduce import any as some
+from frontend.ops.reduce import argmax
+from frontend.ops.reduce import sum as total
+from frontend.ops.sources import constant, coordinate
+from frontend.plan import CAPTURE
+from frontend.printing import described
+from frontend.storage import Leaf
+from frontend.trace import apply, method
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor_base import T, TensorBase
+
+
+def refuse_singular(x: TensorBase, what: str) -> None:
+    """Raise `UsageError` if a square matrix has a pivot of 0, found as LAPACK does (row exchanges)."""
+    if _is_readable(x) and _has_zero_pivot(x).item():
+        raise UsageError(f"{what}: wanted regular matrices, saw a singular one in {described(x)}")
+
+
+def refuse_indefinite(root: TensorBase, what: str) -> None:
+    """Raise `UsageError` if the diagonal of Cholesky's root is not positive."""
+    if _is_readable(root) and not _is_positive(root).item():
+        raise UsageError(
+            f"{what}: wanted positive definite matrices, saw one that is not, of the shape {root.expr.shape}"
+        )
+
+
+def _is_readable(x: TensorBase) -> bool:
+    """Compute a tensor whose values can be read; return whether it is one."""
+    if CAPTURE.now is not None or 0 in x.expr.shape or any(leaf.__class__ is not Leaf for leaf in x.leaves):
+        return False
+    realize_for_reading(x)
+    return True
+
+
+@method
+def _is_positive(self: T) -> T:
+    return every(gt(diagonal(self, 0, -2, -1), 0.0))
+
+
+@method
+def _has_zero_pivot(self: T) -> T:
+    """Eliminate column by column, each with its greatest element in the row of the diagonal."""
+    x, n, rank = self, self.expr.shape[-1], len(self.expr.shape)
+    zero = constant(self, False, dtypes.bool, ())
+    for i in range(n):
+        place = coordinate(x, (*x.expr.shape[:-1], 1), rank - 2)
+        column = part(x, rank - 1, i, i + 1)
+        chosen = eq(place, argmax(where(lt(place, i), -1.0, absolute(column)), rank - 2, keepdim=True))
+        row = total(where(chosen, x, 0.0), rank - 2, keepdim=True)
+        pivot = part(row, rank - 1, i, i + 1)
+        none = eq(pivot, 0.0)
+        zero = apply(Ops.OR, None, zero, some(none))
+        x = where(eq(place, i), row, where(chosen, part(x, rank - 2, i, i + 1), x))
+        by = div(part(x, rank - 1, i, i + 1), where(none, 1.0, pivot))
+        x = apply(Ops.CONTIGUOUS, None, sub(x, where(gt(place, i), mul(by, row), 0.0)))
+    return zero
