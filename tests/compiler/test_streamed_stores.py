@@ -57,7 +57,7 @@ def ran(made: Steps, count: int, *inputs: np.ndarray, shift: int = 0) -> np.ndar
     given = [line(x.size) for x in inputs]
     for mine, x in zip(given, inputs, strict=True):
         mine[:] = x.ravel()
-    kernel = HostKernel(target.emit(made.ir, target.machine(), 0))
+    kernel = HostKernel(target.emit(made.ir, target.machine(), 0), made.name)
     kernel.run([x.ctypes.data for x in (out, *given)], [], made.plan.launch()[0][0])
     return out
 
