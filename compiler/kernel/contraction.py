@@ -417,7 +417,8 @@ class _Planner:
             cycles += each * copies * self.k * self.vectors
         else:
             cycles += max(0.0, cost - 1.5) * self.k * self.vectors * blocks / self.target.loads_per_cycle
-        if not outer and not inner and any(self._run(n) < LEAST_RUN for n in _loads(c.broadcast)):
+        least = min(self.k, LEAST_RUN)
+        if not outer and not inner and any(self._run(n) < least for n in _loads(c.broadcast)):
             cycles += _APART_CYCLES * self.rows * self.k * blocks
         for stage in (*outer, *inner):
             each = -(-self.rows // self.lanes) * 2.0 if stage.wide else COPY_CYCLES * self.rows

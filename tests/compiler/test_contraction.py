@@ -379,3 +379,13 @@ def test_a_summed_range_of_which_only_the_remainder_is_used_is_summed_whole():
     value = reduce(op("MUL", load(1, i * 3 + k % 3), load(2, j * 3 + k % 3)), "ADD", k)
     got = run(sink(store(0, i * 8 + j, value)), {1: x, 2: y}, {0: (64, dtypes.float32)})[0]
     np.testing.assert_array_equal(got.reshape(8, 8), 2 * x @ y.T)
+
+
+def test_short_rows_that_are_read_whole_are_not_read_apart():
+    """64 x 512 x 16: a row of 16 elements is adjacent as a whole, so no operand is turned or copied."""
+    i, j, k = loop(0, 64), loop(1, 512), loop(2, 16)
+    value = op("MUL", load(1, i * 16 + k), load(2, k * 512 + j))
+    kernel = analyse(sink(store(0, i * 512 + j, reduce(value, "ADD", k))))
+    choice = contraction.estimated(kernel, target_of("x86_64-v3"))
+    assert choice is not None
+    assert (choice.role, choice.staged, choice.copied) == (0, False, "no")
