@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from compiler.ir.serialize import kernel_key
-from compiler.kernel import contraction
+from compiler.kernel import column_sums, contraction
 from compiler.kernel.choice import SplitChoice
 from compiler.kernel.cost import Model, Split
 from compiler.kernel.device_vectors import widened
@@ -108,6 +108,8 @@ def _estimated(kernel: Kernel, target: Target) -> tuple[Model, Split]:
 def _plan(kernel: Kernel, target: Target, model: Model, split: Split, choice: SplitChoice) -> Plan:
     """Return the plan of a split; `choice` has the order of loops and the workgroups."""
     streamed = _streams(kernel, model, split) and _whole_lines(kernel, model, split) == split
+    pieces = column_sums.split_of(kernel, model, split)
+    split = pieces or split
     axes = tuple([_axis(model, split, r) for r in kernel.outputs])
     reductions = {}
     for family in kernel.families:
@@ -125,7 +127,11 @@ def _plan(kernel: Kernel, target: Target, model: Model, split: Split, choice: Sp
         streamed=streamed,
         nanoseconds=nanoseconds,
     )
-    return widened(kernel, plan, target) if model.threaded else plan
+    if model.threaded:
+        return widened(kernel, plan, target)
+    if pieces is None or plan.rows:
+        return plan
+    return column_sums.in_pieces(kernel, plan, split, target.cores)
 
 
 def _bytes(kernel: Kernel) -> float:
