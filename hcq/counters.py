@@ -6,8 +6,8 @@
     counted["matmul"].shared["load"].conflicts
 
 Counts are exact for the instructions that the emulated GPU executes: PTX on `nv-emu`, machine code on
-`amd-emu`.
-Times and occupancy that follow from them are estimates, which no GPU has confirmed: they are *uncalibrated*.
+`amd-emu`. Times and occupancy that follow from them are estimates, which no GPU has confirmed: they are
+*uncalibrated*.
 
 Not here: what counts (`drivers.emu`), the rates of GPUs behind the estimates (`drivers.emu.chips`). Next:
 docs/counters.md.

@@ -1,10 +1,10 @@
 """Time calibration kernels on a GPU beside the estimates of their counters: `python -m tools.calibrate --device nv`.
 
-Each kernel is bound by one thing that the estimate knows: memory (copy, strided), arithmetic (fma), shared memory
-without and with bank conflicts (shared, conflicts). The counts come from the emulated GPU of the same
-architecture, which runs a few workgroups; they grow with their number. One line of JSON a kernel: the shortest of
-the measured times, the estimate, and the ratio of the two. On an emulated GPU the time is that of the emulation,
-and `emulated` is true: its ratios say nothing.
+Each kernel is bound by one thing that the estimate knows: memory (copy, strided), arithmetic (fma), shared
+memory without and with bank conflicts (shared, conflicts). The counts come from the emulated GPU of the same
+architecture, which runs a few workgroups; they grow with their number. One line of JSON a kernel: the
+shortest of the measured times, the estimate, and the ratio of the two. On an emulated GPU the time is that
+of the emulation, and `emulated` is true: its ratios say nothing.
 
 Not here: the rates behind the estimates (`drivers.emu.chips`). Next: docs/counters.md; `tools.hardware_run`,
 which has this as a stage.

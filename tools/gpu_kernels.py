@@ -2,12 +2,16 @@
 
     python -m tools.gpu_kernels [--arch sm_90a,gfx1100] [--kernel matmul_f16] [--size 1024] [--plans] [--json]
     python -m tools.gpu_kernels --check                  # also run small kernels on the emulated GPUs
+    python -m tools.gpu_kernels --count 256              # also count what kernels of that size execute there
 
 A line for each kernel (products, a softmax, a layer norm, a transpose) and architecture. Registers and spills
 come from the assembler: records of the cubin, or LLVM's metadata of AMD code. Bank
 conflicts are passes of a warp's accesses to shared memory beyond the least, each access once
 (`tools.bank_conflicts`). `--check` compares with float64, and prints the largest error in units of the last
-place of the largest result. Exits with 1 if a kernel spills or an error is above the kernel's bound.
+place of the largest result. `--count` prints what kernels of another size execute on the emulated GPUs: bytes
+of global memory that lanes ask for, that requests move in whole sectors or lines, and that are touched at
+all, and cycles of shared memory, with those of bank conflicts. Exits with 1 if a kernel spills or an error is
+above the kernel's bound.
 
 Not here: times (`tools.performance`). Next: `compiler.pipeline`, whose steps run here as in a compilation,
 and `compiler.kernel.device_contraction`, which plans the products.
@@ -19,7 +23,7 @@ import argparse
 import json
 import re
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +37,9 @@ from compiler.targets.nvptx.assembler import assemble, available
 from compiler.targets.nvptx.target import ptx
 from drivers.nv.cubin import read
 from frontend import Tensor
+from frontend.device import Device
 from frontend.expr import uops
+from hcq.counters import counting
 from tools.bank_conflicts import conflicts
 
 if TYPE_CHECKING:
@@ -57,6 +63,18 @@ _MATRIX = re.compile(r"mma\.sync|wgmma\.mma_async|v_wmma|v_mfma")
 
 
 @dataclass(frozen=True, slots=True)
+class Traffic:
+    """What the kernels of an expression did to memory, as the emulated GPU counted it. Bytes, and cycles."""
+
+    size: int
+    asked: int
+    moved: int
+    touched: int
+    cycles: int
+    conflicts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Made:
     """The figures of one kernel on one architecture."""
 
@@ -76,6 +94,7 @@ class Made:
     passes: int
     plan: str
     ulp: float | None = None
+    counted: Traffic | None = None
 
 
 def graph(kernel: str, size: int, device: str = "cpu") -> tuple[Tensor, np.ndarray]:
@@ -148,10 +167,27 @@ def error(kernel: str, arch: str) -> float:
     return float(np.abs(got - wanted).max() / ulp)
 
 
+def traffic(kernel: str, arch: str, size: int) -> Traffic:
+    """Count what a kernel of square operands does to memory on the emulated GPU."""
+    tensor, _ = graph(kernel, size, DEVICES[arch])
+    with counting(Device[DEVICES[arch]].hcq) as found:
+        tensor.realize()
+    every = list(found)
+    return Traffic(
+        size, sum(one.asked for one in every), sum(one.moved for one in every),
+        sum(one.read + one.written for one in every),
+        sum(access.units for one in every for access in one.shared.values()), sum(one.conflicts for one in
+        every),
+    )  # fmt: skip
+
+
 def row(m: Made) -> str:
     """Return a line of the table."""
     grid = "x".join(map(str, m.groups))
     ulp = "" if m.ulp is None else f" {m.ulp:.2f} |"
+    if m.counted is not None:
+        c = m.counted
+        ulp += f" {c.asked:,} | {c.moved:,} | {c.touched:,} | {c.conflicts:,} of {c.cycles:,} |"
     return (
         f"| {m.kernel} | {m.arch} | {grid} of {m.threads} | {m.registers} | {m.shared_bytes} | "
         f"{m.private_bytes} | {m.matrix} | {m.conflicts} of {m.passes} |{ulp}"
@@ -166,17 +202,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--plans", action="store_true")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--count", type=int, default=0, metavar="SIZE")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     results, good = [], True
     if not options.json:
         last = " ulp |" if options.check else ""
+        last += " asked | moved | touched | cycles of conflicts |" if options.count else ""
         print(f"| kernel | arch | workgroups | registers | shared | spilled | matrix | conflicts |{last}")
-        print("|---" * (9 if options.check else 8) + "|")
+        print("|---" * (8 + options.check + 4 * bool(options.count)) + "|")
     for kernel in options.kernel.split(","):
         for arch in options.arch.split(","):
             ulp = error(kernel, arch) if options.check else None
-            found = Made(**{**asdict(made(kernel, arch, options.size)), "ulp": ulp})
+            counted = traffic(kernel, arch, options.count) if options.count else None
+            found = replace(made(kernel, arch, options.size), ulp=ulp, counted=counted)
             good = good and found.private_bytes <= 0 and (ulp is None or ulp <= BOUND_ULP[kernel])
             results.append(asdict(found))
             if not options.json:

@@ -9,12 +9,11 @@
 Stages: installation of wheels, description of the machine, its packages, the ladder without its fault,
 conformance, benchmarks, the same benchmarks through CUDA or HIP by PyTorch, calibration kernels beside the
 estimates of the counters, quick tests of tensors on the device, random programs, the other doubtful values
-of the ladder, the deliberate fault, and the machine after
-it. The GPU is AMD's if /dev/kfd exists and /dev/nvidiactl does not. Each stage is a child process with a time
-limit; the next stage runs also if one fails, dies or hangs. Two files are written, complete at any time:
-report.json (see docs/hardware/README.md) and evidence.tar.gz, with all output and every kernel call. Later
-stages open the device with the values that the ladder found to work. No clocks are changed. Exit status: 0
-if every stage passed, else 1.
+of the ladder, the deliberate fault, and the machine after it. The GPU is AMD's if /dev/kfd exists and
+/dev/nvidiactl does not. Each stage is a child process with a time limit; the next stage runs also if one
+fails, dies or hangs. Two files are written, complete at any time: report.json (see docs/hardware/README.md)
+and evidence.tar.gz, with all output and every kernel call. Later stages open the device with the values that
+the ladder found to work. No clocks are changed. Exit status: 0 if every stage passed, else 1.
 
 Not here: how a stage runs (`tools.hardware.stage`), the rungs of the ladder (`tools.bringup`).
 """

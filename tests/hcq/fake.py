@@ -29,7 +29,7 @@ from hcq.commands import (
     refuse_unknown,
 )
 from hcq.driver import Allocation, BufferSpec, DeviceInfo, QueueKind
-from hcq.errors import FaultKind, FaultReport, OutOfMemoryError, UsageError
+from hcq.errors import FaultKind, FaultReport, OutOfMemoryError, UnsupportedError, UsageError
 from hcq.params import Expr, Param
 from hcq.profile import Clock
 from hcq.program import ArgKind, ArgSlot, KernelImage
@@ -37,6 +37,7 @@ from hcq.program import ArgKind, ArgSlot, KernelImage
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hcq.counters import Counters
     from hcq.params import Word
     from hcq.pushbuffer import PushBuffer
 
@@ -284,6 +285,9 @@ class FakeDevice:
 
     def fault(self) -> FaultReport | None:
         return self.report
+
+    def count(self, into: Counters | None) -> Counters | None:
+        raise UnsupportedError(f"{self.info.name} counts nothing, {into}")
 
     def recover(self) -> None:
         if self.recovery is not None:

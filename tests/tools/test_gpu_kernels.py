@@ -55,6 +55,19 @@ def test_the_table_has_matrix_operations_and_no_spills(capsys: pytest.CaptureFix
 
 
 @pytest.mark.slow
+def test_kernels_move_what_they_touch_and_have_no_bank_conflicts(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--arch", "sm_80,gfx1100", "--kernel", "matmul_f16,softmax", "--size", "128"]
+    assert main([*options, "--count", "64", "--json"]) == 0
+    for made in json.loads(capsys.readouterr().out):
+        counted = made["counted"]
+        assert counted["conflicts"] == 0
+        assert counted["cycles"] > 0
+        wanted = 3 * 64 * 64 * 2 if made["kernel"] == "matmul_f16" else 2 * 64 * 64 * 4
+        assert counted["touched"] == wanted
+        assert counted["moved"] >= counted["asked"] >= wanted
+
+
+@pytest.mark.slow
 def test_matrix_operations_of_amd_gpus_are_right_on_the_emulated_gpus() -> None:
     arches = "gfx942,gfx1100,gfx1201"
     assert main(["--check", "--arch", arches, "--kernel", "matmul_f16", "--size", "128"]) == 0

@@ -14,7 +14,7 @@ from hcq_dma.engine import POLL_S, Engine, read64
 from hcq_dma.packets import DmaEncoder
 
 if TYPE_CHECKING:
-    from hcq import BufferSpec, DeviceInfo, KernelImage
+    from hcq import BufferSpec, Counters, DeviceInfo, KernelImage
     from hcq.driver import DriverDevice, DriverProgram
     from hcq.errors import FaultReport
 
@@ -96,6 +96,11 @@ class DmaDevice:
     def fault(self) -> FaultReport | None:
         """Return None: no packet that the encoder makes can fail."""
         return None
+
+    def count(self, into: Counters | None) -> Counters | None:
+        """Refuse: there are no kernels."""
+        del into
+        raise UnsupportedError("this device runs no kernels, so it counts none")
 
     def recover(self) -> None:
         """Stop all engines, and restart them empty."""

@@ -1,10 +1,9 @@
 """The class and the floating-point operations of each instruction of AMD's GPUs, for the counters.
 
-Operations count as in PTX: one for an addition or multiplication, two for a fused one, as many for each
-half of a
-packed instruction. Reciprocals, roots and transcendental functions are "special" and have none. A matrix
-instruction
-has 2 M N K operations for each of its blocks; a sparse one as many as the dense product that it stands for.
+Operations count as in PTX: one for an addition or multiplication, two for a fused one, as many for each half
+of a packed instruction. Reciprocals, roots and transcendental functions are "special" and have none. A
+matrix instruction has 2 M N K operations for each of its blocks; a sparse one as many as the dense product
+that it stands for.
 
 Not here: the code that counts (`drivers.emu.simt.counting`). Next: `translate`, the user.
 """

@@ -1,10 +1,9 @@
 """The class and the floating-point operations of each PTX instruction, for the counters.
 
 An addition, subtraction or multiplication of floating-point numbers is one operation, a fused one two; a
-packed
-instruction has as many for each element. Divisions, roots and transcendental functions are of the class
-"special" and have none. A matrix instruction has 2 M N K operations, of which a warp of a warp group does a
-quarter.
+packed instruction has as many for each element. Divisions, roots and transcendental functions are of the
+class "special" and have none. A matrix instruction has 2 M N K operations, of which a warp of a warp group
+does a quarter.
 
 Not here: the code that counts (`drivers.emu.simt.counting`). Next: `translate`, the user.
 """
