@@ -33,7 +33,7 @@ define amdgpu_kernel void @k(ptr addrspace(1) %a, i32 %s, i32 %o) "amdgpu-flat-w
 entry:
   %t = call i32 @llvm.amdgcn.workitem.id.x()
 """
-GFX1100, GFX942 = ("gfx1100", 32), ("gfx942", 64)
+GFX1100, GFX1201, GFX942 = ("gfx1100", 32), ("gfx1201", 32), ("gfx942", 64)
 
 
 @functools.cache
@@ -85,6 +85,7 @@ REVERSED = "  %i = xor i32 %t, %s\n" + place("i64") + "  %v = load volatile i64,
         (GFX1100, WIDE, 1, 0, 4, 16),
         (GFX1100, NARROW, 1, 0, 1, 1),
         (GFX1100, REVERSED, 31, 0, 2, 8),
+        (GFX1201, STRIDED, 1, 3, 2, 4),
         (GFX942, STRIDED, 1, 0, 2, 4),
         (GFX942, STRIDED, 1, 1, 3, 4),
         # strided
@@ -130,6 +131,7 @@ SHARED_BYTES = shared("i8", "1").replace("align 16", "align 1")
         (GFX1100, SHARED4, 1, 4, 4),
         (GFX1100, SHARED4, 8, 32, 4),
         (GFX1100, SHARED_BYTES, 1, 1, 1),
+        (GFX1201, SHARED, 32, 32, 1),
         (GFX942, SHARED, 1, 2, 2),
         (GFX942, SHARED, 2, 4, 2),
         (GFX942, SHARED, 32, 64, 2),
@@ -159,7 +161,7 @@ loop:
 end:"""
 
 
-@pytest.mark.parametrize("target", [GFX1100, GFX942])
+@pytest.mark.parametrize("target", [GFX1100, GFX1201, GFX942])
 @pytest.mark.parametrize(("below", "divergent"), [(0, 0), (16, 1), (64, 0), (31, 1)])
 def test_lanes_that_leave_for_a_branch(target: tuple[str, int], below: int, divergent: int):
     found = count(DIVERGENT, target, below)
@@ -188,7 +190,7 @@ SHARED_ATOMIC = """  %m = and i32 %t, %s
 
 @pytest.mark.parametrize(
     ("target", "mask", "serial", "lines"),
-    [(GFX1100, 31, 1, 1), (GFX1100, 7, 4, 1), (GFX1100, 0, 32, 1), (GFX942, 63, 1, 2), (GFX942, 31, 2, 1)],
+    [(GFX1100, 31, 1, 1), (GFX1100, 7, 4, 1), (GFX1100, 0, 32, 1), (GFX1201, 7, 4, 1), (GFX942, 63, 1, 2), (GFX942, 31, 2, 1)],
 )
 def test_atomics_of_global_memory(target: tuple[str, int], mask: int, serial: int, lines: int):
     found = count(ATOMIC, target, mask)
@@ -225,7 +227,7 @@ MATH = (
 )
 
 
-@pytest.mark.parametrize("target", [GFX1100, GFX942])
+@pytest.mark.parametrize("target", [GFX1100, GFX1201, GFX942])
 def test_operations_and_barriers(target: tuple[str, int]):
     found = count(MATH, target, waves=3)
     assert found.flops == {"f32": 3 * target[1] * 3}
@@ -262,6 +264,7 @@ def test_operations_and_barriers(target: tuple[str, int]):
         ("buffer_gl0_inv", "fence", 0, 0, ""),
         ("s_waitcnt", "wait", 0, 0, ""),
         ("s_barrier_wait", "barrier", 0, 0, ""),
+        ("s_barrier_signal", "wait", 0, 0, ""),
         ("s_load_b64", "scalar load", 0, 0, ""),
         ("s_cbranch_execz", "branch", 0, 0, ""),
         ("s_add_u32", "scalar", 0, 0, ""),

@@ -37,18 +37,18 @@ BEFORE = 4
 
 
 @functools.cache
-def kernel(body: str) -> Kernel:
+def kernel(body: str, arch: str = "sm_80") -> Kernel:
     """Return a counted kernel whose body reads %rd0 (memory), %r0 (thread) and %r1, %r2 (numbers)."""
-    module = load_ptx(HEAD + body + "\nret;\n}\n", arch="sm_80", settings=Settings(cache=config().cache))
-    return module.kernel("k", counts=True)
+    text = HEAD.replace("sm_80", arch) + body + "\nret;\n}\n"
+    return load_ptx(text, arch=arch, settings=Settings(cache=config().cache)).kernel("k", counts=True)
 
 
-def count(body: str, first: int = 0, second: int = 0, *, threads: int = 32, groups: int = 1, at: int = 0) -> KernelCounters:  # fmt: skip
-    """Run a kernel on 16 KiB of zeros aligned to 256 bytes, plus `at` bytes; return its counts."""
-    one, memory = kernel(body), AddressSpace()
+def count(body: str, first: int = 0, second: int = 0, *, threads: int = 32, groups: int = 1, arch: str = "sm_80") -> KernelCounters:  # fmt: skip
+    """Run a kernel on 16 KiB of zeros aligned to 256 bytes; return its counts."""
+    one, memory = kernel(body, arch), AddressSpace()
     data = np.zeros(16384 + 512, "u1")
     memory.map(data.ctypes.data, data.nbytes)
-    base = data.ctypes.data + -data.ctypes.data % 256 + at
+    base = data.ctypes.data + -data.ctypes.data % 256
     params = struct.pack("<QII", base, first, second)
     grid, block = (groups, 1, 1), (threads, 1, 1)
     done = launch(one, grid, block, params, memory=memory, options=Options(tier="quick"))
@@ -189,6 +189,11 @@ def test_atomics_of_global_memory(mask: int, serial: int, sectors: int):
 def test_atomics_of_shared_memory(mask: int, stride: int, serial: int, cycles: int):
     atomic = count(SHARED_ATOMIC, mask, stride).shared["atomic"]
     assert (atomic.requests, atomic.serial, atomic.units) == (1, serial, cycles)
+
+
+def test_shared_memory_of_a_cluster_counts_as_shared_memory():
+    found = count(SHARED.replace("ld.shared", "ld.shared::cluster"), 2, arch="sm_90")
+    assert (found.shared["load"].units, found.shared["store"].units) == (2, 2)
 
 
 def test_generic_addresses_count_where_they_lie():

@@ -87,7 +87,7 @@ def _memory(stem: str) -> str:
 
 def _scalar(stem: str) -> str:
     if stem.startswith("s_barrier"):
-        return "barrier"
+        return "barrier" if stem != "s_barrier_signal" else "wait"  # of one barrier
     if stem.startswith(("s_load", "s_buffer_load")):
         return "scalar load"
     if stem.startswith(("s_branch", "s_cbranch", "s_endpgm", "s_trap", "s_setpc", "s_swappc")):
