@@ -97,6 +97,9 @@ def _other(kind: ReportKind, other: int, work: Work, group: int, program: Progra
         return f"{party} more registers a thread, of which the pool has {other >> 32}"
     if kind is ReportKind.BAD_REGISTER_COUNT:
         return f"{party} registers a thread"
+    if kind is ReportKind.BARRIER_DEADLOCK and other >> 63:
+        size = (party ^ 1 << 31) - (1 << 31)
+        return f"mbarrier that waits for {other >> 32 & 0x7FFF_FFFF} arrivals and {size} bytes"
     if kind in (ReportKind.BARRIER_DEADLOCK, ReportKind.DIVERGENT_BARRIERS, ReportKind.BAD_BARRIER):
         return f"barrier {other}"
     return ""

@@ -45,6 +45,8 @@ class Block:
     defs: frozenset[str]
     sleeps: int | None = None
     """The block at which lanes continue after the barrier that ends this block; None if no barrier does."""
+    polls: bool = False
+    """Whether it does nothing but test barriers in memory, and compute."""
     convergence: Convergence | None = None
     """Lanes wait before the block until the lanes named here have arrived or left the kernel; None: they do not wait."""
 

@@ -31,6 +31,7 @@ from drivers.emu.simt.state import (
     GROUP_HEAD,
     LAUNCH,
     PACKED_IDS,
+    POLL,
     READY,
     REGISTER_POOL,
     THREAD,
@@ -245,7 +246,10 @@ def arrive(lib: Library) -> str:
 
 
 def _step(lib: Library) -> str:
-    """`emu.step(thread, group, warp) -> progressed`: run one warp until it returns, then carry out its request."""
+    """`emu.step(thread, group, warp) -> progressed`: run one warp until it returns, then carry out its request.
+
+    The result is 1 if it ended or waits at a barrier, 2 if it polls, and 0 if it may progress by itself.
+    """
 
     def body(c: Code, thread: Value, group: Value, warp: Value) -> None:
         before = WARP.load(c, warp, "live")
@@ -280,7 +284,8 @@ def _step(lib: Library) -> str:
                 sanitize.warp_ended(lib, c, group)
         with c.otherwise(c.op("or", done, waits)):
             WARP.store(c, warp, "status", YIELDED)
-        c.ret(c.resize(c.op("or", done, waits), 32))
+        polls = c.select(c.icmp("eq", why, POLL), i32(2), i32(0))
+        c.ret(c.select(c.op("or", done, waits), i32(1), polls))
 
     return lib.define("emu.step", "i32", {"thread": "ptr", "group": "ptr", "warp": "ptr"}, body, core=True)
 
@@ -305,13 +310,19 @@ def _turn(lib: Library) -> str:
             going = c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0)
             with c.when(c.op("and", runs, going)):
                 moved = c.call(_step(lib), "i32", thread, WARP.load(c, warp, "group"), warp)
-                c.store(c.op("or", c.load("i32", progressed), moved), progressed)
-                c.store(c.op("or", c.load("i32", spinning), c.op("xor", moved, 1)), spinning)
+                c.store(c.op("or", c.load("i32", progressed), c.op("and", moved, 1)), progressed)
+                may_move = c.resize(c.icmp("eq", moved, 0), 32)
+                c.store(c.op("or", c.load("i32", spinning), may_move), spinning)
         moved = c.load("i32", progressed)
         stuck = c.icmp("eq", c.op("or", moved, c.load("i32", spinning)), 0)
         going = c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0)
         with c.when(c.op("and", stuck, going)):
             for for_registers in (True, False):  # others wait for those who lack registers, so these come first
+                if not for_registers:
+                    with c.count(THREAD.load(c, thread, "parties")) as number:
+                        warp = party(number)
+                        with c.when(c.icmp("eq", WARP.load(c, warp, "status"), YIELDED)):
+                            _report_polling(lib, c, warp)
                 with c.count(THREAD.load(c, thread, "parties")) as number:
                     warp = party(number)
                     waits = c.icmp("eq", WARP.load(c, warp, "status"), WAITING)
@@ -322,6 +333,15 @@ def _turn(lib: Library) -> str:
         c.ret(moved)
 
     return lib.define("emu.turn", "i32", {"thread": "ptr", "unit": "ptr"}, body, core=True)
+
+
+def _report_polling(lib: Library, c: Code, warp: Value) -> None:
+    """Append a report of a warp that tests a barrier in memory whose phase can never end."""
+    site, lane, address, wants = (
+        WARP.load(c, warp, f"poll_{name}") for name in ("site", "lane", "address", "wants")
+    )
+    kind = ReportKind.BARRIER_DEADLOCK
+    emit_report(lib, c, warp, kind, site, lane, address=address, size=i32(8), other=wants)
 
 
 def _report_waiting(lib: Library, c: Code, warp: Value) -> None:

@@ -143,12 +143,15 @@ WARP = Record(
     "warp",
     thread="ptr", group="ptr", shared="ptr", local="ptr", start="i64", live="i64", blocked="i64", release="i64", index="i32",
     status="i32", barrier="i32", barrier_count="i32", barrier_site="i32", party="i32", arrived="i64", passed="i64", registers="i32", lanes="i64",
+    poll_site="i32", poll_lane="i32", poll_address="i64", poll_wants="i64",
 )  # fmt: skip
 """A warp: its lanes, its status, and the barrier at which it waits. Thread ids, pending masks and registers follow.
 
 `start`: lanes that enter the kernel now; `live`: lanes that have not left it; `blocked`: lanes at the barrier; `release`: not 0
 if the barrier has opened since. `lanes`: those with which the warp began. `party`: its number in its cluster. `arrived` and
 `passed`: lanes that have arrived at the barrier of the cluster and not waited yet, before and after it opened. `registers`: those of a thread.
+The `poll_*` describe its last failed test of a barrier in memory, for reports: `poll_wants` has the arrivals that the barrier waits for
+from bit 32 on, the bytes below, and bit 63.
 """
 
 
@@ -195,5 +198,6 @@ REPORT = Record(
 REPORT_LIMIT = 256
 REPORTS_HEAD = 64
 
-DONE, BARRIER_WAIT, YIELD = 0, 1, 2
+DONE, BARRIER_WAIT, YIELD, POLL = 0, 1, 2, 3
+"""Why a warp's turn ended. POLL: it only tested barriers in memory, in vain, and will do so until another warp acts."""
 READY, WAITING, FINISHED, YIELDED = 0, 1, 2, 3

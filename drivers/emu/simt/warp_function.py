@@ -29,7 +29,7 @@ from drivers.emu.simt import access, dispatch
 from drivers.emu.simt.blocks import Block, Convergence, Translation
 from drivers.emu.simt.findings import emit_report, i32
 from drivers.emu.simt.ir_types import bits_of, lanes_of
-from drivers.emu.simt.state import BARRIER_WAIT, DONE, LAUNCH, THREAD, WARP, YIELD
+from drivers.emu.simt.state import BARRIER_WAIT, DONE, LAUNCH, POLL, THREAD, WARP, YIELD
 from drivers.emu.simt.vector import Value
 from drivers.emu.simt.warp_code import WarpCode
 from drivers.emu.simt.warp_layout import Place, lay_out
@@ -80,6 +80,7 @@ class WarpFunction(WarpCode):
         mask = self.lib.mask
         self._live, self._blocked = c.slot(mask, "live"), c.slot(mask, "blocked")
         self._fuel, self._moved = c.slot("i32", "fuel"), c.slot("i1", "moved")
+        self._acted = c.slot("i1", "acted")
         self._variables = {
             r: c.slot(self._storage(r), f"R{i}") for i, r in enumerate(sorted(self._layout.across))
         }
@@ -127,6 +128,7 @@ class WarpFunction(WarpCode):
         c.store(c.op("and", blocked, c.not_(open_)), self._blocked)
         c.store(i32(_FUEL), self._fuel)
         c.store(Value("i1", "false"), self._moved)
+        c.store(Value("i1", "false"), self._acted)
         for i, pending in enumerate(self._pending):
             waiting = c.load(mask, c.gep(self.warp, self._layout.pending_at + i * self.lanes // 8))
             if i == 0:
@@ -158,6 +160,8 @@ class WarpFunction(WarpCode):
             self._converge(place, place.block.convergence)
         if self._layout.converging:
             c.store(Value("i1", "true"), self._moved)
+        if place.index not in self._layout.polling:
+            c.store(Value("i1", "true"), self._acted)
         place.block.emit(self)
 
     def _converge(self, place: Place, converging: Convergence) -> None:
@@ -196,7 +200,8 @@ class WarpFunction(WarpCode):
             c.store(
                 c.load(self._storage(register), self._variables[register]), c.gep(self.warp, at), align=64
             )
-        c.ret(c.select(c.icmp("eq", live, blocked), i32(BARRIER_WAIT), i32(YIELD)))
+        running = c.select(c.load("i1", self._acted), i32(YIELD), i32(POLL))
+        c.ret(c.select(c.icmp("eq", live, blocked), i32(BARRIER_WAIT), running))
         c.label("done")
         c.ret(i32(DONE))
         c.label("halt")
@@ -230,6 +235,10 @@ class WarpFunction(WarpCode):
                 self.report(ReportKind.ABSENT_LANE, self.site(converging.line, converging.text), lanes)
         c.jump("halt")
         c.label("leave")
+
+    def acted(self, condition: Value) -> None:
+        """Note that a test of a barrier in memory succeeded, if a scalar condition holds: the warp advances."""
+        self.c.store(self.c.op("or", self.c.load("i1", self._acted), condition), self._acted)
 
     @property
     def active(self) -> Value:

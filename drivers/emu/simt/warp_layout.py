@@ -39,6 +39,8 @@ class WarpLayout:
     """(position, register) of writes that need not preserve the values of other lanes."""
     across: frozenset[str]
     """Registers that are live between blocks."""
+    polling: frozenset[int]
+    """Positions of blocks in loops that only a successful test of a barrier in memory ends."""
     sleepers: list[int]
     """Positions of blocks at which lanes continue after a barrier."""
     saved: dict[str, int]
@@ -73,6 +75,7 @@ def lay_out(
         converging=[p for p in places if p.block.convergence is not None],
         unmasked=set() if resumes or spins else _single_definitions(places),
         across=across,
+        polling=_polling(places, index),
         sleepers=sorted(resumes),
         saved=saved,
         pending_at=pending_at,
@@ -80,6 +83,23 @@ def lay_out(
         reserved_at=at,
         state_bytes=at + reserve - pending_at,
     )
+
+
+def _polling(places: list[Place], index: dict[int, int]) -> frozenset[int]:
+    """Return the blocks of loops of which every iteration is the same until a test succeeds.
+
+    They only test and compute, and no iteration changes what the next one reads.
+    """
+    found: set[int] = set()
+    for place in places:
+        for target in (index[number] for number in place.node.successors):
+            loop = places[target : place.index + 1]
+            if not loop or not all(one.block.polls for one in loop):
+                continue
+            changed = frozenset().union(*(one.node.defs for one in loop))
+            if not changed & places[target].node.live_in:
+                found.update(one.index for one in loop)
+    return frozenset(found)
 
 
 def _single_definitions(places: list[Place]) -> set[tuple[int, str]]:

@@ -265,3 +265,55 @@ def test_an_mbarrier_tracks_copies_with_and_without_expected_count(bench: Any) -
 def test_absent_names_are_refused_by_name(bench: Any, line: str, message: str) -> None:
     with pytest.raises(PtxError, match=message):
         run(bench, line)
+
+
+WAIT = "L: mbarrier.try_wait.parity.shared.b64 %p1, [b], 0;\n@%p1 bra D;\nbra L;\nD:"
+
+
+@pytest.mark.parametrize(
+    ("count", "arrives", "other"),
+    [
+        (65, "mbarrier.arrive.shared.b64 _, [b];", "waits for 1 arrivals and 0 bytes"),
+        (1, "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [b], 48;", "waits for 0 arrivals and 48 bytes"),
+        (
+            64,
+            "@%p0 mbarrier.complete_tx.shared.b64 [b], 16; mbarrier.arrive.shared.b64 _, [b];",
+            "waits for 0 arrivals and -16 bytes",
+        ),
+    ],
+)
+def test_waits_that_can_never_end_are_reported_at_once(bench: Any, count: int, arrives: str, other: str) -> None:
+    body = f"{INIT.format(count)} {arrives}\n{WAIT}"
+    _, result = run(bench, body, threads=64)
+    assert result.fault.kind is ReportKind.BARRIER_DEADLOCK
+    assert result.fault.instruction.startswith("mbarrier.try_wait")
+    assert result.fault.line == kernel(body)[: kernel(body).index("L: mb")].count("\n") + 1
+    assert other in result.fault.other
+
+
+def test_a_barrier_and_a_wait_that_both_never_end(bench: Any) -> None:
+    body = f"{INIT.format(2)} setp.ge.u32 %p2, %r0, 32; @%p2 bra B; {WAIT} B: bar.sync 0;"
+    _, result = run(bench, body, threads=64)
+    assert result.fault.kind is ReportKind.BARRIER_DEADLOCK
+    assert "2 arrivals" in result.fault.other
+
+
+def test_waits_end_when_another_warp_arrives_later(any_bench: Any) -> None:
+    """The first warp tests while the second sleeps, waits at barriers and spins on global memory."""
+    body = f"""{INIT.format(1)} setp.ge.u32 %p2, %r0, 32; @%p2 bra S;
+    {WAIT} mov.u32 %r8, 5; st.global.u32 [%rd1], %r8; ret;
+S:  setp.ge.u32 %p3, %r0, 64; @%p3 bra T; mov.u32 %r4, 0;
+N:  nanosleep.u32 100; add.u32 %r4, %r4, 1; setp.lt.u32 %p4, %r4, 1000; @%p4 bra N; red.global.add.u32 [%rd0+2048], 1; ret;
+T:  ld.volatile.global.u32 %r5, [%rd0+2048]; setp.ne.u32 %p4, %r5, 32; @%p4 bra T;
+    setp.eq.u32 %p5, %r0, 64; @%p5 mbarrier.arrive.shared.b64 _, [b];"""
+    assert good(any_bench, body, threads=96)[:32].tolist() == [5] * 32
+
+
+def test_more_bytes_than_a_phase_expects_are_reported(bench: Any) -> None:
+    copy = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [s{0}], [%rd2{0}], 64, [b];"
+    body = f"""{INIT.format(1)} @!%p0 bra W; mbarrier.arrive.expect_tx.shared.b64 _, [b], {{}};
+    {copy.format("")} {copy.format("+64")}\nW: {WAIT}"""
+    good(bench, body.format(128))
+    _, result = run(bench, body.format(64))
+    assert result.fault.kind is ReportKind.BAD_MBARRIER
+    assert "[s+64]" in result.fault.instruction

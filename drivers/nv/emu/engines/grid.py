@@ -242,7 +242,7 @@ class Grids:
         run.machine.launched(loaded.kernel.name)
         _count(run, loaded, launch)
         if result.fault is not None:
-            raise kernel_error(result.fault, loaded, one.grid, run.machine.profile.sms)
+            raise kernel_error(result.fault, result.findings, loaded, one.grid, run.machine.profile.sms)
         if result.findings:
             texts = [in_source(finding, loaded) for finding in result.findings]
             raise launch_error("\nalso: ".join(texts), Kind.KERNEL)

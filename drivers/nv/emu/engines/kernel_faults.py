@@ -14,6 +14,8 @@ from drivers.nv.layouts.fault import WARP_ESR_INVALID_ADDRESS_SPACE, MmuAccess, 
 from drivers.nv.lines import LineTable, ptx_line, source_place
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from drivers.emu.report import Report
     from drivers.nv.emu.engines.images import Loaded
 
@@ -27,13 +29,17 @@ _SOME_ESR = 1
 """A stand-in: the codes of most SM exceptions are not documented."""
 
 
-def kernel_error(fault: Report, loaded: Loaded, grid: tuple[int, int, int], sms: int) -> ChannelError:
-    """Return the error that stops the channel."""
+def kernel_error(
+    fault: Report, findings: Iterable[Report], loaded: Loaded, grid: tuple[int, int, int], sms: int
+) -> ChannelError:
+    """Return the error that stops the channel; it names what the sanitizers found before, too."""
+    also = "".join(f"\nalso: {in_source(finding, loaded)}" for finding in findings)
     if fault.kind is ReportKind.HANG:
-        return ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.KERNEL, str(fault))
+        return ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.KERNEL, str(fault) + also)
     pc, where = locate(fault.line, loaded)
     source = ptx_line(loaded.cubin.ptx, fault.line)
     text = f"{in_source(fault, loaded)}; {where}" + (f"; PTX line {fault.line}: {source}" if source else "")
+    text += also
     sm = (fault.block[0] + grid[0] * (fault.block[1] + grid[1] * fault.block[2])) % sms
     if fault.kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN) and fault.address is not None:
         kind = MmuFaultType.PTE if fault.kind is ReportKind.OUT_OF_BOUNDS else MmuFaultType.RO

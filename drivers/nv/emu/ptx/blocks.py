@@ -24,6 +24,7 @@ from drivers.nv.emu.ptx.statements import (
     Pair,
     PtxError,
     Reg,
+    Special,
     Sym,
     Vec,
 )
@@ -99,6 +100,25 @@ def sleeps(instruction: Instruction) -> bool:
     if instruction.opcode == "bar" and words[:1] not in (("sync",), ("red",), ("cta",)):
         return False
     return instruction.opcode in ("bar", "barrier") and "arrive" not in words
+
+
+_REPEATABLE = {  # opcodes that give the same every time and change nothing but their result
+    "bra", "nanosleep", "mov", "cvt", "cvta", "add", "sub", "mul", "mad", "and", "or", "xor", "not", "shl", "shr", "setp", "selp", "lop3",
+}  # fmt: skip
+_CHANGING = ("%clock", "%globaltimer")
+"""Special registers that change by themselves."""
+
+
+def polls(block: BasicBlock) -> bool:
+    """Whether a block does nothing but test mbarriers and compute."""
+    return block.gathers is None and not block.sleeps and all(_repeats(i) for i in block.instructions)
+
+
+def _repeats(instruction: Instruction) -> bool:
+    if any(isinstance(o, Special) and o.name.startswith(_CHANGING) for o in instruction.operands):
+        return False
+    tests = instruction.opcode == "mbarrier" and instruction.modifiers[:1] in (("try_wait",), ("test_wait",))
+    return tests or instruction.opcode in _REPEATABLE
 
 
 def blocks(flat: Flat) -> list[BasicBlock]:

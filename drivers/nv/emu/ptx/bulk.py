@@ -41,10 +41,11 @@ if TYPE_CHECKING:
 _COPY = Record(
     "bulk copy",
     target="ptr", source="ptr", barrier="ptr", size="i32", thread="i32", group="i32", site="i32", offset="i32", waits="i32",
-    map="ptr", rank="i32", place="i32", x0="i32", x1="i32", x2="i32", x3="i32", x4="i32",
+    map="ptr", rank="i32", place="i32", phase="i32", x0="i32", x1="i32", x2="i32", x3="i32", x4="i32",
 )  # fmt: skip
 """An entry of the ring: `barrier` is null if it belongs to a group; `offset` is -1 if shared memory is not written, else
-the address of what is written, as every workgroup of the cluster understands it. `thread` is of the cluster.
+the address of what is written, as every workgroup of the cluster understands it. `thread` is of the cluster. `phase` is that
+of the mbarrier when the copy was issued: it must not end before the bytes have arrived.
 
 With `rank` a box of the tensor of `map` is copied, from coordinates `x0` on, and shared memory is at `place`.
 """
@@ -96,6 +97,11 @@ def _each_waiting(c: Code, ring: Value) -> Iterator[Value]:
     c.label(end)
 
 
+def _phase(c: Code, state: Value) -> Value:
+    """Return the phase of an mbarrier's state, 0 or 1."""
+    return c.resize(c.op("lshr", state, 63), 32)
+
+
 def _finish(lib: Library) -> str:
     """`ptx.bulk.finish(warp, copy)`: execute a copy and complete it at its mbarrier."""
 
@@ -120,7 +126,9 @@ def _finish(lib: Library) -> str:
         with c.when(c.icmp("ne", barrier, Value("ptr", "null"))):
             sanitize.publish(lib, c, warp)
             done = c.op("sub", i64(0), c.resize(size, 64))
-            state, bad = advanced(c, "tx", c.load("i64", barrier), i64(0), done)
+            before = c.load("i64", barrier)
+            state, bad = advanced(c, "tx", before, i64(0), done)
+            bad = c.op("or", bad, c.icmp("ne", _phase(c, before), _COPY.load(c, copy, "phase")))
             with c.when(bad):
                 emit_report(lib, c, warp, ReportKind.BAD_MBARRIER, site, i32(0))
             c.store(state, barrier)
@@ -302,6 +310,8 @@ def _push(lib: Library, c: Code, warp: Value, ring: Value, fields: dict[str, Val
     entry = _entry(c, ring, newest)
     for name, value in fields.items():
         _COPY.store(c, entry, name, value)
+    with c.when(c.icmp("ne", fields["barrier"], Value("ptr", "null"))):
+        _COPY.store(c, entry, "phase", _phase(c, c.load("i64", fields["barrier"])))
     c.store(c.op("add", newest, 1), c.gep(ring, 4))
 
 

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt.addresses import ATOMIC, WRITE, translate
 from drivers.emu.simt.findings import i32
+from drivers.emu.simt.state import WARP
+from drivers.emu.simt.vector import Value
 from drivers.nv.emu.ptx import bulk
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.memory import scope_of, shared_offsets, take_space
-from drivers.nv.emu.ptx.phases import COUNT, step
+from drivers.nv.emu.ptx.phases import COUNT, awaited, step
 from drivers.nv.emu.ptx.statements import Instruction, Operand, Special
 
 if TYPE_CHECKING:
     from drivers.emu.sanitizers.sanitize import Scope
-    from drivers.emu.simt.vector import Value
 
 
 def call(
@@ -123,27 +124,43 @@ def _wait(t: Translator, i: Instruction, m: Modifiers) -> None:
     c = t.c
     space, offsets = _take_address(t, m, address)
     then = c.op("and", _count(t, state), 1) if parity else c.op("lshr", t.bits(state, 64), 63)
-    now = c.op("lshr", call(t, "read", space, offsets), 63)
-    now = _after_copies(t, offsets, now, then)
+    before = call(t, "read", space, offsets)
+    after = _after_copies(t, offsets, before, then)
+    now = c.op("lshr", after, 63)
     if scope is not None:
         sanitize.acquired(t.wf, scope)
-    t.write(target, c.icmp("ne", now, then))
+    passed = c.icmp("ne", now, then)
+    _note_test(t, passed, offsets, after)
+    t.write(target, passed)
     c.emit("fence seq_cst")
 
 
-def _after_copies(t: Translator, offsets: Value, now: Value, then: Value) -> Value:
-    """Execute the copies that lanes still wait for; return the phases now.
+def _note_test(t: Translator, passed: Value, offsets: Value, state: Value) -> None:
+    """Record a lane that tests in vain, and what its mbarrier waits for; or that the warp advances."""
+    c, warp = t.c, t.wf.warp
+    failed = c.op("and", t.wf.active, c.not_(c.mask_bits(passed)))
+    t.wf.acted(c.icmp("ne", failed, t.wf.active))
+    with c.when(c.icmp("ne", failed, 0)):
+        lane = c.resize(c.intrinsic("cttz", failed, extra=(Value("i1", "false"),)), 32)
+        WARP.store(c, warp, "poll_site", i32(t.site()))
+        WARP.store(c, warp, "poll_lane", lane)
+        WARP.store(c, warp, "poll_address", c.extract(offsets, lane))
+        WARP.store(c, warp, "poll_wants", awaited(c, c.extract(state, lane)))
+
+
+def _after_copies(t: Translator, offsets: Value, states: Value, then: Value) -> Value:
+    """Execute the copies that lanes still wait for; return the states now.
 
     A lane whose phase is over waits for no copy: with the wrong parity it finds that its bytes have not arrived.
     """
     if not t.has_area("bulk"):
-        return now
+        return states
     c, lib = t.c, t.wf.lib
-    waiting = c.op("and", t.wf.active, c.mask_bits(c.icmp("eq", now, then)))
+    waiting = c.op("and", t.wf.active, c.mask_bits(c.icmp("eq", c.op("lshr", states, 63), then)))
     arguments = (t.wf.warp, offsets, waiting, i32(t.site()), i32(ATOMIC))
     hosts = c.call(translate(lib, "shared", 8), t.v("i64"), *arguments)
     bulk.settle(t, hosts, waiting)
-    return c.op("lshr", call(t, "read", "shared", offsets), 63)
+    return call(t, "read", "shared", offsets)
 
 
 def _pending_count(t: Translator, i: Instruction, m: Modifiers) -> None:

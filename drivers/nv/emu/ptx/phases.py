@@ -61,6 +61,13 @@ def step(lib: Library, action: str) -> str:
     return lib.define(f"ptx.mbarrier.{action}", lib.v("i64"), parameters, body)
 
 
+def awaited(c: Code, state: Value) -> Value:
+    """Return what a phase waits for, as `WARP.poll_wants` has it."""
+    pending = c.op("and", c.op("lshr", state, 23), COUNT)
+    bytes_ = c.op("and", c.op("sub", c.op("and", state, 2 * _BIAS - 1), _BIAS), (1 << 32) - 1)
+    return c.op("or", c.op("or", c.op("shl", pending, 32), bytes_), 1 << 63)
+
+
 def _packed(c: Code, phase: Value, expected: Value, pending: Value, bytes_: Value) -> Value:
     counts = c.op("or", c.op("shl", expected, 43), c.op("shl", pending, 23))
     return c.op("or", c.op("or", c.op("shl", phase, 63), counts), bytes_)

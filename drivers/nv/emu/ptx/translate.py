@@ -43,7 +43,7 @@ from drivers.nv.emu.ptx import (
     wgmma_order,
     wmma,
 )
-from drivers.nv.emu.ptx.blocks import ENDS, BasicBlock, blocks, reads, warp_mask, writes
+from drivers.nv.emu.ptx.blocks import ENDS, BasicBlock, blocks, polls, reads, warp_mask, writes
 from drivers.nv.emu.ptx.core import MEANINGS, Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.integers import CARRY
 from drivers.nv.emu.ptx.statements import TYPES, Imm, Instruction, Operand, PtxError, Reg
@@ -97,7 +97,7 @@ def translate(lib: Library, flat: Flat, *, arch: int, counts: bool = False) -> T
         made.append(Block(
             emit=lambda wf, block=block, number=number: _emit(translators[0], block, number, hazards),  # type: ignore[misc]
             successors=block.successors, uses=uses, defs=defs, sleeps=number + 1 if block.sleeps else None,
-            convergence=_convergence(translators, block.gathers),
+            convergence=_convergence(translators, block.gathers), polls=polls(block),
         ))  # fmt: skip
     spins = any(
         i.opcode in _WAITING or _WAITING_WORDS & set(i.modifiers) for block in cut for i in block.instructions
