@@ -25,6 +25,8 @@ from hcq.errors import UsageError
 
 _REMEMBERED = 512
 _BUFFER = "buffer"
+ORDER_BYTES_PER_DWORD = 8
+"""Size of the clocks of a dword's last store and last read (see `shadow_order`)."""
 RACE_BYTES_PER_DWORD = 32
 """Size of a shadow cell: the last writer and reader, their times and instructions (see `shadow_global`)."""
 
@@ -44,6 +46,8 @@ class Mapping:
     initialised: mmap.mmap | memoryview | None = field(default=None, repr=False)
     """One byte for each byte, nonzero where it was written, and 64 bytes of padding."""
     touched: mmap.mmap | None = field(default=None, repr=False)
+    order: mmap.mmap | None = field(default=None, repr=False)
+    """The clocks of the accesses in `touched` (`drivers.emu.sanitizers.shadow_order`)."""
 
     @property
     def end(self) -> int:
@@ -217,10 +221,9 @@ class AddressSpace:
     def clear_accesses(self) -> None:
         """Clear the access records of all allocations: races are checked within one launch."""
         for mapping in self.mappings():
-            if mapping.touched is not None:
-                mapping.touched.madvise(
-                    mmap.MADV_DONTNEED
-                )  # reads as zeros; the cost depends on resident pages only
+            for shadow in (mapping.touched, mapping.order):
+                if shadow is not None:  # reads as zeros; the cost depends on resident pages only
+                    shadow.madvise(mmap.MADV_DONTNEED)
 
     @staticmethod
     def touched_pages(mapping: Mapping) -> bytes:
@@ -266,15 +269,18 @@ class AddressSpace:
             mapping.initialised = fresh_shadow(mapping.size)
         if shadows and mapping.touched is None:
             mapping.touched = _pages((mapping.size + 3) // 4 * RACE_BYTES_PER_DWORD + 64)
+            mapping.order = _pages((mapping.size + 3) // 4 * ORDER_BYTES_PER_DWORD + 64)
         flags = MAP_READ | (MAP_WRITE | MAP_ATOMIC if mapping.writable else 0)
         written = _address(mapping.initialised) if shadows else 0
         touched = _address(mapping.touched) if shadows else 0
+        order = _address(mapping.order) if shadows else 0
         buffers = self._buffers.get(mapping.va, {mapping.va: mapping.size})
         return b"".join(
             bytes(MAP_ENTRY.pack(
                 start=va, size=size, delta=(mapping.host - mapping.va) % 2**64, flags=flags,
                 initialised=written and written + va - mapping.va,
                 touched=touched and touched + (va - mapping.va) // 4 * RACE_BYTES_PER_DWORD,
+                order=order and order + (va - mapping.va) // 4 * ORDER_BYTES_PER_DWORD,
             ))
             for va, size in sorted(buffers.items())
         )  # fmt: skip

@@ -87,7 +87,7 @@ _TEXTS = {
     ReportKind.REGISTER_DEADLOCK: "setmaxnreg.inc that waits for registers which no warp can release",
     ReportKind.BAD_REGISTER_COUNT: "setmaxnreg that the registers of the warp do not allow",
     ReportKind.SHARED_RACE: "race in shared memory",
-    ReportKind.GLOBAL_RACE: "race between workgroups",
+    ReportKind.GLOBAL_RACE: "race in global memory",
     ReportKind.UNINITIALISED: "read of uninitialized memory",
     ReportKind.PARTIAL_BARRIER: "barrier reached by only part of the warp",
     ReportKind.COPY_IN_FLIGHT: "memory of an asynchronous copy used before it was waited for",

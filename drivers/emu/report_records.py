@@ -3,6 +3,8 @@
 Not here: writing the records (`drivers.emu.simt.findings`), the reports (`report`).
 """
 
+# ruff: noqa: PLR0917 - one finding's fields
+
 from __future__ import annotations
 
 import struct
@@ -10,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import Report, ReportKind
 from drivers.emu.sanitizers.shadow_global import race_place
+from drivers.emu.sanitizers.shadow_local import LOCAL_PARTY
+from drivers.emu.sanitizers.shadow_order import SAME_GROUP
 from drivers.emu.simt.clusters import RANK_SHIFT
 from drivers.emu.simt.state import MAP_ATOMIC, MAP_WRITE, REPORT, REPORT_LIMIT, REPORTS_HEAD
 
@@ -42,7 +46,7 @@ def decode(program: Program, work: Work, memory: AddressSpace, raw: bytes) -> li
             kind=what, kernel=program.translation.name, line=site.line, instruction=site.text,
             block=unflatten(group, work.grid), thread=unflatten(flat, work.block_of(group)),
             access=_access(what, other), address=address if size else None, size=size,
-            nearest=_nearest(what, work, memory, address, group),
+            nearest=_nearest(what, work, memory, address, group, other),
             other=_other(what, other, work, group, program),
         )  # fmt: skip
         found.setdefault((kind, number), report)
@@ -62,18 +66,20 @@ def _access(kind: ReportKind, other: int) -> str:
     return {1: "read", MAP_WRITE: "write", MAP_ATOMIC: "atomic"}.get(other, "")
 
 
-def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int, group: int) -> str:
+def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int, group: int, other: int) -> str:
     if kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN, ReportKind.GLOBAL_RACE):
         return memory.nearest(address)
-    if kind is ReportKind.UNINITIALISED and memory.find(address) is not None:
+    local = kind is ReportKind.UNINITIALISED and other & 0xFFFF_FFFF == LOCAL_PARTY
+    either = (ReportKind.UNINITIALISED, ReportKind.COPY_IN_FLIGHT)
+    if kind in either and memory.find(address) is not None:
         return memory.nearest(address)
     shared = (
         ReportKind.SHARED_RACE, ReportKind.UNINITIALISED, ReportKind.COPY_IN_FLIGHT, ReportKind.EXITED_PEER,
         ReportKind.SHARED_OUT_OF_BOUNDS, *_PROXIES, *_PEERS,
     )  # fmt: skip
-    if kind in shared:
+    if kind in shared and not local:
         return f"shared memory of {work.shared_bytes} bytes{_whose(work, group, address)}"
-    if kind is ReportKind.LOCAL_OUT_OF_BOUNDS:
+    if kind is ReportKind.LOCAL_OUT_OF_BOUNDS or local:
         return f"local memory of {work.local_bytes} bytes a thread"
     if kind is ReportKind.PARAM_OUT_OF_BOUNDS:
         return f"{len(work.params)} bytes of parameters"
@@ -82,9 +88,11 @@ def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int, g
 
 def _other(kind: ReportKind, other: int, work: Work, group: int, program: Program) -> str:
     party = other & 0xFFFF_FFFF
-    if kind in (ReportKind.SHARED_RACE, *_PROXIES):
+    same = kind is ReportKind.GLOBAL_RACE and other & SAME_GROUP
+    if kind in (ReportKind.SHARED_RACE, *_PROXIES) or same:
         number, thread = race_place(party)
-        site, block = program.translation.sites[number], peer_of(work, group, other >> 32 & 0xFFFF)
+        site = program.translation.sites[number]
+        block = group if same else peer_of(work, group, other >> 32 & 0xFFFF)
         where = f" of block {unflatten(block, work.grid)}" if block != group else ""
         return f"line {site.line}: {site.text}; thread {unflatten(thread, work.block_of(block))}{where}"
     if kind is ReportKind.GLOBAL_RACE:

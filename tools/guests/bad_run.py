@@ -32,11 +32,8 @@ MISSED: Final = {
     "reduce_volatile_no_syncwarp": _WARP,
     "softmax_no_syncwarp": _WARP,
     "tiles_no_sync": _WARP,
-    "local_array_not_written": "local memory counts as written",
-    "block_global_no_barrier": "threads of one workgroup are not checked in global memory",
     "bulk_buffer_reused": _ENDLESS,
     "mbarrier_no_init_barrier": "the state of an mbarrier is not checked for races",
-    "bulk_store_read_back": "the target of a bulk copy to global memory counts as written at once",
 }
 """Kernel whose mistake is not named -> why."""
 UNENDING: Final = {kernel for kernel, reason in MISSED.items() if reason == _ENDLESS}

@@ -39,6 +39,10 @@ PARTY_SHIFT = 22
 """The lowest bit, in a stamp, of a warp's number in its cluster, from 1; 16 workgroups of 32 warps fit."""
 STRONG_CLOCK = 1 << 21
 CLOCK = STRONG_CLOCK - 1
+IN_FLIGHT = CLOCK
+"""The clock of bytes that a copy in flight will write; no warp's clock covers it."""
+COPY, LANDED = 8, 16
+"""Access kinds in addition to READ, WRITE and ATOMIC: an asynchronous copy begins; a copy was waited for."""
 
 
 def clocks_bytes(warps: int, groups: int) -> int:

@@ -16,10 +16,12 @@ import enum
 from typing import TYPE_CHECKING, Protocol
 
 from drivers.emu.report import ReportKind
-from drivers.emu.sanitizers import clocks, group_order
+from drivers.emu.sanitizers import clocks, group_order, shadow_local
+from drivers.emu.sanitizers.clocks import COPY, LANDED
 from drivers.emu.sanitizers.shadow_global import watch_global
-from drivers.emu.sanitizers.shadow_shared import ASYNC, COPY, LANDED, group_exits, watch_shared
-from drivers.emu.simt.addresses import CLUSTERED, NARROW, READ, split_generic
+from drivers.emu.sanitizers.shadow_local import watch_local
+from drivers.emu.sanitizers.shadow_shared import ASYNC, group_exits, watch_shared
+from drivers.emu.simt.addresses import CLUSTERED, NARROW, PRIVATE, READ, split_generic
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.state import GROUP, THREAD, WARP
 from drivers.emu.simt.vector import Value
@@ -84,13 +86,13 @@ class Running(Protocol):
         ...
 
 
-def shadow_bytes(checks: Sanitizers, warps: int, shared: int, groups: int = 1) -> int:
+def shadow_bytes(checks: Sanitizers, warps: int, shared: int, local: int, groups: int = 1) -> int:
     """Return the size in bytes of the shadow of a resident workgroup, in a cluster of `groups`.
 
-    `shared` is its shared memory in bytes.
+    `shared` is its shared memory in bytes, `local` the local memory of all its threads.
     """
     wanted = checks.shared_races or checks.uninitialised
-    return clocks.clocks_bytes(warps, groups) + clocks.CELL * shared if wanted else 0
+    return clocks.clocks_bytes(warps, groups) + clocks.CELL * shared + local // 8 if wanted else 0
 
 
 def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
@@ -109,6 +111,8 @@ def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
         (first, length),
     ):
         c.call("llvm.memset.p0.i64", "void", at, Value("i8", "0"), size, Value("i1", "false"))
+    if lib.checks.uninitialised:
+        shadow_local.clear(lib, c, group)
     with c.count(warps) as index:
         party = c.op("add", c.op("mul", GROUP.load(c, group, "rank"), warps), index)
         c.store(i32(1), clocks.clock(c, group, party, party))
@@ -274,6 +278,12 @@ def watch(
         _, local = split_generic(lib, c, warp, addresses, "local")
         rest = c.op("and", c.op("and", mask, c.not_(lanes)), c.not_(c.mask_bits(local)))
         watch(lib, c, "global", warp, addresses, rest, site, size, access)
+        if access & PRIVATE:
+            places, local = split_generic(lib, c, warp, addresses, "local")
+            own = c.op("and", c.op("and", mask, c.not_(lanes)), c.mask_bits(local))
+            watch(lib, c, "local", warp, places, own, site, size, access)
+    elif space == "local" and checks.uninitialised and access & PRIVATE:
+        c.call(watch_local(lib), "void", warp, addresses, mask, site, size, i32(access))
     elif space in ("shared", "cluster") and (checks.shared_races or checks.uninitialised):
         c.call(watch_shared(lib, space), "void", warp, addresses, mask, site, size, i32(access))
     elif space == "global" and checks.shadows:

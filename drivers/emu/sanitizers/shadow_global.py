@@ -6,7 +6,7 @@ workgroup has executed a fence, each of its atomics acquires, too, as in the "la
 whose scope is wider than a workgroup, do not race with one another. Accesses narrower than a dword are not
 checked: different workgroups may access different bytes of one dword.
 
-Not here: shared memory (`shadow_shared`), the order of workgroups (`group_order`).
+Not here: shared memory (`shadow_shared`), the order of workgroups (`group_order`), races within one (`shadow_order`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import group_order
+from drivers.emu.sanitizers.clocks import LANDED
 from drivers.emu.sanitizers.group_order import STRONG_PARTY
-from drivers.emu.simt.addresses import ATOMIC, CLUSTERED, NARROW, READ, STRONG, WRITE, search
+from drivers.emu.sanitizers.shadow_order import check_warps
+from drivers.emu.simt.addresses import ATOMIC, CLUSTERED, NARROW, READ, STRONG, search
 from drivers.emu.simt.findings import i32, report_conflict, watch_parameters
 from drivers.emu.simt.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
@@ -80,7 +82,7 @@ def watch_global(lib: Library) -> str:
                             lib,
                             c,
                             warp,
-                            MAP_ENTRY.load(c, entry, "touched"),
+                            entry,
                             at,
                             lane,
                             site,
@@ -106,10 +108,11 @@ def _note_initialised(
     address: Value,
 ) -> None:
     kind = c.op("and", access, STRONG - 1)
+    relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
     with c.when(c.icmp("ne", shadow, 0)), c.count(size) as byte:
         at = c.let("ptr", f"inttoptr {c.op('add', c.op('add', shadow, offset), c.resize(byte, 64))} to ptr")
         fresh = c.icmp("eq", c.load("i8", at), 0)
-        with c.when(c.op("and", fresh, c.icmp("ne", kind, WRITE))):
+        with c.when(c.op("and", fresh, relies)):
             report_conflict(lib, c, warp, ReportKind.UNINITIALISED, site, lane, address, size, kind, i32(0))
         with c.when(c.icmp("ne", kind, READ)):
             c.store(Value("i8", "1"), at)
@@ -141,7 +144,7 @@ def _note_party(
     lib: Library,
     c: Code,
     warp: Value,
-    shadow: Value,
+    entry: Value,
     dword: Value,
     lane: Value,
     site: Value,
@@ -159,7 +162,8 @@ def _note_party(
     index = GROUP.load(c, group, "index")
     me = c.op("add", index, 1)
     kind, strong = c.op("and", access, STRONG - 1), _strong(c, thread, access)
-    writes = c.icmp("ne", kind, READ)
+    writes, lands = c.icmp("ne", kind, READ), c.icmp("eq", kind, LANDED)
+    shadow, ordered = MAP_ENTRY.load(c, entry, "touched"), MAP_ENTRY.load(c, entry, "order")
     mine = c.op("or", me, c.select(strong, c.const("i32", STRONG_PARTY), i32(0)))
     cell = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 5))} to ptr")
     lanes_before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
@@ -182,7 +186,13 @@ def _note_party(
             with c.when(group_order.unordered(c, thread, index, number, when, acquired)):
                 report_conflict(lib, c, warp, ReportKind.GLOBAL_RACE, site, lane, address, size, kind, number)
 
-    with c.when(c.icmp("ne", shadow, 0)):
+    if lib.checks.global_races and lib.checks.shared_races:
+        with c.when(c.icmp("ne", ordered, 0)):
+            stored = c.icmp("eq", c.load("i32", part("storer")), me), c.load("i32", part("stored_at"))
+            reader = c.op("and", c.load("i32", part("reader")), STRONG_PARTY - 1)
+            read = c.icmp("eq", reader, me), c.load("i32", part("read_at"))
+            check_warps(lib, c, warp, ordered, dword, lane, site, size, access, address, stored, read)
+    with c.when(c.op("and", c.icmp("ne", shadow, 0), c.not_(lands))):
         check(0)
         with c.when(writes):
             check(8)

@@ -20,7 +20,17 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks
-from drivers.emu.sanitizers.clocks import BY_PROXY, CELL, CLOCK, PARTY_SHIFT, PLACES, STRONG_CLOCK
+from drivers.emu.sanitizers.clocks import (
+    BY_PROXY,
+    CELL,
+    CLOCK,
+    COPY,
+    IN_FLIGHT,
+    LANDED,
+    PARTY_SHIFT,
+    PLACES,
+    STRONG_CLOCK,
+)
 from drivers.emu.sanitizers.shadow_global import THREAD_BITS, place_of
 from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, WRITE
 from drivers.emu.simt.clusters import OFFSET, RANK_SHIFT, group_of_rank, peer, warp_at
@@ -32,12 +42,8 @@ if TYPE_CHECKING:
     from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Code
 
-COPY, LANDED = 8, 16
-"""Access kinds in addition to READ, WRITE and ATOMIC: an asynchronous copy begins; a copy was waited for."""
 ASYNC = 128
 """A flag of an access: the asynchronous proxy makes it."""
-_IN_FLIGHT = CLOCK
-"""The clock of bytes that a copy in flight will write; no warp's clock covers it."""
 
 
 def group_exits(lib: Library) -> str:
@@ -95,7 +101,7 @@ def watch_shared(lib: Library, space: str) -> str:
         by_proxy = c.icmp("ne", c.op("and", access, ASYNC), 0)
         reads_later = c.op("and", by_proxy, c.not_(writes))
         clock = c.op("add", clock, c.resize(reads_later, 32))
-        clock = c.select(c.icmp("eq", kind, COPY), i32(_IN_FLIGHT), clock)
+        clock = c.select(c.icmp("eq", kind, COPY), i32(IN_FLIGHT), clock)
         flag = c.select(strong, i32(STRONG_CLOCK), i32(0))
         mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), PARTY_SHIFT), clock), flag)
         own_cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
@@ -110,7 +116,7 @@ def watch_shared(lib: Library, space: str) -> str:
             other = c.op("lshr", stamp, PARTY_SHIFT)
             some, own = c.icmp("ne", other, 0), c.icmp("eq", other, c.op("add", index, 1))
             both = c.op("and", strong, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
-            away = c.icmp("eq", c.op("and", stamp, CLOCK), _IN_FLIGHT)
+            away = c.icmp("eq", c.op("and", stamp, CLOCK), IN_FLIGHT)
             with c.when(c.op("and", away, uses)):
                 report_conflict(
                     lib, c, warp, ReportKind.COPY_IN_FLIGHT, site, lane, offset, size, kind, other

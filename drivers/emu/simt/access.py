@@ -211,10 +211,10 @@ def _placed(
 def _watch_store(
     lib: Library, c: Code, space: str, warp: Value, addresses: Value, values: Sequence[Value], mask: Value, site: Value, access: int
 ) -> None:  # fmt: skip
-    """Append the checks of a store. In shared memory lanes that do not change it are told apart: they race with no write."""
+    """Append the checks of a store. Lanes that do not change memory are told apart: they race with no write."""
     bits = bits_of(values[0].type)
     size = bits // 8 * len(values)
-    if space not in ("shared", "cluster", "generic") or not lib.checks.shared_races:
+    if space == "local" or not lib.checks.shared_races:
         sanitize.watch(lib, c, space, warp, addresses, mask, site, size, access)
         return
     hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(WRITE))

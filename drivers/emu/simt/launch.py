@@ -379,7 +379,7 @@ def prepare(
     local_bytes = _up(work.local_bytes, 16)
     local_at = _up(shared_at + work.shared_bytes, 64)
     shadow_at = _up(local_at + local_bytes * lanes * warps, 64)
-    slot_bytes = _up(shadow_at + shadow_bytes(checks, warps, work.shared_bytes, size), 1024)
+    slot_bytes = _up(shadow_at + shadow_bytes(checks, warps, work.shared_bytes, local_bytes * lanes * warps, size), 1024)
     slots = min(work.groups, _ARENA_BYTES // slot_bytes, _MOST_RESIDENT) // size
     if not slots:
         raise UsageError(

@@ -170,11 +170,11 @@ def warp_registers_at(lanes: int) -> int:
 
 
 MAP_ENTRY = Record(
-    "map entry", start="i64", size="i64", delta="i64", flags="i64", initialised="i64", touched="i64"
+    "map entry", start="i64", size="i64", delta="i64", flags="i64", initialised="i64", touched="i64", order="i64"
 )
 """One allocation for generated code, sorted by `start`; host address = device address + `delta`.
 
-`initialised` and `touched` are host addresses of shadows (1 byte for each byte, 32 bytes for each dword), or 0.
+`initialised`, `touched` and `order` are host addresses of shadows (1 byte for each byte, 32 and 8 bytes for each dword), or 0.
 """
 
 MAP_READ, MAP_WRITE, MAP_ATOMIC = 1, 2, 4

@@ -93,6 +93,11 @@ DONE = "cp.async.bulk.wait_group.read 0;"
         ((TILE, BARRIER, STORE, DONE, "J:"), {ReportKind.MISSING_PROXY_FENCE}),
         ((TILE, FENCE, BARRIER, STORE, "J:", BARRIER, TILE, DONE), {ReportKind.SHARED_RACE}),
         ((TILE, FENCE, BARRIER, STORE, "J:", "@%p0 st.shared.b32 [s], 1;", DONE), {ReportKind.ASYNC_READ}),
+        ((TILE, FENCE, BARRIER, STORE, DONE, "ld.global.b32 %r2, [%rd2+64];", "J:"), {ReportKind.COPY_IN_FLIGHT}),
+        ((TILE, FENCE, BARRIER, STORE, DONE, "st.global.b32 [%rd2+64], 9;", "J:"), {ReportKind.COPY_IN_FLIGHT}),
+        ((TILE, FENCE, BARRIER, STORE, DONE, "ld.global.b32 %r2, [%rd2+2048];", "J:"), set()),
+        ((TILE, FENCE, BARRIER, STORE, "cp.async.bulk.wait_group 0;", "ld.global.b32 %r2, [%rd2+64];", "J:"), set()),
+        ((TILE, FENCE, BARRIER, STORE, DONE, "cp.async.bulk.wait_group 0;", "ld.global.b32 %r2, [%rd2+64];", "J:"), set()),
     ],
 )  # fmt: skip
 def test_mistakes_around_stores(bench: Any, lines: tuple[str, ...], kinds: set[ReportKind]) -> None:

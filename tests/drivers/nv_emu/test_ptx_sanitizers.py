@@ -216,3 +216,58 @@ B: shfl.sync.bfly.b32 %r6, %r0, 1, 31, -1; st.global.u32 [%rd1], %r6; ret;"""
     out, findings = checked(body, grid=1, block=32)
     assert findings == ()
     assert out[:4].tolist() == [1, 0, 3, 2]
+
+
+ACROSS = """xor.b32 %r4, %r0, 32; mad.wide.u32 %rd2, %r4, 4, %rd0;
+st.global.u32 [%rd1], %r0; bar.sync 0;
+ld.global.u32 %r5, [%rd2]; bar.sync 0;
+st.global.u32 [%rd1], %r5; ret;"""
+
+
+def test_warps_of_a_workgroup_race_in_global_memory_without_a_barrier(checked: Any):
+    out, findings = checked(ACROSS, grid=1, block=64)
+    assert findings == ()
+    assert out[:2].tolist() == [32, 33]
+    for number in (0, 1):
+        at = [m.start() for m in re.finditer(r"bar\.sync 0;", ACROSS)][number]
+        _, findings = checked(ACROSS[:at] + ACROSS[at + len("bar.sync 0;") :], grid=1, block=64)
+        assert {f.kind for f in findings} == {ReportKind.GLOBAL_RACE}
+        assert re.fullmatch(r"line \d+: (st|ld)\.global\.u32 .*; thread \(\d+, 0, 0\)", findings[0].other)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "race"),
+    [
+        ("st.global.u32 [%rd0], 7;", "st.global.u32 [%rd0], 7;", False),
+        ("st.global.u32 [%rd0], 7;", "st.global.u32 [%rd0], 8;", True),
+        ("red.global.add.u32 [%rd0], 1;", "red.global.add.u32 [%rd0], 1;", False),
+        ("st.global.u32 [%rd0], 0;", "red.global.add.u32 [%rd0], 1;", True),
+        ("st.global.u32 [%rd0], 0; membar.cta;", "membar.cta; ld.global.u32 %r4, [%rd0];", False),
+        ("ld.global.u32 %r4, [%rd0];", "ld.global.u32 %r4, [%rd0];", False),
+    ],
+)
+def test_which_accesses_of_two_warps_race(checked: Any, first: str, second: str, *, race: bool):
+    body = f"setp.lt.u32 %p0, %r0, 32; @!%p0 bra B; {first} ret; B: {second} ret;"
+    _, findings = checked(body, grid=1, block=64)
+    assert {f.kind for f in findings} == ({ReportKind.GLOBAL_RACE} if race else set())
+
+
+LOCAL = "mov.u64 %rd3, depot; and.b32 %r4, %r0, 7; mad.wide.u32 %rd4, %r4, 4, %rd3; {} st.global.u32 [%rd1], %r5; ret;"
+
+
+@pytest.mark.parametrize(
+    ("accesses", "count"),
+    [
+        ("st.local.u32 [%rd4], 5; ld.local.u32 %r5, [%rd4];", 0),
+        ("st.local.u32 [%rd4], 5; ld.local.u32 %r5, [%rd3];", 1),
+        ("cvta.local.u64 %rd5, %rd4; st.u32 [%rd5], 5; ld.local.u8 %r5, [%rd4+3];", 0),
+        ("st.local.u32 [%rd3], 5; cvta.local.u64 %rd5, %rd3; ld.u32 %r5, [%rd5+4];", 1),
+        ("st.local.u8 [%rd3], 5; ld.local.v4.u32 {%r5, %r6, %r7, %r8}, [%rd3];", 0),
+        ("st.local.v4.u32 [%rd3], {%r0, %r0, %r0, %r0}; ld.local.v4.u32 {%r5, %r6, %r7, %r8}, [%rd3+16];", 1),
+    ],
+)
+def test_local_memory_is_written_before_it_is_read(checked: Any, accesses: str, count: int):
+    body = ".local .align 16 .b8 depot[32];\n" + LOCAL.format(accesses)
+    _, findings = checked(body, grid=2, block=48)
+    assert [f.kind for f in findings] == [ReportKind.UNINITIALISED] * count
+    assert all(f.access == "read" and "local memory of 32 bytes" in f.nearest for f in findings)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
+from drivers.emu.sanitizers.clocks import COPY, LANDED
 from drivers.emu.simt.addresses import ATOMIC, READ, WRITE, search, translate
 from drivers.emu.simt.clusters import OFFSET, absolute, group_of_rank, peer, warp_at
 from drivers.emu.simt.findings import emit_report, i32, i64, report
@@ -41,11 +42,12 @@ if TYPE_CHECKING:
 _COPY = Record(
     "bulk copy",
     target="ptr", source="ptr", barrier="ptr", size="i32", thread="i32", group="i32", site="i32", offset="i32", waits="i32",
-    map="ptr", rank="i32", place="i32", phase="i32", x0="i32", x1="i32", x2="i32", x3="i32", x4="i32",
+    map="ptr", rank="i32", place="i32", phase="i32", to="i64", x0="i32", x1="i32", x2="i32", x3="i32", x4="i32",
 )  # fmt: skip
 """An entry of the ring: `barrier` is null if it belongs to a group; `offset` is -1 if shared memory is not written, else
 the address of what is written, as every workgroup of the cluster understands it. `thread` is of the cluster. `phase` is that
-of the mbarrier when the copy was issued: it must not end before the bytes have arrived.
+of the mbarrier when the copy was issued: it must not end before the bytes have arrived. `to` is the target's device address. `waits`
+is 1 until the copy was executed, and then 2 while bytes that it wrote to global memory may not be used.
 
 With `rank` a box of the tensor of `map` is copied, from coordinates `x0` on, and shared memory is at `place`.
 """
@@ -137,6 +139,37 @@ def _finish(lib: Library) -> str:
     return lib.define("ptx.bulk.finish", "void", {"warp": "ptr", "copy": "ptr"}, body)
 
 
+def _land(lib: Library) -> str:
+    """`ptx.bulk.land(warp, copy)`: what an executed copy wrote to global memory may be used from now on."""
+
+    def body(c: Code, warp: Value, copy: Value) -> None:
+        _COPY.store(c, copy, "waits", 0)
+        first, site, rank = c.const(lib.mask, 1), _COPY.load(c, copy, "site"), _COPY.load(c, copy, "rank")
+        with c.when(c.icmp("eq", rank, 0)):
+            at, size = c.splat(_COPY.load(c, copy, "to"), lib.lanes), _COPY.load(c, copy, "size")
+            sanitize.watch(lib, c, "global", warp, at, first, site, size, LANDED)
+        with c.when(c.icmp("ne", rank, 0)):
+            box = _COPY.load(c, copy, "map"), rank, _COPY.address(c, copy, "x0")
+            c.call(tensor_copies.watch_rows(lib), "void", warp, *box, first, site, i32(LANDED))
+        c.ret()
+
+    return lib.define("ptx.bulk.land", "void", {"warp": "ptr", "copy": "ptr"}, body)
+
+
+def _complete(lib: Library, c: Code, warp: Value, copy: Value, *, only_read: bool = False) -> None:
+    """Append code that executes a copy if it was not, and ends it; with `only_read` its target may not be used yet."""
+    if not lib.checks.shadows:
+        c.call(_finish(lib), "void", warp, copy)
+        return
+    with c.when(c.icmp("eq", _COPY.load(c, copy, "waits"), 1)):
+        c.call(_finish(lib), "void", warp, copy)
+        with c.when(c.icmp("eq", _COPY.load(c, copy, "offset"), _NOWHERE)):
+            _COPY.store(c, copy, "waits", 2)
+    if not only_read:
+        with c.when(c.icmp("ne", _COPY.load(c, copy, "waits"), 0)):
+            c.call(_land(lib), "void", warp, copy)
+
+
 def _settle(lib: Library) -> str:
     """`ptx.bulk.settle(warp, ring, hosts, lanes)`: execute the copies that complete at the mbarriers of some lanes."""
 
@@ -158,8 +191,11 @@ def settle(t: Translator, hosts: Value, lanes: Value) -> None:
         t.c.call(_settle(t.wf.lib), "void", t.wf.warp, _ring(t), hosts, lanes)
 
 
-def _wait(lib: Library) -> str:
-    """`ptx.bulk.wait(warp, ring, groups, keep, lanes)`: execute the copies of all groups except the newest `keep`."""
+def _wait(lib: Library, *, only_read: bool) -> str:
+    """`ptx.bulk.wait(warp, ring, groups, keep, lanes)`: execute the copies of all groups except the newest `keep`.
+
+    With `only_read` they have read their sources; what they write may not be used yet.
+    """
 
     def body(c: Code, warp: Value, ring: Value, groups: Value, keep: Value, lanes: Value) -> None:
         before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
@@ -171,11 +207,12 @@ def _wait(lib: Library) -> str:
                 old = c.icmp("slt", _COPY.load(c, entry, "group"), c.op("sub", count, keep))
                 here = c.op("and", c.op("lshr", lanes, c.resize(lane, lib.lanes)), 1)
                 with c.when(c.op("and", old, c.icmp("ne", here, 0))):
-                    c.call(_finish(lib), "void", warp, entry)
+                    _complete(lib, c, warp, entry, only_read=only_read)
         c.ret()
 
     parameters = {"warp": "ptr", "ring": "ptr", "groups": "ptr", "keep": "i32", "lanes": lib.mask}
-    return lib.define("ptx.bulk.wait", "void", parameters, body)
+    name = "ptx.bulk.wait.read" if only_read else "ptx.bulk.wait"
+    return lib.define(name, "void", parameters, body)
 
 
 def place(lib: Library, space: str) -> str:
@@ -260,13 +297,13 @@ def _issue(lib: Library, target: str, source: str) -> str:
             with c.when(good):
                 own = c.op("shl", c.const(lib.mask, 1), c.resize(lane, lib.lanes))
                 _watch(lib, c, source, warp, origin, own, site, size, READ)
-                _watch(lib, c, target, warp, to, own, site, size, WRITE)
+                _watch(lib, c, target, warp, to, own, site, size, COPY if target == "global" else WRITE)
                 count = c.load("i32", c.gep(groups, c.op("mul", c.resize(lane, 64), 4)))
                 fields = {
                     "target": there, "source": here, "barrier": c.let("ptr", f"inttoptr {barrier} to ptr"), "size": size,
                     "thread": c.op("add", before, lane), "group": count, "site": site,
                     "offset": i32(_NOWHERE) if target == "global" else absolute(c, WARP.load(c, warp, "group"), c.resize(to, 32)),
-                    "waits": i32(1), "rank": i32(0),
+                    "waits": i32(1), "rank": i32(0), "to": to,
                 }  # fmt: skip
                 _push(lib, c, warp, ring, fields)
         c.ret()
@@ -305,7 +342,7 @@ def _push(lib: Library, c: Code, warp: Value, ring: Value, fields: dict[str, Val
     with c.when(c.icmp("eq", c.op("sub", newest, oldest), _ENTRIES)):
         first = _entry(c, ring, oldest)
         with c.when(c.icmp("ne", _COPY.load(c, first, "waits"), 0)):
-            c.call(_finish(lib), "void", warp, first)
+            _complete(lib, c, warp, first)
         c.store(c.op("add", oldest, 1), ring)
     entry = _entry(c, ring, newest)
     for name, value in fields.items():
@@ -349,7 +386,8 @@ def _issue_box(lib: Library, *, stores: bool) -> str:
                     own = c.op("shl", c.const(lib.mask, 1), c.resize(lane, lib.lanes))
                     if lib.checks.any:
                         c.call(
-                            tensor_copies.watch_rows(lib), "void", warp, map_at, rank, own_coordinates, own, site, access
+                            tensor_copies.watch_rows(lib), "void", warp, map_at, rank, own_coordinates, own, site,
+                            i32(COPY if stores else READ),
                         )
                     _watch(lib, c, space, warp, wide, own, site, size, READ if stores else WRITE)
                     count = c.load("i32", c.gep(groups, c.op("mul", c.resize(lane, 64), 4)))
@@ -377,11 +415,11 @@ def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
         counts = t.c.load(t.v("i32"), groups, align=4)
         t.c.store(t.c.op("add", counts, t.c.resize(t.wf.active_lanes, 32)), groups, align=4)
     elif m.flag("wait_group"):
-        m.flag("read")
+        only_read = m.flag("read")
         (count,) = operands(t, i, 1)
         if not isinstance(count, Imm):
             raise t.error("the number of groups must be a constant")
-        t.c.call(_wait(t.wf.lib), "void", t.wf.warp, _ring(t), groups, i32(count.value), t.wf.active)
+        t.c.call(_wait(t.wf.lib, only_read=only_read), "void", t.wf.warp, _ring(t), groups, i32(count.value), t.wf.active)
         sanitize.proxy_waited(t.wf)
     elif m.flag("prefetch"):
         _prefetch(t, i, m)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.sanitizers.sanitize import Scope
-from drivers.emu.simt.addresses import STRONG, split_generic
+from drivers.emu.simt.addresses import PRIVATE, STRONG, split_generic
 from drivers.emu.simt.vector import Spilled
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.integers import is_signed
@@ -108,6 +108,11 @@ def scope_of(word: str) -> Scope:
     return {"cta": Scope.GROUP, "cluster": Scope.CLUSTER}.get(word, Scope.ALL)
 
 
+def _private(space: str) -> int:
+    """Return the flag of accesses that may lead to local memory."""
+    return PRIVATE if space in ("local", "generic") else 0
+
+
 def take_order(t: Translator, m: Modifiers, *words: str, scoped: bool) -> Order:
     """Consume .weak, .volatile, .mmio, or an order and its scope; with `scoped` an order requires a scope."""
     if m.flag("weak"):
@@ -164,7 +169,7 @@ def _ld(t: Translator, i: Instruction, m: Modifiers) -> None:
         address, site = t.address(a, address_bits(space)), t.site()
         if t.wf.counting is not None:
             t.wf.counting.access(space, "load", address, count * bits // 8, t.wf.active)
-        values = t.wf.load(space, min(bits, 64), pieces, address, site, how=order.how)
+        values = t.wf.load(space, min(bits, 64), pieces, address, site, how=order.how | _private(space))
         if order.strong and order.wide:
             sanitize.observed(t.wf, space, address, count * bits // 8)
     if order.acquires:
@@ -227,7 +232,7 @@ def _st(t: Translator, i: Instruction, m: Modifiers) -> None:
     address = t.address(a, address_bits(space))
     if t.wf.counting is not None:
         t.wf.counting.access(space, "store", address, count * bits // 8, t.wf.active)
-    t.wf.store(space, address, values, t.site(), how=order.how)
+    t.wf.store(space, address, values, t.site(), how=order.how | _private(space))
 
 
 @meaning("membar")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
+from drivers.emu.sanitizers.clocks import COPY, LANDED
 from drivers.emu.simt.addresses import READ, WRITE, search
 from drivers.emu.simt.findings import emit_report, i32, i64, report
 from drivers.emu.simt.state import MAP_ENTRY, THREAD, WARP
@@ -215,7 +216,7 @@ def watch_rows(lib: Library) -> str:
             with c.when(c.icmp("ne", size, 0)):
                 at = c.op("add", map_.address, c.op("add", row.address, row.first))
                 address = c.splat(at, lib.lanes)
-                for wanted in (READ, WRITE):
+                for wanted in (READ, WRITE, COPY, LANDED):
                     with c.when(c.icmp("eq", access, wanted)):
                         sanitize.watch(lib, c, "global", warp, address, lane, site, size, wanted)
         c.ret()
