@@ -256,8 +256,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="entry of another section",
         file="program.py",
-        old="                program=memory.va + kernel.code,",
-        new="                program=memory.va,",
+        old="            program=memory.va + kernel.code,",
+        new="            program=memory.va,",
         names=r"program|entry|code",
         seen="an ELF header where the first instruction should be",
     ),
