@@ -26,6 +26,7 @@ CASES = {
     **dict.fromkeys(("eager", "jit", "start"), "tools.bench.tensors"),
     **dict.fromkeys(("matmul", "conv", "elementwise"), "tools.bench.throughput"),
     "emu": "tools.bench.emu",
+    "emu-guests": "tools.bench.emu_guests",
     "emu-amd": "tools.bench.emu_amd",
     "nv": "tools.bench.nv",
     **dict.fromkeys(("amd", "amd-queues", "amd-emu"), "tools.bench.amd"),
