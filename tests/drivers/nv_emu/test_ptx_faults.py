@@ -152,6 +152,12 @@ def test_a_trap_ends_the_kernel(bench: Any, out: Any):
     assert fault.thread == (33, 0, 0)
 
 
+def test_a_breakpoint_without_a_debugger_ends_the_kernel(bench: Any, out: Any):
+    fault = bench.run(kernel("setp.eq.u32 %p0, %r0, 7; @%p0 brkpt; ret;"), "k", 1, 64, out).fault
+    assert (fault.kind, fault.thread) == (ReportKind.TRAP, (7, 0, 0))
+    assert "brkpt" in fault.instruction
+
+
 def test_a_kernel_that_never_ends_is_stopped(bench: Any, out: Any):
     for body in (
         "L: bra L;",

@@ -487,3 +487,34 @@ def test_small_floats_and_pairs_of_bf16(bench: Any, type_: str) -> None:
 def test_pairs_of_bf16_need_a_later_gpu(bench: Any) -> None:
     with pytest.raises(PtxError, match="sm_90"):
         bench.apply("cvt.rn.bf16x2.e4m3x2 %d, %a;", "u4", np.arange(4, dtype="u2"))
+
+
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+@pytest.mark.parametrize("mode", ["rn", "rz"])
+def test_sums_of_float32_and_16_bit_floats(bench: Any, floats: Any, type_: str, mode: str):
+    """The 16-bit operand is exact in float32; products are exact in float64 there, and rounded once."""
+    small = floats(16, COUNT, 5)
+    raw, rest = small.view("u2"), floats(32, COUNT, 6)
+    wide = small.astype("f4") if type_ == "f16" else (raw.astype("u4") << 16).view("f4")
+    sums = {
+        "add": (f"add.{mode}.f32.{type_} %d, %a, %b;", wide.astype("f8") + rest),
+        "sub": (f"sub.{mode}.f32.{type_} %d, %a, %b;", wide.astype("f8") - rest),
+    }
+    for line, exact in sums.values():
+        got = bench.apply(line, "f4", raw, rest, arch="sm_100")
+        plain = line.replace(f".{type_}", "").replace("%a", "%c")
+        want = bench.apply(plain, "f4", raw, rest, wide, arch="sm_100")
+        assert bits_of(got) == bits_of(want)
+        near = np.isfinite(exact) & (np.abs(exact) < 1e30) & (np.abs(exact) > 1e-30)
+        assert np.allclose(got[near], exact[near], rtol=2e-7, atol=0)
+    got = bench.apply(f"fma.{mode}.sat.f32.{type_} %d, %a, %a, %b;", "f4", raw, rest, arch="sm_100")
+    want = bench.apply(f"fma.{mode}.sat.f32 %d, %c, %c, %b;", "f4", raw, rest, wide, arch="sm_100")
+    assert bits_of(got) == bits_of(want)
+
+
+@pytest.mark.parametrize(
+    ("line", "arch"), [("add.f32.f16 %d, %a, %b;", "sm_90"), ("sub.f32.f16x2 %d, %b, %b;", "sm_100")]
+)
+def test_sums_of_mixed_floats_that_do_not_exist(bench: Any, line: str, arch: str):
+    with pytest.raises(PtxError):
+        bench.apply(line, "f4", np.zeros(4, "u2"), np.zeros(4, "f4"), arch=arch)

@@ -172,6 +172,15 @@ def test_products_of_8_bit_floats(bench: Any, shape: str, a_type: str, b_type: s
         assert np.array_equal(got, spread(exact.astype("f4"), "f2"))
 
 
+def test_products_of_8_bit_floats_that_name_their_kind(bench: Any) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (8 * 7 + rng.integers(-10, 9, (rows, 32)) for rows in (16, 8))
+    c = rng.integers(-8, 9, (16, 8)).astype("f4")
+    word = "kind::f8f6f4.m16n8k32.row.col.f32.e4m3.e5m2.f32"
+    got = multiply(bench, word, fragment(a, 8), fragment(b, 8), spread(c, "f4"), arch="sm_120a")
+    assert np.array_equal(got, spread(decoded(a, "e4m3") @ decoded(b, "e5m2").T + c, "f4"))
+
+
 @pytest.mark.parametrize(
     ("word", "arch", "message"),
     [
@@ -179,6 +188,9 @@ def test_products_of_8_bit_floats(bench: Any, shape: str, a_type: str, b_type: s
         ("m16n8k32.row.col.s32.s8.e4m3.s32", "sm_90", "not supported"),
         ("m16n8k16.row.col.f32.f16.f16.f16", "sm_90", "same type"),
         ("m16n8k32.row.col.f32.e4m3.e4m3.f32", "sm_80", "sm_89"),
+        ("kind::f8f6f4.m16n8k32.row.col.f32.e4m3.e4m3.f32", "sm_90", "sm_120a"),
+        ("kind::f8f6f4.m16n8k32.row.col.f32.e2m1.e4m3.f32", "sm_120a", "e2m1 and .e4m3 is not supported"),
+        ("kind::f8f6f4.m16n8k16.row.col.f32.e4m3.e4m3.f32", "sm_120a", "m16n8k32"),
         ("m16n8k256.row.col.s32.b1.b1.s32", "sm_90", "operation"),
         ("m16n8k32.row.col.s32.s8.s8.s32.xor.popc", "sm_90", "operation"),
         ("m16n8k32.col.col.s32.s8.s8.s32", "sm_90", "row"),

@@ -38,7 +38,7 @@ NO_RESULT = {  # opcodes whose first operand is a source, too
     "st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "brkpt", "membar", "fence", "call", "prefetch", "prefetchu",
     "nanosleep", "pmevent", "stmatrix", "discard", "applypriority", "griddepcontrol", "setmaxnreg", "cp", "tensormap",
 }  # fmt: skip
-ENDS = {"bra", "brx", "ret", "exit", "trap"}
+ENDS = {"bra", "brx", "ret", "exit", "trap", "brkpt"}
 
 
 def registers_of(operand: Operand) -> Iterator[Reg]:

@@ -30,8 +30,9 @@ _FLOATS: Final = {
 _KINDS: Final = {
     "ld": "load", "ldu": "load", "ldmatrix": "load", "st": "store", "stmatrix": "store", "atom": "atomic",
     "red": "atomic", "cp": "copy", "bar": "barrier", "barrier": "barrier", "mbarrier": "barrier",
-    "bra": "branch", "brx": "branch", "ret": "branch", "exit": "branch", "trap": "branch", "cvt": "convert",
-    "cvta": "convert", "mov": "move", "movmatrix": "shuffle", "selp": "move", "shfl": "shuffle",
+    "bra": "branch", "brx": "branch", "ret": "branch", "exit": "branch", "trap": "branch", "brkpt": "branch",
+    "cvt": "convert", "cvta": "convert", "mov": "move", "movmatrix": "shuffle", "selp": "move",
+    "shfl": "shuffle",
     "vote": "shuffle", "match": "shuffle", "redux": "shuffle", "activemask": "shuffle", "elect": "shuffle",
     "prefetch": "load", "prefetchu": "load", "membar": "fence", "fence": "fence",
 }  # fmt: skip

@@ -21,6 +21,8 @@ _THREE_INPUTS = 100
 """The lowest architecture whose min and max take three inputs."""
 SMALL = ("f16", "bf16", "f16x2", "bf16x2")
 ROUNDING = ("rn", "rz", "rm", "rp")
+_MIXED = 100
+"""The first architecture with sums of float32 and 16-bit floats."""
 
 
 def floating(
@@ -145,6 +147,9 @@ def _pairwise(t: Translator, i: Instruction, *, ftz: bool, compute: Callable[...
 @floating("add", "sub", "mul")
 def _arithmetic(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     operands(t, i, 3)
+    if type_ in SMALL and i.opcode != "mul" and m.flag("f32"):
+        _mixed(t, i, m, type_)
+        return
     if type_ in SMALL:
         compute_small(t, i, m, type_, lambda a, b: t.c.op(f"f{i.opcode}", a, b))
         return
@@ -163,9 +168,22 @@ def _arithmetic(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None
     finish(t, d, value, ftz=ftz, sat=sat)
 
 
+def _mixed(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    """Translate add, sub and fma of float32 whose first operands, all but the last, are 16-bit floats."""
+    if t.arch < _MIXED or type_.endswith("x2") or i.opcode == "mad":
+        raise t.error(f".f32.{type_} needs sm_{_MIXED}, and .f16 or .bf16")
+    mode, sat = m.one_of(*ROUNDING, default="rn"), m.flag("sat")
+    d, *small, last = i.operands
+    values = [small_halves(t, item, type_)[0] for item in small] + [t.float(last, "f32")]
+    finish(t, d, _rounded(t, i.opcode, mode, *values), ftz=False, sat=sat)
+
+
 @floating("fma", "mad")
 def _fma(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     operands(t, i, 4)
+    if type_ in SMALL and m.flag("f32"):
+        _mixed(t, i, m, type_)
+        return
     if type_ in SMALL:
         if m.flag("oob"):
             raise t.error(".oob is not supported")

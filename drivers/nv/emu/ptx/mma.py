@@ -94,6 +94,8 @@ FAMILIES = (
     Family(("f64",), 64, ("m8n8k4",), ("f64",)),
     Family(("f64",), 64, ("m16n8k4", "m16n8k8", "m16n8k16"), ("f64",), 90),
 )
+_KIND = 120
+"""The first architecture whose mma names the kind of its elements."""
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
@@ -104,6 +106,7 @@ def items_of(operand: Operand) -> tuple[Operand, ...]:
 
 @meaning("mma")
 def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
+    of_bytes = m.flag("kind::f8f6f4")
     for word in m.rest:
         if word.startswith(("sp", "kind::", "block_scale")):
             raise t.error(f".{word} is not supported")
@@ -119,6 +122,8 @@ def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
     d_type, a_type, b_type, c_type = m.rest
     m.rest.clear()
     family = _family(t, word, (a_type, b_type), (d_type, c_type))
+    if of_bytes and (t.arch < _KIND or word != "m16n8k32" or not {a_type, b_type} <= {"e4m3", "e5m2"}):
+        raise t.error(f".kind::f8f6f4 needs sm_{_KIND}a, m16n8k32 and .e4m3 or .e5m2; others are not supported")
     if bool(bit_op) != (family.bits == 1) or (saturates and (d_type != "s32" or bit_op)):
         raise t.error("only .b1 needs an operation (.xor, .and), and only other integers take .satfinite")
     shape = _shape(word, family)

@@ -262,7 +262,7 @@ def _terminate(t: Translator, last: Instruction, block: BasicBlock, number: int)
         _branch_indexed(t, last, block, guard)
     else:
         modifiers.flag("uni")
-        if last.opcode == "trap":
+        if last.opcode in ("trap", "brkpt"):  # no debugger is attached
             _trap(t, guard)
         t.wf.exit(guard, number + 1 if guard is not None and block.successors else None)
     modifiers.done()
