@@ -3,29 +3,25 @@
 Text that differs between targets (entry, arguments, workgroup numbers, barriers) comes from the `Dialect` of
 the target (`compiler.codegen.dialect`). There are no fast-math flags.
 
-Not here: types and constants as text (`llvm_text`), the lines (`compiler.kernel.linear`), the dialects
-(`compiler.targets`), IR to an object (`compiler.llvm`).
+Not here: operations that only GPUs have (`llvm_device`), types and constants as text (`llvm_text`), the lines
+(`compiler.kernel.linear`), the dialects (`compiler.targets`), IR to an object (`compiler.llvm`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.codegen import streamed
+from compiler.codegen import llvm_device, streamed
 from compiler.codegen.llvm_text import Text, constant_text, suffix, type_text
 from compiler.dtype import DType, dtypes
-from compiler.targets.matrix import MatrixOp, SharedProducts
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from compiler.codegen.dialect import Dialect, Staging
+    from compiler.codegen.dialect import Dialect
     from compiler.kernel.linear import Line
     from hcq.program import Dim3
-
-
-_DYNAMIC, _DYNAMIC_ALIGN = "@dynamic_shared", 1024
 
 
 def _alignment(dtype: DType, lanes: int) -> int:
@@ -178,33 +174,6 @@ def _table(t: Text, line: Line) -> None:
     t.names[line] = symbol
 
 
-def _shared(t: Text, line: Line) -> None:
-    """Define a static array in workgroup memory."""
-    assert isinstance(line.arg, tuple)
-    dtype, count = line.arg[:2]
-    space, symbol = t.dialect.shared_space, f"@shared{len(t.globals)}"
-    t.globals.append(
-        f"{symbol} = internal addrspace({space}) global [{count} x {type_text(dtype)}] undef, align 16"
-    )
-    if t.space(line) == space:
-        t.names[line] = symbol
-    else:
-        t.put(line, f"addrspacecast ptr addrspace({space}) {symbol} to {t.pointer(line)}")
-
-
-def _dynamic(t: Text, line: Line) -> None:
-    """Define an array in the workgroup memory of the launch, after those before."""
-    assert isinstance(line.arg, tuple)
-    dtype, count = line.arg[:2]
-    space = t.dialect.shared_space
-    t.declared[f"{_DYNAMIC} = external addrspace({space}) global [0 x i8], align {_DYNAMIC_ALIGN}"] = None
-    t.lines.append(
-        f"  %d{line.id} = getelementptr i8, ptr addrspace({space}) {_DYNAMIC}, i64 {t.dynamic_bytes}"
-    )
-    t.put(line, f"addrspacecast ptr addrspace({space}) %d{line.id} to {t.pointer(line)}")
-    t.dynamic_bytes += -(-count * dtype.itemsize // _DYNAMIC_ALIGN) * _DYNAMIC_ALIGN
-
-
 def _prefetch(t: Text, line: Line) -> None:
     pointer = line.src[0]
     arguments = [t.typed(pointer), "i32 0", "i32 2", "i32 1"]
@@ -265,79 +234,6 @@ def _join(t: Text, line: Line) -> None:
     t.put(line, f"phi {kind} [ {t.name(value)}, %{inside} ], [ {t.name(otherwise)}, %{before} ]")
 
 
-def _exchange(t: Text, line: Line) -> None:
-    assert isinstance(line.arg, tuple)
-    if t.dialect.exchange is None:
-        raise CompileError(
-            "wanted an exchange of registers between threads, saw a target without one; "
-            "try a plan whose reductions have one thread"
-        )
-    t.lines += t.dialect.exchange(t.name(line), t.name(line.src[0]), *line.arg)
-
-
-def _matrix(t: Text, line: Line) -> None:
-    assert isinstance(line.arg, MatrixOp)
-    if t.dialect.matrix is None:
-        raise CompileError(
-            f"wanted the matrix operation {line.arg.name}, saw a target without its text; "
-            "try a plan without a matrix operation"
-        )
-    *words, sums = [t.name(s) for s in line.src]
-    text, declared = t.dialect.matrix(line.arg, t.name(line), words, sums)
-    t.lines += text
-    t.declared[declared] = None
-
-
-def _staging(t: Text, line: Line) -> Staging:
-    if t.dialect.staging is None:
-        raise CompileError(
-            f"wanted the text of {line.op!r}, saw a target without asynchronous copies; "
-            "try a plan whose stages have the mechanism 'vector loads'"
-        )
-    return t.dialect.staging
-
-
-def _copy(t: Text, line: Line) -> None:
-    to, origin, *size = [t.name(s) for s in line.src]
-    text, declared = _staging(t, line).copy(t.name(line), to, origin, size[0] if size else "")
-    t.lines += text
-    t.declared[declared] = None
-
-
-def _commit(t: Text, line: Line) -> None:
-    text, declared = _staging(t, line).commit
-    t.lines.append(f"  {text}")
-    t.declared[declared] = None
-
-
-def _wait(t: Text, line: Line) -> None:
-    assert isinstance(line.arg, int)
-    text, declared = _staging(t, line).wait(line.arg)
-    t.lines.append(f"  {text}")
-    t.declared[declared] = None
-
-
-def _publish(t: Text, line: Line) -> None:
-    t.lines.append(f"  {_staging(t, line).publish}")
-
-
-def _issue(t: Text, line: Line) -> None:
-    assert isinstance(line.arg, SharedProducts)
-    left, right, sums = [t.name(s) for s in line.src]
-    t.lines += _staging(t, line).issue(t.name(line), left, right, sums, line.arg)
-
-
-def _settle(t: Text, line: Line) -> None:
-    t.lines += _staging(t, line).settle(t.name(line), t.name(line.src[0]), line.lanes)
-
-
-def _fragments(t: Text, line: Line) -> None:
-    name, address = t.name(line), t.name(line.src[0])
-    text, declared = _staging(t, line).fragments(name, address, turned=bool(line.arg))
-    t.lines += text
-    t.declared[declared] = None
-
-
 def _number(of: Callable[[Dialect], Callable[[int, str], list[str]]]) -> Callable[[Text, Line], None]:
     def render(t: Text, line: Line) -> None:
         assert isinstance(line.arg, int)
@@ -361,18 +257,15 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "load": _load, "load_masked": _load_masked, "gather": _gather,
     "store": _store, "store_masked": _store_masked, "scatter": _scatter, "prefetch": _prefetch,
     "alu": _alu, "cmp": _cmp, "select": _select, "call": _call, "convert": _convert, "saturate": _saturate,
-    "splat": _splat, "vector": _vector, "shuffle": _shuffle, "exchange": _exchange, "any": _any,
-    "matrix": _matrix,
-    "copy": _copy, "commit": _commit, "wait": _wait, "fragments": _fragments,
-    "publish": _publish, "issue": _issue, "settle": _settle,
-    "scratch": _scratch, "shared": _shared, "dynamic": _dynamic, "table": _table,
+    "splat": _splat, "vector": _vector, "shuffle": _shuffle, "any": _any,
+    "scratch": _scratch, "table": _table,
     "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result,
     "if": _if, "endif": _endif, "join": _join, "variable": _variable,
     "argument": _number(lambda d: d.pointer),
     "group": _group,
     "thread": _number(lambda d: d.thread),
     "token": lambda _t, _line: None,
-    "barrier": lambda t, _line: t.lines.append(f"  {t.dialect.barrier}"),
+    **llvm_device.RENDERERS,
     "fneg": lambda t, line: t.put(line, f"fneg {t.typed(line.src[0])}"),
     "freeze": lambda t, line: t.put(line, f"freeze {t.typed(line.src[0])}"),
     "offset": lambda t, line: t.put(
