@@ -6,7 +6,7 @@ the others, which is all that a softmax in one kernel needs. The current unrolle
 in the graph: an index is affine, so they add a constant to an address.
 
 Not here: the choice of the plan (`tiling`), loops of reductions (`reductions`), loads and stores
-(`accesses`).
+(`accesses`), rows in scratch memory (`kept_rows`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from compiler.kernel.device_pipeline import PipelinedSum
 from compiler.kernel.device_sum import StagedSum
 from compiler.kernel.device_turn import Turns
 from compiler.kernel.indexing import Indexer
-from compiler.kernel.linear import POINTER
+from compiler.kernel.kept_rows import KeptRows
 from compiler.kernel.partials import Partials
 from compiler.kernel.plan import Stage, Step, Threads
 from compiler.kernel.reductions import Reducer
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from compiler.ir.uop import UOp
     from compiler.kernel.linear import Block, Branch, Line
-    from compiler.kernel.plan import Axis, Phase, Plan, Reduction, Row
+    from compiler.kernel.plan import Axis, Phase, Plan, Reduction
 
 
 class Linearizer:
@@ -60,8 +60,7 @@ class Linearizer:
         """For each range its thread parts: (the digit of the thread's number, values between neighbours)."""
         self.unit_keys: dict[UOp, tuple[UOp, ...]] = {}
         self.siblings: dict[object, list[UOp]] = {}
-        self.twins = {row.twin: row for row in plan.rows}
-        self.tokens: dict[Row, Line] = {}
+        self.rows = KeptRows(self)
         self.stages = Stages(self)
         self.turns = Turns(self)
         self.limits = loop_limits.Limits(self.b, loop_limits.find(ast, self.free, plan.rows))
@@ -356,9 +355,9 @@ class Linearizer:
 
     def _compute(self, node: UOp) -> Line:
         b, op = self.b, node.op
-        row = self.twins.get(node)
+        row = self.rows.twins.get(node)
         if row is not None:
-            return self._from_row(row)
+            return self.rows.load(row)
         if node in self.turns.stages:
             return self.turns.read(node)
         if node in self.stages.panels:
@@ -421,7 +420,7 @@ class Linearizer:
                 self.finish(node, total)
         else:
             Reducer(self, family, units).run(self._home(self.free[node]))
-        self._keep_rows(node)
+        self.rows.filled(node)
         self.b.cursor = cursor
         self.env.update(here)
         return self.values[(node, *[self.env[u] for u in self.unit_keys[node]])]
@@ -435,37 +434,6 @@ class Linearizer:
             self.free[node], key=lambda r: (self.lanes.get(r) in self.index.lane_ranges, int(r.arg[0]))
         )
         return [self.units[r] for r in free if r in self.units]
-
-    def scratch(self, row: Row) -> Line:
-        """Return private memory for a row, with room for a last vector."""
-        kind = conversions.storage_type(conversions.register_type(row.source.dtype))
-        count = row.inner.arg[1] + self.plan.widest()
-        return self.b.line("scratch", POINTER, 1, (), (kind, count, self.plan.rows.index(row)))
-
-    def keep(self, row: Row) -> None:
-        """Store the row's value at the current position of the reduction that runs over it."""
-        b, value = self.b, self.value(row.source)
-        kind = conversions.storage_type(value.dtype)
-        place = self.index.place(row.inner)
-        address = self.index.address(self.scratch(row), place, kind)
-        b.line("store", kind, value.lanes, (address, conversions.pack(b, value, value.dtype)))
-
-    def _keep_rows(self, node: UOp) -> None:
-        """Make the loads of the rows that a reduction filled stay after its stores."""
-        for row in self.plan.rows:
-            if row.inner in bound_ranges(node, self.free):
-                self.tokens[row] = self.b.line("token", dtypes.bool, 1)
-
-    def _from_row(self, row: Row) -> Line:
-        """Load the row's value at the current output position."""
-        b = self.b
-        self.value(row.filler)
-        kind = conversions.storage_type(conversions.register_type(row.source.dtype))
-        place = self.index.place(row.outer)
-        lanes = place.lanes if place.stride else 1
-        address = self.index.address(self.scratch(row), place, kind)
-        stored = b.line("load", kind, lanes, (address, self.tokens[row]))
-        return conversions.unpack(b, stored, conversions.register_type(row.source.dtype))
 
     def _home(self, free: frozenset[UOp]) -> Block:
         """Return the outermost block where these ranges have values, and to which loads may move."""

@@ -241,7 +241,7 @@ class Reducer:
                     totals[slot] = self._accumulate(node, totals[slot], mask)
                     slot += per
             for row in self.rows:
-                owner.keep(row)
+                owner.rows.store(row)
         return totals
 
     def _masked(self, mask: Line, value: Line) -> Line:
