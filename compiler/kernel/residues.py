@@ -52,7 +52,7 @@ def split_residues(ast: UOp) -> tuple[list[UOp], list[UOp]] | None:
     sums = [n for n in nodes if n.op is Ops.REDUCE]
     if len(sums) != 1 or len(ast.src) != 1 or sums[0].src[0].op is not Ops.MUL:
         return None
-    found = _residues(ast, nodes)
+    found = _residues(ast, nodes, sums[0])
     total = 1
     for one in found:
         total *= one.stride
@@ -70,8 +70,11 @@ def split_residues(ast: UOp) -> tuple[list[UOp], list[UOp]] | None:
     return parts, sorted(left, key=lambda r: int(r.arg[0]))
 
 
-def _residues(ast: UOp, nodes: Iterable[UOp]) -> list[_Residue]:
-    """Return the masks that select a remainder of an output range, or of its sum with a summed range."""
+def _residues(ast: UOp, nodes: Iterable[UOp], total: UOp) -> list[_Residue]:
+    """Return the masks that select a remainder of an output range, or of its sum with a summed range.
+
+    None of them unless all products of `total` where such a mask is false are 0 or not used.
+    """
     outputs = ranges_in(ast)[ast.src[0].src[1]]
     found: dict[UOp, _Residue] = {}
     for n in nodes:
@@ -86,8 +89,47 @@ def _residues(ast: UOp, nodes: Iterable[UOp]) -> list[_Residue]:
         k, b = next(((r, terms[r]) for r in others), (None, 0))
         if k is not None and (gcd(b, stride) > 1 or any(one.summed is k for one in found.values())):
             return []
+        if not any(_is_zero(x, n) for x in total.src[0].src) and not _is_unused(ast, total, n):
+            return []
         found[own[0]] = _Residue(own[0], k, terms[own[0]], b, c, stride)
     return sorted(found.values(), key=lambda one: int(one.output.arg[0]))
+
+
+def _conditions(x: UOp) -> tuple[UOp, ...]:
+    """Return the comparisons that are all true where a condition is."""
+    if x.op is Ops.IVALUE and symbolic.is_mask(x.src[0]):
+        return symbolic.parts_of(x.src[0])
+    return tuple([part for s in x.src for part in _conditions(s)]) if x.op is Ops.AND else ()
+
+
+def _is_zero(x: UOp, mask: UOp) -> bool:
+    """Return whether a value is 0 where a comparison is false."""
+    if x.op is Ops.LOAD:
+        return len(x.src) > 2 and mask in symbolic.parts_of(x.src[2])
+    if x.op is Ops.CONST:
+        return bool(x.arg == 0)
+    if x.op is Ops.CAST:
+        return _is_zero(x.src[0], mask)
+    if x.op is Ops.MUL:
+        return any(_is_zero(s, mask) for s in x.src)
+    if x.op is Ops.WHERE:
+        other = mask in _conditions(x.src[0]) or _is_zero(x.src[1], mask)
+        return other and _is_zero(x.src[2], mask)
+    return False
+
+
+def _is_unused(ast: UOp, total: UOp, mask: UOp) -> bool:
+    """Return whether the stored value does not use a sum where a comparison is false."""
+    seen: set[UOp] = set()
+    stack = [ast.src[0].src[2]]
+    while stack:
+        x = stack.pop()
+        if x is total:
+            return False
+        if x not in seen:
+            seen.add(x)
+            stack += x.src[2:] if x.op is Ops.WHERE and mask in _conditions(x.src[0]) else x.src
+    return True
 
 
 def _part(ast: UOp, node: UOp, found: list[_Residue], rests: tuple[int, ...]) -> UOp | None:

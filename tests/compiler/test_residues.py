@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.index import loop
 from compiler.ir.ops import Ops
+from compiler.ir.uop import uop
 from compiler.ir.walk import ordered
 from compiler.kernel.residues import split_residues
 from compiler.pipeline import planned
@@ -19,7 +21,7 @@ from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from frontend import Tensor
 from frontend.expr import uops
-from tests.compiler.kernels import load, op, reduce, sink, store
+from tests.compiler.kernels import load, number, op, reduce, sink, store
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
@@ -112,3 +114,31 @@ def test_load_that_only_other_remainders_need_is_zero() -> None:
     assert [n.arg for n in ordered(even) if n.op is Ops.BUFFER] == [0]
     assert {n.arg for n in ordered(whole) if n.op is Ops.BUFFER} == {0, 1, 2, 3}
     assert not any(len(n.src) > 2 for n in ordered(whole) if n.op is Ops.LOAD)
+
+
+def selected(otherwise: UOp) -> UOp:
+    """Return a product whose factor is loaded for odd rows, and is something else for even ones."""
+    i, j, k = loop(0, 16), loop(1, 32), loop(2, 24)
+    odd = symbolic.lt((i + 1) % 2, 1)
+    factor = op("WHERE", uop(Ops.IVALUE, dtypes.bool, (odd,)), load(1, i // 2 * 24 + k, mask=odd), otherwise)
+    return sink(store(0, i * 32 + j, reduce(op("MUL", factor, load(2, k * 32 + j)), "ADD", k)))
+
+
+def test_mask_that_selects_between_two_factors_is_not_split() -> None:
+    assert split_residues(selected(load(3, loop(2, 24)))) is None
+    assert split_residues(selected(number(1.0))) is None
+    assert split_residues(selected(number(0.0))) is not None
+
+
+def test_gradient_of_a_product_with_a_stacked_tensor() -> None:
+    """Its kernel loads one of two parts of the stack, by the remainder of an output range."""
+    x = np.random.default_rng(0).integers(-3, 4, (8, 4)).astype(np.float32)
+    g = (np.arange(64).reshape(4, 2, 8) % 5).astype(np.float32)
+    t = Tensor(x, requires_grad=True)
+    both = t.stack(t, axis=0)
+    (both.reshape(4, 2, 8).matmul(both.reshape(8, 8)) * Tensor(g).realize()).sum().backward()
+    a = np.stack((x, x))
+    left = np.einsum("abn,kn->abk", g, a.reshape(8, 8))
+    right = np.einsum("abk,abn->kn", a.reshape(4, 2, 8), g)
+    assert t.grad is not None
+    assert (t.grad.numpy() == (left.ravel() + right.ravel()).reshape(2, 8, 4).sum(0)).all()
