@@ -89,6 +89,7 @@ def source_place(ptx: str, line: int) -> str:
     another file, such as a header, it is the innermost call in the file of the kernel.
     """
     lines = ptx.split("\n")
+    line = _before_inline(lines, line)
     chain: list[re.Match[str]] = []
     for text in reversed(lines[: max(0, line)]):
         if ".entry" in text or ".func" in text:
@@ -106,6 +107,20 @@ def source_place(ptx: str, line: int) -> str:
         named = re.search(rf'^\s*\.file\s+{file}\s+"([^"]*)"', ptx, re.MULTILINE)
         return f"{named[1]}:{number}" if named else ""
     return ""
+
+
+def _before_inline(lines: list[str], line: int) -> int:
+    """Return the line at which the inline assembly that holds `line` begins, or `line` if none holds it.
+
+    LLVM counts the `.loc` inside up by one for each line of the assembly; the place is that before it.
+    """
+    for at in range(min(line, len(lines)) - 1, -1, -1):
+        text = lines[at].strip()
+        if text == "// begin inline asm":
+            return at
+        if text == "// end inline asm" or ".entry" in text:
+            break
+    return line
 
 
 def _rows(data: bytes) -> Iterator[tuple[int, int]]:

@@ -43,7 +43,7 @@ def test_mistakes_are_named_with_their_line_and_right_kernels_are_not(
 
 @pytest.mark.parametrize("source", bad_cases.LAUNCHES)
 def test_every_kernel_has_a_launch_a_mark_and_compiled_code(source: str):
-    marks = bad_cases.marks((bad_cases.SOURCES / f"{source}.cu").read_text())
+    marks = bad_cases.marks(bad_cases.path_of(source).read_text())
     assert set(marks) == set(bad_cases.LAUNCHES[source])
     assert all(marks.values())
     kept = bad_run.archive(source)

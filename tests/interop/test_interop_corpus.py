@@ -15,7 +15,7 @@ import pytest
 import hcq
 import interop
 from tools.guests import build, more_cases
-from tools.guests.cases import Data
+from tools.guests.cases import placed
 from tools.guests.tutorials import compare
 
 if TYPE_CHECKING:
@@ -49,10 +49,7 @@ def run(device: hcq.Device, name: str, target: str) -> dict[str, Any]:
     """Launch one kernel; return the comparison with NumPy."""
     facts, code = archive(target)[name]
     case = CASES[name].make(np.random.default_rng(1))
-    values = {
-        key: interop.array(device, one.values, one.kind) if isinstance(one, Data) else one
-        for key, one in case.values.items()
-    }
+    values = placed(case, lambda values, kind: interop.array(device, values, kind))
     kernel = interop.load(device, code, entry=facts["entry"])
     arguments: list[object] = [values[key] for key in facts["parameters"]]
     scratch = device.alloc(facts["scratch"] * math.prod(case.grid)) if facts["scratch"] else None

@@ -91,6 +91,14 @@ def test_source_place_is_that_of_the_nearest_loc():
     assert [source_place(ptx, line) for line in (5, 7, 10)] == ["a.py:5", "a.py:9", ""]
 
 
+def test_source_place_of_inline_assembly_is_that_before_it():
+    ptx = (
+        '.file 1 "a.py"\n.entry f {\n.loc 1 5 2\n// begin inline asm\n.loc 1 5 2\nmov;\n.loc 1 6 2\nld;\n'
+        "// end inline asm\nadd;\n.loc 1 8 2\nst;\n}\n"
+    )
+    assert [source_place(ptx, line) for line in (6, 8, 12)] == ["a.py:5", "a.py:5", "a.py:8"]
+
+
 def test_source_place_of_inlined_code_is_in_the_file_of_the_kernel():
     ptx = (
         '.file 1 "mine.cu"\n.file 2 "header.h"\n.entry f {\n.loc 1 5 2\nadd;\n'

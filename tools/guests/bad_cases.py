@@ -1,7 +1,8 @@
 """Launches of the kernels with one mistake each, and what a checked device must find in them.
 
-`LAUNCHES` names every kernel of `tools/guests/bad/*.cu`; `marks` reads the expected findings from a source.
-Each kernel exists broken and, compiled with -DFIXED, right; the launch is the same for both.
+`LAUNCHES` names every kernel of `tools/guests/bad/*.cu` and of `tools/guests/bad_triton.py`; `marks` reads
+the expected findings from a source. Each kernel exists broken and, compiled with FIXED, right; the launch is
+the same for both.
 
 Not here: compiling (`tools.guests.build_bad`), running (`tools.guests.bad_run`).
 """
@@ -9,13 +10,17 @@ Not here: compiling (`tools.guests.build_bad`), running (`tools.guests.bad_run`)
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 SOURCES: Final = Path(__file__).with_name("bad")
+TRITON: Final = "triton"
 _ENTRY: Final = re.compile(r"^(?:K|def) (\w+)\(")
 _MARK: Final = re.compile(r"(?://|#) BAD: ([\w, ]+)$")
 
@@ -38,6 +43,8 @@ class Launch:
     threads: tuple[int, ...]
     shared: tuple[int, int] = (0, 0)
     """Bytes of dynamic shared memory: right, broken."""
+    constants: Mapping[str, int] = field(default_factory=dict)
+    """Constants of a Triton kernel, of which the others follow: `threads` and `shared`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,11 @@ class Mark:
 
     line: int
     kinds: frozenset[str]
+
+
+def path_of(source: str) -> Path:
+    """Return the file of a source."""
+    return SOURCES.with_name("bad_triton.py") if source == TRITON else SOURCES / f"{source}.cu"
 
 
 def marks(source: str) -> dict[str, tuple[Mark, ...]]:
@@ -75,6 +87,10 @@ def _b(count: int) -> Any:
 
 def _z(count: int, kind: Any = np.int32) -> Any:
     return np.zeros(count, kind)
+
+
+def _t(arguments: tuple[Any, ...], groups: int, **constants: int) -> Launch:
+    return Launch(arguments, (groups,), (), constants=constants)
 
 
 _F: Final = np.float32
@@ -208,6 +224,23 @@ LAUNCHES: Final[dict[str, dict[str, Launch]]] = {
         "wgmma_no_proxy_fence": L((_i(512), New(128, _F)), (1,), (128,)),
         "wgmma_no_barrier": L((_i(512), New(128, _F)), (1,), (128,)),
         "wgmma_tile_overwritten": L((_i(513), New(128, _F)), (1,), (128,)),
+    },
+    TRITON: {
+        "add_no_mask": _t((_f(100), New(100, _F), 100), 1, BLOCK=128),
+        "add_store_off_by_one": _t((_f(100), New(100, _F), 100), 1, BLOCK=128),
+        "softmax_wrong_stride": _t((_f(150), New(150, _F), 50, 50), 3, BLOCK=64),
+        "matmul_no_k_mask": _t((_f(32 * 40), _f(40 * 32), New(1024, _F), 40), 1, BM=32, BN=32, BK=16),
+        "gather_no_check": _t((_i(64), _f(64), New(64, _F), 64), 1, BLOCK=64),
+        "rows_one_too_many": _t((_ROWS, _f(128), New(64, _F)), 64, BLOCK=4),
+        "stencil_no_edge": _t((_f(100), New(100, _F), 100), 1, BLOCK=128),
+        "accumulates_unwritten": _t((_f(100), New(100, _F), 100), 1, BLOCK=128),
+        "scatter_no_atomic": _t((_f(200), _i(200) % 8, _z(8, _F), 200), 2, BLOCK=128),
+        "sum_of_narrow_scope": _t((_f(256), _z(1, _F)), 2, BLOCK=128),
+        "sum_stored_by_all": _t((_f(256), New(2, _F)), 2, BLOCK=128),
+        "split_k_no_atomic": _t((_f(256), _z(128, _F)), 2, BLOCK=128),
+        "lock_relaxed": _t((_z(1), _f(256), _z(128, _F)), 2, BLOCK=128),
+        "lock_released_first": _t((_z(1), _f(256), _z(128, _F)), 2, BLOCK=128),
+        "shift_in_place": _t((_f(256), New(256, _F), 256), 2, BLOCK=128),
     },
 }
 """Source (without suffix) -> kernel -> launch."""

@@ -55,8 +55,8 @@ def opened(target: str) -> hcq.Device:
 def findings(device: hcq.Device, source: str, kernel: str, *, fixed: bool) -> list[dict[str, Any]]:
     """Launch one kernel; return its findings as `interop.sanitize` prints them. The device stays usable."""
     launch = bad_cases.LAUNCHES[source][kernel]
-    code = archive(source)[kernel + (".fixed" if fixed else "")][1]
-    arguments = [
+    facts, code = archive(source)[kernel + (".fixed" if fixed else "")]
+    arguments: list[Any] = [
         interop.empty(device, one.count, one.dtype)
         if isinstance(one, bad_cases.New)
         else one
@@ -64,10 +64,12 @@ def findings(device: hcq.Device, source: str, kernel: str, *, fixed: bool) -> li
         else interop.array(device, one)
         for one in launch.arguments
     ]
+    loaded = interop.load(device, code, entry=kernel)
+    threads, shared = launch.threads or facts["threads"], facts.get("shared", launch.shared[not fixed])
+    if source == bad_cases.TRITON:  # pointers of scratch memory follow, which none of the kernels uses
+        arguments += [None] * (len(loaded.signature.parameters) - len(arguments))
     try:
-        interop.load(device, code, entry=kernel).launch(
-            *arguments, groups=launch.groups, threads=launch.threads, shared=launch.shared[not fixed]
-        ).wait()
+        loaded.launch(*arguments, groups=launch.groups, threads=threads, shared=shared).wait()
     except hcq.DeviceFault as fault:
         found = sanitize.findings(fault)
         device.recover()
@@ -77,8 +79,10 @@ def findings(device: hcq.Device, source: str, kernel: str, *, fixed: bool) -> li
 
 def named(source: str, kernel: str, found: Sequence[dict[str, Any]]) -> bool:
     """Return whether a finding has a marked line of the source, and a kind of that mark."""
-    marks = bad_cases.marks((bad_cases.SOURCES / f"{source}.cu").read_text())[kernel]
-    places = {(f"{source}.cu:{mark.line}", kind) for mark in marks for kind in mark.kinds}
+    marks = bad_cases.marks(bad_cases.path_of(source).read_text())[kernel]
+    places = {
+        (f"{bad_cases.path_of(source).name}:{mark.line}", kind) for mark in marks for kind in mark.kinds
+    }
     return any((one.get("source"), one["kind"]) in places for one in found)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from interop import elements
 from tools.guests import more_cases
-from tools.guests.cases import Case, Data, kernel_of
+from tools.guests.cases import Case, Data, Pointers, Value, kernel_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -70,29 +70,40 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def compiled(case: Case, target: str) -> tuple[dict[str, Any], bytes]:
     """Return (what a launch needs, PTX or code object) of a case."""
+    values = case.make(np.random.default_rng(1)).values
+    return compiled_kernel(kernel_of(case), values, case.constants, target, (case.warps, case.stages))
+
+
+def compiled_kernel(
+    kernel: Any,
+    values: Mapping[str, Value],
+    constants: Mapping[str, Any],
+    target: str,
+    warps_and_stages: tuple[int, int] = (4, 2),
+) -> tuple[dict[str, Any], bytes]:
+    """Return (what a launch needs, PTX or code object) of a `@triton.jit` function with these arguments."""
     import triton  # noqa: PLC0415 - needed only to compile
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415 - the same
 
-    kernel = kernel_of(case)
-    values = case.make(np.random.default_rng(1)).values
-    signature, constants, attributes = {}, dict(case.constants), {}
+    signature, constants, attributes = {}, dict(constants), {}
     for number, name in enumerate(kernel.arg_names):
         value = values.get(name)
-        if name in case.constants or value == 1:
+        if name in constants or value == 1:
             signature[name] = "constexpr"
             constants.setdefault(name, value)
         else:
             signature[name] = type_of(value)
-            if isinstance(value, Data) or (isinstance(value, int) and value % _DIVISIBLE == 0):
+            if isinstance(value, (Data, Pointers)) or (isinstance(value, int) and value % _DIVISIBLE == 0):
                 attributes[number,] = [["tt.divisibility", _DIVISIBLE]]
     source = triton.compiler.ASTSource(kernel, signature, constants, attributes)
     nvidia = target.startswith("sm_")
+    warps, stages = warps_and_stages
     gpu = (
         GPUTarget("cuda", int(target[3:]), 32)
         if nvidia
         else GPUTarget("hip", target, 64 if target.startswith("gfx9") else 32)
     )
-    made = triton.compile(source, target=gpu, options={"num_warps": case.warps, "num_stages": case.stages})
+    made = triton.compile(source, target=gpu, options={"num_warps": warps, "num_stages": stages})
     facts = {
         "entry": made.metadata.name,
         "shared": made.metadata.shared,
@@ -105,6 +116,8 @@ def compiled(case: Case, target: str) -> tuple[dict[str, Any], bytes]:
 
 def type_of(value: object) -> str:
     """Return Triton's type of an argument."""
+    if isinstance(value, Pointers):
+        return "*i64"
     if isinstance(value, Data):
         return f"*{_SHORT[elements.name(value.kind)]}"
     return "fp32" if isinstance(value, float) else "i32"

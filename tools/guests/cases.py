@@ -14,10 +14,10 @@ import numpy as np
 from interop import elements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 Array = np.ndarray[Any, Any]
-Value: TypeAlias = "Data | int | float"
+Value: TypeAlias = "Data | Pointers | int | float"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,18 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True)
+class Pointers:
+    """An array argument of the 64-bit addresses of other arrays of the same run."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """The arguments of one launch, by parameter, and the arrays expected after it."""
+    """The arguments of one launch, by parameter, and the arrays expected after it.
+
+    Arrays that no parameter names are those of `Pointers`.
+    """
 
     values: Mapping[str, Value]
     expected: Mapping[str, Array]
@@ -57,6 +67,19 @@ class Case:
     stages: int = 2
     full: bool = False
     """Sizes of a real workload, for hardware."""
+
+
+def placed(run: Run, place: Callable[[Array, Any], Any]) -> dict[str, Any]:
+    """Return the values of a run, with each array where `place` puts it; it takes values and element type."""
+    out: dict[str, Any] = {
+        name: place(one.values, one.kind) if isinstance(one, Data) else one
+        for name, one in run.values.items()
+    }
+    for name, one in run.values.items():
+        if isinstance(one, Pointers):
+            addresses = np.array([out[each].data_ptr() for each in one.names], np.int64)
+            out[name] = place(addresses, elements.resolve(addresses.dtype))
+    return out
 
 
 def kernel_of(case: Case) -> Any:
@@ -190,6 +213,28 @@ def attention(
     return Case(f"attention_{'causal_' if causal else ''}{dtype}", "attention", make, constants, full=full)
 
 
+def grouped(shapes: Sequence[tuple[int, int, int]], programs: int) -> Case:
+    """Tutorial 08: products of several sizes in one launch, by arrays of pointers."""
+
+    def make(rng: np.random.Generator) -> Run:
+        values: dict[str, Value] = {}
+        expected: dict[str, Array] = {}
+        for g, (m, n, k) in enumerate(shapes):
+            a, b = rounded(_normal(rng, m, k), "float16"), rounded(_normal(rng, k, n), "float16")
+            values[f"a{g}"], values[f"b{g}"] = Data(a, "float16"), Data(b, "float16")
+            values[f"c{g}"] = Data(np.zeros((m, n), np.float32), "float16")
+            expected[f"c{g}"] = a @ b
+        for name in "abc":
+            values[f"{name}_list"] = Pointers(tuple(f"{name}{g}" for g in range(len(shapes))))
+        values["sizes"] = Data(np.array(shapes, np.int32))
+        values["strides"] = Data(np.array([(k, n, n) for _, n, k in shapes], np.int32))
+        values["count"] = len(shapes)
+        return Run(values, expected, (programs, 1, 1), 1e-3)
+
+    constants = {"SMS": programs, "BM": 32, "BN": 32, "BK": 16}
+    return Case("grouped_gemm", "grouped_gemm", make, constants)
+
+
 def persistent(
     shape: tuple[int, int, int], programs: int, dtype: str = "float16", *, full: bool = False
 ) -> Case:
@@ -213,7 +258,7 @@ TUTORIALS: Final = (
     add(5000), softmax(8, 781), matmul((128, 96, 80), (64, 32, 32), "float16"),
     matmul((64, 64, 64), (64, 32, 32), "bfloat16", stages=3), layer_norm(4, 600), layer_norm_dx(6, 200, 2),
     attention(2, 128, 64, causal=False), attention(1, 128, 32, causal=True, dtype="bfloat16"),
-    persistent((128, 128, 64), 3),
+    persistent((128, 128, 64), 3), grouped(((64, 32, 32), (32, 96, 48), (32, 32, 16)), 3),
 )  # fmt: skip
 """The tutorials' kernels, sized for emulated GPUs."""
 FULL: Final = (

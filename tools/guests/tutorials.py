@@ -64,18 +64,16 @@ def run(device: Device, case: cases.Case, runs: int) -> dict[str, Any]:
     case_run = case.make(np.random.default_rng(1))
     row: dict[str, Any] = {"kernel": case.name, "device": device.info.name, "arch": device.info.arch}
     try:
-        values: dict[str, Any] = {
-            name: arrays.array(device, one.values, one.kind) if isinstance(one, cases.Data) else one
-            for name, one in case_run.values.items()
-        }
+        values = cases.placed(case_run, lambda values, kind: arrays.array(device, values, kind))
         kernel = cases.kernel_of(case)
+        given = {name: one for name, one in values.items() if name in kernel.arg_names}
         options = {**case.constants, "num_warps": 8 if case.full else case.warps, "num_stages": case.stages}
         begin = time.monotonic()
-        made = kernel[case_run.grid](**values, **options)
+        made = kernel[case_run.grid](**given, **options)
         row |= compare(case_run, {name: values[name].numpy() for name in case_run.expected})
         row["first_s"] = round(time.monotonic() - begin, 3)
         row["registers"], row["spills"], row["shared"] = made.n_regs, made.n_spills, made.metadata.shared
-        row["ms"] = _median_ms(device, lambda: kernel[case_run.grid](**values, **options), runs)
+        row["ms"] = _median_ms(device, lambda: kernel[case_run.grid](**given, **options), runs)
     except (hcq.HcqError, RuntimeError, AttributeError) as error:
         row["error"] = f"{type(error).__name__}: {error}"
     return row
