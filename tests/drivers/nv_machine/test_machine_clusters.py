@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from drivers.nv.emu.machine import Kind
-from tests.drivers.nv_machine.client import Client
+from drivers.nv.layouts.compute import ComputeMethod as M
+from drivers.nv.layouts.compute import InvalidateShaderCaches
+from tests.drivers.nv_machine.client import Client, method
 from tests.drivers.nv_machine.launching import Launcher, cubin, upload
 
 Make = Callable[..., Client]
@@ -102,6 +104,19 @@ def test_a_kernel_that_requires_clusters_refuses_others(launcher: Launcher) -> N
     )
     data = launcher.client.memory(4096)
     assert "reqnctapercluster" in launcher.fails(code, "plain", struct.pack("<Q", data.va), grid=(8, 1, 1))
+
+
+def test_images_of_the_same_code_keep_their_own_directives(launcher: Launcher) -> None:
+    """Of two files with one code the one at the program address is run."""
+    free, bound = (
+        upload(launcher.client, cubin(launcher.profile, PLAIN.replace(" { .reg", f" {limit}{{ .reg")))
+        for limit in ("", ".reqnctapercluster 2 ")
+    )
+    params = struct.pack("<Q", launcher.client.memory(4096).va)
+    forget = method(1, M.INVALIDATE_SHADER_CACHES, int(InvalidateShaderCaches(INSTRUCTION=True)))
+    for code, size in ((free, 4), (bound, 2), (free, 4)):
+        launcher.finish(forget)
+        launcher.run(code, "plain", params, grid=(8, 1, 1), **cluster((size, 1, 1)))
 
 
 def test_clusters_that_no_gpc_can_hold(make: Make) -> None:

@@ -1,8 +1,8 @@
 """The search for a kernel image: the uploaded file of a program address, and the check of its contents.
 
 The uploaded code is compared with the file byte by byte, and relocated words by their formulas. The search
-covers device memory, where drivers upload whole files: first near the code, then elsewhere. A test may
-register an image with `learn` instead.
+covers device memory, where drivers upload whole files: first near the code, then elsewhere. Of files with the
+same code the nearest is taken. A test may register an image with `learn` instead.
 
 Not here: parsing the file (`cubins`), checks of the launch (`fit`). Next: `grid`, which runs the image's PTX.
 """
@@ -73,25 +73,29 @@ class Images:
             )
         if program % TEXT_ALIGN:
             raise launch_error(f"the program address {program:#x} is not aligned to {TEXT_ALIGN} bytes")
-        self._scan(mapping, program)
-        found = self._match(space, mapping, program)
+        near = self._scan(mapping, program)
+        found = self._match(space, mapping, program, near)
         if isinstance(found, str):
             for other in space.map.mappings():
                 if other is not mapping and other.size <= _LARGEST:
                     self._scan(other, other.va)
-            found = self._match(space, mapping, program)
+            found = self._match(space, mapping, program, near)
         if isinstance(found, str):
             reasons = "".join(f"; {reason}" for reason in self._broken.values())
             raise launch_error(f"no image has the code at {program:#x}: {found}{reasons}")
         return found
 
-    def _match(self, space: VaSpace, mapping: Mapping, program: int) -> Loaded | str:
-        """Return the known kernel with its code at a program address.
+    def _match(
+        self, space: VaSpace, mapping: Mapping, program: int, near: dict[bytes, int]
+    ) -> Loaded | str:
+        """Return the known kernel with its code at a program address, or which one comes nearest.
 
-        Raises an error that names the nearest one.
+        `near` has the distances of images around the address, which come first.
         """
         best: tuple[int, str] = (-1, "no image was uploaded")
-        for cubin in reversed(self._cubins.values()):
+        newest = list(reversed(self._cubins))
+        for key in sorted(newest, key=lambda one: near.get(one, _LARGEST)):
+            cubin = self._cubins[key]
             for kernel in cubin.kernels.values():
                 same, seen = _compare(mapping, program, kernel)
                 if same == len(kernel.code):
@@ -101,8 +105,9 @@ class Images:
                 )
         return best[1]
 
-    def _scan(self, mapping: Mapping, program: int) -> None:
-        """Register every image near a program address."""
+    def _scan(self, mapping: Mapping, program: int) -> dict[bytes, int]:
+        """Register every image near a program address; return their distances from it in bytes."""
+        distances: dict[bytes, int] = {}
         first = max(mapping.va, program - _REACH)
         last = min(mapping.end, max(program, mapping.va) + _REACH)
         view = view_at(mapping.host + first - mapping.va, last - first)
@@ -117,7 +122,11 @@ class Images:
                     self._cubins[key] = Cubin.parse(raw)
                 except UsageError as error:
                     self._broken[key] = f"the image at {first + at:#x} is broken: {error}"
+            start = first + at
+            away = max(start - program, program - start - size + 1, 0)
+            distances[key] = min(away, distances.get(key, away))
             at = data.find(_MAGIC, at + max(size, 1))
+        return distances
 
     def _verified(self, space: VaSpace, program: int, cubin: Cubin, kernel: KernelInfo) -> Loaded:
         code = space.map.read(program, len(kernel.code))
