@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from frontend.nn import amp, optim, schedules, state
 from frontend.nn.attention import MultiheadAttention, TransformerEncoderLayer
 from frontend.nn.convolutions import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from frontend.nn.folds import Fold, Unfold
 from frontend.nn.functions import (
     CELU,
     ELU,
@@ -56,7 +57,17 @@ from frontend.nn.functions import (
     Threshold,
     Unflatten,
 )
-from frontend.nn.layers import Bilinear, Dropout, Dropout1d, Dropout2d, Dropout3d, Embedding, Linear, PReLU
+from frontend.nn.layers import (
+    Bilinear,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    Embedding,
+    EmbeddingBag,
+    Linear,
+    PReLU,
+)
 from frontend.nn.module import (
     Module,
     ModuleDict,
@@ -163,7 +174,9 @@ __all__ = [
     "Dropout2d",
     "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
     "Flatten",
+    "Fold",
     "GRUCell",
     "GroupNorm",
     "Hardshrink",
@@ -228,6 +241,7 @@ __all__ = [
     "Threshold",
     "TransformerEncoderLayer",
     "Unflatten",
+    "Unfold",
     "Upsample",
     "ZeroPad1d",
     "ZeroPad2d",

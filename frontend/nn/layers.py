@@ -128,6 +128,74 @@ class Embedding(Module):
             return found
         return (index == self.padding_idx).unsqueeze(-1).where(found.detach(), found)
 
+class EmbeddingBag(Embedding):
+    """Rows of a table, reduced within bags: their mean, sum or greatest elements.
+
+    Integers of two axes are bags of equal length, one in each row. Integers of one axis need `offsets`, where
+    each bag starts; with `include_last_offset` the last one is where the last bag ends. A bag without rows
+    gives zeros. Rows of `padding_idx` are left out.
+
+        EmbeddingBag(1000, 64, mode="sum")([[1, 2], [3, 4]])      # (2, 2) -> (2, 64)
+
+    Raises `UsageError` for another mode, offsets that do not fit, and weights of samples with another mode
+    than sum.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        mode: str = "mean",
+        *,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> None:
+        super().__init__(num_embeddings, embedding_dim, padding_idx)
+        if not isinstance(mode, str) or mode not in {"mean", "sum", "max"}:
+            raise UsageError(f"EmbeddingBag, mode: wanted mean, sum or max, saw {mode!r}")
+        self.mode = mode
+        self.include_last_offset = flag(include_last_offset, "EmbeddingBag, include_last_offset")
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"{super().extra_repr()}, mode={self.mode!r}"
+
+    def __call__(
+        self, index: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+    ) -> Tensor:
+        """Apply the layer to integers; return (bags, embedding_dim)."""
+        index = layer_input(self, index, self.weight)
+        if index.ndim != (2 if offsets is None else 1):
+            raise UsageError(
+                "EmbeddingBag: wanted integers of two axes, or of one and offsets, saw the shape "
+                f"{index.shape}{'' if offsets is None else ' and offsets'}"
+            )
+        if per_sample_weights is not None and self.mode != "sum":
+            raise UsageError(f"EmbeddingBag: weights of samples need the mode sum, saw {self.mode!r}")
+        if offsets is None:
+            bags, number = index.shape[0], Tensor.arange(index.shape[0], device=index.device)
+            number = number.unsqueeze(1).expand(index.shape).reshape(-1)
+        else:
+            starts = layer_input(self, offsets, self.weight)
+            if starts.ndim != 1 or not starts.shape[0] - self.include_last_offset:
+                raise UsageError(f"EmbeddingBag: wanted where each bag starts, saw the shape {starts.shape}")
+            bags = starts.shape[0] - self.include_last_offset
+            places = Tensor.arange(index.shape[0], device=index.device)
+            number = (places.unsqueeze(1) >= starts[:bags].unsqueeze(0)).sum(1) - 1
+        found = super().__call__(index.reshape(-1))
+        member = number.unsqueeze(0) == Tensor.arange(bags, device=index.device).unsqueeze(1)
+        if self.padding_idx is not None:
+            member = member & (index.reshape(1, -1) != self.padding_idx)
+        if self.mode == "max":
+            least = member.unsqueeze(-1).where(found.unsqueeze(0), -math.inf).amax(1)
+            return member.any(1).unsqueeze(-1).where(least, 0.0)
+        if per_sample_weights is not None:
+            found = found * layer_input(self, per_sample_weights, self.weight).reshape(-1, 1)
+        share = member.cast(found.dtype)
+        if self.mode == "mean":
+            share = share / share.sum(1, keepdim=True).maximum(1.0)
+        return share @ found
+
 
 class Dropout(Module):
     """In training mode: set a share `p` of the elements to 0, scale the rest by 1 / (1 - p).

@@ -60,6 +60,7 @@ def test_integers_are_converted_before_any_arithmetic(name: str, dtype: str):
 TAILS = ["sigmoid", "logsigmoid", "silu", "quick_gelu", "softplus", "elu"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("dtype", "rtol"), [("float32", 4e-7), ("float64", 1e-14)])
 @pytest.mark.parametrize("name", TAILS)
 def test_tails_keep_their_digits(name: str, dtype: str, rtol: float):

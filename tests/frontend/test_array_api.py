@@ -145,6 +145,7 @@ SMALLER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 """The default dtypes here, of NumPy's."""
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_a_function_gives_what_numpy_gives(text: str):
     want = np.asarray(eval(text, {"xp": np, **INPUTS}))

@@ -83,6 +83,7 @@ COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparisons(name: str):
     ours, theirs = COMPARISONS[name]
@@ -197,6 +198,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations(name: str):
     ours, theirs = ACTIVATIONS[name]
@@ -243,6 +245,7 @@ def test_infinities_and_nan():
     same(Tensor(x).maximum(0.0), np.maximum(x, 0))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint32", "float16", "float64", "bool"])
 def test_casts(dtype: str):
     x = np.array([0.0, 1.75, 100.25], np.float32)

@@ -16,6 +16,7 @@ X = RNG.normal(size=(3, 4, 5)).astype(np.float32)
 NAMES = (("amax", np.max), ("amin", np.min))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("axis", [None, 0, -1, (0, 2), (2, 0), (-1, -2, -3), [1, 2]], ids=str)
 @pytest.mark.parametrize(("name", "wanted"), NAMES)
@@ -30,6 +31,7 @@ def test_over_no_axes_means_over_all(name: str):
     assert getattr(Tensor(X), name)(()).item() == getattr(X, name[1:])()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "uint8", "int64", "uint64", "float16", "bfloat16", "float64"]
 )
@@ -82,6 +84,7 @@ def test_an_empty_tensor_has_no_extreme(name: str):
 PAIRS = (("max", np.max, np.argmax), ("min", np.min, np.argmin))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize(("name", "wanted", "place"), PAIRS)

@@ -32,6 +32,7 @@ def test_an_address_that_cannot_be_read_is_refused(url: str):
         Tensor.from_url(url)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape", [(4, 4), (5, 3), (2, 3, 4), (3, 0)])
 def test_singular_values_and_vectors_give_the_matrix_again(shape: tuple[int, ...]):
     a = np.random.default_rng(3).normal(size=shape).astype("float32")

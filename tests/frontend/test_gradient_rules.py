@@ -78,6 +78,7 @@ UNARY: dict[str, tuple[Callable[[Tensor], Tensor], Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", UNARY)
 def test_rule_of_one_source(op: str):
     fn, x = UNARY[op]
@@ -92,6 +93,7 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", BINARY)
 def test_rule_of_two_sources(op: str):
     check(BINARY[op], numbers(2, 3), numbers(3))

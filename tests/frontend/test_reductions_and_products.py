@@ -22,6 +22,7 @@ def same(got: Tensor, want: Any, rtol: float = 1e-5, atol: float = 1e-5) -> None
     np.testing.assert_allclose(array, want, rtol=rtol, atol=atol)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("axis", [None, 0, -1, (0, 2)])
 @pytest.mark.parametrize("name", ["sum", "prod", "amax", "amin", "mean"])
 def test_reductions(name: str, axis: Any):
@@ -95,6 +96,7 @@ def test_axes_are_checked():
         Tensor(X)[:, :0].max(1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("a", "b"),
     [
@@ -122,6 +124,7 @@ def test_matmul_of_other_dtypes():
         Tensor(X) @ Tensor(X)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "formula", ["ijk,ljk->il", "ijk->kji", "ijk->", "ijk,ijk->ij", "ijk,ijk,ijk->j", "ijk->jk"]
 )
@@ -161,6 +164,7 @@ def convolved(  # noqa: PLR0917 - the case's numbers
     return out
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation", "groups"),
     [

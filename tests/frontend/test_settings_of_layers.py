@@ -82,6 +82,7 @@ def test_other_settings_are_fixed_once_a_step_was_captured():
             setattr(optimiser, name, 0.25)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", OPTIMISERS)
 @pytest.mark.parametrize("rate", [-1, float("nan"), -1e-9, float("inf")])
 def test_a_learning_rate_is_finite_and_not_negative(kind: Any, rate: float):

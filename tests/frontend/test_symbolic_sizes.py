@@ -100,6 +100,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_a_method_agrees_with_numpy_for_every_size_in_one_kernel(name: str) -> None:
     ours, numpys = CASES[name]
@@ -245,6 +246,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Any, Any, Any], Any]]] 
 }  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_is_refused_with_the_reason(name: str) -> None:
     error, words, call = REFUSED[name]

@@ -171,6 +171,7 @@ def judge(own: Tensor, name: str, args: list[Any], names: dict[str, Any]) -> Non
     refused_or_right(lambda: method(*args, **names), own, name, args, names)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_raise_hcq_errors(name: str):
     """A share of the calls of the test below, which begins at another place for each method."""
@@ -189,6 +190,7 @@ def test_methods_of_all_tensors_raise_hcq_errors(name: str):
         judge(own, name, args, names)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_raise_hcq_errors(name: str):
     made = LAYERS[name]
@@ -350,6 +352,7 @@ TOO_LARGE: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TOO_LARGE)
 def test_whole_numbers_beyond_floats_are_refused(name: str):
     with pytest.raises(UsageError, match="1024"):

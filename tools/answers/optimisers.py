@@ -35,6 +35,7 @@ OPTIMISERS: Final = (
     "RMSprop(p, 0.1)",
     "RMSprop(p, 0.1, 0.9, weight_decay=0.1, momentum=0.5, centered=True)",
     "Rprop(p, 0.1, (0.4, 1.3), (1e-6, 0.3))",
+    "ASGD(p, 0.1, lambd=0.01, alpha=0.7, t0=3, weight_decay=0.1)",
     "Muon(p, 0.1, nesterov=True)",
     "Muon(p, 0.1, 0.0, 0.9, False)",
 )

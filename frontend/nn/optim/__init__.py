@@ -1,19 +1,22 @@
 """Optimisers: a step assigns new values to parameters, from the gradients that `backward` stored.
 
 Not here: gradients (`frontend.autograd`), schedules of the learning rate (`frontend.nn.schedules`), mixed
-precision (`frontend.nn.amp`). Next: `optimiser`, the base; `groups`; `descent`, `adam` and `layerwise`, the
-rules.
+precision (`frontend.nn.amp`). Next: `optimiser`, the base; `groups`; `descent`, `adam`, `layerwise` and
+`lbfgs`, the rules.
 """
 
 from frontend.nn.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
-from frontend.nn.optim.descent import SGD, Adadelta, Adagrad, RMSprop, Rprop
+from frontend.nn.optim.descent import ASGD, SGD, Adadelta, Adagrad, RMSprop, Rprop
 from frontend.nn.optim.groups import Group
 from frontend.nn.optim.layerwise import LAMB, LARS, Muon
+from frontend.nn.optim.lbfgs import LBFGS
 from frontend.nn.optim.optimiser import Optimizer
 
 __all__ = [
+    "ASGD",
     "LAMB",
     "LARS",
+    "LBFGS",
     "SGD",
     "Adadelta",
     "Adagrad",

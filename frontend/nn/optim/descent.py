@@ -254,3 +254,51 @@ class Rprop(Optimizer):
         kept = (same < 0).where(0.0, g)
         self.store(self.before[i], kept)
         return w - kept.sign() * size
+
+
+class ASGD(Optimizer):
+    """Descent with decay, whose parameters are averaged: the averages are `ax`.
+
+    The rate falls as lr / (1 + lambd * lr * steps) ** alpha; averaging starts after `t0` steps. Source:
+    Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992.
+    """
+
+    moments = ("ax",)
+    lambd = Setting()
+    alpha = Setting()
+    t0 = Setting()
+    weight_decay = Setting()
+    ax: list[Tensor]
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 0.01,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params, lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, maximize=maximize
+        )
+
+    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:  # noqa: ARG002 - all have it
+        return {"t": (-1.0, dtypes.float32)}
+
+    def _count(self, group: Group) -> None:
+        t = group.counters["t"]
+        self.store(t, t + 1)
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        if group.number("weight_decay"):
+            g = g + w * group.number("weight_decay")
+        steps, lr, lambd = group.counters["t"].cast(g.dtype), group.lr.cast(g.dtype), group.number("lambd")
+        rate = lr / (lr * lambd * steps + 1.0) ** group.number("alpha")
+        new = w * (1.0 - rate * lambd) - g * rate
+        share = 1.0 / (steps - group.number("t0")).maximum(1.0)
+        before = self.ax[i].detach()
+        self.store(self.ax[i], (share == 1.0).where(new, before + (new - before) * share))
+        return new
