@@ -50,6 +50,10 @@ _LINKS = 40
 _TEMPORARY = ".new-"
 _PART, _OWN = re.compile("[0-9a-f]{2}"), re.compile(r"[0-9a-f]{46}|\.new-[0-9-]+")
 """Names of an entry's folder and file: 2 and 46 digits of its key."""
+_PARTS, _LOOKED_AT = 256, 4
+"""Parts of a kind, and how many of them tell its size."""
+_TELLING = 256
+"""Files that must lie in these parts."""
 _ABANDONED_S = 3600
 """Seconds after which a temporary file was left by a process that was killed."""
 _USED_S = 86400
@@ -205,12 +209,15 @@ class Store:
         """
         for kind in _folders(self._root) if self._root is not None else ():
             for part in _folders(kind):
-                if not _PART.fullmatch(part.name):
-                    continue
-                for entry in _listed(part):
-                    found = _present(entry) if _OWN.fullmatch(entry.name) else None
-                    if found is not None and stat.S_ISREG(found.st_mode):
-                        yield part / entry.name, found
+                if _PART.fullmatch(part.name):
+                    yield from self._files_of(part)
+
+    @staticmethod
+    def _files_of(part: Path) -> Iterator[tuple[Path, os.stat_result]]:
+        for entry in _listed(part):
+            found = _present(entry) if _OWN.fullmatch(entry.name) else None
+            if found is not None and stat.S_ISREG(found.st_mode):
+                yield part / entry.name, found
 
     def trim(self) -> None:
         """Remove abandoned temporary files and, above the limit, the least recently used entries.
@@ -219,12 +226,10 @@ class Store:
         """
         now, total, kept = time.time(), 0, []
         for path, found in self.files():
-            if path.name.startswith(_TEMPORARY):
-                if now - found.st_mtime > _ABANDONED_S:
-                    path.unlink(missing_ok=True)
-            else:
-                total += found.st_size
-                kept.append((found.st_mtime_ns, path, found.st_size))
+            size = _kept_bytes(path, found, now)
+            if size:
+                total += size
+                kept.append((found.st_mtime_ns, path, size))
         if total <= self._limit:
             return
         for _, path, size in sorted(kept):
@@ -289,13 +294,32 @@ class Store:
             raise
 
     def _count(self, size: int, key: str) -> None:
-        """Trim each time that this process wrote 1/64 of the limit, and for one key in 256."""
+        """Trim a store near its limit: looked at after 1/64 of it was written, and for one key in 256.
+
+        A trim reads the status of every file. Keys are digests, so a few of the 256 parts tell the size of
+        all, for as small a share of that cost.
+        """
         with self._lock:
             self._written += size
             if self._written < self._limit // 64 and not key.endswith("00"):
                 return
             self._written = 0
-        self.trim()
+        if self._estimated(int(key[:2], 16)) > self._limit * 7 // 8:
+            self.trim()
+
+    def _estimated(self, first: int) -> int:
+        """Return about how many bytes the store has, from every 64th part beginning with one.
+
+        All parts are read where these have few files. Abandoned temporary files that are met are removed.
+        """
+        parts = [f"{number % _PARTS:02x}" for number in range(first, first + _PARTS, _PARTS // _LOOKED_AT)]
+        kinds = [] if self._root is None else list(_folders(self._root))
+        found = [one for kind in kinds for part in parts for one in self._files_of(kind / part)]
+        share = _LOOKED_AT
+        if len(found) < _TELLING:
+            found, share = list(self.files()), _PARTS
+        now = time.time()
+        return sum(_kept_bytes(path, status, now) for path, status in found) * _PARTS // share
 
     def _refuse(self, error: RefusedError) -> None:
         text = f"compiled code is not kept: {error}\nhint: HCQ_CACHE may name another folder"
@@ -304,6 +328,15 @@ class Store:
                 return
             self._warned.add(text)
         warnings.warn(text, CacheWarning, stacklevel=4)
+
+
+def _kept_bytes(path: Path, found: os.stat_result, now: float) -> int:
+    """Return the bytes of an entry; 0 of a temporary file, which is removed if it is abandoned."""
+    if not path.name.startswith(_TEMPORARY):
+        return found.st_size
+    if now - found.st_mtime > _ABANDONED_S:
+        path.unlink(missing_ok=True)
+    return 0
 
 
 def store(root: Path | None) -> Store:

@@ -301,6 +301,23 @@ def test_a_store_stays_near_its_limit(root: Path):
     assert sum(found.st_size for _, found in store.files()) < 11_000
 
 
+def test_a_few_parts_with_many_entries_tell_whether_a_store_is_above_its_limit(root: Path):
+    store, few, many = Store(root, limit=2 << 20), "01" + 46 * "0", 48 * "0"
+    for key in (few, few[:-1] + "1"):
+        Store(root).put("kernels", key, bytes(3 << 19))
+    entry(root, many).parent.mkdir()
+    for number in range(300):
+        entry(root, f"00{number:046d}").write_bytes(bytes(32))
+    abandoned = entry(root, many).with_name(".new-1-2-3")
+    abandoned.touch()
+    os.utime(abandoned, (1e9, 1e9))
+    store.put("kernels", many, b"")
+    assert sum(found.st_size for _, found in store.files()) > 3 << 20, "the others were not looked at"
+    assert not abandoned.exists()
+    store.put("kernels", few, bytes(100))
+    assert sum(found.st_size for _, found in store.files()) < 2 << 20
+
+
 def test_trimming_removes_no_foreign_file(root: Path):
     store = Store(root, limit=0)
     Store(root).put("kernels", KEY, b"code")
