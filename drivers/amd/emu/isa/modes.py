@@ -4,7 +4,7 @@ A mode is bits of the register MODE: FLOAT_MODE, which is rounding of f32 (1:0) 
 f32 (5:4) and of f16 and f64 (7:6), and FP16_OVFL (23). A wave begins with those of its kernel descriptor (COMPUTE_PGM_RSRC1
 bits 19:12 and 26). Of the two bits on subnormals the lower keeps those of sources, the upper those of results (LLVM's
 AMDGPUUsage, "Floating Point Denorm Mode Enumeration Values"). With FP16_OVFL a result of f16 that overflows is the largest
-finite one, and one that is infinite because a source is stays so (RDNA3, RDNA4 and CDNA3 ISA documents, register MODE). A
+finite one, and one that is infinite because a source is stays so (LLVM's AMDGPUUsage, COMPUTE_PGM_RSRC1.FP16_OVFL). A
 kernel changes its mode with `s_denorm_mode`, `s_round_mode` and `s_setreg_imm32_b32`. LLVM does so around divisions,
 Triton where it converts to 8-bit floats.
 
@@ -117,8 +117,8 @@ def at_blocks(
 def unknown(stem: str, modes: int) -> bool:
     """Return whether no public source documents an operation in a mode.
 
-    With FP16_OVFL: reciprocals, logarithms and quotients of f16 (whether the infinity of a division by zero stays), and
-    results of f16 of matrix operations, dot products and functions of the scalar unit.
+    With FP16_OVFL: reciprocals, logarithms and quotients of f16 (sources differ in whether the infinity of a division by
+    zero stays), and results of f16 of matrix operations, dot products and functions of the scalar unit.
     """
     if modes & SATURATES and "f16" in stem and not saturates(stem) and not CHOOSES.match(stem):
         return _NO_OVERFLOW.fullmatch(stem) is None

@@ -2,7 +2,8 @@
 
 f32 is rounded to nearest even. What overflows is infinite, or NaN in a format without infinities. Where
 FP16_OVFL is set it is the largest finite value, unless the source is infinite. There is one NaN.
-Sources: RDNA4 and CDNA3 ISA documents, register MODE and conversions; OCP 8-bit Floating Point Specification.
+Sources: OCP 8-bit Floating Point Specification; LLVM's AMDGPUUsage, COMPUTE_PGM_RSRC1.FP16_OVFL;
+docs/sources-amd.md, "overflow under FP16_OVFL".
 
 Not here: rounding by random bits (`v_cvt_sr_*`), which is not supported; the modes of a kernel (`modes`).
 Next: `matrix_sums`, the value of an 8-bit float.
