@@ -1,50 +1,65 @@
-"""Clusters of workgroups through interop's launches, on the emulated GPU."""
+"""Kernels of CUDA C++ with clusters by cooperative groups, through the driver, with every check."""
 
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 import pytest
 
 import hcq
 import interop
-from compiler.targets.nvptx import assembler
-from tools.bringup.nv.kernels import ptx
+from hcq.errors import DeviceFault
 
-pytestmark = pytest.mark.skipif(not assembler.available(), reason="neither nvJitLink nor ptxas is installed")
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-
-def expected(groups: int, size: int) -> list[int]:
-    """Return what the ladder's kernel stores: the neighbour's number, clusters, rank and size."""
-    out = []
-    for group in range(groups):
-        first, rank = group - group % size, group % size
-        word = first + (rank + 1) % size + 1000 | groups // size << 16 | rank << 24 | size << 28
-        out.append(word & 0xFFFF_FFFF)
-    return out
+DATA = Path(__file__).parent / "data" / "clusters"
+DEVICES = {"sm_90a": "nv-emu:checked", "sm_120a": "nv-emu:sm_120+checked"}
 
 
-def test_workgroups_of_a_cluster_read_each_others_shared_memory():
-    with hcq.open("nv-emu") as device:
-        kernel = interop.load(device, ptx("cluster", "sm_90a"))
-        out = interop.empty(device, 16, "uint32")
-        for size in (None, 1, 4):
-            kernel.launch(out, groups=16, threads=1, cluster=size)
-            assert out.numpy().tolist() == expected(16, size or 1)
-        graph = hcq.Graph()
-        commands = device.compute.record()
-        kernel.record(commands, out, groups=16, threads=1, cluster=(8, 1, 1))
-        graph.add(device.compute, commands)
-        step = graph.compile()
-        for _ in range(2):
-            out.zero_()
-            step.replay([]).wait()
-            assert out.numpy().tolist() == expected(16, 8)
-        with pytest.raises(hcq.UsageError, match="no multiple"):
-            kernel.launch(out, groups=15, threads=1, cluster=2)
+def text_of(arch: str) -> str:
+    return lzma.decompress((DATA / f"{arch}.ptx.xz").read_bytes()).decode()
 
 
-def test_the_cluster_that_an_image_requires_is_the_default():
-    with hcq.open("nv-emu") as device:
-        text = ptx("cluster", "sm_90a").replace("out) {", "out) .reqnctapercluster 2 {")
-        kernel, out = interop.load(device, text), interop.empty(device, 16, "uint32")
-        kernel.launch(out, groups=16, threads=1)
-        assert out.numpy().tolist() == expected(16, 2)
-        with pytest.raises(hcq.UsageError, match="compiled for clusters"):
-            kernel.launch(out, groups=16, threads=1, cluster=4)
+@pytest.fixture(scope="module", params=list(DEVICES))
+def opened(request: pytest.FixtureRequest) -> Iterator[tuple[hcq.Device, str]]:
+    with hcq.open(DEVICES[request.param]) as device:
+        yield device, text_of(request.param)
+
+
+def test_a_histogram_over_the_shared_memory_of_a_cluster(opened: tuple[hcq.Device, str]) -> None:
+    device, text = opened
+    data = np.random.default_rng(0).integers(0, 1 << 30, 1000).astype(np.uint32)
+    out = interop.array(device, np.zeros(256, np.uint32))
+    kernel = interop.load(device, text, entry="histogram")
+    kernel.launch(interop.array(device, data), out, data.size, groups=8, threads=64).wait()
+    assert np.array_equal(out.numpy(), np.bincount(data & 255, minlength=256))
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_every_workgroup_reads_all_of_its_cluster(opened: tuple[hcq.Device, str], size: int) -> None:
+    device, text = opened
+    values = np.arange(8 * 32, dtype=np.float32).reshape(8, 32)
+    out = interop.empty(device, (8, 32))
+    kernel = interop.load(device, text, entry="ring")
+    kernel.launch(
+        interop.array(device, values), out, groups=8, threads=32, shared=128, cluster=(size, 1, 1)
+    ).wait()
+    sums = values.reshape(-1, size, 32).sum(1, keepdims=True).repeat(size, 1).reshape(8, 32)
+    assert np.array_equal(out.numpy(), sums + 1000 * size + 0.5)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [("leaving", "that has exited|before that workgroup exits"), ("early", "race in shared memory")],
+)
+def test_mistakes_are_named(entry: str, message: str) -> None:
+    with hcq.open(DEVICES["sm_90a"]) as device:
+        values = interop.array(device, np.zeros((8, 32), np.float32))
+        out = interop.empty(device, (8, 32))
+        kernel = interop.load(device, text_of("sm_90a"), entry=entry)
+        with pytest.raises(DeviceFault, match=message):
+            kernel.launch(values, out, groups=8, threads=32, shared=128, cluster=(4, 1, 1)).wait()
