@@ -59,6 +59,9 @@ def run(device: hcq.Device, name: str, target: str) -> dict[str, tuple[np.ndarra
 @pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_kernels_of_cuda_agree_with_numpy(name: str, target: str, devices: dict[str, hcq.Device]):
+    if name not in archive(target):
+        assert BY_NAME[name].only not in {"", target}
+        return
     if target not in devices:
         devices[target] = hcq.open(DEVICES[target])
     if name in OPEN:

@@ -27,6 +27,7 @@ def main() -> int:
         kernels = [
             (case.name, ({"entry": case.name}, split.module_of(parts, case.name).encode()))
             for case in cuda_cases.CASES
+            if case.only in {"", target}
         ]
         path = build.DATA / f"cuda_{target}.tar.xz"
         build.write(path, kernels)

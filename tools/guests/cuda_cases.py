@@ -32,6 +32,8 @@ class CudaCase:
     tolerance: float = 0.0
     """Largest absolute difference, in units of the largest expected magnitude; 0: exact."""
     shared: int = 0
+    only: str = ""
+    """The one target that has it; empty: all."""
 
 
 def _f(rng: np.random.Generator, *shape: int) -> Array:
@@ -135,6 +137,13 @@ def _wmma(r: np.random.Generator) -> Made:
 def _mma(r: np.random.Generator) -> Made:
     a, b = rounded(_f(r, 16, 16), "float16"), rounded(_f(r, 8, 16), "float16")
     return {"a": Data(a, "float16"), "b": Data(b, "float16"), "c": _zeros((16, 8), np.float32)}, {
+        "c": a @ b.T
+    }
+
+
+def _wgmma(r: np.random.Generator) -> Made:
+    a, b = rounded(_f(r, 64, 16), "float16"), rounded(_f(r, 8, 16), "float16")
+    return {"a": Data(a, "float16"), "b": Data(b, "float16"), "c": _zeros((64, 8), np.float32)}, {
         "c": a @ b.T
     }
 
@@ -344,5 +353,6 @@ CASES: Final = (
     C("vector_loads", _vectors, (1,), (32,)), C("mandelbrot", _mandelbrot, (4,), (64,)),
     C("nbody", _nbody, (2,), (64,), 1e-5), C("softmax_row", _softmax, (3,), (32,), 1e-6),
     C("scoped_atomics", _scoped, (2,), (32,)),
+    C("gemm_wgmma", _wgmma, (1,), (128,), 1e-5, only="sm_90a"),
 )  # fmt: skip
 """Every kernel of the file."""
