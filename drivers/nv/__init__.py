@@ -67,7 +67,7 @@ def _emulated(variant: str | None) -> Kernel:
         driver=branch,
         filtered=not native,
         seed=config().seed,
-        checks=Sanitizers.all() if checked or config().emu_checked else None,
+        checks=Sanitizers.all(in_step=False) if checked or config().emu_checked else None,
         report=config().emu_report,
     )
 

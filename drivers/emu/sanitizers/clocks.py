@@ -29,10 +29,11 @@ CLUSTER_FENCES, CLUSTER_ARRIVALS, CLUSTER_OPENED = 0, 1, 2
 """Rows of a cluster: of its releases, of arrivals at its barrier, and of those that opened it last."""
 _CLUSTER_ROWS = 3
 CELL = 32
-"""Bytes of shadow for a byte of shared memory: the stamps of a writer and two readers, whether the asynchronous proxy wrote
-it, then the instructions of the stamps."""
-BY_PROXY = 12
-"""Offset of the word that is not 0 if the asynchronous proxy wrote last."""
+"""Bytes of shadow for a byte of shared memory: the stamps of a writer and two readers, the instructions of the stamps, and the
+last plain write."""
+PLAIN_PLACE, PLAIN = 12, 28
+"""Offsets of the instruction and the stamp of the last write that was not strong. The top bit of the instruction's word is set if
+the asynchronous proxy wrote last."""
 PLACES = 16
 """Offset of the instruction words in a cell, in the order of the stamps."""
 PARTY_SHIFT = 22
@@ -99,9 +100,9 @@ def join(lib: Library) -> str:
 
 
 def tick(c: Code, group: Value, party: Value) -> None:
-    """Increment a warp's own component of its clock."""
+    """Increment a warp's own component of its clock; at the last value it stays, and races are missed."""
     at = clock(c, group, party, party)
-    c.store(c.op("and", c.op("add", c.load("i32", at), 1), CLOCK), at)
+    c.store(c.intrinsic("umin", c.op("add", c.load("i32", at), 1), c.const("i32", IN_FLIGHT - 1)), at)
 
 
 def proxy_fence(lib: Library) -> str:
@@ -124,6 +125,7 @@ def barrier_arrive(lib: Library, c: Code, warp: Value, group: Value, number: Val
         return
     party = WARP.load(c, warp, "party")
     c.call(join(lib), "void", group, row_of_group(c, group, number), party)
+    WARP.store(c, warp, "synced", c.load("i32", clock(c, group, party, party)))
     tick(c, group, party)
 
 

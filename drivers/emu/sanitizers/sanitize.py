@@ -16,7 +16,7 @@ import enum
 from typing import TYPE_CHECKING, Protocol
 
 from drivers.emu.report import ReportKind
-from drivers.emu.sanitizers import clocks, group_order, shadow_local
+from drivers.emu.sanitizers import clocks, group_order, lane_order, shadow_local
 from drivers.emu.sanitizers.clocks import COPY, LANDED
 from drivers.emu.sanitizers.shadow_global import watch_global
 from drivers.emu.sanitizers.shadow_local import watch_local
@@ -29,6 +29,10 @@ from drivers.emu.simt.vector import Value
 if TYPE_CHECKING:
     from drivers.emu.simt.library import Library, Sanitizers
     from drivers.emu.simt.vector import Code
+
+
+_MOST_LANES = 32
+"""Lanes of a warp whose lanes need not run in step."""
 
 
 class Scope(enum.Enum):
@@ -91,8 +95,10 @@ def shadow_bytes(checks: Sanitizers, warps: int, shared: int, local: int, groups
 
     `shared` is its shared memory in bytes, `local` the local memory of all its threads.
     """
-    wanted = checks.shared_races or checks.uninitialised
-    return clocks.clocks_bytes(warps, groups) + clocks.CELL * shared + local // 8 if wanted else 0
+    if not (checks.shared_races or checks.uninitialised):
+        return 0
+    matrices = lane_order.matrix_bytes(_MOST_LANES) * warps if checks.lane_races else 0
+    return clocks.clocks_bytes(warps, groups) + clocks.CELL * shared + local // 8 + matrices
 
 
 def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
@@ -131,6 +137,7 @@ def _ordered(lib: Library, what: str, scope: Scope) -> str:
                     _join(c, group, party, clocks.row_of_cluster(c, group, clocks.CLUSTER_FENCES))
             if what != "acquired":
                 clocks.tick(c, group, party)
+            lane_order.all_met(lib, c, warp)
         if lib.checks.global_races and scope is Scope.ALL:
             group_order.order_event(c, group, what)
         if lib.checks.global_races and scope is not Scope.GROUP:
@@ -242,6 +249,15 @@ def partial_barrier(wf: Running, site: int) -> None:
             wf.report(ReportKind.PARTIAL_BARRIER, site, away)
 
 
+def lanes_met(wf: Running, masks: Value | None = None) -> None:
+    """Append code for an operation at which lanes meet, each with those in its mask (None: all that run)."""
+    if wf.lib.checks.lane_races:
+        c, lanes = wf.c, wf.active
+        together = c.splat(lanes, wf.lib.lanes) if masks is None else masks
+        with c.when(c.icmp("ne", WARP.load(c, wf.warp, "touched"), 0)):
+            c.call(lane_order.met(wf.lib), "void", wf.warp, together, lanes, wf.live)
+
+
 def absent_lanes(wf: Running, named: Value, site: int) -> None:
     """Append the check of a warp-wide operation: `named` is for each lane the mask that it states.
 
@@ -330,6 +346,7 @@ def proxy_waited(wf: Running) -> None:
     if wf.lib.checks.shared_races:
         with wf.c.when(wf.c.icmp("ne", wf.active, 0)):
             clocks.tick(wf.c, wf.group, WARP.load(wf.c, wf.warp, "party"))
+            WARP.store(wf.c, wf.warp, "reading", 0)
 
 
 def proxy_fenced(wf: Running) -> None:

@@ -33,12 +33,20 @@ def bits_at(c: Code, group: Value) -> Value:
     return c.gep(clocks.cells(c, group), c.op("mul", shared, clocks.CELL))
 
 
-def clear(lib: Library, c: Code, group: Value) -> None:
-    """Append code that marks the local memory of a workgroup as never written."""
+def behind_bits(lib: Library, c: Code, group: Value) -> Value:
+    """Return the address behind the bits of a workgroup."""
+    return c.gep(bits_at(c, group), _bits_bytes(lib, c, group))
+
+
+def _bits_bytes(lib: Library, c: Code, group: Value) -> Value:
     thread = GROUP.load(c, group, "thread")
     each, warps = (c.resize(THREAD.load(c, thread, name), 64) for name in ("local_bytes", "warps"))
-    size = c.op("mul", c.op("mul", c.op("lshr", each, 3), warps), lib.lanes)
-    no = Value("i8", "0"), size, Value("i1", "false")
+    return c.op("mul", c.op("mul", c.op("lshr", each, 3), warps), lib.lanes)
+
+
+def clear(lib: Library, c: Code, group: Value) -> None:
+    """Append code that marks the local memory of a workgroup as never written."""
+    no = Value("i8", "0"), _bits_bytes(lib, c, group), Value("i1", "false")
     c.call("llvm.memset.p0.i64", "void", bits_at(c, group), *no)
 
 

@@ -1,8 +1,8 @@
 """Shadows of shared memory: the last writer and two readers of each byte, with their clocks.
 
 An access races with an earlier one if the accessing warp's vector clock does not cover the earlier one. Lanes
-of one warp are treated as ordered. Bytes that an asynchronous copy writes must not be used until its warp has
-waited for it; from then on the copy counts as a write of that warp. Strong accesses do not race with one
+of one warp are ordered where they meet (`lane_order`), or always if they run in step. Bytes that an asynchronous
+copy writes must not be used until its warp has waited for it; from then on the copy counts as a write of that warp. Strong accesses do not race with one
 another, nor does a store that changes nothing with other stores.
 
 What the asynchronous proxy reads (ASYNC) must have been written by it, or a fence of the proxies must lie
@@ -12,16 +12,15 @@ these bytes, also by the same warp, is reported.
 Not here: global memory (`shadow_global`), the clocks (`clocks`).
 """
 
-# ruff: noqa: PLR0917 - helpers mirror the functions they write, argument for argument
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
-from drivers.emu.sanitizers import clocks
+from drivers.emu.sanitizers import clocks, lane_order
 from drivers.emu.sanitizers.clocks import (
-    BY_PROXY,
     CELL,
     CLOCK,
     COPY,
@@ -29,10 +28,12 @@ from drivers.emu.sanitizers.clocks import (
     LANDED,
     PARTY_SHIFT,
     PLACES,
+    PLAIN,
+    PLAIN_PLACE,
     STRONG_CLOCK,
 )
 from drivers.emu.sanitizers.shadow_global import THREAD_BITS, place_of
-from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, WRITE
+from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, VOLATILE, WRITE
 from drivers.emu.simt.clusters import OFFSET, RANK_SHIFT, group_of_rank, peer, warp_at
 from drivers.emu.simt.findings import i32, i64, report_conflict, watch_parameters
 from drivers.emu.simt.state import GROUP, THREAD, WARP
@@ -44,6 +45,14 @@ if TYPE_CHECKING:
 
 ASYNC = 128
 """A flag of an access: the asynchronous proxy makes it."""
+
+
+_PLACE = (1 << 31) - 1
+
+
+def _is_proxy(c: Code, cell: Value) -> Value:
+    """Return whether the asynchronous proxy wrote a byte last."""
+    return c.icmp("slt", c.load("i32", c.gep(cell, PLAIN_PLACE)), 0)
 
 
 def group_exits(lib: Library) -> str:
@@ -95,6 +104,7 @@ def watch_shared(lib: Library, space: str) -> str:
         clock = c.load("i32", clocks.clock(c, group, index, index))
         kind = c.op("and", access, STRONG - 1)
         strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
+        volatile = c.icmp("ne", c.op("and", access, VOLATILE), 0)
         writes = c.icmp("ne", kind, READ)
         uses = c.icmp("ne", kind, LANDED)
         relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
@@ -104,12 +114,28 @@ def watch_shared(lib: Library, space: str) -> str:
         clock = c.select(c.icmp("eq", kind, COPY), i32(IN_FLIGHT), clock)
         flag = c.select(strong, i32(STRONG_CLOCK), i32(0))
         mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), PARTY_SHIFT), clock), flag)
+        synced = WARP.load(c, warp, "synced")
+        if checks.lane_races:
+            WARP.store(c, warp, "touched", 1)
+            with c.when(reads_later):
+                WARP.store(c, warp, "reading", 1)
         own_cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
 
         def of_party(place: Value, party: Value) -> Value:
             """Return the word of an instruction and a thread, with the rank of its workgroup above it."""
             rank = c.op("udiv", party, THREAD.load(c, WARP.load(c, warp, "thread"), "warps"))
             return c.op("or", c.resize(place, 64), c.op("shl", c.resize(rank, 64), 32))
+
+        def check_lanes(stamp: Value, place: Value, lane: Value, offset: Value, *, stored: bool) -> None:
+            """Report an access of another lane of the warp that is not ordered before this one."""
+            other = c.op("and", c.op("sub", place, 1), lib.lanes - 1)
+            once = c.icmp("eq", c.op("lshr", c.op("sub", place, 1), THREAD_BITS), site)
+            same = c.op("and", once, writes) if stored else Value("i1", "false")
+            with c.when(c.not_(c.op("or", same, by_proxy))):
+                late = lane_order.apart(lib, c, warp, lane, other, c.op("and", stamp, CLOCK))
+                with c.when(late):
+                    whom = of_party(place, index)
+                    report_conflict(lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, whom)
 
         def check(cell: Value, at: int, lane: Value, offset: Value) -> None:
             stamp = c.load("i32", c.gep(cell, at))
@@ -121,6 +147,8 @@ def watch_shared(lib: Library, space: str) -> str:
                 report_conflict(
                     lib, c, warp, ReportKind.COPY_IN_FLIGHT, site, lane, offset, size, kind, other
                 )
+            if checks.lane_races:
+                both = c.op("and", both, c.not_(c.op("and", own, volatile)))
             if at == 0:
                 both = c.op("or", both, c.icmp("ne", c.op("and", access, UNCHANGED), 0))
             exempt = c.op("or", both, c.op("or", away, c.not_(uses)))
@@ -133,14 +161,31 @@ def watch_shared(lib: Library, space: str) -> str:
                     with c.when(c.op("and", late, wanted)):
                         whom = of_party(place, party)
                         report_conflict(lib, c, warp, what, site, lane, offset, size, kind, whom)
+                if checks.lane_races:
+                    before = c.op("and", own, c.not_(late))
+                    if at == 0:
+                        before = c.op("and", before, c.not_(_is_proxy(c, cell)))
+                    with c.when(before):
+                        check_lanes(stamp, place, lane, offset, stored=at == 0)
                 if at == 0:
                     reads = c.op("and", reads_later, c.not_(late))
                     check_proxy(cell, stamp, c.op("sub", other, 1), reads, lane, offset)
 
+        def check_plain(cell: Value, lane: Value, offset: Value) -> None:
+            """Report a strong access that is ordered after the last write, but not after the last plain one."""
+            stamp = c.load("i32", c.gep(cell, PLAIN))
+            party, then = c.op("sub", c.op("lshr", stamp, PARTY_SHIFT), 1), c.op("and", stamp, CLOCK)
+            foreign = c.op("and", c.icmp("ne", stamp, 0), c.icmp("ne", party, index))
+            with c.when(c.op("and", foreign, c.icmp("ne", then, IN_FLIGHT))):
+                known = c.load("i32", clocks.clock(c, group, index, party))
+                with c.when(c.icmp("ugt", then, known)):
+                    whom = of_party(c.op("and", c.load("i32", c.gep(cell, PLAIN_PLACE)), _PLACE), party)
+                    report_conflict(lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, whom)
+
         def check_proxy(  # a byte that the generic proxy wrote, with no fence of the proxies since
             cell: Value, stamp: Value, party: Value, reads: Value, lane: Value, offset: Value
         ) -> None:
-            plain = c.icmp("eq", c.load("i32", c.gep(cell, BY_PROXY)), 0)
+            plain = c.not_(_is_proxy(c, cell))
             fenced = c.load("i32", clocks.fenced(c, group, index, party))
             missing = c.icmp("ugt", c.op("and", stamp, CLOCK), fenced)
             with c.when(c.op("and", reads, c.op("and", plain, missing))):
@@ -149,13 +194,23 @@ def watch_shared(lib: Library, space: str) -> str:
                     lib, c, warp, ReportKind.MISSING_PROXY_FENCE, site, lane, offset, size, kind, whom
                 )
 
-        def settled(stamp: Value) -> Value:
-            """Return whether a reader's stamp can be replaced: empty, this warp's, or ordered before it."""
+        def settled(stamp: Value, cell: Value, lane: Value) -> Value:
+            """Return whether the first reader's stamp can be replaced: empty, ordered before it, or this warp's.
+
+            Where lanes need not run in step, those of one warp are two readers.
+            """
             other = c.op("lshr", stamp, PARTY_SHIFT)
             mine_or_none = c.op("or", c.icmp("eq", other, 0), c.icmp("eq", other, c.op("add", index, 1)))
             party = c.select(mine_or_none, index, c.op("sub", other, 1))
             known = c.load("i32", clocks.clock(c, group, index, party))
-            return c.op("or", mine_or_none, c.icmp("ule", c.op("and", stamp, CLOCK), known))
+            then = c.op("and", stamp, CLOCK)
+            if checks.lane_races:
+                reader = c.op("and", c.op("sub", c.load("i32", c.gep(cell, 4 + PLACES)), 1), lib.lanes - 1)
+                away = c.op("and", c.icmp("ne", reader, lane), c.icmp("ugt", then, synced))
+                mine_or_none = c.op("and", mine_or_none, c.not_(c.op("and", c.icmp("ne", other, 0), away)))
+                ordered = c.op("and", c.icmp("ule", then, known), c.icmp("ne", party, index))
+                return c.op("or", mine_or_none, ordered)
+            return c.op("or", mine_or_none, c.icmp("ule", then, known))
 
         def check_started(one: Value, lane: Value, offset: Value) -> None:
             """Report memory of a workgroup of which the accessing warp does not know that it has started."""
@@ -196,16 +251,22 @@ def watch_shared(lib: Library, space: str) -> str:
                         )
                 if checks.shared_races:
                     check(cell, 0, lane, offset)
+                    with c.when(strong):
+                        check_plain(cell, lane, offset)
                     with c.when(writes):
                         for reader in (4, 8):
                             check(cell, reader, lane, offset)
                 with c.when(writes):
                     c.store(mine, cell)
                     c.store(place, c.gep(cell, PLACES))
-                    c.store(c.resize(by_proxy, 32), c.gep(cell, BY_PROXY))
+                    proxy = c.op("shl", c.resize(by_proxy, 32), 31)
+                    kept = c.op("and", c.load("i32", c.gep(cell, PLAIN_PLACE)), _PLACE)
+                    c.store(c.op("or", c.select(strong, kept, place), proxy), c.gep(cell, PLAIN_PLACE))
+                    with c.otherwise(strong):
+                        c.store(mine, c.gep(cell, PLAIN))
                 with c.otherwise(writes):
                     first = c.load("i32", c.gep(cell, 4))
-                    at = c.select(settled(first), i64(4), i64(8))
+                    at = c.select(settled(first, cell, lane), i64(4), i64(8))
                     c.store(mine, c.gep(cell, at))
                     c.store(place, c.gep(c.gep(cell, at), PLACES))
         c.ret()

@@ -35,6 +35,8 @@ STRONG, NARROW, CLUSTERED = 32, 64, 512
 NARROW, with a strong access or ATOMIC: threads of other workgroups may not. CLUSTERED: those of other clusters may not."""
 UNCHANGED = 256
 """A flag of a store: it stores what was there, so that the order of it and another store does not matter."""
+VOLATILE = 2048
+"""A flag of a strong load or store: between lanes of one warp it is not strong, as it orders nothing."""
 PRIVATE = 1024
 """A flag of a load or store: in local memory, a read of bytes that were never written is reported."""
 SHARED_WINDOW_BYTES = 1 << 32

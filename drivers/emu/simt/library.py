@@ -40,6 +40,8 @@ class Sanitizers:
     """Reads of uninitialised memory."""
     partial_barriers: bool = False
     """Barriers that only some threads of a workgroup reach."""
+    lane_races: bool = False
+    """Races in shared memory between lanes of one warp, besides `shared_races`: where lanes need not run in step."""
     caches: bool = False
     """Missing cache maintenance. The engine records all accesses; the machine around it checks them."""
 
@@ -59,10 +61,15 @@ class Sanitizers:
         return self.shadows or self.shared_races or self.partial_barriers
 
     @classmethod
-    def all(cls) -> Sanitizers:
-        """Return the settings with every check on."""
+    def all(cls, *, in_step: bool = True) -> Sanitizers:
+        """Return the settings with every check on, for lanes that run in step or not."""
         return cls(
-            shared_races=True, global_races=True, uninitialised=True, partial_barriers=True, caches=True
+            shared_races=True,
+            global_races=True,
+            uninitialised=True,
+            partial_barriers=True,
+            lane_races=not in_step,
+            caches=True,
         )
 
 

@@ -20,7 +20,7 @@ REGS = ".reg .pred %p<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>; .reg .f32 %f<16>
 START = "mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r3, %r1, %r2, %r0; ld.param.u64 %rd0, [out];\nmad.wide.u32 %rd1, %r3, 4, %rd0;\n"
 
 
-CHECKED = Settings(checks=Sanitizers.all(), cache=config().cache)
+CHECKED = Settings(checks=Sanitizers.all(in_step=False), cache=config().cache)
 
 
 def kernel(body: Any):
@@ -271,3 +271,64 @@ def test_local_memory_is_written_before_it_is_read(checked: Any, accesses: str, 
     _, findings = checked(body, grid=2, block=48)
     assert [f.kind for f in findings] == [ReportKind.UNINITIALISED] * count
     assert all(f.access == "read" and "local memory of 32 bytes" in f.nearest for f in findings)
+
+
+PAIRS = """mov.u32 %r4, s; mad.lo.u32 %r5, %r0, 4, %r4; xor.b32 %r6, %r0, 1; mad.lo.u32 %r6, %r6, 4, %r4; setp.lt.u32 %p2, %r0, 16;
+st.shared.u32 [%r5], %r0;
+{}
+ld.shared.u32 %r7, [%r6];
+{}
+st.shared.u32 [%r5], %r7; ret;"""
+PART = "selp.b32 %r8, 0xffff, 0xffff0000, %p2; bar.warp.sync %r8;"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "races"),
+    [
+        ("bar.warp.sync -1;", "bar.warp.sync -1;", 0),
+        ("", "bar.warp.sync -1;", 1),
+        ("bar.warp.sync -1;", "", 1),
+        ("shfl.sync.bfly.b32 %r9, %r0, 1, 31, -1;", "vote.sync.ballot.b32 %r9, %p2, -1;", 0),
+        (PART, "bar.sync 0;", 0),
+        (PART, PART, 0),
+        ("setp.eq.u32 %p3, %r0, 40; @%p3 bar.warp.sync 1;", PART, 1),
+        ("membar.cta;", "membar.cta;", 0),
+        ("and.b32 %r8, %r0, 30; shl.b32 %r9, 3, %r8; bar.warp.sync %r9;", PART, 0),
+        ("and.b32 %r8, %r0, 1; shl.b32 %r9, 0x55555555, %r8; bar.warp.sync %r9;", PART, 1),
+    ],
+)
+def test_lanes_of_a_warp_race_where_they_do_not_meet(checked: Any, first: str, second: str, races: int):
+    _, findings = checked(PAIRS.format(first, second), grid=1, block=32)
+    assert [f.kind for f in findings] == [ReportKind.SHARED_RACE] * races
+    assert all(re.match(r"line \d+: (st|ld)\.shared\.u32 .*; thread", f.other) for f in findings)
+
+
+def test_groups_of_lanes_pass_their_order_on(checked: Any):
+    """Pairs meet, then groups of four: the order reaches all four."""
+    body = """mov.u32 %r4, s; mad.lo.u32 %r5, %r0, 4, %r4; xor.b32 %r6, %r0, 3; mad.lo.u32 %r6, %r6, 4, %r4;
+st.shared.u32 [%r5], %r0; and.b32 %r8, %r0, 30; shl.b32 %r9, 3, %r8; bar.warp.sync %r9;
+and.b32 %r8, %r0, 28; shl.b32 %r9, 15, %r8; bar.warp.sync %r9; ld.shared.u32 %r7, [%r6]; st.global.u32 [%rd1], %r7; ret;"""
+    out, findings = checked(body, grid=1, block=32)
+    assert findings == ()
+    assert out[:4].tolist() == [3, 2, 1, 0]
+
+
+def test_lanes_of_one_store_may_write_one_place(checked: Any):
+    """The result is that of one of them, which one is open: no race."""
+    assert checked("st.shared.u32 [s], %r0; ret;", grid=1, block=32)[1] == ()
+
+
+def test_an_mbarrier_is_used_by_other_warps_after_a_barrier(checked: Any):
+    body = """setp.eq.u32 %p0, %r0, 0; @%p0 mbarrier.init.shared.b64 [s], 64; {}
+mbarrier.arrive.shared.b64 %rd3, [s]; ret;"""
+    assert checked(body.format("bar.sync 0;"), grid=1, block=64)[1] == ()
+    _, findings = checked(body.format("bar.warp.sync -1;"), grid=1, block=64, may_fault=True)
+    assert ReportKind.SHARED_RACE in {f.kind for f in findings}
+    assert "mbarrier.init" in findings[0].other
+
+
+def test_volatile_accesses_do_not_order_lanes(checked: Any):
+    volatile = PAIRS.replace("shared", "volatile.shared")
+    assert checked(volatile.format("bar.warp.sync -1;", "bar.warp.sync -1;"), grid=1, block=32)[1] == ()
+    _, findings = checked(volatile.format("", "bar.warp.sync -1;"), grid=1, block=32)
+    assert [f.kind for f in findings] == [ReportKind.SHARED_RACE]

@@ -52,7 +52,8 @@ class NvEmulated:
     @staticmethod
     def open(profile: str, driver: str, seed: int) -> NvMachine:
         """Return a new machine with all sanitizers."""
-        return NvMachine(open_machine(profile, driver=driver, seed=seed, checks=Sanitizers.all()))
+        checks = Sanitizers.all(in_step=False)
+        return NvMachine(open_machine(profile, driver=driver, seed=seed, checks=checks))
 
     @staticmethod
     def equivalence(mutant: Mutant) -> str | None:

@@ -75,7 +75,7 @@ class Case:
         options = Options(
             warp_order=order.randrange(1 << 30), group_seed=order.randrange(1, 1 << 30), timeout_s=_LIMIT_S
         )
-        settings = Settings(cache=config().cache, checks=Sanitizers.all())
+        settings = Settings(cache=config().cache, checks=Sanitizers.all(in_step=False))
         module = ptx.load_ptx(self.text, arch=ARCH, settings=settings)
         kernel = module.kernel(self.entry, module.place(space))
         done = ptx.launch(

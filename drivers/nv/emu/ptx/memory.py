@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.sanitizers.sanitize import Scope
-from drivers.emu.simt.addresses import PRIVATE, STRONG, split_generic
+from drivers.emu.simt.addresses import PRIVATE, STRONG, VOLATILE, split_generic
 from drivers.emu.simt.vector import Spilled
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.integers import is_signed
@@ -91,6 +91,7 @@ class Order:
     acquires: bool = False
     releases: bool = False
     scope: Scope = Scope.ALL
+    volatile: bool = False
 
     @property
     def wide(self) -> bool:
@@ -100,7 +101,8 @@ class Order:
     @property
     def how(self) -> int:
         """The engine's flags of a load or store: 0, or STRONG and its scope."""
-        return STRONG | self.scope.flags if self.strong else 0
+        flags = STRONG | self.scope.flags if self.strong else 0
+        return flags | VOLATILE if self.volatile else flags
 
 
 def scope_of(word: str) -> Scope:
@@ -118,7 +120,7 @@ def take_order(t: Translator, m: Modifiers, *words: str, scoped: bool) -> Order:
     if m.flag("weak"):
         return Order()
     if m.flag("volatile"):
-        return Order(strong=True)
+        return Order(strong=True, volatile=True)
     if m.flag("mmio"):
         m.need("relaxed")
         m.need("sys")

@@ -234,6 +234,8 @@ def _one(t: Translator, instruction: Instruction) -> None:
     modifiers = Modifiers(instruction)
     act(t, instruction, modifiers)
     modifiers.done()
+    if {"sync", "aligned"} <= set(instruction.modifiers):
+        sanitize.lanes_met(t.wf)
 
 
 def _count(t: Translator, instruction: Instruction) -> None:

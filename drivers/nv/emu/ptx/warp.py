@@ -27,7 +27,9 @@ def participants(t: Translator, operand: Operand) -> Value:
     named = t.bits(operand, 32)
     if t.wf.lib.checks.partial_barriers:
         sanitize.absent_lanes(t.wf, named, t.site())
-    return t.c.op("and", named, t.wf.uniform(t.wf.active))
+    here = t.c.op("and", named, t.wf.uniform(t.wf.active))
+    sanitize.lanes_met(t.wf, here)
+    return here
 
 
 @meaning("shfl")
