@@ -3,7 +3,7 @@
 Source: PTX ISA 9.7.9.25.4.2 and 9.7.9.25.5.3. A reduction executes when it is issued, element by element, each an atomic
 operation; groups count it as they count copies.
 
-Not here: the queue of copies (`bulk`), the rows of a box (`tensor_copies`), one atomic operation
+Not here: the queue of copies (`bulk_ring`), the rows of a box (`tensor_copies`), one atomic operation
 (`drivers.emu.simt.atomics`).
 """
 
@@ -18,7 +18,7 @@ from drivers.emu.simt.addresses import ATOMIC, READ
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.library import iota
 from drivers.emu.simt.vector import Spilled, Value
-from drivers.nv.emu.ptx import bulk, mbarrier, tensor_copies
+from drivers.nv.emu.ptx import bulk_places, bulk_tensors, mbarrier, tensor_copies
 from drivers.nv.emu.ptx.counted_copies import count_copy
 from drivers.nv.emu.ptx.integers import is_signed
 from drivers.nv.emu.ptx.statements import TYPES, Instruction
@@ -92,8 +92,8 @@ def _linear(lib: Library, space: str, operation: str, type_: str) -> str:
         given = [Spilled(c, v) for v in (targets, sources, sizes)]
         with c.each_lane(lanes) as lane:
             to, origin, size = (v.get(lane) for v in given)
-            there = c.call(bulk.place(lib, space), "ptr", warp, to, size, site, lane, i32(ATOMIC if space == "global" else READ))
-            here = c.call(bulk.place(lib, "shared"), "ptr", warp, c.resize(origin, 64), size, site, lane, i32(READ))
+            there = c.call(bulk_places.place(lib, space), "ptr", warp, to, size, site, lane, i32(ATOMIC if space == "global" else READ))
+            here = c.call(bulk_places.place(lib, "shared"), "ptr", warp, c.resize(origin, 64), size, site, lane, i32(READ))
             null = Value("ptr", "null")
             with c.when(c.op("and", c.icmp("ne", there, null), c.icmp("ne", here, null))):
                 run = _run(lib, space, operation, type_)
@@ -116,11 +116,11 @@ def _box(lib: Library, operation: str) -> str:
         with c.each_lane(lanes) as lane:
             tensor_copies.take_coordinates(lib, c, coordinates, lane, own)
             offset = all_offsets.get(lane)
-            map_at = c.call(bulk.place(lib, "global"), "ptr", warp, all_maps.get(lane), i32(BYTES), site, lane, i32(READ))
+            map_at = c.call(bulk_places.place(lib, "global"), "ptr", warp, all_maps.get(lane), i32(BYTES), site, lane, i32(READ))
             with c.when(c.icmp("ne", map_at, Value("ptr", "null"))):
                 host = c.call(tensor_copies.place(lib), "i64", warp, map_at, rank, own, site, lane, i32(ATOMIC))
                 size = c.call(tensor_copies.box_bytes(lib), "i32", map_at, rank)
-                here = c.call(bulk.place(lib, "shared"), "ptr", warp, c.resize(offset, 64), size, site, lane, i32(READ))
+                here = c.call(bulk_places.place(lib, "shared"), "ptr", warp, c.resize(offset, 64), size, site, lane, i32(READ))
                 with c.when(c.op("and", c.icmp("ne", host, 0), c.icmp("ne", here, Value("ptr", "null")))):
                     _rows_of(lib, c, operation, warp, map_at, rank, own, offset, site, lane)
         c.ret()
@@ -153,7 +153,7 @@ def reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
     if m.flag("tensor"):
         _reduce_box(t, i, m)
         return
-    spaces = [bulk.SPACES[m.need(*bulk.SPACES)] for _ in ("target", "source")]
+    spaces = [bulk_places.SPACES[m.need(*bulk_places.SPACES)] for _ in ("target", "source")]
     if spaces[1] != "shared":
         raise t.error("reduces from shared memory")
     items = list(i.operands)
@@ -170,7 +170,7 @@ def reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
         raise t.error(".noftz stands with sums of 16-bit floats and only there")
     if len(items) != 3:
         raise t.error("takes two addresses and a size")
-    to = bulk.wide_address(t, spaces[0], items[0])
+    to = bulk_places.wide_address(t, spaces[0], items[0])
     size = t.bits(items[2], 32)
     if into_global:
         count_copy(t, to, size, "atomic")
@@ -182,10 +182,10 @@ def reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 def _reduce_box(t: Translator, i: Instruction, m: Modifiers) -> None:
-    rank = bulk.rank_of(t, m)
+    rank = bulk_tensors.rank_of(t, m)
     m.need("global")
     m.need("shared::cta")
-    bulk.tile_only(t, m)
+    bulk_tensors.tile_only(t, m)
     m.need("bulk_group")
     operation = m.need(*_TYPES)
     items = list(i.operands)
@@ -193,8 +193,8 @@ def _reduce_box(t: Translator, i: Instruction, m: Modifiers) -> None:
         t.bits(items.pop(), 64)
     if len(items) != 2:
         raise t.error("takes a tensor map with coordinates and a place in shared memory")
-    maps, coordinates = bulk.coordinates_of(t, items[0], rank)
+    maps, coordinates = bulk_tensors.coordinates_of(t, items[0], rank)
     site = i32(t.site())
-    bulk.count_tiles(t, maps, coordinates, i32(rank), "atomic", site)
+    bulk_tensors.count_tiles(t, maps, coordinates, i32(rank), "atomic", site)
     arguments = (maps, i32(rank), coordinates, t.address(items[1], 32), t.wf.active, site)
     t.c.call(_box(t.wf.lib, operation), "void", t.wf.warp, *arguments)

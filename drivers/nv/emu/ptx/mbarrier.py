@@ -3,7 +3,7 @@
 Without a scope an operation orders the cluster, which is more than PTX states: kernels arrive at mbarriers of other
 workgroups that way.
 
-Not here: the state of an mbarrier (`phases`), copies that complete at one (`bulk`), barriers of a workgroup
+Not here: the state of an mbarrier (`phases`), copies that complete at one (`bulk_ring`), barriers of a workgroup
 (`translate`).
 """
 
@@ -18,7 +18,7 @@ from drivers.emu.simt.addresses import ATOMIC, WRITE, translate
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.state import WARP
 from drivers.emu.simt.vector import Value
-from drivers.nv.emu.ptx import bulk
+from drivers.nv.emu.ptx import bulk_ring
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.memory import scope_of, shared_offsets, take_space
 from drivers.nv.emu.ptx.phases import COUNT, awaited, step
@@ -159,7 +159,7 @@ def _after_copies(t: Translator, offsets: Value, states: Value, then: Value) -> 
     waiting = c.op("and", t.wf.active, c.mask_bits(c.icmp("eq", c.op("lshr", states, 63), then)))
     arguments = (t.wf.warp, offsets, waiting, i32(t.site()), i32(ATOMIC))
     hosts = c.call(translate(lib, "shared", 8), t.v("i64"), *arguments)
-    bulk.settle(t, hosts, waiting)
+    bulk_ring.settle(t, hosts, waiting)
     return call(t, "read", "shared", offsets)
 
 

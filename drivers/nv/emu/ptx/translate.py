@@ -26,6 +26,7 @@ from drivers.nv.emu.ptx import (
     atomics,
     bits,
     bulk,
+    bulk_ring,
     compare,
     convert,
     counted,
@@ -116,7 +117,7 @@ def _areas(cut: list[BasicBlock]) -> tuple[dict[str, int], int]:
     at = 0
     for name, uses, size in (
         ("copies", async_copies.uses, async_copies.AREA),
-        ("bulk", bulk.uses, bulk.AREA),
+        ("bulk", bulk.uses, bulk_ring.AREA),
     ):
         if any(uses(i) for block in cut for i in block.instructions):
             found[name] = at
