@@ -48,8 +48,8 @@ class Scope(enum.Enum):
         return {Scope.GROUP: NARROW, Scope.CLUSTER: CLUSTERED, Scope.ALL: 0}[self]
 
 
-class Running(Protocol):
-    """A warp function under construction: a `drivers.emu.simt.warp_function.WarpFunction`."""
+class Ordering(Protocol):
+    """A warp function under construction whose releases and acquires are recorded."""
 
     @property
     def lib(self) -> Library:
@@ -65,6 +65,10 @@ class Running(Protocol):
     def warp(self) -> Value:
         """The address of the warp's state."""
         ...
+
+
+class Running(Ordering, Protocol):
+    """A warp function under construction: a `drivers.emu.simt.warp_function.WarpFunction`."""
 
     @property
     def group(self) -> Value:
@@ -157,7 +161,7 @@ def _ordered(lib: Library, what: str, scope: Scope) -> str:
     return lib.define(f"emu.{what}{scope.value}", "void", {"warp": "ptr"}, body)
 
 
-def _order(wf: Running, what: str, scope: Scope) -> None:
+def _order(wf: Ordering, what: str, scope: Scope) -> None:
     if wf.lib.checks.shared_races or (wf.lib.checks.global_races and scope is not Scope.GROUP):
         wf.c.call(_ordered(wf.lib, what, scope), "void", wf.warp)
 
@@ -167,7 +171,7 @@ def fenced(wf: Running, scope: Scope) -> None:
     _order(wf, "fenced", scope)
 
 
-def released(wf: Running, scope: Scope) -> None:
+def released(wf: Ordering, scope: Scope) -> None:
     """Append code for a release: earlier accesses are ordered before everything after a later acquire."""
     _order(wf, "released", scope)
 
@@ -178,7 +182,7 @@ def publish(lib: Library, c: Code, warp: Value) -> None:
         c.call(_ordered(lib, "released", Scope.CLUSTER), "void", warp)
 
 
-def acquired(wf: Running, scope: Scope) -> None:
+def acquired(wf: Ordering, scope: Scope) -> None:
     """Append code for an acquire: everything released before is ordered before later accesses."""
     _order(wf, "acquired", scope)
 
@@ -231,9 +235,15 @@ def after_atomic(wf: Running, space: str) -> None:
 
 def observed(wf: Running, space: str, address: Value, size: int) -> None:
     """Append code for a strong read of a scope beyond the workgroup: it observes strong writes of others."""
+    if wf.lib.checks.global_races:
+        observed_in(wf, space, address, size, wf.active)
+
+
+def observed_in(wf: Ordering, space: str, address: Value, size: int, lanes: Value) -> None:
+    """Append the code of `observed` for some lanes."""
     if not wf.lib.checks.global_races or space not in ("global", "generic"):
         return
-    c, lanes = wf.c, wf.active
+    c = wf.c
     if space == "generic":
         for part in ("shared", "local"):
             _, inside = split_generic(wf.lib, c, wf.warp, address, part)

@@ -11,7 +11,8 @@ from drivers.amd.emu.isa import objects
 from drivers.amd.emu.isa.decode import decode
 from drivers.amd.emu.isa.opcodes import target
 from drivers.amd.emu.isa.translate import read_kernel
-from drivers.amd.emu.isa.waits import missing_waits, waited
+from drivers.amd.emu.isa.wait_counters import waited
+from drivers.amd.emu.isa.waits import missing_waits
 from tests.drivers.amd_isa import ir
 from tests.drivers.amd_isa.conftest import compiled
 

@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING
 from drivers.amd.emu.isa.known_values import Origin
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.operands import Operand, Reg
+from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt import access, row_access
-from drivers.emu.simt.addresses import STRONG, address_type
+from drivers.emu.simt.addresses import NARROW, STRONG, address_type
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.ir_types import bits_of
 from drivers.emu.simt.row_access import PLAIN, SIGNED, UNSIGNED
 from drivers.emu.simt.rows import structure
 
 if TYPE_CHECKING:
+    from drivers.amd.emu.isa.instruction import Instruction
     from drivers.amd.emu.isa.values import Translator
     from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Code, Value
@@ -37,11 +39,26 @@ AGENT = 2
 """The first scope of gfx12 that reaches other compute units."""
 
 
+def reaches_agent(i: Instruction, family: str) -> bool:
+    """Return whether a load, a store or a cache instruction acts at the agent's scope or beyond.
+
+    gfx11 encodes no scopes: its bits for all scopes beyond a wave count.
+    """
+    if family == "gfx9":
+        return bool(i.get("sc1"))
+    return bool(i.get("glc") or i.get("dlc") or i.get("scope") >= AGENT)
+
+
+def reach(i: Instruction, family: str) -> int:
+    """Return how far a load or store is seen: STRONG by the agent, STRONG | NARROW by the workgroup, else 0."""
+    if reaches_agent(i, family):
+        return STRONG
+    return STRONG | NARROW if i.get("sc0") or i.get("scope") else 0
+
+
 def how(t: Translator) -> int:
-    """Return how far an access is seen: STRONG beyond the compute unit, else 0."""
-    i = t.instruction
-    wide = i.get("glc") or i.get("dlc") or i.get("sc0") or i.get("sc1") or i.get("scope") >= AGENT
-    return STRONG if wide else 0
+    """Return `reach` of the current instruction."""
+    return reach(t.instruction, t.target.family)
 
 
 def flat_address(t: Translator, at: int) -> tuple[str, Value]:
@@ -278,12 +295,14 @@ def load(
     count_access(t, space, "load", address, what, mask)
     if what in ("b32", "b64", "b96", "b128"):
         set_registers(t, destination, load_dwords(t, space, address, int(what[1:]) // 32, mask, how))
+        _observe(t, space, address, int(what[1:]) // 8, mask, how)
         return
     match = re.fullmatch(r"(d16_hi_|d16_)?([uib])(8|16)(_d16_hi|_d16)?", what)
     if match is None or not isinstance(destination, Reg):
         raise t.error("this access is not supported")
     bits = int(match[3])
     (value,) = _load(t, space, bits, 1, address, mask, how)
+    _observe(t, space, address, bits // 8, mask, how)
     half = (match[1] or match[4] or "").strip("_")
     if not half:
         t.set_vgpr(destination.index, c.resize(value, 32, signed=match[2] == "i"), destination.file)
@@ -295,6 +314,12 @@ def load(
     else:
         both = c.op("or", c.op("and", old, 0xFFFF_0000), wide)
     t.set_vgpr(destination.index, both, destination.file)
+
+
+def _observe(t: Translator, space: str, address: Value, size: int, mask: Value, how: int) -> None:
+    """Record that a strong load has observed strong writes, if races are checked."""
+    if how == STRONG:
+        sanitize.observed_in(t.wf, space, address, size, mask)
 
 
 def store(

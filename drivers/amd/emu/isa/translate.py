@@ -39,9 +39,11 @@ from drivers.amd.emu.isa.modes import KEEP_ALL
 from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.observed_lanes import unobserved
 from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC, Reg
+from drivers.amd.emu.isa.orders import ACQUIRED, RELEASED, orders
 from drivers.amd.emu.isa.registers_used import used
 from drivers.amd.emu.isa.values import Translator
 from drivers.emu.report import ReportKind
+from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt.counting import Counting
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.state import PACKED_IDS
@@ -205,6 +207,8 @@ def translate_instructions(
     code_at = 4 * entry.user_sgprs if entry.code_address else None
     translators.append(Translator(wf, target, name, code_at=code_at))
     translators[0].highest = highest_vector(instructions)
+    if lib.checks.global_races:
+        translators[0].orders = orders(blocks, target.family)
     return wf.translate()
 
 
@@ -336,7 +340,12 @@ def write_instruction(t: Translator, instruction: Instruction, *, unmasked: bool
     _count(t, instruction)
     masks = t.wf.counting is not None and not _EXEC.isdisjoint(used(instruction, t.target.family)[1])
     before = t.active if masks else None
+    order = t.orders.get(instruction.address)
+    if order == RELEASED:
+        sanitize.released(t.wf, sanitize.Scope.ALL)
     _write(t, instruction)
+    if order == ACQUIRED:
+        sanitize.acquired(t.wf, sanitize.Scope.ALL)
     if t.wf.counting is not None and before is not None:
         t.wf.counting.narrow(before, t.active)
 

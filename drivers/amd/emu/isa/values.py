@@ -57,6 +57,8 @@ class Translator:
         self.instruction: Instruction
         self.modes = KEEP_ALL
         """The float mode (`modes`) where the current instruction stands."""
+        self.orders: dict[int, str] = {}
+        """The instructions that order workgroups (`orders`), by address; empty unless races are checked."""
         self.unmasked = False
         """Whether results may be written in all lanes: every lane that exists executes, or the others are not read."""
         self._moved: Value | None = None

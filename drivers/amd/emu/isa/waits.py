@@ -5,26 +5,23 @@ before the code has waited for it. The verifier follows each pending register th
 accesses were counted since, so it costs nothing while the code runs. It is exact for code without indirect
 register access.
 
-Counters: gfx9 has vmcnt (all vector memory) and lgkmcnt (LDS, scalar memory); gfx11 counts stores apart
-(vscnt); gfx12 has loadcnt, storecnt, dscnt and kmcnt. Scalar loads return out of order: only a wait for zero
-tells that one is there. A flat access counts on both sides. `s_delay_alu` and `s_waitcnt_depctr` concern
-hazards of the ALUs, which are not modelled.
+Scalar loads return out of order: only a wait for zero tells that one is there. `s_delay_alu` and
+`s_waitcnt_depctr` concern hazards of the ALUs, which are not modelled.
 
-Not here: the operands that it follows (`registers_used`).
+Not here: the operands that it follows (`registers_used`), the counters (`wait_counters`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa.immediates import waits as fields_of_waitcnt
 from drivers.amd.emu.isa.operands import Reg
 from drivers.amd.emu.isa.registers_used import Register, used
 from drivers.amd.emu.isa.translate import cut
+from drivers.amd.emu.isa.wait_counters import events_of, waited
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.instruction import Instruction
@@ -33,17 +30,6 @@ _FAR = 64
 """No counter counts further."""
 _STORED: Register = ("lds", 0)
 """Stands for stores to LDS that may not have arrived."""
-_MEMORY = re.compile(r"(global|flat|scratch|buffer)_(load|store|atomic)")
-_MAINTENANCE = {
-    "gfx12": {"global_inv": "load", "global_wb": "store", "global_wbinv": "store"},
-    "gfx9": {"buffer_inv": "load", "buffer_wbl2": "load"},
-}
-_SPLIT = {"s_wait_loadcnt": "load", "s_wait_storecnt": "store", "s_wait_dscnt": "ds", "s_wait_kmcnt": "km"}
-_NAMES = {
-    "gfx9": {"load": "vmcnt", "store": "vmcnt", "ds": "lgkmcnt", "km": "lgkmcnt"},
-    "gfx11": {"load": "vmcnt", "store": "vscnt", "ds": "lgkmcnt", "km": "lgkmcnt"},
-    "gfx12": {"load": "loadcnt", "store": "storecnt", "ds": "dscnt", "km": "kmcnt"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,48 +62,13 @@ class _Pending:
 _State = dict[Register, frozenset[_Pending]]
 
 
-def waited(i: Instruction, family: str) -> dict[str, int]:
-    """Return the counters that an instruction waits for and how many accesses each may have left."""
-    value = i.get("simm16")
-    if i.stem == "s_waitcnt":
-        return fields_of_waitcnt(value, family)
-    if i.stem.startswith("s_waitcnt_") and i.stem != "s_waitcnt_depctr":
-        return {i.stem.removeprefix("s_waitcnt_"): value}
-    names = _NAMES[family]
-    if i.stem in _SPLIT:
-        return {names[_SPLIT[i.stem]]: value}
-    if i.stem in ("s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt"):
-        first = "load" if "load" in i.stem else "store"
-        return {names[first]: value >> 8 & 63, names["ds"]: value & 63}
-    return {}
-
-
-def _events(i: Instruction, family: str) -> list[str]:
-    """Return the counters that an instruction is counted by."""
-    name, names = i.stem, _NAMES[family]
-    if name in _MAINTENANCE.get(family, {}):
-        return [names[_MAINTENANCE[family][name]]]
-    match = _MEMORY.match(name)
-    if match:
-        returns = match[2] == "load" or (
-            match[2] == "atomic" and bool(i.get("glc") or i.get("sc0") or i.get("th") & 1)
-        )
-        found = [names["load" if returns else "store"]]
-        return [*found, names["ds"]] if match[1] == "flat" else found
-    if name.startswith("ds_"):
-        return [names["ds"]]
-    if name.startswith(("s_load_", "s_buffer_load_")):
-        return [names["km"]]
-    return [names["km"]] if name.startswith("s_sendmsg") else []
-
-
 def _step(i: Instruction, state: _State, family: str, found: dict[int, MissingWait] | None) -> _State:
     for counter, left in waited(i, family).items():
         state = _without(state, counter, left)
     read, written = used(i, family)
     if i.stem in ("s_barrier", "s_barrier_signal"):
         read = {_STORED}
-    events = _events(i, family)
+    events = events_of(i, family)
     loads = bool(written) and bool(events)
     names = set(events)
     for register in sorted(read | written):

@@ -1,0 +1,156 @@
+"""Order between workgroups of AMD's GPUs: exactly the races of LLVM's memory model are reported."""
+
+# ruff: noqa: E501 - lines of IR read best on one line
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from drivers.amd.emu.isa import objects
+from drivers.amd.emu.isa.orders import ACQUIRED, RELEASED, orders
+from drivers.amd.emu.isa.translate import cut, read_kernel
+from drivers.emu.report import ReportKind
+from drivers.emu.simt.launch import Options
+from drivers.emu.simt.library import Sanitizers
+from tests.drivers.amd_isa import ir
+from tests.drivers.amd_isa.conftest import Bench, compiled
+
+PROCESSORS = ("gfx1100", "gfx1201", "gfx942")
+ORDERS = (
+    Options(tier="quick", threads=1),
+    Options(tier="quick", threads=1, group_seed=2, warp_order="reverse"),
+)
+AGENT = 'syncscope("agent")'
+NEAR = 'syncscope("workgroup")'
+
+
+def message(put: str, poll: str, then: str = "") -> str:
+    """Workgroup 0 writes data and sets a flag; workgroup 1 polls the flag, then reads the data."""
+    return f"""{ir.HEAD}define amdgpu_kernel void @k(ptr addrspace(1) %flag) {{
+entry:
+  %thread = call i32 @llvm.amdgcn.workitem.id.x()
+  %group = call i32 @llvm.amdgcn.workgroup.id.x()
+  %data = getelementptr i32, ptr addrspace(1) %flag, i32 16
+  %out = getelementptr i32, ptr addrspace(1) %flag, i32 32
+  %one = icmp eq i32 %thread, 0
+  br i1 %one, label %go, label %end
+go:
+  %reads = icmp eq i32 %group, 1
+  br i1 %reads, label %poll, label %write
+write:
+  store i32 7, ptr addrspace(1) %data
+  {put}
+  br label %end
+poll:
+  {poll}
+  %no = icmp eq i32 %seen, 0
+  br i1 %no, label %poll, label %read
+read:
+  {then}
+  %x = load i32, ptr addrspace(1) %data
+  store i32 %x, ptr addrspace(1) %out
+  br label %end
+end:
+  ret void
+}}
+"""
+
+
+def found(processor: str, code: str) -> set[ReportKind]:
+    """Return the findings on a kernel of two workgroups that gets one array, in each of `ORDERS`."""
+    kinds: set[ReportKind] = set()
+    for options in ORDERS:
+        bench = Bench(processor)
+        bench.settings = replace(bench.settings, checks=Sanitizers(global_races=True, shared_races=True))
+        result = bench.run(code, 2, 64, bench.new(np.zeros(64, "u4"), "u4"), options=options)
+        assert result.fault is None, result.fault
+        kinds |= {finding.kind for finding in result.findings}
+    return kinds
+
+
+def put(order: str, scope: str = AGENT) -> str:
+    return f"%was = atomicrmw xchg ptr addrspace(1) %flag, i32 1 {scope} {order}"
+
+
+def poll(order: str, scope: str = AGENT) -> str:
+    return f"%seen = load atomic i32, ptr addrspace(1) %flag {scope} {order}, align 4"
+
+
+COMPARED = f"%pair = cmpxchg ptr addrspace(1) %flag, i32 1, i32 2 {AGENT} acquire acquire\n %seen = extractvalue {{ i32, i1 }} %pair, 0"
+MESSAGE = {
+    "release, acquire": (put("release"), poll("acquire")),
+    "system": (put("release", ""), poll("acquire", "")),
+    "fences": (f"fence {AGENT} release\n{put('monotonic')}", poll("monotonic"), f"fence {AGENT} acquire"),
+    "compare and swap": (put("release"), COMPARED),
+}
+TORN = {
+    "no release": (put("monotonic"), poll("acquire")),
+    "no acquire": (put("release"), poll("monotonic")),
+    "fence behind the flag": (f"{put('monotonic')}\nfence {AGENT} release", poll("acquire")),
+    "acquire of a workgroup": (put("release"), poll("monotonic"), f"fence {NEAR} acquire"),
+    "late data": (f"{put('release')}\nstore i32 8, ptr addrspace(1) %data", poll("acquire")),
+}
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("how", MESSAGE)
+def test_release_and_acquire_order_workgroups(processor: str, how: str) -> None:
+    assert found(processor, message(*MESSAGE[how])) == set()
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("how", TORN)
+def test_a_message_without_release_or_acquire_is_a_race(processor: str, how: str) -> None:
+    assert found(processor, message(*TORN[how])) == {ReportKind.GLOBAL_RACE}
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_critical_section_that_only_reads_is_released(processor: str) -> None:
+    """One workgroup reads the data and releases without a write in flight; the other acquires and writes."""
+    code = message(put("release"), poll("acquire"))
+    code = code.replace(
+        "store i32 7, ptr addrspace(1) %data",
+        "%y = load i32, ptr addrspace(1) %data\n  store i32 %y, ptr addrspace(1) %out",
+    )
+    code = code.replace(
+        "%x = load i32, ptr addrspace(1) %data\n  store i32 %x, ptr addrspace(1) %out",
+        "store i32 7, ptr addrspace(1) %data",
+    )
+    assert found(processor, code) == set()
+
+
+def ordering(processor: str, code: str, *without: str) -> list[tuple[str, str]]:
+    """Return what orders workgroups in a kernel's code without some of its instructions, and how."""
+    kernel = objects.kernels(compiled(code, processor), processor)["k"]
+    target = kernel.target
+    instructions = read_kernel(kernel.code, target, lanes=kernel.lanes, kernel="k")
+    blocks = [
+        ([i for i in body if not i.text.startswith(without)], follow) for body, follow in cut(instructions)
+    ]
+    how = orders(blocks, target.family)
+    return [(i.stem, how[i.address]) for body, _ in blocks for i in body if i.address in how]
+
+
+WAITS = {"gfx1100": "s_waitcnt_vscnt", "gfx1201": "s_wait_storecnt", "gfx942": "s_waitcnt vmcnt"}
+BACK = {
+    "gfx1100": ("s_waitcnt vmcnt", "buffer_gl1_inv"),
+    "gfx1201": ("s_wait_loadcnt", "global_inv"),
+    "gfx942": ("s_waitcnt vmcnt", "buffer_inv"),
+}
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_release_needs_its_wait_and_an_acquire_its_invalidation(processor: str) -> None:
+    code = message(put("release"), poll("acquire"))
+    assert [how for _, how in ordering(processor, code)] == [RELEASED, ACQUIRED]
+    assert RELEASED not in dict(ordering(processor, code, WAITS[processor])).values()
+    for missing in BACK[processor]:
+        assert ACQUIRED not in dict(ordering(processor, code, missing)).values()
+
+
+def test_a_release_of_gfx942_needs_the_write_back_of_the_l2() -> None:
+    code = message(put("release"), poll("acquire"))
+    assert RELEASED not in dict(ordering("gfx942", code, "buffer_wbl2")).values()
