@@ -115,6 +115,8 @@ class Captured:
     """The work of the executable, from which it is written to a file; None: there is no work."""
     plain: Expr | None = None
     """The expression of the returned tensor, when the function returns exactly one new tensor."""
+    partial: bool = False
+    """Whether outputs may keep elements that no kernel wrote; see `frontend.launch.Kernel.partial`."""
 
     def run(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> Any:
         """Replay; `given` are the buffers of the arguments that the executable reads. Return the results."""
@@ -129,7 +131,7 @@ class Captured:
                 changed = self._guard(given)
                 if self.assigned:
                     changed += self._guard_arguments(tensors, given)
-            alloc = self.device.hcq.alloc
+            alloc = self.device.alloc_partial if self.partial else self.device.hcq.alloc
             for used in self.draws:
                 words = GENERATOR.next()
                 if used:

@@ -174,6 +174,7 @@ class _Writer:
             "checks": len(c.checks),
             "results": [self._result(r) for r in c.results],
             "launches": [] if work is None else [self._launch(k) for k in work.kernels],
+            "partial": [] if work is None else [i for i, k in enumerate(work.kernels) if k.partial],
             "params": [] if work is None else list(work.params),
         }
         outside = {} if work is None else work.fixed
@@ -306,6 +307,7 @@ class _Reader:
             checks=[(Unsaved([]), [])] if facts["checks"] else (),
             arguments=cast("list[hcq.Buffer]", list(range(len(facts["expect"])))),  # keys of `checks` alone
             assembly=work,
+            partial=any(kernel.partial for kernel in kernels),
         )
         return captured, decoded(facts["arguments"]), self.named
 
@@ -370,7 +372,8 @@ class _Reader:
         wanted = sorted({launch[0] for launch in self.facts["launches"]} - {None})
         made = dict(zip(wanted, self._compiled(wanted), strict=True))
         kernels = []
-        for number, memory, sizes, stores in self.facts["launches"]:
+        partial = {int(i) for i in self.facts.get("partial", ())}
+        for i, (number, memory, sizes, stores) in enumerate(self.facts["launches"]):
             kernel = None if number is None else made[number]
             kernels.append(
                 Kernel(
@@ -379,8 +382,9 @@ class _Reader:
                     (1, 1, 1) if kernel is None else kernel.threads,
                     tuple([int(key) for key in memory]),
                     tuple([int(size) for size in sizes]),
-                    tuple([int(i) for i in stores]),
+                    tuple([int(at) for at in stores]),
                     None if number is None else (self._bytes(f"ast.{number}").decode(), 0),
+                    i in partial,
                 )
             )
         return kernels

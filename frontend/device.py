@@ -69,6 +69,15 @@ class OpenDevice:
         """
         return self.hcq.alloc(nbytes or 1, label=label)
 
+    def alloc_partial(self, nbytes: int) -> hcq.Buffer:
+        """Return a new buffer of which kernels may leave elements unwritten, that others load and discard.
+
+        Raises as `hcq.Device.alloc`.
+        """
+        buffer = self.hcq.alloc(nbytes or 1)
+        buffer.count_as_written()
+        return buffer
+
     def scratch(self, nbytes: int) -> hcq.Buffer:
         """Return at least `nbytes` bytes for the temporaries of one launch.
 

@@ -423,6 +423,7 @@ class TinyJit(Generic[P, R]):
             checks=_checks(capture, {*arguments, *fixed.values()} - set(capture.states)),
             arguments=arguments,
             assembly=work if kernels else None,
+            partial=any(kernel.partial for kernel in kernels),
         )
 
     def _device(self, capture: Capture, stand_ins: list[Tensor]) -> OpenDevice:

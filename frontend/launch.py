@@ -36,6 +36,8 @@ class Kernel:
     """Indices of the arguments that are written."""
     origin: tuple[Any, int] | None = None
     """The structure of its plan, from which it is scheduled again, or the text of its AST; and its number."""
+    partial: bool = False
+    """Whether it may leave elements beyond a symbolic size unwritten, which others load and discard."""
 
     def renamed(self, names: Mapping[Hashable, Hashable]) -> Kernel:
         """Return the launch with keys replaced by `names`."""
@@ -114,6 +116,8 @@ def assemble(
     offsets, total = place(lives) if lives else ({}, 0)
     if total:
         arena = device.scratch(total)
+        if any([kernel.partial for kernel in kernels]):  # noqa: C419 - a list is faster
+            arena.count_as_written()
         for key, at in offsets.items():
             memory[key] = arena.view(at, lives[key][0])
     hazards = _Hazards({key: (at, lives[key][0]) for key, at in offsets.items()})

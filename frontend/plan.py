@@ -85,6 +85,8 @@ class Plan:
     """Whether bindings are dropped after each replay; see `LARGE_BYTES`."""
     limits: Checks | None = None
     """Limits of indices and divisors, checked under validation; None: there are none."""
+    partial: bool = False
+    """Whether outputs may keep elements that no kernel wrote; see `Kernel.partial`."""
 
     @property
     def nbytes(self) -> int:
@@ -204,8 +206,9 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
         program = device.program(made.image)
         keys = tuple([_key(ref) for ref in item.bufs])
         sizes = tuple([ref.nbytes for ref in item.bufs])
+        origin, partial = (structure, n), _partial(item.ast)
         kernels.append(
-            Kernel(program, made.groups, made.threads, keys, sizes, item.stores, (structure, n))
+            Kernel(program, made.groups, made.threads, keys, sizes, item.stores, origin, partial)
         )
     stats.plans += 1
     plan = _planned(parts, homes, device, tuple(kernels))
@@ -238,6 +241,13 @@ def _key(ref: BufRef) -> tuple[str, int]:
     return "out" if isinstance(ref, OutRef) else "temp", ref.n
 
 
+def _partial(ast: UOp) -> bool:
+    """Return whether a kernel needs not write all elements of what it stores."""
+    if ast.src[0].op is not Ops.STORE:  # a chain of kernels
+        return any([_partial(part) for part in ast.src])  # noqa: C419 - a list is faster
+    return any([store.src[2].op is Ops.WITHIN for store in ast.src])  # noqa: C419 - a list is faster
+
+
 def _planned(
     parts: Sequence[Part], homes: Sequence[int], device: OpenDevice, kernels: tuple[Kernel, ...]
 ) -> Plan:
@@ -265,7 +275,8 @@ def _planned(
         executable = assemble(device, kernels, params, {}, label=_label(kernels))
     large = sum([*[sizes[i] for i in inputs], *[size for _, size in outputs]]) >= LARGE_BYTES
     written = tuple([n for n, _ in outputs if n in stored])
-    return Plan(device, kernels, inputs, outputs, written, executable, large)
+    partial = any([kernel.partial for kernel in kernels])  # noqa: C419 - a list is faster
+    return Plan(device, kernels, inputs, outputs, written, executable, large, partial=partial)
 
 
 def _label(kernels: Sequence[Kernel]) -> str:
@@ -342,7 +353,7 @@ def _same_memory(leaves: Leaves) -> Leaves:
 
 
 def _runner(plan: Plan, leaf_count: int, nbytes: int) -> Callable[[Leaves], Leaves]:
-    alloc = plan.device.hcq.alloc
+    alloc = plan.device.alloc_partial if plan.partial else plan.device.hcq.alloc
     inputs, count, large = plan.inputs, len(plan.kernels), plan.large
     whole = tuple(inputs) == tuple(range(leaf_count))
     replay = None if plan.executable is None else plan.replay if large else plan.executable.replay

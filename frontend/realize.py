@@ -159,11 +159,16 @@ def _launch(plan: Plan, group: list[TensorBase], memory: list[hcq.Buffer]) -> No
     group, and gets a copy of the old contents.
     """
     device = plan.device
-    outs = {n: device.alloc(nbytes) for n, nbytes in plan.outputs}
+    alloc = device.alloc_partial if plan.partial else device.alloc
+    outs = {n: alloc(nbytes) for n, nbytes in plan.outputs}
     for t in group:
         if t.recipe.__class__ is not Rebound:
             t.recipe = None  # a recipe keeps the tensor's parents alive
     swap = _Swap(group, outs)
+    if plan.partial:
+        for home in swap.homes:
+            if home is not None:
+                home.buffer.count_as_written()
     capture = CAPTURE.now
     ring, taken = device.queue.ring, -1
     try:

@@ -104,7 +104,7 @@ class BufferTracker(Protocol):
         ...
 
     def buffer_exposed(self, va: int, size: int) -> None:
-        """Take note that the host may write [va, va + size), unobserved, from now on."""
+        """Count [va, va + size) as written from now on: the host may write it unobserved."""
         ...
 
     def buffer_dropped(self, va: int) -> None:

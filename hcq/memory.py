@@ -175,6 +175,16 @@ class Buffer:
         start = self.va - allocation.va
         return allocation.host[start : start + self.size]
 
+    def count_as_written(self) -> None:
+        """Count all bytes as written, on a device that reports reads of unwritten memory.
+
+        For memory of which kernels load bytes whose values they discard, for example beyond a symbolic size.
+        The contents stay as they are; other devices do nothing. Raises as `live` does.
+        """
+        tracker = self.chunk.allocation.tracker
+        if tracker is not None:
+            tracker.buffer_exposed(self.va, self.size)
+
     def map_to(self, peer: Owner) -> None:
         """Map the memory into another device's address space at the same address, until it is freed.
 

@@ -42,7 +42,7 @@ class TrackedBuffers:
             one.take_buffer(va, size)
 
     def buffer_exposed(self, va: int, size: int) -> None:
-        """Count [va, va + size) as written: the host may write it unobserved."""
+        """Count [va, va + size) as written."""
         for one in self._maps():
             one.mark_initialised(va, size)
 

@@ -58,6 +58,12 @@ def test_new_buffer_is_unwritten_though_its_memory_was_used_before(device: hcq.D
     assert found(device, interop.empty(device, 64), out, 64) == {"uninitialised"}
 
 
+def test_buffer_that_counts_as_written_may_be_read(device: hcq.Device):
+    x, out = interop.empty(device, 64), interop.empty(device, 64)
+    x.buffer.count_as_written()
+    add(device, x, out, 64)
+
+
 def test_memory_of_a_closed_buffer_is_out_of_bounds():
     text = (
         ".version 8.5\n.target sm_80\n.address_size 64\n.visible .entry peek(.param .u64 at) {\n"
