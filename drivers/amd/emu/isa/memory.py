@@ -57,7 +57,9 @@ def reach(i: Instruction, family: str) -> int:
 
 
 def how(t: Translator) -> int:
-    """Return `reach` of the current instruction."""
+    """Return `reach` of the current instruction; STRONG for a load that a compare-and-swap validates (`guesses`)."""
+    if t.instruction.address in t.guesses:
+        return STRONG
     return reach(t.instruction, t.target.family)
 
 

@@ -33,6 +33,7 @@ from drivers.amd.emu.isa import (
 )
 from drivers.amd.emu.isa.decode import one
 from drivers.amd.emu.isa.full_lanes import everywhere
+from drivers.amd.emu.isa.guesses import guesses
 from drivers.amd.emu.isa.known_values import Known
 from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS, run_lanewise
 from drivers.amd.emu.isa.modes import KEEP_ALL
@@ -209,6 +210,7 @@ def translate_instructions(
     translators[0].highest = highest_vector(instructions)
     if lib.checks.global_races:
         translators[0].orders = orders(blocks, target.family)
+        translators[0].guesses = guesses(blocks, target.family)
     return wf.translate()
 
 

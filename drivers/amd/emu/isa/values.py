@@ -59,6 +59,8 @@ class Translator:
         """The float mode (`modes`) where the current instruction stands."""
         self.orders: dict[int, str] = {}
         """The instructions that order workgroups (`orders`), by address; empty unless races are checked."""
+        self.guesses: frozenset[int] = frozenset()
+        """The loads that a compare-and-swap validates (`guesses`), by address; empty unless races are checked."""
         self.unmasked = False
         """Whether results may be written in all lanes: every lane that exists executes, or the others are not read."""
         self._moved: Value | None = None
