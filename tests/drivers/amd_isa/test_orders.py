@@ -59,13 +59,13 @@ end:
 """
 
 
-def found(processor: str, code: str) -> set[ReportKind]:
-    """Return the findings on a kernel of two workgroups that gets one array, in each of `ORDERS`."""
+def found(processor: str, code: str, *, grid: int = 2, block: int = 64) -> set[ReportKind]:
+    """Return the findings on a kernel, of two workgroups by default, that gets one array, in each of `ORDERS`."""
     kinds: set[ReportKind] = set()
     for options in ORDERS:
         bench = Bench(processor)
         bench.settings = replace(bench.settings, checks=Sanitizers(global_races=True, shared_races=True))
-        result = bench.run(code, 2, 64, bench.new(np.zeros(64, "u4"), "u4"), options=options)
+        result = bench.run(code, grid, block, bench.new(np.zeros(64, "u4"), "u4"), options=options)
         assert result.fault is None, result.fault
         kinds |= {finding.kind for finding in result.findings}
     return kinds
@@ -105,6 +105,23 @@ def test_release_and_acquire_order_workgroups(processor: str, how: str) -> None:
 @pytest.mark.parametrize("how", TORN)
 def test_a_message_without_release_or_acquire_is_a_race(processor: str, how: str) -> None:
     assert found(processor, message(*TORN[how])) == {ReportKind.GLOBAL_RACE}
+
+
+def between_waves(code: str) -> str:
+    """Return a kernel of `message` in which two waves of one workgroup stand for the two workgroups."""
+    code = code.replace(
+        "call i32 @llvm.amdgcn.workgroup.id.x()", "lshr i32 %thread, 6\n  %lane = and i32 %thread, 63"
+    )
+    return code.replace("icmp eq i32 %thread, 0", "icmp eq i32 %lane, 0")
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_waves_of_one_workgroup_need_a_release_and_an_acquire_too(processor: str) -> None:
+    good = between_waves(message(*MESSAGE["release, acquire"]))
+    assert found(processor, good, grid=1, block=128) == set()
+    for how in ("no release", "no acquire"):
+        torn = between_waves(message(*TORN[how]))
+        assert found(processor, torn, grid=1, block=128) == {ReportKind.GLOBAL_RACE}
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
