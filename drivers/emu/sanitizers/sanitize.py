@@ -222,6 +222,7 @@ def waited_for_cluster(lib: Library, c: Code, warp: Value) -> None:
     if lib.checks.shared_races:
         row = clocks.row_of_cluster(c, group, clocks.CLUSTER_OPENED)
         c.call(clocks.join(lib), "void", group, WARP.load(c, warp, "party"), row)
+        lane_order.all_met(lib, c, warp)  # the barrier opened, so all lanes of the warp had arrived
     if lib.checks.global_races:
         group_order.meet(lib, c, group)
 
