@@ -111,7 +111,10 @@ def compiled_kernel(
         "threads": made.metadata.num_warps * gpu.warp_size,
         "parameters": [name for name, kind in signature.items() if kind != "constexpr"],
     }
-    return facts, tidy(made.asm["ptx"]).encode() if nvidia else made.asm["hsaco"]
+    if nvidia:
+        return facts, tidy(made.asm["ptx"]).encode()
+    sources = (Path(__file__).parent, "tools/guests"), (Path(triton.__file__).parent, "triton")
+    return facts, without_folders(made.asm["hsaco"], *sources)
 
 
 def type_of(value: object) -> str:
@@ -127,6 +130,17 @@ def tidy(ptx: str) -> str:
     """Return PTX without debug sections but names, and without the path of the sources; `.loc` stays."""
     ptx = _DEBUG.sub("", ptx).replace(", debug", "")
     return re.sub(r'(\.file\s+\d+\s+")[^"]*/([^"/]+")', r"\1\2", ptx)
+
+
+def without_folders(code: bytes, *folders: tuple[Path, str]) -> bytes:
+    """Return a code object whose debug sections name each folder by a short name.
+
+    Strings keep their length, because offsets lead to those behind them.
+    """
+    for folder, short in folders:
+        spare = len(str(folder)) - len(short)
+        code = code.replace(str(folder).encode(), ("/" * (spare % 2) + "./" * (spare // 2) + short).encode())
+    return code
 
 
 def write(path: Path, kernels: Iterable[tuple[str, tuple[dict[str, Any], bytes]]]) -> None:

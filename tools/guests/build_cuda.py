@@ -3,11 +3,14 @@
     python -m tools.guests.build_cuda
 
 Needs `pip install 'hcq[cuda]'`. Writes one archive a target to `tests/interop/data`, with a module for each
-kernel. Not here: running the data (`tests/interop/test_interop_cuda.py`).
+kernel, and the module of kernels with clusters.
+
+Not here: running the data (`tests/interop/test_interop_cuda.py`, `tests/interop/test_interop_clusters.py`).
 """
 
 from __future__ import annotations
 
+import lzma
 import sys
 from pathlib import Path
 from typing import Final
@@ -17,6 +20,8 @@ from tools.guests import build, cuda_cases, split
 
 TARGETS: Final = ("sm_80", "sm_90a", "sm_120a")
 SOURCE: Final = Path(__file__).with_name("cuda_kernels.cu")
+CLUSTERS: Final = build.DATA / "clusters"
+CLUSTER_TARGETS: Final = ("sm_90a", "sm_120a")
 
 
 def main() -> int:
@@ -32,6 +37,10 @@ def main() -> int:
         path = build.DATA / f"cuda_{target}.tar.xz"
         build.write(path, kernels)
         print(f"{path.name}: {len(kernels)} kernels, {path.stat().st_size} bytes")
+    source = CLUSTERS / "clusters.cu"
+    for target in CLUSTER_TARGETS:
+        text = build.tidy(cuda.to_ptx(source.read_text(), target, name=source.name))
+        (CLUSTERS / f"{target}.ptx.xz").write_bytes(lzma.compress(text.encode(), preset=9))
     return 0
 
 
