@@ -239,7 +239,7 @@ def launch_stack(launcher: Launcher) -> dict[str, Any]:
     """Return the launch of a kernel with local memory."""
     code = upload(launcher.client, cubin(launcher.profile, STACK))
     data = launcher.client.memory(4096)
-    return {"code": code, "name": "stack", "params": struct.pack("<QI", data.va, 1)} | LOCAL
+    return {"code": code, "name": "stack", "params": struct.pack("<QI", data.va, 0)} | LOCAL
 
 
 @pytest.mark.sampled(7)
