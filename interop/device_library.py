@@ -228,7 +228,28 @@ out:
 """Two passes over the format: the first counts, then the record is reserved, and the second writes it. %rd4,
 %rd5, %rd6: bytes of format, arguments and strings; %p7: the second pass; %r2: bytes of an integer; %p2: the
 argument is a width or precision; %r8: the threads that called at once and leave at once."""
-_ASSERTFAIL: Final = """{
+
+
+def _text_copied(parameter: int, label: str, place: tuple[int, int]) -> str:
+    """Return code that copies a text, ended by a zero byte, to its place in the description of a failure."""
+    offset, most = place
+    return f""" ld.param.b64 %rd2, [$param{parameter}$];
+ add.u64 %rd3, %rd1, {FAILURE + offset};
+ mov.b32 %r3, {most - 1};
+{label}:
+ ld.u8 %r2, [%rd2];
+ st.global.u8 [%rd3], %r2;
+ add.u64 %rd2, %rd2, 1;
+ add.u64 %rd3, %rd3, 1;
+ sub.u32 %r3, %r3, 1;
+ setp.ne.u32 %p1, %r2, 0;
+ setp.ne.and.u32 %p1, %r3, 0, %p1;
+ @%p1 bra {label};
+"""
+
+
+_ASSERTFAIL: Final = (
+    """{
  .reg .pred %p<3>;
  .reg .b32 %r<12>;
  .reg .b64 %rd<16>;
@@ -250,43 +271,14 @@ _ASSERTFAIL: Final = """{
  st.global.u32 [%rd1+84], %r2;
  mov.u32 %r2, %tid.z;
  st.global.u32 [%rd1+88], %r2;
- ld.param.b64 %rd2, [$param0$];
- add.u64 %rd3, %rd1, 92;
- mov.b32 %r3, 319;
-message:
- ld.u8 %r2, [%rd2];
- st.global.u8 [%rd3], %r2;
- add.u64 %rd2, %rd2, 1;
- add.u64 %rd3, %rd3, 1;
- sub.u32 %r3, %r3, 1;
- setp.ne.u32 %p1, %r2, 0;
- setp.ne.and.u32 %p1, %r3, 0, %p1;
- @%p1 bra message;
- ld.param.b64 %rd2, [$param1$];
- add.u64 %rd3, %rd1, 412;
- mov.b32 %r3, 319;
-file:
- ld.u8 %r2, [%rd2];
- st.global.u8 [%rd3], %r2;
- add.u64 %rd2, %rd2, 1;
- add.u64 %rd3, %rd3, 1;
- sub.u32 %r3, %r3, 1;
- setp.ne.u32 %p1, %r2, 0;
- setp.ne.and.u32 %p1, %r3, 0, %p1;
- @%p1 bra file;
- ld.param.b64 %rd2, [$param3$];
- add.u64 %rd3, %rd1, 732;
- mov.b32 %r3, 287;
-function:
- ld.u8 %r2, [%rd2];
- st.global.u8 [%rd3], %r2;
- add.u64 %rd2, %rd2, 1;
- add.u64 %rd3, %rd3, 1;
- sub.u32 %r3, %r3, 1;
- setp.ne.u32 %p1, %r2, 0;
- setp.ne.and.u32 %p1, %r3, 0, %p1;
- @%p1 bra function;
- membar.sys;
+"""
+    + "".join(
+        _text_copied(parameter, label, place)
+        for (parameter, label), place in zip(
+            ((0, "message"), (1, "file"), (3, "function")), FAILURE_TEXTS, strict=True
+        )
+    )
+    + """ membar.sys;
  st.global.u32 [%rd1+16], 2;
  membar.sys;
  trap;
@@ -294,4 +286,5 @@ second:
  exit;
 }
 """
+)
 """The first thread that fails describes itself and traps; others end, so that they do not stop it early."""

@@ -12,6 +12,7 @@ front ends).
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,8 @@ from drivers.emu.simt.state import THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Code
     from drivers.emu.simt.warp_code import WarpCode
@@ -224,29 +227,17 @@ def _global(lib: Library, size: int, unit: int, what: str) -> str:
 
     def visit(c: Code, thread: Value, units: Value, mask: Value, others: tuple[Value, Value] | None) -> tuple[Value, Value]:
         """Loop over the distinct units of a mask; return their number and what is left of the other mask."""
-        head, body, after = c.fresh("head"), c.fresh("body"), c.fresh("after")
-        left, found, kept = c.slot(mask.type), c.slot("i64"), c.slot(mask.type)
-        c.store(mask, left)
+        found, kept = c.slot("i64"), c.slot(mask.type)
         c.store(Value("i64", "0"), found)
         c.store(others[1] if others else c.zero(mask.type), kept)
-        all_in = Spilled(c, units)
-        c.jump(head)
-        c.label(head)
-        now = c.load(mask.type, left)
-        c.branch(c.icmp("ne", now, 0), body, after)
-        c.label(body)
-        one = all_in.get(_lowest(c, now))
-        spread = c.splat(one, lib.lanes)
-        c.store(c.op("and", now, c.mask_bits(c.icmp("ne", units, spread))), left)
-        if others:
-            apart = c.mask_bits(c.icmp("ne", others[0], spread))
-            c.store(c.op("and", c.load(mask.type, kept), apart), kept)
-        c.store(c.op("add", c.load("i64", found), 1), found)
-        c.call(_touch(lib), "void", thread, one, Value("i1", "true" if what != "load" else "false"))
-        if what == "atomic":
-            c.call(_touch(lib), "void", thread, one, Value("i1", "false"))
-        c.jump(head)
-        c.label(after)
+        with _each_distinct(lib, c, units, mask) as (one, _):
+            if others:
+                apart = c.mask_bits(c.icmp("ne", others[0], c.splat(one, lib.lanes)))
+                c.store(c.op("and", c.load(mask.type, kept), apart), kept)
+            c.store(c.op("add", c.load("i64", found), 1), found)
+            c.call(_touch(lib), "void", thread, one, Value("i1", "true" if what != "load" else "false"))
+            if what == "atomic":
+                c.call(_touch(lib), "void", thread, one, Value("i1", "false"))
         return c.load("i64", found), c.load(mask.type, kept)
 
     def body(c: Code, warp: Value, at: Value, addresses: Value, mask: Value) -> None:
@@ -268,23 +259,31 @@ def _global(lib: Library, size: int, unit: int, what: str) -> str:
 
 def _most_equal(lib: Library, c: Code, addresses: Value, mask: Value) -> Value:
     """Return the most lanes of a mask that have one address."""
-    head, body, after = c.fresh("head"), c.fresh("body"), c.fresh("after")
-    left, most = c.slot(mask.type), c.slot("i64")
-    c.store(mask, left)
+    most = c.slot("i64")
     c.store(Value("i64", "0"), most)
-    all_in = Spilled(c, addresses)
+    with _each_distinct(lib, c, addresses, mask) as (_, equal):
+        c.store(c.intrinsic("umax", c.load("i64", most), _population(c, equal)), most)
+    return c.load("i64", most)
+
+
+@contextmanager
+def _each_distinct(lib: Library, c: Code, values: Value, mask: Value) -> Iterator[tuple[Value, Value]]:
+    """Loop over the distinct values of the lanes of a mask; yield the value, and the mask of lanes that have it."""
+    head, body, after = c.fresh("head"), c.fresh("body"), c.fresh("after")
+    left = c.slot(mask.type)
+    c.store(mask, left)
+    all_in = Spilled(c, values)
     c.jump(head)
     c.label(head)
     now = c.load(mask.type, left)
     c.branch(c.icmp("ne", now, 0), body, after)
     c.label(body)
-    spread = c.splat(all_in.get(_lowest(c, now)), lib.lanes)
-    equal = c.op("and", now, c.mask_bits(c.icmp("eq", addresses, spread)))
+    one = all_in.get(_lowest(c, now))
+    equal = c.op("and", now, c.mask_bits(c.icmp("eq", values, c.splat(one, lib.lanes))))
     c.store(c.op("xor", now, equal), left)
-    c.store(c.intrinsic("umax", c.load("i64", most), _population(c, equal)), most)
+    yield one, equal
     c.jump(head)
     c.label(after)
-    return c.load("i64", most)
 
 
 def _run(lib: Library, unit: int, what: str) -> str:
