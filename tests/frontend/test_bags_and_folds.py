@@ -79,6 +79,8 @@ def test_lbfgs_goes_where_that_of_pytorch_does():
         optimiser.step()
     with pytest.raises(UnsupportedError, match="line search"):
         nn.optim.LBFGS([p], line_search_fn="strong_wolfe")
+    with pytest.raises(UnsupportedError, match=r"step\(closure\)"):
+        optimiser.schedule_step()
     step = TinyJit(lambda: optimiser.step(closure))
     step()
     with pytest.raises(UsageError, match="captured"):

@@ -155,8 +155,19 @@ class LBFGS(Optimizer):
             found |= {"direction": self.direction, "before": self.before}
         return found | {"changes": [list(c) for c in self.changes]}
 
-    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
-        raise NotImplementedError("LBFGS moves all parameters together")
+    def schedule_step(self) -> list[Tensor]:
+        """Raise `UnsupportedError`: a step reads values in between, so others cannot launch its work."""
+        raise _refused()
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:  # noqa: ARG002
+        raise _refused()
+
+
+def _refused() -> UnsupportedError:
+    return UnsupportedError(
+        "LBFGS reads the loss several times a step: schedule_step and a GradScaler cannot launch it\n"
+        "hint: call step(closure)"
+    )
 
 
 def _most(x: Tensor) -> float:
