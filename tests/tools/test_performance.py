@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tools.performance import products
 from tools.performance.__main__ import page
 from tools.performance.steps import Count
 from tools.performance.worker import SHAPES, with_hcq, with_numpy
@@ -23,8 +25,34 @@ def test_the_ratio_is_that_of_the_faster_peer() -> None:
     assert "| step | 3 | 1,000,000 |" in text
 
 
+def test_products_have_a_table_of_their_own() -> None:
+    case = next(iter(products.CASES))
+    times = {case: {"hcq": 0.002, "NumPy": 0.001}}
+    text = page(times, {}, about="here", command="it", kind="Least times")
+    assert f"| {case} | 2.000 | 1.000 | 0.50 |" in text
+    assert "Least times in milliseconds" in text
+    assert "## Times on the cpu device" not in text
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        products.Product(m=3, n=5, k=7, batch=(2, 4)),
+        products.Product(m=3, n=5, k=7, layout="A'B"),
+        products.Product(m=3, n=5, k=7, layout="AB'"),
+        products.Product(m=3, n=5, k=7, layout="A'B'"),
+        products.Product(m=3, n=5, k=7, gradients=True),
+    ],
+)
+def test_a_product_is_that_of_numpy(case: products.Product) -> None:
+    other = products.with_numpy(case)
+    assert other is not None
+    for ours, theirs in zip(products.with_hcq(case)(), other(), strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", SHAPES)
+@pytest.mark.parametrize("case", [*SHAPES, *products.CASES])
 def test_every_case_runs(case: str) -> None:
     with_hcq(case)()
     other = with_numpy(case)

@@ -1,4 +1,4 @@
-"""`python -m tools.performance [--torch PYTHON] [--rounds 9] [--output docs/performance.md] [--quick]`.
+"""`python -m tools.performance [--torch PYTHON] [--rounds 9] [--threads 2] [--cases WORDS] [--output PAGE]`.
 
 It makes the page of performance: times of the cpu device beside NumPy and, with the interpreter of an
 environment that has it, PyTorch; and the kernels and bytes of training steps. The implementations run in
@@ -19,11 +19,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from tools.bench.rows import commit
-from tools.performance import worker
+from tools.performance import products, worker
 from tools.performance.steps import STEPS, counts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tools.performance.steps import Count
 
@@ -38,14 +38,20 @@ PAUSE_S: Final = 0.25
 class Peer:
     """A worker process of one implementation (`tools.performance.worker`); the caller must `close` it."""
 
-    def __init__(self, name: str, python: str) -> None:
+    def __init__(self, name: str, python: str, threads: int | None = None) -> None:
+        """Start the worker with as many threads; None: as many as there are cores."""
         self.name = name
+        count = {"OMP_NUM_THREADS": str(threads or len(os.sched_getaffinity(0)))}
+        count |= {"OPENBLAS_NUM_THREADS": count["OMP_NUM_THREADS"]}
+        if threads is not None:
+            count |= {"HCQ_WORKERS": str(threads - 1)}
+        own = {"HCQ_DEVICE": "cpu", "PYTHONPATH": str(Path(__file__).parents[2])}
         self._process = subprocess.Popen(
             [python, worker.__file__, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | HEAP | {"HCQ_DEVICE": "cpu", "PYTHONPATH": str(Path(__file__).parents[2])},
+            env=os.environ | HEAP | own | count,
         )
 
     def ask(self, case: str) -> float | None:
@@ -68,9 +74,16 @@ class Peer:
 
 
 def measured(
-    peers: Sequence[Peer], cases: Sequence[str], rounds: int, pause_s: float = PAUSE_S
+    peers: Sequence[Peer],
+    cases: Sequence[str],
+    rounds: int,
+    pause_s: float = PAUSE_S,
+    of: Callable[[list[float]], float] = median,
 ) -> dict[str, dict[str, float]]:
-    """Return the median seconds of each case by implementation; `pause_s` seconds pass before each sample."""
+    """Return the median seconds of each case by implementation, or what else `of` makes of its samples.
+
+    `pause_s` seconds pass before each sample.
+    """
     found: dict[str, dict[str, float]] = {}
     for number, case in enumerate(cases, 1):
         sys.stderr.write(f"[{number}/{len(cases)}] {case}\n")
@@ -81,25 +94,30 @@ def measured(
                 seconds = peer.ask(case)
                 if seconds is not None:
                     samples.setdefault(peer.name, []).append(seconds)
-        found[case] = {name: median(values) for name, values in samples.items()}
+        found[case] = {name: of(values) for name, values in samples.items()}
     return found
 
 
-def page(times: dict[str, dict[str, float]], steps: dict[str, Count], *, about: str, command: str) -> str:
-    """Return the page as Markdown."""
-    names = list(dict.fromkeys(name for row in times.values() for name in row))
-    lines = ["# Performance", "", f"Made by `{command}`: {about}.", "", "## Times on the cpu device", ""]
+def page(
+    times: dict[str, dict[str, float]],
+    steps: dict[str, Count],
+    *,
+    about: str,
+    command: str,
+    kind: str = "Medians",
+) -> str:
+    """Return the page as Markdown; `kind` says what the times are of their samples."""
+    main = {case: row for case, row in times.items() if case not in products.CASES}
+    others = {case: row for case, row in times.items() if case in products.CASES}
+    lines = ["# Performance", "", f"Made by `{command}`: {about}.", ""]
+    note = f"{kind} in milliseconds, and the time of the faster peer divided by ours: above 1 we are faster."
+    if main:
+        lines += ["## Times on the cpu device", "", note, "", *_table(main), ""]
+    if others:
+        lines += ["## Products of few rows, odd sizes, batches and layouts; attention", "", note, ""]
+        lines += [*_table(others), ""]
     lines += [
-        "Medians in milliseconds, and the time of the faster peer divided by ours: above 1 we are faster.",
-        "", f"| case | {' | '.join(names)} | ratio |", "|---|" + "--:|" * (len(names) + 1),
-    ]  # fmt: skip
-    for case, row in times.items():
-        peers = [seconds for name, seconds in row.items() if name != "hcq"]
-        ratio = f"{min(peers) / row['hcq']:.2f}" if peers and "hcq" in row else ""
-        cells = [f"{row[name] * 1e3:.{_DIGITS}f}" if name in row else "" for name in names]
-        lines.append(f"| {case} | {' | '.join(cells)} | {ratio} |")
-    lines += [
-        "", "## Kernels and bytes of training steps", "",
+        "## Kernels and bytes of training steps", "",
         "As scheduled; a kernel moves each buffer that it loads or stores once. They need no quiet machine.",
         "", "| step | kernels | bytes moved |", "|---|--:|--:|",
     ]  # fmt: skip
@@ -107,30 +125,63 @@ def page(times: dict[str, dict[str, float]], steps: dict[str, Count], *, about: 
     return "\n".join(lines) + "\n"
 
 
+def _table(times: dict[str, dict[str, float]]) -> list[str]:
+    """Return the lines of a table of times."""
+    names = list(dict.fromkeys(name for row in times.values() for name in row))
+    lines = [f"| case | {' | '.join(names)} | ratio |", "|---|" + "--:|" * (len(names) + 1)]
+    for case, row in times.items():
+        peers = [seconds for name, seconds in row.items() if name != "hcq"]
+        ratio = f"{min(peers) / row['hcq']:.2f}" if peers and "hcq" in row else ""
+        cells = [f"{row[name] * 1e3:.{_DIGITS}f}" if name in row else "" for name in names]
+        lines.append(f"| {case} | {' | '.join(cells)} | {ratio} |")
+    return lines
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, and write the page; return 0."""
     parser = argparse.ArgumentParser(prog="python -m tools.performance", description=__doc__.split("\n\n")[1])
     parser.add_argument("--torch", metavar="PYTHON", help="the interpreter of an environment with PyTorch")
     parser.add_argument("--rounds", type=int, default=9, help="samples of each case (default 9)")
-    parser.add_argument("--output", type=Path, default=Path("docs/performance.md"))
+    parser.add_argument(
+        "--threads", type=int, metavar="N",
+        help="threads of each implementation, by default as many as cores; with 1 the least time of the "
+        "processor is taken, which other programs disturb less",
+    )  # fmt: skip
+    parser.add_argument("--cases", metavar="WORDS", help="only cases whose names contain these words")
+    parser.add_argument(
+        "--output", type=Path, default=Path("docs/performance.md"), help="the page; - prints it"
+    )
     parser.add_argument("--quick", action="store_true", help="one small case and step: tests that it runs")
     options = parser.parse_args(argv)
-    peers = [Peer("hcq", sys.executable), Peer("NumPy", sys.executable)]
+    cores, load, alone = len(os.sched_getaffinity(0)), os.getloadavg()[0], options.threads == 1
+    cases = [case for case in (*worker.SHAPES, *products.CASES) if (options.cases or "") in case]
+    if not cases:
+        parser.error(f"no case contains {options.cases!r}; try --cases product")
+    pythons = {"hcq": sys.executable, "NumPy": sys.executable}
     if options.torch:
-        peers.append(Peer("PyTorch", options.torch))
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+        pythons["PyTorch"] = options.torch
+    peers = [Peer(name, python, options.threads) for name, python in pythons.items()]
     try:
-        cases = list(worker.SHAPES)[:1] if options.quick else list(worker.SHAPES)
-        times = measured(peers, cases, 1, 0.0) if options.quick else measured(peers, cases, options.rounds)
+        if options.quick:
+            times = measured(peers, [cases[0], next(iter(products.CASES))], 1, 0.0)
+        else:
+            pause_s, of = (0.0, min) if alone else (PAUSE_S, median)
+            times = measured(peers, cases, options.rounds, pause_s, of)
     finally:
         for peer in peers:
             peer.close()
     steps = counts(list(STEPS)[:1] if options.quick else list(STEPS))
     about = f"commit {commit()}, {cores} cores, load average {load:.1f} at the start, {options.rounds} rounds"
-    loaded = f". {LOADED}" if load > cores / 2 else ""
-    command = "python -m tools.performance" + " --torch PYTHON" * bool(options.torch)
-    options.output.write_text(page(times, steps, about=about + loaded, command=command))
-    sys.stderr.write(f"{options.output}\n")
+    about += ", one thread" * alone
+    loaded = f". {LOADED}" if load > cores / 2 and not alone else ""
+    command = "python -m tools.performance" + " --torch PYTHON" * bool(options.torch) + " --threads 1" * alone
+    kind = "Least times of the processor" if alone else "Medians"
+    text = page(times, steps, about=about + loaded, command=command, kind=kind)
+    if str(options.output) == "-":
+        sys.stdout.write(text)
+    else:
+        options.output.write_text(text)
+        sys.stderr.write(f"{options.output}\n")
     return 0
 
 

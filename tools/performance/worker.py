@@ -1,18 +1,23 @@
 """Time the cases with one implementation, in a process of its own: `python worker.py IMPLEMENTATION`.
 
 It reads the name of a case a line and answers with the seconds of one call, or with `none` for a case that it
-lacks. It imports nothing of this repository but `frontend`, so that it also runs in PyTorch's environment.
+lacks. It imports `frontend` only for this project's cases, so that it also runs in PyTorch's environment.
+With OMP_NUM_THREADS=1 the seconds are those of the processor, which other programs disturb less.
 
-Not here: the order of the calls and the page (`tools.performance.__main__`).
+Not here: the order of the calls and the page (`tools.performance.__main__`). Next:
+`tools.performance.products`, more cases.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from tools.performance import products
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +38,8 @@ LEAST_S: Final = 0.02
 """A timed call repeats the operation until it takes about this long."""
 MOST_CALLS: Final = 200
 """Calls of one sample at most."""
+THREADS: Final = int(os.environ.get("OMP_NUM_THREADS", "2"))
+CLOCK: Final = time.process_time if THREADS == 1 else time.perf_counter
 
 
 def inputs(case: str) -> list[Any]:
@@ -55,6 +62,8 @@ def _softmax(x: Any) -> Any:
 
 def with_numpy(case: str) -> Callable[[], Any] | None:
     """Return a function that computes a case in NumPy."""
+    if case in products.CASES:
+        return products.with_numpy(products.CASES[case])
     a, b = (*inputs(case), None)[:2]
     rows: dict[str, Callable[[], Any]] = {
         "matmul": lambda: a @ b,
@@ -68,10 +77,12 @@ def with_numpy(case: str) -> Callable[[], Any] | None:
 
 
 def with_torch(case: str) -> Callable[[], Any] | None:
-    """Return a function that computes a case in PyTorch, on two threads."""
+    """Return a function that computes a case in PyTorch, on `THREADS` threads."""
     import torch  # type: ignore[import-not-found]  # noqa: PLC0415 - in its own environment only
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(THREADS)
+    if case in products.CASES:
+        return products.with_torch(products.CASES[case])
     a, b = (*[torch.from_numpy(x) for x in inputs(case)], None)[:2]
     if "gradient" in case:
         a.requires_grad_()
@@ -94,6 +105,8 @@ def with_torch(case: str) -> Callable[[], Any] | None:
 
 def with_hcq(case: str) -> Callable[[], Any]:
     """Return a function that computes a case in this project, and waits for it."""
+    if case in products.CASES:
+        return products.with_hcq(products.CASES[case])
     from frontend import Device, Tensor  # noqa: PLC0415 - PyTorch's environment lacks it
 
     a: Any
@@ -126,13 +139,13 @@ IMPLEMENTATIONS: Final[dict[str, Callable[[str], Callable[[], Any] | None]]] = {
 
 def timed(run: Callable[[], Any]) -> float:
     """Return the seconds of one call, the mean of as many as take `LEAST_S`."""
-    start, calls = time.perf_counter(), 0
+    start, calls = CLOCK(), 0
     while calls < MOST_CALLS:
         run()
         calls += 1
-        if time.perf_counter() - start > LEAST_S:
+        if CLOCK() - start > LEAST_S:
             break
-    return (time.perf_counter() - start) / calls
+    return (CLOCK() - start) / calls
 
 
 def main() -> None:
