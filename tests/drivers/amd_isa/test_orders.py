@@ -125,6 +125,18 @@ def test_waves_of_one_workgroup_need_a_release_and_an_acquire_too(processor: str
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_wave_that_polls_by_a_load_lets_the_others_run(processor: str) -> None:
+    """The wave that polls takes its turn first, and no instruction but its load says that it waits."""
+    put = f"store atomic i32 1, ptr addrspace(1) %flag {AGENT} release, align 4"
+    code = between_waves(message(put, poll("acquire")))
+    bench = Bench(processor)
+    array = bench.new(np.zeros(64, "u4"), "u4")
+    result = bench.run(code, 1, 128, array, options=Options(tier="quick", warp_order="reverse"))
+    assert result.fault is None, result.fault
+    assert array[32] == 7
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
 def test_a_critical_section_that_only_reads_is_released(processor: str) -> None:
     """One workgroup reads the data and releases without a write in flight; the other acquires and writes."""
     code = message(put("release"), poll("acquire"))

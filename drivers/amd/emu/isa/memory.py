@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 from drivers.amd.emu.isa.known_values import Origin
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.operands import Operand, Reg
+from drivers.amd.emu.isa.scopes import reach
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt import access, row_access
-from drivers.emu.simt.addresses import NARROW, STRONG, address_type
+from drivers.emu.simt.addresses import STRONG, address_type
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.ir_types import bits_of
 from drivers.emu.simt.row_access import PLAIN, SIGNED, UNSIGNED
 from drivers.emu.simt.rows import structure
 
 if TYPE_CHECKING:
-    from drivers.amd.emu.isa.instruction import Instruction
     from drivers.amd.emu.isa.values import Translator
     from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Code, Value
@@ -35,25 +35,6 @@ if TYPE_CHECKING:
 _SPACES = {"global": "global", "scratch": "local", "flat": "generic"}
 _SHAPES = ((32, 4, PLAIN), (32, 1, UNSIGNED), (32, 4, UNSIGNED), (64, 4, PLAIN))
 """Registers of addresses (bits, step, how extended) whose rows are searched for by code that is compiled beforehand."""
-AGENT = 2
-"""The first scope of gfx12 that reaches other compute units."""
-
-
-def reaches_agent(i: Instruction, family: str) -> bool:
-    """Return whether a load, a store or a cache instruction acts at the agent's scope or beyond.
-
-    gfx11 encodes no scopes: its bits for all scopes beyond a wave count.
-    """
-    if family == "gfx9":
-        return bool(i.get("sc1"))
-    return bool(i.get("glc") or i.get("dlc") or i.get("scope") >= AGENT)
-
-
-def reach(i: Instruction, family: str) -> int:
-    """Return how far a load or store is seen: STRONG by the agent, STRONG | NARROW by the workgroup, else 0."""
-    if reaches_agent(i, family):
-        return STRONG
-    return STRONG | NARROW if i.get("sc0") or i.get("scope") else 0
 
 
 def how(t: Translator) -> int:

@@ -1,7 +1,7 @@
 """Order between workgroups in machine code: which atomics release, and which cache invalidations acquire.
 
 The rules are those of LLVM's memory model of AMDGPU for the agent scope (AMDGPUUsage). An atomic operation,
-or a store that is strong (`memory.reach`), releases if no earlier write of its wave is in flight: the code
+or a store that is strong (`scopes.reach`), releases if no earlier write of its wave is in flight: the code
 has waited for all of them (vscnt on gfx11, storecnt on gfx12, vmcnt on gfx9), and on gfx9 has written them
 back before (`buffer_wbl2 sc1`). An invalidation of the agent's caches (gfx9 `buffer_inv sc1`, gfx11
 `buffer_gl1_inv` and then `buffer_gl0_inv`, gfx12 `global_inv scope:SCOPE_DEV`) acquires if the code has
@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.isa.memory import reach, reaches_agent
+from drivers.amd.emu.isa.scopes import reach, reaches_agent
 from drivers.amd.emu.isa.wait_counters import COUNTERS, MEMORY, events_of, returns, waited
 from drivers.emu.simt.addresses import STRONG
 
