@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drivers.emu.memory import RACE_BYTES_PER_DWORD
 from drivers.emu.releases import RELEASES
-from drivers.emu.sanitizers.group_order import STRONG_PARTY
+from drivers.emu.sanitizers.group_order import PARTY
 from drivers.emu.sanitizers.shadow_global import RACE_CELL, race_place
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Work:
         place = _word(raw, dword, RACE_CELL[_PLACE_OF[how]])
         if not place or self.locate is None:
             return self.name
-        party = _word(raw, dword, RACE_CELL[_PARTY_OF[how]]) & (STRONG_PARTY - 1)
+        party = _word(raw, dword, RACE_CELL[_PARTY_OF[how]]) & PARTY
         instruction, thread = race_place(place)
         return f"{self.name}, {self.locate(instruction, party - 1, thread)},"
 

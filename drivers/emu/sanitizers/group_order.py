@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 STRONG_PARTY: Final = 1 << 31
 """Bit set in the number of a workgroup (from 1) that accessed a dword strongly."""
+UNMARKED_PARTY: Final = 1 << 30
+"""Bit set beside `STRONG_PARTY` where the access is a store that may be plain (`addresses.UNMARKED`)."""
+PARTY: Final = UNMARKED_PARTY - 1
+"""The bits of the number of the workgroup."""
 _MOST_ROWS: Final = 1024
 
 
@@ -72,13 +76,14 @@ def unordered(c: Code, thread: Value, me: Value, other: Value, when: Value, acqu
     return c.op("or", never, late)
 
 
-def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value) -> None:
+def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value, flags: Value) -> None:
     """Append code that records a strong write of a workgroup in a dword's cell, and observes the one it replaces.
 
-    The replaced write is observed first: a workgroup that reads the cell later must not observe less.
+    `flags`, an i32, is `STRONG_PARTY`, with `UNMARKED_PARTY` if the write may be plain. The replaced write is
+    observed first: a workgroup that reads the cell later must not observe less.
     """
     now = c.resize(tick(c, thread), 64)
-    mine = c.op("or", c.op("shl", now, 32), c.resize(c.op("or", c.op("add", me, 1), STRONG_PARTY), 64))
+    mine = c.op("or", c.op("shl", now, 32), c.resize(c.op("or", c.op("add", me, 1), flags), 64))
     again, done = c.fresh("again"), c.fresh("done")
     c.jump(again)
     c.label(again)
@@ -131,7 +136,7 @@ def meet(lib: Library, c: Code, group: Value) -> None:
 def _learn_from(lib: Library, c: Code, thread: Value, me: Value, written: Value) -> None:
     """Append code that observes the write recorded in a cell, if it is a strong write of another workgroup."""
     party = c.resize(written, 32)
-    other = c.op("sub", c.op("and", party, STRONG_PARTY - 1), 1)
+    other = c.op("sub", c.op("and", party, PARTY), 1)
     with c.when(c.op("and", c.icmp("slt", party, 0), c.icmp("ne", other, me))):
         c.call(_learn(lib), "void", thread, me, other, c.resize(c.op("lshr", written, 32), 32))
 

@@ -4,7 +4,8 @@ An access races with an earlier access of another workgroup, unless that workgro
 wrote strongly, and this one observed the write, directly or through others, and acquired (`group_order`). Once a
 workgroup has executed a fence, each of its atomics acquires, too, as in the "last block" pattern. Strong accesses,
 whose scope is wider than a workgroup, do not race with one another. Accesses narrower than a dword are not
-checked: different workgroups may access different bytes of one dword.
+checked: different workgroups may access different bytes of one dword. A store that may be plain (`addresses.UNMARKED`)
+is strong beside strong accesses only.
 
 Not here: shared memory (`shadow_shared`), the order of workgroups (`group_order`), races within one (`shadow_order`).
 """
@@ -18,9 +19,9 @@ from typing import TYPE_CHECKING
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import group_order
 from drivers.emu.sanitizers.clocks import LANDED
-from drivers.emu.sanitizers.group_order import STRONG_PARTY
+from drivers.emu.sanitizers.group_order import PARTY, STRONG_PARTY, UNMARKED_PARTY
 from drivers.emu.sanitizers.shadow_order import check_warps
-from drivers.emu.simt.addresses import ATOMIC, CLUSTERED, NARROW, READ, STRONG, search
+from drivers.emu.simt.addresses import ATOMIC, CLUSTERED, NARROW, READ, STRONG, UNMARKED, search
 from drivers.emu.simt.findings import i32, report_conflict, watch_parameters
 from drivers.emu.simt.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 RACE_CELL = {"writer": 0, "reader": 8, "read_at": 16, "atomic_at": 20, "stored_at": 24, "storer": 28}
 """Byte offsets of the u32 fields in a cell of global memory.
 
-`writer` and `reader` are workgroup numbers from 1, with `STRONG_PARTY` set for a strong access; the time of the
-access follows each. `read_at`, `atomic_at` and `stored_at` name the instruction and thread of the last read, strong
-write and plain store (`race_place`; 0 is none). `storer` is the workgroup of the plain store.
+`writer` and `reader` are workgroup numbers from 1, with `STRONG_PARTY` set for a strong access, and `UNMARKED_PARTY`
+for a store that may be plain; the time of the access follows each. `read_at`, `atomic_at` and `stored_at` name the
+instruction and thread of the last read, strong write and plain store (`race_place`; 0 is none); a store that may be
+plain is named with the plain ones. `storer` is the workgroup of the plain store.
 """
 THREAD_BITS = 10
 
@@ -72,7 +74,8 @@ def watch_global(lib: Library) -> str:
                         address,
                     )
                 if checks.last_accesses:
-                    recorded = c.op("or", c.icmp("uge", size, 4), _strong(c, thread, access))
+                    marked = c.op("or", _strong(c, thread, access), _unmarked(c, access))
+                    recorded = c.op("or", c.icmp("uge", size, 4), marked)
                     with (
                         c.when(recorded),
                         c.count(c.intrinsic("umax", c.op("lshr", size, 2), i32(1))) as dword,
@@ -140,6 +143,11 @@ def _strong(c: Code, thread: Value, access: Value) -> Value:
     return c.op("and", strong, c.icmp("eq", narrow, 0))
 
 
+def _unmarked(c: Code, access: Value) -> Value:
+    """Return whether an access is a store that may be atomic or plain."""
+    return c.icmp("ne", c.op("and", access, UNMARKED), 0)
+
+
 def _note_party(
     lib: Library,
     c: Code,
@@ -161,10 +169,12 @@ def _note_party(
     )
     index = GROUP.load(c, group, "index")
     me = c.op("add", index, 1)
-    kind, strong = c.op("and", access, STRONG - 1), _strong(c, thread, access)
+    kind, strong, unmarked = c.op("and", access, STRONG - 1), _strong(c, thread, access), _unmarked(c, access)
     writes, lands = c.icmp("ne", kind, READ), c.icmp("eq", kind, LANDED)
     shadow, ordered = MAP_ENTRY.load(c, entry, "touched"), MAP_ENTRY.load(c, entry, "order")
-    mine = c.op("or", me, c.select(strong, c.const("i32", STRONG_PARTY), i32(0)))
+    weak = c.select(unmarked, c.const("i32", STRONG_PARTY | UNMARKED_PARTY), i32(0))
+    flags = c.select(strong, c.const("i32", STRONG_PARTY), weak)
+    mine = c.op("or", me, flags)
     cell = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 5))} to ptr")
     lanes_before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
     flat = c.op("add", lanes_before, c.resize(lane, 32))
@@ -177,9 +187,10 @@ def _note_party(
         if not lib.checks.global_races:
             return
         other, when = c.load("i32", c.gep(cell, at)), c.load("i32", c.gep(cell, at + 4))
-        party = c.op("and", other, STRONG_PARTY - 1)
+        party = c.op("and", other, PARTY)
         foreign = c.op("and", c.icmp("ne", party, 0), c.icmp("ne", party, me))
-        both = c.op("and", strong, c.icmp("slt", other, 0))
+        marked = c.icmp("eq", c.op("and", other, STRONG_PARTY | UNMARKED_PARTY), c.const("i32", STRONG_PARTY))
+        both = c.op("or", c.op("and", strong, c.icmp("slt", other, 0)), c.op("and", unmarked, marked))
         exempt = c.op("or", both, c.icmp("ult", size, 4))
         with c.when(c.op("and", foreign, c.not_(exempt))):
             number = c.op("sub", party, 1)
@@ -189,22 +200,25 @@ def _note_party(
     if lib.checks.global_races and lib.checks.shared_races:
         with c.when(c.icmp("ne", ordered, 0)):
             stored = c.icmp("eq", c.load("i32", part("storer")), me), c.load("i32", part("stored_at"))
-            reader = c.op("and", c.load("i32", part("reader")), STRONG_PARTY - 1)
+            reader = c.op("and", c.load("i32", part("reader")), PARTY)
             read = c.icmp("eq", reader, me), c.load("i32", part("read_at"))
             check_warps(lib, c, warp, ordered, dword, lane, site, size, access, address, stored, read)
     with c.when(c.op("and", c.icmp("ne", shadow, 0), c.not_(lands))):
         check(0)
         with c.when(writes):
             check(8)
+            published = c.op("or", strong, unmarked)
+            if lib.checks.global_races:
+                with c.when(published):
+                    group_order.publish(lib, c, thread, index, cell, flags)
+            with c.otherwise(published):
+                c.store(mine, cell)
+                c.store(now, c.gep(cell, 4))
             with c.when(strong):
-                if lib.checks.global_races:
-                    group_order.publish(lib, c, thread, index, cell)
-                else:
+                if not lib.checks.global_races:
                     c.store(mine, cell)
                 c.store(place, part("atomic_at"))
             with c.otherwise(strong):
-                c.store(mine, cell)
-                c.store(now, c.gep(cell, 4))
                 c.store(place, part("stored_at"))
                 c.store(me, part("storer"))
         with c.otherwise(writes):

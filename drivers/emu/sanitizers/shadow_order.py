@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks
 from drivers.emu.sanitizers.clocks import CLOCK, COPY, IN_FLIGHT, LANDED, STRONG_CLOCK
-from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED
+from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, UNMARKED
 from drivers.emu.simt.findings import i32, report_conflict
 from drivers.emu.simt.state import WARP
 from drivers.emu.simt.vector import Value
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Code
 
+_UNMARKED_CLOCK: Final = STRONG_CLOCK << 1
+"""Bit set beside STRONG_CLOCK in the clock of a store that may be plain (`addresses.UNMARKED`)."""
 SAME_GROUP: Final = 1 << 47
 """Bit set in the party of a reported race if that is an instruction and a thread of the same workgroup."""
 
@@ -51,16 +53,22 @@ def check_warps(
     at = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 3))} to ptr")
     kind = c.op("and", access, STRONG - 1)
     strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
+    unmarked = c.icmp("ne", c.op("and", access, UNMARKED), 0)
+    marks = c.select(
+        strong, i32(STRONG_CLOCK), c.select(unmarked, i32(STRONG_CLOCK | _UNMARKED_CLOCK), i32(0))
+    )
     writes, lands = c.icmp("ne", kind, READ), c.icmp("eq", kind, LANDED)
     now = c.load("i32", clocks.clock(c, group, party, party))
     now = c.select(c.icmp("eq", kind, COPY), i32(IN_FLIGHT), now)
-    now = c.op("or", now, c.select(strong, i32(STRONG_CLOCK), i32(0)))
+    now = c.op("or", now, marks)
 
     def check(offset: int, made: tuple[Value, Value], exempt: Value) -> None:
         own, place = made
         stamp = c.load("i32", c.gep(at, offset))
         then = c.op("and", stamp, CLOCK)
-        both = c.op("and", strong, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
+        marked = c.icmp("eq", c.op("and", stamp, STRONG_CLOCK | _UNMARKED_CLOCK), STRONG_CLOCK)
+        either = c.op("and", strong, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
+        both = c.op("or", either, c.op("and", unmarked, marked))
         away = c.icmp("eq", then, IN_FLIGHT)
         with c.when(c.op("and", c.op("and", own, c.icmp("ne", stamp, 0)), c.not_(exempt))):
             with c.when(c.op("and", away, c.icmp("ne", kind, COPY))):

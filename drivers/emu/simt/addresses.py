@@ -37,6 +37,8 @@ UNCHANGED = 256
 """A flag of a store: it stores what was there, so that the order of it and another store does not matter."""
 VOLATILE = 2048
 """A flag of a strong load or store: between lanes of one warp it is not strong, as it orders nothing."""
+UNMARKED = 4096
+"""A flag of a store whose encoding does not say whether it is atomic: beside strong accesses it is strong, beside others plain."""
 PRIVATE = 1024
 """A flag of a load or store: in local memory, a read of bytes that were never written is reported."""
 SHARED_WINDOW_BYTES = 1 << 32

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 from drivers.amd.emu.isa.known_values import Origin
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.operands import Operand, Reg
+from drivers.amd.emu.isa.orders import RELEASED_UNMARKED
 from drivers.amd.emu.isa.scopes import reach
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt import access, row_access
-from drivers.emu.simt.addresses import STRONG, address_type
+from drivers.emu.simt.addresses import STRONG, UNMARKED, address_type
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.ir_types import bits_of
 from drivers.emu.simt.row_access import PLAIN, SIGNED, UNSIGNED
@@ -38,9 +39,14 @@ _SHAPES = ((32, 4, PLAIN), (32, 1, UNSIGNED), (32, 4, UNSIGNED), (64, 4, PLAIN))
 
 
 def how(t: Translator) -> int:
-    """Return `reach` of the current instruction; STRONG for a load that a compare-and-swap validates (`guesses`)."""
+    """Return `reach` of the current instruction.
+
+    STRONG for a load that a compare-and-swap validates (`guesses`), UNMARKED for a store that may be atomic (`orders`).
+    """
     if t.instruction.address in t.guesses:
         return STRONG
+    if t.orders.get(t.instruction.address) == RELEASED_UNMARKED:
+        return UNMARKED
     return reach(t.instruction, t.target.family)
 
 

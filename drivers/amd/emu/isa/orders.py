@@ -9,11 +9,18 @@ waited for all strong reads and atomics that return. Like `waits`, this is judge
 flight on one path is in flight. Writes of other waves of the workgroup, and loads in flight at a release,
 are not followed.
 
+On gfx11 an atomic store encodes as a plain one, because every store goes through to the L2. There a store of
+at most 8 bytes counts as a release if the code has waited for all stores, or has acquired, and wrote nothing
+since. It is strong beside strong loads and atomics only (`addresses.UNMARKED`): two such stores of different
+workgroups race, and so does a plain load of what it stored. All other stores are plain, relaxed atomic ones,
+too.
+
 Not here: what a release and an acquire order (`drivers.emu.sanitizers.group_order`).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -28,9 +35,12 @@ if TYPE_CHECKING:
 
 RELEASED: Final = "released"
 """The instruction releases: accesses before it are ordered."""
+RELEASED_UNMARKED: Final = "released unmarked"
+"""The instruction is a store that releases if it is atomic, which its encoding does not say."""
 ACQUIRED: Final = "acquired"
 """The instruction acquires: accesses behind it are ordered."""
 _FAR = 64
+_UNMARKED = re.compile(r"(global|flat|buffer)_store_(b8|b16|b32|b64|d16_hi_b8|d16_hi_b16)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +53,21 @@ class _Flight:
     """gfx9: a write may not have been written back from the L2."""
     emptied: bool = False
     """gfx11: the GL1 was invalidated, and nothing was loaded since."""
+    quiet: bool = False
+    """gfx11: the code waited for all stores, or acquired, and wrote nothing since."""
+
+
+def _reads_strongly(i: Instruction, family: str) -> bool:
+    match = MEMORY.match(i.stem)
+    if match is None or match[1] == "scratch" or match[2] == "store":
+        return False
+    return match[2] == "atomic" or reach(i, family) == STRONG
 
 
 def orders(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> dict[int, str]:
     """Return the instructions of a kernel that order workgroups, by address: RELEASED or ACQUIRED."""
     first = blocks[0][0][0].address
+    polls = family == "gfx11" and any(_reads_strongly(i, family) for body, _ in blocks for i in body)
     begins = {first: _Flight()}
     bodies = {body[0].address: (body, follow) for body, follow in blocks}
     todo = [first]
@@ -65,17 +85,20 @@ def orders(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: 
     found: dict[int, str] = {}
     for at, flight in begins.items():
         for i in bodies[at][0]:
-            what = _order_of(i, flight, family)
+            what = _order_of(i, flight, family, polls=polls)
             if what is not None:
                 found[i.address] = what
             flight = _step(i, flight, family)  # noqa: PLW2901 - followed through the block
     return found
 
 
-def _order_of(i: Instruction, flight: _Flight, family: str) -> str | None:
+def _order_of(i: Instruction, flight: _Flight, family: str, *, polls: bool) -> str | None:
+    """Return how an instruction orders workgroups; with `polls`, stores of gfx11 may be atomic."""
     match = MEMORY.match(i.stem)
     if match is not None and match[1] != "scratch":
         strong = match[2] == "atomic" or (match[2] == "store" and reach(i, family) == STRONG)
+        if polls and flight.quiet and _UNMARKED.match(i.stem) and not strong:
+            return RELEASED_UNMARKED if not flight.writes else None
         return RELEASED if strong and not flight.writes and not flight.dirty else None
     return ACQUIRED if _invalidates(i, flight, family) and not flight.reads else None
 
@@ -98,11 +121,13 @@ def _step(i: Instruction, flight: _Flight, family: str) -> _Flight:
             if counter in pending:
                 pending[counter] = min(pending[counter] + 1, _FAR)
     dirty, emptied = flight.dirty, flight.emptied or i.stem == "buffer_gl1_inv"
+    acquires = _invalidates(i, flight, family) and not flight.reads
+    quiet = flight.quiet or acquires or waited(i, family).get("vscnt") == 0
     match = MEMORY.match(i.stem)
     if match is not None and match[1] != "scratch":
         counter = COUNTERS[family]["load" if returns(i) else "store"]
         if match[2] != "load":
-            writes[counter], dirty = 0, family == "gfx9"
+            writes[counter], dirty, quiet = 0, family == "gfx9", False
         if returns(i):
             emptied = False
             if match[2] == "atomic" or reach(i, family) == STRONG:
@@ -110,7 +135,7 @@ def _step(i: Instruction, flight: _Flight, family: str) -> _Flight:
     elif i.stem == "buffer_wbl2" and reaches_agent(i, family):
         dirty = False
         writes = dict.fromkeys(writes, 0)
-    return _Flight(writes, reads, dirty, emptied)
+    return _Flight(writes, reads, dirty, emptied, quiet)
 
 
 def _merged(one: _Flight, other: _Flight) -> _Flight:
@@ -120,6 +145,7 @@ def _merged(one: _Flight, other: _Flight) -> _Flight:
         _youngest(one.reads, other.reads),
         one.dirty or other.dirty,
         one.emptied and other.emptied,
+        one.quiet and other.quiet,
     )
 
 

@@ -40,7 +40,7 @@ from drivers.amd.emu.isa.modes import KEEP_ALL
 from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.observed_lanes import unobserved
 from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC, Reg
-from drivers.amd.emu.isa.orders import ACQUIRED, RELEASED, orders
+from drivers.amd.emu.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, orders
 from drivers.amd.emu.isa.registers_used import used
 from drivers.amd.emu.isa.scopes import reach
 from drivers.amd.emu.isa.values import Translator
@@ -351,7 +351,7 @@ def write_instruction(t: Translator, instruction: Instruction, *, unmasked: bool
     masks = t.wf.counting is not None and not _EXEC.isdisjoint(used(instruction, t.target.family)[1])
     before = t.active if masks else None
     order = t.orders.get(instruction.address)
-    if order == RELEASED:
+    if order in (RELEASED, RELEASED_UNMARKED):
         sanitize.released(t.wf, sanitize.Scope.ALL)
     _write(t, instruction)
     if order == ACQUIRED:
