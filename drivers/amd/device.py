@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from hcq.profile import Clock
     from hcq.program import DriverProgram, KernelImage
 
-PROVE_S: Final = 2.0
+PROVE_S: Final = 20.0
 """How long a recovered device may take to run its first packet."""
 _SPIN_S: Final = 50e-6
 _MES_SINCE: Final = Generation.GFX11

@@ -18,8 +18,6 @@ from tests.conformance.kernels import image
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-HANG_S = 100
-"""A time in seconds that no wait takes unless it hangs, on any loaded machine."""
 ONE = (1, 1, 1)
 SHARED = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 

@@ -10,7 +10,8 @@ import pytest
 
 import hcq
 from hcq.config import override
-from tests.conformance.conftest import HANG_S, ONE, Lab, opened, read
+from tests.conformance.conftest import ONE, Lab, opened, read
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,8 @@ import pytest
 
 import hcq
 from hcq.registry import parse
-from tests.conformance.conftest import HANG_S, SHARED, Lab, opened, read
+from tests.conformance.conftest import SHARED, Lab, opened, read
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

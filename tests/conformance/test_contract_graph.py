@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from tests.conformance.conftest import HANG_S, Lab, opened, read
+from tests.conformance.conftest import Lab, opened, read
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

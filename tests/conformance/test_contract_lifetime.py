@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 import hcq
-from tests.conformance.conftest import HANG_S, ONE, SHARED, Lab, opened, read
+from tests.conformance.conftest import ONE, SHARED, Lab, opened, read
 from tests.conformance.kernels import image
+from tests.limits import HANG_S
 
 
 def gated(lab: Lab) -> hcq.Signal:

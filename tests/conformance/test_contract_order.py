@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from tests.conformance.conftest import HANG_S, ONE, Lab, opened, read
+from tests.conformance.conftest import ONE, Lab, opened, read
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from hcq import CommandBuffer

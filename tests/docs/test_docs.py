@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.children import ROOT, search_path
+from tests.limits import CHILD_S
 
 FOUND = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
 SHOWN = sorted(path for path in FOUND if "```text\n" in path.read_text())
@@ -30,7 +31,7 @@ def test_python_blocks_of_the_page_run(page: Path, tmp_path: Path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=500,
+        timeout=CHILD_S,
         env={
             "PYTHONPATH": search_path(),
             "PATH": "/usr/bin:/bin",
@@ -56,7 +57,7 @@ def test_shown_outputs_equal_the_printed_ones(page: Path, tmp_path: Path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=500,
+        timeout=CHILD_S,
         env={
             "PYTHONPATH": search_path(),
             "PATH": "/usr/bin:/bin",

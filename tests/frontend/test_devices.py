@@ -13,6 +13,7 @@ from frontend import Device, Tensor, TinyJit, nn
 from frontend.device import OpenDevice
 from hcq.errors import HcqError, UsageError
 from tests.children import environment
+from tests.limits import CHILD_S
 
 
 @pytest.fixture
@@ -47,7 +48,9 @@ print((c + 1).tolist(), jit.captured.device.hcq.closed)
 def test_a_closed_device_refuses_everything_and_its_name_reopens():
     """In a separate process, as other tests use the device of this one."""
     words = [sys.executable, "-c", CLOSED]
-    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=500, check=True)
+    done = subprocess.run(
+        words, env=environment(), capture_output=True, text=True, timeout=CHILD_S, check=True
+    )
     assert done.stdout.splitlines() == ["UsageError True"] * 4 + ["[6.0] True"]
 
 

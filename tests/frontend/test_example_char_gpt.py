@@ -13,6 +13,7 @@ import pytest
 
 from frontend import Tensor, stats
 from tests.children import ROOT, environment
+from tests.limits import CHILD_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +59,7 @@ def test_the_example_learns_and_writes(tmp_path: Path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=CHILD_S,
         check=True,
     )
     assert "step 40/40" in done.stderr

@@ -15,6 +15,7 @@ import pytest
 from frontend import Tensor, nn
 from hcq.config import override
 from tests.children import ROOT, environment
+from tests.limits import CHILD_S
 from tools.answers.minilm import SENTENCES, SMALL, SMALL_IDS, filled
 
 WANT = json.loads((Path(__file__).parent / "data" / "minilm.json").read_text())
@@ -79,7 +80,7 @@ def test_the_example_finds_the_paragraph_that_is_meant(tmp_path: Path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=CHILD_S,
         check=True,
     )
     assert 'Assignments to "__debug__" are illegal' in done.stdout

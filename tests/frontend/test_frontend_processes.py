@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.children import ROOT, environment
+from tests.limits import CHILD_S
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def run(*words: str, cache: Path, limit_s: float = 500, **more: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, cache: Path, **more: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, *words],
         env=environment(HCQ_CACHE=str(cache), **more),
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=limit_s,
+        timeout=CHILD_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -144,11 +145,10 @@ def test_training_does_not_leak(captured: bool, first: int, steps: int, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2000)
 @pytest.mark.parametrize("device", ["cpu", "nv-emu"])
 def test_the_digits_example_learns(device: str, tmp_path: Path):
     words = ("examples/digits.py", "--min-accuracy", "0.97", "--device", device)
-    done = run(*words, cache=tmp_path, limit_s=1900, HCQ_VALIDATE="0")
+    done = run(*words, cache=tmp_path, HCQ_VALIDATE="0")
     found = re.search(r"held-out accuracy: ([0-9.]+) on 360 images", done.stdout)
     assert found is not None
     assert float(found[1]) >= 0.97
@@ -166,7 +166,7 @@ def test_the_digits_example_fails_with_an_exit_status(tmp_path: Path):
             env=environment(HCQ_CACHE=str(tmp_path)),
             cwd=ROOT,
             capture_output=True,
-            timeout=500,
+            timeout=CHILD_S,
             check=False,
         ).returncode
         == 1

@@ -11,6 +11,7 @@ from drivers.cpu import layouts
 from frontend import Device, Tensor, TinyJit
 from frontend.device import OpenDevice
 from hcq.pushbuffer import PushBuffer
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,7 @@ class Faulty:
         self.opened.hcq.copies[0].ring.submit(pushbuffer)
         queue = self.opened.hcq.copies[0]
         with pytest.raises(hcq.DeviceFault):
-            queue.submit(queue.record()).wait(timeout_s=100)
+            queue.submit(queue.record()).wait(timeout_s=HANG_S)
 
 
 @pytest.fixture

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from hcq.params import Word
     from hcq.pushbuffer import PushBuffer
 
-HANG_S = 100
-"""A time in seconds that no wait takes unless it hangs, on any loaded machine."""
 NOP, EXEC, COPY, FILL, WAIT, SET, STAMP, WRITE, INDIRECT, OWN = range(10)
 WORDS = 8
 

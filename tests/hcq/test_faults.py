@@ -11,7 +11,8 @@ from hcq.errors import DeviceFault, FaultKind, FaultReport, SignalTimeout
 from hcq.graph import Graph
 from hcq.registry import wrap
 from hcq.signal import SLOT_VALUES, Signal, Timeline
-from tests.hcq.fake import ADD, HANG_S, ONE, WILD, FakeDevice
+from tests.hcq.fake import ADD, ONE, WILD, FakeDevice
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,8 @@ from hcq.errors import UsageError
 from hcq.process import OPEN
 from hcq.registry import wrap
 from tests.children import environment
-from tests.hcq.fake import HANG_S, FakeDevice
+from tests.hcq.fake import FakeDevice
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from hcq.device import Device

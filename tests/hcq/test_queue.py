@@ -13,7 +13,8 @@ from hcq.driver import QueueKind
 from hcq.errors import UsageError
 from hcq.params import Param
 from hcq.registry import wrap
-from tests.hcq.fake import ADD, HANG_S, ONE, STORE, FakeDevice
+from tests.hcq.fake import ADD, ONE, STORE, FakeDevice
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from hcq.device import Device

@@ -14,7 +14,8 @@ from hcq.errors import DeviceFault, DriverError, FaultKind, FaultReport, Unsuppo
 from hcq.graph import Graph
 from hcq.registry import wrap
 from hcq.validate.validator import Validator
-from tests.hcq.fake import ADD, HANG_S, ONE, WILD, FakeDevice
+from tests.hcq.fake import ADD, ONE, WILD, FakeDevice
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

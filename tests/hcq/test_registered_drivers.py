@@ -51,7 +51,7 @@ def test_a_registered_device_opens_by_name_and_runs(installed: Path) -> None:
         "    a, b = device.alloc(4096), device.alloc(4096)\n"
         "    filled = device.compute.submit(device.compute.record().fill(a, 7))\n"
         "    copies = device.copies[0]\n"
-        "    copies.submit(copies.record().copy(b, a), after=[filled]).wait(timeout_s=100)\n"
+        "    copies.submit(copies.record().copy(b, a), after=[filled]).wait(timeout_s=1000)\n"
         "    print(b.host().cast('I')[1023], device.name)\n"
         "print('dma-emu' in [info.driver for info in hcq.devices()])\n"
         "print([entry.name for entry in hcq.drivers()])\n"

@@ -11,11 +11,12 @@ from hcq.errors import DeviceFault, FaultKind, FaultReport, SignalTimeout, Usage
 from hcq.faults.messages import waits_of
 from hcq.graph import Graph
 from hcq.registry import wrap
-from tests.hcq.fake import HANG_S, FakeDevice
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from hcq.device import Device
     from hcq.signal import Point
+    from tests.hcq.fake import FakeDevice
 
 
 def stuck(device: Device, fake: FakeDevice) -> Point:

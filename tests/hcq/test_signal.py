@@ -12,7 +12,8 @@ from hcq.errors import SignalTimeout, UsageError
 from hcq.hostpool import HostPool
 from hcq.registry import wrap
 from hcq.signal import SLOT_VALUES, Point, Signal, Timeline
-from tests.hcq.fake import HANG_S, FakeDevice
+from tests.hcq.fake import FakeDevice
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from hcq.device import Device

@@ -12,7 +12,8 @@ from hcq.memory import Buffer
 from hcq.registry import wrap
 from hcq.validate.hazards import _DEAD_KEPT
 from hcq.validate.validator import _SHARED
-from tests.hcq.fake import HANG_S, FakeDevice
+from tests.hcq.fake import FakeDevice
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from hcq.device import Device

@@ -9,7 +9,8 @@ import pytest
 from hcq.errors import UsageError
 from hcq.graph import Graph
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tests.hcq.fake import ADD, HANG_S, ONE, FakeDevice
+from tests.hcq.fake import ADD, ONE, FakeDevice
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from hcq.commandbuffer import CommandBuffer

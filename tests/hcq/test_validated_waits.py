@@ -11,7 +11,8 @@ import pytest
 
 from hcq.errors import SignalTimeout, UsageError
 from hcq.registry import wrap
-from tests.hcq.fake import HANG_S, FakeDevice
+from tests.hcq.fake import FakeDevice
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from hcq.device import Device

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.limits import CHILD_S
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -51,7 +53,7 @@ def start(cache: Path) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> tuple[list[str], int, bool]:
     """Return (losses, kernels lowered, whether LLVM was loaded)."""
-    out, err = process.communicate(timeout=500)
+    out, err = process.communicate(timeout=CHILD_S)
     assert (process.returncode, err) == (0, "")
     *losses, lowered, llvm = out.split()
     return losses, int(lowered), llvm == "True"

@@ -186,7 +186,7 @@ def test_forked_child_is_refused_and_its_parent_continues() -> None:
         for turn in range(5):
             child = os.fork()
             if not child:
-                signal.alarm(100)
+                signal.alarm(1000)
                 for number, use in enumerate(uses):
                     try:
                         use()

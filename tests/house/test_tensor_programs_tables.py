@@ -17,6 +17,7 @@ from compiler.ir.uop import const, table_size
 from compiler.schedule.scheduler import schedule
 from frontend import Tensor, expr, plan, stats, trace
 from tests.compiler.host_kernel import ARCH
+from tests.limits import CHILD_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,13 +85,13 @@ print(resident() - before, PLANS.nbytes - config().plan_bytes)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # it compiles thousands of kernels; a loaded machine takes minutes
 def test_changing_shapes_are_bounded(tmp_path: Path) -> None:
     """Every structure is a new one: plans are dropped, and what is remembered of each is a few KiB."""
     settings = {**os.environ, "HCQ_CACHE": str(tmp_path), "HCQ_PLAN_BYTES": str(16 << 20)}
     done = subprocess.run(
-        [sys.executable, "-c", SHAPES], capture_output=True, text=True, timeout=580, check=True, env=settings
-    )
+        [sys.executable, "-c", SHAPES], capture_output=True, text=True, timeout=CHILD_S, check=True,
+        env=settings,
+    )  # fmt: skip
     grown, beyond = map(int, done.stdout.split())
     assert grown < 24 << 20
     assert beyond <= 0

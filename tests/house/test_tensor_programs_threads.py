@@ -11,6 +11,8 @@ import textwrap
 
 import pytest
 
+from tests.limits import CHILD_S
+
 START = """
 import faulthandler, sys, threading, traceback
 import numpy as np
@@ -40,7 +42,7 @@ def child(body: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=CHILD_S,
         check=False,
     )
 

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.limits import CHILD_S
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -13,7 +15,7 @@ def test_kernels_launch_through_the_plug_in(tmp_path: Path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=CHILD_S,
         env={"PYTHONPATH": f"{HERE.parents[1]}:{HERE / 'triton_interface'}", "PATH": "/usr/bin:/bin"},
     )
     assert done.stdout == "done\n", done.stderr

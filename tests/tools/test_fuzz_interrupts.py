@@ -12,10 +12,10 @@ import pytest
 from hcq.heap import Heap
 from hcq.validate.intervals import Intervals
 from tests.hcq.fake import FakeDevice
+from tests.limits import CHILD_S, HANG_S
 from tools.fuzz.interrupt_probes import PROBES, free
 from tools.fuzz.interrupts import KINDS, Run, Tracer
 
-HANG_S = 100
 EVERY = 5
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +28,7 @@ def test_an_interrupt_at_any_call_leaves_usable_state(name: str, tmp_path: Path)
     command = [sys.executable, "-m", "tools.fuzz.interrupts", "--probe", name, "--every", str(EVERY)]
     done = subprocess.run(
         [*command, "--first", "1", "--bound", str(HANG_S), "--json", str(told)],
-        capture_output=True, text=True, timeout=6 * HANG_S, check=False, cwd=_ROOT,
+        capture_output=True, text=True, timeout=CHILD_S, check=False, cwd=_ROOT,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(told.read_text())

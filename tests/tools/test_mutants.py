@@ -12,6 +12,7 @@ import pytest
 from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod
 from hcq.errors import HcqError
+from tests.limits import CHILD_S
 from tools.mutants.__main__ import rows_of, sample, score, text
 from tools.mutants.corpus import judge
 from tools.mutants.devices import Target
@@ -89,7 +90,7 @@ file[5000], anonymous[1] = 7, 9
 snapshot = Snapshot()
 child = os.fork()
 if not child:
-    signal.alarm(400)  # should it hang, it must not outlive the test
+    signal.alarm(1000)  # should it hang, it must not outlive the test
     snapshot.own()
     kept = (file[5000], anonymous[1], os.pread(fd, 1, 5000)) == (7, 9, bytes([7]))
     file[5000] = anonymous[1] = 1
@@ -101,7 +102,7 @@ assert (file[5000], anonymous[1]) == (7, 9)
 
 def test_child_that_owns_its_memory_leaves_the_parents_as_it_was() -> None:
     # In a process of its own: one that has threads, as other tests leave, is not to be forked.
-    done = subprocess.run([sys.executable, "-c", OWNS], timeout=500, check=False, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", OWNS], timeout=CHILD_S, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
 
 
@@ -182,7 +183,6 @@ def test_failed_walk_reports_the_reason(found: list[Mutant]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 def test_emulated_machine_notices_a_sample_of_mutants(found: list[Mutant]) -> None:
     chosen = sample(found, 50, 7, None)
     rows = rows_of(chosen, judge_all(Target(), chosen, jobs=2))
@@ -225,8 +225,7 @@ assert [one.outcome for one in forked] == [judge.fresh(one, 1).outcome for one i
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_forked_children_come_to_the_verdicts_of_fresh_machines() -> None:
     # In a process of its own: mutants leave devices open, and may take the process down.
-    done = subprocess.run([sys.executable, "-c", ALIKE], timeout=1700, check=False, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", ALIKE], timeout=CHILD_S, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()

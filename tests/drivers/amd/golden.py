@@ -13,6 +13,7 @@ from drivers.amd import decode
 from hcq.driver import BufferSpec, Place
 from hcq.graph import Graph
 from tests.drivers.amd.rig import image, opened, read
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ def _start(rig: Rig, device: Device) -> list[str]:
     """Return what a compute queue runs after kernels were loaded, and an empty submission."""
     words = device.driver.encoder(device.compute.kind).new_code()  # type: ignore[attr-defined]  # a rig's
     text = decode.aql_text if rig.aql else decode.pm4_text
-    device.compute.submit(device.compute.record()).wait(timeout_s=5)
+    device.compute.submit(device.compute.record()).wait(timeout_s=HANG_S)
     return [
         "new code:",
         *text(words, int(rig.target.generation)),
@@ -46,7 +47,7 @@ def _launch(rig: Rig, device: Device) -> list[str]:
     commands.exec(plain, plain.args(out, x, 7), groups=(4, 2, 1), threads=(64, 1, 1))
     commands.exec(plain, plain.args(x, out, 8), groups=(1, 1, 1), threads=(32, 2, 1)).barrier()
     commands.exec(deep, deep.args(out, x, 9), groups=(3, 1, 1), threads=(64, 1, 1)).timestamp(after)
-    device.compute.submit(commands).wait(timeout_s=5)
+    device.compute.submit(commands).wait(timeout_s=HANG_S)
     return rig.compute.text()
 
 
@@ -56,7 +57,7 @@ def _copy(rig: Rig, device: Device) -> list[str]:
     lines = []
     for queue, ring in ((device.copies[0], rig.copies), (device.compute, rig.compute)):
         commands = queue.record().copy(out, x, 4096).fill(x, 0xABCD, 1024).write(out, 1 << 40 | 5, bits=64)
-        queue.submit(commands.timestamp(device.stamp())).wait(timeout_s=5)
+        queue.submit(commands.timestamp(device.stamp())).wait(timeout_s=HANG_S)
         lines += [f"{queue.kind.value} queue:", *ring.text()]
     return lines
 
@@ -71,7 +72,7 @@ def _cross_queue(rig: Rig, device: Device) -> list[str]:
     commands = compute.record().wait(first.signal, 1)
     commands.exec(program, program.args(x, out, 1), groups=(8, 1, 1), threads=(64, 1, 1))
     second = compute.submit(commands)
-    copies.submit(copies.record().wait(second.signal, 1).copy(out, x)).wait(timeout_s=5)
+    copies.submit(copies.record().wait(second.signal, 1).copy(out, x)).wait(timeout_s=HANG_S)
     return ["upload:", *rig.copies.text(0), "kernel:", *rig.compute.text(), "download:", *rig.copies.text()]
 
 
@@ -97,7 +98,7 @@ def _graph(rig: Rig, device: Device) -> list[str]:
     lines = []
     for count, value in ((5, 7), (6, 8)):
         seen = len(rig.log)
-        executable.submit({target: buffer, groups: count, number: value}).wait(timeout_s=5)
+        executable.submit({target: buffer, groups: count, number: value}).wait(timeout_s=HANG_S)
         lines.append(f"replay with groups = {count}, number = {value}:")
         for ring, index in rig.log[seen:]:
             lines += [f" {ring.kind.value} queue:", *(f"  {line}" for line in ring.text(index))]

@@ -23,6 +23,7 @@ from hcq.errors import UnsupportedError, UsageError
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tests.drivers.amd.rig import compiled, image, opened, read
 from tests.facts import amd_code as facts
+from tests.limits import HANG_S
 
 ARCHS = ("gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 TRITON = Path(__file__).parent / "triton"
@@ -149,7 +150,7 @@ def test_kernel_of_triton_launches_with_its_shared_memory(arch: str):
         args = program.args(out, out, 5, out, out)
         threads = program.loaded.max_threads
         commands.exec(program, args, groups=(3, 1, 1), threads=(threads, 1, 1))
-        device.compute.submit(commands).wait(timeout_s=5)
+        device.compute.submit(commands).wait(timeout_s=HANG_S)
         seen = rig.compute.launches[-1]
         assert read(seen.kernarg, 10)[4] == 5
         if rig.aql:

@@ -21,6 +21,7 @@ from hcq.pushbuffer import PushBuffer
 from hcq.signal import SLOT_VALUES, Timeline
 from tests.drivers.amd.golden import FOLDER, GOLDEN, text
 from tests.drivers.amd.rig import EVENT, GEOMETRY, TIME, Rig, image, opened, read
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ def launch(device: Device, case: str = "plain", **shape: Any) -> Any:
     out, x = device.alloc(4096), device.alloc(4096)
     shape = {"groups": (4, 2, 1), "threads": (64, 1, 1)} | shape
     commands = device.compute.record().exec(program, program.args(out, x, 7), **shape)
-    device.compute.submit(commands).wait(timeout_s=5)
+    device.compute.submit(commands).wait(timeout_s=HANG_S)
     seen = rig.compute.launches[-1]
     if case == "packet":
         seen = seen._replace(kernarg=seen.values["USER_DATA_2"] | seen.values["USER_DATA_3"] << 32)
@@ -145,7 +146,7 @@ def test_replays_place_open_values(arch: str, case: str):
         executable = graph.compile()
         for count, value in ((5, 7), (9, 8), (9, 7), (5, 7)):
             out = device.alloc(4096)
-            executable.submit({groups: count, number: value, target: out}).wait(timeout_s=5)
+            executable.submit({groups: count, number: value, target: out}).wait(timeout_s=HANG_S)
             step = 32 if rig.aql else 1
             for i, seen in enumerate(rig.compute.launches[-2:], 1):
                 assert seen.grid == (count * step, i, 1)
@@ -169,7 +170,7 @@ def test_open_groups_over_a_count_of_threads_that_is_no_power_of_two():
                 with pytest.raises(UnsupportedError, match="power of two"):
                     device.compute.submit(commands, values={groups: 3})
             else:
-                device.compute.submit(commands, values={groups: 3}).wait(timeout_s=5)
+                device.compute.submit(commands, values={groups: 3}).wait(timeout_s=HANG_S)
                 assert rig.compute.launches[-1].grid == (3, 1, 1)
 
 
@@ -198,7 +199,7 @@ def test_copies_fills_and_numbers_on_every_queue(arch: str):
             out, x = device.alloc(4096, HOST), device.alloc(4096, HOST)
             x.host()[:64] = bytes(range(64))
             commands = queue.record().copy(out, x, 61).fill(x, 0xAB, 12).write(out.view(64), -2, bits=64)
-            queue.submit(commands.write(x.view(12), 5)).wait(timeout_s=5)
+            queue.submit(commands.write(x.view(12), 5)).wait(timeout_s=HANG_S)
             assert bytes(out.host()[:61]) == bytes(range(61))
             assert list(x.host()[:16].cast("I")) == [0xAB] * 3 + [5]
             assert out.host()[64:72].cast("q")[0] == -2
@@ -223,7 +224,7 @@ def test_open_addresses_sizes_and_values(arch: str):
                 b.host()[:] = bytes(4096)
                 a.host()[:128] = bytes((i + k) & 255 for k in range(128))
                 executable.submit({src: a, dst: b, size: 8 * i, value: 99 + i, wide: i << 40}).wait(
-                    timeout_s=5
+                    timeout_s=HANG_S
                 )
                 assert bytes(b.host()[4 : 4 + 8 * i]) == bytes(a.host()[8 : 8 + 8 * i])
                 assert list(b.host()[512 : 512 + 8 * i + 4].cast("I")) == [99 + i] * 2 * i + [0]
@@ -242,7 +243,7 @@ def test_numbers_that_do_not_fit_are_refused():
         with pytest.raises(UsageError, match="32 bits"):
             device.copies[0].submit(device.copies[0].record().signal(device.signal(), 1 << 32))
         signal = device.signal()
-        device.compute.submit(device.compute.record().signal(signal, 5 << 32)).wait(timeout_s=5)
+        device.compute.submit(device.compute.record().signal(signal, 5 << 32)).wait(timeout_s=HANG_S)
         assert signal.value == 5 << 32
 
 
@@ -314,7 +315,7 @@ def test_timestamps_and_interrupts(arch: str):
     with opened(arch, event=True) as (rig, device):
         for queue, ring in ((device.compute, rig.compute), (device.copies[0], rig.copies)):
             stamp = device.stamp()
-            queue.submit(queue.record().timestamp(stamp)).wait(timeout_s=5)
+            queue.submit(queue.record().timestamp(stamp)).wait(timeout_s=HANG_S)
             assert stamp.ticks == TIME
             assert ring.interrupts == [EVENT]
         assert read(rig.mailbox + 8 * EVENT, 2) == [EVENT, 0]
@@ -333,7 +334,7 @@ def test_timelines_stay_below_what_engines_compare(arch: str):
         for _ in range(4):
             first = copies.submit(copies.record().wait(gate, 0))
             points.append(compute.submit(compute.record().wait(first)))
-            points[-1].wait(timeout_s=5)
+            points[-1].wait(timeout_s=HANG_S)
         assert [point.value for point in points] == [start + 1 + i for i in range(4)]
         assert len({point.signal for point in points}) == 2
         waited = [value for _, value in rig.compute.waits]
@@ -361,7 +362,7 @@ def test_many_waits_of_a_shared_queue_take_several_packets():
         gate, commands = device.signal(host_set=True), device.compute.record()
         for _ in range(100):
             commands.wait(gate, 0)
-        device.compute.submit(commands).wait(timeout_s=5)
+        device.compute.submit(commands).wait(timeout_s=HANG_S)
         sizes = inline_sizes(rig.compute.streams[-1][0])
         assert sum(sizes) == 100 * 14 + 10
         assert max(sizes) <= encode_aql.MAX_INLINE
@@ -383,7 +384,7 @@ def test_pm4_in_prebuilt_words_of_a_shared_queue_runs_where_it_lies():
         graph.add(device.compute, commands)
         executable = graph.compile()
         for number in (4, 6):
-            executable.submit({value: number}).wait(timeout_s=5)
+            executable.submit({value: number}).wait(timeout_s=HANG_S)
             _, calls = rig.compute.streams[-1]
             assert [encode_aql.call_of(entry)[1] for _, entry in calls] == [2, 2]
             assert stamp.ticks == TIME
@@ -412,7 +413,7 @@ def test_kernels_of_a_shared_queue_overlap_when_they_may():
                 commands.exec(program, program.args(out, out, i), groups=(1, 1, 1), threads=(64, 1, 1))
                 if i == 1:
                     commands.barrier()
-            device.compute.submit(commands).wait(timeout_s=5)
+            device.compute.submit(commands).wait(timeout_s=HANG_S)
             assert [seen.values["BARRIER"] for seen in rig.compute.launches] == bits
 
 
@@ -451,11 +452,11 @@ def test_every_choice_changes_words_and_not_their_effect(choice: dict[str, Any])
                 commands.barrier().exec(program, program.args(out, x, 3), **shape).fill(x, 9, 64).copy(
                     out, x, 32
                 )
-                device.compute.submit(commands).wait(timeout_s=5)
+                device.compute.submit(commands).wait(timeout_s=HANG_S)
                 texts += rig.compute.text()
                 copies = device.copies[0]
                 commands = copies.record().copy(out.view(128), x, 64).barrier().timestamp(stamp)
-                copies.submit(commands).wait(timeout_s=5)
+                copies.submit(commands).wait(timeout_s=HANG_S)
                 texts += rig.copies.text()
                 large = pieces_of(rig, 5 << 20)
                 texts.append(f"{large} pieces")

@@ -23,6 +23,7 @@ from drivers.amd.refusals import BringUpError
 from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import DeviceFault, DriverError, FaultKind, SignalTimeout, UnsupportedError
 from tests.drivers.amd.opened import HOST, driver_of, image, machine, opened
+from tests.limits import HANG_S
 from tools.amd.script import Script
 from tools.amd.scripted import ScriptedKernel
 
@@ -213,11 +214,11 @@ def test_a_recovered_device_runs_and_its_memory_stays():
             device.sync()
         device.recover()
         queue = device.copies[0]
-        queue.submit(queue.record().copy(b, a)).wait(timeout_s=100)
+        queue.submit(queue.record().copy(b, a)).wait(timeout_s=HANG_S)
         assert bytes(b.host()) == b"x" * 4096
         compute = device.compute
         commands = compute.record().exec(program, program.args(a, 1), groups=(1, 1, 1), threads=(1, 1, 1))
-        compute.submit(commands).wait(timeout_s=100)
+        compute.submit(commands).wait(timeout_s=HANG_S)
         assert sum(len(one.launches) for one in kernel.queues.values()) == 1
 
 
@@ -300,7 +301,7 @@ def test_a_wait_that_times_out_says_where_the_ring_stands():
         with pytest.raises(SignalTimeout, match=r"compute 0: read \d+ of \d+ words"):
             point.wait(timeout_s=0.01)
         signal.value = 1
-        point.wait(timeout_s=100)
+        point.wait(timeout_s=HANG_S)
 
 
 def test_the_host_wakes_threads_that_sleep():

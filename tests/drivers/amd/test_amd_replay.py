@@ -7,6 +7,7 @@ import pytest
 from hcq.driver import QueueKind
 from hcq.graph import Graph
 from tests.drivers.amd.opened import HOST, image, machine
+from tests.limits import HANG_S
 from tools.amd.script import Script
 
 ONE = {"groups": (1, 1, 1), "threads": (64, 1, 1)}
@@ -29,7 +30,7 @@ def test_prebuilt_packets_lie_between_the_wait_and_the_signal():
         engine = next(q for q in kernel.queues.values() if q.ring[0] == ring.queue.ring.va)
         for value in range(5):
             start = len(engine.packets)
-            executable.submit({number: value}).wait(timeout_s=20)
+            executable.submit({number: value}).wait(timeout_s=HANG_S)
             names = [type(packet).__name__ for packet in engine.packets[start:]]
             wait, signal = names.index("WaitRegMem"), len(names) - 1 - names[::-1].index("ReleaseMemGfx9")
             kernels = [i for i, name in enumerate(names) if name == "KernelDispatch"]
@@ -51,7 +52,7 @@ def test_prebuilt_packets_go_over_the_end_of_the_ring(kernels: int, replays: int
         ring = device.driver.ring(QueueKind.COMPUTE, 0)
         engine = next(q for q in kernel.queues.values() if q.ring[0] == ring.queue.ring.va)
         for _ in range(replays):
-            executable.submit({}).wait(timeout_s=20)
+            executable.submit({}).wait(timeout_s=HANG_S)
         assert len(engine.launches) == kernels * replays
         addresses = [launch.KERNARG_ADDRESS for launch in engine.launches]
         assert addresses == addresses[:kernels] * replays

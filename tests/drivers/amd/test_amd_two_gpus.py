@@ -14,6 +14,7 @@ from hcq.device import Device
 from hcq.driver import BufferSpec
 from hcq.errors import UnsupportedError, UsageError
 from tests.drivers.amd.opened import HOST, driver_of, opened
+from tests.limits import HANG_S
 from tools.amd.script import Script
 from tools.amd.scripted import ScriptedKernel
 
@@ -43,7 +44,7 @@ def test_a_queue_waits_for_a_signal_of_another_device(second: int):
         point = b.copies[0].submit(b.copies[0].record().copy(last, target), after=[after])
         assert not point.done()
         gate.value = 1
-        point.wait(timeout_s=100)
+        point.wait(timeout_s=HANG_S)
         assert bytes(last.host()) == b"7" * 4096
 
 
@@ -53,7 +54,7 @@ def test_video_memory_of_a_peer_is_copied_directly():
         filled = a.copies[0].submit(a.copies[0].record().fill(there, 0x1234_5678, 1 << 20))
         there.map_to(b)
         copied = b.copies[0].submit(b.copies[0].record().copy(here, there), after=[filled])
-        copied.wait(timeout_s=100)
+        copied.wait(timeout_s=HANG_S)
         assert set(here.host().cast("I")) == {0x1234_5678}
         shared = [
             one for one in kernel.buffers.values() if one.flags & MemFlags.VRAM and len(one.mapped) == 2
@@ -159,5 +160,5 @@ def test_one_emulated_gpu_copies_from_memory_of_the_other(spec: BufferSpec):
         there.map_to(b)
         one, other = a.copies[0], b.copies[0]
         filled = one.submit(one.record().fill(there, 0x1234_5678, 4096))
-        other.submit(other.record().copy(here, there), after=[filled]).wait(timeout_s=100)
+        other.submit(other.record().copy(here, there), after=[filled]).wait(timeout_s=HANG_S)
         assert set(here.host().cast("I")) == {0x1234_5678}

@@ -9,6 +9,7 @@ import pytest
 
 import hcq
 from tests.drivers.amd.guests import guest
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +45,7 @@ class Runner:
         grid = (*groups, 1, 1)[:3]
         commands = self.device.compute.record()
         commands.exec(program, program.args(*given), groups=grid, threads=threads or (found.threads, 1, 1))
-        self.device.compute.submit(commands).wait(timeout_s=100)
+        self.device.compute.submit(commands).wait(timeout_s=HANG_S)
         for value, buffer in zip(values, buffers, strict=True):
             if isinstance(value, np.ndarray) and buffer is not None:
                 value.view("u1").reshape(-1)[:] = np.frombuffer(buffer.host()[: value.nbytes], "u1")

@@ -88,7 +88,6 @@ def bf16(numbers: Array) -> tuple[Array, Array]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_matmul_of_bfloat16(runner: Runner) -> None:
     a, left = bf16(rng().standard_normal((48, 96)))
     b, right = bf16(rng().standard_normal((96, 64)))
@@ -98,7 +97,6 @@ def test_matmul_of_bfloat16(runner: Runner) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_matmul_of_bytes(runner: Runner) -> None:
     a, b = (rng().integers(-128, 128, s, dtype="i1") for s in ((64, 208), (208, 64)))
     c = np.zeros((64, 64), "i4")
@@ -107,7 +105,6 @@ def test_matmul_of_bytes(runner: Runner) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_matmul_of_single_precision(runner: Runner) -> None:
     a, b = (rng().standard_normal(s).astype("f4") for s in ((48, 96), (96, 64)))
     c = np.zeros((48, 64), "f4")
@@ -125,7 +122,6 @@ def eight_bits(bits: Array, bias: int) -> Array:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("runner", ["gfx1201", "gfx942"], indirect=True)
 def test_matmul_of_eight_bit_floats(runner: Runner) -> None:
     """OCP's on gfx1201, without infinities and negative zero on gfx942; gfx1100 has no such matrix operation."""
@@ -142,7 +138,6 @@ def test_matmul_of_eight_bit_floats(runner: Runner) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["attention", "attention_causal"])
 def test_attention(runner: Runner, name: str) -> None:
     heads, length, depth, scale = 2, 100, 64, 0.125

@@ -10,6 +10,7 @@ from drivers.cpu.layouts import Slot
 from drivers.cpu.primitives import acquire, fetch_add, pause, u64, view
 from hcq.driver import BufferSpec, QueueKind
 from hcq.pushbuffer import PushBuffer
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +28,6 @@ MIB = 1 << 20
 Words = tuple[int, ...]
 
 
-HANG_S = 100
-"""A time limit in seconds that only a hang exceeds, however loaded the machine is."""
 
 
 def count(args: u64, x: u64, y: u64, z: u64) -> None:

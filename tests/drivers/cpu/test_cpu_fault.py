@@ -7,6 +7,7 @@ import pytest
 import hcq
 from drivers.cpu import layouts
 from hcq.pushbuffer import PushBuffer
+from tests.limits import HANG_S
 
 
 class NoArguments:
@@ -24,7 +25,7 @@ def test_fault_is_raised_by_the_wait_and_by_every_later_call() -> None:
     point = device.compute.submit(device.compute.record(label="behind it"))
     seen = []
     for refused in (
-        lambda: point.wait(timeout_s=10),
+        lambda: point.wait(timeout_s=HANG_S),
         lambda: device.alloc(4096),
         lambda: device.compute.submit(device.compute.record()),
         device.sync,
@@ -38,7 +39,7 @@ def test_fault_is_raised_by_the_wait_and_by_every_later_call() -> None:
     assert not point.done()
     device.close()
     with hcq.open("cpu", validate=False) as again:
-        again.compute.submit(again.compute.record()).wait(timeout_s=10)
+        again.compute.submit(again.compute.record()).wait(timeout_s=HANG_S)
 
 
 def bad_packet() -> PushBuffer:
@@ -57,15 +58,15 @@ def test_a_device_continues_after_a_bad_packet() -> None:
             device.compute.ring.submit(bad_packet())
             behind = device.compute.submit(device.compute.record())
             with pytest.raises(hcq.DeviceFault, match="bad packet"):
-                behind.wait(timeout_s=10)
+                behind.wait(timeout_s=HANG_S)
             device.recover()
             gate.value = 1
             for queue in device.queues:
-                queue.submit(queue.record().fill(source, 5)).wait(timeout_s=10)
+                queue.submit(queue.record().fill(source, 5)).wait(timeout_s=HANG_S)
             assert bytes(source.host()) == b"\5\0\0\0" * (1 << 18)
             for lost in (held, behind):
                 with pytest.raises(hcq.DeviceFault, match="bad packet"):
-                    lost.wait(timeout_s=10)
+                    lost.wait(timeout_s=HANG_S)
         assert bytes(kept.host()) == b"k" * (1 << 20), "what waited at the fault did not run afterwards"
 
 
@@ -75,13 +76,13 @@ def test_a_device_whose_queue_waits_for_lost_work_of_another_recovers() -> None:
         lost = device.compute.submit(device.compute.record())
         behind = other.compute.submit(other.compute.record(), after=[lost])
         with pytest.raises(hcq.DeviceFault, match="bad packet"):
-            behind.wait(timeout_s=10)
+            behind.wait(timeout_s=HANG_S)
         device.recover()
         with pytest.raises(hcq.DeviceFault, match="bad packet"):
-            behind.wait(timeout_s=10)
+            behind.wait(timeout_s=HANG_S)
         other.recover()
         point = device.compute.submit(device.compute.record())
-        other.compute.submit(other.compute.record(), after=[point]).wait(timeout_s=10)
+        other.compute.submit(other.compute.record(), after=[point]).wait(timeout_s=HANG_S)
         with pytest.raises(hcq.UsageError, match="has no fault"):
             other.recover()
 
@@ -98,9 +99,9 @@ def test_a_word_that_overwrites_a_queues_signal_faults_the_device_and_is_recover
         with pytest.raises(
             hcq.DeviceFault, match=rf"compute 0 of cpu:0 holds {1 << 40}, .* submitted is 1\b"
         ):
-            held.wait(timeout_s=10)
+            held.wait(timeout_s=HANG_S)
         assert device.recover() == (kept,)
         gate.value = 1
         assert bytes(kept.host()[:4]) == b"kept"
-        device.compute.submit(device.compute.record().fill(kept, 1, 64)).wait(timeout_s=10)
+        device.compute.submit(device.compute.record().fill(kept, 1, 64)).wait(timeout_s=HANG_S)
         assert kept.host()[0] == 1

@@ -20,7 +20,6 @@ from hcq.driver import BufferSpec
 from hcq.errors import UsageError
 from tests.drivers.cpu.rig import (
     COMPUTE,
-    HANG_S,
     KERNELS,
     Box,
     exec_,
@@ -30,6 +29,7 @@ from tests.drivers.cpu.rig import (
     until,
     wait_,
 )
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

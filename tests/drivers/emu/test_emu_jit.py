@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.limits import CHILD_S
+
 _CODE_IN_A_SMALL_HOLE = """
 import ctypes, mmap
 from drivers.emu.simt import jit
@@ -44,6 +46,6 @@ def test_code_and_its_constants_lie_near_each_other_however_little_room_is_free(
         capture_output=True,
         text=True,
         check=False,
-        timeout=500,
+        timeout=CHILD_S,
     )
     assert (done.returncode, done.stdout.split()) == (0, ["True"]), done.stderr

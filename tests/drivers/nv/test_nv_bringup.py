@@ -18,6 +18,7 @@ from drivers.nv.refusals import BringUpError
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError, UsageError
 from tests.conformance.conftest import Lab, read
+from tests.limits import HANG_S
 from tools.nv.golden import sample
 from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
@@ -88,7 +89,6 @@ def test_close_is_idempotent():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("version", "compute", "start"), [(*ROWS[row][:2], start) for row, start in ((0, 0), (3, 1), (5, 2))]
 )
@@ -340,7 +340,7 @@ def test_a_refused_copy_object_fails_copies_alone():
         out, x = device.alloc(64), device.alloc(64)
         queue = device.compute
         commands = queue.record().exec(program, program.args(out, x, 1), groups=(1, 1, 1), threads=(1, 1, 1))
-        queue.submit(commands).wait(timeout_s=100)
+        queue.submit(commands).wait(timeout_s=HANG_S)
         with pytest.raises(UnsupportedError, match="HOPPER_DMA_COPY_A"):
             queue.submit(queue.record().copy(out, x))
     assert kernel.leaks() == []
@@ -421,6 +421,6 @@ def test_ampere_and_ada_boards_run_a_kernel(name: str, units: int) -> None:
     lab = Lab(hcq.open(f"nv-emu:{name}"))
     assert (lab.device.info.arch, lab.device.info.compute_units) == (name, units)
     out = lab.words([5])
-    lab.queue.submit(lab.run(lab.queue.record(), "affine", out, 3, 4)).wait(timeout_s=100)
+    lab.queue.submit(lab.run(lab.queue.record(), "affine", out, 3, 4)).wait(timeout_s=HANG_S)
     assert read(out)[:1] == [19]
     lab.close()

@@ -8,6 +8,7 @@ import pytest
 
 from drivers.nv.layouts.compute import PcasAction
 from drivers.nv.quirks import ALTERNATIVES, DEFAULT, parse, value_text
+from tests.limits import HANG_S
 from tools.bringup import command
 from tools.bringup.checks import REPEATS, RungError
 from tools.bringup.ladder import ONE, Ladder
@@ -189,7 +190,7 @@ def test_evidence_holds_the_descriptor_of_a_launch_and_its_constant_bank() -> No
         program, out = _load(made, device, "store"), device.alloc(4096)
         queue = device.compute
         commands = queue.record().exec(program, program.args(out), groups=(3, 1, 1), threads=(5, 1, 1))
-        queue.submit(commands).wait(timeout_s=100)
+        queue.submit(commands).wait(timeout_s=HANG_S)
         seen = memory(made)
     (text,) = [value for name, value in seen.items() if name.startswith("descriptor at")]
     assert "GRID_WIDTH=3" in text

@@ -17,6 +17,7 @@ from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DriverError, UnsupportedError, UsageError
 from hcq.graph import Graph
+from tests.limits import HANG_S
 from tools.nv.golden import sample
 from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
@@ -24,7 +25,6 @@ from tools.nv.scripted import ScriptedKernel
 if TYPE_CHECKING:
     from drivers.nv.device import NvDevice
 
-HANG_S = 100
 HOPPER, BLACKWELL, AMPERE, ADA = 0xCBC0, 0xCEC0, 0xC6C0, 0xC9C0
 VALUES = [f"{name}={value_text(value)}" for name, values in ALTERNATIVES.items() for value in values[1:]]
 HOPPER_LACKS = {"channel_class=c96f"}

@@ -22,6 +22,7 @@ from hcq.graph import Graph
 from hcq.params import Param
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tests.facts import nv_cubin, nv_qmd_v04, nv_qmd_v05
+from tests.limits import HANG_S
 from tools.nv.golden import small_cubin
 from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
@@ -202,7 +203,7 @@ def test_replays_of_a_graph_carry_the_cluster():
         executable = graph.compile()
         for count in (7, 9):
             kernel.doorbell.streams.clear()
-            executable.replay([device.alloc(64), count]).wait(timeout_s=100)
+            executable.replay([device.alloc(64), count]).wait(timeout_s=HANG_S)
             line = next(one for stream in kernel.doorbell.streams for one in stream if "SEND_PCAS_A" in one)
             block = bytes(view_at(int(line.rsplit("=", 1)[1], 16), 384))
             names = ("QMD_TYPE", "GPC_CGA_WIDTH", "GRID_WIDTH", "GRID_HEIGHT")

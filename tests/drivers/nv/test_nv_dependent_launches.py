@@ -16,6 +16,7 @@ from hcq.commands import Scope
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import UsageError
+from tests.limits import HANG_S
 from tools.nv.golden import sample
 from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
@@ -58,7 +59,7 @@ class Lab:
     def sent(self, text: str) -> str:
         """Return what the words of a recording do, without the end of the submission."""
         self.kernel.doorbell.streams.clear()
-        self.device.compute.submit(self.record(text)).wait(timeout_s=100)
+        self.device.compute.submit(self.record(text)).wait(timeout_s=HANG_S)
         out = ""
         for line in itertools.chain.from_iterable(self.kernel.doorbell.streams):
             if "SEND_PCAS_A" in line:

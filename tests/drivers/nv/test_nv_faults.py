@@ -20,6 +20,7 @@ from drivers.nv.memory import Memory
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, FaultKind
+from tests.limits import HANG_S
 from tools.nv.golden import sample
 from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
@@ -148,7 +149,7 @@ def test_the_report_has_the_mmu_word_and_the_last_encoded_kernels():
         out, x = made.alloc(64), made.alloc(64)
         queue = made.compute
         commands = queue.record().exec(program, program.args(out, x, 1), groups=(1, 1, 1), threads=(1, 1, 1))
-        queue.submit(commands).wait(timeout_s=100)
+        queue.submit(commands).wait(timeout_s=HANG_S)
         words = made.driver.ring(QueueKind.COMPUTE, 0).channel.errors
         words[2], words[3] = 31, 0xFFFF_0000
         report = made.driver.fault()
@@ -183,7 +184,7 @@ def test_waiting_on_a_faulted_device_raises_the_report():
         point = made.compute.submit(made.compute.record().barrier())
         kernel.post_error(109)
         with pytest.raises(DeviceFault, match="context switch timeout"):
-            point.wait(timeout_s=100)
+            point.wait(timeout_s=HANG_S)
 
 
 def test_a_queue_that_reports_more_than_was_submitted_faults():
@@ -195,10 +196,10 @@ def test_a_queue_that_reports_more_than_was_submitted_faults():
         with pytest.raises(
             DeviceFault, match=r"compute 0 of nv:0 holds \d{20}, but the last value submitted is 1\b"
         ):
-            point.wait(timeout_s=100)
+            point.wait(timeout_s=HANG_S)
         kernel.doorbell.stalled = False
         made.recover()
-        made.compute.submit(made.compute.record().barrier()).wait(timeout_s=100)
+        made.compute.submit(made.compute.record().barrier()).wait(timeout_s=HANG_S)
     assert kernel.leaks() == []
 
 

@@ -11,6 +11,7 @@ from compiler.targets.nvptx import assembler
 from drivers.nv import push
 from hcq.driver import BufferSpec, Place
 from hcq.pushbuffer import PushBuffer
+from tests.limits import HANG_S
 from tools.bringup.nv.kernels import image, ptx
 
 if TYPE_CHECKING:
@@ -81,12 +82,12 @@ def test_a_device_continues_after_a_fault(device: hcq.Device, cause: Callable[[h
     executable, out = graph_of(device)
     program = load(device, "count")
     old, target, seen = device.alloc(256), device.alloc(256), holding(device, 40)
-    device.copies[0].submit(device.copies[0].record().fill(old, 0x1234_5678)).wait(timeout_s=100)
-    executable.replay([seen]).wait(timeout_s=100)
+    device.copies[0].submit(device.copies[0].record().fill(old, 0x1234_5678)).wait(timeout_s=HANG_S)
+    executable.replay([seen]).wait(timeout_s=HANG_S)
     for again in range(2):
         lost = cause(device)
         with pytest.raises(hcq.DeviceFault) as caught:
-            lost.wait(timeout_s=100)
+            lost.wait(timeout_s=HANG_S)
         # Behind the filter of a sandbox only an SM tells an address, and a copy runs on none (nv.md 7.2).
         told = cause is wild_kernel or "A100" in device.info.name
         assert caught.value.report.va == (WILD if told else None)
@@ -95,20 +96,20 @@ def test_a_device_continues_after_a_fault(device: hcq.Device, cause: Callable[[h
         point = device.compute.submit(launch)
         read = holding(device)
         copies = device.copies[1].record().copy(read, old, 256).copy(read, target, 4)
-        device.copies[1].submit(copies, after=[point]).wait(timeout_s=100)
+        device.copies[1].submit(copies, after=[point]).wait(timeout_s=HANG_S)
         words = read.host().cast("I")
         assert words[0] == 41
         assert set(words[1:].tolist()) == {0x1234_5678}, "bytes from before the fault"
-        executable.replay([holding(device, again)]).wait(timeout_s=100)
+        executable.replay([holding(device, again)]).wait(timeout_s=HANG_S)
         assert out.host().cast("I")[0] == again + 1
         with pytest.raises(hcq.DeviceFault):
-            lost.wait(timeout_s=100)
+            lost.wait(timeout_s=HANG_S)
     device.sync()
 
 
 def test_the_report_of_a_wild_store_names_kernel_line_address_and_nearest_buffer(device: hcq.Device):
     with pytest.raises(hcq.DeviceFault) as caught:
-        wild_kernel(device).wait(timeout_s=100)
+        wild_kernel(device).wait(timeout_s=HANG_S)
     report = caught.value.report
     assert report.kind is hcq.FaultKind.PAGE_FAULT
     assert (report.kernel, report.va) == ("wild", WILD)
@@ -129,14 +130,14 @@ def test_work_of_other_queues_is_lost_with_it_and_its_memory_let_go(device: hcq.
     held = device.copies[0].submit(device.copies[0].record().wait(gate, 1).copy(target, source, 1 << 20))
     behind = device.computes[1].submit(device.computes[1].record(), after=[held])
     with pytest.raises(hcq.DeviceFault):
-        wild_kernel(device).wait(timeout_s=100)
+        wild_kernel(device).wait(timeout_s=HANG_S)
     assert target in device.recover()
     gate.value = 1
     for point in (held, behind):
         with pytest.raises(hcq.DeviceFault, match="wild"):
-            point.wait(timeout_s=100)
+            point.wait(timeout_s=HANG_S)
         assert not point.done()
     for queue in device.queues:
-        queue.submit(queue.record()).wait(timeout_s=100)
+        queue.submit(queue.record()).wait(timeout_s=HANG_S)
     device.sync()
     assert all(not queue.inflight() for queue in device.queues)

@@ -11,12 +11,12 @@ from compiler.targets.nvptx import assembler
 from drivers.nv.driver import NvDriver
 from hcq.errors import DeviceFault, FaultKind
 from hcq.program import ArgKind, ArgSlot, KernelImage
+from tests.limits import HANG_S
 from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HANG_S = 100
 HOST = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 needs_assembler = pytest.mark.skipif(
     not assembler.available(), reason="neither nvJitLink nor ptxas is installed"

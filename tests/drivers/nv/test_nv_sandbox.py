@@ -12,6 +12,7 @@ from drivers.nv.layouts.families import GENERATIONS
 from drivers.nv.layouts.rm import NVOS02_PARAMETERS, NVOS54_PARAMETERS, NVOS64_PARAMETERS, Escape, Request
 from hcq.device import Device
 from hcq.errors import DeviceFault
+from tests.limits import HANG_S
 from tools.nv.golden import sample
 from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
@@ -73,9 +74,9 @@ def use(device: Device) -> None:
     for queue in device.computes:
         args = program.args(out, x, 1)
         commands = queue.record().exec(program, args, groups=(1, 1, 1), threads=(1, 1, 1)).fill(x)
-        queue.submit(commands).wait(timeout_s=100)
+        queue.submit(commands).wait(timeout_s=HANG_S)
     for queue in device.copies:
-        queue.submit(queue.record().copy(out, x, 64)).wait(timeout_s=100)
+        queue.submit(queue.record().copy(out, x, 64)).wait(timeout_s=HANG_S)
 
 
 @pytest.mark.sampled(11)

@@ -22,6 +22,7 @@ from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, UsageError
 from hcq.graph import Graph
 from hcq.params import Param
+from tests.limits import CHILD_S, HANG_S
 from tools.bench.nv import FinishedNv
 from tools.nv.golden import GOLDEN, sample
 from tools.nv.script import Script
@@ -38,7 +39,7 @@ FOLDER = Path(__file__).parents[2] / "golden"
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All streams, from a separate process, because addresses depend on the process's earlier allocations."""
     folder = tmp_path_factory.mktemp("golden")
-    subprocess.run([sys.executable, "-m", "tools.nv.golden", str(folder)], check=True, timeout=500)
+    subprocess.run([sys.executable, "-m", "tools.nv.golden", str(folder)], check=True, timeout=CHILD_S)
     return folder
 
 
@@ -79,7 +80,7 @@ def test_open_grid_and_pointer_land_in_descriptor_and_bank():
         executable = graph.compile()
         for groups in (77, 5):
             kernel.doorbell.streams.clear()
-            executable.submit({size: groups, source: x}).wait(timeout_s=100)
+            executable.submit({size: groups, source: x}).wait(timeout_s=HANG_S)
             line = next(
                 line for submission in kernel.doorbell.streams for line in submission if "SEND_PCAS_A" in line
             )
@@ -103,7 +104,7 @@ def test_an_open_write_to_an_open_place_stores_the_whole_number(kind: str, bits:
         commands = queue.record().write(where + 8, what, bits=bits)
         buffer = made.alloc(64, BufferSpec(place=Place.HOST, host_visible=True, coherent=True))
         number = 0x1234_5678_9ABC_DEF0 >> 64 - bits
-        queue.submit(commands, values={where: buffer, what: number}).wait(timeout_s=100)
+        queue.submit(commands, values={where: buffer, what: number}).wait(timeout_s=HANG_S)
         assert int.from_bytes(buffer.host()[8 : 8 + bits // 8], "little") == number
         with pytest.raises(UsageError, match="does not fit"):
             queue.submit(queue.record().write(buffer, 1 << bits, bits=bits))
@@ -207,7 +208,7 @@ def test_unknown_methods_and_headers_are_not_decoded():
 def test_host_semaphores_before_hopper_carry_8_upper_bits():
     with device(compute_class=0xC6C0) as (kernel, made):
         kernel.doorbell.streams.clear()
-        made.compute.submit(made.compute.record().barrier()).wait(timeout_s=100)
+        made.compute.submit(made.compute.record().barrier()).wait(timeout_s=HANG_S)
         upper = [
             line for submission in kernel.doorbell.streams for line in submission if "SEM_ADDR_HI" in line
         ]

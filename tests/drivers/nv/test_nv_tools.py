@@ -93,7 +93,6 @@ def test_the_comparison_with_cuda_reports_what_it_needs():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 def test_the_ladder_climbs_an_emulated_gpu_and_recovers_from_its_fault(capsys: pytest.CaptureFixture[str]):
     assert command.main(["--emulate", "", "--variants", "none", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -12,6 +12,7 @@ from drivers.nv.driver import NvDriver
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import UnsupportedError
+from tests.limits import HANG_S
 from tools.nv.script import Script, uuid_of
 from tools.nv.scripted import ScriptedKernel
 
@@ -48,7 +49,7 @@ def test_video_memory_of_a_peer_is_mapped_at_its_address(link: str):
         assert calls == ["UVM_REGISTER_GPU", "UVM_ENABLE_PEER_ACCESS"]
         (mapped,) = mappings(kernels[1], there.va)
         assert f"hClient={a_driver.rm.root:#x}" in mapped
-        b.copies[0].submit(b.copies[0].record().copy(b.alloc(4096), there, 4096)).wait(timeout_s=100)
+        b.copies[0].submit(b.copies[0].record().copy(b.alloc(4096), there, 4096)).wait(timeout_s=HANG_S)
         more = a.alloc(8 << 20)
         more.map_to(b)
         again = [call for call in kernels[1].calls if call.startswith("UVM_ENABLE_PEER_ACCESS")]
@@ -110,9 +111,9 @@ def test_a_queue_waits_for_a_signal_of_another_device():
     with pair() as (_, a, b):
         gate = a.signal(host_set=True)
         point = a.copies[0].submit(a.copies[0].record())
-        b.copies[0].submit(b.copies[0].record(), after=[point]).wait(timeout_s=100)
+        b.copies[0].submit(b.copies[0].record(), after=[point]).wait(timeout_s=HANG_S)
         gate.value = 1
-        b.copies[0].submit(b.copies[0].record().wait(gate.at(1))).wait(timeout_s=100)
+        b.copies[0].submit(b.copies[0].record().wait(gate.at(1))).wait(timeout_s=HANG_S)
 
 
 def test_two_emulated_gpus_exchange_data_through_memory_of_one():
@@ -124,7 +125,8 @@ def test_two_emulated_gpus_exchange_data_through_memory_of_one():
         queue = a.copies[0]
         done = queue.submit(queue.record().fill(source, 0x1234_5678, 4096).copy(stage, source))
         other = b.copies[0]
-        other.submit(other.record().copy(target, stage).copy(back, target), after=[done]).wait(timeout_s=100)
+        copies = other.record().copy(target, stage).copy(back, target)
+        other.submit(copies, after=[done]).wait(timeout_s=HANG_S)
         assert set(back.host().cast("I")) == {0x1234_5678}
         with pytest.raises(UnsupportedError, match="through host memory"):
             source.map_to(b)

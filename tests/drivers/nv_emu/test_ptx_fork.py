@@ -8,6 +8,8 @@ import textwrap
 
 import pytest
 
+from tests.limits import CHILD_S
+
 PROGRAM = textwrap.dedent(
     """
     import os
@@ -23,7 +25,7 @@ PROGRAM = textwrap.dedent(
     assert run("ret;", 200.0) is None
     child = os.fork()
     if not child:
-        signal.alarm(400)  # should it hang, it must not outlive the test
+        signal.alarm(1000)  # should it hang, it must not outlive the test
         os._exit(0 if run("L: bra L;", 0.2).kind is ReportKind.HANG else 1)
     raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
@@ -32,5 +34,5 @@ PROGRAM = textwrap.dedent(
 
 @pytest.mark.slow
 def test_kernel_that_never_ends_is_stopped_in_a_forked_child() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], timeout=500, check=False, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], timeout=CHILD_S, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()

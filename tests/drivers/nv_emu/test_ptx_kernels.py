@@ -12,6 +12,7 @@ import pytest
 from drivers.emu.simt.engine import Settings
 from drivers.emu.simt.launch import Options
 from hcq.config import config
+from tests.limits import HANG_S
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 INDEX = "mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x; mad.lo.s32 %r3, %r0, %r1, %r2;\n"
@@ -148,7 +149,7 @@ TRY: atom.global.cas.b32 %r4, [%rd0], 0, 1; setp.ne.u32 %p0, %r4, 0; @%p0 bra TR
     ld.volatile.global.u32 %r5, [%rd0+4]; add.u32 %r5, %r5, 1; st.volatile.global.u32 [%rd0+4], %r5;
     membar.gl; atom.global.exch.b32 %r6, [%rd0], 0; ret;"""
     out = bench.new(np.zeros(2, "u4"), "u4")
-    assert bench.run(kernel(body), "k", 3, 96, out, options=Options(timeout_s=100)).fault is None
+    assert bench.run(kernel(body), "k", 3, 96, out, options=Options(timeout_s=HANG_S)).fault is None
     assert out.tolist() == [0, 288]
 
 
@@ -157,7 +158,7 @@ def test_a_barrier_across_the_grid_keeps_all_blocks_resident(bench: Any):
 S:  ld.acquire.gpu.global.u32 %r5, [%rd0]; setp.lt.u32 %p1, %r5, 20; @%p1 bra S;
 W:  bar.sync 0; st.global.u32 [%rd1+4], %r0; ret;"""
     out = bench.new(np.zeros(641, "u4"), "u4")
-    assert bench.run(kernel(body), "k", 20, 32, out, options=Options(timeout_s=100)).fault is None
+    assert bench.run(kernel(body), "k", 20, 32, out, options=Options(timeout_s=HANG_S)).fault is None
     assert out[0] == 20
     assert out[1:].tolist() == [b for b in range(20) for _ in range(32)]
 

@@ -21,14 +21,13 @@ from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmCommand
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivers.kernel import Mmio
 
-LIMIT_S = 100.0
-"""A time limit in seconds that only a hang exceeds."""
 MIB = 1 << 20
 WINDOW = 0x2_0000_0000
 WINDOW_BYTES = 1024 * MIB
@@ -92,7 +91,7 @@ class Ring:
         return int(code) if status == 0xFFFF else 0
 
     def wait_error(self) -> int:
-        end = time.monotonic() + LIMIT_S
+        end = time.monotonic() + HANG_S
         while time.monotonic() < end:
             if code := self.error():
                 return code
@@ -417,7 +416,7 @@ class Client:
 
 def wait_until(true: Callable[[], bool], client: Client) -> None:
     """Wait until a condition holds."""
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + HANG_S
     while not true():
         assert time.monotonic() < end, client.reports()
         time.sleep(0.0005)
@@ -425,7 +424,7 @@ def wait_until(true: Callable[[], bool], client: Client) -> None:
 
 def wait_word(memory: Memory, offset: int, value: int, client: Client) -> None:
     """Wait until a 64-bit word has a value."""
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + HANG_S
     while time.monotonic() < end:
         (seen,) = struct.unpack_from("<Q", memory.view, offset)
         if seen == value:

@@ -1,0 +1,11 @@
+"""Limits of time that end what hangs; no test passes or fails by how fast it is.
+
+Not here: the limit of a whole test (`timeout` in pyproject.toml), and waits that a test expects to time out.
+"""
+
+from __future__ import annotations
+
+HANG_S = 1000
+"""Seconds until a wait counts as hung. It includes compiling, on a machine that is slow and loaded."""
+CHILD_S = 3000
+"""Seconds until another interpreter counts as hung."""
