@@ -45,7 +45,7 @@ from frontend.expr import PARAM, Expr
 from frontend.later import AT_ONCE, later
 from frontend.plan import CAPTURE, LARGE_BYTES
 from frontend.printing import described
-from frontend.realize import realize_many
+from frontend.realize import pending, realize_many
 from frontend.refresh import recorded_uses
 from frontend.storage import Leaf
 from frontend.tensor import Tensor
@@ -302,8 +302,7 @@ class TinyJit(Generic[P, R]):
             returned: list[Tensor] = []
             sizes: dict[Any, int] = {}
             nest = flattened(result, returned, f"{self!r} returns", strict=True, known=sizes)
-            settle()
-            realize_many(returned)
+            realize_many([*pending(), *returned])
             for i, (t, b) in enumerate(zip(stand_ins, given, strict=True)):
                 if t.expr.op is not PARAM or t.leaves[0].buffer is not b:
                     raise UsageError(

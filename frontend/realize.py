@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM
 from frontend.plan import CAPTURE, PLANS, Plan, build_run, plan_of, verify
-from frontend.refresh import refresh
+from frontend.refresh import USES, refresh
 from frontend.storage import UNSUBMITTED, Home, Leaf, preserve
 from frontend.tensor_base import BORROWED, EPOCH, Rebound
 from frontend.trace import become
@@ -48,8 +48,24 @@ def pending() -> list[TensorBase]:
     return [t for t in found if t is not None]
 
 
-def realize_one(t: TensorBase) -> None:
-    """Compute a pending tensor. A known structure costs one lookup and one launch."""
+def _recorded() -> list[TensorBase]:
+    """Return the pending assignments of this thread inside a captured function; none outside.
+
+    All of them are computed before the function's end. In the launch of what the function realizes itself
+    they share its work: the running statistics of a layer, for example, are means over what it returns.
+    """
+    if CAPTURE.now is None and USES.now is None:
+        return []
+    thread = threading.get_ident()
+    found = [ref() for by, ref in list(PENDING.values()) if by == thread]
+    return [t for t in found if t is not None]
+
+
+def realize_one(t: TensorBase, *, alone: bool = False) -> None:
+    """Compute a pending tensor. A known structure costs one lookup and one launch.
+
+    Inside a captured function pending assignments are computed with it, unless it is `alone`.
+    """
     if t.expr.op is PARAM:
         return
     with LOCK:
@@ -57,6 +73,9 @@ def realize_one(t: TensorBase) -> None:
         if e.op is PARAM:  # another thread has realized it
             return
         if t.recipe.__class__ is Rebound and t.recipe.home is not None:
+            realize_many((t,))
+            return
+        if PENDING and not alone and _recorded():
             realize_many((t,))
             return
         if t.epoch != EPOCH[0]:
@@ -94,8 +113,13 @@ def check_concrete(t: TensorBase) -> None:
 
 
 def realize_many(tensors: Sequence[TensorBase]) -> None:
-    """Compute several pending tensors, and store pending assignments, in one launch for each device."""
+    """Compute several pending tensors, and store pending assignments, in one launch for each device.
+
+    Inside a captured function all pending assignments of the thread are computed with them.
+    """
     with LOCK:
+        if PENDING and any([t.expr.op is not PARAM for t in tensors]):  # noqa: C419 - no frame that lives on
+            tensors = [*tensors, *_recorded()]
         _realize_many(tensors)
 
 
@@ -113,7 +137,7 @@ def _realize_many(tensors: Sequence[TensorBase]) -> None:
     del tensors
     for name, group in todo.items():
         if len(group) == 1 and _home(group[0]) is None:
-            realize_one(group[0])
+            realize_one(group[0], alone=True)
         else:
             _realize_group(group, Device[name])
 

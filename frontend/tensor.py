@@ -233,7 +233,8 @@ class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
         Effects: a realized tensor has its value in memory, and no longer references the tensors that it was
         computed from. Its history for gradients ends here: call `backward` first. A tensor that is realized
         already does not change. A pending assignment is stored in the memory that the tensor has;
-        copy-on-write: other tensors that alias the old contents get a copy first.
+        copy-on-write: other tensors that alias the old contents get a copy first. Inside a captured function
+        the thread's pending assignments are computed in the same launch, so that they share its work.
 
         Order: launches of one device run in the order of the calls. Tensors of several devices are computed
         in one launch for each.

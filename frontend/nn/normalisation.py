@@ -86,7 +86,7 @@ class BatchNorm(Module):
     def _learn(self, mean: Tensor, var: Tensor, count: int) -> None:
         """Move the running statistics towards the batch's.
 
-        Computed at the next realize of anything assigned.
+        Computed at the next realize of anything assigned; in a captured function, of anything.
         """
         keep = 1 - self.momentum
         self.running_mean.assign(self.running_mean * keep + mean * self.momentum)

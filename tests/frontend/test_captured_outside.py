@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frontend import Tensor, TinyJit, nn
+from frontend.stats import stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +70,43 @@ def test_a_capture_inside_the_first_call_of_another_uses_assigned_values():
         outer(Tensor([0, 0]).realize())
     y.assign(y + 10).realize()
     assert outer(Tensor([0, 0]).realize()).tolist() == [24, 28]
+
+
+def test_running_statistics_share_the_work_of_the_result_in_a_captured_function():
+    conv, norm, same_norm = nn.Conv2d(2, 4, 3), nn.BatchNorm(4), nn.BatchNorm(4)
+    x = Tensor.rand(2, 2, 8, 8).realize(conv.weight, conv.bias)
+
+    def both() -> Tensor:
+        return same_norm(conv(x)).realize(*nn.state.get_state_dict(same_norm).values())
+
+    f = TinyJit(lambda x: norm(conv(x)).realize())
+    counts: list[tuple[int, int]] = []
+    for _ in range(4):
+        before = stats.kernels
+        y = f(x)
+        middle = stats.kernels
+        z = both()
+        counts.append((middle - before, stats.kernels - middle))
+        assert y.tolist() == z.tolist()
+    assert counts[2:] == [(n, n) for _, n in counts[2:]]
+    assert norm.num_batches_tracked.item() == 4
+    assert norm.running_mean.tolist() == same_norm.running_mean.tolist()
+    assert norm.running_var.tolist() == same_norm.running_var.tolist()
+
+
+def test_an_assignment_before_a_result_is_computed_once_in_a_captured_function():
+    total, borrowed = Tensor([0.0, 0.0]).realize(), Tensor([1.0, 1.0]).realize().detach()
+
+    def add(x: Tensor) -> Tensor:
+        total.assign(total + x)
+        borrowed.assign(borrowed * 2)
+        return (x + 1).realize()
+
+    f = TinyJit(add)
+    for k in range(1, 5):
+        assert f(Tensor([1.0, 2.0]).realize()).tolist() == [2.0, 3.0]
+        assert total.tolist() == [k, 2.0 * k]
+        assert borrowed.tolist() == [2.0**k, 2.0**k]
 
 
 def train(*, captured: bool) -> list[float]:
