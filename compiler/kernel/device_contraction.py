@@ -19,7 +19,7 @@ from compiler.ir.ops import Ops
 from compiler.kernel import conversions
 from compiler.kernel.device_product import operands, product_of
 from compiler.kernel.device_ring import PIECE
-from compiler.kernel.device_splits import PANEL, all_splits
+from compiler.kernel.device_splits import PANEL, WORDS_PER_CYCLE, all_splits
 from compiler.kernel.device_tile import shared_bytes
 from compiler.kernel.device_vectors import ACCESS_BYTES
 from compiler.kernel.plan import Axis, Plan, Reduction, SharedStage, Step, Swizzle
@@ -39,6 +39,8 @@ BANKS = 32
 """Banks of shared memory, a word of 32 bits each."""
 GRID_LIMIT = 65_535
 """Workgroups along the second and the third dimension of a grid."""
+WIDER = (32,)
+"""Words of a tile besides the usual ones, where rows of those would be parts of lines."""
 OTHER_REGISTERS = 40
 """Registers of a thread for addresses, counters and masks."""
 
@@ -93,18 +95,37 @@ def _fastest(p: Product, target: Target) -> tuple[Plan | None, StagedChoice | No
     op, left, right = operands(p, target)
     best: tuple[float, Plan, StagedChoice] | None = None
     for split in all_splits(p, op, target):
-        if best is not None and _cycles(p, split, target) >= best[0]:
-            continue
-        made = _planned(p, split, (left, right), op, target, split.name.words)
-        if made is not None:
-            best = *made, split.name
+        least = _cycles(p, split, target, p.k.arg[1], split.work)
+        for words in (split.name.words, *WIDER) if split.depth == 1 else (split.name.words,):
+            if best is not None and least >= best[0]:
+                continue
+            made = _planned(p, split, (left, right), op, target, words)
+            if made is not None and (best is None or made[0] < best[0]):
+                best = *made, replace(split.name, words=words)
     return (None, None) if best is None else best[1:]
 
 
-def _cycles(p: Product, split: Split, target: Target) -> float:
-    """Return the estimated cycles of a candidate."""
+def _cycles(p: Product, split: Split, target: Target, length: int, work: float) -> float:
+    """Return the estimated cycles of a candidate, for sums of a length and `work` cycles for each product."""
     groups = split.rows.count * split.columns.count * prod([o.arg[1] for o in p.others])
-    return float(-(-groups // target.cores) * split.work * p.k.arg[1])
+    return float(-(-groups // target.cores) * work * length)
+
+
+def _parts_of_lines(
+    axes: tuple[Axis, Axis], stages: tuple[SharedStage, SharedStage], staged: int, target: Target
+) -> float:
+    """Return the cycles, for one product of each output of the block, of bytes that copies move for nothing.
+
+    A row of a tile that is shorter than what a request moves at least (`Target.line_bytes`) moves all of it.
+    Rows that are copied value by value are not aligned, so that no tile has whole lines.
+    """
+    cycles = 0.0
+    for axis, stage in zip(axes, stages, strict=True):
+        size = conversions.storage_type(stage.value.dtype).itemsize
+        row = size * (staged if stage.along == "sum" else axis.block)
+        if stage.mechanism == "vector loads" and stage.lanes > 1 and row < target.line_bytes:
+            cycles += (target.line_bytes / row - 1) * axis.block / (WORDS_PER_CYCLE * stage.pack)
+    return cycles
 
 
 def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
@@ -133,7 +154,8 @@ def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
     most = target.dynamic_shared_bytes if split.depth > 1 else target.shared_bytes
     if shared_bytes(split.rows, split.columns, (rows, columns), staged) > most:
         return None
-    time = _cycles(p, split, target)
+    work = split.work + _parts_of_lines(axes, (rows, columns), staged, target)
+    time = _cycles(p, split, target, -(-p.k.arg[1] // staged) * staged, work)
     return time, _made(p, split, (rows, columns), staged, op, time / target.gigahertz, target)
 
 

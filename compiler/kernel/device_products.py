@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from compiler.kernel.plan import Axis
     from compiler.targets.matrix import Digit, LaneMap
 
+ROUND = 16
+"""Words whose matrix operations are unrolled: the assembler loads their fragments ahead, into registers."""
+
 
 def places(digits: Sequence[Digit], adjacent: int) -> tuple[dict[Digit, int], int, int]:
     """Return the order of a matrix operation's rows (or columns) in the block of a warp.
@@ -143,9 +146,20 @@ class MatrixProducts:
         return [self.b.const(dtypes.float32, 0.0, self.op.d.registers)] * (self.high * self.wide)
 
     def add(self, sums: list[Line], token: Line) -> list[Line]:
-        """Add the products of one block."""
+        """Add the products of one block, in rounds of `ROUND` words."""
+        b, steps = self.b, max(1, self.rows.words // ROUND)
+        if steps == 1:
+            return self._round(symbolic.ZERO, sums, token)
+        loop = b.enter_loop(b.index(0), b.index(steps), 1, b.cursor)
+        counter = self.owner.index.fresh(steps)
+        self.owner.index.bound[counter] = loop.index
+        carried = [b.carry(loop, s) for s in sums]
+        return b.leave_loop(loop, self._round(symbolic.mul(counter, ROUND), carried, token))
+
+    def _round(self, start: UOp, sums: list[Line], token: Line) -> list[Line]:
         op, b = self.op, self.b
-        for first in range(0, self.rows.words, op.depth):
+        for at in range(0, min(self.rows.words, ROUND), op.depth):
+            first = symbolic.add(start, symbolic.const(at))
             left = self._fragments(self.rows, op.a.registers, first, token)
             right = self._fragments(self.columns, op.b.registers, first, token)
             pairs = [(x, y) for x in left for y in right]
@@ -155,12 +169,12 @@ class MatrixProducts:
             ]
         return sums
 
-    def _fragments(self, tile: Tile, registers: int, first: int, token: Line) -> list[list[Line]]:
+    def _fragments(self, tile: Tile, registers: int, first: UOp, token: Line) -> list[list[Line]]:
         """Return the words of A (B) of each adjacent operation."""
         adjacent = self.high if tile is self.rows else self.wide
         words: dict[int, list[Line]] = {}
         for relative, place, together in self.parts[tile is self.rows]:
-            word = symbolic.add(relative, symbolic.const(first))
+            word = symbolic.add(relative, first)
             values = self._single(tile.read(word, place, adjacent * len(together), token))
             for n, register in enumerate(together):
                 words[register] = values[n * adjacent : (n + 1) * adjacent]

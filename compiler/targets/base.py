@@ -61,6 +61,8 @@ class Target:
     """32-bit registers that a thread may use without spilling."""
     matrix: tuple[MatrixOp, ...] = ()
     """Matrix operations, the preferred ones of a type first."""
+    line_bytes: int = 0
+    """Bytes of global memory that a request moves at least, aligned: a sector or a line."""
     async_bytes: int = 0
     """Bytes of one asynchronous copy of a thread to shared memory; 0 without such copies."""
     chains: bool = False

@@ -230,6 +230,40 @@ def test_half_types_use_matrix_operations_and_spill_nothing(arch, dtype):
         assert ".private_segment_fixed_size: 0" in text
 
 
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "gfx1201"])
+@pytest.mark.parametrize(("layout", "dtype"), [("ab", F16), ("AB", F16), ("ab", F32)])
+def test_tiles_along_the_sum_have_whole_lines(arch, layout, dtype):
+    target = target_of(arch)
+    ast = product(512, 512, 512, layout, dtype)
+    compiled = steps(ast, target)
+    along = [s for s in compiled.plan.shared_stages() if s.along == "sum"]
+    (reduction,) = compiled.plan.reductions.values()
+    assert [reduction.staged * s.value.dtype.itemsize for s in along] == [target.line_bytes] * len(along)
+    found = conflicts(compiled.lines, target.warp)
+    assert found.passes == found.least
+    text, _ = assembly(ast, arch)
+    assert ".private_segment_fixed_size: 0" in text
+
+
+def test_tiles_are_not_wider_than_the_sum_or_where_rows_are_copied_value_by_value():
+    for ast, staged in ((product(512, 512, 32, "ab", F16), 32), (product(300, 411, 333, "ab", F16), 32)):
+        _, plan = lower(ast, target_of("gfx1201"))
+        assert [r.staged for r in plan.reductions.values()] == [staged]
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "gfx1201", "sm_90a"])
+def test_half_products_in_wide_tiles_loop_over_rounds_and_spill_nothing(arch):
+    ast = product(512, 512, 512, "ab", F16)
+    wide = 4 if arch == "sm_90a" else 2
+    choice = StagedChoice(matrix=True, rows=2, columns=2, high=2, wide=wide, words=32)
+    target = target_of(arch)
+    compiled = steps(ast, target, choice=choice)
+    emit = ptx if arch.startswith("sm") else llvm.emit_assembly
+    text = emit(compiled.ir, target.machine(), level=0)
+    assert compiled.plan.matrix is not None
+    assert (".local" not in text) if arch.startswith("sm") else ".private_segment_fixed_size: 0" in text
+
+
 EXCLUSIVE = (*nv.OPERATIONS, *amd.OPERATIONS["mfma"], *amd.OPERATIONS["wmma-gfx12"])
 
 

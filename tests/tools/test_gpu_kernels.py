@@ -68,6 +68,14 @@ def test_kernels_move_what_they_touch_and_have_no_bank_conflicts(capsys: pytest.
 
 
 @pytest.mark.slow
+def test_products_of_amd_gpus_move_the_lines_that_they_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--arch", "gfx942,gfx1100,gfx1201", "--kernel", "matmul_f32,matmul_f16", "--size", "256"]
+    assert main([*options, "--count", "256", "--json"]) == 0
+    for made in json.loads(capsys.readouterr().out):
+        assert made["counted"]["moved"] <= 1.1 * made["counted"]["asked"], made["kernel"]
+
+
+@pytest.mark.slow
 def test_matrix_operations_of_amd_gpus_are_right_on_the_emulated_gpus() -> None:
     arches = "gfx942,gfx1100,gfx1201"
     assert main(["--check", "--arch", arches, "--kernel", "matmul_f16", "--size", "128"]) == 0

@@ -29,6 +29,8 @@ SHARED_BYTES = 64 << 10
 """LDS of a workgroup."""
 THREAD_REGISTERS = 256
 """Vector registers that a wave of any processor may use when a workgroup has `THREADS` threads."""
+LINE_BYTES = 128
+"""A line of the caches of every processor here."""
 GLOBAL, SHARED, CONSTANT, PRIVATE = 1, 3, 4, 5
 """LLVM's address spaces."""
 SPACES = {"argument": GLOBAL, "shared": SHARED, "table": CONSTANT, "scratch": PRIVATE}
@@ -157,6 +159,7 @@ def target(arch: str) -> Target:
         shared_bytes=SHARED_BYTES,
         thread_registers=THREAD_REGISTERS,
         matrix=matrix.operations(choice),
+        line_bytes=LINE_BYTES,
         may_abort=True,
         settings=f"wave{choice.wave} {choice.version}",
         emit=functools.partial(_emit, choice),

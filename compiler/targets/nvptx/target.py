@@ -37,6 +37,7 @@ SHARED_BYTES = 48 << 10
 THREAD_REGISTERS = 255
 ASYNC_BYTES = 16
 """Bytes of one asynchronous copy of a thread."""
+SECTOR_BYTES = 32
 SHARED_SPACE = 3
 
 _FOOTER = """
@@ -141,6 +142,7 @@ def target(arch: str) -> Target:
         dynamic_shared_bytes=shared_kib << 10,
         thread_registers=THREAD_REGISTERS,
         matrix=(*matrix.OPERATIONS, *matrix.GROUPED.get(arch, ())),
+        line_bytes=SECTOR_BYTES,
         async_bytes=ASYNC_BYTES,
         may_abort=True,
         settings=identity(),
