@@ -130,12 +130,12 @@ def peer_of(work: Work, group: int, rank: int) -> int:
 
 
 def hang(program: Program, timeout_s: float) -> Report:
-    """Return the report of a kernel that was ended after `timeout_s` seconds."""
+    """Return the report of a kernel that was ended after `timeout_s` seconds of CPU time."""
     return Report(
         kind=ReportKind.HANG,
         kernel=program.translation.name,
         line=0,
-        instruction=f"ended after {timeout_s} s",
+        instruction=f"ended after {timeout_s} s of CPU time",
         block=(0, 0, 0),
         thread=(0, 0, 0),
         access="",

@@ -1,13 +1,12 @@
 """The time limit of a launch.
 
-Next: `launch`, which stops a kernel at its deadline.
+Next: `launch`, which stops a kernel at its deadline; `host_time`, the time that counts.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Deadline:
-    """A context manager that calls `stop` if its body takes longer than `timeout_s` seconds.
+    """A context manager that calls `stop` when `spent()` exceeds `limit_s` seconds.
 
     One thread of the process checks all deadlines, every 0.25 s. `passed` says whether `stop` was called.
     """
@@ -25,9 +24,10 @@ class Deadline:
     _watcher: threading.Thread | None = None
     _process = os.getpid()
 
-    def __init__(self, stop: Callable[[], None], timeout_s: float) -> None:
+    def __init__(self, stop: Callable[[], None], limit_s: float, spent: Callable[[], float]) -> None:
         self.stop = stop
-        self.at = time.monotonic() + timeout_s
+        self.limit_s = limit_s
+        self.spent = spent
         self.passed = False
 
     def __enter__(self) -> Self:
@@ -57,9 +57,8 @@ class Deadline:
     def _watch(cls) -> None:
         with cls._lock:
             while True:
-                now = time.monotonic()
                 for one in cls._watched:
-                    if one.at <= now and not one.passed:
+                    if not one.passed and one.spent() > one.limit_s:
                         one.passed = True
                         one.stop()
                 cls._lock.wait(0.25 if cls._watched else None)

@@ -26,6 +26,7 @@ from drivers.emu.simt.clusters import MOST_GROUPS
 from drivers.emu.simt.counting import ENTRIES_AT, ENTRY_BYTES, TOUCHED_BYTES
 from drivers.emu.simt.deadline import Deadline
 from drivers.emu.simt.engine import OPTIMISED, QUICK, Program
+from drivers.emu.simt.host_time import HostTime, thread_seconds
 from drivers.emu.simt.state import (
     GROUP_HEAD,
     LAUNCH,
@@ -42,6 +43,7 @@ from drivers.emu.simt.state import (
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from drivers.emu.memory import AddressSpace
@@ -74,7 +76,9 @@ class Options:
     group_seed: int = 0
     """The seed of a random order in which workgroups start; 0 is the order of their numbers."""
     timeout_s: float = 60.0
-    """Time limit in seconds; a kernel that takes longer is ended with a HANG report."""
+    """Limit of the CPU time of a host thread in seconds; a kernel that takes more is ended with a HANG report."""
+    clock: Callable[[int], float] = thread_seconds
+    """The CPU time in seconds of a thread of this process, by its `threading.get_ident`."""
     shared_window: int = SHARED_WINDOW
     local_window: int = LOCAL_WINDOW
 
@@ -473,23 +477,28 @@ def _gcd(a: int, b: int) -> int:
 
 def _run(program: Program, running: Running, options: Options, tier: str, count: int) -> bool:
     """Run all host threads to the end; return whether the time limit ended them."""
-    run = program.engine.run
-    with Deadline(running.stop, options.timeout_s) as deadline:
+    time_of = HostTime(options.clock)
+
+    def run(number: int) -> None:
+        with time_of.spent(number):
+            program.engine.run(_at(running.threads[number]))
+
+    with Deadline(running.stop, options.timeout_s, lambda: time_of.most) as deadline:
         if count == 1:
-            run(_at(running.threads[0]))
+            run(0)
             return deadline.passed
         promotes = tier == QUICK and options.tier == "auto"
         # The caller runs one part itself unless it may have to compile: a thread less to wake and to wait for.
-        mine, others = (None, running.threads) if promotes else (running.threads[0], running.threads[1:])
+        mine, others = (None, range(count)) if promotes else (0, range(1, count))
         futures: list[Future[None]] = []
         try:
-            futures.extend(_executor().submit(run, _at(record)) for record in others)
+            futures.extend(_executor().submit(run, number) for number in others)
         except RuntimeError:  # the interpreter is shutting down: pools refuse new work
             running.stop()
             wait(futures)
             return True
         if mine is not None:
-            run(_at(mine))
+            run(mine)
         elif wait(futures, timeout=program.promote_after_s).not_done:
             running.use(program.entry(OPTIMISED))
         wait(futures)

@@ -1,7 +1,7 @@
 """Launches that run one slice at a time, so that other queues progress while a long kernel runs.
 
 A slice is a fixed number of turns of workgroups, so an order made from a seed is repeatable. A kernel that
-does not return within the caller's time limit (for example a long loop without waits) continues in the
+does not return while the caller waits (for example a long loop without waits) continues in the
 background, and the caller polls it later.
 
 Not here: launches that run to the end in one call (`launch`). Next: `drivers.nv.emu.engines.grid`, the user.
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.report_records import decode
 from drivers.emu.simt import launch as launches
 from drivers.emu.simt.engine import OPTIMISED, QUICK
+from drivers.emu.simt.host_time import HostTime
 from drivers.emu.simt.state import LAUNCH, THREAD
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class SlicedLaunch:
         self._out = 0
         self._began = 0.0
         self._seconds = 0.0
+        self._time = HostTime(options.clock)
         self._hung = False
         self._closed = False
         self._on_end: Callable[[], None] | None = on_end
@@ -79,7 +81,7 @@ class SlicedLaunch:
         If the launch has exceeded its time limit, this sets its stop flag.
         """
         with self._back:
-            if self._out and self._seconds + time.perf_counter() - self._began > self._options.timeout_s:
+            if self._out and self._time.most > self._options.timeout_s:
                 self._stop_hung()
             return self._out > 0
 
@@ -100,13 +102,12 @@ class SlicedLaunch:
         self._out = len(self._running.threads)
         for record in self._running.threads:
             struct.pack_into("<Q", record, THREAD.offsets["fuel"], turns)
-        mine, *others = self._running.threads
-        for record in others:
-            _threads.submit(partial(self._run, record))
+        for number in range(1, self._out):
+            _threads.submit(partial(self._run, number))
         if self._program.translation.loops:
-            _threads.submit(partial(self._run, mine))
+            _threads.submit(partial(self._run, 0))
         else:
-            self._run(mine)  # it returns soon, and one thread fewer competes for the interpreter lock
+            self._run(0)  # it returns soon, and one thread fewer competes for the interpreter lock
         with self._back:
             self._back.wait_for(lambda: not self._out, patience_s)
             if self._out:
@@ -168,7 +169,7 @@ class SlicedLaunch:
         spent, self._began = time.perf_counter() - self._began, 0.0
         self._seconds += spent
         self._program.seconds += spent * count
-        if self._seconds > self._options.timeout_s and not self._over:
+        if self._time.most > self._options.timeout_s and not self._over:
             self._stop_hung()
         if self._tier == QUICK and self._options.tier == "auto" and not self._over:
             self._tier = launches.first_tier(self._program, self._options)
@@ -179,8 +180,9 @@ class SlicedLaunch:
         self._hung = True
         self._running.stop()
 
-    def _run(self, record: ctypes.Array[ctypes.c_char]) -> None:
-        self._program.engine.run(ctypes.addressof(record))
+    def _run(self, number: int) -> None:
+        with self._time.spent(number):
+            self._program.engine.run(ctypes.addressof(self._running.threads[number]))
         with self._back:
             self._out -= 1
             abandoned = self._closed and not self._out
