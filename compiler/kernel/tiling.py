@@ -34,6 +34,9 @@ GROUP_NS = 20_000
 GROUPS_PER_CORE = 4
 TILE = 16
 """Squares along each side of a tile that is transposed at once, to stay in the cache."""
+ACROSS = 4
+"""Squares side by side along the rows that are read, where the results bypass the caches: neighbouring lines
+are read together, and then those of the next rows."""
 LINE = 64
 """Bytes of a line of the caches."""
 ROWS = (2, 3, 4, 5, 6, 8, 12)
@@ -115,7 +118,7 @@ def _plan(kernel: Kernel, target: Target, model: Model, split: Split, choice: Sp
     for family in kernel.families:
         reductions[family.ranges] = _reduction(kernel, family, model, split)
     nanoseconds = max(model.total(split) / target.gigahertz, _bytes(kernel) / target.bytes_per_ns)
-    steps = _steps(model, split, axes, nanoseconds, choice)
+    steps = _steps(model, split, axes, nanoseconds, choice, streamed=streamed)
     threads = model.width if model.threaded else 1
     plan = Plan(
         axes,
@@ -292,32 +295,32 @@ def _reduction(kernel: Kernel, family: Family, model: Model, split: Split) -> Re
 
 
 def _steps(
-    model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: float, choice: SplitChoice
+    model: Model,
+    split: Split,
+    axes: tuple[Axis, ...],
+    nanoseconds: float,
+    choice: SplitChoice,
+    *,
+    streamed: bool,
 ) -> tuple[Step, ...]:
     """Return the loop nest: workgroups, then loops.
 
     Ranges on which all reductions depend are outermost; among the others the vector range is outside the
-    unrolled one, but inside it where squares are transposed.
+    unrolled one, but inside it where squares are transposed and their lines stay in the caches.
     """
     kernel, target = model.kernel, model.target
     if model.threaded:  # a workgroup computes a whole row whose reductions all its results use
         return _device_steps(kernel, axes)
     count = {a.range: a.count for a in axes}
-    turned = _transposes(model, split)
-
-    tiles = bool(kernel.families) or turned
+    turned = _turned(model, split)
 
     def rank(r: UOp) -> tuple[int, int, int]:
         missing = sum(r not in f.free for f in kernel.families)
-        if turned:  # neighbours along the vectors are stored one after the other
-            return missing, int(r is split.vector), int(r.arg[0])
-        tiled = (
-            2
-            if r in split.upcast and r is not split.vector and tiles
-            else 1
-            if r is split.vector and kernel.families
-            else 0
-        )
+        tiled = 0
+        if turned is not None and not streamed:  # neighbours along the vectors are stored in turn
+            tiled = int(r is split.vector)
+        elif turned is not None or kernel.families:
+            tiled = 1 if r is split.vector else 2 if r in split.upcast else 0
         return missing, tiled, int(r.arg[0])
 
     order = sorted(kernel.outputs, key=rank)
@@ -325,8 +328,9 @@ def _steps(
         order.sort(key=lambda r: choice.order.index(int(r.arg[0])))
     wanted = choice.groups or int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
     groups: list[Step] = []
+    apart = bool(kernel.families) or turned is not None
     shared = [r for r in order if all(r in f.free for f in kernel.families)]
-    for r in sorted(shared, key=lambda r: (r is split.vector and bool(kernel.families), order.index(r))):
+    for r in sorted(shared, key=lambda r: (r is split.vector and apart, order.index(r))):
         if wanted <= 1:
             break
         pieces = min(count[r], wanted)
@@ -335,8 +339,13 @@ def _steps(
         if pieces > 1:
             groups.append(Step("group", r, size))
             wanted = -(-wanted // pieces)
-    blocks = [Step("loop", r, TILE) for r in order if count[r] > TILE] if turned else []
-    return (*groups, *blocks, *[Step("loop", r) for r in order])
+    loops = [Step("loop", r) for r in order]
+    if turned is None:
+        return (*groups, *loops)
+    if not streamed:
+        return (*groups, *[Step("loop", r, TILE) for r in order if count[r] > TILE], *loops)
+    first = min(i for i, r in enumerate(order) if r is turned or r is split.vector)
+    return (*groups, *loops[:first], Step("loop", turned, ACROSS), *loops[first:])
 
 
 def _device_steps(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Step, ...]:
@@ -346,6 +355,7 @@ def _device_steps(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Step, ...]:
     return (*[Step("group", r) for r in rows], *[Step("loop", r) for r in many if r not in rows])
 
 
-def _transposes(model: Model, split: Split) -> bool:
-    """Return whether the plan transposes squares."""
-    return any(model.transposed(load, split) is not None for load in model.kernel.loads)
+def _turned(model: Model, split: Split) -> UOp | None:
+    """Return the unrolled range along which the plan reads the squares that it transposes; None without."""
+    found = [model.transposed(load, split) for load in model.kernel.loads]
+    return next((r for r in found if r is not None), None)
