@@ -29,6 +29,7 @@ import os, signal, sys, threading, time
 from hcq.registry import wrap
 from hcq.errors import UsageError
 from tests.hcq.fake import *
+from tests.limits import HANG_S
 fake = FakeDevice()
 device = wrap(fake)
 queue = device.compute

@@ -115,7 +115,6 @@ def test_a_failed_stage_keeps_the_reports_of_the_others(tmp_path: Path, made: Ca
 def test_a_run_that_is_killed_leaves_the_report_of_the_stage_that_ran(tmp_path: Path):
     out, work = tmp_path / "out", tmp_path / "work"
     code = f"""
-from tests.limits import HANG_S
 from tools import hardware_run
 from tools.hardware.stage import Run, Stage, Timing
 options = hardware_run.parse(["--dry", "--out", {str(out)!r}, "--work", {str(work)!r}])
