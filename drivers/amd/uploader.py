@@ -25,12 +25,18 @@ STAGE_BYTES: Final = 1 << 20
 _SLOT_BYTES: Final = 4096
 _LOW: Final = 0xFFFF_FFFF
 TIMEOUT_S: Final = 20.0
+"""CPU time that a call spends on looking whether its work is over. A loaded machine slows the looks as it
+slows an emulated GPU."""
 _SNOOPED_SINCE: Final = 5
 """The version of SDMA since which fences name a memory type."""
 
 
 class Uploader:
-    """Synchronous copies into device memory. Thread-safe. Owns its ring and its staging memory."""
+    """Synchronous copies into device memory. Thread-safe. Owns its ring and its staging memory.
+
+    Calls raise `DeviceFault` if the device faults, `BringUpError` if the queue does not finish in 20 s.
+    `clock` returns the seconds that count: the CPU time of the calling thread, which looks without a pause.
+    """
 
     def __init__(
         self,
@@ -40,10 +46,12 @@ class Uploader:
         *,
         fence_mtype: bool,
         fault: Callable[[], FaultReport | None],
+        clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self.ring = ring
         self._memories = memories
         self._fault = fault
+        self._clock = clock
         self._lock = threading.Lock()
         self._value = 0
         packets = sdma.packets(target.sdma)
@@ -88,12 +96,12 @@ class Uploader:
             *self._fence(ADDRESS_LO=at & _LOW, ADDRESS_HI=at >> 32, DATA=value, **self._fence_options),
         )
         self.ring.send((*words, *(sdma.NOP_WORD,) * (-len(words) % sdma.ALIGN_WORDS)))
-        deadline = time.monotonic() + timeout_s
+        deadline = self._clock() + timeout_s
         while self._slot[0] != value:
             report = self._fault()
             if report is not None:
                 raise DeviceFault(report)
-            if time.monotonic() > deadline:
+            if self._clock() > deadline:
                 raise BringUpError(
                     f"the driver's copy queue ran no packet in {timeout_s:.1f} s: {self.ring.stuck()}"
                 )

@@ -1,0 +1,72 @@
+"""The drivers' own copy channels: a call waits for the GPU for a limited CPU time, of an injected clock."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from drivers.amd import refusals as amd_refusals
+from drivers.amd import uploader as amd
+from drivers.amd.targets import TARGETS
+from drivers.nv import refusals as nv_refusals
+from drivers.nv import uploader as nv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VENDORS = ("amd", "nv")
+
+
+class Gpu:
+    """A ring and memory of a GPU that finishes a submission when its `looks`-th look at the clock is made."""
+
+    def __init__(self, looks: float, seconds: Callable[[int], float]) -> None:
+        self._looks, self._seconds = looks, seconds
+        self.looked = 0
+        self.slot: Any = None
+        self.words: tuple[int, ...] = ()
+
+    def clock(self) -> float:
+        self.looked += 1
+        if self.looked >= self._looks:
+            self.slot[0] = 1  # the number of the first submission
+        return self._seconds(self.looked)
+
+    def send(self, words: tuple[int, ...]) -> None:
+        self.words = words
+
+    def stuck(self) -> str:
+        return "nothing was read"
+
+    def allocate(self, size: int, **_: object) -> SimpleNamespace:
+        memory = memoryview(bytearray(size))
+        self.slot = memory[:4].cast("I")
+        return SimpleNamespace(va=1 << 32, view=memory)
+
+
+def uploader(vendor: str, gpu: Gpu) -> Any:
+    memories: Any = SimpleNamespace(host=gpu.allocate, system=gpu.allocate)
+    ring: Any = gpu
+    if vendor == "nv":
+        return nv.Uploader(ring, memories, lambda: None, clock=gpu.clock)
+    target = TARGETS["gfx1100"]
+    return amd.Uploader(ring, memories, target, fence_mtype=True, fault=lambda: None, clock=gpu.clock)
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_an_upload_waits_while_no_cpu_time_passes(vendor: str) -> None:
+    gpu = Gpu(1000, lambda _: 0.0)
+    uploader(vendor, gpu).upload(1 << 20, b"code")
+    assert gpu.looked == 1000
+    assert gpu.words
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_an_upload_that_nothing_ends_is_an_error(vendor: str) -> None:
+    gpu = Gpu(float("inf"), float)
+    error = nv_refusals.BringUpError if vendor == "nv" else amd_refusals.BringUpError
+    with pytest.raises(error, match="nothing was read"):
+        uploader(vendor, gpu).upload(1 << 20, b"code")
+    assert gpu.looked == 22  # once at the start, then each second until 20 have passed
