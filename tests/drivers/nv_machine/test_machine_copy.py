@@ -17,7 +17,8 @@ from drivers.nv.layouts.dma import (
     RemapSource,
 )
 from drivers.nv.layouts.fault import RcCode
-from tests.drivers.nv_machine.client import LIMIT_S, Client, Memory, Ring, method, sem, wait_word
+from tests.drivers.nv_machine.client import Client, Memory, Ring, method, sem, wait_word
+from tests.limits import HANG_S
 
 Ready = tuple[Client, Ring, Memory]
 COPY = {
@@ -266,5 +267,5 @@ def test_a_finished_copy_can_wake_a_poller(ready: Ready):
     client.control(client.subdevice, number, event=EVENT_FIFO_MTHD, action=2)
     assert client.kernel.poll([fd], 0.01) == []
     ring.push(semaphore(memory.va, 1, ONE, INTERRUPT_TYPE=2))
-    assert client.kernel.poll([fd], LIMIT_S) == [fd]
+    assert client.kernel.poll([fd], HANG_S) == [fd]
     assert client.kernel.poll([fd], 0) == []
