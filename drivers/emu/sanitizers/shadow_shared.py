@@ -48,6 +48,8 @@ ASYNC = 128
 
 
 _PLACE = (1 << 31) - 1
+_WHOLE = "<8 x i32>"
+"""A cell."""
 
 
 def _is_proxy(c: Code, cell: Value) -> Value:
@@ -227,6 +229,35 @@ def watch_shared(lib: Library, space: str) -> str:
                     kind_of = ReportKind.UNSTARTED_PEER
                     report_conflict(lib, c, warp, kind_of, site, lane, offset, size, kind, i32(0))
 
+        def note(cell: Value, lane: Value, offset: Value, place: Value) -> None:
+            """Append the checks and the record of one byte."""
+            last_write = c.load("i32", cell)
+            if checks.uninitialised:
+                with c.when(c.op("and", c.icmp("eq", last_write, 0), relies), likely=False):
+                    what = ReportKind.UNINITIALISED
+                    report_conflict(lib, c, warp, what, site, lane, offset, size, kind, i32(0))
+            if checks.shared_races:
+                check(cell, 0, lane, offset)
+                with c.when(strong):
+                    check_plain(cell, lane, offset)
+                with c.when(writes):
+                    for reader in (4, 8):
+                        check(cell, reader, lane, offset)
+            with c.when(writes):
+                c.store(mine, cell)
+                c.store(place, c.gep(cell, PLACES))
+                proxy = c.op("shl", c.resize(by_proxy, 32), 31)
+                kept = c.op("and", c.load("i32", c.gep(cell, PLAIN_PLACE)), _PLACE)
+                c.store(c.op("or", c.select(strong, kept, place), proxy), c.gep(cell, PLAIN_PLACE))
+                with c.otherwise(strong):
+                    c.store(mine, c.gep(cell, PLAIN))
+            with c.otherwise(writes):
+                first = c.load("i32", c.gep(cell, 4))
+                at = c.select(settled(first, cell, lane), i64(4), i64(8))
+                c.store(mine, c.gep(cell, at))
+                c.store(place, c.gep(c.gep(cell, at), PLACES))
+
+        state, after = c.slot(_WHOLE), c.slot(_WHOLE)
         with c.each_lane(mask) as lane:
             offset = all_in.get(lane)
             inner, cells = offset, own_cells
@@ -241,34 +272,20 @@ def watch_shared(lib: Library, space: str) -> str:
             else:
                 limit_here = limit
             place = place_of(lib, c, warp, site, lane)
-            with c.when(c.icmp("ule", c.op("add", inner, size), limit_here)), c.count(size) as byte:
-                cell = c.gep(cells, c.op("mul", c.resize(c.op("add", inner, byte), 64), CELL))
-                last_write = c.load("i32", cell)
-                if checks.uninitialised:
-                    with c.when(c.op("and", c.icmp("eq", last_write, 0), relies)):
-                        report_conflict(
-                            lib, c, warp, ReportKind.UNINITIALISED, site, lane, offset, size, kind, i32(0)
-                        )
-                if checks.shared_races:
-                    check(cell, 0, lane, offset)
-                    with c.when(strong):
-                        check_plain(cell, lane, offset)
-                    with c.when(writes):
-                        for reader in (4, 8):
-                            check(cell, reader, lane, offset)
-                with c.when(writes):
-                    c.store(mine, cell)
-                    c.store(place, c.gep(cell, PLACES))
-                    proxy = c.op("shl", c.resize(by_proxy, 32), 31)
-                    kept = c.op("and", c.load("i32", c.gep(cell, PLAIN_PLACE)), _PLACE)
-                    c.store(c.op("or", c.select(strong, kept, place), proxy), c.gep(cell, PLAIN_PLACE))
-                    with c.otherwise(strong):
-                        c.store(mine, c.gep(cell, PLAIN))
-                with c.otherwise(writes):
-                    first = c.load("i32", c.gep(cell, 4))
-                    at = c.select(settled(first, cell, lane), i64(4), i64(8))
-                    c.store(mine, c.gep(cell, at))
-                    c.store(place, c.gep(c.gep(cell, at), PLACES))
+            whole = c.icmp("ule", c.op("add", inner, size), limit_here)
+            c.store(c.zero(_WHOLE), state)
+            first_cell = c.gep(cells, c.op("mul", c.resize(inner, 64), CELL))
+            with c.when(whole), c.count(size) as byte:
+                cell = c.gep(first_cell, c.op("mul", c.resize(byte, 64), CELL))
+                now = c.load(_WHOLE, cell, align=4)
+                alike = c.icmp("eq", c.bitcast(c.icmp("eq", now, c.load(_WHOLE, state)), "i8"), -1)
+                alike = c.op("and", alike, c.icmp("ne", byte, 0))
+                with c.when(alike):  # as the byte before it: the same findings, the same record
+                    c.store(c.load(_WHOLE, after), cell, align=4)
+                with c.otherwise(alike):
+                    c.store(now, state)
+                    note(cell, lane, offset, place)
+                    c.store(c.load(_WHOLE, cell, align=4), after)
         c.ret()
 
     return lib.define(f"emu.watch.{space}", "void", watch_parameters(lib, "i32"), body, core=True)

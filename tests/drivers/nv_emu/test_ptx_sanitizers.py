@@ -318,6 +318,20 @@ def test_lanes_of_one_store_may_write_one_place(checked: Any):
     assert checked("st.shared.u32 [s], %r0; ret;", grid=1, block=32)[1] == ()
 
 
+@pytest.mark.parametrize("byte", [0, 1, 3])
+def test_one_byte_of_a_word_races_or_is_not_written(checked: Any, byte: int):
+    """Bytes of a word with one history are checked at once; the others are not."""
+    words = "st.shared.u32 [s], %r0; bar.warp.sync -1; st.shared.u32 [s+4], %r0;"
+    race = f"setp.lt.u32 %p0, %r0, 32; @!%p0 bra B; {words} bar.sync 0; st.shared.u8 [s+{byte}], %r0; ret;"
+    race += "B: bar.sync 0; ld.shared.u64 %rd3, [s]; ret;"
+    _, findings = checked(race, grid=1, block=64)
+    assert [f.kind for f in findings] == [ReportKind.SHARED_RACE]
+    assert "u8" in findings[0].instruction + findings[0].other
+    others = " ".join(f"st.shared.u8 [s+{at}], %r0;" for at in range(4) if at != byte)
+    _, findings = checked(f"{others} ld.shared.u32 %r4, [s]; ret;", grid=1, block=1)
+    assert [f.kind for f in findings] == [ReportKind.UNINITIALISED]
+
+
 def test_an_mbarrier_is_used_by_other_warps_after_a_barrier(checked: Any):
     body = """setp.eq.u32 %p0, %r0, 0; @%p0 mbarrier.init.shared.b64 [s], 64; {}
 mbarrier.arrive.shared.b64 %rd3, [s]; ret;"""
