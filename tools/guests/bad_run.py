@@ -26,14 +26,6 @@ if TYPE_CHECKING:
 
 DEVICES: Final = {"sm_80": "nv-emu:sm_80+checked", "sm_90a": "nv-emu:sm_90+checked"}
 
-_ORDER: Final = "the order of the warps decides whether the race is named, or a wait for a missed phase"
-MISSED: Final = {
-    "bulk_buffer_reused": _ORDER,
-}
-"""Kernel whose mistake is not named -> why."""
-UNSTEADY: Final = {kernel for kernel, reason in MISSED.items() if reason == _ORDER}
-"""Kernels whose findings depend on the order of the warps."""
-
 
 @functools.cache
 def archive(source: str) -> dict[str, tuple[dict[str, Any], bytes]]:

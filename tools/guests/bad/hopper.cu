@@ -136,7 +136,7 @@ K bulk_buffer_reused(int n, const int *x, int *out) {
       EXPECT(256);
       LOAD(s, x + 64 * i, 256);  // BAD: shared_race
     }
-    WAIT(i & 1);
+    WAIT(i & 1);  // BAD: barrier_deadlock
     total += s[63 - threadIdx.x];  // BAD: shared_race, copy_in_flight
     FIX(__syncthreads();)
   }
