@@ -35,7 +35,7 @@ _DOORBELL_BITS: Final = 32
 class NvEmulated:
     """The emulated NVIDIA GPUs, device nv-emu."""
 
-    profiles: Final = ("sm_90", "sm_80", "sm_120")
+    profiles: Final = ("sm_90", "sm_80", "sm_86", "sm_89", "sm_120")
     drivers: Final = ("580", "570", "590", "595")
     private: Final = False
 
