@@ -5,46 +5,38 @@ methods may be called from any thread. Dropping an open device without `close` e
 devices that are open when the interpreter ends are closed without one. A forked child cannot use the devices
 of its parent.
 
-Longer than other files: every method acts on the state of one open device, under its locks.
-
-Not here: opening by name (`registry`), submission (`queue`), what a driver implements (`driver`), fault texts
-and recovery (`hcq.faults`).
+Not here: opening by name (`registry`), submission (`queue`), what a driver implements (`driver`), what is
+freed later (`retired`), the steps of closing (`closing`), polling for faults, their texts and recovery
+(`hcq.faults`).
 """
 
 from __future__ import annotations
 
-import gc
 import itertools
 import threading
 import warnings
 import weakref
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from hcq.callsite import user_line
+from hcq.closing import CLOSE_S, drain, stop
 from hcq.counters import begin
-from hcq.errors import DeviceFault, SignalTimeout, UnsupportedError, UsageError
-from hcq.faults.messages import (
-    detect_overrun,
-    graph_text,
-    nearest_pages,
-    overrun_report,
-    stuck_text,
-    timeout_text,
-    with_kernel,
-)
+from hcq.errors import DeviceFault, UnsupportedError, UsageError
+from hcq.faults.messages import detect_overrun, nearest_pages, overrun_report, timeout_text
+from hcq.faults.polling import completed, poll, poll_room
 from hcq.hardware import BufferSpec, QueueKind
-from hcq.heap import Heap, TrackedList
+from hcq.heap import tracked
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.memory import Buffer
 from hcq.outputs import Outputs
 from hcq.process import OPEN, counted, remember, traced
 from hcq.profile import SpanLog
-from hcq.program import DeferredUnloads, Program
+from hcq.program import Program
 from hcq.queue import Queue
-from hcq.signal import LOST, Point, Signal, Stamp
+from hcq.retired import Retired
+from hcq.signal import LOST, Signal, Stamp
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
@@ -57,25 +49,12 @@ if TYPE_CHECKING:
     from hcq.heap import Block, FreeList, Pool
     from hcq.profile import Clock, Span
     from hcq.program import DriverProgram, KernelImage
-    from hcq.signal import Refusal
+    from hcq.retired import Replayable
+    from hcq.signal import Point, Refusal
     from hcq.validate.watch import Watch
 
 DEFAULT = BufferSpec()
-CLOSE_S = 10.0
-"""Seconds that `close` waits for work in flight before it stops the queues."""
 _EPOCHS = itertools.count()
-
-
-class Replayable(Protocol):
-    """The part of a compiled graph that devices use; `hcq.replay.executable.Executable` implements it."""
-
-    def forget(self) -> None:
-        """Drop the references of idle replay slots to buffers, because memory is short."""
-        ...
-
-    def recovered(self) -> None:
-        """Drop the replays that a fault ended, after the device has recovered."""
-        ...
 
 
 class Device:
@@ -98,7 +77,8 @@ class Device:
         """Identity of the thread that closes the device; 0: none."""
         self._stopped = False
         """Whether `close` has completed."""
-        self._report: FaultReport | None = None
+        self.report: FaultReport | None = None
+        """The fault of the device, until it recovers; None: no fault."""
         self._raw: FaultReport | None = None
         """The last report from the driver, to ignore one that a thread polled before a recovery."""
         self._recovery = threading.Lock()
@@ -119,11 +99,10 @@ class Device:
         self.reasons: weakref.WeakKeyDictionary[Buffer, Refusal] = weakref.WeakKeyDictionary()
         """Error factory of each buffer that was closed with `reason=`."""
         self._lock = threading.RLock()
-        self.heap = Heap(driver, reclaim=self._reclaim, deferred=self._deferred)
-        self._executables: weakref.WeakSet[Replayable] = weakref.WeakSet()
-        self._unloads = DeferredUnloads(driver.unload)
-        self.leftovers = False
-        """Whether memory or programs wait to be freed by `free_leftovers`."""
+        self.retired = Retired(driver, self._lock)
+        """The memory and programs that are freed when no work in flight uses them any more."""
+        self.heap = self.retired.heap
+        """The pools of its memory."""
         self.outputs = Outputs()
         """Memory in which kernels leave text, printed when a wait ends and the device is idle."""
         self.span_log = SpanLog(keep=bool(trace))
@@ -137,7 +116,7 @@ class Device:
             SIGNALS.attach(driver)
             undo.callback(STAMPS.detach, driver)
             STAMPS.attach(driver)
-            undo.callback(self.heap.close)
+            undo.callback(self.retired.close)
             self._default_pool = self.heap.pool(DEFAULT)
             self.computes = tuple(
                 self._queue(undo, QueueKind.COMPUTE, i) for i in range(self.info.compute_queues)
@@ -145,9 +124,15 @@ class Device:
             self.copies = tuple(self._queue(undo, QueueKind.COPY, i) for i in range(self.info.copy_queues))
             undo.pop_all()
         self.queues = (*self.computes, *self.copies)
+        self.retired.queues = self.queues
         if counters:
             self.counters = begin(self, counters)
         remember(self)
+
+    @property
+    def closing(self) -> bool:
+        """Whether `close` has begun."""
+        return bool(self._closing)
 
     def _queue(self, undo: ExitStack, kind: QueueKind, index: int) -> Queue:
         queue = Queue(self, kind, index, watch=self.watch)
@@ -182,67 +167,20 @@ class Device:
             return self._validated(self.watch, pool, size, label)
         block, free_list = pool.take(size)
         if block.chunk.allocation.tracker is not None:
-            return Buffer(self, block, _tracked(block, free_list, size), size, spec, label)
+            return Buffer(self, block, tracked(block, free_list, size), size, spec, label)
         return Buffer(self, block, free_list, size, spec, label)
 
     def _validated(self, watch: Watch, pool: Pool, size: int, label: str) -> Buffer:
         """Return a buffer that the validation layer knows."""
         block, free_list = watch.take(pool, size, label)
-        free_list = _tracked(block, free_list, size)
+        free_list = tracked(block, free_list, size)
         buffer = Buffer(self, block, free_list, size, pool.spec, label)
         watch.allocated(buffer)
         return buffer
 
-    def _deferred(self) -> None:
-        self.leftovers = True
-
-    def _reclaim(self, attempt: int) -> bool:
-        """Free memory after a failed allocation; False when nothing is left to free.
-
-        Attempt 0 retires completed work, 1 also drops the bindings of idle executables, later ones each wait
-        for one submission.
-        """
-        if attempt == 1:
-            self.forget_bindings()
-            gc.collect()
-        elif attempt > 1:
-            oldest = [point for queue in self.queues if (point := queue.oldest()) is not None]
-            if not oldest:
-                return False
-            oldest[0].wait()
-        self.sweep()
-        self.heap.trim()
-        return True
-
-    def forget_bindings(self) -> None:
-        """Drop the references of idle executables to buffers, because memory is short."""
-        for executable in self.executables():
-            executable.forget()
-
     def sweep(self) -> None:
         """Retire completed submissions, and free memory and programs that were closed while they ran."""
-        for queue in self.queues:
-            queue.sweep()
-        self.free_leftovers()
-
-    def free_leftovers(self) -> None:
-        """Free closed memory and programs that no work in flight uses any more."""
-        self.leftovers = False
-        try:
-            self.heap.sweep()
-            with self._lock:
-                remaining = self._unloads.sweep()
-            if remaining:
-                self.leftovers = True
-        except BaseException:
-            self.leftovers = True
-            raise
-
-    def _in_flight(self, devices: Iterable[Device] = ()) -> list[Point]:
-        """Return the last point of each queue, of this device and `devices`, that has work in flight."""
-        lines = [queue.timeline for device in (self, *devices) for queue in device.queues]
-        newest = [Point(line.signal, line.value) for line in lines]  # includes interrupted submissions
-        return [point for point in newest if not point.passed()]
+        self.retired.sweep()
 
     def retire_block(
         self, block: Block | None, free_list: FreeList, peers: Iterable[Device], after: Point | None
@@ -255,7 +193,7 @@ class Device:
             device.close_epoch += 1
         if block is None or self.closed:
             return
-        points = self._in_flight(peers)
+        points = self.retired.in_flight(queue for peer in peers for queue in peer.queues)
         if after is not None:
             points.append(after)
         self.heap.defer_free(points, block, free_list)
@@ -330,8 +268,7 @@ class Device:
         """Unload a program: with `wait` once the work now in flight is done, else at the next `sweep`."""
         self.close_epoch += wait
         if not self.closed:
-            self._unloads.add(self._in_flight() if wait else [], loaded)
-            self.leftovers = True
+            self.retired.add_program(loaded, self.retired.in_flight() if wait else [])
             if wait:
                 self.sweep()
 
@@ -346,7 +283,7 @@ class Device:
 
     def keep(self, executable: Replayable) -> None:
         """Register an executable, to be called when memory is short and after a recovery."""
-        self._executables.add(executable)
+        self.retired.executables.add(executable)
 
     def sync(self, *, timeout_s: float | None = None) -> None:
         """Wait until all submissions so far, to every queue, are complete.
@@ -389,10 +326,8 @@ class Device:
 
         Waits, `sync` and `close` call it. Does nothing while another thread submits.
         """
-        self.outputs.flush([queue.lock for queue in self.queues], self._idle)
-
-    def _idle(self) -> bool:
-        return self._report is not None or not self._in_flight()
+        locks = [queue.lock for queue in self.queues]
+        self.outputs.flush(locks, lambda: self.report is not None or not self.retired.in_flight())
 
     def raise_overrun(self, signal: Signal) -> None:
         """Mark the device as faulted and raise: `signal`, a timeline, exceeds the last submitted value.
@@ -412,51 +347,11 @@ class Device:
         With validation also raises `UsageError` when nothing can raise the slot of `signal` to `value`,
         except for a `timed` wait: its thread continues after the timeout, and may raise the signal.
         """
-        self._poll_awaited()
-        if signal is not None:
-            self.poll_lost(signal, value)
-            if self.watch is not None and (self._closing or not timed):
-                try:
-                    self.watch.check_wait(signal, value)
-                except UsageError:
-                    self.poll_lost(signal, value)  # a concurrent recovery may be the reason: raise that
-                    raise
+        poll(self, signal, value, timed=timed)
 
     def poll_room(self, queue: Queue, until: int, *, timed: bool) -> None:
         """Raise when `queue` will never have read `until` units of its full ring; see `poll_faults`."""
-        if self._closing:
-            raise UsageError(f"{self.name} is closed")
-        self._poll_awaited()
-        if LOST:
-            from hcq.faults.recovery import waits_on_lost  # noqa: PLC0415 - only after a fault
-
-            if (reason := waits_on_lost(queue)) is not None:
-                raise reason()
-        if self.watch is not None and not timed:
-            self.watch.check_room(queue, until)
-
-    def _poll_awaited(self) -> None:
-        """Raise when this device, or a device that its queues wait for, is faulted or closed."""
-        from hcq.faults.inflight import awaited  # noqa: PLC0415 - only when a wait takes long
-
-        seen: set[Device] = set()
-        todo: list[Device] = [self]
-        while todo:
-            device = todo.pop()
-            if device in seen:
-                continue
-            seen.add(device)
-            device.poll_driver()
-            if device.refusal is not None:
-                raise device.refusal()
-            todo += {owner for owner in awaited(device.queues) if isinstance(owner, Device)} - seen
-
-    def poll_lost(self, signal: Signal, value: int) -> None:
-        """Raise when only lost work, or work behind it, would raise the slot of `signal` to `value`."""
-        if LOST:
-            from hcq.faults.recovery import check  # noqa: PLC0415 - only after a fault
-
-            check(signal, value)
+        poll_room(queue, until, timed=timed)
 
     def poll_driver(self) -> None:
         """Query the driver for a fault, and check that no timeline exceeds its last submitted value."""
@@ -470,16 +365,7 @@ class Device:
             if self.refusal is not None or report is self._raw:
                 return
             self._raw = report
-            if self.outputs:
-                report = replace(report, reports=(*self.outputs.findings(), *report.reports))
-            if report.va is not None:
-                report = replace(report, nearest=self.nearest(report.va, pages=report.nearest))
-            stuck = stuck_text(self) if not report.stuck_at else report.stuck_at + graph_text(self)
-            report = replace(report, stuck_at=stuck)
-            if not report.arguments:
-                running = [one for queue in self.queues for one in queue.inflight()]
-                report = with_kernel(report, [kept for point, kept in running if not point.passed()])
-            self._report = report
+            self.report = report = completed(self, report)
             self.refuse(partial(DeviceFault, report))
 
     def recover(self) -> tuple[Buffer, ...]:
@@ -507,14 +393,14 @@ class Device:
     def resume(self) -> None:
         """Accept calls again after a recovery."""
         with self._lock:
-            self._report = None
+            self.report = None
             self.span_log.drop_lost()
             self.refuse(None)
         self.sweep()
 
     def executables(self) -> tuple[Replayable, ...]:
         """Return the executables that use this device."""
-        return tuple(self._executables)
+        return tuple(self.retired.executables)
 
     def refuse(self, refusal: Refusal | None) -> None:
         """Make every later call raise the error of `refusal`; None: accept calls again."""
@@ -532,7 +418,7 @@ class Device:
         Each queue is waited for at most `timeout_s` seconds; then it is stopped, and a `ResourceWarning`
         names the work. Raises `UsageError` when validation found an overrun buffer; all is released by then.
         """
-        if self._shut(timeout_s) and self.watch is not None and self._report is None:
+        if self._shut(timeout_s) and self.watch is not None and self.report is None:
             self.watch.raise_overruns()
 
     def _shut(self, timeout_s: float) -> bool:
@@ -563,57 +449,30 @@ class Device:
             for queue in self.queues:
                 with queue.lock:  # a concurrent submission finishes first
                     queue.refusal = queue.refusal or refusal
-            stuck = self._drain(timeout_s)
+            stuck = drain(self.queues, lambda: self.report, timeout_s)
+            self._write_reports()
             if self.outputs:
                 self.flush_outputs()
-            if self.watch is not None and not stuck and self._report is None:
+            if self.watch is not None and not stuck and self.report is None:
                 self.watch.guards.check_all()
             self.closed = True
         self.refuse(refusal)
-        self._stop()
-        self._stopped = True
-        return stuck
-
-    def _drain(self, timeout_s: float) -> str:
-        """Wait for the queues of a device without a fault, and write the trace.
-
-        Returns the operations that the queues were stuck on, as text; empty when they completed.
-        """
-        stuck = self._stuck(timeout_s)
-        if self.trace:
-            if self._report is None:
-                self.span_log.read(self.clock())
-            traced(self.trace, self.span_log.take_kept())
-        if self.counters is not None:
-            counted(*self.counters)
-        return stuck
-
-    def _stuck(self, timeout_s: float) -> str:
-        if self._report is not None:
-            return ""
-        try:
-            for queue in self.queues:
-                queue.end().wait(timeout_s=timeout_s)
-        except DeviceFault as error:
-            return "" if error.report is self._report else str(error)
-        except (SignalTimeout, UsageError) as error:  # UsageError: a deadlock
-            return str(error)
-        return ""
-
-    def _stop(self) -> None:
         OPEN.discard(self)
         if self.watch is not None:
             self.watch.drop_in_flight(self.queues)
             self.watch.guards.close()
-        with ExitStack() as undo:  # in reverse: rings first, the device last
-            undo.callback(self.driver.close)
-            undo.callback(SIGNALS.detach, self.driver)
-            undo.callback(STAMPS.detach, self.driver)
-            undo.callback(self.heap.close)
-            undo.callback(self._unloads.close)
-            for queue in self.queues:
-                undo.callback(queue.forget)
-                undo.callback(queue.ring.close)
+        stop(self.driver, self.queues, self.retired)
+        self._stopped = True
+        return stuck
+
+    def _write_reports(self) -> None:
+        """Write the trace and the counted kernels, where they were asked for."""
+        if self.trace:
+            if self.report is None:
+                self.span_log.read(self.clock())
+            traced(self.trace, self.span_log.take_kept())
+        if self.counters is not None:
+            counted(*self.counters)
 
     def orphan(self, parent: int) -> None:
         """Make every call in a forked child raise: the threads and the hardware belong to the parent."""
@@ -639,12 +498,3 @@ class Device:
         if not getattr(self, "closed", True):
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
             self._shut(CLOSE_S)
-
-
-def _tracked(block: Block, free_list: FreeList, size: int) -> FreeList:
-    """Report a new buffer to the tracker of its memory, if there is one; return the buffer's free list."""
-    tracker = block.chunk.allocation.tracker
-    if tracker is None:
-        return free_list
-    tracker.buffer_taken(block.va, size)
-    return TrackedList(tracker, free_list)

@@ -76,6 +76,15 @@ class TrackedList:
         self._free_list.append(block)
 
 
+def tracked(block: Block, free_list: FreeList, size: int) -> FreeList:
+    """Report a new buffer of `size` bytes to the tracker of its memory; return the buffer's free list."""
+    tracker = block.chunk.allocation.tracker
+    if tracker is None:
+        return free_list
+    tracker.buffer_taken(block.va, size)
+    return TrackedList(tracker, free_list)
+
+
 class Chunk:
     """One allocation of the driver, from which blocks are cut."""
 

@@ -13,22 +13,64 @@ import warnings
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hcq.errors import HcqError, UsageError
 from hcq.hostpool import SIGNALS, STAMPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from hcq.counters import Counters
-    from hcq.device import Device
+    from hcq.driver import Ring
+    from hcq.heap import Heap
     from hcq.profile import Span
+    from hcq.signal import Point, Timeline
+    from hcq.validate.watch import Watch
+
+
+class OpenQueue(Protocol):
+    """A queue of an open device; `hcq.queue.Queue` implements it."""
+
+    label: str
+    ring: Ring
+    timeline: Timeline
+
+    @property
+    def device(self) -> OpenDevice:
+        """The device that owns the queue."""
+        ...
+
+    def inflight(self) -> Sequence[tuple[Point, Sequence[object]]]:
+        """Return (point, objects kept alive) of every submission not known to be complete."""
+        ...
+
+
+class OpenDevice(Protocol):
+    """An open device, as all of this process know it; `hcq.device.Device` implements it."""
+
+    name: str
+    watch: Watch | None
+    heap: Heap
+
+    @property
+    def queues(self) -> Sequence[OpenQueue]:
+        """All its queues."""
+        ...
+
+    def close(self, *, timeout_s: float) -> None:
+        """Release all resources, after at most so many seconds for the work in flight of each queue."""
+        ...
+
+    def orphan(self, parent: int) -> None:
+        """Refuse all calls: this is a forked child of process `parent`, which owns the device."""
+        ...
+
 
 EXIT_S = 1.0
 """Seconds that work in flight gets when the interpreter ends."""
 
-OPEN: weakref.WeakSet[Device] = weakref.WeakSet()
+OPEN: weakref.WeakSet[OpenDevice] = weakref.WeakSet()
 """The open devices of this process."""
 _hooked: set[str] = set()
 """Installed hooks: "close" devices when the interpreter ends; "orphan" or "keep" them in children."""
@@ -45,7 +87,7 @@ def in_children(action: Callable[[], None]) -> None:
     _in_children.add(action)
 
 
-def remember(device: Device) -> None:
+def remember(device: OpenDevice) -> None:
     """Close the device when the interpreter ends, and orphan it in forked children."""
     if "close" not in _hooked:
         _hooked.add("close")
@@ -70,7 +112,7 @@ def keep_over_forks() -> None:
     _hooked.add("keep")
 
 
-def open_devices() -> tuple[Device, ...]:
+def open_devices() -> tuple[OpenDevice, ...]:
     """Return the open devices of this process."""
     while True:
         try:

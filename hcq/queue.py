@@ -25,6 +25,7 @@ from hcq.commands import Command, Indirect, Wait
 from hcq.config import config
 from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
 from hcq.faults.messages import room_text
+from hcq.faults.polling import poll_lost
 from hcq.kernarg_ring import ARGUMENTS, RING_BYTES, ArgumentRing
 from hcq.locks import unless_taken
 from hcq.params import check_reach, look_up, piece, reaches, resolve
@@ -198,7 +199,7 @@ class Queue:
             wait.signal.check_overrun()
         if waits and LOST:
             for point in after:
-                self.device.poll_lost(point.signal, point.value - point.signal.base)
+                poll_lost(point.signal, point.value - point.signal.base)
         return waits
 
     def _send(
@@ -345,8 +346,8 @@ class Queue:
         inflight = self._inflight
         while inflight and inflight[0][0].passed():
             _, _, self._arguments.tail = inflight.popleft()
-        if self.device.leftovers:
-            self.device.free_leftovers()
+        if self.device.retired.pending:
+            self.device.retired.free()
 
     def sweep(self) -> None:
         """Retire completed submissions, unless another thread holds the queue's lock."""

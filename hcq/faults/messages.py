@@ -16,8 +16,7 @@ from hcq.process import open_devices
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hcq.device import Device
-    from hcq.queue import Queue
+    from hcq.process import OpenDevice, OpenQueue
     from hcq.signal import Signal
 
 SUSPECTS_SHOWN = 8
@@ -55,7 +54,7 @@ def overrun_report(device: str, signal: Signal) -> FaultReport:
     )
 
 
-def detect_overrun(device: Device) -> FaultReport | None:
+def detect_overrun(device: OpenDevice) -> FaultReport | None:
     """Return the fault report of a queue whose signal exceeds the last submitted value; None: no queue."""
     for queue in device.queues:
         signal = queue.timeline.signal
@@ -64,13 +63,13 @@ def detect_overrun(device: Device) -> FaultReport | None:
     return None
 
 
-def stuck_text(device: Device) -> str:
+def stuck_text(device: OpenDevice) -> str:
     """Return the current operation and wait of each queue of a device as text; empty when all are idle."""
     lines = [(queue.label, stuck_in(queue)) for queue in device.queues]
     return "; ".join(f"{label}: {text}" for label, text in lines if text) + graph_text(device)
 
 
-def timeout_text(device: Device, signal: Signal, value: int, waited_s: float) -> str:
+def timeout_text(device: OpenDevice, signal: Signal, value: int, waited_s: float) -> str:
     """Return the message of a timeout: the awaited value, the value seen, the operation of each queue."""
     text = f"{signal_name(signal)} stuck at {signal.value} of {value} after {waited_s:.1f} s"
     busy = False
@@ -84,7 +83,7 @@ def timeout_text(device: Device, signal: Signal, value: int, waited_s: float) ->
     return text + graph_text(device)
 
 
-def room_text(queue: Queue) -> str:
+def room_text(queue: OpenQueue) -> str:
     """Return a text with the operation that blocks a queue whose ring is full."""
     doing, count = stuck_in(queue), len(queue.inflight()) - 1  # without the one that waits
     many = "1 submission is" if count == 1 else f"{count} submissions are"
@@ -92,7 +91,7 @@ def room_text(queue: Queue) -> str:
     return text + graph_text(queue.device) + "\nhint: raise the signal that it waits for, or submit later"
 
 
-def stuck_in(queue: Queue) -> str:
+def stuck_in(queue: OpenQueue) -> str:
     """Return the current operation of a queue as text, with signals by label; empty when it is idle."""
     text = queue.ring.stuck()
     for wait in waits_of(queue):
@@ -100,7 +99,7 @@ def stuck_in(queue: Queue) -> str:
     return text
 
 
-def graph_text(device: Device) -> str:
+def graph_text(device: OpenDevice) -> str:
     """Return one line of text for each queue that is blocked at a wait.
 
     Without validation only for this device and those whose signals it waits for, with validation for all.
@@ -109,13 +108,13 @@ def graph_text(device: Device) -> str:
         lines = device.watch.wait_graph()
     else:
         known = [queue for one in open_devices() for queue in one.queues]
-        owners = {wait.signal.device for queue in device.queues for wait in waits_of(queue)}
+        owners: set[object] = {wait.signal.device for queue in device.queues for wait in waits_of(queue)}
         shown = [queue for queue in known if queue.device is device or queue.device in owners]
         lines = [line for queue in shown if (line := _wait_line(queue, known))]
     return "".join(f"\n  {line}" for line in lines)
 
 
-def waits_of(queue: Queue) -> list[Wait]:
+def waits_of(queue: OpenQueue) -> list[Wait]:
     """Return the unsatisfied waits in flight in a queue, in order."""
     commands = commands_of(kept for point, kept in queue.inflight() if not point.passed())
     waits = [one for one in commands if isinstance(one, Wait) and isinstance(one.value, int)]
@@ -126,7 +125,7 @@ def _slot_value(command: Wait | SetSignal) -> int:
     return command.value if isinstance(command.value, int) else 1 << 64
 
 
-def _wait_line(queue: Queue, queues: Sequence[Queue]) -> str:
+def _wait_line(queue: OpenQueue, queues: Sequence[OpenQueue]) -> str:
     """Return a text with the wait that blocks a queue and the work that would satisfy it; empty: no wait."""
     waits = waits_of(queue)
     if not waits:
@@ -148,7 +147,7 @@ def signal_name(signal: Signal) -> str:
     return signal.label or f"the signal at {signal.va:#x}"
 
 
-def nearest_pages(device: Device, va: int) -> str:
+def nearest_pages(device: OpenDevice, va: int) -> str:
     """Return a text that names the driver pages nearest to `va`; empty when there are none."""
     best: tuple[int, str] | None = None
     for start, size in device.heap.pages():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hcq.device import Device
-    from hcq.queue import Queue
+    from hcq.process import OpenQueue
     from hcq.signal import Refusal, Signal
 
 
@@ -100,12 +100,12 @@ def check(signal: Signal, value: int) -> None:
             raise reason()
 
 
-def waits_on_lost(queue: Queue) -> Refusal | None:
+def waits_on_lost(queue: OpenQueue) -> Refusal | None:
     """Return an error factory if this queue waits on lost work, else None."""
     return _stuck(queue, {}) if LOST else None
 
 
-def _never_reached(signal: Signal, value: int, seen: dict[Queue, Refusal | None]) -> Refusal | None:
+def _never_reached(signal: Signal, value: int, seen: dict[OpenQueue, Refusal | None]) -> Refusal | None:
     if signal.at(signal.base + value).passed():
         return None
     raisers = [queue for device in open_devices() for queue in device.queues if _raises(queue, signal, value)]
@@ -116,7 +116,7 @@ def _never_reached(signal: Signal, value: int, seen: dict[Queue, Refusal | None]
     return reasons[0] if all(reasons) else None
 
 
-def _stuck(queue: Queue, seen: dict[Queue, Refusal | None]) -> Refusal | None:
+def _stuck(queue: OpenQueue, seen: dict[OpenQueue, Refusal | None]) -> Refusal | None:
     """Return the error factory if the first unsatisfied wait in a queue can never end, else None."""
     if queue in seen:
         return seen[queue]
@@ -130,7 +130,7 @@ def _stuck(queue: Queue, seen: dict[Queue, Refusal | None]) -> Refusal | None:
     return seen[queue]
 
 
-def _raises(queue: Queue, signal: Signal, value: int) -> bool:
+def _raises(queue: OpenQueue, signal: Signal, value: int) -> bool:
     """Return whether work in flight in a queue raises a signal to at least a slot value."""
     if any(point.signal is signal and point.value - signal.base >= value for point, _ in queue.inflight()):
         return True

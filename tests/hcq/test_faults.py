@@ -210,11 +210,11 @@ def test_an_invalid_signal_value_reclaims_no_memory(device: Device, fake: FakeDe
     overshoot(point.signal)
     a.close()
     queue.sweep()
-    device.free_leftovers()
+    device.retired.free()
     later = queue.submit(queue.record())
     assert [one for one, _ in queue.inflight()] == [point, later]
     assert where in fake.memory
-    assert device.leftovers
+    assert device.retired.pending
     assert device.alloc(1 << 20).va != where
 
 

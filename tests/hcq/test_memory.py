@@ -115,7 +115,7 @@ def test_a_block_closed_during_a_sweep_is_freed_by_the_next_sweep(device: Device
     buffer, program, stamp = device.alloc(64), device.load(ADD), device.stamp()
     appends = (
         device.heap.deferred_frees.append,
-        device._unloads._waiting.append,
+        device.retired._unloads._waiting.append,
         device.span_log.pending.append,
     )
     device.sweep()

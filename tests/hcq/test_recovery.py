@@ -151,13 +151,13 @@ def test_memory_of_lost_work_is_released(device: Device, fake: FakeDevice):
     del kept
     gc.collect()
     assert gone() is not None
-    assert device.leftovers
+    assert device.retired.pending
     fake.hold = False
     fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
     device.recover()
     gc.collect()
     assert gone() is None
-    assert not device.leftovers
+    assert not device.retired.pending
     assert fake.unloaded == ["add"]
     assert device.alloc(1 << 12).va == va, "its block is taken again"
     assert all(not queue.inflight() for queue in device.queues)
