@@ -128,7 +128,7 @@ class Memory:
             if mask is not None and buffer.arg in self.written:
                 return self._read_if(kind, self.index.address(pointer, place, kind), mask, token)
             return self._read_one(kind, pointer, place, mask, token)
-        address = ix.address(pointer, place, kind)
+        address = self._within(pointer, place, kind, mask)
         if place.stride == -1:
             flipped = (
                 mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
@@ -140,6 +140,20 @@ class Memory:
         if self.owner.plan.threads > 1 and (mask is None or mask.lanes == 1):
             return self._read_whole(kind, pointer, place, mask)
         return self._read_row(kind, address, place.lanes, mask, token)
+
+    def _within(self, pointer: Line, place: indexing.Place, kind: DType, mask: Line | None) -> Line:
+        """Return the address of a vector; where one mask of all lanes is false, one in the buffer.
+
+        A processor that masks all lanes takes hundreds of cycles if there is no memory at the address.
+        """
+        b = self.b
+        if mask is None or mask.lanes > 1:
+            return self.index.address(pointer, place, kind)
+        offset = place.offset - (place.lanes - 1 if place.stride == -1 else 0)
+        if offset < 0:
+            return b.offset(pointer, b.select(mask, b.add(place.base, b.index(offset)), b.index(0)), kind)
+        base = b.select(mask, place.base, b.index(0))
+        return b.offset(b.offset(pointer, base, kind), b.index(offset), kind)
 
     def _token(self, buffer: UOp) -> tuple[Line, ...]:
         """Return the source that keeps loads of scratch memory after its stores; none for other buffers."""
@@ -234,7 +248,8 @@ class Memory:
             every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
             b.line("scatter", kind, lanes, (pointer, place.vector, b.splat(value, lanes), every))
             return
-        address = ix.address(pointer, place, kind)
+        masked = mask is not None and self.owner.plan.threads == 1 and place.stride
+        address = self._within(pointer, place, kind, mask if masked else None)
         if place.stride:
             value = b.splat(value, place.lanes)
         if place.stride == -1:
