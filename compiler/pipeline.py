@@ -11,7 +11,7 @@ Not here: caches and machine code (`compile`), making the AST (`compiler.schedul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from compiler.codegen.llvm_ir import render
@@ -26,6 +26,7 @@ from compiler.kernel.merge import merge_masked_ranges, merge_ranges, split_range
 from compiler.kernel.naming import kernel_name
 from compiler.kernel.residues import split_residues
 from compiler.kernel.shape import analyse
+from compiler.kernel.words import in_words, operation
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 WORTH_CHANGING = 0.95
 """A kernel with ranges merged or split is used if it takes less than this fraction of the original's time."""
-CHANGED: tuple[Form, ...] = ("merged", "split")
+CHANGED: tuple[Form, ...] = ("merged", "split", "words")
 """The forms of a kernel besides that as it is."""
 
 
@@ -75,13 +76,16 @@ def prepared(ast: UOp) -> UOp:
     return merge_ranges(hoist_masks(ast))
 
 
-def changed(ast: UOp, form: Form) -> UOp | None:
-    """Return a form of a prepared kernel: as it is, with merged masked ranges, or with divided ranges.
+def changed(ast: UOp, form: Form, target: Target) -> UOp | None:
+    """Return a form of a prepared kernel: as it is, or after the pass of another form.
 
-    None where the kernel has no such ranges.
+    `merged`: `merge_masked_ranges`; `split`: `split_ranges`; `words`: `in_words`. None where the pass has
+    nothing to change.
     """
     if form == "plain":
         return ast
+    if form == "words":
+        return in_words(ast, target)
     made = merge_masked_ranges(ast) if form == "merged" else split_ranges(ast)
     return None if made is None else merge_ranges(made)
 
@@ -96,14 +100,19 @@ def chosen(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, Plan] | None:
     if isinstance(choice, TurnedChoice):
         turned = device_turn.choose(ast, target)
         return None if turned is None else (ast, turned)
-    form = changed(ast, choice.form)
+    form = changed(ast, choice.form, target)
     if form is None:
         return None
     kernel = analyse(form)
     if isinstance(choice, SplitChoice):
-        return form, tiling.chosen(kernel, target, choice)
+        return form, _named(form, tiling.chosen(kernel, target, choice), choice.form)
     plan = contraction.chosen(kernel, target, choice)
-    return None if plan is None else (form, plan)
+    return None if plan is None else (form, _named(form, plan, choice.form))
+
+
+def _named(ast: UOp, plan: Plan, form: Form) -> Plan:
+    """Return the plan of a form of a kernel, with its matrix operation if sums are over words."""
+    return replace(plan, matrix=operation(ast)) if form == "words" else plan
 
 
 def planned_by(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, Plan]:
@@ -130,9 +139,9 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
     3. On a target with shared memory `device_contraction.choose` plans a sum of products, with one range each
        for rows, columns and sum.
     4. There, too, `device_turn.choose` plans a kernel that transposes.
-    5. For all other kernels `tiling.choose` plans the kernel as it is, and again after `merge_masked_ranges`
-       and after `split_ranges`; one of these is used where its estimated time is below `WORTH_CHANGING` of
-       that of the first.
+    5. For all other kernels `tiling.choose` plans the kernel as it is, and again after `merge_masked_ranges`,
+       after `split_ranges` and after `in_words`; one of these is used where its estimated time is below
+       `WORTH_CHANGING` of that of the first.
     6. A sum of products that selects remainders of output ranges is also planned in parts (`split_residues`).
     """
     if ast.arg:
@@ -146,11 +155,11 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
         return ast, turned
     whole, plan = ast, tiling.choose(ast, target)
     for form in CHANGED:
-        made = changed(whole, form)
+        made = changed(whole, form, target)
         if made is not None:
             other = tiling.choose(made, target)
             if other.nanoseconds < WORTH_CHANGING * plan.nanoseconds:
-                ast, plan = made, other
+                ast, plan = made, _named(made, other, form)
     split = split_residues(whole) if target.chains else None
     if split is not None:
         parted = phases.of_parts(*split, target, plan.nanoseconds, planned)

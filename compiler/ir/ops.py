@@ -128,6 +128,9 @@ class Ops:
     appear only inside reductions. Two REDUCEs of which neither contains the other may name the very same
     ranges (then one loop can serve both); a REDUCE inside another's value (row scope) never shares a range
     with it, and depends on output ranges only."""
+    DOT: Final = "DOT"
+    """Kernel, made by `compiler.kernel.words`: src=(words, words) of uint32, arg=the matrix operation: the
+    sum of the products of their parts. Only as the value of a REDUCE with ADD."""
     GATHER: Final = "GATHER"
     """src=(x, indices) arg=axis: out.shape = x.shape[:axis] + indices.shape + x.shape[axis+1:]. Indices are
     int32 or int64; one outside [0, n) gives 0 and reads nothing."""

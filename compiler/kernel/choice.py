@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Numbers = tuple[tuple[int, int], ...]
 Copied = Literal["no", "all", "block"]
-Form = Literal["plain", "merged", "split"]
+Form = Literal["plain", "merged", "split", "words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,8 @@ class SplitChoice:
     """Vectors (or threads) along one range and unrolled copies of blocks: a plan of `tiling`."""
 
     form: Form = "plain"
-    """The kernel as it is, with merged masked ranges, or with divided ranges (`pipeline.changed`)."""
+    """The kernel as it is, with merged masked ranges, with divided ranges, or with sums over words
+    (`pipeline.changed`)."""
     vector: int = -1
     """The number of the output range along which vectors are; -1: none."""
     upcast: Numbers = ()

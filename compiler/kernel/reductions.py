@@ -19,7 +19,7 @@ from compiler.codegen.workgroup_reduce import Total, over_threads
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import bound_ranges
-from compiler.kernel import isel
+from compiler.kernel import isel, matrix_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -252,6 +252,11 @@ class Reducer:
     def _accumulate(self, node: UOp, total: Line, mask: Line | None) -> Line:
         owner, b = self.owner, self.b
         value = node.src[0]
+        if value.op is Ops.DOT:
+            words = [owner.value(s) for s in value.src]
+            if mask is not None:
+                words = [matrix_words.masked(b, mask, word) for word in words]
+            return matrix_words.dot(b, value.arg, words[0], words[1], total)
         if node.arg[0] == "ADD" and value.op is Ops.MUL and node.dtype.is_float and value.dtype is node.dtype:
             x, y = owner.value(value.src[0]), owner.value(value.src[1])
             if mask is not None:  # a masked load is 0, but the other factor may be NaN

@@ -61,7 +61,8 @@ def candidates(kernel: Kernel) -> list[Contraction]:
     (family,) = kernel.families
     (node,) = family.nodes
     value = node.src[0]
-    if node.arg[0] != "ADD" or value.op is not Ops.MUL or not node.dtype.is_float:
+    multiplied = value.op is Ops.DOT or (value.op is Ops.MUL and node.dtype.is_float)
+    if node.arg[0] != "ADD" or not multiplied:
         return []
     x, y = value.src
     if value.dtype is not node.dtype or any(n.op is Ops.REDUCE for n in inner_nodes((x, y))):

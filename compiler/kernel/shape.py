@@ -89,7 +89,7 @@ def weight(op: str) -> float:
         return 8.0
     if op in (Ops.FLOORDIV, Ops.MOD, Ops.FMOD):
         return 20.0
-    return 1.0 if op in BINARY or op in UNARY or op in (Ops.WHERE, Ops.CAST) else 0.0
+    return 1.0 if op in BINARY or op in UNARY or op in (Ops.WHERE, Ops.CAST, Ops.DOT) else 0.0
 
 
 def inner_nodes(roots: Iterable[UOp]) -> list[UOp]:
@@ -159,7 +159,9 @@ def _fill(family: Family, free: dict[UOp, frozenset[UOp]]) -> None:
     family.loads = [access(n, free) for n in inside if n.op is Ops.LOAD]
     family.ops = sum([weight(n.op) for n in inside]) + len(family.nodes)
     family.fused = sum(
-        1 for n in family.nodes if n.arg[0] == "ADD" and n.src[0].op is Ops.MUL and n.dtype.is_float
+        1
+        for n in family.nodes
+        if n.arg[0] == "ADD" and (n.src[0].op is Ops.DOT or (n.src[0].op is Ops.MUL and n.dtype.is_float))
     )
     family.ops -= 2 * family.fused  # the multiplication and the addition
 

@@ -71,7 +71,7 @@ class Space:
         self.target = target
         self.ast = pipeline.prepared(ast)
         forms: tuple[Form, ...] = ("plain", *pipeline.CHANGED)
-        made = {form: pipeline.changed(self.ast, form) for form in forms}
+        made = {form: pipeline.changed(self.ast, form, target) for form in forms}
         self._kernels = {form: analyse(x) for form, x in made.items() if x is not None}
 
     def candidate(self, choice: Choice) -> Candidate | None:

@@ -15,18 +15,30 @@ import os
 import platform
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from compiler import llvm
 from compiler.codegen.dialect import Dialect
+from compiler.targets import x86_matrix
 from compiler.targets.base import Target
 from hcq.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from compiler.targets.matrix import MatrixOp
 
 _FOOTER = """
 attributes #0 = { nounwind "no-jump-tables"="true" "prefer-vector-width"="512" }
 !0 = !{i32 1}"""
 
-LEVELS = {"x86_64-v3": (32, 16, True), "x86_64-v4": (64, 32, True), "aarch64-v8": (16, 32, False)}
+LEVELS = {
+    "x86_64-v3": (32, 16, True), "x86_64-v4": (64, 32, True), "x86_64-znver4": (64, 32, True),
+    "aarch64-v8": (16, 32, False),
+}  # fmt: skip
 """Architecture -> (vector bytes, vector registers, whether gathers and masked accesses are fast)."""
+MATRIX = {"avx512_bf16": x86_matrix.BF16, "avx512_vnni": x86_matrix.VNNI}
+"""Instruction set -> its matrix operation. The level x86_64-znver4 has all of them, other levels none."""
+_PROCESSORS = {"aarch64-v8": "generic", "x86_64-znver4": "znver4"}
+"""LLVM's name of the processor of a level, where it is not that of the level."""
 LEVEL_CACHE = 32 << 20
 """Bytes of the last cache for code of such a level."""
 
@@ -56,7 +68,9 @@ DIALECT = Dialect(
 
 
 X86_DIALECT = replace(
-    DIALECT, ordered=("call void @llvm.x86.sse.sfence()", "declare void @llvm.x86.sse.sfence()")
+    DIALECT,
+    ordered=("call void @llvm.x86.sse.sfence()", "declare void @llvm.x86.sse.sfence()"),
+    matrix=x86_matrix.text,
 )
 """aarch64 needs no fence: its non-temporal stores are ordered like all others."""
 
@@ -99,11 +113,18 @@ def _native_row() -> tuple[int, int, bool]:
     )
 
 
+def _matrix(arch: str, vector_bytes: int) -> tuple[MatrixOp, ...]:
+    """Return the matrix operations of an architecture, on vectors of 64 bytes."""
+    if arch in LEVELS:
+        return tuple(MATRIX.values()) if arch == "x86_64-znver4" else ()
+    return tuple([op for name, op in MATRIX.items() if vector_bytes == 64 and name in _flags()])
+
+
 def _machine(arch: str) -> llvm.Machine:
     host = llvm.host()
     if arch not in LEVELS:
         return host
-    cpu = "generic" if arch.startswith("aarch64") else arch.replace("_", "-")
+    cpu = _PROCESSORS.get(arch, arch.replace("_", "-"))
     triple = host.triple if arch.startswith(platform.machine()) else "aarch64-unknown-linux-gnu"
     return llvm.Machine(triple, cpu)
 
@@ -140,6 +161,7 @@ def target(arch: str) -> Target:
         last_level_bytes=cache,
         cores=cores,
         gathers=gathers,
+        matrix=_matrix(arch, vector_bytes),
         chains=True,
         settings=f"cores {cores}, last cache {cache}",
         emit=_emit,

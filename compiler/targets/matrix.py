@@ -6,14 +6,16 @@ of 16 bits. A coordinate of the element in a register is a sum of digits of the 
 number, so a lane map is an affine map of these digits.
 
 Not here: which operation a kernel uses (`compiler.kernel.device_contraction`), the instruction's text
-(`compiler.codegen.dialect`). Next: `compiler.targets.nvptx.matrix` and `compiler.targets.amdgcn.matrix`, the
-rows.
+(`compiler.codegen.dialect`). Next: `compiler.targets.nvptx.matrix`, `compiler.targets.amdgcn.matrix` and
+`compiler.targets.x86_matrix`, the rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from compiler.dtype import dtypes
 
 if TYPE_CHECKING:
     from compiler.dtype import DType
@@ -73,7 +75,7 @@ class SharedProducts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatrixOp:
-    """One matrix operation with float32 accumulators; each is one object, so lookups hash no description."""
+    """One matrix operation; each is one object, so lookups hash no description."""
 
     name: str
     """The assembler's name, for dumps."""
@@ -92,6 +94,10 @@ class MatrixOp:
     """Whether A and B are tiles in shared memory, whose rows of 128 bytes are permuted in pieces of 16."""
     rows: bool = False
     """Whether fragments can be loaded as 8 x 8 matrices, of which each lane addresses a row of 16 bytes."""
+    total: DType = dtypes.float32
+    """The type of the accumulators."""
+    narrower: MatrixOp | None = None
+    """The same operation on half as many columns."""
 
     @property
     def depth(self) -> int:

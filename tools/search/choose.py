@@ -2,13 +2,17 @@
 
 Every plan of `Space.every` runs on the cpu device with one thread; the times are of the processor, not of the
 clock on the wall, and the least of several that are taken in turn. Plans that take more than `KEEP` times the
-best so far are dropped after each round; the chosen one is always kept.
+best so far are dropped after each round; the chosen one is always kept. The process stays on one core: Linux
+adds the time of a thread on another core to the process only now and then, and the least of such times is
+that of the largest error.
 
 Not here: the shapes (`shapes`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -83,10 +87,24 @@ def compared(device: hcq.Device, shape: str, ast: UOp) -> Compared:
 
 
 def compare(shapes: Mapping[str, UOp]) -> Iterator[Compared]:
-    """Yield the comparison of every shape."""
-    with override(workers=0, beam=0), hcq.open("cpu", validate=False, seed=0) as device:
-        for name, ast in shapes.items():
-            yield compared(device, name, ast)
+    """Yield the comparison of every shape; the plans are those for all cores of this process."""
+    with override(workers=0, beam=0):
+        with hcq.open("cpu", validate=False, seed=0) as device:
+            target_of(arch_for(device.info))  # is kept, with the number of cores
+        with _one_core(), hcq.open("cpu", validate=False, seed=0) as device:
+            for name, ast in shapes.items():
+                yield compared(device, name, ast)
+
+
+@contextlib.contextmanager
+def _one_core() -> Iterator[None]:
+    """Keep this thread and those that it starts on its last core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def summary(results: list[Compared]) -> tuple[str, bool]:

@@ -60,6 +60,9 @@ SMALL: dict[str, Callable[[], Tensor]] = {
     "batched": lambda: _x(3, 20, 33) @ _x(3, 33, 24),
     "half": lambda: _product(36, 40, 48, "ab", dtype="float16"),
     "brain": lambda: _product(40, 33, 34, "aB", dtype="bfloat16"),
+    "brain in rows": lambda: _product(33, 40, 38, "ab", dtype="bfloat16"),
+    "bytes": lambda: _product(35, 40, 36, "ab", dtype="int8"),
+    "bytes turned": lambda: _product(20, 37, 64, "AB", dtype="int8"),
     "window": lambda: _x(2, 3, 9, 9).conv2d(_x(8, 3, 3, 3), padding=1),
     "strided": lambda: _x(1, 4, 11, 11).conv2d(_x(12, 4, 3, 3), stride=2).relu(),
 }  # fmt: skip
