@@ -2,8 +2,8 @@
 
 Only this module changes the value of a tensor. The new value is pending like any other; when it is computed
 it is stored in the memory that the tensor has (`frontend.realize`). A tensor that borrows the memory of
-another (`detach` of a computed tensor) gets memory of its own. A write to a view also writes the tensor that
-it was taken from, and all other views of that are derived again (`frontend.views`).
+another (`Tensor(x)` of a computed tensor) gets memory of its own. A write to a view also writes the tensor
+that it was taken from, and all other views of that are derived again (`frontend.views`).
 
 Not here: the store and copy-on-write (`realize`), the values of views (`views`), `x[key] = value`
 (`frontend.ops.writing`).
@@ -17,7 +17,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from compiler.dtype import dtypes
-from frontend.autograd.engine import recomputed
+from frontend.autograd.engine import detach, recomputed
 from frontend.autograd.state import anyone, wants
 from frontend.device import LOCK
 from frontend.expr import PARAM
@@ -92,7 +92,7 @@ def change(self: Kind, value: Any) -> Kind:
 
 
 def _refuse_leaf(t: TensorBase) -> None:
-    root = root_of(t)
+    root = None if _is_detached(t) else root_of(t)
     for what, x in (("", t), ("a view of ", root)):
         if x is not None and (what == "" or x is not t) and wants(x) and owns(x):
             raise UsageError(
@@ -100,6 +100,14 @@ def _refuse_leaf(t: TensorBase) -> None:
                 "no value that was computed with\n"
                 "hint: change it inside `with Tensor.no_grad():`, compute a new tensor, or use assign()"
             )
+
+
+def _is_detached(t: TensorBase) -> bool:
+    """Return whether a tensor is a view that `detach` made, or a view of such a one."""
+    link = link_of(t)
+    while link is not None and link.read is not detach:
+        link = link.parent
+    return link is not None
 
 
 def write(t: TensorBase, new: TensorBase) -> None:

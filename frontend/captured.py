@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import hcq
     from frontend.launch import Kernel
     from frontend.primitives.limits import Checks
-    from frontend.tensor_base import TensorBase
+    from frontend.tensor_base import Link, TensorBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +169,15 @@ class Captured:
 
     def check_arguments(self, tensors: Sequence[Tensor]) -> None:
         """Raise `UsageError` for an argument that is also assigned to from outside, which is ambiguous."""
-        for t, _ in self.states:
-            for i, argument in enumerate(tensors):
-                if argument is t:
+        for i, argument in enumerate(tensors):
+            link = getattr(argument, "link", None)
+            for t, _ in self.states:
+                if argument is t or (link is not None and _same_family(link, t)):
+                    what = "" if argument is t else "shares elements with a tensor that "
                     raise UsageError(
-                        f"argument {i} ({described(t)}) is also assigned to by the captured function, "
-                        "from outside\n"
-                        "hint: use it in one of the two ways; .detach() has the value before the call"
+                        f"argument {i} ({described(argument)}) {what}is also assigned to by the captured "
+                        "function, from outside\n"
+                        "hint: use it in one of the two ways; .clone() has the value before the call"
                     )
         for i in self.assigned:
             family = link_of(tensors[i])
@@ -250,6 +252,12 @@ class Captured:
             known = {*[id(t) for t, _ in self.states], *[id(t) for t in changed]}
             for t in changed:
                 write_rest(t, known)
+
+
+def _same_family(link: Link, t: TensorBase) -> bool:
+    """Return whether a tensor shares elements with those of a link."""
+    own_link = link_of(t)
+    return own_link is not None and own_link.family is link.family
 
 
 def own(t: TensorBase) -> None:

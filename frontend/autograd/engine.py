@@ -32,6 +32,7 @@ from frontend.refresh import refresh
 from frontend.storage import Leaf, behind
 from frontend.tensor_base import BORROWED, EPOCH, Past, Rebound
 from frontend.trace import apply, make, method, traced
+from frontend.views import BACK, viewing
 from hcq.errors import UsageError
 
 if AT_ONCE:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 Node = tuple[Expr, Leaves]
 FIRST: Final = frozenset({SEGMENT, Ops.AFTER})
 """Operations whose first source alone has the values."""
+
 
 def between(root: Node, wanted: set[Node]) -> list[Node]:
     """Return the nodes on paths from the root to the wanted nodes, users before sources."""
@@ -242,9 +244,27 @@ def _one(x: TensorBase) -> Node:
     return one.expr, one.leaves
 
 
-@method
+@viewing
 def detach(self: T) -> T:
-    """Return the same value, through which no gradient flows. It is no view; in PyTorch it is one."""
+    """Return the same value, through which no gradient flows. A view.
+
+    A write through it changes self without a trace in its history: gradients flow as before the write. It is
+    allowed for tensors with requires_grad, too.
+    """
+    return apply(STOP, None, self)
+
+
+def _under(parent: T, value: T) -> T:
+    """Return what a tensor becomes when its detached view is written: the value, with the old history."""
+    return ruled("beside", value, parent)
+
+
+BACK[detach] = _under
+
+
+@method
+def stopped(self: T) -> T:
+    """Return the same value, through which no gradient flows: no view, so it keeps the value after writes."""
     return apply(STOP, None, self)
 
 

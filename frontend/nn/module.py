@@ -11,6 +11,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from frontend.autograd.engine import stopped
 from frontend.nn import state
 from frontend.nn.checks import check_count_of_inputs
 from frontend.parameters import flag, shown
@@ -212,7 +213,7 @@ def Parameter(data: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802, F
 
     Tensors of floats need no wrapping: those with requires_grad undecided are parameters, too.
     """
-    found = data.detach() if isinstance(data, Tensor) else Tensor(data)
+    found = stopped(data) if isinstance(data, Tensor) else Tensor(data)
     found.requires_grad = flag(requires_grad, "Parameter, requires_grad")
     return found
 

@@ -37,11 +37,12 @@ def test_a_pending_expression_keeps_the_old_value():
     assert w.tolist() == [2.0, 3.0]
 
 
-def test_views_follow_and_detached_tensors_keep_the_old_value():
+def test_views_follow_and_copies_keep_the_old_value():
     w = Tensor([1.0, 2.0])
-    views = [w.detach(), w.reshape(2, 1), w[0], w.detach().realize()]
+    views = [w.detach(), w.reshape(2, 1), w[0], w.detach().realize(), Tensor(w), Tensor(w).realize()]
     w.assign(w + 1).realize()
-    assert [v.tolist() for v in views] == [[1.0, 2.0], [[2.0], [3.0]], 2.0, [1.0, 2.0]]
+    new, old = [2.0, 3.0], [1.0, 2.0]
+    assert [v.tolist() for v in views] == [new, [[2.0], [3.0]], 2.0, new, old, old]
 
 
 def test_assigning_twice_before_realizing():
@@ -89,7 +90,7 @@ def test_assigning_reads_other_places_of_itself():
 
 def test_aliases_are_assigned_independently():
     a = Tensor([1.0])
-    b = a.detach().realize()
+    b = Tensor(a).realize()
     a.assign(a + 1)
     b.assign(b + 10)
     Tensor.realize(a, b)

@@ -191,8 +191,6 @@ def test_values_computed_from_a_view_are_kept():
         lambda z: z * 1,
         lambda z: z.clone(),
         lambda z: z.contiguous(),
-        lambda z: z.detach(),
-        lambda z: z.detach().realize(),
         Tensor,
         lambda z: z[Tensor([0, 1])],
         lambda z: z.cast("float32"),
@@ -423,3 +421,29 @@ def test_random_captured_programs_match_their_function(seed: int):
         return seen
 
     assert outcome(TinyJit) == outcome(lambda f: f)
+
+
+def test_writes_through_a_detached_tensor_reach_the_original_and_back():
+    z = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    d, realized = z.detach(), z.detach().realize()
+    d[0] = 9
+    assert [t.tolist() for t in (z, d, realized)] == [[[9.0, 9.0], [3.0, 4.0]]] * 3
+    z += 1
+    z[1].detach().mul_(2)
+    assert [t.tolist() for t in (z, d, realized)] == [[[10.0, 10.0], [8.0, 10.0]]] * 3
+
+
+def test_a_detached_view_writes_a_leaf_with_requires_grad_and_leaves_its_history():
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    y = w * 3
+    y.detach().add_(1)
+    (y * y).sum().backward()
+    assert (y.tolist(), w.grad.tolist()) == ([4.0, 7.0], [24.0, 42.0])
+    w.detach()[0] = 5
+    w.detach().view(2, 1).mul_(2)
+    assert w.tolist() == [10.0, 4.0]
+    w.grad = None
+    (w * w).sum().backward()
+    assert w.grad.tolist() == [20.0, 8.0]
+    with pytest.raises(UsageError, match="requires_grad"):
+        w.mul_(2)

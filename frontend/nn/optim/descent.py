@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
+from frontend.autograd.engine import stopped
 from frontend.nn.optim.optimiser import Optimizer, Params, pair
 from frontend.nn.settings import Flag, Setting
 from hcq.errors import UsageError
@@ -204,7 +205,7 @@ class Adadelta(Optimizer):
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         if group.number("weight_decay"):
             g = g + w * group.number("weight_decay")
-        keep, eps, before = group.number("rho"), group.number("eps"), self.u[i].detach()
+        keep, eps, before = group.number("rho"), group.number("eps"), stopped(self.u[i])
         v = self.store(self.v[i], self.v[i] * keep + g * g * (1 - keep))
         update = (before + eps).sqrt() / (v + eps).sqrt() * g
         self.store(self.u[i], before * keep + update * update * (1 - keep))
@@ -299,6 +300,6 @@ class ASGD(Optimizer):
         rate = lr / (lr * lambd * steps + 1.0) ** group.number("alpha")
         new = w * (1.0 - rate * lambd) - g * rate
         share = 1.0 / (steps - group.number("t0")).maximum(1.0)
-        before = self.ax[i].detach()
+        before = stopped(self.ax[i])
         self.store(self.ax[i], (share == 1.0).where(new, before + (new - before) * share))
         return new

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, cast
 
 from compiler.dtype import DType, dtypes
 from frontend.autograd import state as grad_state
+from frontend.autograd.engine import stopped
 from frontend.nn.optim.groups import Group
 from frontend.nn.settings import Flag, Setting
 from frontend.nn.state.models import get_state_dict, load_state_dict
@@ -184,7 +185,7 @@ class Optimizer(ABC):
                 "hint: call backward() on a loss that depends on every parameter; "
                 "a tensor realized in between cuts the graph"
             )
-        return [p.grad.detach() for p in self.params if p.grad is not None]
+        return [stopped(p.grad) for p in self.params if p.grad is not None]
 
     def schedule_step(self) -> list[Tensor]:
         """Assign new values to parameters and state, without computing them.
@@ -221,7 +222,7 @@ class Optimizer(ABC):
         for i, (p, place) in enumerate(zip(self.params, self._places, strict=True)):
             group = self.param_groups[place]
             g = grads[i].cast(wide(p))
-            update = self._moved(i, p.detach(), -g if group["maximize"] else g, group)
+            update = self._moved(i, stopped(p), -g if group["maximize"] else g, group)
             self.store(p, update.cast(p.dtype))
         moments = [t for name in self.moments for t in getattr(self, name) if t is not None]
         return [*[t for g in self.param_groups for t in g.counters.values()], *moments]
@@ -235,7 +236,7 @@ class Optimizer(ABC):
 
     def store(self, target: Tensor, value: Tensor) -> Tensor:
         """Assign a value, unless the step does not take place; return the target."""
-        target.assign(value if self.guard is None else self.guard.where(value, target.detach()))
+        target.assign(value if self.guard is None else self.guard.where(value, stopped(target)))
         return target
 
 
