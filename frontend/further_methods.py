@@ -39,6 +39,16 @@ class FurtherMethods(TensorBase):
 
     __slots__ = ()
 
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the device is the host, "cpu"."""
+        return self.expr.device.partition(":")[0] == "cpu"
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the device is an NVIDIA GPU, "nv" or an emulated one."""
+        return self.expr.device.startswith("nv")
+
     new_zeros = about.new_zeros
     new_ones = about.new_ones
     new_empty = about.new_empty
@@ -54,6 +64,16 @@ class FurtherMethods(TensorBase):
     is_conj = about.is_conj
     is_neg = about.is_neg
     is_nonzero = about.is_nonzero
+    is_inference = about.is_inference
+    is_pinned = about.is_pinned
+    is_shared = about.is_shared
+    is_contiguous = about.is_contiguous
+    is_sparse = is_sparse_csr = is_quantized = is_nested = is_meta = is_mkldnn = False
+    is_mps = is_xpu = is_xla = is_ipu = is_mtia = is_vulkan = is_maia = False
+    get_device = about.get_device
+    cuda = about.cuda
+    retain_grad = about.retain_grad
+    to_dense = about.conj
     conj = about.conj
     isreal = about.isreal
     adjoint = about.adjoint
@@ -90,6 +110,8 @@ class FurtherMethods(TensorBase):
     slogdet = factors.slogdet
     logdet = factors.logdet
     cholesky = factors.cholesky
+    cholesky_solve = factors.cholesky_solve
+    cholesky_inverse = factors.cholesky_inverse
     svd = factors.svd
     matrix_power = factors.matrix_power
 
@@ -136,6 +158,7 @@ class FurtherMethods(TensorBase):
     unique_consecutive = statistics.unique_consecutive
     bincount = statistics.bincount
     histc = statistics.histc
+    histogram = statistics.histogram
     searchsorted = statistics.searchsorted
     bucketize = statistics.bucketize
     isin = statistics.isin
@@ -145,6 +168,10 @@ class FurtherMethods(TensorBase):
     lgamma = special.lgamma
     digamma = special.digamma
     mvlgamma = special.mvlgamma
+    i0 = special.i0
+    frexp = special.frexp
+    gcd = special.gcd
+    lcm = special.lcm
     sgn = special.sgn
     isposinf = special.isposinf
     isneginf = special.isneginf

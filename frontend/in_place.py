@@ -87,6 +87,12 @@ def normal_(self: Any, mean: float = 0.0, std: float = 1.0) -> Any:
     return change(self, self.normal(e.shape, mean=mean, std=std, dtype=e.dtype, device=e.device))
 
 
+def detach_(self: Any) -> Any:
+    """End the history of self: no gradient flows through it any more, and it requires none; return self."""
+    self.requires_grad = False
+    return self if self.is_realized else self.replace(self.detach())
+
+
 class InPlace(TensorBase):
     """The methods of `Tensor` that change it."""
 
@@ -97,6 +103,17 @@ class InPlace(TensorBase):
     copy_ = copy_
     uniform_ = uniform_
     normal_ = normal_
+    detach_ = detach_
+    exponential_ = _in_place(sampling.exponential)
+    log_normal_ = _in_place(sampling.log_normal)
+    cauchy_ = _in_place(sampling.cauchy)
+    geometric_ = _in_place(sampling.geometric)
+    random_ = _in_place(sampling.whole_numbers)
+    conj_physical_ = _in_place(about.conj)
+    fill_diagonal_ = _in_place(diagonals.fill_diagonal)
+    gcd_ = _in_place(special.gcd)
+    i0_ = _in_place(special.i0)
+    lcm_ = _in_place(special.lcm)
     abs_ = _in_place(functions.abs)
     absolute_ = _in_place(functions.abs)
     acos_ = _in_place(trigonometry.acos)

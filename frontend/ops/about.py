@@ -128,12 +128,37 @@ def is_signed(self: TensorBase) -> bool:
 
 
 def is_complex(self: TensorBase) -> bool:
-    """Return False: there are no complex numbers."""
+    """Return False: no tensor is complex, a lazy conjugate, or in pinned or shared memory."""
     del self
     return False
 
 
-is_conj = is_neg = is_complex
+is_conj = is_neg = is_inference = is_pinned = is_shared = is_complex
+
+
+def is_contiguous(self: TensorBase) -> bool:
+    """Return True: a tensor is read in row-major order, and `view` takes every shape of its size."""
+    del self
+    return True
+
+
+def get_device(self: TensorBase) -> int:
+    """Return the number of the device, 0 for "nv:0"; -1 for the host, "cpu"."""
+    kind, _, which = self.expr.device.partition(":")
+    return -1 if kind == "cpu" else int(which) if which.isdigit() else 0
+
+
+@converting
+def cuda(self: T, device: int | str | None = None) -> T:
+    """Return the value on an NVIDIA GPU: `to("nv")`, or `to("nv:1")` for the number 1."""
+    if isinstance(device, str):
+        return self.to(device.replace("cuda", "nv"))
+    return self.to("nv" if device is None else f"nv:{device}")
+
+
+def retain_grad(self: Any) -> None:
+    """Keep the gradient that `backward` computes of this tensor, in `grad`: sets requires_grad."""
+    self.requires_grad = True
 
 
 def is_nonzero(self: TensorBase) -> bool:

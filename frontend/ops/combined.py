@@ -12,7 +12,7 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div, mod, truncdiv
-from frontend.ops.elementwise import add, agree, maximum, minimum, mul, neg, sub, where
+from frontend.ops.elementwise import add, agree, clip, maximum, minimum, mul, neg, sub, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, sin, sqrt, trunc
 from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
@@ -158,8 +158,8 @@ def nan_to_num(self: T, nan: float = 0.0, posinf: float | None = None, neginf: f
 def logit(self: T, eps: float | None = None) -> T:
     """Return log(self / (1 - self)); with `eps`, of self limited to eps..1 - eps."""
     x = widened(self)
-    if eps is not None:
-        x = minimum(maximum(x, eps), 1 - eps)
+    outside = apply(Ops.OR, None, lt(x, 0.0), gt(x, 1.0))
+    x = mul(x, where(outside, math.nan, 1.0)) if eps is None else clip(x, eps, 1 - eps)
     return narrowed(sub(log(x), log1p(neg(x))), self)
 
 

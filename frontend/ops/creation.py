@@ -278,17 +278,22 @@ def empty_like(self: T, *, dtype: DType | str | None = None) -> T:
 
 
 @accepts_aliases
-def one_hot(self: T, classes: int) -> T:
+def one_hot(self: T, classes: int = -1) -> T:
     """Return a last axis of `classes`, 1 at the place that the integer names and 0 elsewhere (int32).
 
     An integer outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else it names no
-    place. Unlike PyTorch's, `classes` is always given.
+    place. Without `classes`, which reads the values, there is one more than the greatest integer.
 
     The result is (*shape, classes); self must hold integers (`UsageTypeError`).
     """
-    count = shape_of((whole(classes, "one_hot, classes"),), "one_hot, classes")[0]
     if not self.expr.dtype.is_int:
         raise UsageTypeError(f"one_hot needs integers, saw {self.expr.dtype.name}; cast it")
+    if classes == -1:
+        if 0 in self.expr.shape:
+            raise UsageError(f"one_hot of the shape {self.expr.shape}: wanted the number of classes")
+        every: Any = self
+        classes = every.amax().item() + 1
+    count = shape_of((whole(classes, "one_hot, classes"),), "one_hot, classes")[0]
     limit = Limit("one_hot", 0, count)
     refuse_known(self, limit)
     return _one_hot(self, limit)

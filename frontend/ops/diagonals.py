@@ -5,14 +5,16 @@ Next: `linalg`, products of matrices; `movement`, other changes of shape.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from compiler.ir.ops import Ops
 from frontend.ops.arguments import axis_of, whole
-from frontend.ops.sources import constant, coordinate
+from frontend.ops.sources import constant, coordinate, suited
+from frontend.parameters import converting
 from frontend.trace import apply, method
 from frontend.views import viewing
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageIndexError
 
 if TYPE_CHECKING:
     from frontend.tensor_base import T
@@ -28,7 +30,7 @@ def diagonal(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T:
     """
     shape = self.expr.shape
     if len(shape) < 2:
-        raise UsageError(f"diagonal needs at least two axes, saw the shape {shape}")
+        raise UsageIndexError(f"diagonal needs at least two axes, saw the shape {shape}")
     a, b = axis_of(axis1, shape, "diagonal"), axis_of(axis2, shape, "diagonal")
     if a == b:
         raise UsageError(f"diagonal of {shape}: wanted two different axes, saw {axis1} and {axis2}")
@@ -101,3 +103,24 @@ def _triangle(x: T, diagonal: int, *, lower: bool) -> T:
     before = apply(Ops.LT, None, column, border)
     zero = constant(x, 0, x.expr.dtype, shape)
     return apply(Ops.WHERE, None, before, *((x, zero) if lower else (zero, x)))
+
+
+@converting
+def fill_diagonal(self: T, fill_value: float, wrap: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+    """Return self with a number on its main diagonal; with `wrap` again after each full square of rows.
+
+    Two axes, or more of one size. Raises `UsageError` for other shapes.
+    """
+    shape = self.expr.shape
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise UsageError(f"fill_diagonal_: wanted two axes, or several of one size, saw the shape {shape}")
+    step = sum([prod(shape[i + 1 :]) for i in range(len(shape))])
+    last = prod(shape) if wrap and len(shape) == 2 else (min(shape) - 1) * step + 1
+    place = coordinate(self, (prod(shape),), 0)
+    zero = constant(place, 0, place.expr.dtype, place.expr.shape)
+    stride = constant(place, max(1, step), place.expr.dtype, place.expr.shape)
+    on = apply(Ops.EQ, None, apply(Ops.MOD, None, place, stride), zero)
+    before = apply(Ops.LT, None, place, constant(place, last, place.expr.dtype, place.expr.shape))
+    mask = apply(Ops.RESHAPE, shape, apply(Ops.AND, None, on, before))
+    value = constant(self, suited(fill_value, self.expr.dtype), self.expr.dtype, shape)
+    return apply(Ops.WHERE, None, mask, value, self)

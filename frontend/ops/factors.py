@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from compiler.ir.ops import Ops
-from frontend.autograd.engine import detach
+from frontend.autograd.engine import stopped
 from frontend.ops import reduce
 from frontend.ops.along import gather
 from frontend.ops.arguments import whole
@@ -260,7 +260,7 @@ def _cholesky(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - as a
     n = self.expr.shape[-1]
     rank = len(self.expr.shape)
     even = mul(add(self, transpose(self, -1, -2)), 0.5)
-    rest = add(tril(even), detach(tril(sub(self, even))))  # the gradient is symmetric, as in PyTorch
+    rest = add(tril(even), stopped(tril(sub(self, even))))  # the gradient is symmetric, as in PyTorch
     columns: list[T] = []
     for i in range(n):
         column = _column(rest, i)
@@ -272,6 +272,29 @@ def _cholesky(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - as a
             rest = sub(rest, matmul(found, transpose(found, -1, -2)))
     lower = cat(*columns, axis=-1) if columns else self
     return transpose(lower, -1, -2) if upper else lower
+
+
+@converting
+def cholesky_solve(self: T, factor: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+    """Return x with a @ x = self, where `factor` is the result of `a.cholesky(upper)`.
+
+    Self is matrices of columns. The other half of the factor is not read.
+    """
+    _matrices(self, "cholesky_solve")
+    _matrices(factor, "cholesky_solve", square=True)
+    if self.expr.shape[-2] != factor.expr.shape[-1]:
+        raise UsageError(
+            f"cholesky_solve: wanted {factor.expr.shape[-1]} rows, saw the shape {self.expr.shape}"
+        )
+    first = transpose(factor, -1, -2) if upper else factor
+    middle = triangular_solve(first, self, upper=False)
+    return triangular_solve(transpose(first, -1, -2), middle)
+
+
+def cholesky_inverse(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - as above
+    """Return the inverse of a, where self is `a.cholesky(upper)`."""
+    _matrices(self, "cholesky_inverse", square=True)
+    return cholesky_solve(unit_of(self, self.expr.shape[-1]), self, upper)
 
 
 def _rounds(n: int) -> list[tuple[list[int], list[int]]]:
@@ -334,7 +357,7 @@ def svd(self: T, some: bool = True) -> Singular[T]:  # noqa: FBT001, FBT002 - th
     if not some and m != n:
         raise UsageError(f"svd: wanted some=True for matrices that are not square, saw {self.expr.shape}")
     rank = len(self.expr.shape)
-    both = detach(_rotated(self))
+    both = stopped(_rotated(self))
     work, v = part(both, rank - 2, 0, m), part(both, rank - 2, m, m + n)
     size, order = sort(sqrt(reduce.sum(mul(work, work), -2)), -1, True)
     at = unsqueeze(order, -2)

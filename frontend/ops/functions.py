@@ -124,8 +124,8 @@ def erf(self: T) -> T:
 
 @method
 def square(self: T) -> T:
-    """Return self * self."""
-    return mul(self, self)
+    """Return self * self; of bools as int32."""
+    return mul(convert(self, dtypes.int32), self) if self.expr.dtype is dtypes.bool else mul(self, self)
 
 
 @method

@@ -89,6 +89,8 @@ def expand(self: T, *shape: int | Sequence[int]) -> T:
     wanted, old = sizes(shape, "expand"), self.expr.shape
     if len(wanted) < len(old):
         raise UsageError(f"expand of {old} to {wanted}: wanted at least {len(old)} sizes")
+    if -1 in wanted[: len(wanted) - len(old)]:
+        raise UsageError(f"expand of {old} to {wanted}: a new axis in front has no size to keep")
     aligned = (1,) * (len(wanted) - len(old)) + old
     full = tuple([n if m == -1 else m for n, m in zip(aligned, wanted, strict=True)])
     if broadcast((aligned, full), "expand") != full:
@@ -358,7 +360,7 @@ def movedim(self: T, source: Axes, destination: Axes) -> T:
     """
     shape = self.expr.shape
     there, wanted = (
-        [axis_of(a, shape, "movedim") for a in (axes if isinstance(axes, (tuple, list)) else (axes,))]
+        [axis_of(a, shape or (1,), "movedim") for a in (axes if isinstance(axes, (tuple, list)) else (axes,))]
         for axes in (source, destination)
     )
     if len(there) != len(wanted) or len(set(there)) != len(there) or len(set(wanted)) != len(wanted):

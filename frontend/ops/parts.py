@@ -54,12 +54,14 @@ def split(self: T, size: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
 def chunk(self: T, count: int, axis: int = 0) -> tuple[T, ...]:
     """Return at most `count` parts of one size along an axis; the last may be smaller.
 
-    All parts are views, in order: 7 elements in 3 chunks are 3, 3 and 1.
+    All parts are views, in order: 7 elements in 3 chunks are 3, 3 and 1; no elements `count` empty parts.
     """
     a = axis_of(axis, self.expr.shape, "chunk")
     if whole(count, "chunk") < 1:
         raise UsageError(f"chunk: wanted a positive number of parts, saw {count}")
-    return split(self, max(1, -(-self.expr.shape[a] // count)), a)
+    if not self.expr.shape[a]:
+        return tuple([part(self, a, 0, 0) for _ in range(count)])
+    return split(self, -(-self.expr.shape[a] // count), a)
 
 
 @accepts_aliases

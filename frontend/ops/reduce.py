@@ -24,7 +24,7 @@ from frontend.ops.functions import exp, log, sqrt
 from frontend.ops.powers import pow as power
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
 from frontend.trace import apply, method
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageIndexError
 
 if TYPE_CHECKING:
     from frontend.tensor_base import T, TensorBase
@@ -128,7 +128,7 @@ def _extreme(op: str, x: T, axis: Axes, what: str, *, keepdim: bool) -> T:
 def _filled(x: TensorBase, axis: Axes, what: str) -> Shape:
     axes = axes_of(axis, x.expr.shape, what)
     if builtins.any(x.expr.shape[a] == 0 for a in axes):
-        raise UsageError(
+        raise UsageIndexError(
             f"{what} of the shape {x.expr.shape} over axes {axes}: there is no element to choose"
         )
     return axes

@@ -5,7 +5,8 @@ Not here: uniform and normal numbers (`random`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import DType, dtypes
 from frontend.arg_aliases import accepts_aliases
@@ -13,16 +14,16 @@ from frontend.ops.arguments import element_type, shape_of, whole
 from frontend.ops.casts import cast
 from frontend.ops.comparison import ge, lt
 from frontend.ops.division import div
-from frontend.ops.elementwise import mul, neg, sub
-from frontend.ops.functions import log
+from frontend.ops.elementwise import add, mul, neg, sub
+from frontend.ops.functions import exp, floor, log, tan
 from frontend.ops.movement import unsqueeze
-from frontend.ops.random import rand
+from frontend.ops.random import normal, rand, randint
 from frontend.ops.reduce import detached
 from frontend.ops.reduce import sum as total
 from frontend.ops.scan import cumsum
 from frontend.ops.sorting import argsort, topk
 from frontend.ops.sources import widened
-from frontend.parameters import flag
+from frontend.parameters import flag, number
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,5 +67,73 @@ def bernoulli(self: T, p: float | None = None) -> T:
     """Return 1 with the probability that each element gives, or p, else 0, in the dtype of self."""
     if p is None and not self.expr.dtype.is_float:
         raise UsageError(f"bernoulli: wanted probabilities as floats, saw {self.expr.dtype.name}")
+    if p is not None and not 0 <= number(p, "bernoulli, p") <= 1:
+        raise UsageError(f"bernoulli: wanted a probability 0 <= p <= 1, saw {p}")
     chance = rand(self.__class__, self.expr.shape, device=self.expr.device)
     return cast(lt(chance, detached(self) if p is None else p), self.expr.dtype)
+
+
+def _chance(self: T) -> T:
+    """Return numbers uniform in (0, 1] in the shape of self, wide enough for its dtype."""
+    e = self.expr
+    wide = dtypes.float64 if e.dtype is dtypes.float64 else dtypes.float32
+    return neg(sub(rand(self.__class__, e.shape, dtype=wide, device=e.device), 1.0))
+
+
+def _floats(self: T, what: str) -> T:
+    if not self.expr.dtype.is_float:
+        raise UsageError(f"{what}: wanted floats, saw {self.expr.dtype.name}")
+    return _chance(self)
+
+
+def _above_zero(value: float, what: str) -> float:
+    if not number(value, what) > 0:
+        raise UsageError(f"{what}: wanted a number above 0, saw {value}")
+    return value
+
+
+def exponential(self: T, lambd: float = 1.0) -> T:
+    """Return numbers of the exponential distribution with a rate, in the shape of self."""
+    chance = _floats(self, "exponential_")
+    return cast(mul(log(chance), -1.0 / _above_zero(lambd, "exponential_, lambd")), self.expr.dtype)
+
+
+def log_normal(self: T, mean: float = 1.0, std: float = 2.0) -> T:
+    """Return numbers whose logarithms are of a normal distribution, in the shape of self."""
+    e = self.expr
+    _floats(self, "log_normal_")
+    _above_zero(std, "log_normal_, std")
+    found = normal(self.__class__, e.shape, mean=mean, std=std, dtype=e.dtype, device=e.device)
+    return exp(found)
+
+
+def cauchy(self: T, median: float = 0.0, sigma: float = 1.0) -> T:
+    """Return numbers of the Cauchy distribution, in the shape of self."""
+    angle = mul(sub(_floats(self, "cauchy_"), 0.5), math.pi)
+    wide = add(mul(tan(angle), _above_zero(sigma, "cauchy_, sigma")), number(median, "cauchy_, median"))
+    return cast(wide, self.expr.dtype)
+
+
+def geometric(self: T, p: float) -> T:
+    """Return how many trials of probability p the first success takes, in the shape and dtype of self."""
+    if not 0 < number(p, "geometric_, p") < 1:
+        raise UsageError(f"geometric_: wanted 0 < p < 1, saw {p}")
+    trials = add(floor(mul(log(_chance(self)), 1 / math.log1p(-p))), 1.0)
+    return cast(trials, self.expr.dtype)
+
+
+def whole_numbers(self: T, first: int | None = None, to: int | None = None) -> T:
+    """Return whole numbers, first <= x < to; of one number n, 0 <= x < n, in the shape and dtype of self.
+
+    Without numbers, all that the dtype holds, at most 2**32; of floats those that it holds exactly.
+    """
+    e = self.expr
+    most = int(e.dtype.max) + 1 if not e.dtype.is_float else 2 ** WHOLE[e.dtype.name]
+    low, high = (0, most if first is None else first) if to is None else (first or 0, to)
+    high = min(high, low + (1 << 32)) if first is None and to is None else high
+    found = randint(self.__class__, e.shape, low=low, high=high, dtype=dtypes.int64, device=e.device)
+    return cast(found, e.dtype)
+
+
+WHOLE: Final = {"float64": 32, "float32": 24, "float16": 11, "bfloat16": 8}
+"""Random bits of a whole number in a float dtype: at most those of its significand."""

@@ -1,4 +1,4 @@
-"""Special functions and others of one or two numbers for few programs: erfc, lgamma, digamma, nextafter.
+"""Special functions and others of one or two numbers for few programs: erfc, lgamma, digamma, i0, nextafter.
 
 Those with a power series are computed in float64, so that results of other dtypes are rounded once.
 
@@ -8,7 +8,7 @@ Not here: exponentials and roots (`functions`), inverse circular functions (`tri
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, NamedTuple
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -22,11 +22,9 @@ from frontend.ops.functions import round as rounded
 from frontend.ops.powers import pow as power
 from frontend.ops.sources import Number, constant, convert, narrowed, ruled
 from frontend.parameters import converting
-from frontend.trace import apply, method, operator
+from frontend.tensor_base import T
+from frontend.trace import apply, composite, method, operator
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 _TERMS: Final = 40
 """Of the continued fraction of erfc: from 3 on it then has float64's digits."""
@@ -196,4 +194,93 @@ def nextafter(self: T, other: T | Number) -> T:
 def angle(self: T) -> T:
     """Return the angle of each number in the complex plane: pi where negative, else 0; NaN stays."""
     x = self if self.expr.dtype.is_float else convert(self, dtypes.float32)
-    return where(isnan(x), x, where(lt(x, 0.0), math.pi, 0.0))
+    return where(isnan(x), x, convert(where(lt(x, 0.0), math.pi, 0.0), x.expr.dtype))
+
+
+@method
+def i0(self: T) -> T:
+    """Return the modified Bessel function of the first kind of order 0."""
+    x = absolute(_wide(self))
+    near = lt(x, 20.0)
+    square = where(near, mul(mul(x, x), 0.25), 0.0)
+    low = _number(x, 1.0)
+    for k in range(50, 0, -1):
+        low = add(mul(mul(square, 1 / (k * k)), low), 1.0)
+    far = where(near, 20.0, x)
+    r = div(_number(x, 0.125), far)
+    high = _number(x, 1.0)
+    for k in range(18, 0, -1):
+        high = add(mul(mul(r, (2 * k - 1) ** 2 / k), high), 1.0)
+    half = exp(mul(far, 0.5))  # exp(x) itself overflows before the result does
+    high = mul(mul(half, div(high, sqrt(mul(far, 2 * math.pi)))), half)
+    high = where(eq(x, math.inf), x, high)
+    return narrowed(where(near, low, high), self)
+
+
+class Parts(NamedTuple, Generic[T]):
+    """A number in 0.5 to 1, or 0, with the sign of the value, and the power of two to multiply it by."""
+
+    mantissa: T
+    exponent: T
+
+
+def frexp(self: T) -> Parts[T]:
+    """Return numbers in 0.5..1 and the whole exponents (int32) of 2 with which they give self."""
+    if not self.expr.dtype.is_float:
+        raise UsageError(f"frexp: wanted floats, saw {self.expr.dtype.name}; cast first")
+    exponent = _exponent(self)
+    return Parts(_mantissa(self, exponent), exponent)
+
+
+@method
+def _exponent(self: T) -> T:
+    x = _wide(self)
+    tiny = lt(absolute(x), 2.0**-1022)
+    bits = apply(Ops.BITCAST, dtypes.int64, where(tiny, mul(x, 2.0**54), x))
+    shape = bits.expr.shape
+    field = apply(Ops.SHR, None, bits, constant(bits, 52, dtypes.int64, shape))
+    field = apply(Ops.AND, None, field, constant(bits, 0x7FF, dtypes.int64, shape))
+    found = sub(convert(field, dtypes.int32), where(tiny, 1022 + 54, 1022))
+    plain = lt(absolute(x), math.inf)
+    return where(plain, where(eq(x, 0.0), 0, found), 0)
+
+
+@composite
+def _mantissa(self: T, exponent: T) -> T:
+    half = apply(Ops.SHR, None, exponent, constant(exponent, 1, dtypes.int32, exponent.expr.shape))
+    rest = sub(half, exponent)
+    return convert(mul(mul(_wide(self), exp2(_wide(neg(half)))), exp2(_wide(rest))), self.expr.dtype)
+
+
+@operator
+def gcd(self: T, other: T | Number) -> T:
+    """Return the greatest common divisor of integers, never negative; of two zeros 0.
+
+    Euclid's algorithm, with as many steps as any two numbers of the dtype need.
+    """
+    x, y = _integers("gcd", self, other)
+    a, b = (absolute(t) for t in (x, y))
+    zero, one = (constant(a, n, a.expr.dtype, a.expr.shape) for n in (0, 1))
+    for _ in range(int(a.expr.dtype.bits * 1.45) + 2):  # neighbouring Fibonacci numbers take the most steps
+        done = apply(Ops.EQ, None, b, zero)
+        rest = apply(Ops.MOD, None, a, apply(Ops.WHERE, None, done, one, b))
+        a, b = apply(Ops.WHERE, None, done, a, b), apply(Ops.WHERE, None, done, zero, rest)
+    return a
+
+
+@operator
+def lcm(self: T, other: T | Number) -> T:
+    """Return the least common multiple of integers, never negative; 0 if one is 0."""
+    x, y = _integers("lcm", self, other)
+    divisor = gcd(x, y)
+    zero, one = (constant(x, n, x.expr.dtype, x.expr.shape) for n in (0, 1))
+    none = apply(Ops.EQ, None, divisor, zero)
+    part = apply(Ops.FLOORDIV, None, absolute(x), apply(Ops.WHERE, None, none, one, divisor))
+    return absolute(mul(part, absolute(y)))
+
+
+def _integers(what: str, x: T, y: T | Number) -> tuple[T, T]:
+    a, b = agree(what, x, y)
+    if not a.expr.dtype.is_int:
+        raise UsageError(f"{what}: wanted integers, saw {a.expr.dtype.name}")
+    return a, b

@@ -10,11 +10,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from compiler.dtype import dtypes
-from frontend.ops import reduce
+from frontend.ops import creation, reduce
 from frontend.ops.along import gather, scatter_add
 from frontend.ops.arguments import axis_of, whole
 from frontend.ops.comparison import eq, le, lt, ne
-from frontend.ops.division import floordiv
+from frontend.ops.division import div, floordiv
 from frontend.ops.elementwise import lerp, maximum, minimum, mul, sub, where
 from frontend.ops.functions import ceil, floor, isnan
 from frontend.ops.functions import round as rounded
@@ -24,9 +24,9 @@ from frontend.ops.scan import cumsum
 from frontend.ops.selection import masked_select, nonzero
 from frontend.ops.sorting import argsort, sort
 from frontend.ops.sources import constant, convert, coordinate
-from frontend.parameters import converting, flag
+from frontend.parameters import converting, flag, number, shown
 from frontend.tensor_base import T
-from hcq.errors import UnsupportedError, UsageError, UsageIndexError
+from hcq.errors import UnsupportedError, UsageError, UsageIndexError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -320,6 +320,40 @@ def histc(self: T, bins: int = 100, low: float = 0.0, high: float = 0.0) -> T:
     return scatter_add(zero, 0, at, convert(inside, x.expr.dtype))
 
 
+class Histogram(NamedTuple, Generic[T]):
+    """Counts, or densities, and the borders between which they lie: one more."""
+
+    hist: T
+    bin_edges: T
+
+
+@converting
+def histogram(
+    self: T, bins: int, *, range: tuple[float, float] | None = None, density: bool = False
+) -> Histogram[T]:
+    """Return how many elements lie in each of `bins` equal parts of a range, and the borders of the parts.
+
+    Without a range it is from the least to the greatest element, which are computed. With `density` the
+    counts are divided by their sum and the width of a part. Borders as a tensor: use `bucketize`.
+    """
+    count = prod(self.expr.shape)
+    given: Any = range
+    if given is not None and not (isinstance(given, (tuple, list)) and len(given) == 2):
+        raise UsageTypeError(f"histogram: range needs two numbers, saw {shown(given)}")
+    low, high = (0.0, 0.0) if given is None else [number(n, "histogram, range") for n in given]
+    if given is None and count:
+        low, high = float(reduce.min(self).item()), float(reduce.max(self).item())
+    counts = histc(self, bins, low, high)
+    if low == high:
+        low, high = (low - 1, high + 1) if count else (0.0, 1.0)
+    edges = creation.linspace(
+        self.__class__, low, high, bins + 1, dtype=self.expr.dtype, device=self.expr.device
+    )
+    if density:
+        counts = div(counts, mul(reduce.sum(counts), (high - low) / bins))
+    return Histogram(counts, edges)
+
+
 @converting
 def searchsorted(self: T, values: T, *, right: bool = False, side: str | None = None) -> T:
     """Return the places (int32) at which values belong in a sorted vector, or sorted rows of the last axis.
@@ -348,4 +382,3 @@ def isin(self: T, values: T, *, invert: bool = False) -> T:
     """Return whether each element is among some values."""
     hit = reduce.any(eq(unsqueeze(self, -1), reshape(values, (prod(values.expr.shape),))), -1)
     return ne(hit, True) if flag(invert, "isin, invert") else hit
-

@@ -72,3 +72,51 @@ def test_pooled_indices_put_the_values_back():
     back = values.max_unpool2d(indices, (2, 3)).numpy()
     assert np.array_equal(back[back != 0], values.numpy().ravel())
     assert np.array_equal(back, np.where(back != 0, a, 0))
+
+
+DRAWS: dict[str, tuple[tuple[float, ...], float, float]] = {
+    "exponential_": ((2.0,), 0.5, 0.5),
+    "log_normal_": ((0.5, 0.25), 1.70, 0.432),
+    "geometric_": ((0.25,), 4.0, 3.464),
+    "random_": ((10,), 4.5, 2.872),
+}
+"""Arguments, mean and standard deviation of the distribution."""
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_numbers_in_place_have_their_distribution(name: str):
+    Tensor.manual_seed(3)
+    arguments, mean, deviation = DRAWS[name]
+    for dtype in ("float32", "float64"):
+        x = Tensor.zeros(40000, dtype=dtype).contiguous()
+        assert getattr(x, name)(*arguments) is x
+        found = x.numpy()
+        assert abs(found.mean() - mean) < 0.05 * deviation
+        assert abs(found.std() - deviation) < 0.06 * deviation
+
+
+def test_cauchy_numbers_and_whole_numbers_have_their_quartiles():
+    Tensor.manual_seed(3)
+    found = np.quantile(Tensor.zeros(40000).contiguous().cauchy_(1.0, 2.0).numpy(), [0.25, 0.5, 0.75])
+    assert np.allclose(found, [-1.0, 1.0, 3.0], atol=0.1)
+    whole = Tensor.zeros(40000, dtype="uint8").contiguous().random_().numpy()
+    assert np.allclose(np.quantile(whole, [0.25, 0.5, 0.75]), [64, 128, 192], atol=4)
+    assert set(Tensor.zeros(400, dtype="int16").contiguous().random_(-3, 1).tolist()) == {-3, -2, -1, 0}
+
+
+def test_a_history_ends_in_place_and_a_computed_tensor_keeps_its_gradient():
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    y, z = w * 2, w * 3
+    y.retain_grad()
+    z.detach_()
+    (y * y + z * z).sum().backward()
+    assert (y.grad.tolist(), w.grad.tolist()) == ([4.0, 8.0], [8.0, 16.0])
+    w.detach_()
+    assert w.requires_grad is False
+
+
+def test_a_tensor_says_on_which_kind_of_device_it_is():
+    assert (Tensor([1.0]).is_cpu, Tensor([1.0]).is_cuda, Tensor([1.0]).get_device()) == (True, False, -1)
+    on_gpu = Tensor([1.0], device="nv-emu")
+    assert (on_gpu.is_cpu, on_gpu.is_cuda, on_gpu.get_device()) == (False, True, 0)
+    assert on_gpu.cuda("nv-emu") is on_gpu

@@ -1,22 +1,35 @@
 """Comparison of an expression's results, dtypes, gradients and errors with those recorded from PyTorch.
 
-Indices and sums of integers are int32 here where PyTorch gives int64. An error must be raised where PyTorch
-raises one, an `IndexError` where it raises that.
+Indices and sums of integers are int32 (of uint8 uint32) here where PyTorch gives int64. An error must be
+raised where PyTorch raises one, an `IndexError` where it raises that; `ACCEPTED` has a result here.
 
 Not here: recording (`oracle`).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import numpy as np
 
 from frontend import Tensor, dtypes
 from hcq.errors import HcqError, UsageError
+from tools.answers.every import EVERY
 from tools.answers.inputs import ARRAYS, names
 from tools.answers.space import functional, torch
 
+ACCEPTED: Final = re.compile(
+    r".*\.(\w+)\((2|3|4|6|u, 1)\)"  # a number where PyTorch wants a tensor
+    r"|[imt](\[.*\])?\.(mean|nanmean|std|var|softmax|log_softmax|logcumsumexp)\(.*"  # as float32
+    r"|m(\[.*\])?\.\w+\(.*"  # bools as numbers
+    r"|.*\.(logaddexp2?|hypot|heaviside_?|float_power_)\(.*"  # dtypes that PyTorch does not combine
+    r"|.*\.(floor_divide|remainder|fmod)_?\(k\[0, :3\]\)"  # 0 where a divisor that the device reads is 0
+    r"|.*\.view\(-1\)"  # tensors have no strides
+    r"|.*\.frac_?\(\)"  # of integers: 0
+)
+"""Expressions of `every` that have a result here, although PyTorch raises an error, with the reasons."""
+GENERATED: Final = frozenset(EVERY)
 TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-5, "float16": 2e-3, "bfloat16": 1e-2}
 
 
@@ -42,6 +55,8 @@ def compared(want: dict[str, Any]) -> list[str]:
         good = name is not None and (name != "IndexError" or isinstance(error, IndexError))
         wanted = name or want.get("values") or want.get("plain")
         return [] if good else [f"{text}: {error!r}, PyTorch {wanted}"]
+    if "error" in want and text in GENERATED and ACCEPTED.fullmatch(text):
+        return []
     if "error" in want:
         return [f"{text}: {[a.tolist() for a in arrays]}, PyTorch raises {want['error']}"]
     return [f"{text}: {line}" for line in [*_results(outs, arrays, want), *_gradients(outs, leaves, want)]]
@@ -61,7 +76,7 @@ def _results(outs: list[Any], arrays: list[Any], want: dict[str, Any]) -> list[s
         if list(out.shape) != shape:
             wrong.append(f"shape {i} {out.shape}, PyTorch {shape}")
             continue
-        if out.dtype.name != dtype and (out.dtype.name, dtype) != ("int32", "int64"):
+        if dtype not in {out.dtype.name, {"int32": "int64", "uint32": "int64"}.get(out.dtype.name)}:
             wrong.append(f"dtype {i} {out.dtype.name}, PyTorch {dtype}")
         wrong += _numbers(f"value {i}", array, values, out.dtype.name)
     return wrong

@@ -2,13 +2,14 @@
 
 `torch.` and `F.` stand for the methods of `Tensor`, names for the tensors of `inputs`.
 
-Next: `inputs`, `compare`.
+Next: `every` (products of methods and forms), `inputs`, `compare`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from tools.answers.every import EVERY
 from tools.answers.further import FURTHER
 
 SURPRISES: Final = """
@@ -490,5 +491,6 @@ a.uniform_(3, 3) * 0
 a.normal_(2, 0)
 """
 
-_EVERY: Final = (SURPRISES, ELEMENTWISE, SHAPES, NETWORKS, IN_PLACE, FURTHER)
-EXPRESSIONS: Final = [line for text in _EVERY for line in text.strip().splitlines()]
+_TEXTS: Final = (SURPRISES, ELEMENTWISE, SHAPES, NETWORKS, IN_PLACE, FURTHER)
+_ALONE: Final = [line for text in _TEXTS for line in text.strip().splitlines()]
+EXPRESSIONS: Final = list(dict.fromkeys([*_ALONE, *EVERY]))

@@ -1,8 +1,9 @@
 """Record what PyTorch answers to the expressions of `tools.answers`.
 
-    python -m tools.answers.oracle
+    python -m tools.answers.oracle [--again]
 
-Run it by hand in an environment with PyTorch. It writes `tests/frontend/data/answers.jsonl`: for each
+Run it by hand in an environment with PyTorch. It keeps the answers that are recorded, unless `--again`, and
+adds those that are missing. It writes `tests/frontend/data/answers.jsonl`: for each
 expression the shapes, dtypes and values of its results and the gradients of its float inputs, or the error.
 Results are weighted with 1, 1.5, 2, 2.5, 3, repeated, before they are differentiated.
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +65,16 @@ def record(torch: Any, text: str) -> dict[str, Any]:
 def main() -> None:
     """Write the records."""
     torch = importlib.import_module("torch")  # needs an environment with PyTorch
-    lines = [json.dumps(record(torch, text), separators=(",", ":")) for text in EXPRESSIONS]
+    known: dict[str, str] = {}
+    if "--again" not in sys.argv[1:]:
+        known = {json.loads(line)["of"]: line for line in OUT.read_text().splitlines()}
+    lines = [
+        known[text] if text in known else json.dumps(record(torch, text), separators=(",", ":"))
+        for text in EXPRESSIONS
+    ]
     OUT.write_text("\n".join(lines) + "\n")
-    print(f"{len(lines)} answers of PyTorch {torch.__version__} in {OUT}")
+    new = len(set(EXPRESSIONS) - set(known))
+    print(f"{len(lines)} answers in {OUT}, {new} new ones of PyTorch {torch.__version__}")
 
 
 if __name__ == "__main__":

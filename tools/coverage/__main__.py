@@ -14,7 +14,6 @@ from tools.gradients.cases import CASES
 HERE: Final = Path(__file__).parent
 OUT: Final = HERE.parents[1] / "docs" / "coverage.md"
 DIFFERS: Final = {
-    "detach": "gives no view: a write to it does not reach the original",
     "dropout": "outside a layer it is active unless `Tensor.train(False)` surrounds it",
     "max": "indices are int32",
     "min": "indices are int32",
@@ -33,6 +32,8 @@ DIFFERS: Final = {
     "where": "`condition.where(a, b)`; of a tensor that is not bool also `x.where(condition, b)`",
     "data": "a method, which returns the bytes as tinygrad's does",
     "device": "the name, a str",
+    "is_contiguous": "True of every tensor",
+    "retain_grad": "sets requires_grad",
     "nbytes": "a method, as tinygrad's",
     "sort": "indices are int32; always stable",
     "argsort": "indices are int32; always stable",
@@ -50,6 +51,27 @@ OF_TINYGRAD: Final = {
     "min": "along an axis it is PyTorch's pair of values and indices; `amin` gives values",
 }
 """What differs from tinygrad, whose indices are int32 too."""
+NAMED: Final = (
+    ("squeeze_ unsqueeze_ t_ transpose_ swapaxes_ swapdims_", "a tensor keeps its shape: `x = x.squeeze()`"),
+    ("apply_ map_ map2_", "a Python function of each element could not be compiled"),
+    ("igamma igamma_ igammac igammac_ polygamma polygamma_", "no series of one length for all arguments"),
+    ("eig symeig lstsq", "removed in PyTorch, too"),
+    ("matrix_exp", "the number of squarings depends on the values"),
+    ("pinverse", "its gradient needs that of singular vectors; `linalg.pinv` of the array API has the value"),
+    ("geqrf orgqr ormqr lu lu_solve triangular_solve", "LAPACK's packed factors; `qr` and `solve` are there"),
+    ("register_hook register_post_accumulate_grad_hook", "use a `Function` of `frontend`"),
+    ("smm sspaddmm indices values", "no sparse tensors"),
+    ("to_padded_tensor", "no nested tensors"),
+    ("qscheme", "no quantised tensors"),
+    (
+        (
+            "as_subclass dim_order hash_tensor index module_load name new record_stream reinforce "
+            "slice_inverse volatile"
+        ),
+        "of PyTorch's own machinery",
+    ),
+)
+"""(names, why these methods are missing)."""
 REASONS: Final = (
     ("sparse crow ccol col_indices row_indices coalesce to_dense to_mkldnn dense_dim", "no sparse tensors"),
     ("quant q_scale q_zero q_per int_repr", "no quantised tensors"),
@@ -63,10 +85,6 @@ REASONS: Final = (
         "is_ hook retain grad_fn grad_dtype output_nr leaf version layout stride set_ resize nested",
         "about PyTorch's own memory layout and graph",
     ),
-    (
-        "eig lu_ cholesky_ pinverse lstsq solve ormqr orgqr geqrf matrix_exp",
-        "no decompositions of matrices",
-    ),
     ("fft istft stft", "no Fourier transforms"),
 )
 """(parts of names, why methods with such a name are missing)."""
@@ -74,6 +92,9 @@ REASONS: Final = (
 
 def reason(name: str) -> str:
     """Return why a method is missing."""
+    for names, why in NAMED:
+        if name in names.split():
+            return why
     for parts, why in REASONS:
         if any(part in name for part in parts.split()):
             return why
@@ -168,7 +189,7 @@ def why_missing(name: str) -> str:
 def page() -> str:
     """Return the page."""
     head = "# Coverage\n\nMethods of `Tensor` beside those of PyTorch 2.13 and of tinygrad's documentation.\n"
-    head += "Written by `python -m tools.coverage`.\n"
+    head += "The recorded answers are of PyTorch 2.13 and 2.14. Written by `python -m tools.coverage`.\n"
     sections = (("PyTorch", "torch.txt", DIFFERS), ("tinygrad", "tinygrad.txt", OF_TINYGRAD))
     tables = [table(title, (HERE / file).read_text().split(), diff) for title, file, diff in sections]
     return "\n".join([head, *tables, array_api()])
