@@ -125,7 +125,8 @@ def test_a_captured_step_is_that_of_a_plain_one():
 
         return [step().item() for _ in range(5)]
 
-    assert losses(checkpoint) == losses(plain)
+    # a GPU's kernels of another schedule may add in another order
+    assert losses(checkpoint) == pytest.approx(losses(plain), rel=1e-5)
 
 
 def test_layers_in_a_row_are_checkpointed_in_parts():
