@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Deadline:
     """A context manager that calls `stop` when `spent()` exceeds `limit_s` seconds.
 
-    One thread of the process checks all deadlines, every 0.25 s. `passed` says whether `stop` was called.
+    One thread of the process checks all deadlines, every 0.25 s. It asks for the time spent of those that it
+    has `met` before. `passed` says whether `stop` was called.
     """
 
     _lock = threading.Condition()
@@ -29,6 +30,7 @@ class Deadline:
         self.limit_s = limit_s
         self.spent = spent
         self.passed = False
+        self.met = False
 
     def __enter__(self) -> Self:
         self._begin()
@@ -58,7 +60,8 @@ class Deadline:
         with cls._lock:
             while True:
                 for one in cls._watched:
-                    if not one.passed and one.spent() > one.limit_s:
+                    if one.met and not one.passed and one.spent() > one.limit_s:
                         one.passed = True
                         one.stop()
+                    one.met = True
                 cls._lock.wait(0.25 if cls._watched else None)

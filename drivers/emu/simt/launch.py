@@ -477,13 +477,16 @@ def _gcd(a: int, b: int) -> int:
 
 def _run(program: Program, running: Running, options: Options, tier: str, count: int) -> bool:
     """Run all host threads to the end; return whether the time limit ended them."""
-    time_of = HostTime(options.clock)
+    host_time = HostTime(options.clock)
 
     def run(number: int) -> None:
-        with time_of.spent(number):
+        host_time.start(number)
+        try:
             program.engine.run(_at(running.threads[number]))
+        finally:
+            host_time.stop(number)
 
-    with Deadline(running.stop, options.timeout_s, lambda: time_of.most) as deadline:
+    with Deadline(running.stop, options.timeout_s, lambda: host_time.most) as deadline:
         if count == 1:
             run(0)
             return deadline.passed

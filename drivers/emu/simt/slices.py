@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from drivers.emu.simt.engine import Program
     from drivers.emu.simt.launch import LaunchResult, Options, RawCounts, Running, Work
 
+_COUNTED_S = 1.0
+"""Elapsed time of a launch, after which its CPU time counts."""
 _STOPS_WITHIN_S = 1.0
 """How long `close` waits for a stopped kernel, which checks the stop flag at every backward branch."""
 
@@ -169,7 +171,8 @@ class SlicedLaunch:
         spent, self._began = time.perf_counter() - self._began, 0.0
         self._seconds += spent
         self._program.seconds += spent * count
-        if self._time.most > self._options.timeout_s and not self._over:
+        limit_s = self._options.timeout_s  # CPU time is at most the elapsed time, which is read at no cost
+        if self._seconds > min(_COUNTED_S, limit_s) and self._time.most > limit_s and not self._over:
             self._stop_hung()
         if self._tier == QUICK and self._options.tier == "auto" and not self._over:
             self._tier = launches.first_tier(self._program, self._options)
@@ -181,8 +184,11 @@ class SlicedLaunch:
         self._running.stop()
 
     def _run(self, number: int) -> None:
-        with self._time.spent(number):
+        self._time.start(number)
+        try:
             self._program.engine.run(ctypes.addressof(self._running.threads[number]))
+        finally:
+            self._time.stop(number)
         with self._back:
             self._out -= 1
             abandoned = self._closed and not self._out

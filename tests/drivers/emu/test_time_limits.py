@@ -14,8 +14,8 @@ import pytest
 from drivers.emu.report import ReportKind
 from drivers.emu.simt.deadline import Deadline
 from drivers.emu.simt.host_time import HostTime, thread_seconds
-from drivers.emu.simt.launch import Options
 from drivers.emu.simt.slices import SlicedLaunch
+from drivers.emu.simt.work import Options
 from drivers.nv.emu.ptx.module import load_ptx, work_of
 from tests.drivers.nv_emu.conftest import Bench
 
@@ -68,18 +68,21 @@ def test_time_of_a_thread_is_what_it_computes() -> None:
 def test_the_host_thread_that_spent_most_counts() -> None:
     now = [10.0]
     times = HostTime(lambda _: now[0])
-    assert times.most == 0
-    with times.spent(0):
-        now[0] += 2
-        assert times.most == 2
-        with times.spent(1):
-            now[0] += 3
+    times.start(0)
+    now[0] += 50
+    assert times.most == 0  # it counts from the first look
+    now[0] += 2
+    assert times.most == 2
+    times.start(1)
+    now[0] += 3
+    times.stop(1)
+    times.stop(0)
     assert times.most == 5
     now[0] += 100  # nobody runs the kernel
     assert times.most == 5
-    with times.spent(1):
-        now[0] += 4
-        assert times.most == 7
+    times.start(1)
+    now[0] += 4
+    assert times.most == 7
 
 
 def test_a_deadline_passes_when_more_was_spent() -> None:
