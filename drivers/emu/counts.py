@@ -18,7 +18,8 @@ from hcq.counters import Access, KernelCounters
 
 if TYPE_CHECKING:
     from drivers.emu.simt.counting import Counted
-    from drivers.emu.simt.launch import RawCounts, Work
+    from drivers.emu.simt.running import RawCounts
+    from drivers.emu.simt.work import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,13 +16,13 @@ from drivers.emu.sanitizers.shadow_local import LOCAL_PARTY
 from drivers.emu.sanitizers.shadow_order import SAME_GROUP
 from drivers.emu.simt.clusters import RANK_SHIFT
 from drivers.emu.simt.state import MAP_ATOMIC, MAP_WRITE, REPORT, REPORT_LIMIT, REPORTS_HEAD
+from drivers.emu.simt.work import unflatten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     from drivers.emu.memory import AddressSpace
     from drivers.emu.simt.engine import Program
-    from drivers.emu.simt.launch import Work
+    from drivers.emu.simt.work import Work
 
 
 _PROXIES = (ReportKind.MISSING_PROXY_FENCE, ReportKind.ASYNC_READ)
@@ -143,8 +143,3 @@ def hang(program: Program, timeout_s: float) -> Report:
         size=0,
         nearest="",
     )
-
-
-def unflatten(flat: int, shape: Sequence[int]) -> tuple[int, int, int]:
-    """Return the (x, y, z) index of a workgroup or thread from its flat number; x varies fastest."""
-    return flat % shape[0], flat // shape[0] % shape[1], flat // shape[0] // shape[1]

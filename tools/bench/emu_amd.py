@@ -21,8 +21,8 @@ import numpy as np
 from drivers.amd.emu.isa import objects
 from drivers.emu.memory import AddressSpace
 from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.launch import Options
 from drivers.emu.simt.library import Sanitizers
+from drivers.emu.simt.work import Options
 from hcq.config import config
 from hcq.errors import HcqError
 from tools.bench.emu import TIERS, Prepared, Tier, pack, require_right_result, sanitized, slowdown

@@ -18,7 +18,7 @@ import numpy as np
 
 from drivers.emu.memory import AddressSpace
 from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.launch import Options
+from drivers.emu.simt.work import Options
 from drivers.nv.emu.ptx.module import launch, load_ptx
 from hcq.config import config
 from hcq.errors import HcqError

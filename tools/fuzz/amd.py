@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.launch import Options
+from drivers.emu.simt.work import Options
 from tools.fuzz import campaign
 from tools.fuzz.amd_cases import TOGETHER, Case
 from tools.fuzz.amd_exchanges import LANES

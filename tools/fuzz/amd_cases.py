@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drivers.emu.simt.engine import Settings
-    from drivers.emu.simt.launch import Options
+    from drivers.emu.simt.work import Options
 
 TOGETHER: Final = 25
 """Small cases that share a kernel, and the size of its workgroups: those whose seeds have the same quotient."""

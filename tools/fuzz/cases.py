@@ -23,7 +23,7 @@ from compiler.llvm import Machine, emit_assembly
 from drivers.emu.memory import AddressSpace
 from drivers.emu.simt import jit
 from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.launch import Options
+from drivers.emu.simt.work import Options
 from drivers.nv.emu.ptx.module import launch, load_ptx
 from tools.fuzz.exchange import BINS, MOST, Exchange, State
 from tools.fuzz.exchanges_memory import Atomics, Leave, SharedSwap

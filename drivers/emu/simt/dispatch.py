@@ -5,7 +5,7 @@ resident clusters only spin (on a grid barrier or a lock), one more is started, 
 cluster, warps run in turn until each waits at a barrier, spins or is done. If all its warps wait, a barrier can
 never complete: a deadlock is reported.
 
-Not here: host threads and memory of a launch (`launch`), lanes of one warp (`warp_function`), the barrier of a
+Not here: host threads and memory of a launch (`launch`, `running`), lanes of one warp (`warp_function`), the barrier of a
 cluster (`cluster_barrier`), registers of warps (`register_pool`), queues (`drivers.emu.scheduler`).
 """
 

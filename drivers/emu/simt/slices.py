@@ -19,10 +19,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from drivers.emu.report_records import decode
-from drivers.emu.simt import launch as launches
 from drivers.emu.simt.engine import OPTIMISED, QUICK
 from drivers.emu.simt.host_time import HostTime
+from drivers.emu.simt.launch import first_tier, host_threads, make_result
+from drivers.emu.simt.running import prepare
 from drivers.emu.simt.state import LAUNCH, THREAD
+from drivers.emu.simt.work import check, thread_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
     from drivers.emu.memory import AddressSpace
     from drivers.emu.simt.counting import Counted
     from drivers.emu.simt.engine import Program
-    from drivers.emu.simt.launch import LaunchResult, Options, RawCounts, Running, Work
+    from drivers.emu.simt.launch import LaunchResult
+    from drivers.emu.simt.running import RawCounts, Running
+    from drivers.emu.simt.work import Options, Work
 
 _COUNTED_S = 1.0
 """Elapsed time of a launch, after which its CPU time counts."""
@@ -59,11 +63,11 @@ class SlicedLaunch:
         `on_end` is called once, when no host thread accesses device memory any more; it may run on another
         thread. Raises `UsageError` if the shape of the launch is invalid.
         """
-        launches.check(work)
+        check(work)
         self._program, self._work, self._memory, self._options = program, work, memory, options
-        self._tier = launches.first_tier(program, options)
-        count = launches.host_threads(program, work, options)
-        self._running: Running = launches.prepare(
+        self._tier = first_tier(program, options)
+        count = host_threads(program, work, options)
+        self._running: Running = prepare(
             program, work, memory, options, program.entry(self._tier), count
         )
         self._shadows = program.engine.settings.checks.shadows
@@ -120,7 +124,7 @@ class SlicedLaunch:
     def result(self) -> LaunchResult:
         """Return the result of a launch that is over."""
         reports = decode(self._program, self._work, self._memory, self._running.reports.raw)
-        return launches.make_result(
+        return make_result(
             self._program, self._options, reports, hung=self._hung, seconds=self._seconds, tier=self._tier
         )
 
@@ -147,7 +151,7 @@ class SlicedLaunch:
     def describe(self, instruction: int, group: int, thread: int) -> str:
         """Describe an instruction and the thread that executed it, given by their numbers."""
         site = self._program.translation.sites[instruction]
-        return f"line {site.line}: {site.text} by {launches.thread_named(self._work, group, thread)}"
+        return f"line {site.line}: {site.text} by {thread_named(self._work, group, thread)}"
 
     def close(self) -> None:
         """Stop the launch if it still runs, and release its memory."""
@@ -175,7 +179,7 @@ class SlicedLaunch:
         if self._seconds > min(_COUNTED_S, limit_s) and self._time.most > limit_s and not self._over:
             self._stop_hung()
         if self._tier == QUICK and self._options.tier == "auto" and not self._over:
-            self._tier = launches.first_tier(self._program, self._options)
+            self._tier = first_tier(self._program, self._options)
             if self._tier == OPTIMISED:
                 self._running.use(self._program.entry(OPTIMISED))
 

@@ -16,7 +16,8 @@ from drivers.emu.simt.engine import Program, Settings
 from hcq.config import config
 
 if TYPE_CHECKING:
-    from drivers.emu.simt.launch import LaunchResult, Options
+    from drivers.emu.simt.launch import LaunchResult
+    from drivers.emu.simt.work import Options
 
 Array = np.ndarray
 

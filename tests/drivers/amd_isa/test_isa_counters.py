@@ -15,7 +15,7 @@ from drivers.amd.emu.isa import counted, objects
 from drivers.emu.counts import Resources, counters
 from drivers.emu.memory import AddressSpace
 from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.launch import Options, Work
+from drivers.emu.simt.work import Options, Work
 from hcq.config import config
 from tests.drivers.amd_isa.conftest import compiled
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from drivers.amd.emu.isa import objects
-from drivers.emu.simt.launch import Options
+from drivers.emu.simt.work import Options
 from tests.drivers.amd_isa.conftest import Bench, compiled
 from tests.drivers.amd_isa.ir import elementwise
 

@@ -12,7 +12,7 @@ import pytest
 
 from drivers.amd.emu.isa.instruction import IsaError
 from drivers.emu.report import ReportKind
-from drivers.emu.simt.launch import Options
+from drivers.emu.simt.work import Options
 from tests.drivers.amd_isa.conftest import Bench
 from tests.facts.amd_matrix import LAYOUTS, Layout
 

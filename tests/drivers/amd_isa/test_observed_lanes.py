@@ -15,7 +15,7 @@ from drivers.amd.emu.isa.observed_lanes import unobserved
 from drivers.amd.emu.isa.opcodes import target
 from drivers.amd.emu.isa.translate import cut, read_kernel
 from drivers.emu.report import ReportKind
-from drivers.emu.simt.launch import Options
+from drivers.emu.simt.work import Options
 from tests.drivers.amd_isa import ir
 from tests.drivers.amd_isa.conftest import Bench, compiled
 

@@ -13,8 +13,8 @@ from drivers.amd.emu.isa import objects
 from drivers.amd.emu.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, orders
 from drivers.amd.emu.isa.translate import cut, read_kernel
 from drivers.emu.report import ReportKind
-from drivers.emu.simt.launch import Options
 from drivers.emu.simt.library import Sanitizers
+from drivers.emu.simt.work import Options
 from tests.drivers.amd_isa import ir
 from tests.drivers.amd_isa.conftest import Bench, compiled
 

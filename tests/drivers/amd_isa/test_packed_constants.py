@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drivers.emu.simt.launch import Options
+from drivers.emu.simt.work import Options
 from tests.drivers.amd_isa.conftest import Bench
 from tests.drivers.amd_isa.ir import elementwise
 

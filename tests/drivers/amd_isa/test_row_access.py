@@ -14,10 +14,10 @@ import pytest
 from drivers.amd.emu.isa import objects
 from drivers.emu.report import ReportKind
 from drivers.emu.simt import jit, row_access
-from drivers.emu.simt.launch import Options
 from drivers.emu.simt.library import Library, Sanitizers
 from drivers.emu.simt.row_access import CONSECUTIVE, EQUAL, MIXED, PLAIN, SIGNED, UNSIGNED
 from drivers.emu.simt.vector import Code, Declarations, Value
+from drivers.emu.simt.work import Options
 from tests.drivers.amd_isa import ir
 from tests.drivers.amd_isa.conftest import Bench, compiled
 

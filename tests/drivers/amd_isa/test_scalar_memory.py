@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from drivers.emu.report import ReportKind
-from drivers.emu.simt.launch import Options
+from drivers.emu.simt.work import Options
 from tests.drivers.amd_isa.conftest import Bench
 
 QUICK = Options(tier="quick", threads=1)

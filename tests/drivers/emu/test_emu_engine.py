@@ -18,9 +18,11 @@ from drivers.emu.memory import AddressSpace
 from drivers.emu.simt import access, dispatch, jit
 from drivers.emu.simt.blocks import Block
 from drivers.emu.simt.engine import Program, Settings, engine
-from drivers.emu.simt.launch import GroupMemory, Options, Work, host_threads, launch, prepare
+from drivers.emu.simt.launch import host_threads, launch
 from drivers.emu.simt.library import Library, Sanitizers
+from drivers.emu.simt.running import GroupMemory, prepare
 from drivers.emu.simt.warp_function import WarpFunction
+from drivers.emu.simt.work import Options, Work
 from hcq.config import config
 from hcq.errors import UsageError
 

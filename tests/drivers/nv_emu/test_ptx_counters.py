@@ -14,7 +14,7 @@ import pytest
 from drivers.emu.counts import Resources, counters
 from drivers.emu.memory import AddressSpace
 from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.launch import Options
+from drivers.emu.simt.work import Options
 from drivers.nv.emu.ptx import counted
 from drivers.nv.emu.ptx.module import Kernel, launch, load_ptx, work_of
 from drivers.nv.emu.ptx.statements import Instruction

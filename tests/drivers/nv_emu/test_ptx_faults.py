@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from drivers.emu.report import ReportKind
-from drivers.emu.simt.launch import Options
+from drivers.emu.simt.work import Options
 from drivers.nv.emu.ptx.statements import PtxError
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"

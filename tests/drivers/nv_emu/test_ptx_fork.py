@@ -14,7 +14,7 @@ PROGRAM = textwrap.dedent(
     """
     import os
     import signal
-    from drivers.emu.simt.launch import Options
+    from drivers.emu.simt.work import Options
     from drivers.emu.report import ReportKind
     from tests.drivers.nv_emu.conftest import Bench
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.launch import Options
+from drivers.emu.simt.work import Options
 from hcq.config import config
 from tests.limits import HANG_S
 

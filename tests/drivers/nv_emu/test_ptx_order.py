@@ -11,8 +11,8 @@ import pytest
 
 from drivers.emu.report import ReportKind
 from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.launch import Options
 from drivers.emu.simt.library import Sanitizers
+from drivers.emu.simt.work import Options
 from drivers.nv.emu.ptx.statements import PtxError
 from hcq.config import config
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from drivers.emu.report import ReportKind
-from drivers.emu.simt.launch import Options
+from drivers.emu.simt.work import Options
 from drivers.nv.emu.ptx.statements import PtxError
 
 

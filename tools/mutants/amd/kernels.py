@@ -20,8 +20,8 @@ from drivers.amd.emu.isa.translate import read_kernel
 from drivers.amd.emu.isa.waits import missing_waits
 from drivers.emu.memory import AddressSpace
 from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.launch import Options
 from drivers.emu.simt.library import Sanitizers
+from drivers.emu.simt.work import Options
 from hcq.config import config
 from tools.bringup.amd.kernels import image
 from tools.mutants import programs

@@ -17,8 +17,8 @@ import numpy as np
 
 from drivers.emu.memory import AddressSpace
 from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.launch import Options
 from drivers.emu.simt.library import Sanitizers
+from drivers.emu.simt.work import Options
 from drivers.nv.emu.engines.cubins import Cubin
 from drivers.nv.emu.ptx import module as ptx
 from hcq.config import config

@@ -26,8 +26,8 @@ from drivers.amd.layouts.events import QueueException
 from drivers.amd.layouts.registers import RSRC3
 from drivers.emu.backing import HeldPages
 from drivers.emu.counts import Resources, counters
-from drivers.emu.simt.launch import Options, Work
 from drivers.emu.simt.slices import SlicedLaunch
+from drivers.emu.simt.work import Options, Work
 from drivers.emu.turns import Turn, Turns
 from drivers.emu.vaspace import Access
 from hcq.errors import UnsupportedError, UsageError

@@ -25,7 +25,8 @@ from drivers.amd.layouts.code import DESCRIPTOR_SUFFIX, USER_SGPRS, Descriptor, 
 from drivers.amd.layouts.registers import RSRC2
 from drivers.elf import Elf
 from drivers.emu.simt.engine import Program
-from drivers.emu.simt.launch import Dim3, LaunchResult, Options, Work, launch
+from drivers.emu.simt.launch import LaunchResult, launch
+from drivers.emu.simt.work import Dim3, Options, Work
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from drivers.emu.backing import HeldPages
 from drivers.emu.counts import Resources, counters
 from drivers.emu.simt.engine import engine
-from drivers.emu.simt.launch import Options
 from drivers.emu.simt.slices import SlicedLaunch
+from drivers.emu.simt.work import Options
 from drivers.emu.turns import Turn, Turns
 from drivers.nv.emu.engines.fit import bank_bytes, judge
 from drivers.nv.emu.engines.images import check_bank

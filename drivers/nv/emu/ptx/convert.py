@@ -11,7 +11,7 @@ from drivers.emu.simt import numeric
 from drivers.emu.simt.addresses import split_generic
 from drivers.emu.simt.clusters import RANK_SHIFT
 from drivers.emu.simt.ir_types import bits_of, like, mangle
-from drivers.emu.simt.launch import PARAM_WINDOW
+from drivers.emu.simt.work import PARAM_WINDOW
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.floats import ROUNDING, flushed, saturate
 from drivers.nv.emu.ptx.integers import INTEGERS, is_signed, join_halves

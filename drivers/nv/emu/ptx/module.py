@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.simt import engine as engines
 from drivers.emu.simt.engine import Program, Settings
-from drivers.emu.simt.launch import LaunchResult, Options, Work
+from drivers.emu.simt.launch import LaunchResult
 from drivers.emu.simt.launch import launch as launch_program
+from drivers.emu.simt.work import Options, Work
 from drivers.nv.emu.ptx.flat import Flat, flatten
 from drivers.nv.emu.ptx.statements import PtxError, Source, Variable
 from drivers.nv.emu.ptx.syntax import parse
