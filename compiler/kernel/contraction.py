@@ -21,6 +21,7 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.kernel import conversions
 from compiler.kernel.choice import ProductChoice
+from compiler.kernel.nearby import LINE, lines_of
 from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
 from compiler.kernel.roles import candidates
 from compiler.kernel.shape import inner_nodes, kind_along
@@ -75,6 +76,8 @@ COPY_CYCLES = 1.5
 """Cycles of one value of a panel that is copied by values."""
 _APART_CYCLES = 2.0
 """Cycles of one value that is read in place, apart from the one before."""
+_LINE_CYCLES = 2.0
+"""Cycles of one line of an operand that is read in place, from the second-level cache."""
 _LOAD_CYCLES = {"row": 1.5, "same": 1.0, "strided": 5.0, "scattered": 20.0}
 """Cycles of one vector of a panel's copy, by the kind of its load along the columns."""
 _TURN_CYCLES = 4.0
@@ -121,20 +124,21 @@ def estimated_of(kernel: Kernel, target: Target, role: int) -> ProductChoice | N
     return None if planner.plan() is None else replace(planner.made, role=role)
 
 
-def tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
+def tile(m: int, n: int, lanes: int, target: Target, *, near: bool = False) -> tuple[int, int]:
     """Return the rows and vectors of the fastest register tile for m x n outputs.
 
     The accumulators, the vectors of one round and one broadcast value must fit the registers. More rows than
-    the cache holds side by side are first copied, for all columns.
+    the cache holds side by side are first copied, for all columns; rows that are `near` one another are not.
     """
     best = (-1.0, 1, 1)
     for rows, vectors in product(range(1, MOST_ROWS + 1), range(1, MOST_VECTORS + 1)):
         if rows > m or vectors * lanes > max(n, lanes) or rows * vectors + vectors + 1 > target.registers:
             continue
         sums, width = rows * vectors, vectors * lanes
-        near = 0.25 if rows <= WAYS else 0.5  # broadcasts are from the first level, vectors from the second
-        reuse = 1 - 0.125 * (near * rows + vectors) / sums
-        cycles = -(-n // width) * tile_cycles(rows, vectors, target) + (rows > WAYS) * COPY_CYCLES * rows
+        copied = rows > WAYS and not near
+        part = 0.5 if copied else 0.25  # broadcasts are from the first level, vectors from the second
+        reuse = 1 - 0.125 * (part * rows + vectors) / sums
+        cycles = -(-n // width) * tile_cycles(rows, vectors, target) + copied * COPY_CYCLES * rows
         score = reuse * m * n / (-(-m // rows) * cycles)
         if score > best[0] + 1e-9:
             best = score, rows, vectors
@@ -174,9 +178,13 @@ class _Planner:
         self.lanes = target.vector_bytes // self.itemsize
         while self.lanes > 2 and self.lanes // 2 >= n:
             self.lanes //= 2
-        self.rows, self.vectors = (
-            tile(m, n, self.lanes, target) if choice is None else (choice.rows, choice.vectors)
-        )
+        if choice is None:
+            near = self._near(MOST_ROWS) is not None
+            self.rows, self.vectors = tile(m, n, self.lanes, target, near=near)
+        else:
+            self.rows, self.vectors = choice.rows, choice.vectors
+        self.lines = self._near(self.rows)
+        """The lines of the broadcast operand that a tile reads in place, if they are few; else None."""
         self.axes = {
             c.rows: _axis(c.rows, self.rows, 1),
             c.columns: _axis(c.columns, self.vectors, self.lanes),
@@ -234,7 +242,7 @@ class _Planner:
         if few:
             return False, max(WAYS, k // SUMMED_AT_ONCE)
         staged = not in_rows or computed or (far and m >= LEAST_ROWS_FAR)
-        cut = staged and k * self.rows * self.itemsize > target.l1_bytes
+        cut = staged and self.lines is None and k * self.rows * self.itemsize > target.l1_bytes
         return staged, PIECE if cut else 0
 
     def _fits(self) -> bool:
@@ -374,11 +382,26 @@ class _Planner:
         size = self.pieces.get(r, r.arg[1])
         return int(r.arg[1] % size or size)
 
+    def _near(self, rows: int) -> int | None:
+        """Return the lines of the broadcast operand that a tile touches, if at most one for each product.
+
+        None also where it is computed or has masks.
+        """
+        c = self.c
+        loads = _loads(c.broadcast)
+        if len(loads) != 1 or len(loads[0].src) > 2 or _computed(c.broadcast):
+            return None
+        lines = lines_of(loads[0].src[1], c.rows, min(rows, c.size[0]), c.family.ranges, self.itemsize)
+        return lines if lines is not None and lines <= self.k else None
+
     def _copied(self) -> Copied:
         """Return how the broadcast operand is copied.
 
-        It is where it is not contiguous along the sum, is computed, or has too many rows at once.
+        It is where it is not contiguous along the sum, is computed, or has too many rows at once; not where
+        a tile reads few lines of it.
         """
+        if self.lines is not None:
+            return "no"
         c, rows = self.c, self.rows
         loads = _loads(c.broadcast)
         contiguous = all(len(n.src) == 2 and self._run(n) >= min(self.k, LEAST_RUN) for n in loads)
@@ -392,9 +415,7 @@ class _Planner:
     def _stage_of_rows(self) -> Stage:
         """Return the copy of the broadcast operand."""
         c, rows = self.c, self.rows
-        wide = rows > 1 and all(
-            self._kind(n, c.rows, rows) in ("row", "same") for n in _loads(c.broadcast)
-        )
+        wide = rows > 1 and all(self._kind(n, c.rows, rows) in ("row", "same") for n in _loads(c.broadcast))
         return Stage(c.broadcast, c.rows, self.order, wide=wide)
 
     def _cycles(self, held: int, columns: list[Stage], outer: list[Stage], inner: list[Stage]) -> float:
@@ -418,7 +439,10 @@ class _Planner:
         else:
             cycles += max(0.0, cost - 1.5) * self.k * self.vectors * blocks / self.target.loads_per_cycle
         least = min(self.k, LEAST_RUN)
-        if not outer and not inner and any(self._run(n) < least for n in _loads(c.broadcast)):
+        if self.lines is not None and not outer and not inner:
+            far = self.lines * LINE > self.target.l1_bytes
+            cycles += far * _LINE_CYCLES * self.lines * blocks
+        elif not outer and not inner and any(self._run(n) < least for n in _loads(c.broadcast)):
             cycles += _APART_CYCLES * self.rows * self.k * blocks
         for stage in (*outer, *inner):
             each = -(-self.rows // self.lanes) * 2.0 if stage.wide else COPY_CYCLES * self.rows
