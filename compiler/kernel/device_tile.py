@@ -210,6 +210,8 @@ class Tile:
         stored = [conversions.pack(b, v, stage.value.dtype) for v in values]
         if along_sum:
             words = b.line("convert", self.dtype, stage.lanes // stage.pack, (stored[0],), "bitcast")
+            if words.lanes == 1:
+                return [words]
             return [b.line("extract", self.dtype, 1, (words,), n) for n in range(words.lanes)]
         low, high = stored
         if stage.lanes == 1:

@@ -81,6 +81,8 @@ def assembly(ast: UOp, arch: str) -> tuple[str, Plan]:
         ((33, 68, 40), "ab", F16),
         ((65, 39, 33), "AB", F16),
         ((48, 40, 64), "aB", BF16),
+        ((40, 33, 34), "aB", BF16),  # rows of pairs, no more
+        ((34, 50, 18), "ab", F16),
     ],
 )
 def test_products_of_small_integers_are_exact(size, layout, dtype):
