@@ -63,6 +63,9 @@ class Field:
 
     def extract(self, raw: int, index: int = 0) -> int:
         """Return the value of element `index` in the bits `raw` of the layout."""
+        if len(self.runs) == 1 and not self.signed:
+            lo, width = self.runs[0]
+            return (raw >> lo + index * self.stride & (1 << width) - 1) << self.shift
         value = at = 0
         for lo, width in self.runs:
             value |= ((raw >> (lo + index * self.stride)) & ((1 << width) - 1)) << at

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 from hcq.errors import UsageError
 from hcq.layout.base import MISSING, Violation, field_type, named, padded, show, unknown
 from hcq.layout.bitfield import REMOVED, Field, bits, pieces, refuse, split
+from hcq.layout.readers import Rules, bit_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,6 +51,9 @@ class BitStruct:
     pack: ClassVar[Callable[..., tuple[int, ...]]]
     """pack(**fields) -> words: generated code for hot paths; checks and results are the constructor's."""
 
+    _rules: ClassVar[Rules | None] = None
+    """Made at the first check."""
+
     __slots__ = ("_raw",)
     _raw: int
 
@@ -70,6 +74,7 @@ class BitStruct:
         cls._refuse_overlap(fields)
         cls.FIELDS = {name: field for name, field in fields.items() if not field.fixed}
         cls.FIXED = {name: field for name, field in fields.items() if field.fixed}
+        cls._rules = None
         cls.__match_args__ = tuple(cls.FIELDS)  # type: ignore[misc, attr-defined]  # patterns read it
         from hcq.layout.bitpack import compile_pack  # noqa: PLC0415 - the generator imports this module
 
@@ -85,7 +90,7 @@ class BitStruct:
         field = replace(
             spec, name=name, type=kind, word=0, runs=tuple((base + lo, width) for lo, width in spec.runs)
         )
-        setattr(cls, name, property(lambda self: field.decode(self._raw), doc=field.doc))
+        setattr(cls, name, property(bit_reader(field), doc=field.doc))
         return field
 
     @classmethod
@@ -181,6 +186,15 @@ class BitStruct:
 
     def check(self) -> list[Violation]:
         """Return the broken rules: wrong fixed bits, set undeclared bits, unknown enum values."""
+        rules = self._rules or self._make_rules()
+        return [] if rules.hold(self._raw) else self._broken()
+
+    @classmethod
+    def _make_rules(cls) -> Rules:
+        cls._rules = made = Rules(cls.FIELDS.values(), cls.FIXED.values(), cls.SIZE)
+        return made
+
+    def _broken(self) -> list[Violation]:
         struct, out = type(self).__name__, []
         declared = 0
         for name, field in self.FIXED.items():

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, datacl
 
 from hcq.errors import UsageError
 from hcq.layout.base import Violation, field_type, named, padded, show, typed, unknown
+from hcq.layout.readers import ByteRules, byte_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,6 +163,9 @@ class Struct:
     SOURCE: ClassVar[str] = ""
     FIELDS: ClassVar[dict[str, Member]] = {}
 
+    _rules: ClassVar[ByteRules | None] = None
+    """Made at the first check."""
+
     __slots__ = ("_raw",)
     _raw: bytes
 
@@ -174,6 +178,7 @@ class Struct:
             if isinstance(spec, Member):
                 fields[name] = cls._declare(name, spec)
         cls.FIELDS = dict(sorted(fields.items(), key=lambda item: item[1].offset))
+        cls._rules = None
         covered = bytearray(cls.SIZE)
         for name, member in cls.FIELDS.items():
             for i in range(member.count):
@@ -195,7 +200,7 @@ class Struct:
                 f"{cls.__name__}.{name}: annotated {kind.__name__}, declared {spec.type.__name__}"
             )
         member = replace(spec, name=name, type=kind)
-        setattr(cls, name, property(lambda self: member.decode(self._raw), doc=member.doc))
+        setattr(cls, name, property(byte_reader(member), doc=member.doc))
         return member
 
     def __init__(self, **values: Any) -> None:
@@ -257,6 +262,15 @@ class Struct:
 
     def check(self) -> list[Violation]:
         """Return the broken rules: unknown enum values, nested violations, set bytes without a field."""
+        rules = self._rules or self._make_rules()
+        return [] if rules.hold(self._raw) else self._broken()
+
+    @classmethod
+    def _make_rules(cls) -> ByteRules:
+        cls._rules = made = ByteRules(cls.FIELDS.values(), cls.SIZE)
+        return made
+
+    def _broken(self) -> list[Violation]:
         struct_name, out = type(self).__name__, []
         stray = bytearray(self._raw)
         for name, member in self.FIELDS.items():
