@@ -25,6 +25,7 @@ from hcq.errors import UsageError
 
 _REMEMBERED = 512
 _BUFFER = "buffer"
+_FEW_BYTES = 64
 ORDER_BYTES_PER_DWORD = 8
 """Size of the clocks of a dword's last store and last read (see `shadow_order`)."""
 RACE_BYTES_PER_DWORD = 32
@@ -66,6 +67,8 @@ class AddressSpace:
         self._lock = threading.Lock()
         self._starts: list[int] = []
         self._mappings: list[Mapping] = []
+        self._index = self._starts, self._mappings
+        """Both lists. A change of the map replaces them, so that `find` needs no lock."""
         self._freed: deque[Mapping] = deque(maxlen=_REMEMBERED)
         self._table: tuple[bool, bytes, tuple[Mapping, ...]] | None = None
         self._buffers: dict[int, dict[int, int]] = {}
@@ -99,8 +102,7 @@ class AddressSpace:
             for other in self._mappings[max(at - 1, 0) : at + 1]:
                 if other.va < mapping.end and va < other.end:
                     raise UsageError(f"cannot map {mapping}: it overlaps {other}")
-            self._starts.insert(at, va)
-            self._mappings.insert(at, mapping)
+            self._replace(at, at, [mapping])
             self._table = None
             self.version += 1
         return mapping
@@ -111,14 +113,20 @@ class AddressSpace:
             at = bisect.bisect_left(self._starts, va)
             if at == len(self._starts) or self._starts[at] != va:
                 raise UsageError(f"nothing is mapped at {va:#x}; nearest: {self._nearest(va)}")
-            mapping = self._mappings.pop(at)
-            del self._starts[at]
+            mapping = self._mappings[at]
+            self._replace(at, at + 1, [])
             self._buffers.pop(va, None)
             mapping.freed_at = freed_at or "earlier"
             self._freed.append(mapping)
             self._table = None
             self.version += 1
         return mapping
+
+    def _replace(self, first: int, end: int, mappings: list[Mapping]) -> None:
+        """Put `mappings` in the place of those from `first` up to `end`. The caller holds the lock."""
+        self._starts = self._starts[:first] + [one.va for one in mappings] + self._starts[end:]
+        self._mappings = self._mappings[:first] + mappings + self._mappings[end:]
+        self._index = self._starts, self._mappings
 
     def take_buffer(self, va: int, size: int) -> None:
         """Let kernels access [va, va + size) of its allocation, and nothing else there but other buffers.
@@ -153,10 +161,12 @@ class AddressSpace:
 
     def find(self, va: int, size: int = 1) -> Mapping | None:
         """Return the allocation that holds all of [va, va + size), or None."""
-        with self._lock:
-            at = bisect.bisect_right(self._starts, va) - 1
-            if at >= 0 and va + size <= self._mappings[at].end:
-                return self._mappings[at]
+        starts, mappings = self._index
+        at = bisect.bisect_right(starts, va) - 1
+        if at >= 0:
+            mapping = mappings[at]
+            if va + size <= mapping.va + mapping.size:
+                return mapping
         return None
 
     def host(self, va: int, size: int) -> int:
@@ -168,12 +178,14 @@ class AddressSpace:
 
     def read(self, va: int, size: int) -> bytes:
         """Copy `size` bytes from device memory. Raises `UsageError` as `host` does."""
-        return ctypes.string_at(self.host(va, size), size)
+        mapping = self.find(va, size)
+        host = self.host(va, size) if mapping is None else mapping.host + va - mapping.va
+        return ctypes.string_at(host, size)
 
     def write(self, va: int, data: bytes | bytearray | memoryview) -> None:
         """Copy bytes into device memory. Raises `UsageError` as `host` does."""
         raw = bytes(data)
-        ctypes.memmove(self.host(va, len(raw)), raw, len(raw))
+        store(self.host(va, len(raw)), raw)
 
     def nearest(self, va: int) -> str:
         """Describe the live allocation nearest to an address, and the last freed one that held it."""
@@ -284,6 +296,14 @@ class AddressSpace:
             ))
             for va, size in sorted(buffers.items())
         )  # fmt: skip
+
+
+def store(host: int, data: bytes) -> None:
+    """Copy bytes to a host address. Few bytes, such as a semaphore's, are copied without the cost of a call."""
+    if len(data) > _FEW_BYTES:
+        ctypes.memmove(host, data, len(data))
+    else:
+        (ctypes.c_char * len(data)).from_address(host).raw = data
 
 
 @functools.cache

@@ -169,7 +169,8 @@ class Scheduler(Generic[Q]):
     def _turn(self) -> Outcome:
         """Run a few steps of one queue, chosen at random among those that are not blocked."""
         busy = self._machine.runnable()
-        self._rng.shuffle(busy)
+        if len(busy) > 1:
+            self._rng.shuffle(busy)
         for queue in busy:
             outcome = self._advance(queue)
             if outcome is not Outcome.BLOCKED:

@@ -6,12 +6,13 @@ here: page tables and the rules of who may map, which belong to the emulated ker
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import itertools
 import struct
 from typing import TYPE_CHECKING, Protocol
 
-from drivers.emu.memory import AddressSpace
+from drivers.emu.memory import AddressSpace, store
 
 if TYPE_CHECKING:
     from drivers.emu.backing import Backing
@@ -113,7 +114,7 @@ class VaSpace:
             return b""
         found = self.map.find(va, size)
         if found is not None:
-            return self.map.read(va, size)
+            return ctypes.string_at(found.host + va - found.va, size)
         return b"".join(self.map.read(at, length) for at, length in self._pieces(va, size, Access.READ, what))
 
     def write(self, va: int, data: bytes, what: str, states: bytes = b"") -> None:
@@ -121,6 +122,10 @@ class VaSpace:
 
         `states` has one byte for each, nonzero if its source was initialised; empty means that all were.
         """
+        found = self.map.find(va, len(data))
+        if found is not None and found.writable and found.initialised is None:
+            store(found.host + va - found.va, data)
+            return
         pieces = list(self._pieces(va, len(data), Access.WRITE, what))
         for at, length in pieces:
             self.map.write(at, data[at - va : at - va + length])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 QUICK, OPTIMISED = "quick", "optimised"
+_PLANS_KEPT = 64
 _PROMOTE_AFTER_S, _PROMOTE_AFTER_S_PER_BYTE = 0.05, 2e-6
 """How long a kernel runs before it is optimised: about as long as that takes, which grows with its text."""
 
@@ -114,8 +115,17 @@ class Program:
         self.translation = translation
         self.seconds = 0.0
         """Host time spent running it so far, in seconds, summed over threads."""
+        self.plans: dict[object, object] = {}
+        """What `plan` has computed for the shapes of launches."""
         self._tiers: dict[str, jit.Loaded] = {}
         self._lock = threading.Lock()
+
+    def keep_plan(self, key: object, plan: object) -> None:
+        """Keep a plan, and forget the oldest if they are many."""
+        with self._lock:
+            if len(self.plans) >= _PLANS_KEPT:
+                del self.plans[next(iter(self.plans))]
+            self.plans[key] = plan
 
     @property
     def promote_after_s(self) -> float:

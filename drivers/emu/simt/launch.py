@@ -17,7 +17,8 @@ from drivers.emu.report_records import decode, hang
 from drivers.emu.simt.deadline import Deadline
 from drivers.emu.simt.engine import OPTIMISED, QUICK, Program
 from drivers.emu.simt.host_time import HostTime
-from drivers.emu.simt.running import RawCounts, Running, address_of, prepare, warps_of
+from drivers.emu.simt.plan import warps_of
+from drivers.emu.simt.running import RawCounts, Running, address_of, prepare
 from drivers.emu.simt.work import Options, Work, check
 
 if TYPE_CHECKING:

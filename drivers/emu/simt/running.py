@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drivers.emu.sanitizers.group_order import known_bytes
-from drivers.emu.sanitizers.sanitize import shadow_bytes
 from drivers.emu.simt.counting import ENTRIES_AT, ENTRY_BYTES, TOUCHED_BYTES
+from drivers.emu.simt.plan import ARENA_BYTES, plan_of
 from drivers.emu.simt.state import (
-    GROUP_HEAD,
     LAUNCH,
     MAP_ENTRY,
     MAP_READ,
@@ -29,21 +28,17 @@ from drivers.emu.simt.state import (
     REPORTS_HEAD,
     SITE,
     THREAD,
-    warp_registers_at,
 )
 from drivers.emu.simt.work import PARAM_WINDOW
-from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from drivers.emu.memory import AddressSpace
     from drivers.emu.simt.engine import Program
+    from drivers.emu.simt.plan import Plan
     from drivers.emu.simt.work import Options, Work
 
-_ARENA_BYTES = 256 << 20
-_MOST_RESIDENT = 2048
 _PARAM_ALIGN = 128
 _MAP_NORESERVE = 0x4000  # Linux; Python names it since 3.13
-_ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ class GroupMemory:
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(
-            -1, _ARENA_BYTES + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+            -1, ARENA_BYTES + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         )
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self._shape: tuple[object, ...] = ()
@@ -150,92 +145,39 @@ class Running:
         self.memories.clear()
 
 
-def warps_of(program: Program, work: Work) -> int:
-    """Return the number of warps of a workgroup."""
-    return -(-work.threads // program.engine.settings.lanes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """The layout of the memory of one resident workgroup: its parts by their offsets, in bytes."""
-
-    warp_bytes: int
-    shared_at: int
-    local_at: int
-    local_bytes: int
-    """Local memory of a thread, rounded up."""
-    shadow_at: int
-    size: int
-
-
-def _slot(program: Program, work: Work) -> _Slot:
-    lanes, checks = program.engine.settings.lanes, program.engine.settings.checks
-    warps = warps_of(program, work)
-    warp_bytes = _up(warp_registers_at(lanes) + program.translation.state_bytes, 64)
-    shared_at = _up(GROUP_HEAD + warps * warp_bytes, 1024)
-    local_bytes = _up(work.local_bytes, 16)
-    local_at = _up(shared_at + work.shared_bytes, 64)
-    all_local = local_bytes * lanes * warps
-    shadow_at = _up(local_at + all_local, 64)
-    shadows = shadow_bytes(checks, warps, work.shared_bytes, all_local, work.cluster_groups)
-    return _Slot(warp_bytes, shared_at, local_at, local_bytes, shadow_at, _up(shadow_at + shadows, 1024))
-
-
-def _slots(work: Work, slot: _Slot) -> int:
-    """Return how many clusters are resident at most; a workgroup without clusters is one."""
-    groups = work.cluster_groups
-    slots = min(work.groups, _ARENA_BYTES // slot.size, _MOST_RESIDENT) // groups
-    if not slots:
-        raise UsageError(
-            f"{groups} workgroups of {slot.size} bytes of state do not fit the emulator's {_ARENA_BYTES} bytes"
-        )
-    return slots
-
-
-def _warp_order(work: Work, options: Options, warps: int, slot: _Slot) -> ctypes.Array[ctypes.c_uint32]:
-    """Return the order in which the warps of a cluster take turns, as offsets from its first slot."""
-    order = list(range(warps * work.cluster_groups))
-    if options.warp_order == "reverse":
+def _warp_order(wanted: str | int, parties: int) -> list[int]:
+    """Return the warps of a cluster in the order of their turns."""
+    order = list(range(parties))
+    if wanted == "reverse":
         order.reverse()
-    elif options.warp_order != "forward":
-        random.Random(options.warp_order).shuffle(order)  # noqa: S311 - an order, not a secret
-    states = (
-        GROUP_HEAD + party % warps * slot.warp_bytes + party // warps * slot.size for party in order
-    )
-    return (ctypes.c_uint32 * len(order))(*states)
+    elif wanted != "forward" and parties > 1:
+        random.Random(wanted).shuffle(order)  # noqa: S311 - an order, not a secret
+    return order
 
 
 def prepare(
     program: Program, work: Work, memory: AddressSpace, options: Options, entry: int, count: int
 ) -> Running:
     """Allocate and fill the records of a launch for `count` host threads, which start at address `entry`."""
-    warps, slot = warps_of(program, work), _slot(program, work)
-    slots, size = _slots(work, slot), work.cluster_groups
-    orders = _warp_order(work, options, warps, slot)
-    step, first = _group_order(work.groups // size, options.group_seed)
+    plan = plan_of(program, work, options.shared_window, options.local_window)
+    order = _warp_order(options.warp_order, plan.parties)
+    orders = (ctypes.c_uint32 * plan.parties)(*[plan.states[party] for party in order])
+    step, first = _group_order(work.groups // plan.size, options.group_seed)
     running = Running(
         ctypes.create_string_buffer(LAUNCH.size),
         ctypes.create_string_buffer(REPORTS_HEAD + REPORT_LIMIT * REPORT.size),
     )
     running.keep.append(orders)
-    common = {
+    fields = {
         "launch": address_of(running.launch), "entry": entry, "reports": address_of(running.reports),
-        "warp_order": address_of(orders), "shared_window": options.shared_window, "local_window": options.local_window,
-        "grid_x": work.grid[0], "grid_y": work.grid[1], "grid_z": work.grid[2], "block_x": work.block[0], "block_y": work.block[1],
-        "block_z": work.block[2], "threads": work.threads, "warps": warps, "groups": work.groups, "group_step": step,
-        "group_first": first, "shared_bytes": work.shared_bytes, "local_bytes": slot.local_bytes, "slot_bytes": slot.size,
-        "slot_limit": slots, "warp_bytes": slot.warp_bytes, "warps_at": GROUP_HEAD, "shared_at": slot.shared_at,
-        "local_at": slot.local_at, "shadow_at": slot.shadow_at, "dynamic_shared": work.dynamic_shared, "fuel": _ENDLESS,
-        "cluster": size, "explicit_cluster": work.cluster is not None, "parties": warps * size,
-        "unit_bytes": slot.size * size, "registers": work.registers,
+        "warp_order": address_of(orders), "group_step": step, "group_first": first,
     }  # fmt: skip
-    common |= _map_fields(running, program, work, memory) | _shape_fields(work) | _check_fields(running, program, work)
-    shape = (program.engine.settings.lanes, work.block, slot.warp_bytes, slot.size)
+    fields |= _map_fields(running, program, work, memory) | _check_fields(running, program, work)
     for _ in range(count):
         resident = _take_memory()
-        resident.prepare(shape, slot.size, slots * size)
+        resident.prepare(plan.shape, plan.slot_bytes, plan.slots * plan.size)
         running.memories.append(resident)
-        _add_thread(running, program, common, resident, slots)
+        _add_thread(running, program, fields, resident, plan)
     return running
 
 
@@ -257,22 +199,12 @@ def _map_fields(running: Running, program: Program, work: Work, memory: AddressS
     }  # fmt: skip
 
 
-def _shape_fields(work: Work) -> dict[str, int]:
-    """Return the fields of a host thread's record that have three axes and a default."""
-    shapes = {
-        "visible_grid": work.visible_grid or work.grid, "visible_block": work.visible_block or work.block,
-        "last": work.last or work.block, "cluster": work.cluster or (1, 1, 1),
-    }  # fmt: skip
-    return {f"{name}_{axis}": size[i] for name, size in shapes.items() for i, axis in enumerate("xyz")}
-
-
 def _check_fields(running: Running, program: Program, work: Work) -> dict[str, int]:
     """Return the fields of a host thread's record for checks and counters, with the memory that they need."""
-    bytes_known, step = known_bytes(work.groups)
-    fields = {"releases": 0, "known": 0, "known_step": step}
+    fields: dict[str, int] = {}
     if program.engine.settings.checks.global_races:
         fields["releases"] = _zeros(running, RELEASE_BYTES * work.groups)
-        fields["known"] = _zeros(running, bytes_known)
+        fields["known"] = _zeros(running, known_bytes(work.groups)[0])
     counted = program.translation.counted
     if counted is not None:
         running.counts = (ctypes.c_uint64 * max(counted.slots, 1))()
@@ -283,17 +215,19 @@ def _check_fields(running: Running, program: Program, work: Work) -> dict[str, i
 
 
 def _add_thread(
-    running: Running, program: Program, common: dict[str, int], resident: GroupMemory, slots: int
+    running: Running, program: Program, fields: dict[str, int], resident: GroupMemory, plan: Plan
 ) -> None:
     """Add the records of one host thread."""
     sites = ctypes.create_string_buffer(max(len(program.translation.sites), 1) * SITE.size)
-    sink, places = ctypes.create_string_buffer(64), (ctypes.c_uint32 * slots)()
+    sink, places = ctypes.create_string_buffer(64), (ctypes.c_uint32 * plan.slots)()
     running.sites.append(sites)
     running.keep += [sink, places]
     own = {
         "sites": address_of(sites), "slots": resident.address, "sink": address_of(sink), "queue": address_of(places),
     }  # fmt: skip
-    running.threads.append(ctypes.create_string_buffer(bytes(THREAD.pack(**common, **own)), THREAD.size))
+    record = ctypes.create_string_buffer(plan.record, THREAD.size)
+    THREAD.update(record, fields | own)
+    running.threads.append(record)
 
 
 def _placed_params(work: Work) -> ctypes.Array[ctypes.c_char]:
@@ -317,7 +251,7 @@ def _zero_pages(size: int) -> mmap.mmap:
 
 
 def _group_order(groups: int, seed: int) -> tuple[int, int]:
-    if not seed:
+    if not seed or groups == 1:
         return 1, 0
     chosen = random.Random(seed)  # noqa: S311 - an order, not a secret
     step = chosen.randrange(1, groups + 1)
@@ -335,7 +269,3 @@ def _gcd(a: int, b: int) -> int:
 def address_of(buffer: ctypes.Array[ctypes.c_char] | ctypes.Array[ctypes.c_uint32]) -> int:
     """Return the address of a record or a table."""
     return ctypes.addressof(buffer)
-
-
-def _up(value: int, step: int) -> int:
-    return -(-value // step) * step

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 from drivers.emu.simt.ir_types import bits_of
 
 if TYPE_CHECKING:
+    import ctypes
+    from collections.abc import Mapping
+
     from drivers.emu.simt.vector import Code, Value
 
 _FORMATS = {"ptr": "Q", "i64": "Q", "i32": "I"}
@@ -44,6 +47,16 @@ class Record:
             self.offsets[field] = position
             position += size
         self.size = -(-position // _LINE) * _LINE
+        self._codes = {name: struct.Struct("<" + _FORMATS[fields[name]]) for name in self.offsets}
+        self._whole, self._order = self._layout()
+
+    def _layout(self) -> tuple[struct.Struct, list[str]]:
+        """Return the format of the whole record, and the fields in its order."""
+        text, end = "<", 0
+        for name, at in self.offsets.items():
+            text += f"{at - end}x{_FORMATS[self.types[name]]}"
+            end = at + _BYTES[self.types[name]]
+        return struct.Struct(f"{text}{self.size - end}x"), list(self.offsets)
 
     def address(self, code: Code, base: Value, field: str) -> Value:
         """Append code that computes the address of a field of the record at `base`."""
@@ -64,14 +77,18 @@ class Record:
 
     def pack(self, **values: int) -> bytearray:
         """Return the bytes of a record with these fields set and the others zero."""
-        raw = bytearray(self.size)
+        if not values.keys() <= self.offsets.keys():
+            raise KeyError(", ".join(sorted(values.keys() - self.offsets.keys())))
+        return bytearray(self._whole.pack(*[values.get(field, 0) for field in self._order]))
+
+    def update(self, raw: bytearray | ctypes.Array[ctypes.c_char], values: Mapping[str, int]) -> None:
+        """Write some fields of a record in place."""
         for field, value in values.items():
-            struct.pack_into("<" + _FORMATS[self.types[field]], raw, self.offsets[field], value)
-        return raw
+            self._codes[field].pack_into(raw, self.offsets[field], value)
 
     def read(self, raw: bytes | bytearray | memoryview, field: str, at: int = 0) -> int:
         """Read a field of the record at offset `at` of host memory."""
-        value: int = struct.unpack_from("<" + _FORMATS[self.types[field]], raw, at + self.offsets[field])[0]
+        value: int = self._codes[field].unpack_from(raw, at + self.offsets[field])[0]
         return value
 
 

@@ -199,6 +199,8 @@ def test_a_launch_in_flight_keeps_the_shadows_of_memory_that_is_freed_meanwhile(
     one: Any = SimpleNamespace(
         engine=SimpleNamespace(settings=Settings(checks=Sanitizers.all())),
         translation=SimpleNamespace(state_bytes=0, sites=(), counted=None),
+        plans={},
+        keep_plan=lambda *_: None,
     )  # nothing is compiled: the launch is laid out and not run
     work = Work(grid=(1, 1, 1), block=(1, 1, 1), params=b"", shared_bytes=0)
     running = prepare(one, work, memory, Options(), 0, 1)
