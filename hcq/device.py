@@ -296,7 +296,8 @@ class Device:
             raise self.refusal()
         for queue in self.queues:
             queue.sync(timeout_s=timeout_s)
-        self.flush_outputs()
+        if self.outputs:
+            self.flush_outputs()
         self.sweep()
         if self.watch is not None:
             self.watch.check_overruns()

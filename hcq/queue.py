@@ -351,7 +351,8 @@ class Queue:
 
     def sweep(self) -> None:
         """Retire completed submissions, unless another thread holds the queue's lock."""
-        unless_taken((self.lock,), self._sweep)
+        if self._inflight or self.device.retired.pending:
+            unless_taken((self.lock,), self._sweep)
 
     def retire_oldest(self) -> bool:
         """Wait for the oldest submission in flight and retire it; return False when there is none.

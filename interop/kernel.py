@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _VARIANTS_KEPT: Final = 16
 _OPEN: Final = (Buffer, Param, Expr)
+_PLAIN: Final = frozenset({Buffer, DeviceArray, int, float, type(None)})
+"""Types of arguments whose slots do not depend on the value."""
 
 
 class LoadedKernel:
@@ -47,6 +49,8 @@ class LoadedKernel:
         self.code = code
         """The ELF file that is uploaded."""
         self.signature = signature
+        self._plain: dict[tuple[object, ...], Program] = {}
+        """Shared bytes and types of arguments -> the program, where all types are plain."""
         self._programs: dict[tuple[tuple[tuple[ArgKind, int, int], ...], int], Program] = {}
 
     def launch(
@@ -111,8 +115,19 @@ class LoadedKernel:
     ) -> None:
         """Append a launch to a command buffer. Parameters and errors are those of `launch`."""
         shape = self._threads(threads)
-        slots, values = self._bind(arguments)
-        program = self._program(slots, self._shared(shared))
+        key = (shared, *map(type, arguments))
+        program = self._plain.get(key)
+        if program is None:
+            slots, values = self._bind(arguments)
+            program = self._program(slots, self._shared(shared))
+            if _PLAIN.issuperset(key[1:]):
+                if len(self._plain) >= _VARIANTS_KEPT:
+                    self._plain.clear()
+                self._plain[key] = program
+        else:  # of these types the first launch has checked all that does not depend on values
+            values = [
+                one.buffer if type(one) is DeviceArray else 0 if one is None else one for one in arguments
+            ]
         commands.exec(
             program,
             program.args(*values),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from triton.runtime.cache import get_cache_manager
 
 from hcq.errors import UnsupportedError, UsageError
+from hcq.memory import Buffer
 from interop.arrays import DeviceArray
 from interop.load import load
 from interop.triton_backend.staging import Reference, Staging
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hcq.device import Device
-    from hcq.memory import Buffer
     from interop.kernel import LoadedKernel
     from interop.triton_backend.binary import Binary
 
@@ -41,6 +41,10 @@ class Launcher:
         self._cluster: int = getattr(metadata, "num_ctas", 1)
         """Workgroups of a cluster along x; a grid of Triton counts clusters."""
         self._cooperative = bool(getattr(metadata, "launch_cooperative_grid", False))
+        self._threads: int = metadata.num_warps * metadata.warp_size
+        self._shared: int = metadata.shared
+        self._places = _places(self._types)
+        """(position, type) of each argument that the code has, in order; empty where a type has parts."""
         self._kernel: LoadedKernel | None = None
 
     def __call__(  # noqa: PLR0917 - Triton's signature
@@ -63,26 +67,32 @@ class Launcher:
         kernel = self._kernel or self._load(function)
         if enter is not None:
             enter(launch_metadata)
-        with Staging(self.device) as staging:
-            values = [staging.place(one) for one in self._flat(self._types, arguments)]
-            values += self._scratch(len(kernel.signature.parameters) - len(values), groups)
-            threads = kernel.signature.required_threads or (self._metadata.num_warps * self._wave(), 1, 1)
-            staging.upload()
-            values = [one.buffer if isinstance(one, Reference) else one for one in values]
-            kernel.launch(
-                *values,
-                groups=(grid_x * self._cluster, grid_y, grid_z),
-                threads=threads,
-                shared=self._metadata.shared,
-                cluster=None if self._cluster == 1 else self._cluster,
-                cooperative=self._cooperative,
-            )
+        flat = self._plain(arguments) if self._places else list(self._flat(self._types, arguments))
+        values = [value for _, value in flat]
+        if all(map(_resident, values)):
+            self._launch(kernel, values, groups)
+        else:
+            with Staging(self.device) as staging:
+                values = [staging.place(one) for one in flat]
+                staging.upload()
+                self._launch(
+                    kernel, [one.buffer if isinstance(one, Reference) else one for one in values], groups
+                )
         if leave is not None:
             leave(launch_metadata)
 
-    def _wave(self) -> int:
-        size: int = self._metadata.warp_size
-        return size
+    def _launch(self, kernel: LoadedKernel, values: list[Any], groups: tuple[int, int, int]) -> None:
+        """Launch with the values of the kernel's own parameters."""
+        x, y, z = groups
+        values += self._scratch(len(kernel.signature.parameters) - len(values), groups)
+        kernel.launch(
+            *values,
+            groups=(x * self._cluster, y, z),
+            threads=kernel.signature.required_threads or (self._threads, 1, 1),
+            shared=self._shared,
+            cluster=None if self._cluster == 1 else self._cluster,
+            cooperative=self._cooperative,
+        )
 
     def _load(self, function: Binary) -> LoadedKernel:
         """Load the code, for NVIDIA with its PTX, which Triton keeps in its cache."""
@@ -92,6 +102,10 @@ class Launcher:
         ptx = texts[0].read_text() if texts else ""
         self._kernel = load(self.device, function.code, entry=function.name, ptx=ptx)
         return self._kernel
+
+    def _plain(self, arguments: tuple[Any, ...]) -> list[tuple[str, Any]]:
+        """Return what `_flat` yields where no type has parts."""
+        return [(kind, encoded(kind, arguments[place])) for place, kind in self._places]
 
     def _flat(self, types: tuple[Any, ...], values: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
         """Yield (type, value) of each parameter of the code: no constants, tuples and descriptors opened."""
@@ -130,15 +144,27 @@ class Launcher:
         return out
 
 
+def _places(types: tuple[Any, ...]) -> tuple[tuple[int, str], ...]:
+    if any(isinstance(kind, tuple) or kind.startswith("tensordesc") for kind in types):
+        return ()
+    return tuple((place, kind) for place, kind in enumerate(types) if kind != "constexpr")
+
+
+def _resident(value: object) -> bool:
+    """Return whether a value needs no memory on the device: a number, a buffer or None."""
+    return isinstance(value, (Buffer, int, float)) or value is None
+
+
 def encoded(kind: str, value: Any) -> Any:
     """Return the value of a parameter of Triton's type `kind` as `LoadedKernel` takes it."""
-    if kind.startswith("*"):
+    if kind[0] == "*":
         return value.buffer if isinstance(value, DeviceArray) else value
     if kind == "bf16":
         (bits,) = struct.unpack("<I", struct.pack("<f", value))
         return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF
-    if kind.startswith(("fp", "f")):
+    if kind[0] == "f":
         return float(value)
-    bits = max(8, int(kind[1:]))
     number = int(value)
-    return number - (1 << bits) if kind[0] == "u" and number >> (bits - 1) else number
+    if kind[0] == "u" and number >> (bits := max(8, int(kind[1:]))) - 1:
+        return number - (1 << bits)
+    return number
