@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from interop.signature import Parameter, Signature
 
 _VARIANTS_KEPT: Final = 16
+_POINTER_BYTES: Final = 8
 _OPEN: Final = (Buffer, Param, Expr)
 _PLAIN: Final = frozenset({Buffer, DeviceArray, int, float, type(None)})
 """Types of arguments whose slots do not depend on the value."""
@@ -68,7 +69,8 @@ class LoadedKernel:
 
         - `arguments`: one value for each parameter. A pointer takes a `hcq.Buffer`, a `DeviceArray`, a
           `frontend.Tensor` of this device or None; the launch may write it. A number takes an int, a float or
-          a NumPy scalar of its size; a structure takes its `bytes`.
+          a NumPy scalar of its size; a structure takes its `bytes`, or a list of parts in order: `bytes`, and
+          a pointer for 8 of them.
         - `groups`, `threads`: workgroups, and threads of each, along x, y and z. `threads` may be left out
           where the image requires a size.
         - `shared`: bytes of dynamic shared memory of a workgroup, in addition to what the image declares.
@@ -184,7 +186,9 @@ class LoadedKernel:
     def _slots(self, parameter: Parameter, value: object) -> list[tuple[ArgKind, int, int, Any]]:
         """Return (kind, offset, size, value) of each slot that a parameter fills."""
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return self._structure(parameter, bytes(value))
+            value = [value]
+        if isinstance(value, (list, tuple)):
+            return self._structure(parameter, value)
         if isinstance(value, DeviceArray):
             value = value.buffer
         elif tensors.is_tensor(value):
@@ -194,16 +198,26 @@ class LoadedKernel:
             kind, value = ArgKind.INT, 0
         return [(kind, parameter.offset, parameter.size, value)]
 
-    def _structure(self, parameter: Parameter, data: bytes) -> list[tuple[ArgKind, int, int, Any]]:
-        if len(data) != parameter.size or parameter.kind is ArgKind.POINTER:
-            raise self._wrong(parameter, f"{parameter.size} bytes", f"{len(data)} bytes")
-        out, at = [], 0
-        while at < len(data):
-            place, left = parameter.offset + at, len(data) - at
-            size = next(one for one in (8, 4, 2, 1) if one <= left and place % one == 0)
-            number = int.from_bytes(data[at : at + size], "little")
-            out.append((ArgKind.INT, place, size, number - (1 << 64 if number >> 63 else 0)))
-            at += size
+    def _structure(
+        self, parameter: Parameter, parts: Sequence[object]
+    ) -> list[tuple[ArgKind, int, int, Any]]:
+        """Return the slots of a structure that is given as `bytes` and pointers, in order."""
+        out: list[tuple[ArgKind, int, int, Any]] = []
+        at = 0
+        for part in parts:
+            place = parameter.offset + at
+            if isinstance(part, (bytes, bytearray, memoryview)):
+                out += _numbers(place, bytes(part))
+                at += len(bytes(part))
+                continue
+            address = part.buffer if isinstance(part, DeviceArray) else part
+            if not isinstance(address, Buffer) or place % _POINTER_BYTES:
+                wanted = "parts that are bytes or, at multiples of 8, a Buffer or a DeviceArray"
+                raise self._wrong(parameter, wanted, repr(part))
+            out.append((ArgKind.POINTER, place, _POINTER_BYTES, address))
+            at += _POINTER_BYTES
+        if at != parameter.size or parameter.kind is ArgKind.POINTER:
+            raise self._wrong(parameter, f"{parameter.size} bytes", f"{at} bytes")
         return out
 
     def _kind(self, parameter: Parameter, value: object) -> ArgKind:
@@ -256,6 +270,18 @@ class LoadedKernel:
 
     def __repr__(self) -> str:
         return f"<LoadedKernel {self.signature.entry} on {self.device.name}: {self.signature.describe()}>"
+
+
+def _numbers(start: int, data: bytes) -> list[tuple[ArgKind, int, int, Any]]:
+    """Return slots that hold `data` from offset `start` on."""
+    out, at = [], 0
+    while at < len(data):
+        place, left = start + at, len(data) - at
+        size = next(one for one in (8, 4, 2, 1) if one <= left and place % one == 0)
+        number = int.from_bytes(data[at : at + size], "little")
+        out.append((ArgKind.INT, place, size, number - (1 << 64 if number >> 63 else 0)))
+        at += size
+    return out
 
 
 def _three(name: str, value: int | Sequence[int]) -> Dim3:

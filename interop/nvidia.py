@@ -78,6 +78,7 @@ def from_ptx(text: str, info: DeviceInfo, entry: str) -> tuple[bytes, Signature]
     for an unknown entry.
     """
     name = _chosen([one.name for one in ptx.entries(text)], entry, "the PTX")
+    _refuse_addresses(text, info)
     code = assemble(text, info.arch)
     return code, _signature(code, name, text)
 
@@ -97,10 +98,22 @@ def from_cubin(data: bytes, info: DeviceInfo, entry: str, text: str) -> tuple[by
             f"{info.driver} runs PTX, and this cubin has none; machine code of NVIDIA runs on hardware only\n"
             "hint: load the PTX, or pass the PTX of which the cubin was assembled: load(..., ptx=text)"
         )
+    _refuse_addresses(text or (ptx_of(data) if own else ""), info)
     names = [one.name.removeprefix(Section.TEXT) for one in elf.sections if one.name.startswith(Section.TEXT)]
     known = [one for one in names if elf.section(f"{Section.CONSTANT0}{one}") is not None]
     name = _chosen(known, entry, "the cubin")
     return data, _signature(data, name, ptx_of(data) if own else "")
+
+
+def _refuse_addresses(text: str, info: DeviceInfo) -> None:
+    """Raise `UnsupportedError` for code on hardware that takes generic addresses of kernel parameters."""
+    if registry.parse(info.driver)[0].hardware and ptx.takes_addresses(text):
+        raise UnsupportedError(
+            "the PTX takes the address of a kernel parameter (cvta.param), as tensor descriptors made on the "
+            f"host do; {info.driver} does not know the generic address of the parameters\n"
+            "hint: make the descriptor in the kernel (tl.make_tensor_descriptor), or pass it in memory; "
+            f"nv-emu:{info.arch} runs it"
+        )
 
 
 def _chosen(names: list[str], entry: str, what: str) -> str:
@@ -116,7 +129,7 @@ def _chosen(names: list[str], entry: str, what: str) -> str:
 def _signature(code: bytes, name: str, text: str) -> Signature:
     """Return what the cubin's records state, with the names and kinds that its PTX adds."""
     _, _, kernel = cubin.read(code, name)
-    own = next((one for one in ptx.entries(text) if one.name == name), None)
+    own = next((one for one in ptx.entries(text, kernel.parameter_base) if one.name == name), None)
     if own is not None:
         parameters = own.parameters
     else:

@@ -24,6 +24,7 @@ _PARAMETER: Final = re.compile(
     r"(?:\.align\s+(?P<align2>\d+)\s+)?(?P<name>[\w$%]+)\s*(?:\[\s*(?P<count>\d+)\s*\])?"
 )
 _LIMIT: Final = re.compile(r"\.(reqntid|maxntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
+_ADDRESS: Final = re.compile(r"\bcvta\.param\b")
 _KINDS: Final = {"u": ArgKind.INT, "s": ArgKind.INT, "f": ArgKind.FLOAT}
 
 
@@ -37,24 +38,32 @@ class Entry:
     max_threads: int
 
 
-def entries(text: str) -> tuple[Entry, ...]:
-    """Return the entries of PTX text, in order. Raises `UsageError` for a malformed parameter."""
-    return tuple(_entry(found) for found in _ENTRY.finditer(_COMMENT.sub(" ", text)))
+def entries(text: str, base: int = 0) -> tuple[Entry, ...]:
+    """Return the entries of PTX text, in order. Raises `UsageError` for a malformed parameter.
+
+    `base`: where the parameters begin in their constant bank; alignment counts from the start of the bank.
+    """
+    return tuple(_entry(found, base) for found in _ENTRY.finditer(_COMMENT.sub(" ", text)))
 
 
-def _entry(found: re.Match[str]) -> Entry:
+def takes_addresses(text: str) -> bool:
+    """Return whether the code takes generic addresses of kernel parameters."""
+    return _ADDRESS.search(_COMMENT.sub(" ", text)) is not None
+
+
+def _entry(found: re.Match[str], base: int) -> Entry:
     name, parameters, directives = found[1], found[2] or "", found[3]
     limits = {
         one[1]: (int(one[2]), int(one[3] or 1), int(one[4] or 1)) for one in _LIMIT.finditer(directives)
     }
     required = limits.get("reqntid")
     x, y, z = required or limits.get("maxntid") or (1024, 1, 1)
-    return Entry(name, _parameters(name, parameters), required, x * y * z)
+    return Entry(name, _parameters(name, parameters, base), required, x * y * z)
 
 
-def _parameters(entry: str, text: str) -> tuple[Parameter, ...]:
+def _parameters(entry: str, text: str, base: int) -> tuple[Parameter, ...]:
     out: list[Parameter] = []
-    at = 0
+    at = base
     for part in filter(None, map(str.strip, text.split(","))):
         found = _PARAMETER.fullmatch(part)
         if found is None:
@@ -64,7 +73,7 @@ def _parameters(entry: str, text: str) -> tuple[Parameter, ...]:
         size = unit * int(found["count"] or 1)
         align = int(found["align"] or found["align2"] or unit)
         at = -(-at // align) * align
-        out.append(Parameter(found["name"], at, size, _kind(found, unit)))
+        out.append(Parameter(found["name"], at - base, size, _kind(found, unit)))
         at += size
     return tuple(out)
 

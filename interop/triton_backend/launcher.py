@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from triton.runtime.cache import get_cache_manager
 
 from hcq.errors import UnsupportedError, UsageError
 from hcq.memory import Buffer
+from interop import tensor_map
 from interop.arrays import DeviceArray
 from interop.load import load
 from interop.triton_backend.staging import Reference, Staging
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from interop.kernel import LoadedKernel
     from interop.triton_backend.binary import Binary
 
+_TF32: Final = 11
+"""The number of tf32 as an element type of `tensormap.replace`."""
 _SCRATCH: Final = ("global_scratch", "profile_scratch")
 """Pointers that Triton adds behind the kernel's own parameters, in this order."""
 
@@ -37,7 +41,8 @@ class Launcher:
         self._metadata = metadata
         self._name: str = source.name
         self._types = tuple(source.signature.values())
-        self._descriptors = bool(getattr(metadata, "tensordesc_meta", None))
+        self._descriptors = tuple(getattr(metadata, "tensordesc_meta", None) or ())
+        """What Triton states about each tensor descriptor that was made on the host, where it wants maps."""
         self._cluster: int = getattr(metadata, "num_ctas", 1)
         """Workgroups of a cluster along x; a grid of Triton counts clusters."""
         self._cooperative = bool(getattr(metadata, "launch_cooperative_grid", False))
@@ -67,17 +72,16 @@ class Launcher:
         kernel = self._kernel or self._load(function)
         if enter is not None:
             enter(launch_metadata)
-        flat = self._plain(arguments) if self._places else list(self._flat(self._types, arguments))
+        flat = self._opened(arguments)
         values = [value for _, value in flat]
         if all(map(_resident, values)):
             self._launch(kernel, values, groups)
         else:
             with Staging(self.device) as staging:
-                values = [staging.place(one) for one in flat]
+                placed = [staging.place(_pointer(one)) for one in flat]
                 staging.upload()
-                self._launch(
-                    kernel, [one.buffer if isinstance(one, Reference) else one for one in values], groups
-                )
+                placed = [one.buffer if isinstance(one, Reference) else one for one in placed]
+                self._launch(kernel, list(map(_with_rest, values, placed)), groups)
         if leave is not None:
             leave(launch_metadata)
 
@@ -103,27 +107,31 @@ class Launcher:
         self._kernel = load(self.device, function.code, entry=function.name, ptx=ptx)
         return self._kernel
 
-    def _plain(self, arguments: tuple[Any, ...]) -> list[tuple[str, Any]]:
-        """Return what `_flat` yields where no type has parts."""
-        return [(kind, encoded(kind, arguments[place])) for place, kind in self._places]
+    def _opened(self, arguments: tuple[Any, ...]) -> list[tuple[str, Any]]:
+        """Return (type, value) of each parameter of the code."""
+        if self._places:
+            return [(kind, encoded(kind, arguments[place])) for place, kind in self._places]
+        return list(self._flat(self._types, arguments, iter(self._descriptors)))
 
-    def _flat(self, types: tuple[Any, ...], values: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    def _flat(
+        self, types: tuple[Any, ...], values: tuple[Any, ...], facts: Iterator[dict[str, Any]]
+    ) -> Iterator[tuple[str, Any]]:
         """Yield (type, value) of each parameter of the code: no constants, tuples and descriptors opened."""
         for kind, value in zip(types, values, strict=True):
             if isinstance(kind, tuple):
-                yield from self._flat(kind, tuple(value))
+                yield from self._flat(kind, tuple(value), facts)
             elif kind.startswith("tensordesc"):
-                yield from self._descriptor(kind, value)
+                yield from self._descriptor(kind, value, facts)
             elif kind != "constexpr":
                 yield kind, encoded(kind, value)
 
-    def _descriptor(self, kind: str, value: Any) -> Iterator[tuple[str, Any]]:
+    def _descriptor(
+        self, kind: str, value: Any, facts: Iterator[dict[str, Any]]
+    ) -> Iterator[tuple[str, Any]]:
         """Yield the parameters of a tensor descriptor that was made on the host."""
         if self._descriptors:
-            raise UnsupportedError(
-                f"kernel {self._name}: a tensor descriptor made on the host needs NVIDIA's opaque format\n"
-                "hint: make it in the kernel: tl.make_tensor_descriptor"
-            )
+            yield from self._opaque(value, next(facts))
+            return
         from triton.backends.driver import decompose_descriptor  # noqa: PLC0415 - absent before Triton 3.7
 
         element = kind.partition("<")[2].partition("[")[0]
@@ -131,6 +139,24 @@ class Launcher:
             last = number >= 1 + 2 * len(value.shape)
             width = "u1" if isinstance(part, bool) else "i32" if last else "i64"
             yield (f"*{element}", part) if number == 0 else (width, encoded(width, part))
+
+    def _opaque(self, value: Any, facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield a tensor map, the shape and the strides of a tensor descriptor."""
+        missing = [name for name in ("fp4_padded", "is_im2col") if facts.get(name)]
+        if missing:
+            raise UnsupportedError(f"kernel {self._name}: a tensor descriptor is {missing[0]}, not supported")
+        whole = tensor_map.encode(
+            0,
+            element=_TF32 if value.round_f32_to_tf32 else facts["elem_type"],
+            shape=value.shape,
+            strides=value.strides,
+            box=facts["block_size"],
+            swizzle=facts["swizzle"],
+            fill_nan=value.padding == "nan",
+        )
+        yield "tensormap", Map(value.base, whole[8:])
+        yield from (("i32", int(one)) for one in value.shape)
+        yield from (("i64", int(one)) for one in value.strides)
 
     def _scratch(self, count: int, groups: tuple[int, int, int]) -> list[Buffer | None]:
         """Return the memory behind the pointers that Triton added."""
@@ -142,6 +168,24 @@ class Launcher:
             total = size * math.prod(groups) * self._cluster
             out.append(self.device.alloc(total, label=name) if total else None)
         return out
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A tensor map as an argument: the tensor, whose address comes first, and the bytes behind that."""
+
+    base: Any
+    rest: bytes
+
+
+def _pointer(item: tuple[str, Any]) -> tuple[str, Any]:
+    """Return what is placed in memory for an argument."""
+    return ("*", item[1].base) if isinstance(item[1], Map) else item
+
+
+def _with_rest(value: Any, placed: Any) -> Any:
+    """Return a tensor map as the parts of a structure, and others as they were placed."""
+    return [placed, value.rest] if isinstance(value, Map) else placed
 
 
 def _places(types: tuple[Any, ...]) -> tuple[tuple[int, str], ...]:

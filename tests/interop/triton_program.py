@@ -14,6 +14,7 @@ import hcq
 import interop
 import interop.triton_backend as backend
 from compiler.targets.nvptx.assembler import assemble
+from interop.tensor_map import encode
 from interop.triton_backend.compiler import HcqCompiler
 from interop.triton_backend.launcher import encoded
 
@@ -122,6 +123,44 @@ refused(lambda: backend.use("cpu"), "Triton compiles for GPUs")
 assert encoded("bf16", 1.0) == 0x3F80
 assert encoded("u8", 255) == -1
 assert encoded("i1", True) == 1
+
+MAPS = """.version 8.5
+.target sm_80
+.address_size 64
+.visible .entry maps(.param .u64 .ptr .global out, .param .align 64 .b8 map[128], .param .u32 rows,
+  .param .u32 columns, .param .u64 row_stride, .param .u64 column_stride, .param .u64 .ptr .global scratch,
+  .param .u64 .ptr .global profile) .reqntid 64
+{
+  .reg .b32 %r<8>; .reg .b64 %rd<6>; .reg .pred %p;
+  ld.param.u64 %rd0, [out]; mov.u32 %r0, %tid.x; setp.ne.u32 %p, %r0, 0; @%p ret;
+  ld.param.u32 %r1, [rows]; ld.param.u32 %r2, [columns]; ld.param.u64 %rd1, [row_stride];
+  st.global.u32 [%rd0+128], %r1; st.global.u32 [%rd0+132], %r2; st.global.u64 [%rd0+136], %rd1;
+  WORDS
+  ret;
+}
+""".replace(
+    "WORDS",
+    "".join(f"ld.param.u64 %rd2, [map+{n}]; st.global.u64 [%rd0+{n}], %rd2;\n" for n in range(0, 128, 8)),
+)
+(folder / "maps").mkdir()
+(folder / "maps" / "maps.ptx").write_text(MAPS)
+_, function, *_ = driver.utils.load_binary("maps", assemble(MAPS, "sm_80"), 0, number)
+about = {"swizzle": 3, "elem_size": 4, "elem_type": 7, "block_size": [16, 32], "fp4_padded": False}
+mapped = driver.launcher_cls(
+    SimpleNamespace(name="maps", signature={"out": "*fp32", "map": "tensordesc<fp32[16, 32]>"}),
+    SimpleNamespace(**facts | {"hash": str(folder / "maps")}, tensordesc_meta=[about]),
+)
+tensor, words = interop.array(device, np.zeros((40, 32), np.float32)), interop.empty(device, 36, np.uint32)
+descriptor = SimpleNamespace(
+    base=tensor, shape=[40, 32], strides=[32, 1], padding="zero", round_f32_to_tf32=False
+)
+mapped(1, 1, 1, 0, function, None, None, None, None, words, descriptor)
+found = words.numpy()
+whole = encode(tensor.data_ptr(), element=7, shape=[40, 32], strides=[32, 1], box=[16, 32], swizzle=3)
+assert found[:32].tobytes() == whole
+assert found[32:].tolist() == [40, 32, 32, 0]
+about["is_im2col"] = True
+refused(lambda: mapped(1, 1, 1, 0, function, None, None, None, None, words, descriptor), "is_im2col")
 
 times = driver.get_benchmarker()(lambda: launch(out, out, 100), quantiles=(0.5, 0.2, 0.8))
 assert len(times) == 3

@@ -29,7 +29,6 @@ from drivers.emu.simt.state import (
     SITE,
     THREAD,
 )
-from drivers.emu.simt.work import PARAM_WINDOW
 
 if TYPE_CHECKING:
     from drivers.emu.memory import AddressSpace
@@ -187,8 +186,8 @@ def _map_fields(running: Running, program: Program, work: Work, memory: AddressS
     entries, mapped = memory.snapshot(shadows=program.engine.settings.checks.shadows)
     params = _placed_params(work)
     if work.addressed_params:
-        delta = ctypes.addressof(params) - PARAM_WINDOW & (1 << 64) - 1
-        packed = MAP_ENTRY.pack(start=PARAM_WINDOW, size=work.addressed_params, delta=delta, flags=MAP_READ)
+        delta = ctypes.addressof(params) - work.param_address & (1 << 64) - 1
+        packed = MAP_ENTRY.pack(start=work.param_address, size=work.addressed_params, delta=delta, flags=MAP_READ)
         running.param_entry = bytes(packed)  # the highest address of all, so the table stays sorted
     entries += running.param_entry
     table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
@@ -234,7 +233,7 @@ def _placed_params(work: Work) -> ctypes.Array[ctypes.c_char]:
     """Return the parameters in memory of the host, aligned as their addresses are."""
     size = len(work.params) + 64
     whole = ctypes.create_string_buffer(size + _PARAM_ALIGN)
-    params = (ctypes.c_char * size).from_buffer(whole, -ctypes.addressof(whole) % _PARAM_ALIGN)
+    params = (ctypes.c_char * size).from_buffer(whole, (work.param_address - ctypes.addressof(whole)) % _PARAM_ALIGN)
     ctypes.memmove(params, work.params, len(work.params))
     return params
 

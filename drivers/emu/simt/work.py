@@ -21,7 +21,7 @@ Dim3 = tuple[int, int, int]
 SHARED_WINDOW = 0x7294_0000_0000
 LOCAL_WINDOW = 0x7293_0000_0000
 PARAM_WINDOW = 1 << 60
-"""Generic address of the first parameter, above all memory."""
+"""Generic address of the memory in which parameters lie, above all other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,9 @@ class Work:
     registers: int = 0
     """Registers of a thread at the start, a multiple of 8; 0 is unknown, and then no instruction waits for any."""
     addressed_params: int = 0
-    """The first bytes of `params` that have addresses, from PARAM_WINDOW on; they can be read only."""
+    """The first bytes of `params` that have addresses, from `param_address` on; they can be read only."""
+    param_address: int = PARAM_WINDOW
+    """Generic address of the first parameter."""
 
     @property
     def cluster_groups(self) -> int:

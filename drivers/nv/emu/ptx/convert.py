@@ -11,7 +11,6 @@ from drivers.emu.simt import numeric
 from drivers.emu.simt.addresses import split_generic
 from drivers.emu.simt.clusters import RANK_SHIFT
 from drivers.emu.simt.ir_types import bits_of, like, mangle
-from drivers.emu.simt.work import PARAM_WINDOW
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.floats import ROUNDING, flushed, saturate
 from drivers.nv.emu.ptx.integers import INTEGERS, is_signed, join_halves
@@ -328,7 +327,7 @@ def _cvta(t: Translator, i: Instruction, m: Modifiers) -> None:
     if space == "param":
         if bits != 64 or (isinstance(x, Sym) and x.name not in t.flat.params):
             raise t.error("takes 64-bit addresses of the kernel's parameters")
-        value = t.c.op("sub" if back else "add", value, PARAM_WINDOW)
+        value = t.c.op("sub" if back else "add", value, t.flat.param_address)
     elif space in _WINDOWS:
         window = t.c.resize(t.wf.uniform(t.wf.of_thread(f"{space}_window")), bits)
         value = t.c.op("sub" if back else "add", value, window)
@@ -353,6 +352,6 @@ def _isspacep(t: Translator, i: Instruction, m: Modifiers) -> None:
     elif space == "const":
         t.write(d, c.const(t.v("i1"), 0))
     else:
-        of_params = c.icmp("ult", c.op("sub", address, PARAM_WINDOW), max(t.flat.param_bytes, 1))
+        of_params = c.icmp("ult", c.op("sub", address, t.flat.param_address), max(t.flat.param_bytes, 1))
         elsewhere = c.not_(c.op("or", of_params, c.op("or", inside["shared"], inside["local"])))
         t.write(d, of_params if space == "param" else elsewhere)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from drivers.emu.simt.work import PARAM_WINDOW
 from drivers.nv.emu.ptx.statements import (
     TYPES,
     Args,
@@ -49,6 +50,8 @@ class Flat:
     params: dict[str, tuple[int, int]]
     """Offset and size of every kernel parameter."""
     param_bytes: int
+    param_address: int = PARAM_WINDOW
+    """Generic address of the first parameter."""
     statements: list[Instruction | Label] = field(default_factory=list)
     registers: dict[str, str] = field(default_factory=dict)
     shared: dict[str, int] = field(default_factory=dict)
@@ -77,15 +80,16 @@ class Flat:
 
 
 class _Flattener:
-    def __init__(self, source: Source, kernel: Function) -> None:
+    def __init__(self, source: Source, kernel: Function, param_base: int) -> None:
         self._source = source
         self._kernel = kernel
-        params, offset = {}, 0
+        params, offset = {}, param_base
         for variable in kernel.params:
             offset = -(-offset // variable.align) * variable.align
-            params[variable.name] = (offset, variable.size)
+            params[variable.name] = (offset - param_base, variable.size)
             offset += variable.size
-        self.flat = Flat(kernel.name, params, offset, limits=dict(kernel.limits))
+        address = PARAM_WINDOW + param_base
+        self.flat = Flat(kernel.name, params, offset - param_base, address, limits=dict(kernel.limits))
         self._instances = 0
         self._aliases: dict[str, str] = {}
         self._call_params: dict[str, Variable] = {}
@@ -366,10 +370,13 @@ def _rename(statement: Instruction, names: dict[str, str]) -> Instruction:
     )
 
 
-def flatten(source: Source, name: str) -> Flat:
-    """Return kernel `name` without calls and with its variables placed."""
+def flatten(source: Source, name: str, param_base: int = 0) -> Flat:
+    """Return kernel `name` without calls and with its variables placed.
+
+    `param_base`: where its parameters begin in constant bank 0, from whose start they are aligned.
+    """
     kernel = source.functions.get(name)
     if kernel is None or not kernel.entry:
         known = [f.name for f in source.functions.values() if f.entry]
         raise UsageError(f"no kernel {name!r} in this module; it has {known}")
-    return _Flattener(source, kernel).run()
+    return _Flattener(source, kernel, param_base).run()

@@ -27,6 +27,7 @@ from drivers.nv.emu.ptx.flat import Flat, flatten
 from drivers.nv.emu.ptx.statements import PtxError, Source, Variable
 from drivers.nv.emu.ptx.syntax import parse
 from drivers.nv.emu.ptx.translate import translate
+from drivers.nv.layouts.cubin import BANK0
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,6 +76,12 @@ class Module:
     _placed: dict[str, int] = field(default_factory=dict)
     _hosts: list[object] = field(default_factory=list)
 
+    @property
+    def param_base(self) -> int:
+        """Where parameters begin in constant bank 0, from whose start they are aligned."""
+        shape = BANK0.get(f"sm_{self.arch}")
+        return 0 if shape is None else shape.SIZE  # without a row no driver launches it
+
     def kernel(
         self, name: str, addresses: Mapping[str, int] | None = None, *, counts: bool = False
     ) -> Kernel:
@@ -85,7 +92,7 @@ class Module:
         key = name, counts
         with self._lock:
             if key not in self._kernels:
-                flat = flatten(self.source, name)
+                flat = flatten(self.source, name, self.param_base)
                 engine = engines.engine(self.settings)
                 translation = translate(engine.library, flat, arch=self.arch, counts=counts)
                 self._kernels[key] = (Program(engine, translation), flat)
@@ -197,6 +204,7 @@ def work_of(
         cluster=cluster,
         registers=-(-registers // 8) * 8,
         addressed_params=flat.param_bytes if flat.addresses_params else 0,
+        param_address=flat.param_address,
     )
 
 
