@@ -1,29 +1,28 @@
 """PM4: the command processor of one XCC. It executes packets of a ring or of indirect buffers.
 
 A release, and a kernel, are put in flight: the packets behind them go on. A flush waits for kernels, a
-release for everything before it. Registers keep their values from packet to packet; they begin unknown.
+release for everything before it.
 
-Not here: rings (`ring`), decoding (`packets`), launches (`dispatch`, `kernels`).
+Not here: rings (`ring`), decoding (`packets`), launches (`dispatch`, `kernels`), registers (`sh_registers`),
+the fields and the effect of releases (`pm4_release`).
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines import atomics
-from drivers.amd.emu.engines.coherence import SYSTEM
 from drivers.amd.emu.engines.dispatch import from_registers
 from drivers.amd.emu.engines.errors import changed_fault, packet_fault, unsupported
 from drivers.amd.emu.engines.flights import Sort, once
-from drivers.amd.emu.engines.maintenance import check_gcr, of_acquire_gfx9, of_gcr, of_release
+from drivers.amd.emu.engines.maintenance import check_gcr, of_acquire_gfx9, of_gcr
 from drivers.amd.emu.engines.packets import decode, length, opcode, stores, wide
+from drivers.amd.emu.engines.pm4_release import check_release, release
+from drivers.amd.emu.engines.sh_registers import ShRegisters
 from drivers.amd.emu.engines.waits import Wait
-from drivers.amd.layouts.events import END_OF_PIPE_CONTEXT_BITS, QueueException
 from drivers.amd.layouts.pm4 import (
     IB_ALIGN,
-    RELEASE_ALIGN_64,
     AtomicCommand,
     AtomicMem,
     CopyData,
@@ -42,7 +41,6 @@ from drivers.amd.layouts.pm4 import (
     MemSpace,
     Opcode,
     PredExec,
-    ReleaseDst,
     SetShReg,
     WaitOperation,
     WaitRegMem,
@@ -54,9 +52,7 @@ from drivers.amd.layouts.pm4_generations import (
     AcquireMemGfx9,
     GcrCntl,
     ReleaseMem,
-    ReleaseMemGfx10,
 )
-from drivers.amd.layouts.registers import SH_BASE, SH_END, ShRegister, register_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,27 +63,9 @@ if TYPE_CHECKING:
     from drivers.amd.emu.engines.waits import Promise
 
 GRBM_GFX_INDEX: Final = 0x200
-"""The one UCONFIG register that a compute queue writes: which shader engines later "
-"register writes are for."""
-_WRITTEN: Final = re.compile(
-    r"COMPUTE_(START|NUM_THREAD|RESTART)_[XYZ]|COMPUTE_(PIPELINESTAT|PERFCOUNT)_ENABLE|COMPUTE_PGM_\w+"
-    r"|COMPUTE_DISPATCH_SCRATCH_BASE_(LO|HI)|COMPUTE_RESOURCE_LIMITS|COMPUTE_TMPRING_SIZE|COMPUTE_USER_DATA_\d+"
-)
-"""Registers that a launch sets (facts 4.4); the others are the kernel driver's or the firmware's."""
+"""The one UCONFIG register that a compute queue writes: for which shader engines later writes are."""
 _DEPTH: Final = 2
 """Indirect buffers within each other."""
-_DATA_BYTES: Final = {
-    DataSel.LOW_32: 4,
-    DataSel.FULL_64: 8,
-    DataSel.GPU_CLOCK: 8,
-    DataSel.SYSTEM_CLOCK: 8,
-    DataSel.ATOMIC_ADD_32: 4,
-}
-_EVENTS: Final = {
-    Event.CACHE_FLUSH_AND_INV_TS: EventIndex.END_OF_PIPE,
-    Event.BOTTOM_OF_PIPE_TS: EventIndex.END_OF_PIPE,
-    Event.CS_DONE: EventIndex.SHADER_DONE,
-}
 
 
 @dataclass(slots=True)
@@ -113,11 +91,7 @@ class Pm4:
         self._xcc, self._xccs = xcc, xccs
         """Its number, and how many execute the same packets."""
         self._xcc_of_all = xcc if xccs > 1 else None
-        self.registers: dict[int, int] = {}
-        """Place -> value of the SH registers that were written."""
-        self._fresh: set[int] = set()
-        """Places that were written since the last launch."""
-        self._names = register_names(self.generation)
+        self._registers = ShRegisters(bus, self.generation)
         self.frames: list[Frame] = []
         self.waiting: Wait | None = None
         self._draining: frozenset[Sort] = frozenset()
@@ -200,7 +174,7 @@ class Pm4:
     def _execute(self, packet: object, words: list[int]) -> None:
         match packet:
             case SetShReg():
-                self._set_registers(packet, words[SetShReg.WORDS :])
+                self._registers.write(packet, words[SetShReg.WORDS :])
             case AcquireMem() | AcquireMemGfx9():
                 self._acquire(packet)
             case ReleaseMem():
@@ -225,34 +199,6 @@ class Pm4:
                 self._atomic(packet)
             case _:
                 raise unsupported(f"{self.at} is not emulated")
-
-    def _set_registers(self, packet: SetShReg, values: list[int]) -> None:
-        if packet.VMID_SHIFT or packet.INDEX:
-            raise packet_fault(
-                f"SET_SH_REG with VMID_SHIFT {packet.VMID_SHIFT}, INDEX {packet.INDEX}: both are 0"
-            )
-        first = packet.REG_OFFSET
-        if first + len(values) > SH_END - SH_BASE:
-            raise packet_fault(
-                f"SET_SH_REG writes {len(values)} registers from {first:#x}, SH registers end at "
-                f"{SH_END - SH_BASE:#x}",
-                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
-            )
-        for place, value in enumerate(values, first):
-            if place == ShRegister.COMPUTE_VMID:
-                raise packet_fault(
-                    "SET_SH_REG writes COMPUTE_VMID, which is the kernel driver's",
-                    QueueException.PACKET_DISPATCH_REGISTER_INVALID,
-                )
-            if place not in self._names:
-                self._bus.doubt(f"SET_SH_REG writes register {place:#x}, which gfx{self.generation} has not")
-            elif not _WRITTEN.match(self._names[place]):
-                self._bus.doubt(f"SET_SH_REG writes {self._names[place]}, which is not the driver's to write")
-            if place in self._fresh:
-                name = self._names.get(place, f"register {place:#x}")
-                self._bus.doubt(f"SET_SH_REG writes {name} again, and no launch has used what it had")
-            self.registers[place] = value
-            self._fresh.add(place)
 
     def _uconfig(self, words: list[int]) -> None:
         if len(words) != 3 or words[1] != GRBM_GFX_INDEX:
@@ -280,73 +226,13 @@ class Pm4:
             self._kernels.invalidate(self._bus.space)
 
     def _release(self, packet: ReleaseMem) -> None:
-        index = _EVENTS.get(packet.EVENT_TYPE)
-        if index is None or index != packet.EVENT_INDEX:
-            raise packet_fault(
-                f"RELEASE_MEM with event {packet.EVENT_TYPE:#x}, index {packet.EVENT_INDEX}: an end of "
-                "pipe has "
-                f"{Event.CACHE_FLUSH_AND_INV_TS:#x} or {Event.BOTTOM_OF_PIPE_TS:#x} with 5, CS_DONE 6"
-            )
-        if not self._bus.queue.eop_va and self._xccs == 1:
-            raise packet_fault("RELEASE_MEM on a queue that was created without an end-of-pipe buffer")
-        if (
-            isinstance(packet, ReleaseMemGfx10)
-            and self.generation < 12
-            and packet.GLM_WB
-            and not packet.GLM_INV
-        ):
-            raise packet_fault("RELEASE_MEM has GLM_WB without GLM_INV")
-        if self._fresh:
-            names = ", ".join(sorted(self._names.get(place, f"{place:#x}") for place in self._fresh)[:4])
-            self._bus.doubt(f"{self.at} behind registers that no launch used: {names}")
-        self._check_release(packet)
-        va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
+        check_release(self._bus, packet, self.at, self.generation, alone=self._xccs == 1)
+        if self._registers.unused:
+            self._bus.doubt(f"{self.at} behind registers that no launch used: {self._registers.unused}")
         if packet.DATA_SEL is not DataSel.NONE or packet.INT_SEL is not IntSel.NONE:
             self._check_once()
-        if packet.DATA_SEL is DataSel.ATOMIC_ADD_32 and self.generation < 10:
-            raise packet_fault(f"{self.at} adds to memory, which gfx{self.generation} cannot (facts 4.2)")
-        if packet.DATA_SEL is not DataSel.NONE:
-            size = _DATA_BYTES[packet.DATA_SEL]
-            self._bus.aligned(va, RELEASE_ALIGN_64 if size == 8 else size, "RELEASE_MEM")
-        if packet.INT_SEL not in (IntSel.NONE, IntSel.DATA_AFTER_WRITE) and not packet.INT_CTXID:
-            self._bus.doubt("RELEASE_MEM interrupts with context 0, which names no event")
-        if packet.INT_SEL is IntSel.INTERRUPT:
-            self._bus.doubt("RELEASE_MEM interrupts before its store has arrived, and may be early")
-        for name in ("EXECUTE", "PQ_EXE_STATUS"):
-            if getattr(packet, name, 0):
-                self._bus.doubt(f"{self.at} with {name}: no source says what it does")
-        behind = (Sort.KERNEL, Sort.RELEASE)
-        self._flights.begin(Sort.RELEASE, self.at, once(lambda: self._released(packet, va)), behind=behind)
-
-    def _check_release(self, packet: ReleaseMem) -> None:
-        """Object to fields that have no effect, and to operations that lose or hide what was stored."""
-        if packet.DST_SEL is not ReleaseDst.MEMORY:
-            self._bus.doubt(f"{self.at} stores to the L2, where the host may not see it")
-        for name in ("GL2_DISCARD", "GL2_RANGE", "GL2_US"):
-            if getattr(packet, name, 0):
-                raise unsupported(f"{self.at} with {name}: the L2 is written back and invalidated whole")
-        data = {
-            DataSel.LOW_32: packet.DATA_HI, DataSel.ATOMIC_ADD_32: packet.DATA_HI, DataSel.FULL_64: 0,
-        }.get(packet.DATA_SEL, packet.DATA_LO | packet.DATA_HI)  # fmt: skip
-        if data:
-            self._bus.doubt(f"{self.at} has data {data:#x}, which {packet.DATA_SEL.name} does not store")
-        if packet.INT_CTXID and packet.INT_SEL in (IntSel.NONE, IntSel.DATA_AFTER_WRITE):
-            self._bus.doubt(f"{self.at} has context {packet.INT_CTXID:#x} and raises no interrupt")
-
-    def _released(self, packet: ReleaseMem, va: int) -> None:
-        what, data = "RELEASE_MEM", wide(packet.DATA_LO, packet.DATA_HI)
-        maintained = of_release(packet, self.generation)
-        self._bus.maintain(maintained, self._xcc_of_all)
-        if packet.DATA_SEL in (DataSel.LOW_32, DataSel.FULL_64) and SYSTEM not in maintained:
-            self._bus.told(what)
-        if packet.DATA_SEL in (DataSel.GPU_CLOCK, DataSel.SYSTEM_CLOCK):
-            data = self._bus.clock()
-        if packet.DATA_SEL is DataSel.ATOMIC_ADD_32:
-            self._bus.store(va, self._bus.load(va, 4, what) + packet.DATA_LO, 4, what, adds=True)
-        elif packet.DATA_SEL is not DataSel.NONE:
-            self._bus.store(va, data, _DATA_BYTES[packet.DATA_SEL], what)
-        if packet.INT_SEL not in (IntSel.NONE, IntSel.DATA_AFTER_WRITE):
-            self._bus.interrupt(packet.INT_CTXID, END_OF_PIPE_CONTEXT_BITS)
+        act = once(lambda: release(self._bus, packet, self.generation, self._xcc_of_all))
+        self._flights.begin(Sort.RELEASE, self.at, act, behind=(Sort.KERNEL, Sort.RELEASE))
 
     def _wait(self, packet: WaitRegMem) -> None:
         if packet.ENGINE:
@@ -434,15 +320,8 @@ class Pm4:
                 "AQL queues "
                 "take kernel-dispatch packets"
             )
-        registers = self.registers
-        if self._bus.order is not None:  # a register that is left as the last kernel's is legal, and no good
-            registers = {place: value for place, value in registers.items() if place in self._fresh}
-        self._fresh.clear()
-        launch = from_registers(self._bus, registers, packet)
-        steps = self._kernels.begin(self._bus, launch)
-        self._flights.begin(Sort.KERNEL, self.at, steps)
-        for place in range(ShRegister.COMPUTE_USER_DATA_0, ShRegister.COMPUTE_USER_DATA_15 + 1):
-            self.registers.pop(place, None)  # the next launch sets its own
+        launch = from_registers(self._bus, self._registers.for_launch(), packet)
+        self._flights.begin(Sort.KERNEL, self.at, self._kernels.begin(self._bus, launch))
 
     def _write(self, packet: WriteData, data: list[int]) -> None:
         if packet.DST_SEL not in (WriteDst.L2, WriteDst.MEMORY):
