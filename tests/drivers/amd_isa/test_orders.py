@@ -153,6 +153,42 @@ def test_a_wave_that_polls_by_a_load_lets_the_others_run(processor: str) -> None
     assert array[32] == 7
 
 
+LOCAL_FLAG = f"""{ir.HEAD}@flag = internal addrspace(3) global i32 undef, align 4
+define amdgpu_kernel void @k(ptr addrspace(1) %out) {{
+entry:
+  %thread = call i32 @llvm.amdgcn.workitem.id.x()
+  %wave = lshr i32 %thread, 6
+  store i32 0, ptr addrspace(3) @flag
+  fence {NEAR} release
+  call void @llvm.amdgcn.s.barrier()
+  fence {NEAR} acquire
+  %reads = icmp eq i32 %wave, 1
+  br i1 %reads, label %poll, label %write
+write:
+  store atomic i32 7, ptr addrspace(3) @flag {NEAR} release, align 4
+  br label %end
+poll:
+  %seen = load atomic i32, ptr addrspace(3) @flag {NEAR} acquire, align 4
+  %no = icmp eq i32 %seen, 0
+  br i1 %no, label %poll, label %read
+read:
+  store i32 %seen, ptr addrspace(1) %out
+  br label %end
+end:
+  ret void
+}}
+"""
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_wave_that_polls_lds_by_a_load_lets_the_others_run(processor: str) -> None:
+    bench = Bench(processor)
+    array = bench.new(np.zeros(64, "u4"), "u4")
+    result = bench.run(LOCAL_FLAG, 1, 128, array, options=Options(tier="quick", warp_order="reverse"))
+    assert result.fault is None, result.fault
+    assert array[0] == 7
+
+
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_a_critical_section_that_only_reads_is_released(processor: str) -> None:
     """One workgroup reads the data and releases without a write in flight; the other acquires and writes."""

@@ -41,8 +41,8 @@ from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.observed_lanes import unobserved
 from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC, Reg
 from drivers.amd.emu.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, orders
+from drivers.amd.emu.isa.polls import may_wait
 from drivers.amd.emu.isa.registers_used import used
-from drivers.amd.emu.isa.scopes import reach
 from drivers.amd.emu.isa.values import Translator
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
@@ -89,8 +89,6 @@ _BRANCHES = {
     "s_cbranch_execz",
     "s_cbranch_execnz",
 }
-_WAITING = re.compile(r"s_sleep|(global|flat|ds|buffer)_atomic|ds_\w+_rtn_")
-_LOAD = re.compile(r"(global|flat|buffer)_load_")
 _EXEC = frozenset({("s", EXEC), ("s", EXEC + 1)})
 _ALL = 0xFFFF
 _FIRST_WAVE = 1 << 31
@@ -187,7 +185,7 @@ def translate_instructions(
     registers |= {f"{file}{n}": lib.v("i32") for file in "va" for n in range(_VECTORS)}
     full = everywhere(blocks, lib.lanes)
     full |= unobserved(blocks, target.family, lib.lanes, full)
-    spins = any(_may_wait(i, target.family) for i in instructions)
+    spins = may_wait(blocks, target.family)
     translators: list[Translator] = []  # filled below: the blocks that it emits must exist first
     made = [
         WaveBlock(
@@ -214,12 +212,6 @@ def translate_instructions(
         translators[0].orders = orders(blocks, target.family)
         translators[0].guesses = guesses(blocks, target.family)
     return wf.translate()
-
-
-def _may_wait(i: Instruction, family: str) -> bool:
-    """Return whether a loop with it may wait for other waves: it sleeps, or reads what they write."""
-    name = canonical(i.stem, family)
-    return bool(_WAITING.match(name) or (_LOAD.match(name) and reach(i, family)))
 
 
 def highest_vector(instructions: list[Instruction]) -> int:
