@@ -3,7 +3,8 @@
 Where every index has `a*size_b*c + b*c`, and a and b occur nowhere else, it is `m*c` with m over size_a *
 size_b.
 
-`split_ranges` is the reverse where a division keeps a product of matrices from being one.
+`split_ranges` is the reverse where a division keeps a product of matrices from being one, or a sum from
+having vectors.
 
 Not here: the blocks of ranges (`tiling`). Next: `compiler.pipeline`, which runs this before a plan is chosen.
 """
@@ -53,19 +54,27 @@ def merge_masked_ranges(ast: UOp) -> UOp | None:
 
 
 def split_ranges(ast: UOp) -> UOp | None:
-    """Split ranges of a product of matrices of which indices need the quotient; None if there are none.
+    """Split ranges of which indices need the quotient; None if there are none, or others need it, too.
 
     Attention with its heads side by side loads weights at `(column // 32) * size`: with one range for the
-    head and one for the place in it, no index needs a division, and the weights do not depend on columns.
+    head and one for the place in it, no index needs a division, and the weights do not depend on columns. A
+    sum over a picture of which each element is used twice in a row has vectors along the quotient. Output
+    ranges are split in products of matrices only: elsewhere, neighbours of results would be apart.
     """
     nodes = ordered(ast)
+    kept: set[UOp] = set()
     if not any(n.op is Ops.REDUCE and n.src[0].op is Ops.MUL for n in nodes):
-        return None
+        free = ranges_in(ast)
+        kept = {r for store in ast.src for r in free[store]}
     parts: dict[UOp, set[int]] = {}
     for n in nodes:
         if n.op in (Ops.IDIV, Ops.IMOD) and n.src[0].op is Ops.RANGE:
             parts.setdefault(n.src[0], set()).add(n.arg)
-    cuts = {r: min(sizes) for r, sizes in parts.items() if len(sizes) == 1 and r.arg[1] % min(sizes) == 0}
+    cuts = {
+        r: min(sizes)
+        for r, sizes in parts.items()
+        if r not in kept and len(sizes) == 1 and r.arg[1] % min(sizes) == 0
+    }
     if not cuts:
         return None
     env: dict[UOp, UOp] = {}

@@ -9,6 +9,8 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
+from compiler.pipeline import planned
+from compiler.targets import target_of
 from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, run, sink, store, stored_as
 
 ARCHES = [ARCH, "x86_64-v3"]
@@ -79,6 +81,21 @@ def test_reduction_keeps_nan(name):
     x[1, 3] = x[2, 99] = np.nan
     got = run(rows_of(4, 100, name), {1: x}, {0: (4, dtypes.float32)})[0]
     assert np.isnan(got).tolist() == [False, True, True, False]
+
+
+def test_a_sum_over_elements_that_are_used_twice_in_a_row_has_vectors():
+    i, y, x, n = loop(0, 6), loop(1, 20), loop(2, 20), loop(3, 16)
+    at = n * 600 + i * 100 + symbolic.div(y, 2) * 10 + symbolic.div(x, 2)
+    corner = load(2, symbolic.mod(y, 2) * 2 + symbolic.mod(x, 2))
+    ast = sink(store(0, i, reduce(op("MAX", load(1, at), corner), "ADD", y, x, n)))
+    _, plan = planned(ast, target_of("x86_64-v4"))
+    assert [r.lanes for r in plan.reductions.values()] == [16]
+    random = np.random.default_rng(3)
+    numbers = random.integers(-9, 9, (16, 6, 10, 10)).astype(np.float32)
+    corners = random.integers(-9, 9, (2, 2)).astype(np.float32)
+    got = run(ast, {1: numbers, 2: corners}, {0: (6, dtypes.float32)})[0]
+    wide = np.maximum(numbers.repeat(2, 2).repeat(2, 3), np.tile(corners, (10, 10)))
+    np.testing.assert_array_equal(got, wide.sum((0, 2, 3)))
 
 
 def test_whole_sum_has_no_output_range():
