@@ -204,6 +204,9 @@ def lerp(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Grad
 def first_extreme(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """Greatest or least over axes: g to the first element that attains it, in row-major order.
 
+    Each element that attains it has a score, from which its place follows: `count` - place, or for NaNs,
+    where the last one is wanted, more than that. So where g flows depends on the greatest score, not on x.
+
     `about` is the axes, and whether the last NaN gets g where there are several, instead of the first. A
     second source, of bools, selects the elements that count.
     """
@@ -216,12 +219,17 @@ def first_extreme(g: TensorBase, out: TensorBase, sources: Sources, about: About
     undefined = apply(Ops.NE, None, x, x)
     hit = apply(Ops.OR, None, apply(Ops.EQ, None, x, best), undefined)
     hit = apply(Ops.AND, None, hit, sources[1]) if len(sources) > 1 else hit
-    ahead = apply(Ops.SUB, None, constant(x, count, place.expr.dtype, shape), place)
+    dtype = place.expr.dtype
+    ahead = apply(Ops.SUB, None, constant(x, count, dtype, shape), place)
     if last_nan:
-        ahead = _where(undefined, apply(Ops.ADD, None, place, constant(x, 1, place.expr.dtype, shape)), ahead)
-    score = _where(hit, ahead, constant(x, 0, place.expr.dtype, shape))
-    top = spread(fold(Ops.MAX, score, axes, keepdim=True), shape)
-    chosen = apply(Ops.AND, None, hit, apply(Ops.EQ, None, score, top))
+        ahead = _where(undefined, apply(Ops.ADD, None, place, constant(x, count + 1, dtype, shape)), ahead)
+    score = _where(hit, ahead, constant(x, 0, dtype, shape))
+    top = fold(Ops.MAX, score, axes, keepdim=True)
+    first = apply(Ops.SUB, None, constant(x, count, dtype, kept), top)
+    if last_nan:
+        after = apply(Ops.LT, None, constant(x, count, dtype, kept), top)
+        first = _where(after, apply(Ops.SUB, None, top, constant(x, count + 1, dtype, kept)), first)
+    chosen = apply(Ops.EQ, None, place, spread(first, shape))
     wide = spread(apply(Ops.RESHAPE, kept, g), shape)
     return _where(chosen, wide, _number(wide, 0.0)), *(None,) * (len(sources) - 1)
 

@@ -39,8 +39,8 @@ TAKE_ALONG_AXIS: Final = "TAKE_ALONG_AXIS"
 SEGMENT_SUM: Final = "SEGMENT_SUM"
 LAST_INDEX: Final = "LAST_INDEX"
 
-_WAYS: Final = 8
-"""Sums that one step adds up."""
+_WAYS: Final = 16
+"""Sums that one step adds up, at most."""
 
 
 def _others(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -181,12 +181,24 @@ def _before(keys: UOp, wanted: UOp, axis: int, *, equal: bool) -> UOp:
     return count
 
 
+def _ways(length: int) -> int:
+    """Return how many sums each step adds up: as few as lead to the same number of steps as `_WAYS`."""
+    steps, reach = 0, 1
+    while reach < length:
+        reach *= _WAYS
+        steps += 1
+    ways = 2
+    while ways**steps < length:
+        ways += 1
+    return ways
+
+
 def _running(values: UOp, earlier: UOp, axis: int) -> UOp:
     """Return for each value the sum of its run up to it; `earlier` is its position in the run."""
     rank, length = len(values.shape), values.shape[axis]
-    stride = 1
+    stride, ways = 1, _ways(length)
     while stride < length:
-        ways = min(_WAYS, -(-length // stride))
+        ways = min(ways, -(-length // stride))
         reach = (ways - 1) * stride
         led = graph.pad(values, [(reach if i == axis else 0, 0) for i in range(rank)])
         windows = graph.window(led, (axis,), (ways,), (1,), (stride,))
