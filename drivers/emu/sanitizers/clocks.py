@@ -42,6 +42,8 @@ STRONG_CLOCK = 1 << 21
 CLOCK = STRONG_CLOCK - 1
 IN_FLIGHT = CLOCK
 """The clock of bytes that a copy in flight will write; no warp's clock covers it."""
+READ_AHEAD = 64
+"""How far the clock of a read of the asynchronous proxy is ahead of its warp's, which passes fewer barriers before it waits."""
 COPY, LANDED = 8, 16
 """Access kinds in addition to READ, WRITE and ATOMIC: an asynchronous copy begins; a copy was waited for."""
 
@@ -99,10 +101,11 @@ def join(lib: Library) -> str:
     return lib.define("emu.join", "void", {"group": "ptr", "to": "i32", "source": "i32"}, body, core=True)
 
 
-def tick(c: Code, group: Value, party: Value) -> None:
-    """Increment a warp's own component of its clock; at the last value it stays, and races are missed."""
+def tick(c: Code, group: Value, party: Value, step: Value | None = None) -> None:
+    """Advance a warp's own component of its clock, by 1 if not stated; at the last value it stays, and races are missed."""
     at = clock(c, group, party, party)
-    c.store(c.intrinsic("umin", c.op("add", c.load("i32", at), 1), c.const("i32", IN_FLIGHT - 1)), at)
+    after = c.op("add", c.load("i32", at), step or c.const("i32", 1))
+    c.store(c.intrinsic("umin", after, c.const("i32", IN_FLIGHT - 1)), at)
 
 
 def proxy_fence(lib: Library) -> str:

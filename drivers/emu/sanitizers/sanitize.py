@@ -353,11 +353,14 @@ def proxy_reads(
 
 
 def proxy_waited(wf: Running) -> None:
-    """Append code for a warp that has waited for what the asynchronous proxy reads."""
+    """Append code for a warp that has waited for reads of the asynchronous proxy: its clock reaches them."""
     if wf.lib.checks.shared_races:
-        with wf.c.when(wf.c.icmp("ne", wf.active, 0)):
-            clocks.tick(wf.c, wf.group, WARP.load(wf.c, wf.warp, "party"))
-            WARP.store(wf.c, wf.warp, "reading", 0)
+        c = wf.c
+        with c.when(c.icmp("ne", wf.active, 0)):
+            reading = c.icmp("ne", WARP.load(c, wf.warp, "reading"), 0)
+            step = c.select(reading, i32(clocks.READ_AHEAD), i32(1))
+            clocks.tick(c, wf.group, WARP.load(c, wf.warp, "party"), step)
+            WARP.store(c, wf.warp, "reading", 0)
 
 
 def proxy_fenced(wf: Running) -> None:

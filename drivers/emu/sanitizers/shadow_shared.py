@@ -6,8 +6,8 @@ copy writes must not be used until its warp has waited for it; from then on the 
 another, nor does a store that changes nothing with other stores.
 
 What the asynchronous proxy reads (ASYNC) must have been written by it, or a fence of the proxies must lie
-between. Such a read has a later clock than its warp: the warp reaches it when it waits. An earlier write of
-these bytes, also by the same warp, is reported.
+between. Such a read has a later clock than its warp (`READ_AHEAD`): the warp reaches it when it waits, not at
+barriers before. An earlier write of these bytes, also by the same warp, is reported.
 
 Not here: global memory (`shadow_global`), the clocks (`clocks`).
 """
@@ -30,6 +30,7 @@ from drivers.emu.sanitizers.clocks import (
     PLACES,
     PLAIN,
     PLAIN_PLACE,
+    READ_AHEAD,
     STRONG_CLOCK,
 )
 from drivers.emu.sanitizers.shadow_global import THREAD_BITS, place_of
@@ -112,15 +113,16 @@ def watch_shared(lib: Library, space: str) -> str:
         relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
         by_proxy = c.icmp("ne", c.op("and", access, ASYNC), 0)
         reads_later = c.op("and", by_proxy, c.not_(writes))
-        clock = c.op("add", clock, c.resize(reads_later, 32))
+        later = c.intrinsic("umin", c.op("add", clock, READ_AHEAD), i32(IN_FLIGHT - 1))
+        clock = c.select(reads_later, later, clock)
         clock = c.select(c.icmp("eq", kind, COPY), i32(IN_FLIGHT), clock)
         flag = c.select(strong, i32(STRONG_CLOCK), i32(0))
         mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), PARTY_SHIFT), clock), flag)
         synced = WARP.load(c, warp, "synced")
         if checks.lane_races:
             WARP.store(c, warp, "touched", 1)
-            with c.when(reads_later):
-                WARP.store(c, warp, "reading", 1)
+        with c.when(reads_later):
+            WARP.store(c, warp, "reading", 1)
         own_cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
 
         def of_party(place: Value, party: Value) -> Value:

@@ -52,7 +52,7 @@ mov.u64 %rd5, {16 << 16 | 8 << 32}; mov.u32 %r3, s; shr.u32 %r3, %r3, 4; cvt.u64
         ((TILE, FENCE, BARRIER, BEGIN, ARM, PRODUCT, COMMIT, WAIT, "mov.b32 %d1, 0;", PRODUCT, COMMIT, WAIT, USE), {ReportKind.MISSING_WGMMA_FENCE}),
         ((TILE, FENCE, BARRIER, BEGIN, ARM, PRODUCT, PRODUCT, COMMIT, WAIT, USE), set()),
         ((TILE, FENCE, BARRIER, BEGIN, ARM, PRODUCT, COMMIT, WAIT, BARRIER, TILE, USE), set()),
-        ((TILE, FENCE, BARRIER, BEGIN, ARM, PRODUCT, COMMIT, BARRIER, TILE, WAIT, USE), {ReportKind.SHARED_RACE}),
+        ((TILE, FENCE, BARRIER, BEGIN, ARM, PRODUCT, COMMIT, BARRIER, TILE, WAIT, USE), {ReportKind.SHARED_RACE, ReportKind.ASYNC_READ}),
     ],
 )  # fmt: skip
 def test_mistakes_around_products(bench: Any, lines: tuple[str, ...], kinds: set[ReportKind]) -> None:
@@ -91,7 +91,7 @@ DONE = "cp.async.bulk.wait_group.read 0;"
     [
         ((TILE, FENCE, BARRIER, STORE, DONE, "J:", BARRIER, TILE), set()),
         ((TILE, BARRIER, STORE, DONE, "J:"), {ReportKind.MISSING_PROXY_FENCE}),
-        ((TILE, FENCE, BARRIER, STORE, "J:", BARRIER, TILE, DONE), {ReportKind.SHARED_RACE}),
+        ((TILE, FENCE, BARRIER, STORE, "J:", BARRIER, TILE, DONE), {ReportKind.SHARED_RACE, ReportKind.ASYNC_READ}),
         ((TILE, FENCE, BARRIER, STORE, "J:", "@%p0 st.shared.b32 [s], 1;", DONE), {ReportKind.ASYNC_READ}),
         ((TILE, FENCE, BARRIER, STORE, DONE, "ld.global.b32 %r2, [%rd2+64];", "J:"), {ReportKind.COPY_IN_FLIGHT}),
         ((TILE, FENCE, BARRIER, STORE, DONE, "st.global.b32 [%rd2+64], 9;", "J:"), {ReportKind.COPY_IN_FLIGHT}),
