@@ -22,7 +22,7 @@ from drivers.emu.sanitizers.shadow_global import watch_global
 from drivers.emu.sanitizers.shadow_local import watch_local
 from drivers.emu.sanitizers.shadow_shared import ASYNC, group_exits, watch_shared
 from drivers.emu.simt.addresses import CLUSTERED, NARROW, PRIVATE, READ, split_generic
-from drivers.emu.simt.findings import i32
+from drivers.emu.simt.findings import emit_report, i32
 from drivers.emu.simt.state import GROUP, THREAD, WARP
 from drivers.emu.simt.vector import Value
 
@@ -253,11 +253,42 @@ def observed_in(wf: Ordering, space: str, address: Value, size: int, lanes: Valu
 
 
 def partial_barrier(wf: Running, site: int) -> None:
-    """Append the check of a barrier that all lanes of a warp must reach together."""
+    """Append the check of an operation without a wait that all lanes of a warp must reach together."""
     if wf.lib.checks.partial_barriers:
         away = wf.c.op("and", wf.live, wf.c.not_(wf.active))
         with wf.c.when(wf.c.icmp("ne", away, 0), likely=False):
             wf.report(ReportKind.PARTIAL_BARRIER, site, away)
+
+
+def waits_partly(wf: Running, site: int, blocked: Value, *, aligned: bool) -> None:
+    """Append the check of lanes that begin to wait at a barrier, while `blocked` lanes wait at one already.
+
+    `aligned`: all lanes of a warp must reach this barrier. Lanes that arrive later, at the same instruction,
+    are right: they may have polled for something until then.
+    """
+    if wf.lib.checks.partial_barriers:
+        c, warp = wf.c, wf.warp
+        strict = c.op("or", WARP.load(c, warp, "barrier_aligned"), int(aligned))
+        elsewhere = c.icmp("ne", WARP.load(c, warp, "barrier_site"), site)
+        _report_partial(wf, c.op("and", elsewhere, c.icmp("ne", strict, 0)), blocked, wf.active)
+        WARP.store(c, warp, "barrier_aligned", int(aligned))
+
+
+def exits_partly(wf: Running, blocked: Value, leaving: Value) -> None:
+    """Append the check of lanes that leave the kernel while `blocked` lanes wait at a barrier of all."""
+    if wf.lib.checks.partial_barriers:
+        aligned = wf.c.icmp("ne", WARP.load(wf.c, wf.warp, "barrier_aligned"), 0)
+        _report_partial(wf, aligned, blocked, leaving)
+
+
+def _report_partial(wf: Running, condition: Value, blocked: Value, away: Value) -> None:
+    """Append a report of the barrier where `blocked` lanes wait, for the lowest lane that is elsewhere."""
+    c = wf.c
+    some = c.op("and", c.icmp("ne", blocked, 0), c.icmp("ne", away, 0))
+    with c.when(c.op("and", condition, some), likely=False):
+        lane = c.intrinsic("cttz", away, extra=(Value("i1", "true"),))
+        site = WARP.load(c, wf.warp, "barrier_site")
+        emit_report(wf.lib, c, wf.warp, ReportKind.PARTIAL_BARRIER, site, c.resize(lane, 32))
 
 
 def lanes_met(wf: Running, masks: Value | None = None) -> None:

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
+from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt import access, dispatch
 from drivers.emu.simt.blocks import Block, Convergence, Translation
 from drivers.emu.simt.findings import emit_report, i32
@@ -359,20 +360,27 @@ class WarpFunction(WarpCode):
         leaving = self._mask
         if condition is not None:
             leaving = self.c.op("and", leaving, self.c.mask_bits(condition))
+        sanitize.exits_partly(self, self.c.load(self.lib.mask, self._blocked), leaving)
         self.c.store(self.c.op("and", self.live, self.c.not_(leaving)), self._live)
         if otherwise is None:
             self.c.jump(self._next(self._place))
         else:
             self.spread([(otherwise, self.c.op("xor", self._mask, leaving))])
 
-    def sleep(self, number: Value, count: Value, after: int, site: int) -> None:
-        """End the block: lanes wait at barrier `number` for `count` threads (0: all), then continue at block `after`."""
+    def sleep(
+        self, number: Value, count: Value, after: int, site: int, *, aligned: bool = False
+    ) -> None:
+        """End the block: lanes wait at barrier `number` for `count` threads (0: all), then continue at block `after`.
+
+        `aligned`: all lanes of the warp must reach it.
+        """
         c = self.c
         self._flush()
         blocked = c.load(self.lib.mask, self._blocked)
         elsewhere = c.icmp("ne", WARP.load(c, self.warp, "barrier"), number)
         with c.when(c.op("and", c.icmp("ne", blocked, 0), elsewhere), likely=False):
             self.report(ReportKind.DIVERGENT_BARRIERS, site, self._mask, other=c.resize(number, 64))
+        sanitize.waits_partly(self, site, blocked, aligned=aligned)
         for name, value in (("barrier", number), ("barrier_count", count), ("barrier_site", i32(site))):
             WARP.store(c, self.warp, name, value)
         at = c.gep(self.warp, self._layout.sleeping_at + self._layout.index[after] * self.lanes // 8)

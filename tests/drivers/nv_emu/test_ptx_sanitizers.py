@@ -137,6 +137,30 @@ def test_a_barrier_for_whole_warps_reached_by_a_part(checked: Any):
     assert {f.kind for f in findings} == {ReportKind.PARTIAL_BARRIER}
 
 
+POLLED = """setp.ge.u32 %p0, %r0, 32; @%p0 bra SET; setp.ne.u32 %p1, %r0, 0; @%p1 bra MEET;
+L: atom.shared.or.b32 %r4, [s], 0; setp.eq.u32 %p2, %r4, 0; @%p2 bra L; bra MEET;
+SET: setp.eq.u32 %p1, %r0, 32; @%p1 atom.shared.exch.b32 %r4, [s], 1;
+MEET: {} ret;"""
+
+
+def test_lanes_may_poll_before_a_barrier_of_the_whole_warp(checked: Any):
+    """Thread 0 polls for the other warp while the lanes beside it wait at the barrier that all reach."""
+    begin = "setp.eq.u32 %p3, %r0, 0; @%p3 st.shared.u32 [s], 0; bar.sync 0;"
+    assert checked(begin + POLLED.format("bar.sync 0;"), grid=1, block=64)[1] == ()
+    parted = "@%p1 bra A; bar.sync 0; ret; A: bar.sync 0;"
+    _, findings = checked(begin + POLLED.format(parted), grid=1, block=64)
+    assert {f.kind for f in findings} == {ReportKind.PARTIAL_BARRIER}
+
+
+def test_lanes_that_leave_while_others_wait_for_the_warp(checked: Any):
+    body = "setp.lt.u32 %p0, %r0, 5; @%p0 bra A; bar.sync 0; ret; A: bar.sync 1; ret;"
+    assert checked(body.replace("bar.sync 1", "add.u32 %r4, %r0, 1"), grid=1, block=32)[1][0].kind is (
+        ReportKind.PARTIAL_BARRIER
+    )
+    either = body.replace("bar.sync 0", "barrier.sync 0").replace("bar.sync 1", "barrier.sync 0")
+    assert checked(either, grid=1, block=32)[1] == ()
+
+
 def test_checks_change_no_result(bench: Any, checked: Any):
     plain = bench.new(np.zeros(1024, "u4"), "u4")
     bench.run(kernel(REDUCE), "k", 2, 256, plain)

@@ -332,11 +332,9 @@ def _barrier(t: Translator, last: Instruction, m: Modifiers, number: int) -> Non
         predicate = items.pop()
     which = t.c.intrinsic("umin", _uniform(t, items[0]), i32(CLUSTER_BARRIER - 1))
     count = _uniform(t, items[1]) if len(items) > 1 else Value("i32", "0")
-    if aligned:
-        sanitize.partial_barrier(t.wf, site)
     if predicate is not None:
         _vote_at_barrier(t, which, t.pred(predicate))
-    t.wf.sleep(which, count, number + 1, site)
+    t.wf.sleep(which, count, number + 1, site, aligned=aligned)
 
 
 def _check_cluster_barrier(t: Translator, m: Modifiers, site: int) -> None:
