@@ -45,6 +45,8 @@ class Launch:
     """Bytes of dynamic shared memory: right, broken."""
     constants: Mapping[str, int] = field(default_factory=dict)
     """Constants of a Triton kernel, of which the others follow: `threads` and `shared`."""
+    expected: Mapping[int, Any] = field(default_factory=dict)
+    """Number of an argument -> its contents after the right kernel, where they are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,40 @@ LAUNCHES: Final[dict[str, dict[str, Launch]]] = {
         "wgmma_no_proxy_fence": L((_i(512), New(128, _F)), (1,), (128,)),
         "wgmma_no_barrier": L((_i(512), New(128, _F)), (1,), (128,)),
         "wgmma_tile_overwritten": L((_i(513), New(128, _F)), (1,), (128,)),
+    },
+    "patterns": {
+        "scan_look_back": L((_i(128), _z(1), New(4), New(4), _z(4), New(128)), (4,), (32,),
+            expected={5: _i(128).cumsum()}),
+        "grid_barrier": L((_i(128), _z(1), New(128), New(128)), (4,), (32,),
+            expected={3: np.roll(2 * _i(128), -32)}),
+        "queue_of_slots": L((_i(8), _z(1), _z(1), New(8), _z(8), New(8)), (4,), (32,)),
+        "stack_of_nodes": L((_i(64), _z(1), New(64), New(1)), (1,), (64,), expected={3: 2080}),
+        "named_barriers": L((_i(192), New(32)), (1,), (64,),
+            expected={1: _i(192).reshape(6, 32)[:, ::-1].sum(0)}),
+        "split_barrier": L((_i(64), New(64)), (1,), (64,), expected={1: 3 * _i(64) + _i(64)[::-1]}),
+        "async_arrives": L((_i(64), New(64)), (1,), (64,), expected={1: _i(64)[::-1]}),
+        "shuffle_of_some": L((_i(32), New(32)), (1,), (32,), expected={1: np.where(_i(32) % 2, 1, _i(32))}),
+        "volatile_spin": L((_i(1), New(1)), (1,), (64,), expected={1: 1}),
+        "compact_by_votes": L((_i(128) % 5 - 2, New(128), New(1)), (1,), (128,),
+            expected={2: (_i(128) % 5 > 2).sum()}),
+        "ring_of_flags": L((_i(160), New(32)), (1,), (64,),
+            expected={1: _i(160).reshape(5, 32)[:, ::-1].sum(0)}),
+        "sequence_lock": L((_z(1), _z(1), _z(1), New(3)), (3,), (1,)),
+        "prepared_once": L((_z(1), New(8), New(128)), (4,), (32,),
+            expected={2: np.repeat(np.arange(4) ** 2, 32)}),
+        "one_for_all_alike": L((_i(128), _z(8)), (4,), (32,), expected={1: np.full(8, 16)}),
+        "last_warp": L((_i(128), New(1)), (1,), (128,), expected={1: 8256}),
+        "wavefront": L((New(32), _z(4)), (4,), (32,),
+            expected={0: np.add.outer(np.arange(1, 5), np.arange(8)).ravel()}),
+        "ticket_lock": L((_z(1), _z(1), _z(1)), (4,), (32,), expected={2: 10}),
+        "group_of_those_here": L((_i(64), _z(1), New(64)), (2,), (32,), expected={1: 21}),
+    },
+    "pipelines": {
+        "ring_of_tiles": L((6, _i(384), New(64)), (1,), (96,),
+            expected={2: _i(384).reshape(6, 64)[:, ::-1].sum(0)}),
+        "ring_of_wrong_parity": L((6, _i(384), New(64)), (1,), (96,),
+            expected={2: _i(384).reshape(6, 64)[:, ::-1].sum(0)}),
+        "scaled_in_place": L((3, _i(192), New(192)), (1,), (64,), expected={2: 3 * _i(192)}),
     },
     TRITON: {
         "add_no_mask": _t((_f(100), New(100, _F), 100), 1, BLOCK=128),

@@ -15,6 +15,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 import hcq
 import interop
 from hcq.config import override
@@ -61,7 +63,11 @@ def findings(device: hcq.Device, source: str, kernel: str, *, fixed: bool) -> li
         found = sanitize.findings(fault)
         device.recover()
         return found
-    return []
+    return [
+        {"kind": "wrong_result", "message": f"argument {number} of the right kernel has another content"}
+        for number, wanted in (launch.expected if fixed else {}).items()
+        if not np.array_equal(arguments[number].numpy(), np.broadcast_to(wanted, arguments[number].shape))
+    ]
 
 
 def named(source: str, kernel: str, found: Sequence[dict[str, Any]]) -> bool:

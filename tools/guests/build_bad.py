@@ -22,7 +22,7 @@ from tools.guests import bad_cases, build, cases, split
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-TARGETS: Final = {"hopper": "sm_90a"}
+TARGETS: Final = {"hopper": "sm_90a", "pipelines": "sm_90a"}
 """Source -> target; the others are for sm_80."""
 
 
