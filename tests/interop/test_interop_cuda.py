@@ -5,30 +5,15 @@ The quick run takes a sample; the whole run takes every kernel on every target.
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 import hcq
-import interop
-from tools.guests import build, split
-from tools.guests.cases import Data
-from tools.guests.cuda_cases import CASES
+from tools.guests import corpus, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-DEVICES = {"sm_80": "nv-emu:sm_80", "sm_90a": "nv-emu:sm_90", "sm_120a": "nv-emu:sm_120"}
-BY_NAME = {case.name: case for case in CASES}
-OPEN = {"recursion": "how much stack"}
-"""Kernel -> the part that is not supported, named by the refusal."""
-
-
-@functools.cache
-def archive(target: str) -> dict[str, tuple[dict[str, Any], bytes]]:
-    return build.read(build.DATA / f"cuda_{target}.tar.xz")
 
 
 @pytest.fixture(scope="module")
@@ -39,38 +24,22 @@ def devices() -> Iterator[dict[str, hcq.Device]]:
         device.close()
 
 
-def run(device: hcq.Device, name: str, target: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Launch one kernel; return (seen, expected) of each result."""
-    case = BY_NAME[name]
-    given, expected = case.make(np.random.default_rng(1))
-    values = {
-        key: interop.array(device, one.values, one.kind) if isinstance(one, Data) else one
-        for key, one in given.items()
-    }
-    kernel = interop.load(device, archive(target)[name][1], entry=name)
-    kernel.launch(*values.values(), groups=case.grid, threads=case.threads, shared=case.shared)
-    return {
-        key: (values[key].numpy().reshape(wanted.shape).astype(np.float64), wanted)
-        for key, wanted in expected.items()
-    }
-
-
 @pytest.mark.sampled(41)
-@pytest.mark.parametrize("target", DEVICES)
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("target", corpus.CUDA)
+@pytest.mark.parametrize("name", corpus.CUDA_CASES)
 def test_kernels_of_cuda_agree_with_numpy(name: str, target: str, devices: dict[str, hcq.Device]):
-    if name not in archive(target):
-        assert BY_NAME[name].only not in {"", target}
+    case = corpus.CUDA_CASES[name]
+    assert (name in corpus.archive(f"cuda_{target}")) == case.has(target)
+    if not case.has(target):
         return
     if target not in devices:
-        devices[target] = hcq.open(DEVICES[target])
-    if name in OPEN:
-        with pytest.raises(hcq.HcqError, match=OPEN[name]):
-            run(devices[target], name, target)
+        devices[target] = hcq.open(corpus.CUDA[target])
+    if name in corpus.REFUSED:
+        with pytest.raises(hcq.HcqError, match=corpus.REFUSED[name]):
+            corpus.run_cuda(devices[target], name, target)
         devices.pop(target).close()
         return
-    for seen, wanted in run(devices[target], name, target).values():
-        assert np.abs(seen - wanted).max() <= BY_NAME[name].tolerance * np.abs(wanted).max()
+    assert not corpus.run_cuda(devices[target], name, target)
 
 
 def test_modules_are_split_by_entry():

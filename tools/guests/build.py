@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 DATA: Final = Path(__file__).resolve().parents[2] / "tests" / "interop" / "data"
-TARGETS: Final = ("sm_80", "sm_90", "sm_120", "gfx942", "gfx1100", "gfx1201")
+TARGETS: Final = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "gfx942", "gfx1100", "gfx1201")
 EXPECTED: Final[Mapping[str, str]] = {
     "product_tf32 gfx1100": "RDNA has no matrix operation on tf32",
     "product_tf32 gfx1201": "RDNA has no matrix operation on tf32",

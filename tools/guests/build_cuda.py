@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from interop import cuda
-from tools.guests import build, cuda_cases, split
+from tools.guests import build, cuda_cases, cuda_more_cases, split
 
-TARGETS: Final = ("sm_80", "sm_90a", "sm_120a")
-SOURCE: Final = Path(__file__).with_name("cuda_kernels.cu")
+TARGETS: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_120a")
+SOURCES: Final = {"cuda_kernels.cu": cuda_cases.CASES, "cuda_more.cu": cuda_more_cases.CASES}
+"""Source -> its kernels."""
 CLUSTERS: Final = build.DATA / "clusters"
 CLUSTER_TARGETS: Final = ("sm_90a", "sm_120a")
 
@@ -27,13 +28,15 @@ CLUSTER_TARGETS: Final = ("sm_90a", "sm_120a")
 def main() -> int:
     """Compile all targets; return the exit status."""
     for target in TARGETS:
-        text = build.tidy(cuda.to_ptx(SOURCE.read_text(), target, name=SOURCE.name))
-        parts = split.items(text)
-        kernels = [
-            (case.name, ({"entry": case.name}, split.module_of(parts, case.name).encode()))
-            for case in cuda_cases.CASES
-            if case.only in {"", target}
-        ]
+        kernels = []
+        for name, cases in SOURCES.items():
+            source = Path(__file__).with_name(name)
+            parts = split.items(build.tidy(cuda.to_ptx(source.read_text(), target, name=name)))
+            kernels += [
+                (case.name, ({"entry": case.name}, split.module_of(parts, case.name).encode()))
+                for case in cases
+                if case.has(target)
+            ]
         path = build.DATA / f"cuda_{target}.tar.xz"
         build.write(path, kernels)
         print(f"{path.name}: {len(kernels)} kernels, {path.stat().st_size} bytes")

@@ -32,8 +32,16 @@ class CudaCase:
     tolerance: float = 0.0
     """Largest absolute difference, in units of the largest expected magnitude; 0: exact."""
     shared: int = 0
-    only: str = ""
-    """The one target that has it; empty: all."""
+    only: tuple[str, ...] = ()
+    """The targets that have it; empty: all."""
+    cluster: tuple[int, int, int] | None = None
+    """Workgroups of a cluster; None: what the kernel requires, if anything."""
+    text: str = ""
+    """What it prints, its lines in any order."""
+
+    def has(self, target: str) -> bool:
+        """Return whether a target has it."""
+        return target in self.only or not self.only
 
 
 def _f(rng: np.random.Generator, *shape: int) -> Array:
@@ -353,6 +361,6 @@ CASES: Final = (
     C("vector_loads", _vectors, (1,), (32,)), C("mandelbrot", _mandelbrot, (4,), (64,)),
     C("nbody", _nbody, (2,), (64,), 1e-5), C("softmax_row", _softmax, (3,), (32,), 1e-6),
     C("scoped_atomics", _scoped, (2,), (32,)),
-    C("gemm_wgmma", _wgmma, (1,), (128,), 1e-5, only="sm_90a"),
+    C("gemm_wgmma", _wgmma, (1,), (128,), 1e-5, only=("sm_90a",)),
 )  # fmt: skip
 """Every kernel of the file."""

@@ -1,0 +1,139 @@
+"""Run the kept kernels of Triton and CUDA C++ on every emulated GPU with all checks, and compare with NumPy.
+
+    python -m tools.guests.corpus                 # every kernel on every target that has it
+    python -m tools.guests.corpus --target sm_86 --only scan --unchecked
+    python -m tools.guests.corpus --rebuild       # compile all of them first: needs hcq[triton,cuda]
+
+Prints each kernel that differs or has a finding, and a line for each target. Exit status 1 if there is one.
+`--rebuild` is a nightly command: it writes the data in `tests/interop/data` anew, mistakes included.
+
+Not here: the cases (`cases`, `more_cases`, `cuda_cases`, `cuda_more_cases`), kernels with mistakes
+(`bad_run`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import io
+import math
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+import hcq
+import interop
+from hcq.config import override
+from interop import sanitize
+from tools.guests import build, build_bad, build_cuda, more_cases
+from tools.guests.cases import Data, placed
+from tools.guests.tutorials import compare
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TRITON: Final = {target: f"{'nv' if target[0] == 's' else 'amd'}-emu:{target}" for target in build.TARGETS}
+"""Target of Triton -> emulated GPU."""
+CUDA: Final = {target: f"nv-emu:{target.removesuffix('a')}" for target in build_cuda.TARGETS}
+"""Target of NVRTC -> emulated GPU."""
+TRITON_CASES: Final = {case.name: case for case in more_cases.ALL}
+CUDA_CASES: Final = {case.name: case for cases in build_cuda.SOURCES.values() for case in cases}
+REFUSED: Final = {"recursion": "how much stack"}
+"""CUDA C++ kernel -> the part that is not supported, named by the refusal."""
+
+
+@functools.cache
+def archive(name: str) -> dict[str, tuple[dict[str, Any], bytes]]:
+    """Return the kept kernels of "triton_TARGET" or "cuda_TARGET": name -> (facts, code)."""
+    return build.read(build.DATA / f"{name}.tar.xz")
+
+
+def run_triton(device: hcq.Device, name: str, target: str) -> str:
+    """Launch one kernel of Triton; return how it differs from NumPy, or ""."""
+    facts, code = archive(f"triton_{target}")[name]
+    case = TRITON_CASES[name].make(np.random.default_rng(1))
+    values = placed(case, lambda values, kind: interop.array(device, values, kind))
+    kernel = interop.load(device, code, entry=facts["entry"])
+    arguments: list[object] = [values[key] for key in facts["parameters"]]
+    scratch = device.alloc(facts["scratch"] * math.prod(case.grid)) if facts["scratch"] else None
+    arguments += [scratch, None][: len(kernel.signature.parameters) - len(arguments)]
+    kernel.launch(*arguments, groups=case.grid, threads=facts["threads"], shared=facts["shared"])
+    return str(compare(case, {key: values[key].numpy() for key in case.expected}).get("error", ""))
+
+
+def run_cuda(device: hcq.Device, name: str, target: str) -> str:
+    """Launch one kernel of CUDA C++; return how its results or its text differ, or ""."""
+    case = CUDA_CASES[name]
+    given, expected = case.make(np.random.default_rng(1))
+    values = {
+        key: interop.array(device, one.values, one.kind) if isinstance(one, Data) else one
+        for key, one in given.items()
+    }
+    kernel = interop.load(device, archive(f"cuda_{target}")[name][1], entry=name)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        kernel.launch(
+            *values.values(), groups=case.grid, threads=case.threads, shared=case.shared, cluster=case.cluster
+        ).wait()
+        device.sync()
+    if sorted(printed.getvalue().splitlines()) != sorted(case.text.splitlines()):
+        return f"printed {printed.getvalue()!r}"
+    for key, wanted in expected.items():
+        seen = values[key].numpy().reshape(wanted.shape).astype(np.float64)
+        gap, most = np.abs(seen - wanted).max(), case.tolerance * np.abs(wanted).max()
+        if not gap <= most:
+            return f"{key} differs by {gap:.3g}, more than {most:.3g}"
+    return ""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tools.guests.corpus", description=__doc__)
+    parser.add_argument(
+        "--target", action="append", choices=sorted({*TRITON, *CUDA}), help="one of the targets; repeatable"
+    )
+    parser.add_argument("--only", default="", help="kernels whose name contains this text")
+    parser.add_argument("--unchecked", action="store_true", help="without races and the other checks")
+    parser.add_argument("--rebuild", action="store_true", help="compile all kernels first")
+    options = parser.parse_args(argv)
+    if options.rebuild and (build.main([]) or build_cuda.main()):
+        return 1
+    if options.rebuild and (build_bad.main([]) or build_bad.main(["--triton"])):
+        return 1
+    bad = 0
+    for language, targets in (("triton", TRITON), ("cuda", CUDA)):
+        for target, name in targets.items():
+            if target in (options.target or targets):
+                bad += _run(language, target, name, options.only, checked=not options.unchecked)
+    return 1 if bad else 0
+
+
+def _run(language: str, target: str, device_name: str, only: str, *, checked: bool) -> int:
+    """Run the kernels of an archive; return how many differ or have findings."""
+    names = [one for one in archive(f"{language}_{target}") if only in one]
+    if not names:
+        return 0
+    bad = 0
+    with override(emu_checked=checked, validate=True), contextlib.ExitStack() as devices:
+        device = devices.enter_context(hcq.open(device_name))
+        for name in names:
+            problem = ""
+            try:
+                problem = (run_triton if language == "triton" else run_cuda)(device, name, target)
+            except hcq.DeviceFault as fault:
+                problem = "\n".join(map(sanitize.text, sanitize.findings(fault)))
+                device.recover()
+            except hcq.HcqError as error:
+                if REFUSED.get(name, "\0") not in str(error):
+                    problem = f"{type(error).__name__}: {error}"
+            if problem:
+                bad += 1
+                print(f"{language} {target} {name}: {problem}", flush=True)
+    how = "with all checks" if checked else "without checks"
+    print(f"{language} {target} on {device_name} {how}: {len(names) - bad} of {len(names)} right", flush=True)
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(main())
