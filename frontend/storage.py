@@ -223,14 +223,18 @@ def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
 
 
 def _plain(x: Any) -> Any:
-    """Return a number, also a NumPy scalar, as an exact bool, int or float. Raises `UsageError`."""
+    """Return a number, also a NumPy scalar or a tensor of shape (), as an exact bool, int or float.
+
+    Raises `UsageError` for anything else. A tensor is read.
+    """
     if type(x) in _PLAIN:
         return x
     if isinstance(x, float):
         return float(x)
     if isinstance(x, int):
         return int(x)
-    found = x.item() if type(x).__module__ == "numpy" and x.ndim == 0 else None
+    single = (type(x).__module__ == "numpy" or hasattr(x, "expr")) and not getattr(x, "ndim", 1)
+    found = x.item() if single else None
     if type(found) not in _PLAIN:
         raise UsageError(
             f"a tensor is made of numbers, saw {'one' if hasattr(x, 'expr') else repr(x)} "

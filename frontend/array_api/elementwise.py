@@ -101,7 +101,6 @@ bitwise_xor = _binary(Tensor.bitwise_xor)
 copysign = _binary(Tensor.copysign)
 divide = _binary(Tensor.true_divide)
 equal = _binary(Tensor.eq)
-floor_divide = _binary(Tensor.floor_divide)
 greater = _binary(Tensor.gt)
 greater_equal = _binary(Tensor.ge)
 hypot = _binary(Tensor.hypot)
@@ -117,8 +116,27 @@ multiply = _binary(Tensor.mul)
 nextafter = _binary(Tensor.nextafter)
 not_equal = _binary(Tensor.ne)
 pow = _binary(Tensor.pow)
-remainder = _binary(Tensor.remainder)
 subtract = _binary(Tensor.sub)
+
+
+def floor_divide(x1: Any, x2: Any, /) -> Tensor:
+    """Return the quotient rounded down.
+
+    As the standard has it, unlike PyTorch: an infinity divided by a finite number stays infinite, and a
+    finite number divided by an infinity is a zero.
+    """
+    a, b = agreed(x1, x2, "floor_divide")
+    if not a.dtype.is_float:
+        return a.floor_divide(b)
+    exact: Tensor = (a.isinf() | b.isinf()).where(a / b, a.floor_divide(b))
+    return exact
+
+
+def remainder(x1: Any, x2: Any, /) -> Tensor:
+    """Return the remainder of the quotient rounded down; a zero has the sign of the divisor, too."""
+    a, b = agreed(x1, x2, "remainder")
+    found = a.remainder(b)
+    return (found == 0).where(found.copysign(b), found) if a.dtype.is_float else found
 
 
 def real(x: Tensor, /) -> Tensor:

@@ -50,7 +50,7 @@ class EighResult(NamedTuple):
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Return the matrix product."""
     a, b = agreed(x1, x2, "matmul")
-    return a.matmul(b)
+    return a.matmul(b).cast(a.dtype)
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
@@ -61,7 +61,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
     """Return the sum of products over axes."""
     a, b = agreed(x1, x2, "tensordot")
-    return a.tensordot(b, axes)
+    return a.tensordot(b, axes).cast(a.dtype)
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -70,7 +70,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     first, second = a.movedim(axis, -1), b.movedim(axis, -1)
     if first.shape[-1] != second.shape[-1]:
         raise UsageError(f"vecdot: axis {axis} of {a.shape} and {b.shape} must be equal")
-    found: Tensor = (first * second).sum(-1, dtype=a.dtype)
+    found: Tensor = (first * second).sum(-1, dtype=a.dtype).cast(a.dtype)
     return found
 
 
@@ -120,11 +120,18 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     return x.matrix_power(n)
 
 
-def matrix_rank(x: Tensor, /, *, rtol: float | None = None) -> Tensor:
+def _share(x: Tensor, rtol: Any) -> Any:
+    """Return the share of the greatest singular value that counts as 0: a number, or one for each matrix."""
+    if rtol is None:
+        return max(x.shape[-2:]) * finfo(x.dtype).eps
+    return rtol.unsqueeze(-1) if isinstance(rtol, Tensor) else rtol
+
+
+def matrix_rank(x: Tensor, /, *, rtol: Tensor | float | None = None) -> Tensor:
     """Return how many singular values are greater than rtol times the greatest."""
     s = svdvals(x)
-    share = max(x.shape[-2:]) * finfo(x.dtype).eps if rtol is None else rtol
-    return (s > s.amax(-1, True) * share).sum(-1)
+    large: Tensor = s > s.amax(-1, True) * _share(x, rtol)
+    return large.sum(-1)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -133,11 +140,10 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     return a.outer(b)
 
 
-def pinv(x: Tensor, /, *, rtol: float | None = None) -> Tensor:
+def pinv(x: Tensor, /, *, rtol: Tensor | float | None = None) -> Tensor:
     """Return Moore-Penrose inverses; singular values up to rtol times the greatest count as 0."""
     u, s, vh = svd(x, full_matrices=False)
-    share = max(x.shape[-2:]) * finfo(x.dtype).eps if rtol is None else rtol
-    large = s > s.amax(-1, True) * share
+    large: Tensor = s > s.amax(-1, True) * _share(x, rtol)
     scale = large.where(large.where(s, 1.0).reciprocal(), 0.0)
     return (vh.adjoint() * scale.unsqueeze(-2)) @ u.adjoint()
 

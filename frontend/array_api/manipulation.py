@@ -10,7 +10,7 @@ from typing import Any
 from frontend.array_api.data_types import result_type
 from frontend.ops.arguments import broadcast
 from frontend.tensor import Tensor
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import UsageError
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
@@ -51,7 +51,7 @@ def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     return x.unbind(axis)
 
 
-def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
+def expand_dims(x: Tensor, /, axis: int = 0) -> Tensor:
     """Return a new axis of size 1."""
     return x.unsqueeze(axis)
 
@@ -80,10 +80,17 @@ def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
-    """Return each element so many times in a row; `UnsupportedError` for an array of counts."""
-    if isinstance(repeats, Tensor) and repeats.shape != ():
-        raise UnsupportedError("repeat: wanted one count, saw an array: the shape would depend on values")
-    return x.repeat_interleave(int(repeats), axis)
+    """Return each element so many times in a row. An array of counts, one for each element, is read."""
+    if not isinstance(repeats, Tensor) or repeats.numel() == 1:
+        return x.repeat_interleave(int(repeats), axis)
+    flat, a = (x.reshape(-1), 0) if axis is None else (x, axis)
+    counts = repeats.tolist()
+    if repeats.ndim != 1 or len(counts) != flat.shape[a] or min(counts, default=0) < 0:
+        raise UsageError(
+            f"repeat: wanted {flat.shape[a]} counts that are not negative, one for each element, saw {counts}"
+        )
+    at = [i for i, n in enumerate(counts) for _ in range(n)]
+    return flat.take(Tensor(at, dtype="int32", device=x.device), a)
 
 
 def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Tensor:

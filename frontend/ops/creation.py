@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
 from frontend.autograd.state import marked
@@ -81,10 +82,18 @@ def part_of_data(data: Any, dtype: DType | None, device: str | None) -> Part:
         return stored(raw, shape, kind, name, _extremes(array) if kind.is_int else None)
     if isinstance(data, (list, tuple, range)):
         numbers, shape = flatten(data)
-        kind = dtype or dtype_of(numbers)
+        kind = dtype or _shared_dtype(data) or dtype_of(numbers)
         known = (int(min(numbers)), int(max(numbers))) if kind.is_int and numbers else None
         return stored(pack(numbers, kind), shape, kind, name, known)
     raise UsageError(f"a tensor is made of numbers, lists, bytes or an array, not of {type(data).__name__}")
+
+
+def _shared_dtype(data: Any) -> DType | None:
+    """Return the dtype that tensors of shape () in nested lists promote to; None without tensors."""
+    while isinstance(data, (list, tuple)) and data and isinstance(data[0], (list, tuple)):
+        data = [x for part in data for x in part]
+    found = [x.expr.dtype for x in data if hasattr(x, "expr")] if isinstance(data, (list, tuple)) else []
+    return reduce(promote, found) if found else None
 
 
 def _extremes(array: Any) -> tuple[int, int] | None:

@@ -24,7 +24,7 @@ from frontend.ops.arguments import Shape, broadcast, whole, whole_or_none
 from frontend.ops.comparison import gt, lt
 from frontend.ops.creation import part_of_data
 from frontend.ops.elementwise import add, mul, where
-from frontend.ops.masks import unmasked
+from frontend.ops.masks import is_mask, unmasked
 from frontend.ops.moving import has_symbolic_size, take_moving
 from frontend.ops.sources import convert, spread
 from frontend.primitives.limits import Limit, limited, refuse_known
@@ -148,6 +148,9 @@ def _item(self: T, key: Any) -> tuple[T, bool]:
     if key.__class__ is not int and _is_symbolic(key):
         return _symbolic_item(self, key), False
     key = with_tensors(self, key)
+    if key.__class__ is self.__class__ and not key.expr.shape and is_mask(key, self):
+        self = apply(Ops.RESHAPE, (1, *self.expr.shape), self)
+        key = apply(Ops.RESHAPE, (1,), key)
     x, key = take_moving(self, unmasked(self, key))
     entries, tensors = entries_of(key, x.expr.shape, self.__class__)
     if tensors:

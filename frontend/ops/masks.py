@@ -66,7 +66,7 @@ def unmasked(x: TensorBase, key: Any) -> Any:
 def _check(mask: TensorBase, shape: Shape, axis: int) -> None:
     own = mask.expr.shape
     if not own:
-        raise UsageIndexError("a mask of shape () names no axis: wanted one of the first axes' shape")
+        raise UsageIndexError("a mask of shape () names no axis: wanted it alone, as x[mask]")
     if own != shape[axis : axis + len(own)]:
         raise UsageIndexError(
             f"a mask of shape {own} at axis {axis} of {shape}: wanted {shape[axis : axis + len(own)]}"

@@ -71,15 +71,15 @@ def sum(
 
     `axis` is one axis or several; reduced axes stay with size 1 when `keepdim`. Floats keep their dtype;
     sixteen-bit ones are added up in float32 and rounded once. Bools give int32, unsigned integers uint32. A
-    sum over no elements is 0. With `dtype`, self is converted first.
+    sum over no elements is 0. With `dtype`, self is converted first, and the result has it.
 
         Tensor([[1, 2], [3, 4]]).sum(1)      # [3, 7]
 
     Raises `UsageIndexError` for an axis that does not exist, `UsageError` for one named twice; so do all
     reductions.
     """
-    self = as_dtype(self, dtype)
-    return _accumulate(Ops.ADD, self, axes_of(axis, self.expr.shape, "sum"), keepdim=keepdim)
+    x = as_dtype(self, dtype)
+    return as_dtype(_accumulate(Ops.ADD, x, axes_of(axis, x.expr.shape, "sum"), keepdim=keepdim), dtype)
 
 
 @method
@@ -93,8 +93,8 @@ def prod(
 
     Dtypes and errors are those of `sum`. A product over no elements is 1.
     """
-    self = as_dtype(self, dtype)
-    return _accumulate(Ops.MUL, self, axes_of(axis, self.expr.shape, "prod"), keepdim=keepdim)
+    x = as_dtype(self, dtype)
+    return as_dtype(_accumulate(Ops.MUL, x, axes_of(axis, x.expr.shape, "prod"), keepdim=keepdim), dtype)
 
 
 @method

@@ -36,7 +36,7 @@ def cumsum(self: T, axis: int = 0, dtype: DType | str | None = None) -> T:
 
     The shape stays. Raises `UsageIndexError` for an axis that does not exist.
     """
-    return _along(Ops.ADD, as_dtype(self, dtype), axis, "cumsum")
+    return as_dtype(_along(Ops.ADD, as_dtype(self, dtype), axis, "cumsum"), dtype)
 
 
 @method
@@ -45,7 +45,7 @@ def cumprod(self: T, axis: int = 0, dtype: DType | str | None = None) -> T:
 
     The shape stays. Raises `UsageIndexError` for an axis that does not exist.
     """
-    return _along(Ops.MUL, as_dtype(self, dtype), axis, "cumprod")
+    return as_dtype(_along(Ops.MUL, as_dtype(self, dtype), axis, "cumprod"), dtype)
 
 
 class Running(NamedTuple, Generic[T]):

@@ -147,7 +147,8 @@ def acosh(self: T) -> T:
     x = widened(self)
     above = sub(x, 1.0)
     near = log1p(add(above, sqrt(mul(above, add(above, 2.0)))))
-    return narrowed(ruled("acosh", where(gt(x, 1e8), add(log(x), math.log(2)), near), x), self)
+    value = where(gt(x, 1e8), add(log(x), math.log(2)), where(lt(above, 0.0), math.nan, near))
+    return narrowed(ruled("acosh", value, x), self)
 
 
 @method

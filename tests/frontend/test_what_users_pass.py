@@ -43,7 +43,14 @@ def test_lists_of_anything_else_are_refused(data: Any):
 
 def test_a_list_of_tensors_is_refused_with_what_joins_them():
     with pytest.raises(UsageError, match=r"of type Tensor\nhint: Tensor.stack joins tensors"):
-        Tensor([Tensor(1.0), Tensor(2.0)])
+        Tensor([Tensor([1.0]), Tensor([2.0])])
+
+
+def test_a_list_of_tensors_of_shape_nothing_is_read():
+    found = Tensor([[Tensor(1), Tensor(2.5)], [3, Tensor(4.0, dtype="float16")]])
+    assert (found.tolist(), found.dtype) == ([[1.0, 2.5], [3.0, 4.0]], dtypes.float32)
+    assert Tensor([Tensor(7, dtype="uint8")]).dtype is dtypes.uint8
+    assert Tensor((Tensor(True), False)).dtype is dtypes.bool
 
 
 def test_dtypes_by_name_wherever_one_is_wanted():

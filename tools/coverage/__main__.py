@@ -143,7 +143,6 @@ ARRAY_API_REASONS: Final = {
     "fft.": "the transforms give complex numbers",
 }
 ARRAY_API_DIFFERS: Final = {
-    "repeat": "the counts are one number; an array of counts gives a size that depends on values",
     "linalg.svd": "full matrices of square ones only",
     "asarray": "an array of another library is always copied",
     "from_dlpack": "always copies",
