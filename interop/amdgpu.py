@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _BUNDLE: Final = b"__CLANG_OFFLOAD_BUNDLE__"
 _POINTERS: Final = ("global_buffer", "dynamic_shared_pointer")
+_OPTIONAL: Final = ("hidden_multigrid_sync_arg", "hidden_heap_v1", "hidden_default_queue")
+"""Hidden arguments that the compiler leaves out with `hidden_hostcall_buffer` where it has found what is used."""
 _NO_SLOT: Final = ("sampler", "image", "pipe", "queue")
 
 
@@ -68,12 +70,29 @@ def from_code_object(
             f"kernel {name}: the code object has no metadata about its arguments\n"
             "hint: declare them: load(..., arguments=['pointer', 'i32'])"
         )
+    _refuse_output(name, own or {})
     return data, Signature(
         entry=name,
         parameters=declared(types or ()) if own is None else _parameters(name, own),
         static_shared=kernel.fields.group_segment_fixed_size,
         required_threads=_required(own or {}),
         max_threads=kernel.max_threads or 1024,
+    )
+
+
+def _refuse_output(name: str, own: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedError` for a kernel that calls the host: `printf`, `assert`, `malloc`.
+
+    Code of a compiler that did not look which hidden arguments are used lists all of them, and is accepted.
+    """
+    kinds = {str(one[".value_kind"]) for one in own.get(".args", ())}
+    calls = "hidden_hostcall_buffer" in kinds and not kinds.issuperset(_OPTIONAL)
+    if "hidden_printf_buffer" not in kinds and not calls:
+        return
+    raise UnsupportedError(
+        f"kernel {name} calls the host for {'printf, assert or malloc' if calls else 'printf'} "
+        f"({'hidden_hostcall_buffer' if calls else 'hidden_printf_buffer'}), which no service answers here\n"
+        "hint: compile it without them (-DNDEBUG for assert); PTX with printf and assert runs on nv and nv-emu"
     )
 
 
