@@ -24,6 +24,7 @@ from hcq.callsite import user_line
 from hcq.closing import CLOSE_S, drain, stop
 from hcq.counters import begin
 from hcq.errors import DeviceFault, UnsupportedError, UsageError
+from hcq.faults.collect import note
 from hcq.faults.messages import detect_overrun, nearest_pages, overrun_report, timeout_text
 from hcq.faults.polling import completed, poll, poll_room
 from hcq.hardware import BufferSpec, QueueKind
@@ -368,6 +369,7 @@ class Device:
             self._raw = report
             self.report = report = completed(self, report)
             self.refuse(partial(DeviceFault, report))
+        note(report)
 
     def recover(self) -> tuple[Buffer, ...]:
         """Recover from a fault: every queue gets a new, empty ring.

@@ -7,9 +7,9 @@ Every emulated GPU that the script opens runs its kernels with checks for races,
 reads of uninitialized memory and barriers, and every submission is validated. `--device` is what "auto"
 opens.
 
-Findings go to the standard output, with kernel, line of the source, thread, address and allocation. Exit
-status: 0 without findings, 1 with one, 2 when the script failed otherwise; a status that the script itself
-gives passes.
+Findings go to the standard output, with kernel, line of the source, thread, address and allocation. They
+include faults that the script handles, and those of kernels that it does not wait for. Exit status: 1 with a
+finding, 2 when the script failed otherwise, else the status that the script gives.
 
 Not here: the checks (`drivers.emu.sanitizers`). Next: docs/testing-kernels.md.
 """
@@ -27,11 +27,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.emu.report import parse
 from hcq.config import override
-from hcq.errors import DeviceFault
+from hcq.device import Device
+from hcq.errors import DeviceFault, UsageError
+from hcq.faults.collect import collected
+from hcq.process import open_devices
+from hcq.registry import parse as parse_device
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+EMULATED: Final = ("nv-emu", "amd-emu")
+"""Drivers that check kernels."""
 FOUND: Final = 1
 FAILED: Final = 2
 
@@ -46,6 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("script", help="the program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     options = parser.parse_args(argv)
+    if not Path(options.script).is_file():
+        parser.error(f"wanted the file of a program, saw {options.script!r}")
+    try:
+        hardware = parse_device(options.device)[0].name not in EMULATED
+    except UsageError as error:
+        parser.error(str(error))
+    if hardware:
+        parser.error(f"--device {options.device}: only emulated GPUs check; try {' or '.join(EMULATED)}")
     status, found = run(options.script, options.arguments, options.device)
     for one in found:
         print(json.dumps(one) if options.json else text(one))  # noqa: T201 - the output of the command
@@ -58,24 +72,40 @@ def run(script: str, arguments: Sequence[str], device: str) -> tuple[int, list[d
     """Run a script as `__main__`; return the exit status and the findings, as dictionaries."""
     kept = sys.argv, sys.path[0]
     sys.argv, sys.path[0] = [script, *arguments], str(Path(script).resolve().parent)
+    others = open_devices()
+    with override(device=device, emu_checked=True, validate=True), collected() as reports:
+        try:
+            status = _status(script)
+            for one in open_devices():
+                if isinstance(one, Device) and one not in others:
+                    one.close()  # waits: work that nothing waited for is checked, too
+        except UsageError:  # memory that was overrun, as validation finds when a device closes
+            traceback.print_exc()
+            status = FAILED
+        finally:
+            sys.argv, sys.path[0] = kept
+    found: list[dict[str, Any]] = []
+    for report in reports:
+        found += [row for row in findings(DeviceFault(report)) if row not in found]
+    return (FOUND if found else status), found
+
+
+def _status(script: str) -> int:
+    """Run a script as `__main__`; return its exit status. Prints the traceback of an error but a fault."""
     try:
-        with override(device=device, emu_checked=True, validate=True):
-            runpy.run_path(script, run_name="__main__")
-    except DeviceFault as fault:
-        return FOUND, findings(fault)
+        runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
-        return (end.code if isinstance(end.code, int) else int(end.code is not None)), []
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except Exception as error:  # noqa: BLE001 - the script's own
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, DeviceFault):
             cause = cause.__cause__ or cause.__context__
-        if isinstance(cause, DeviceFault):
-            return FOUND, findings(cause)
-        traceback.print_exc()
-        return FAILED, []
-    finally:
-        sys.argv, sys.path[0] = kept
-    return 0, []
+        if cause is None:
+            traceback.print_exc()
+        return FAILED
+    return 0
 
 
 def findings(fault: DeviceFault) -> list[dict[str, Any]]:

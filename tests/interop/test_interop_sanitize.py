@@ -69,6 +69,43 @@ def test_failures_of_the_script_itself_have_a_status(body: str, status: int, tmp
     assert sanitize.run(str(path), [], "cpu") == (status, [])
 
 
+HANDLED = SCRIPT.replace("with hcq.open()", "try:\n  with hcq.open()").replace("\n    ", "\n     ") + """
+except hcq.errors.DeviceFault:
+    raise SystemExit(0)
+"""
+LEFT = SCRIPT.partition("    assert ")[0]
+UNCLOSED = LEFT.replace("with hcq.open() as device:", "device = hcq.open()\nif True:")
+
+
+@pytest.mark.parametrize("body", [HANDLED, LEFT, UNCLOSED], ids=["handled", "not waited for", "not closed"])
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_findings_that_the_script_does_not_see_count(body: str, tmp_path: Path):
+    path = tmp_path / "program.py"
+    path.write_text(body)
+    status, found = sanitize.run(str(path), [], "nv-emu:sm_80")
+    assert status == 1
+    assert "reverse.cu:9" in {row["source"] for row in found}
+    assert sanitize.run(str(path), ["good"], "nv-emu:sm_80") == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.py"], "wanted the file of a program, saw 'missing.py'"),
+        (["--device", "nv", __file__], "only emulated GPUs check; try nv-emu or amd-emu"),
+        (["--device", "cpu", __file__], "only emulated GPUs check"),
+        (["--device", "tpu", __file__], "no device is called 'tpu'"),
+    ],
+)
+def test_mistakes_of_the_command_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as caught:
+        sanitize.main(arguments)
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("address", [None, 0x1234])
 def test_findings_are_read_back_from_their_text(address: int | None):
     first = Report(
