@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _BUNDLE: Final = b"__CLANG_OFFLOAD_BUNDLE__"
 _POINTERS: Final = ("global_buffer", "dynamic_shared_pointer")
 _OPTIONAL: Final = ("hidden_multigrid_sync_arg", "hidden_heap_v1", "hidden_default_queue")
-"""Hidden arguments that the compiler leaves out with `hidden_hostcall_buffer` where it has found what is used."""
+"""Hidden arguments that a compiler leaves out, with `hidden_hostcall_buffer`, if it sees what is used."""
 _NO_SLOT: Final = ("sampler", "image", "pipe", "queue")
 
 
@@ -89,10 +89,12 @@ def _refuse_output(name: str, own: Mapping[str, Any]) -> None:
     calls = "hidden_hostcall_buffer" in kinds and not kinds.issuperset(_OPTIONAL)
     if "hidden_printf_buffer" not in kinds and not calls:
         return
+    what, buffer = "printf", "hidden_printf_buffer"
+    if calls:
+        what, buffer = "printf, assert or malloc", "hidden_hostcall_buffer"
     raise UnsupportedError(
-        f"kernel {name} calls the host for {'printf, assert or malloc' if calls else 'printf'} "
-        f"({'hidden_hostcall_buffer' if calls else 'hidden_printf_buffer'}), which no service answers here\n"
-        "hint: compile it without them (-DNDEBUG for assert); PTX with printf and assert runs on nv and nv-emu"
+        f"kernel {name} calls the host for {what} ({buffer}), which no service answers here\n"
+        "hint: compile it without (-DNDEBUG for assert); PTX with printf and assert runs on nv and nv-emu"
     )
 
 

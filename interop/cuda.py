@@ -46,10 +46,12 @@ def to_ptx(source: str, arch: str, *, name: str = "kernel.cu", options: Sequence
     Entries are `extern "C" __global__` functions, so that their names stay. `name` is the file in messages
     and lines; `options` are those of nvcc's front end ("-I...", "-DN=4", "--use_fast_math"). The headers of
     CUDA, libcu++ and cooperative groups are found. Raises `CompileError` with the compiler's messages,
-    `UnsupportedError` without NVRTC. Thread-safe.
+    `UnsupportedError` without NVRTC and for an architecture of others. Thread-safe.
 
         interop.load(device, interop.cuda.to_ptx(source, device.info.arch))
     """
+    if not arch.startswith("sm_"):
+        raise UnsupportedError(f"NVRTC compiles for NVIDIA GPUs (sm_80, sm_90a, ...), saw {arch!r}")
     ffi, library = _library()
     flags = [f"--gpu-architecture=compute_{arch.removeprefix('sm_')}", "-std=c++17", "--generate-line-info"]
     flags += [f"-I{folder}" for folder in _headers()] + list(options)

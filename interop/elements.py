@@ -20,6 +20,9 @@ NARROW: Final[dict[str, np.dtype[Any]]] = {
 _SHORT: Final = {"bf16": "bfloat16", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}
 """The names that Triton gives them."""
 
+_NUMBERS: Final = "biufc"
+"""NumPy's kinds of numbers."""
+
 Array = np.ndarray[Any, Any]
 
 
@@ -34,6 +37,8 @@ def resolve(dtype: object) -> np.dtype[Any] | str:
             found: np.dtype[Any] = np.dtype(cast("Any", one))
         except TypeError:
             continue
+        if found.kind not in _NUMBERS:
+            raise UsageError(f"wanted numbers, saw elements of type {found}")
         return found
     raise UsageError(f"wanted a NumPy type or {', '.join(NARROW)}, saw {dtype!r}")
 

@@ -10,6 +10,8 @@ import numbers
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from hcq.errors import UsageError
 from hcq.memory import Buffer
 from hcq.params import Expr, Param
@@ -154,6 +156,9 @@ class LoadedKernel:
                 f"kernel {name} was compiled for at most {self.signature.max_threads} threads a workgroup, "
                 f"saw {shape}"
             )
+        most = self.signature.max_shape
+        if most is not None and any(size > limit for size, limit in zip(shape, most, strict=True)):
+            raise UsageError(f"kernel {name}: at most {most} threads along x, y and z, saw {shape}")
         return shape
 
     def _shared(self, dynamic: int) -> int:
@@ -229,6 +234,10 @@ class LoadedKernel:
             if parameter.kind not in {None, ArgKind.POINTER} or not wide:
                 raise self._wrong(parameter, "a number", repr(value))
             return ArgKind.POINTER
+        if isinstance(value, np.ndarray) or hasattr(value, "data_ptr"):
+            seen = f"a {type(value).__name__} in memory of the host"
+            hint = "interop.array(device, value) copies it to the device"
+            raise self._wrong(parameter, "a Buffer, a DeviceArray or a number", seen, hint)
         if parameter.kind is ArgKind.POINTER and not isinstance(value, _OPEN):
             raise self._wrong(parameter, "a Buffer, a DeviceArray or None", repr(value))
         size = getattr(getattr(value, "dtype", None), "itemsize", parameter.size)
@@ -237,12 +246,14 @@ class LoadedKernel:
         if parameter.kind is not None:
             return parameter.kind
         whole = isinstance(value, numbers.Integral) or hasattr(value, "__index__")
+        if parameter.whole and not whole and not isinstance(value, _OPEN):
+            raise self._wrong(parameter, "a Buffer, a DeviceArray, None or an integer", repr(value))
         return ArgKind.INT if whole or isinstance(value, _OPEN) else ArgKind.FLOAT
 
-    def _wrong(self, parameter: Parameter, wanted: str, seen: str) -> UsageError:
+    def _wrong(self, parameter: Parameter, wanted: str, seen: str, hint: str = "") -> UsageError:
         return UsageError(
             f"kernel {self.signature.entry}, {parameter}: wanted {wanted}, saw {seen}\n"
-            f"hint: the image has: {self.signature.describe()}"
+            f"hint: {hint or f'the image has: {self.signature.describe()}'}"
         )
 
     def _program(self, slots: tuple[tuple[ArgKind, int, int], ...], shared: int) -> Program:
@@ -286,8 +297,11 @@ def _numbers(start: int, data: bytes) -> list[tuple[ArgKind, int, int, Any]]:
 
 def _three(name: str, value: int | Sequence[int]) -> Dim3:
     """Return three numbers; those left out are 1. Raises `UsageError` for others than 1 to 3 of them."""
-    parts = tuple(value) if not hasattr(value, "__index__") else (value,)
-    if not 1 <= len(parts) <= 3:
-        raise UsageError(f"{name}: wanted 1 to 3 numbers, saw {value!r}")
-    x, y, z = (*(operator.index(one) for one in parts), 1, 1)[:3]
+    try:
+        parts = tuple(map(operator.index, (value,) if hasattr(value, "__index__") else value))
+    except TypeError:
+        raise UsageError(f"{name}: wanted 1 to 3 integers, saw {value!r}; try // for a division") from None
+    if not 1 <= len(parts) <= 3 or min(parts) < 0:
+        raise UsageError(f"{name}: wanted 1 to 3 numbers of at least 1, saw {value!r}")
+    x, y, z = (*parts, 1, 1)[:3]
     return x, y, z

@@ -85,9 +85,10 @@ def _read(
         _expect(device, "sm_", "PTX")
         return nvidia.from_ptx(data.rstrip(b"\0").decode(), info, entry)
     if not data.startswith(b"\x7fELF"):
+        hint = "\nhint: interop.cuda.to_ptx(source, device.info.arch) compiles CUDA C++"
         raise UsageError(
             f"wanted PTX, a cubin, an AMDGPU code object or a host object, saw bytes that begin with "
-            f"{data[:16]!r}"
+            f"{data[:16]!r}{hint if b'__global__' in data else ''}"
         )
     elf = Elf(data)
     if nvidia.is_cubin(elf):
@@ -103,4 +104,7 @@ def _read(
 
 def _expect(device: Device, prefix: str, what: str) -> None:
     if not device.info.arch.startswith(prefix):
-        raise UnsupportedError(f"{what} does not run on {device.name}, which is {device.info.arch}")
+        names = {"sm_": "nv or nv-emu", "gfx": "amd or amd-emu"}[prefix]
+        raise UnsupportedError(
+            f"{what} does not run on {device.name}, which is {device.info.arch}\nhint: open {names}"
+        )

@@ -5,6 +5,7 @@ Not here: the PTX text itself (`interop.ptx`), uploading (`drivers.nv.program`).
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from compiler.targets.nvptx.assembler import assemble, ptx_of, with_ptx
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _FATBIN: Final = b"\x50\xed\x55\xba"
 _MOST_THREADS: Final = 1024
+_MOST_SHAPE: Final = (1024, 1024, 64)
+"""Threads of a workgroup along each axis: CUDA C++ Programming Guide, technical specifications."""
+_SM: Final = re.compile(r"sm_(\d+)([af]?)")
 _LIBCUDA: Final = frozenset({"vprintf", "__assertfail"})
 """Functions that libcuda defines at load time, and `interop.device_library` before assembly."""
 
@@ -78,6 +82,7 @@ def from_ptx(text: str, info: DeviceInfo, entry: str) -> tuple[bytes, Signature]
     for an unknown entry.
     """
     name = _chosen([one.name for one in ptx.entries(text)], entry, "the PTX")
+    _refuse_target(text, info)
     _refuse_addresses(text, info)
     code = assemble(text, info.arch)
     return code, _signature(code, name, text)
@@ -105,6 +110,18 @@ def from_cubin(data: bytes, info: DeviceInfo, entry: str, text: str) -> tuple[by
     return data, _signature(data, name, ptx_of(data) if own else "")
 
 
+def _refuse_target(text: str, info: DeviceInfo) -> None:
+    """Raise `UnsupportedError` for PTX of a later architecture, or of one that no other runs ("sm_90a")."""
+    wanted, own = _SM.fullmatch(ptx.target(text)), _SM.fullmatch(info.arch)
+    if wanted is None or own is None:
+        return
+    if int(wanted[1]) > int(own[1]) or (wanted[2] and wanted[1] != own[1]):
+        raise UnsupportedError(
+            f"the PTX is for {wanted[0]}, the device is {own[0]}, which runs PTX of its own and of earlier "
+            f"architectures without a letter\nhint: compile for {info.arch}, or open a GPU of {wanted[0]}"
+        )
+
+
 def _refuse_addresses(text: str, info: DeviceInfo) -> None:
     """Raise `UnsupportedError` for code on hardware that takes generic addresses of kernel parameters."""
     if registry.parse(info.driver)[0].hardware and ptx.takes_addresses(text):
@@ -120,7 +137,9 @@ def _chosen(names: list[str], entry: str, what: str) -> str:
     """Return the entry to load: the one named, or the only one. Raises `UsageError`."""
     have = ", ".join(names) or "none"
     if entry and entry not in names:
-        raise UsageError(f"{what} has no entry {entry!r}; it has: {have}")
+        mangled = any(one.startswith("_Z") for one in names)
+        hint = f'\nhint: declare it extern "C" __global__ void {entry}(...)' if mangled else ""
+        raise UsageError(f"{what} has no entry {entry!r}; it has: {have}{hint}")
     if not entry and len(names) != 1:
         raise UsageError(f"{what} has {len(names)} entries: {have}\nhint: load(..., entry=NAME)")
     return entry or names[0]
@@ -150,4 +169,5 @@ def _signature(code: bytes, name: str, text: str) -> Signature:
         static_shared=max(0, kernel.shared_bytes - reserve),
         required_threads=kernel.required_threads,
         max_threads=min(kernel.max_threads or _MOST_THREADS, _MOST_THREADS),
+        max_shape=_MOST_SHAPE,
     )

@@ -25,6 +25,7 @@ _PARAMETER: Final = re.compile(
 )
 _LIMIT: Final = re.compile(r"\.(reqntid|maxntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _ADDRESS: Final = re.compile(r"\bcvta\.param\b")
+_TARGET: Final = re.compile(r"\.target\s+(sm_\d+[af]?)\b")
 _KINDS: Final = {"u": ArgKind.INT, "s": ArgKind.INT, "f": ArgKind.FLOAT}
 
 
@@ -44,6 +45,12 @@ def entries(text: str, base: int = 0) -> tuple[Entry, ...]:
     `base`: where the parameters begin in their constant bank; alignment counts from the start of the bank.
     """
     return tuple(_entry(found, base) for found in _ENTRY.finditer(_COMMENT.sub(" ", text)))
+
+
+def target(text: str) -> str:
+    """Return the architecture that a module is for ("sm_90a"); empty if it states none."""
+    found = _TARGET.search(_COMMENT.sub(" ", text))
+    return found[1] if found else ""
 
 
 def takes_addresses(text: str) -> bool:
@@ -73,7 +80,9 @@ def _parameters(entry: str, text: str, base: int) -> tuple[Parameter, ...]:
         size = unit * int(found["count"] or 1)
         align = int(found["align"] or found["align2"] or unit)
         at = -(-at // align) * align
-        out.append(Parameter(found["name"], at - base, size, _kind(found, unit)))
+        held = _kind(found, unit)
+        whole = held is None and not found["count"] and kind[0] in "us"
+        out.append(Parameter(found["name"], at - base, size, held, whole))
         at += size
     return tuple(out)
 

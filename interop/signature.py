@@ -6,7 +6,7 @@ checks launches against it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from hcq.errors import UsageError
@@ -34,9 +34,11 @@ class Parameter:
     """Bytes. Another size than 1, 2, 4 or 8 is a structure by value, given as `bytes`."""
     kind: ArgKind | None
     """None: the image has only the size, and the value of a launch decides."""
+    whole: bool = False
+    """Where `kind` is None: it is an address or an integer, and no floating-point number."""
 
     def __str__(self) -> str:
-        kind = self.kind.name.lower() if self.kind else "value"
+        kind = self.kind.name.lower() if self.kind else "pointer or integer" if self.whole else "value"
         return f"{self.name}: {kind} of {self.size} bytes at {self.offset}"
 
 
@@ -52,6 +54,8 @@ class Signature:
     """The only workgroup size that the code supports; None: any."""
     max_threads: int = 1024
     """The most threads of a workgroup that the code was compiled for."""
+    max_shape: Dim3 | None = None
+    """The most threads of a workgroup along x, y and z on any GPU; None: all that `max_threads` allows."""
 
     @property
     def block_bytes(self) -> int:
@@ -104,16 +108,11 @@ def agree(found: Signature, types: Sequence[str]) -> Signature:
     merged = []
     for own, given in zip(found.parameters, wanted, strict=True):
         same = own.offset == given.offset and own.size == given.size
-        if not same or own.kind not in {None, given.kind}:
+        wrong = own.kind not in {None, given.kind} or (own.whole and given.kind is ArgKind.FLOAT)
+        if not same or wrong:
             raise UsageError(
                 f"kernel {found.entry}: the image has {own}; declared was {given}\n"
                 f"hint: the image has: {found.describe()}"
             )
         merged.append(Parameter(own.name, own.offset, own.size, given.kind))
-    return Signature(
-        entry=found.entry,
-        parameters=tuple(merged),
-        static_shared=found.static_shared,
-        required_threads=found.required_threads,
-        max_threads=found.max_threads,
-    )
+    return replace(found, parameters=tuple(merged))

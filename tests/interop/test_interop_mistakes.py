@@ -1,0 +1,127 @@
+"""Mistakes with others' kernels: each is refused with what was wanted, what was seen, what to try."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hcq
+import interop
+from hcq.errors import UnsupportedError, UsageError
+
+PTX = """.version 8.5
+.target sm_80
+.address_size 64
+.visible .entry scale(.param .u32 n, .param .f32 factor, .param .u64 out) {
+  .reg .b64 %rd<2>; .reg .f32 %f<2>;
+  ld.param.u64 %rd0, [out]; ld.param.f32 %f0, [factor]; st.global.f32 [%rd0], %f0; ret;
+}
+"""
+MANGLED = PTX.replace("scale", "_Z5scalejfPf")
+
+
+class HostTensor:
+    """A tensor of another library in memory of the host."""
+
+    def data_ptr(self) -> int:
+        return 0x1000
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[hcq.Device]:
+    with hcq.open("nv-emu:sm_80") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def launch(device: hcq.Device) -> Callable[..., Any]:
+    kernel = interop.load(device, PTX)
+    out = interop.empty(device, 4)
+
+    def call(*values: object, **options: Any) -> Any:
+        return kernel.launch(*(values or (4, 2.5, out)), **{"groups": 1, "threads": 4} | options)
+
+    call()
+    return call
+
+
+@pytest.mark.parametrize(
+    ("values", "seen", "hint"),
+    [
+        ((4, 2.5, np.ones(4, np.float32)), "a ndarray in memory of the host", "interop.array(device, value)"),
+        ((4, 2.5, HostTensor()), "a HostTensor in memory of the host", "interop.array(device, value)"),
+        ((4, 2.5, 2.5), "wanted a Buffer, a DeviceArray, None or an integer, saw 2.5", "the image has: n"),
+        ((4, np.float64(2.5), None), "wanted a number of 4 bytes", "the image has: n"),
+        ((4, 2.5), "takes 3 arguments, 2 were given", "out: pointer or integer of 8 bytes"),
+        ((4.0, 2.5, None), "wanted an integer of 32 bits", "seen 4.0"),
+        ((1 << 40, 2.5, None), "wanted an integer of 32 bits", "seen 1099511627776"),
+    ],
+)
+def test_a_wrong_argument_is_refused(
+    launch: Callable[..., Any], values: tuple[object, ...], seen: str, hint: str
+):
+    with pytest.raises(UsageError) as caught:
+        launch(*values)
+    assert seen in str(caught.value)
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"groups": 1024 / 256}, "groups: wanted 1 to 3 integers, saw 4.0; try //"),
+        ({"groups": (1, 2.0)}, "groups: wanted 1 to 3 integers, saw (1, 2.0)"),
+        ({"groups": "4"}, "groups: wanted 1 to 3 integers, saw '4'"),
+        ({"groups": None}, "groups: wanted 1 to 3 integers, saw None"),
+        ({"groups": -1}, "groups: wanted 1 to 3 numbers of at least 1, saw -1"),
+        ({"groups": 0}, "(0, 1, 1) groups, wanted at least 1"),
+        ({"groups": (1, 1, 1, 1)}, "groups: wanted 1 to 3 numbers"),
+        ({"threads": None}, "the image requires no workgroup size; pass threads="),
+        ({"threads": 2048}, "at most 1024 threads a workgroup, saw (2048, 1, 1)"),
+        ({"threads": (1, 1, 128)}, "at most (1024, 1024, 64) threads along x, y and z, saw (1, 1, 128)"),
+        ({"shared": 1 << 20}, "0 bytes of static and 1048576 of dynamic shared memory"),
+    ],
+)
+def test_a_wrong_shape_is_refused(launch: Callable[..., Any], options: dict[str, Any], words: str):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        launch(**options)
+
+
+def test_a_mangled_entry_has_a_hint(device: hcq.Device):
+    with pytest.raises(UsageError, match=r'it has: _Z5scalejfPf\nhint: declare it extern "C"'):
+        interop.load(device, MANGLED, entry="scale")
+
+
+def test_a_source_in_the_place_of_ptx_has_a_hint(device: hcq.Device):
+    with pytest.raises(UsageError, match=r"interop\.cuda\.to_ptx\(source"):
+        interop.load(device, 'extern "C" __global__ void k(float *y)\n{ y[0] = 1; }\n')
+
+
+@pytest.mark.parametrize("target", ["sm_90", "sm_90a", "sm_75a"])
+def test_ptx_of_another_architecture_is_refused(device: hcq.Device, target: str):
+    with pytest.raises(UnsupportedError, match=f"for {target}.*is sm_80") as caught:
+        interop.load(device, PTX.replace("sm_80", target))
+    assert f"hint: compile for sm_80, or open a GPU of {target}" in str(caught.value)
+
+
+def test_ptx_on_a_gpu_of_another_vendor_is_refused():
+    with (
+        hcq.open("amd-emu:gfx1100") as other,
+        pytest.raises(UnsupportedError, match=r"PTX does not run on amd-emu:0.*\nhint: open nv or nv-emu"),
+    ):
+        interop.load(other, PTX)
+
+
+def test_arrays_hold_numbers(device: hcq.Device):
+    for values, words in ((["a", "b"], "elements of type <U1"), ([None], "elements of type object")):
+        with pytest.raises(UsageError, match=words):
+            interop.array(device, values)
+
+
+def test_nvrtc_compiles_for_nvidia_only():
+    from interop import cuda
+
+    with pytest.raises(UnsupportedError, match="saw 'gfx1100'"):
+        cuda.to_ptx("", "gfx1100")
