@@ -8,6 +8,7 @@ Not here: writing the records (`drivers.emu.simt.findings`), the reports (`repor
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from drivers.emu.report import Report, ReportKind
@@ -19,6 +20,7 @@ from drivers.emu.simt.state import MAP_ATOMIC, MAP_WRITE, REPORT, REPORT_LIMIT, 
 from drivers.emu.simt.work import unflatten
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
 
     from drivers.emu.memory import AddressSpace
     from drivers.emu.simt.engine import Program
@@ -129,13 +131,19 @@ def peer_of(work: Work, group: int, rank: int) -> int:
     return x + work.grid[0] * (y + work.grid[1] * z)
 
 
-def hang(program: Program, timeout_s: float) -> Report:
-    """Return the report of a kernel that was ended after `timeout_s` seconds of CPU time."""
+def hang(program: Program, timeout_s: float, loops: Sequence[Report] = ()) -> Report:
+    """Return the report of a kernel that was ended after `timeout_s` seconds of CPU time.
+
+    `loops` are reports of the loops in which warps were; the first is named.
+    """
+    ended = f"ended after {timeout_s} s of CPU time"
+    if loops:
+        return replace(loops[0], instruction=f"{loops[0].instruction} ({ended})")
     return Report(
         kind=ReportKind.HANG,
         kernel=program.translation.name,
         line=0,
-        instruction=f"ended after {timeout_s} s of CPU time",
+        instruction=ended,
         block=(0, 0, 0),
         thread=(0, 0, 0),
         access="",

@@ -344,6 +344,24 @@ def _report_polling(lib: Library, c: Code, warp: Value) -> None:
     emit_report(lib, c, warp, kind, site, lane, address=address, size=i32(8), other=wants)
 
 
+def _report_loops(lib: Library) -> str:
+    """`emu.loops(thread, unit)`: report the warps of a cluster that left a loop to yield; counts if the kernel did not end in time."""
+
+    def body(c: Code, thread: Value, unit: Value) -> None:
+        order = THREAD.load(c, thread, "warp_order")
+        with c.count(THREAD.load(c, thread, "parties")) as number:
+            at = c.load("i32", c.gep(order, c.op("mul", c.resize(number, 64), 4)))
+            warp = c.gep(unit, c.resize(at, 64))
+            status, place = WARP.load(c, warp, "status"), WARP.load(c, warp, "loop_site")
+            runs = c.op("or", c.icmp("eq", status, READY), c.icmp("eq", status, YIELDED))
+            with c.when(c.op("and", runs, c.icmp("ne", place, 0))):
+                site, lane = c.op("sub", place, 1), WARP.load(c, warp, "loop_lane")
+                emit_report(lib, c, warp, ReportKind.HANG, site, lane)
+        c.ret()
+
+    return lib.define("emu.loops", "void", {"thread": "ptr", "unit": "ptr"}, body, core=True)
+
+
 def _report_waiting(lib: Library, c: Code, warp: Value) -> None:
     """Append a report of a warp that waits at a barrier which can never open."""
     site, number = WARP.load(c, warp, "barrier_site"), WARP.load(c, warp, "barrier")
@@ -452,6 +470,9 @@ def run(lib: Library) -> str:
             c.store(c.op("add", i, 1), at)
         c.jump("next")
         c.label("end")
+        stopped = c.icmp("ne", LAUNCH.load(c, launch, "stop", volatile=True), 0)
+        with c.when(stopped, likely=False), c.count(c.load("i32", active)) as number:
+            c.call(_report_loops(lib), "void", thread, slot(number))
         for name, where in kept.items():
             THREAD.store(c, thread, name, c.load("i32", where))
         c.ret()

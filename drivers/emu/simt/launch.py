@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from drivers.emu.report import ReportKind
 from drivers.emu.report_records import decode, hang
 from drivers.emu.simt.deadline import Deadline
 from drivers.emu.simt.engine import OPTIMISED, QUICK, Program
@@ -98,9 +99,9 @@ def make_result(
     counts: RawCounts | None = None,
 ) -> LaunchResult:  # fmt: skip
     """Return the result of a launch: the fault that ended it, if any, and the findings of sanitizers."""
-    fatal = [r for r in reports if r.kind.fatal]
+    fatal = [r for r in reports if r.kind.fatal and r.kind is not ReportKind.HANG]
     if hung and not fatal:
-        fatal = [hang(program, options.timeout_s)]
+        fatal = [hang(program, options.timeout_s, [r for r in reports if r.kind is ReportKind.HANG])]
     findings = tuple(r for r in reports if not r.kind.fatal)
     fault = fatal[0] if fatal else None
     return LaunchResult(fault=fault, findings=findings, seconds=seconds, tier=tier, counts=counts)

@@ -178,6 +178,8 @@ class SlicedLaunch:
         limit_s = self._options.timeout_s  # CPU time is at most the elapsed time, which is read at no cost
         if self._seconds > min(_COUNTED_S, limit_s) and self._time.most > limit_s and not self._over:
             self._stop_hung()
+            for record in self._running.threads:  # they report in which loops their warps are
+                self._program.engine.run(ctypes.addressof(record))
         if self._tier == QUICK and self._options.tier == "auto" and not self._over:
             self._tier = first_tier(self._program, self._options)
             if self._tier == OPTIMISED:

@@ -72,6 +72,8 @@ class WarpFunction(WarpCode):
         self._now: dict[str, Value] = {}
         self._dirty: set[str] = set()
         self._place = self._places[0]
+        self._first_site = 0
+        """The number of the first instruction that the current block can name."""
         self._mask = Value(lib.mask, "0")
         self._guard: Value | None = None
 
@@ -156,6 +158,7 @@ class WarpFunction(WarpCode):
         c.label(f"B{i}")
         c.store(c.zero(self.lib.mask), self._pending[i])
         self._mask, self._guard, self._place = waiting, None, place
+        self._first_site = len(self.sites)
         self._now, self._dirty = {}, set()
         if place.block.convergence is not None:
             self._converge(place, place.block.convergence)
@@ -311,9 +314,12 @@ class WarpFunction(WarpCode):
     def _go_back(self, target: int) -> None:
         """Jump to an earlier block, unless the launch is stopped or the warp must yield."""
         c, number = self.c, self._place.index
-        label = c.fresh("back")
+        label, ended, tired = c.fresh("back"), c.fresh("ended"), c.fresh("tired")
         stop = c.load("i32", self._stop, volatile=True)
-        c.emit(f"br {c.icmp('eq', stop, 0)}, label %{label}, label %halt, !prof !0")
+        c.emit(f"br {c.icmp('eq', stop, 0)}, label %{label}, label %{ended}, !prof !0")
+        c.label(ended)
+        self._note_loop()
+        c.jump("halt")
         c.label(label)
         if not self._spins:
             c.jump(f"C{target}")
@@ -321,7 +327,18 @@ class WarpFunction(WarpCode):
         c.emit('fence syncscope("singlethread") seq_cst')
         fuel = c.op("sub", c.load("i32", self._fuel), 1)
         c.store(fuel, self._fuel)
-        c.branch(c.icmp("sgt", fuel, 0), f"C{target}", f"C{number + 1}")
+        c.branch(c.icmp("sgt", fuel, 0), f"C{target}", tired)
+        c.label(tired)
+        self._note_loop()
+        c.jump(f"C{number + 1}")
+
+    def _note_loop(self) -> None:
+        """Note where the warp leaves a loop without having ended it, for the report of a kernel that does not end."""
+        if len(self.sites) > self._first_site:
+            c = self.c
+            lane = c.intrinsic("cttz", self._mask, extra=(Value("i1", "true"),))
+            WARP.store(c, self.warp, "loop_site", len(self.sites))
+            WARP.store(c, self.warp, "loop_lane", c.resize(lane, 32))
 
     def jump(self, number: int) -> None:
         """End the block: all lanes continue at block `number`."""

@@ -125,6 +125,37 @@ def test_a_kernel_that_computes_beyond_its_limit_is_ended(threads: int) -> None:
     assert "50.0 s of CPU time" in fault.instruction
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_loop_of_a_kernel_that_polls_in_vain_is_named(threads: int) -> None:
+    bench = Bench()
+    options = Options(timeout_s=50.0, clock=Clock(lambda calls: 10.0 * calls), threads=threads)
+    fault = bench.run(UNTIL_SET, "k", 3, 64, bench.new([0], "u4"), options=options).fault
+    assert fault is not None
+    assert fault.kind is ReportKind.HANG
+    assert fault.line == 6
+    assert fault.instruction == "ld.volatile.global.u32 %v, [%p] (ended after 50.0 s of CPU time)"
+
+
+def test_the_loop_of_a_sliced_kernel_that_polls_in_vain_is_named() -> None:
+    bench = Bench()
+    launch = sliced(UNTIL_SET, bench.new([0], "u4"), Clock(float), bench)
+    while not launch.advance(turns=2, patience_s=600.0):
+        pass
+    fault = launch.result().fault
+    assert fault is not None
+    assert (fault.kind, fault.line) == (ReportKind.HANG, 6)
+    launch.close()
+
+
+def test_polling_warps_are_no_finding_of_a_kernel_that_faults() -> None:
+    bench = Bench()
+    text = UNTIL_SET.replace("L: ld", "mov.u32 %v, %tid.x; setp.ge.u32 %no, %v, 32; @%no trap;\nL: ld")
+    result = bench.run(text, "k", 1, 64, bench.new([0], "u4"))
+    assert result.fault is not None
+    assert result.fault.kind is ReportKind.TRAP
+    assert result.findings == ()
+
+
 def test_a_sliced_kernel_without_cpu_time_is_not_ended() -> None:
     bench = Bench()
     flag, clock = bench.new([0], "u4"), Clock()

@@ -35,7 +35,7 @@ def kernel_error(
     """Return the error that stops the channel; it names what the sanitizers found before, too."""
     also = "".join(f"\nalso: {in_source(finding, loaded)}" for finding in findings)
     if fault.kind is ReportKind.HANG:
-        return ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.KERNEL, str(fault) + also)
+        return ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.KERNEL, in_source(fault, loaded) + also)
     pc, where = locate(fault.line, loaded)
     source = ptx_line(loaded.cubin.ptx, fault.line)
     text = f"{in_source(fault, loaded)}; {where}" + (f"; PTX line {fault.line}: {source}" if source else "")
