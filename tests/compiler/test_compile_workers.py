@@ -1,13 +1,16 @@
 # ruff: noqa: ANN001  # fixtures and parametrised arguments; tests return nothing
 import functools
 import os
+import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from compiler import workers
-from compiler.compile import CompiledKernel, compile_kernel, compile_many, forget
+from compiler import llvm, workers
+from compiler.compile import CompiledKernel, Place, _on_threads, compile_kernel, compile_many, forget
 from compiler.ir.serialize import kernel_key
+from compiler.targets import target_of
 from hcq.config import override
 from hcq.errors import CompileError
 from tests.compiler.kernels import ARCH, load, loop, number, op, sink, store
@@ -27,6 +30,9 @@ def emit(ir, machine, level):
     return llvm.emit_object(ir, machine, level=level)
 host._emit = emit
 '''
+
+MEETING_S = 600.0
+"""Seconds after which a kernel that is compiled alone is an error."""
 
 
 def kernel_of(name: str, value: float):
@@ -80,6 +86,43 @@ def test_there_are_no_more_workers_than_cpus():
     results = workers.compile_texts(texts, "sm_90a", start=make)
     assert [str(error) for error in results] == texts
     assert 1 <= len(started) <= cpus
+
+
+class Meeting:
+    """A worker that returns only while another one works."""
+
+    dead = False
+
+    def __init__(self, meeting: threading.Barrier, arch: str) -> None:
+        self.meeting = meeting
+        self.arch = arch
+
+    def compile(self, text: str) -> CompileError:
+        self.meeting.wait(MEETING_S)
+        return CompileError(text)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_worker_processes_compile_kernels_of_one_graph_side_by_side():
+    make: Any = functools.partial(Meeting, threading.Barrier(2))
+    results = workers.compile_texts(["a", "b", "c", "d"], "sm_90a", processes=2, start=make)
+    assert [str(error) for error in results] == ["a", "b", "c", "d"]
+
+
+def test_threads_compile_kernels_of_one_graph_side_by_side(folder):
+    meeting = threading.Barrier(2)
+    host = target_of(ARCH)
+
+    def emit(ir: str, machine: llvm.Machine, level: int) -> bytes:
+        meeting.wait(MEETING_S)
+        return host.emit(ir, machine, level)
+
+    asts = [kernel_of("ADD", float(v)) for v in range(4)]
+    missing = {ast: Place("", kernel_key(ast)) for ast in asts}
+    found = _on_threads(missing, replace(host, cores=2, emit=emit))
+    assert [kernel for _, kernel in found] == [compile_kernel(ast, ARCH) for ast in asts]
 
 
 @pytest.mark.slow
