@@ -41,6 +41,7 @@ GRID_LIMIT = 65_535
 """Workgroups along the second and the third dimension of a grid."""
 WIDER = (32,)
 """Words of a tile besides the usual ones, where rows of those would be parts of lines."""
+STRIP_GAIN = 0.9
 OTHER_REGISTERS = 40
 """Registers of a thread for addresses, counters and masks."""
 
@@ -168,7 +169,11 @@ def _made(  # noqa: PLR0917  # one caller
     flat = split.rows.count > GRID_LIMIT or batch > GRID_LIMIT
     axes = {p.rows: split.rows, p.columns: split.columns, **{o: Axis(o) for o in p.others}}
     groups = [Step("group", o, dim=0 if flat else 2) for o in p.others]
-    groups += [Step("group", p.rows, dim=0 if flat else 1), Step("group", p.columns)]
+    high = strip(split.rows, split.columns, target.cores)
+    if high:
+        groups += [Step("group", p.rows, high), Step("group", p.columns), Step("group", p.rows)]
+    else:
+        groups += [Step("group", p.rows, dim=0 if flat else 1), Step("group", p.columns)]
     return Plan(
         tuple([axes[r] for r in p.kernel.outputs]),
         (*[g for g in groups if axes[g.range].count > 1], *stages),
@@ -178,6 +183,25 @@ def _made(  # noqa: PLR0917  # one caller
         nanoseconds=nanoseconds,
         matrix=op,
     )
+
+
+def strip(rows: Axis, columns: Axis, cores: int) -> int:
+    """Return how many blocks of rows the workgroups go down before the next block of columns; 0: only one.
+
+    Workgroups run in order of number, one on each core at a time. Those that run together load the tiles of
+    all their rows and columns, which the cache of the device gives to each: a strip of rows over several
+    columns needs fewer bytes than all columns of a row. A strip divides the rows; it is used from a tenth on.
+    """
+    if rows.count * columns.count <= cores:
+        return 0
+
+    def loaded(high: int) -> int:
+        strips = -(-cores // (high * columns.count))
+        return high * strips * rows.block + min(columns.count, -(-cores // high)) * columns.block
+
+    sizes = [n for n in (2, 4, 8, 16, 32, 64) if n < rows.count and rows.count % n == 0]
+    best = min(sizes, key=loaded, default=0)
+    return best if best and loaded(best) <= STRIP_GAIN * loaded(1) else 0
 
 
 def _ring(p: Product, value: UOp, axis: Axis, split: Split, words: int) -> SharedStage | None:

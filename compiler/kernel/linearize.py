@@ -204,18 +204,21 @@ class Linearizer:
         """Divide one dimension of the grid among the ranges that share it."""
         b = self.b
         rest = b.line("group", dtypes.int64, 1, (), dim)
-        for step in reversed(groups):
-            low, high, cap = self.extents[step.range]
-            pieces = -(-cap // step.size)
-            number = rest
-            if step is not groups[0]:
+        counts = {step.range: self.extents[step.range][2] for step in groups}
+        for n, step in reversed(list(enumerate(groups))):
+            around = [s.size for s in groups[:n] if s.range is step.range]
+            number, pieces = rest, -(-(around[-1] if around else counts[step.range]) // step.size)
+            if n:
                 number = self.index.modulo(rest, pieces, signed=False)
                 rest = self.index.divide(rest, pieces, signed=False)
-            low = b.mul(number, step.size)
-            high = b.add(low, b.index(step.size))
-            if cap % step.size:
-                high = b.call("smin", high, b.index(cap))
-            self.extents[step.range] = (low, high, step.size)
+            low, size = b.mul(number, step.size), step.size
+            if any(s.range is step.range for s in groups[n + 1 :]):
+                inner, _, size = self.extents[step.range]
+                low = b.add(low, inner)
+            high = b.add(low, b.index(size))
+            if counts[step.range] % step.size:
+                high = b.call("smin", high, b.index(counts[step.range]))
+            self.extents[step.range] = (low, high, size)
 
     def _nest(self, position: int) -> None:
         """Write the loops from `position` inwards, then the stores of a block."""

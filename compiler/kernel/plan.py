@@ -78,6 +78,9 @@ class Axis:
 class Step:
     """One level of the loop nest: pieces of `size` blocks, each a workgroup or one iteration of a loop.
 
+    Workgroups may divide a range twice, in whole pieces: those of one piece of an outer step then run through
+    the steps between before those of the next piece do.
+
     A loop over a summed range cuts it into pieces of `size` values. The loops inside it run over blocks whose
     totals are in scratch memory between the pieces; after the last piece they run once more for the results.
     """
@@ -269,6 +272,7 @@ class Plan:
         for step in self.steps:
             if isinstance(step, Step) and step.kind == "group":
                 grid[step.dim] *= -(-counts[step.range] // step.size)
+                counts[step.range] = step.size
         return (grid[0], grid[1], grid[2]), (self.threads, 1, 1)
 
     def shared_stages(self) -> tuple[SharedStage, ...]:

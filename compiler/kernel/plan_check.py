@@ -7,10 +7,12 @@ Not here: the check of lines (`linear.verify`). Next: `plan`, the data.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
 from compiler.kernel.device_tile import shared_bytes
+from compiler.kernel.plan import Step
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ def verify(plan: Plan, target: Target) -> None:
     The message names every problem. A plan of `pipeline.planned` has none: an error here is a mistake of a
     planner, or of a plan that was given by hand.
     """
-    problems = [*_limits(plan, target), *_threads(plan)]
+    problems = [*_limits(plan, target), *_threads(plan), *_pieces(plan)]
     for axis in plan.axes:
         problems += _places(axis)
     if problems:
@@ -85,6 +87,15 @@ def _threads(plan: Plan) -> Iterator[str]:
         covered = part.step * part.size
     if parts and covered != plan.threads:
         yield f"wanted {plan.threads} threads in the ranges, saw {covered}"
+
+
+def _pieces(plan: Plan) -> Iterator[str]:
+    """Check that workgroups which divide a range twice have whole pieces."""
+    groups = [s for s in plan.steps if isinstance(s, Step) and s.kind == "group"]
+    for axis in plan.axes:
+        sizes = [s.size for s in groups if s.range is axis.range]
+        if len(sizes) > 1 and any(a % b for a, b in pairwise([axis.count, *sizes])):
+            yield f"r{axis.range.arg[0]}: wanted whole pieces of {axis.count} blocks, saw {sizes}"
 
 
 def _places(axis: Axis) -> Iterator[str]:

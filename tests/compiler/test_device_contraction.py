@@ -15,7 +15,8 @@ from compiler.ir.index import loop
 from compiler.ir.uop import UOp, uop
 from compiler.kernel import plan_check
 from compiler.kernel.choice import StagedChoice
-from compiler.kernel.plan import Plan, Threads
+from compiler.kernel.device_contraction import strip
+from compiler.kernel.plan import Axis, Plan, Step, Threads
 from compiler.pipeline import lower, steps
 from compiler.targets import target_of
 from compiler.targets.amdgcn import matrix as amd
@@ -175,6 +176,30 @@ def test_rings_need_two_tiles_and_fit_the_memory_of_a_launch():
         )
 
 
+def test_workgroups_of_large_products_run_down_strips_of_rows():
+    """A wave of workgroups then loads the tiles of fewer rows and columns."""
+    m, n, k = 1000, 2048, 16
+    ast = product(m, n, k, "ab", F16)
+    _, plan = lower(ast, target_of("sm_80"))
+    high = strip(*plan.axes, target_of("sm_80").cores)
+    assert high > 1
+    assert f"group(r0,{high}) group(r1,1) group(r0,1)" in plan.text()
+    rows, columns = plan.axes
+    assert plan.launch()[0] == (rows.count * columns.count, 1, 1)
+    a, b = integers(m, k), integers(k, n, seed=1)
+    given = {1: stored(a, F16), 2: stored(b, F16)}
+    got = run(ast, given, {0: (m * n, F16)}, arch="sm_80")[0]
+    assert (got.reshape(m, n) == stored(a @ b, F16)).all()
+
+
+def test_strips_need_more_workgroups_than_cores_and_whole_pieces():
+    wide = Axis(loop(0, 4096), 128)
+    assert strip(wide, Axis(loop(1, 4096), 256), cores=132) == 16
+    assert strip(wide, Axis(loop(1, 1024), 256), cores=132) == 0, "one wave"
+    assert strip(Axis(loop(0, 128 * 31), 128), Axis(loop(1, 4096), 256), cores=132) == 0, "31 blocks of rows"
+    assert strip(wide, Axis(loop(1, 256), 256), cores=16) == 0, "one column"
+
+
 def test_sums_of_random_floats_are_within_the_bound_of_a_chain():
     m, n, k = 32, 32, 200
     rng = np.random.default_rng(3)
@@ -301,6 +326,9 @@ def test_the_verifier_refuses_what_exceeds_the_target_or_misses_an_element():
     rows, columns = plan.axes
     with pytest.raises(CompileError, match="apart"):
         plan_check.verify(replace(plan, axes=(rows, replace(columns, threads=(Threads(8, 1, 3),)))), target)
+    pieces = (Step("group", rows.range, 3), Step("group", rows.range))
+    with pytest.raises(CompileError, match="whole pieces"):
+        plan_check.verify(replace(plan, steps=(*pieces, *plan.steps)), target)
     deeper = tuple([replace(s, depth=2) if s in plan.shared_stages() else s for s in plan.steps])
     with pytest.raises(CompileError, match="depth 2"):
         plan_check.verify(replace(plan, steps=deeper), target)
