@@ -93,6 +93,8 @@ class WaveFunction(WarpCode):
         self._spins = spins
         self._now: dict[str, Value] = {}
         self._written = _Written(self._blocks[0])
+        self._first_site = 0
+        """The number of the first instruction that the current block can name."""
         self._resumes: dict[int, int] = {}
         """Number of a block -> its number in the wave's state as the block to resume at."""
         self._loops = False
@@ -137,6 +139,7 @@ class WaveFunction(WarpCode):
         self.c.lines = []
         self._now = {}
         self._written = _Written(block)
+        self._first_site = len(self.sites)
         block.emit(self)
         self._written.lines = self.c.lines
         return self._written
@@ -227,16 +230,28 @@ class WaveFunction(WarpCode):
         assert self._written.finish is None, self._written.block.number
         self._written.finish = finish
 
-    def _go(self, number: int, here: int) -> None:
+    def _note_loop(self, site: int) -> None:
+        """Note where the wave leaves a loop without having ended it; `site` as `_last_site` gives it."""
+        if site:
+            WARP.store(self.c, self.warp, "loop_site", site)
+
+    def _last_site(self) -> int:
+        """Return one more than the number of the last instruction of the block that can be named, or 0."""
+        return len(self.sites) if len(self.sites) > self._first_site else 0
+
+    def _go(self, number: int, here: int, site: int) -> None:
         """Jump to a block. A backward jump leaves the function if the launch is stopped or the wave must yield."""
         c = self.c
         if number > here:
             c.jump(_label(number))
             return
         self._loops = True
-        again = c.fresh("again")
+        again, ended = c.fresh("again"), c.fresh("ended")
         stop = c.load("i32", Value("ptr", "%stop"), volatile=True)
-        c.emit(f"br {c.icmp('eq', stop, 0)}, label %{again}, label %halt, !prof !0")
+        c.emit(f"br {c.icmp('eq', stop, 0)}, label %{again}, label %{ended}, !prof !0")
+        c.label(ended)
+        self._note_loop(site)
+        c.jump("halt")
         c.label(again)
         if not self._spins:
             c.jump(_label(number))
@@ -247,6 +262,7 @@ class WaveFunction(WarpCode):
         exhausted = c.fresh("exhausted")
         c.branch(c.icmp("sgt", fuel, 0), _label(number), exhausted)
         c.label(exhausted)
+        self._note_loop(site)
         self._suspend(number, YIELD)
 
     def _suspend(self, number: int, why: int) -> None:
@@ -265,7 +281,8 @@ class WaveFunction(WarpCode):
         here = self._written.block.number
         if self._spins and number <= here:
             self._resumable(number)
-        self._finish(lambda: self._go(number, here))
+        site = self._last_site()
+        self._finish(lambda: self._go(number, here, site))
 
     def branch(self, condition: Value, yes: int, no: int) -> None:
         """End the block: continue at `yes` if a scalar condition holds, else at `no`."""
@@ -275,12 +292,14 @@ class WaveFunction(WarpCode):
                 if number <= here:
                     self._resumable(number)
 
+        site = self._last_site()
+
         def finish() -> None:
             taken, other = self.c.fresh("taken"), self.c.fresh("other")
             self.c.branch(condition, taken, other)
             for label, number in ((taken, yes), (other, no)):
                 self.c.label(label)
-                self._go(number, here)
+                self._go(number, here, site)
 
         self._finish(finish)
 

@@ -17,6 +17,8 @@ from drivers.emu.simt.host_time import HostTime, thread_seconds
 from drivers.emu.simt.slices import SlicedLaunch
 from drivers.emu.simt.work import Options
 from drivers.nv.emu.ptx.module import load_ptx, work_of
+from tests.drivers.amd_isa import ir
+from tests.drivers.amd_isa.conftest import Bench as AmdBench
 from tests.drivers.nv_emu.conftest import Bench
 
 if TYPE_CHECKING:
@@ -30,6 +32,19 @@ UNTIL_SET = (
     HEAD
     + """.reg .u64 %p; .reg .u32 %v; .reg .pred %no; ld.param.u64 %p, [flag];
 L: ld.volatile.global.u32 %v, [%p]; setp.eq.u32 %no, %v, 0; @%no bra L; ret; }"""
+)
+POLLED_ON_AMD = (
+    ir.HEAD
+    + """define amdgpu_kernel void @k(ptr addrspace(1) %flag) {
+  br label %poll
+poll:
+  %seen = load atomic i32, ptr addrspace(1) %flag syncscope("agent") monotonic, align 4
+  %no = icmp eq i32 %seen, 0
+  br i1 %no, label %poll, label %done
+done:
+  ret void
+}
+"""
 )
 SHORT_S = 1e-9
 """A limit that any kernel exceeds in elapsed time."""
@@ -145,6 +160,17 @@ def test_the_loop_of_a_sliced_kernel_that_polls_in_vain_is_named() -> None:
     assert fault is not None
     assert (fault.kind, fault.line) == (ReportKind.HANG, 6)
     launch.close()
+
+
+@pytest.mark.parametrize("processor", ["gfx1100", "gfx1201", "gfx942"])
+def test_the_loop_of_an_amd_kernel_that_polls_in_vain_is_named(processor: str) -> None:
+    bench = AmdBench(processor)
+    options = Options(timeout_s=50.0, clock=Clock(lambda calls: 10.0 * calls), threads=1)
+    fault = bench.run(POLLED_ON_AMD, 3, 64, bench.new([0], "u4"), options=options).fault
+    assert fault is not None
+    assert fault.kind is ReportKind.HANG
+    assert "load_" in fault.instruction
+    assert fault.instruction.endswith("(ended after 50.0 s of CPU time)")
 
 
 def test_polling_warps_are_no_finding_of_a_kernel_that_faults() -> None:
