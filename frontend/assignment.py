@@ -182,14 +182,24 @@ def replace(self: Kind, other: TensorBase) -> Kind:
             f"replace: wanted {self.expr.dtype.name}{list(self.expr.shape)} as this tensor has, saw "
             f"{other.expr.dtype.name}{list(other.expr.shape)}; cast or reshape it"
         )
-    with LOCK:
-        become(self, other.expr, other.leaves)
-        self.epoch = other.epoch
-        self.recipe = Rebound(None, BORROWED)
-        PENDING.pop(id(self), None)
-        leave(self)
+    refer(self, other)
+    self.recipe = Rebound(None, BORROWED)
     other.used = True
     return self
+
+
+def refer(t: TensorBase, other: TensorBase) -> None:
+    """Make a tensor refer to the value of another one, of any shape, dtype and device.
+
+    Views that were taken of it before keep the old value. It owns the memory: the caller drops the other one,
+    or sets the recipe.
+    """
+    with LOCK:
+        become(t, other.expr, other.leaves)
+        t.epoch = other.epoch
+        t.recipe = None
+        PENDING.pop(id(t), None)
+        leave(t)
 
 
 _CATEGORY: Final = {"bool": 0, "int": 1, "uint": 1, "float": 2}

@@ -14,8 +14,8 @@ import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from compiler.dtype import by_name
-from frontend.autograd.engine import detach
-from frontend.autograd.state import marked
+from frontend.autograd.engine import stopped
+from frontend.autograd.state import listed, marked
 from frontend.device import Device
 from frontend.expr import PARAM
 from frontend.ops import casts, movement
@@ -31,7 +31,7 @@ Kind = TypeVar("Kind", bound="Tensor")
 
 def shallow(self: Kind) -> Kind:
     """Return a tensor of the same value; later changes of one do not affect the other."""
-    made: Any = casts.cast(detach(self), self.dtype)
+    made: Any = casts.cast(stopped(self), self.dtype)
     found: Kind = marked(made, self.requires_grad)
     return found
 
@@ -51,17 +51,23 @@ def deep(self: Kind, memo: dict[int, Any]) -> Kind:
         leaves[0].buffer.live()
         made = self.of_part((expr, (Leaf(Device[expr.device].copied(leaves[0].buffer)),)))
     else:
-        made = movement.contiguous(detach(self)).realize()
-    made = marked(made, self.requires_grad)
+        made = movement.contiguous(stopped(self)).realize()
+    made = _as_parameter(marked(made, self.requires_grad), self)
     if self.grad is not None:
         made.grad = copy.deepcopy(self.grad, memo)
     found: Kind = made
     return found
 
 
+def _as_parameter(made: Kind, like: Tensor) -> Kind:
+    return listed(made) if hasattr(like, "state") and like.state.parameter else made
+
+
 def reduced(self: Tensor) -> tuple[Any, ...]:
     """Return the state for pickle: elements, shape, dtype, device and requires_grad."""
-    return loaded, (self.__class__, self.data(), self.shape, self.dtype.name, self.device, self.requires_grad)
+    parameter = hasattr(self, "state") and self.state.parameter
+    about = (self.shape, self.dtype.name, self.device, self.requires_grad, parameter)
+    return loaded, (self.__class__, self.data(), *about)
 
 
 def loaded(  # noqa: PLR0917 - as pickle calls it
@@ -71,6 +77,8 @@ def loaded(  # noqa: PLR0917 - as pickle calls it
     dtype: str,
     device: str,
     wanted: bool | None,  # noqa: FBT001 - as above
+    parameter: bool = False,  # noqa: FBT001, FBT002 - as above
 ) -> Tensor:
     """Return the tensor of a pickled state."""
-    return marked(cls.of_part(stored(data, shape, by_name(dtype), device)), wanted)
+    made = marked(cls.of_part(stored(data, shape, by_name(dtype), device)), wanted)
+    return listed(made) if parameter else made

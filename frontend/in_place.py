@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from frontend.assignment import change
 from frontend.assignment import in_place as _in_place
+from frontend.autograd.engine import stopped
 from frontend.later import AT_ONCE, later
 from frontend.ops import creation
 from frontend.ops.casts import cast
@@ -90,7 +91,7 @@ def normal_(self: Any, mean: float = 0.0, std: float = 1.0) -> Any:
 def detach_(self: Any) -> Any:
     """End the history of self: no gradient flows through it any more, and it requires none; return self."""
     self.requires_grad = False
-    return self if self.is_realized else self.replace(self.detach())
+    return self if self.is_realized else self.replace(stopped(self))
 
 
 class InPlace(TensorBase):

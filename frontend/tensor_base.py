@@ -57,10 +57,12 @@ class Past(Enum):
 class Gradient:
     """The gradient state of a tensor: whether it requires a gradient, and the gradient."""
 
-    __slots__ = ("of", "past", "value", "wanted")
+    __slots__ = ("of", "parameter", "past", "value", "wanted")
 
     def __init__(self) -> None:
         self.wanted: bool | None = None
+        self.parameter = False
+        """Whether a module has listed it as a parameter; it stays one when it is frozen."""
         self.value: TensorBase | None = None
         self.of: weakref.ref[TensorBase] | None = None
         """The tensor whose backward computed the value."""

@@ -86,6 +86,20 @@ def wants(t: TensorBase) -> bool:
         return False
 
 
+def is_parameter(t: TensorBase) -> bool:
+    """Return whether a tensor is a parameter: its gradient is not ruled out, or a module listed it before."""
+    try:
+        return t.state.parameter or t.state.wanted is not False
+    except AttributeError:
+        return True
+
+
+def listed(t: T) -> T:
+    """Make a tensor a parameter, also when its requires_grad becomes False; return it."""
+    state_of(t).parameter = True
+    return t
+
+
 def anyone() -> bool:
     """Return whether any tensor has requires_grad."""
     return bool(_wanting)

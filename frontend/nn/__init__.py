@@ -128,7 +128,7 @@ from frontend.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from frontend.nn.schedules import clip_grad_norm_, clip_grad_value_
 
 if TYPE_CHECKING:
-    from frontend.nn import data
+    from frontend.nn import data, functional, init, utils
 
 __all__ = [
     "CELU",
@@ -250,15 +250,18 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "data",
+    "functional",
+    "init",
     "optim",
     "schedules",
     "state",
+    "utils",
 ]
 
 if not TYPE_CHECKING:  # type checkers know all names
 
     def __getattr__(name: str) -> object:
-        """Load `data`, which needs threads and processes, when it is first used."""
-        if name != "data":
+        """Load a module that not every program needs when it is first used."""
+        if name not in {"data", "functional", "init", "utils"}:
             raise AttributeError(f"module 'frontend.nn' has no attribute {name!r}")
-        return import_module("frontend.nn.data")
+        return import_module(f"frontend.nn.{name}")

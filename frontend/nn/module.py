@@ -11,17 +11,21 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from compiler.dtype import DType
+from frontend.assignment import refer
 from frontend.autograd.engine import stopped
+from frontend.autograd.state import is_parameter, listed
+from frontend.device import Device
 from frontend.nn import state
 from frontend.nn.checks import check_count_of_inputs
+from frontend.ops.arguments import element_type, whole
 from frontend.parameters import flag, shown
+from frontend.plan import CAPTURE
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from compiler.dtype import DType
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:
@@ -102,9 +106,13 @@ class Module:
         return self.train(False)
 
     def named_parameters(self) -> list[tuple[str, Tensor]]:
-        """Return the float tensors that an optimiser may change, by name."""
+        """Return the float tensors that an optimiser may change, by name.
+
+        A tensor with requires_grad False is none, unless it was listed here before: those that a program
+        freezes stay parameters.
+        """
         every = state.get_state_dict(self).items()
-        return [(name, t) for name, t in every if t.requires_grad is not False and t.dtype.is_float]
+        return [(name, listed(t)) for name, t in every if t.dtype.is_float and is_parameter(t)]
 
     def parameters(self) -> list[Tensor]:
         """Return the tensors that an optimiser may change."""
@@ -157,10 +165,59 @@ class Module:
 
     def requires_grad_(self, wanted: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
         """Set requires_grad of all parameters; return self."""
-        for t in state.get_parameters(self):
-            if t.dtype.is_float and t.requires_grad is not False:
-                t.requires_grad = wanted
+        for t in self.parameters():
+            t.requires_grad = wanted
         return self
+
+    def to(self, device: str | DType | Tensor | None = None, dtype: DType | str | None = None) -> Self:
+        """Move all tensors to a device, and convert those of floats to a dtype, in place; return self.
+
+        Gradients go with them. An optimiser is made afterwards: its own state does not move. Arguments and
+        errors are those of `Tensor.to`; inside a captured function it raises `UsageError`.
+        """
+        if CAPTURE.now is not None:
+            raise UsageError(f"{type(self).__name__}.to inside a captured function; move the model outside")
+        name: Any = device
+        if isinstance(name, Tensor):
+            name, dtype = name.device, name.dtype
+        elif isinstance(name, DType):
+            name, dtype = None, name
+        kind = element_type(dtype)
+        if kind is not None and not kind.is_float:
+            raise UsageError(f"{type(self).__name__}.to: wanted a float dtype, saw {kind.name}")
+        where = Device.named(name) if name is not None else None
+        every = state.get_parameters(self)
+        moved = [(t, _moved(t, where, kind), _moved(t.grad, where, kind)) for t in every]
+        for t, value, gradient in moved:
+            if value is not None:
+                t.grad = None
+                refer(t, value)
+                t.grad = gradient
+        return self
+
+    def cpu(self) -> Self:
+        """Move all tensors to the host; return self."""
+        return self.to("cpu")
+
+    def cuda(self, device: int | None = None) -> Self:
+        """Move all tensors to an NVIDIA GPU, "nv" or "nv:1" for the number 1; return self."""
+        return self.to("nv" if device is None else f"nv:{whole(device, 'cuda, device')}")
+
+    def float(self) -> Self:
+        """Convert all floats to float32; return self."""
+        return self.to(dtype="float32")
+
+    def double(self) -> Self:
+        """Convert all floats to float64; return self."""
+        return self.to(dtype="float64")
+
+    def half(self) -> Self:
+        """Convert all floats to float16; return self."""
+        return self.to(dtype="float16")
+
+    def bfloat16(self) -> Self:
+        """Convert all floats to bfloat16; return self."""
+        return self.to(dtype="bfloat16")
 
     def apply(self, fn: Callable[[Module], Any]) -> Self:
         """Call a function with all modules that this one consists of, and with this one last; return self."""
@@ -182,6 +239,15 @@ class Module:
             return f"{type(self).__name__}({self.extra_repr()})"
         lines = [self.extra_repr(), *inner] if self.extra_repr() else inner
         return "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
+
+
+def _moved(t: Tensor | None, device: str | None, dtype: DType | None) -> Tensor | None:
+    """Return a tensor on another device or in another dtype, realized; None where nothing changes."""
+    kind = dtype if t is not None and t.dtype.is_float else None
+    if t is None or (device in {None, t.device} and kind in {None, t.dtype}):
+        return None
+    new = stopped(t) if device in {None, t.device} else stopped(t).to(device)
+    return (new if kind is None else new.cast(kind)).realize()
 
 
 def lowered(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -215,7 +281,7 @@ def Parameter(data: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802, F
     """
     found = stopped(data) if isinstance(data, Tensor) else Tensor(data)
     found.requires_grad = flag(requires_grad, "Parameter, requires_grad")
-    return found
+    return listed(found)
 
 
 class Sequential(Module, list[Any]):

@@ -218,8 +218,22 @@ class _Recurrent(Module):
             raise UsageError(f"{type(self).__name__}: wanted at least one step, saw the shape {x.shape}")
         return steps
 
-    def _run(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
-        """Return the outputs, and the last states (layers * directions, batch, hidden)."""
+    def _run(self, x: Any, state: State | None) -> tuple[Any, State]:
+        """Return the outputs, and the last states (layers * directions, batch, hidden).
+
+        Of a `PackedSequence` (`nn.utils.rnn`) the outputs are one, and the states are those after the last
+        step of each sequence.
+        """
+        if not hasattr(x, "lengths"):
+            return self._padded(x, state, None)
+        packed = type(x)
+        if x.batch_first is not self.batch_first:
+            x = packed(x.padded.transpose(0, 1), x.lengths, self.batch_first)
+        y, ends = self._padded(x.padded, state, x.steps())
+        return packed(y, x.lengths, self.batch_first), ends
+
+    def _padded(self, x: Tensor, state: State | None, live: list[Tensor] | None) -> tuple[Tensor, State]:
+        """Return `_run` of a tensor; `live` says at each step which sequences have not ended."""
         x = layer_input(self, x, self.weights(0)[0])
         single = x.ndim == 2
         if single:
@@ -243,9 +257,15 @@ class _Recurrent(Module):
             for i, ending in enumerate(self.endings):
                 now, weights = first[layer * len(self.endings) + i], self.weights(layer, ending)
                 found = []
-                for step in reversed(steps) if ending else steps:
-                    now = self.step(step, now, weights)
-                    found.append(now[0])
+                order = range(len(steps))
+                for at in reversed(order) if ending else order:
+                    after = self.step(steps[at], now, weights)
+                    if live is None:
+                        now = after
+                        found.append(now[0])
+                    else:
+                        now = tuple([live[at].where(a, b) for a, b in zip(after, now, strict=True)])
+                        found.append(live[at].where(after[0], 0.0))
                 outputs.append(found[::-1] if ending else found)
                 last.append(now)
             both = len(outputs) > 1

@@ -60,6 +60,8 @@ class Optimizer(ABC):
         self.buffers: list[Tensor] = []
         """The other tensors given; their pending values are computed with each step."""
         self._places: list[int] = []
+        self._frozen: set[int] = set()
+        """The ids of those of `buffers` that are parameters without requires_grad."""
         self.captured = False
         """Whether a step was captured: settings are fixed from then on."""
         self.guard: Tensor | None = None
@@ -89,6 +91,9 @@ class Optimizer(ABC):
         every = list({id(p): p for p in _tensors(given["params"])}.values())
         if not every:
             raise UsageError("an optimiser needs at least one tensor")
+        thawed = [p for p in self.buffers if id(p) in self._frozen and p.requires_grad]
+        self._frozen -= {id(p) for p in thawed}
+        self.buffers = [p for p in self.buffers if not any(p is t for t in thawed)]
         known = {id(p) for p in (*self.params, *self.buffers)}
         if any(id(p) in known for p in every):
             raise UsageError(f"{kind}: a parameter is in two groups")
@@ -99,6 +104,7 @@ class Optimizer(ABC):
         buffers = [p for p in every if not p.requires_grad]
         realize_many(buffers)  # with memory, so that all steps have one structure
         self.buffers += buffers
+        self._frozen |= {id(p) for p in buffers if p.dtype.is_float and grad_state.is_parameter(p)}
         settings = self.defaults | {name: value for name, value in given.items() if name != "params"}
         rules = {
             n: s for c in reversed(type(self).__mro__) for n, s in vars(c).items() if isinstance(s, Setting)
@@ -176,7 +182,15 @@ class Optimizer(ABC):
         load_state_dict(self.tensors(), values)
 
     def gradients(self) -> list[Tensor]:
-        """Return the gradients of all parameters, detached. Raises `UsageError` when one has none."""
+        """Return the gradients of all parameters, detached.
+
+        Raises `UsageError` when one has none, and when one that was frozen has requires_grad again.
+        """
+        if self._frozen and any(id(p) in self._frozen and p.requires_grad for p in self.buffers):
+            raise UsageError(
+                "a parameter that was given with requires_grad False has requires_grad now\n"
+                'hint: add it with add_param_group({"params": ...}), or make another optimiser'
+            )
         missing = [i for i, p in enumerate(self.params) if p.grad is None]
         if missing:
             raise UsageError(

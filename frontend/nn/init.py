@@ -1,0 +1,138 @@
+"""First values of parameters, with PyTorch's names: `nn.init.xavier_uniform_(layer.weight)`.
+
+Each function assigns a tensor in place, also one with requires_grad, and returns it. Weights are
+(outputs, inputs, *kernel).
+
+Not here: tensors of random numbers (`frontend.ops.random`), what layers start with (`layers`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from frontend.ops.arguments import tensor
+from frontend.parameters import number
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Mode = Literal["fan_in", "fan_out"]
+GAINS: dict[str, Callable[[float], float]] = {
+    **dict.fromkeys(
+        ("linear", "sigmoid", *[f"conv{n}d" for n in (1, 2, 3)], *[f"conv_transpose{n}d" for n in (1, 2, 3)]),
+        lambda _: 1.0,
+    ),
+    "tanh": lambda _: 5 / 3,
+    "relu": lambda _: math.sqrt(2),
+    "leaky_relu": lambda slope: math.sqrt(2 / (1 + slope * slope)),
+    "selu": lambda _: 3 / 4,
+}
+"""The factor by which the deviation of weights grows before a function, by its name."""
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """Return the factor for a function; `param` is the slope of "leaky_relu", 0.01 by default."""
+    if nonlinearity not in GAINS:
+        raise UsageError(f"calculate_gain: wanted one of {', '.join(GAINS)}, saw {nonlinearity!r}")
+    return GAINS[nonlinearity](0.01 if param is None else number(param, "calculate_gain, param"))
+
+
+def _assigned(t: Tensor, made: Callable[..., Tensor], **names: Any) -> Tensor:
+    """Assign numbers of the shape, dtype and device of a tensor; return it realized."""
+    tensor(t, "nn.init", Tensor.zeros(()))
+    return t.assign(made(t.shape, dtype=t.dtype, device=t.device, **names)).realize()
+
+
+def _fans(t: Tensor) -> tuple[int, int]:
+    """Return (inputs, outputs) of a weight."""
+    if t.ndim < 2:
+        raise UsageError(f"nn.init: wanted a weight of at least two axes, saw the shape {t.shape}")
+    inner = math.prod(t.shape[2:])
+    return t.shape[1] * inner, t.shape[0] * inner
+
+
+def uniform_(t: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+    """Assign numbers uniform in [a, b)."""
+    return _assigned(t, Tensor.uniform, low=a, high=b)
+
+
+def normal_(t: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """Assign normal numbers."""
+    return _assigned(t, Tensor.normal, mean=mean, std=std)
+
+
+def trunc_normal_(t: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+    """Assign normal numbers of those in [a, b]."""
+    mean, std = number(mean, "trunc_normal_, mean"), number(std, "trunc_normal_, std")
+    if not (std > 0 and a < b):
+        raise UsageError(f"trunc_normal_: wanted std > 0 and a < b, saw {std}, {a} and {b}")
+    low, high = (math.erf((x - mean) / (std * math.sqrt(2))) for x in (a, b))
+    chance = Tensor.uniform(t.shape, low=low, high=high, dtype="float64", device=t.device)
+    return t.assign((chance.erfinv() * (std * math.sqrt(2)) + mean).clip(a, b).cast(t.dtype)).realize()
+
+
+def constant_(t: Tensor, val: float) -> Tensor:
+    """Assign one number."""
+    return t.assign(t.full_like(val)).realize()
+
+
+def zeros_(t: Tensor) -> Tensor:
+    """Assign zeros."""
+    return constant_(t, 0)
+
+
+def ones_(t: Tensor) -> Tensor:
+    """Assign ones."""
+    return constant_(t, 1)
+
+
+def eye_(t: Tensor) -> Tensor:
+    """Assign a matrix with ones on its diagonal and zeros elsewhere."""
+    if t.ndim != 2:
+        raise UsageError(f"eye_: wanted a matrix, saw the shape {t.shape}")
+    return t.assign(Tensor.eye(*t.shape, dtype=t.dtype, device=t.device)).realize()
+
+
+def xavier_uniform_(t: Tensor, gain: float = 1.0) -> Tensor:
+    """Assign numbers uniform in ±gain sqrt(6 / (inputs + outputs))."""
+    bound = number(gain, "xavier_uniform_, gain") * math.sqrt(6 / max(1, sum(_fans(t))))
+    return uniform_(t, -bound, bound)
+
+
+def xavier_normal_(t: Tensor, gain: float = 1.0) -> Tensor:
+    """Assign normal numbers with the deviation gain sqrt(2 / (inputs + outputs))."""
+    return normal_(t, 0.0, number(gain, "xavier_normal_, gain") * math.sqrt(2 / max(1, sum(_fans(t)))))
+
+
+def _deviation(t: Tensor, a: float, mode: Mode, nonlinearity: str) -> float:
+    if mode not in {"fan_in", "fan_out"}:
+        raise UsageError(f"nn.init: wanted the mode fan_in or fan_out, saw {mode!r}")
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(1, _fans(t)[mode == "fan_out"]))
+
+
+def kaiming_uniform_(
+    t: Tensor, a: float = 0.0, mode: Mode = "fan_in", nonlinearity: str = "leaky_relu"
+) -> Tensor:
+    """Assign numbers uniform in ±gain sqrt(3 / inputs), or outputs; `a` is the slope of a leaky ReLU."""
+    bound = math.sqrt(3) * _deviation(t, a, mode, nonlinearity)
+    return uniform_(t, -bound, bound)
+
+
+def kaiming_normal_(
+    t: Tensor, a: float = 0.0, mode: Mode = "fan_in", nonlinearity: str = "leaky_relu"
+) -> Tensor:
+    """Assign normal numbers with the deviation gain / sqrt(inputs), or outputs; `a` as above."""
+    return normal_(t, 0.0, _deviation(t, a, mode, nonlinearity))
+
+
+def orthogonal_(t: Tensor, gain: float = 1.0) -> Tensor:
+    """Assign gain times a matrix (outputs, the rest) with orthonormal rows or columns, the fewer of them."""
+    rows, columns = t.shape[0] if t.ndim else 1, _fans(t)[0]
+    flat = Tensor.randn(max(rows, columns), min(rows, columns), dtype="float64", device=t.device).realize()
+    q, r = flat.qr()
+    q = q * r.diagonal().sign()
+    q = q if rows >= columns else q.transpose(0, 1)
+    return t.assign((q * number(gain, "orthogonal_, gain")).reshape(t.shape).cast(t.dtype)).realize()

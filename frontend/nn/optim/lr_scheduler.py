@@ -1,0 +1,34 @@
+"""The schedules of learning rates under PyTorch's name: `optim.lr_scheduler.CosineAnnealingLR`.
+
+Not here: what they do (`frontend.nn.schedules`).
+"""
+
+from __future__ import annotations
+
+from frontend.nn.schedules import (
+    ConstantLR,
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiStepLR,
+    OneCycleLR,
+    PolynomialLR,
+    ReduceLROnPlateau,
+    StepLR,
+)
+
+__all__ = [
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "ExponentialLR",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "OneCycleLR",
+    "PolynomialLR",
+    "ReduceLROnPlateau",
+    "StepLR",
+]

@@ -1,0 +1,35 @@
+"""PyTorch's `nn.utils`: clipping of gradients, parameters as one vector, sequences of several lengths.
+
+Not here: schedules of learning rates (`nn.schedules`). Next: `rnn`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frontend.nn.schedules import clip_grad_norm_, clip_grad_value_
+from frontend.nn.utils import rnn
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "rnn", "vector_to_parameters"]
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """Return the elements of all parameters, one after the other."""
+    return Tensor.cat(*[p.reshape(-1) for p in parameters])
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Assign the elements of a vector to parameters. Raises `UsageError` unless it has as many."""
+    every = list(parameters)
+    total, at = sum(p.numel() for p in every), 0
+    if vec.shape != (total,):
+        raise UsageError(f"vector_to_parameters: wanted {total} elements, saw the shape {vec.shape}")
+    for p in every:
+        p.assign(vec[at : at + p.numel()].reshape(p.shape).cast(p.dtype))
+        at += p.numel()
+    Tensor.realize(*every)

@@ -1,0 +1,119 @@
+"""Sequences of several lengths in one batch: padded, and packed for `nn.LSTM`, `nn.GRU` and `nn.RNN`.
+
+A packed batch holds the padded tensor and the lengths: steps beyond the length of a sequence change neither
+its state nor its outputs, which are zeros there.
+
+Not here: the layers (`nn.recurrent`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frontend.parameters import flag
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class PackedSequence:
+    """A padded batch, (time, batch, ...) or (batch, time, ...), and the length of each sequence."""
+
+    padded: Tensor
+    lengths: tuple[int, ...]
+    batch_first: bool = False
+
+    def steps(self) -> list[Tensor]:
+        """Return, for each step, which sequences last longer: (batch, 1), bool."""
+        made = Tensor([[[t < n] for n in self.lengths] for t in range(max(self.lengths))])
+        return list(made.to(self.padded.device).unbind(0))
+
+
+def _lengths(lengths: Any, batch: int) -> tuple[int, ...]:
+    found = tuple(int(n) for n in (lengths.tolist() if hasattr(lengths, "tolist") else lengths))
+    if len(found) != batch or min(found, default=0) < 1:
+        raise UsageError(f"wanted {batch} lengths of at least 1, one for each sequence, saw {list(found)}")
+    return found
+
+
+def pack_padded_sequence(
+    input: Tensor,
+    lengths: Tensor | Sequence[int],
+    batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    enforce_sorted: bool = True,  # noqa: FBT001, FBT002 - as above
+) -> PackedSequence:
+    """Return a padded batch with its lengths, which are read.
+
+    Raises `UsageError` for lengths that do not fit, and with `enforce_sorted` unless they descend.
+    """
+    first = flag(batch_first, "pack_padded_sequence, batch_first")
+    if input.ndim < 2:
+        raise UsageError(f"pack_padded_sequence: wanted a batch of sequences, saw the shape {input.shape}")
+    found = _lengths(lengths, input.shape[0 if first else 1])
+    if max(found) > input.shape[1 if first else 0]:
+        raise UsageError(f"pack_padded_sequence: the length {max(found)} is beyond the shape {input.shape}")
+    if flag(enforce_sorted, "pack_padded_sequence, enforce_sorted") and list(found) != sorted(found)[::-1]:
+        raise UsageError(
+            f"pack_padded_sequence: wanted descending lengths, saw {list(found)}\n"
+            "hint: pass enforce_sorted=False"
+        )
+    whole = input[:, : max(found)] if first else input[: max(found)]
+    return PackedSequence(whole, found, first)
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence,
+    batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    padding_value: float = 0.0,
+    total_length: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the batch, `padding_value` beyond the lengths, `total_length` steps long, and the lengths."""
+    x, n = sequence.padded, max(sequence.lengths)
+    if sequence.batch_first:
+        x = x.transpose(0, 1)
+    live = Tensor.stack(*sequence.steps()).reshape(n, x.shape[1], *(1,) * (x.ndim - 2))
+    x = live.where(x, padding_value)
+    if total_length is not None:
+        if total_length < n:
+            raise UsageError(
+                f"pad_packed_sequence: wanted a total_length of at least {n}, saw {total_length}"
+            )
+        more = ((0, total_length - n), *((0, 0),) * (x.ndim - 1))
+        x = x.pad(more, value=padding_value)
+    return (x.transpose(0, 1) if batch_first else x), Tensor(list(sequence.lengths))
+
+
+def pad_sequence(
+    sequences: Sequence[Tensor],
+    batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    padding_value: float = 0.0,
+) -> Tensor:
+    """Return sequences of several lengths as one tensor, (time, batch, ...), padded at the end."""
+    every = list(sequences)
+    if not every or any(t.ndim < 1 or t.shape[1:] != every[0].shape[1:] for t in every):
+        raise UsageError("pad_sequence: wanted sequences whose axes agree but for the first")
+    n = max(len(t) for t in every)
+    rest = ((0, 0),) * (every[0].ndim - 1)
+    padded = [t.pad(((0, n - len(t)), *rest), value=padding_value) for t in every]
+    return Tensor.stack(*padded, axis=0 if batch_first else 1)
+
+
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:  # noqa: FBT001, FBT002 - the field's signature
+    """Return sequences of several lengths, packed."""
+    return pack_padded_sequence(
+        pad_sequence(sequences), [len(t) for t in sequences], enforce_sorted=enforce_sorted
+    )
+
+
+def unpad_sequence(
+    padded: Tensor,
+    lengths: Tensor | Sequence[int],
+    batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+) -> list[Tensor]:
+    """Return the sequences of a padded batch."""
+    x = padded if batch_first else padded.transpose(0, 1)
+    return [x[i, :n] for i, n in enumerate(_lengths(lengths, x.shape[0]))]

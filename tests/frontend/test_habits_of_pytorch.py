@@ -1,0 +1,185 @@
+"""What programs ported from PyTorch rely on: frozen parameters, `to`, `nn.init`, `nn.utils`, `functional`.
+
+Not here: layers against PyTorch's (`test_layers_of_pytorch`).
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import frontend.nn.functional as F  # noqa: N812 - as programs write it
+from frontend import Tensor, TinyJit, dtypes, nn
+from frontend.nn.optim.lr_scheduler import StepLR
+from frontend.nn.utils import rnn
+from hcq.errors import UsageError
+
+
+def net() -> Any:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def test_frozen_parameters_stay_parameters():
+    Tensor.manual_seed(4)
+    model = net()
+    names = [name for name, _ in model.named_parameters()]
+    assert len(names) == 6
+    model.requires_grad_(False)
+    assert [name for name, _ in model.named_parameters()] == names
+    for p in model[3].parameters():
+        p.requires_grad = True
+    assert [p.requires_grad for p in model.parameters()] == [False] * 4 + [True] * 2
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert [name for name, _ in other.named_parameters()] == names
+    assert len(model.buffers()) == 3
+    optimiser = nn.optim.SGD(model.parameters(), lr=0.5)
+    before = [p.numpy() for p in model.parameters()]
+    (model(Tensor(np.arange(6, dtype="float32").reshape(2, 3))) ** 2).sum().backward()
+    optimiser.step()
+    changed = [not np.array_equal(a, p.numpy()) for a, p in zip(before, model.parameters(), strict=True)]
+    assert changed == [False] * 4 + [True] * 2
+
+
+def test_a_parameter_that_is_thawed_later_is_not_left_out_silently():
+    model = net()
+    for p in model[0].parameters():
+        p.requires_grad = False
+    optimiser = nn.optim.SGD(model.parameters(), lr=0.5)
+    model.requires_grad_(True)
+    model(Tensor(np.ones((2, 3), "float32"))).sum().backward()
+    with pytest.raises(UsageError, match="add_param_group"):
+        optimiser.step()
+    optimiser.add_param_group({"params": model[0].parameters()})
+    optimiser.step()
+    assert len(optimiser.params) == 6
+
+
+@pytest.mark.parametrize("device", ["cpu", "nv-emu"])
+def test_a_model_moves_in_place_with_its_gradients(device: str):
+    model, x = net().eval().requires_grad_(), np.arange(6, dtype="float32").reshape(2, 3)
+    want = model(Tensor(x)).numpy()
+    model(Tensor(x)).sum().backward()
+    weight = model[0].weight
+    gradient = weight.grad.numpy()
+    assert model.to(device, dtypes.float64) is model
+    assert model[0].weight is weight
+    assert (weight.dtype, weight.device) == (dtypes.float64, Tensor([1.0], device=device).device)
+    assert model[1].num_batches_tracked.dtype is dtypes.int64
+    assert np.allclose(weight.grad.numpy(), gradient)
+    assert np.allclose(model(Tensor(x, dtype="float64", device=device)).numpy(), want, atol=1e-5)
+    optimiser = nn.optim.SGD(model.parameters(), lr=0.1)
+    before = weight.numpy()
+    optimiser.step()
+    assert np.allclose(weight.numpy(), before - 0.1 * gradient)
+    assert model.float().cpu()[0].weight.dtype is dtypes.float32
+    assert model.half()[3].bias.dtype is dtypes.float16
+    assert [p.requires_grad for p in model.parameters()] == [True] * 6
+
+
+def test_a_model_refuses_to_move_where_it_cannot():
+    model = net()
+    with pytest.raises(UsageError, match="float dtype"):
+        model.to(dtypes.int32)
+    with pytest.raises(UsageError, match="no device is called"):
+        model.to("nowhere")
+    step, x = TinyJit(lambda x: model.half()[0](x) + 1), Tensor([[1.0, 2.0, 3.0]], dtype="float16")
+    step(x)
+    with pytest.raises(UsageError, match="captured"):
+        step(x)
+
+
+DEVIATIONS: dict[str, tuple[dict[str, Any], float]] = {
+    "uniform_": ({"a": -1.0, "b": 2.0}, 3 / 12**0.5),
+    "normal_": ({"std": 0.5}, 0.5),
+    "trunc_normal_": ({"a": -1.0, "b": 1.0}, 0.5396),
+    "xavier_uniform_": ({"gain": 2.0}, 2 * (2 / (80 + 120 * 4)) ** 0.5),
+    "xavier_normal_": ({}, (2 / (80 + 120 * 4)) ** 0.5),
+    "kaiming_uniform_": ({"nonlinearity": "relu"}, (2 / 80) ** 0.5),
+    "kaiming_normal_": ({"a": 1.0, "mode": "fan_out"}, (1 / 480) ** 0.5),
+}
+"""Arguments and the standard deviation of a weight (120, 20, 4)."""
+
+
+@pytest.mark.parametrize("name", DEVIATIONS)
+def test_first_values_have_their_deviation(name: str):
+    Tensor.manual_seed(1)
+    arguments, deviation = DEVIATIONS[name]
+    weight = nn.Parameter(Tensor.zeros(120, 20, 4))
+    assert getattr(nn.init, name)(weight, **arguments) is weight
+    assert abs(weight.numpy().std() / deviation - 1) < 0.03
+
+
+def test_first_values_of_one_kind_and_orthogonal_ones():
+    w = nn.Parameter(Tensor.zeros(3, 5))
+    assert nn.init.ones_(w).tolist() == [[1.0] * 5] * 3
+    assert nn.init.eye_(w).numpy().tolist() == np.eye(3, 5).tolist()
+    assert nn.init.constant_(w, 2.5)[0, 0].item() == 2.5
+    assert nn.init.zeros_(w).abs().sum().item() == 0
+    q = nn.init.orthogonal_(w, gain=2.0).numpy()
+    assert np.allclose(q @ q.T, 4 * np.eye(3), atol=1e-5)
+    with pytest.raises(UsageError, match="two axes"):
+        nn.init.xavier_uniform_(Tensor.zeros(3))
+    with pytest.raises(UsageError, match="wanted one of"):
+        nn.init.kaiming_normal_(w, nonlinearity="odd")
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_packed_sequences_give_what_each_gives_alone(kind: str, first: bool):  # noqa: FBT001
+    Tensor.manual_seed(2)
+    layer = getattr(nn, kind)(3, 4, num_layers=2, batch_first=first, bidirectional=True)
+    every = [Tensor.randn(n, 3) for n in (2, 4, 1)]
+    packed = rnn.pack_padded_sequence(
+        rnn.pad_sequence(every, batch_first=first), Tensor([2, 4, 1]), batch_first=first, enforce_sorted=False
+    )
+    out, ends = layer(packed)
+    y, lengths = rnn.pad_packed_sequence(out, batch_first=True, padding_value=-7.0, total_length=5)
+    ends = ends if kind == "LSTM" else (ends,)
+    assert (y.shape, lengths.tolist()) == ((3, 5, 8), [2, 4, 1])
+    for i, x in enumerate(every):
+        alone, last = layer(x.unsqueeze(0 if first else 1))
+        n = len(x)
+        assert np.allclose(y[i, :n].numpy(), alone.reshape(n, 8).numpy(), atol=1e-6)
+        assert (y[i, n:] == -7).all().item()
+        for a, b in zip(ends, last if kind == "LSTM" else (last,), strict=True):
+            assert np.allclose(a[:, i].numpy(), b[:, 0].numpy(), atol=1e-6)
+
+
+def test_sequences_are_padded_and_cut_again():
+    every = [Tensor([1.0, 2.0]), Tensor([3.0])]
+    padded = rnn.pad_sequence(every, batch_first=True, padding_value=9.0)
+    assert padded.tolist() == [[1.0, 2.0], [3.0, 9.0]]
+    assert [x.tolist() for x in rnn.unpad_sequence(padded, [2, 1], batch_first=True)] == [[1.0, 2.0], [3.0]]
+    assert rnn.pack_sequence([x.unsqueeze(1) for x in every]).lengths == (2, 1)
+    with pytest.raises(UsageError, match="enforce_sorted"):
+        rnn.pack_padded_sequence(padded, [1, 2], batch_first=True)
+    with pytest.raises(UsageError, match="2 lengths"):
+        rnn.pack_padded_sequence(padded, [1], batch_first=True)
+
+
+def test_functions_have_the_weights_of_layers():
+    x = Tensor.randn(2, 4)
+    linear, norm = nn.Linear(4, 3), nn.LayerNorm(4)
+    assert np.allclose(F.linear(x, linear.weight, linear.bias).numpy(), linear(x).numpy(), atol=1e-6)
+    assert np.allclose(F.layer_norm(x, (4,), norm.weight, norm.bias).numpy(), norm(x).numpy(), atol=1e-6)
+    table = nn.Embedding(5, 2)
+    ids = Tensor([[1, 4]])
+    assert np.array_equal(F.embedding(ids, table.weight).numpy(), table(ids).numpy())
+    assert np.array_equal(F.dropout(x, 0.5, training=False).numpy(), x.numpy())
+    assert np.allclose(F.softmax(x, dim=1).sum(1).numpy(), 1.0)
+    with pytest.raises(AttributeError, match="layernorm"):
+        F.layernorm(x)
+
+
+def test_parameters_become_a_vector_and_back():
+    model = nn.Linear(2, 3)
+    vector = nn.utils.parameters_to_vector(model.parameters())
+    nn.utils.vector_to_parameters(vector * 0 + 2, model.parameters())
+    assert model.bias.tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(UsageError, match="9 elements"):
+        nn.utils.vector_to_parameters(vector[1:], model.parameters())
+    assert nn.optim.lr_scheduler.StepLR is StepLR
