@@ -3,16 +3,21 @@
 Random examples are drawn without an eye on the clock: a loaded machine is no fact about the code. They are
 the same in every run, so that a run which fails can be repeated; others are what `tools.fuzz` is for.
 
-The quick run (`-m "not slow"`) draws a quarter of them, and of a test marked `sampled(n)` it takes every n-th
-case; the whole run takes all.
+The quick run (`-m "not slow"`) draws a quarter of them. Of a test marked `sampled(n)` it takes every n-th
+case, and of any other test with many cases two of five; the whole run takes all. It also looks for garbage
+less often.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,10 +25,16 @@ from compiler import stats
 from hcq.config import override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 SEED = 1
 EXAMPLES = {"quick": 25, "whole": 100}
+MANY = 6
+"""Cases from which on the quick run takes only some, also of a test without the mark `sampled`."""
+SHARE = 2**0.5 - 1
+"""The part of them that it takes. It has no period, so that neither of two interleaved kinds is left out."""
+QUICK_GARBAGE = 20_000
+"""New objects after which the quick run looks for garbage among the youngest."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     import hypothesis
 
     quick = "not slow" in config.getoption("markexpr")
+    if quick:
+        gc.set_threshold(QUICK_GARBAGE)
     hypothesis.settings.register_profile(
         "tests",
         deadline=None,
@@ -55,17 +68,52 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("tests")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect without looking for garbage: what is imported lives as long as the session."""
+    gc.disable()
+    try:
+        _import_own_part(session.config)
+        return (yield)
+    finally:
+        gc.enable()
+
+
+def _import_own_part(config: pytest.Config) -> None:
+    """Import test files, in a process of several (xdist), from another place on in each.
+
+    All processes collect all files, and pytest compiles a file unless a process has done so before. Thus they
+    do not all compile the same file at the same time: the k-th of n begins with the k-th part.
+    """
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    if not worker:
+        return
+    paths = [Path(argument.partition("::")[0]) for argument in config.args]
+    found = sorted(file for path in paths for file in path.rglob("test_*.py"))
+    begin = int(worker["workerid"].removeprefix("gw")) * len(found) // worker["workercount"]
+    for file in found[begin:] if begin else ():
+        name = ".".join(file.resolve().relative_to(config.rootpath).with_suffix("").parts)
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting the file raises it again
+            importlib.import_module(name)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all but every n-th case of a test that is `sampled(n)` as slow."""
-    seen: dict[str, int] = {}
+    """Mark as slow the cases that the quick run leaves out."""
+    many = Counter(item.nodeid.partition("[")[0] for item in items if not item.get_closest_marker("slow"))
+    seen: Counter[str] = Counter()
     for item in items:
-        mark = item.get_closest_marker("sampled")
+        if item.get_closest_marker("slow"):
+            continue
+        mark, test = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]
+        number = seen[test]
+        seen[test] += 1
         if mark is not None:
-            test = item.nodeid.partition("[")[0]
-            number = seen[test] = seen.get(test, -1) + 1
-            if number % mark.args[0]:
-                item.add_marker("slow")
+            left_out = number % mark.args[0] > 0
+        else:
+            left_out = many[test] >= MANY and number * SHARE % 1 >= SHARE
+        if left_out:
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

@@ -16,6 +16,7 @@ from tools.answers.in_place import PROGRAMS, answer
 WANT: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "in_place.json").read_text())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", range(4))
 def test_values_and_gradients_are_those_of_pytorch(part: int):
     for text in PROGRAMS[part::4]:
