@@ -1,10 +1,9 @@
 """The methods of tensors with symbolic sizes: one rule for each kind of method, in a table by name.
 
-A rule gets the method of fixed sizes, which it applies to tensors of the capacity. Reductions first put their
-identity beyond the sizes. An operand that is repeated along a symbolic axis is needed only below its size, so
-that its gradient leaves out the rest.
+A rule gets the method of fixed sizes, which it applies to tensors of the capacity. An operand that is
+repeated along a symbolic axis is needed only below its size, so that its gradient leaves out the rest.
 
-Not here: slices and indices (`keys`), the tensor itself (`tensor`).
+Not here: reductions (`reductions`), slices and indices (`keys`), the tensor itself (`tensor`).
 """
 
 from __future__ import annotations
@@ -14,39 +13,23 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import dtypes
-from frontend.expr import float_dtype
 from frontend.ops import division, elementwise, functions, powers
 from frontend.ops.arguments import axes_of, axis_of
 from frontend.ops.arguments import sizes as sizes_given
 from frontend.ops.elementwise import beside
-from frontend.ops.extremes import Extreme
 from frontend.ops.moving import place_at
 from frontend.ops.sources import coordinate
 from frontend.symbolic import sizes as algebra
 from frontend.symbolic.keys import part_of
+from frontend.symbolic.reductions import REDUCTIONS, with_identity
 from frontend.symbolic.sizes import Size, Sizes, capacities, capacity, symbolic
-from frontend.symbolic.tensor import SymbolicTensor, bounded, filled, made
+from frontend.symbolic.tensor import SymbolicTensor, bounded, filled, is_tensor, made, shape_of, whole_of
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from frontend.ops.arguments import Axes
-
-
-def shape_of(x: Any) -> Sizes:
-    """Return the shape of a tensor of either kind."""
-    found: Sizes = x.sizes if isinstance(x, SymbolicTensor) else x.expr.shape
-    return found
-
-
-def whole_of(x: Any) -> Any:
-    """Return the tensor of the capacity."""
-    return x.whole if isinstance(x, SymbolicTensor) else x
-
-
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, SymbolicTensor) or hasattr(x, "expr")
 
 
 def spread(x: Any, shape: Sizes) -> Any:
@@ -64,15 +47,15 @@ def spread(x: Any, shape: Sizes) -> Any:
 def _elementwise(call: Any, *args: Any, **names: Any) -> Any:
     what = call.__name__
     every = (*args, *names.values())
-    tensors = [a for a in every if _is_tensor(a)]
+    tensors = [a for a in every if is_tensor(a)]
     wide = next(t for t in tensors if isinstance(t, SymbolicTensor))
-    tensors += [wide.whole.operand(a) for a in every if hasattr(a, "__array__") and not _is_tensor(a)]
+    tensors += [wide.whole.operand(a) for a in every if hasattr(a, "__array__") and not is_tensor(a)]
     shape = algebra.broadcast([shape_of(t) for t in tensors], what)
 
     def one(a: Any) -> Any:
-        if hasattr(a, "__array__") and not _is_tensor(a):
+        if hasattr(a, "__array__") and not is_tensor(a):
             a = wide.whole.operand(a)
-        if not _is_tensor(a):
+        if not is_tensor(a):
             return a
         if not shape_of(a) and a.expr.dtype is not wide.dtype:  # of shape (), it yields to the other's dtype
             a = a.cast(beside(wide.dtype, a.expr.dtype))
@@ -94,158 +77,6 @@ ELEMENTWISE = (
     "full_like", "zeros_like", "ones_like", "rand_like", "randn_like", "isnan", "isinf", "isfinite",
     "logical_not",
 )  # fmt: skip
-
-
-def _left(x: SymbolicTensor, axes: Sequence[int], *, keepdim: bool) -> Sizes:
-    """Return the shape of a reduction."""
-    return tuple([1 if i in axes else s for i, s in enumerate(x.sizes) if keepdim or i not in axes])
-
-
-def _with_identity(x: Any, axes: Sequence[int], value: Any) -> Any:
-    """Return the capacity tensor with a value beyond the sizes of some axes."""
-    whole = whole_of(x)
-    for axis, size in symbolic(shape_of(x)):
-        if axis in axes:
-            number = value(whole.expr.dtype) if callable(value) else value
-            whole = filled(whole, size.scalar(whole), axis, number)
-    return whole
-
-
-def _reduction(identity: Any) -> Any:
-    """Return the rule of a reduction whose result the identity does not change."""
-
-    def rule(call: Any, x: Any, axis: Axes = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
-        axes = axes_of(axis, x.whole.expr.shape, call.__name__)
-        whole = _with_identity(x, axes, identity)
-        keep = {"keepdim": True} if keepdim else {}
-        return made(call(whole, axis, **keep), _left(x, axes, keepdim=keepdim))
-
-    return rule
-
-
-def _least(dtype: Any) -> Any:
-    return -math.inf if dtype.is_float else False if dtype is dtypes.bool else dtype.min
-
-
-def _greatest(dtype: Any) -> Any:
-    return math.inf if dtype.is_float else True if dtype is dtypes.bool else dtype.max
-
-
-def _extreme(identity: Any) -> Any:
-    """Return the rule of max or min: values, with indices along one axis."""
-    reduce = _reduction(identity)
-
-    def rule(call: Any, x: Any, axis: Any = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
-        if axis is None:
-            return reduce(call, x, None, keepdim)
-        if _is_tensor(axis):
-            return getattr(x, {"max": "maximum", "min": "minimum"}[call.__name__])(axis)
-        a = axis_of(axis, x.whole.expr.shape, call.__name__)
-        values, indices = call(_with_identity(x, (a,), identity), a, keepdim)
-        sizes = _left(x, (a,), keepdim=keepdim)
-        return Extreme(made(values, sizes), made(indices, sizes))
-
-    return rule
-
-
-def _place(identity: Any) -> Any:
-    """Return the rule of argmax or argmin."""
-
-    def rule(call: Any, x: Any, axis: int | None = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
-        rank = len(x.sizes)
-        if axis is None and any(i for i, _ in symbolic(x.sizes)):
-            raise UnsupportedError(
-                f"{call.__name__} of the flattened shape {x.sizes}: places depend on the value of a size\n"
-                "hint: give an axis"
-            )
-        axes = tuple(range(rank)) if axis is None else (axis_of(axis, x.whole.expr.shape, call.__name__),)
-        whole = _with_identity(x, axes, identity)
-        return made(call(whole, axis, keepdim), _left(x, axes, keepdim=keepdim))
-
-    return rule
-
-
-def _count(x: SymbolicTensor, axes: Sequence[int], dtype: Any) -> Any:
-    """Return the number of elements along axes, as a tensor of shape () or a number."""
-    found: Any = 1.0
-    for size in [x.sizes[a] for a in axes]:
-        factor = size.scalar(x.whole).cast(dtype) if not isinstance(size, int) else float(size)
-        found = factor * found if _is_tensor(factor) else found * factor
-    return found
-
-
-def _mean(call: Any, x: Any, axis: Axes = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
-    axes = axes_of(axis, x.whole.expr.shape, call.__name__)
-    dtype = float_dtype(x.dtype)
-    wide = dtypes.float32 if dtype.bits == 16 else dtype
-    total = x.cast(wide).sum(axes, keepdim)
-    return (total / _count(x, axes, wide)).cast(dtype)
-
-
-def _wide(x: Any) -> Any:
-    dtype = float_dtype(x.dtype)
-    return x.cast(dtypes.float32 if dtype.bits == 16 else dtype)
-
-
-def _var(
-    call: Any,
-    x: Any,
-    axis: Axes = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - as the methods
-    correction: int = 1,
-) -> Any:
-    axes = axes_of(axis, x.whole.expr.shape, call.__name__)
-    y = _wide(x)
-    distance = y - y.mean(axes, True)
-    total = (distance * distance).sum(axes, keepdim)
-    count = _count(x, axes, y.dtype) - correction
-    count = count.maximum(0.0) if _is_tensor(count) else max(count, 0.0)
-    found = total / count
-    found = found.sqrt() if call.__name__ == "std" else found
-    return found.cast(float_dtype(x.dtype))
-
-
-def _var_mean(call: Any, x: Any, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Any:  # noqa: ARG001, FBT001, FBT002 - as the methods
-    return x.var(axis, keepdim, correction), x.mean(axis, keepdim)
-
-
-def _below_top(x: Any, axis: int) -> tuple[Any, int]:
-    y = _wide(x)
-    a = axis_of(axis, y.whole.expr.shape, "softmax")
-    return y - y.amax(a, True).detach(), a
-
-
-def _softmax(call: Any, x: Any, axis: int = -1) -> Any:
-    y, a = _below_top(x, axis)
-    e = y.exp()
-    if call.__name__ == "softmax":
-        return (e / e.sum(a, True)).cast(float_dtype(x.dtype))
-    return (y - e.sum(a, True).log()).cast(float_dtype(x.dtype))
-
-
-def _logsumexp(call: Any, x: Any, axis: Axes = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
-    axes = axes_of(axis, x.whole.expr.shape, call.__name__)
-    y = _wide(x)
-    top = y.amax(axes, True).detach()
-    finite = top.isinf().where(0.0, top)
-    total = ((y - finite).exp().sum(axes, True).log() + finite).cast(float_dtype(x.dtype))
-    if keepdim:
-        return total
-    return total.reshape(tuple([s for i, s in enumerate(total.shape) if i not in axes]))
-
-
-def _norm(call: Any, x: Any, axis: Axes = -1, eps: float | None = None) -> Any:
-    axes = axes_of(axis, x.whole.expr.shape, call.__name__)
-    y = _wide(x)
-    if call.__name__ == "layernorm":
-        y = y - y.mean(axes, True)
-        eps = 1e-5 if eps is None else eps
-    scale = ((y * y).mean(axes, True) + (1e-6 if eps is None else eps)).rsqrt()
-    return (y * scale).cast(float_dtype(x.dtype))
-
-
-def _scan(call: Any, x: Any, axis: int = 0) -> Any:
-    return made(call(x.whole, axis), x.sizes)  # an element depends on those before it only
 
 
 def _fixed(call: Any, x: Any, *args: Any, **names: Any) -> Any:
@@ -334,8 +165,8 @@ def _matmul(call: Any, a: Any, b: Any) -> Any:
         )
     batch = algebra.broadcast((left[:-2], right[:-2]), "matmul")
     m, n = left[-2:-1], right[-1:] if len(right) > 1 else ()
-    x = _with_identity(a, range(len(left)), 0)
-    y = _with_identity(b, range(len(right)), 0)
+    x = with_identity(a, range(len(left)), 0)
+    y = with_identity(b, range(len(right)), 0)
     return made(x @ y, (*batch, *m, *n))
 
 
@@ -469,22 +300,15 @@ def _take_rows(call: Any, table: Any, index: Any) -> Any:
 
 RULES: Final[dict[str, Callable[..., Any]]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys(("cumsum", "cumprod"), _scan),
+    **REDUCTIONS,
     **dict.fromkeys(("sort", "argsort", "flip", "normalize"), _fixed),
     **dict.fromkeys(("permute", "transpose"), _permute),
-    **dict.fromkeys(("layernorm", "rmsnorm"), _norm),
-    **dict.fromkeys(("softmax", "log_softmax"), _softmax),
     **dict.fromkeys(("matmul", "rmatmul", "dot"), _matmul),
-    **dict.fromkeys(("var", "std"), _var),
     **dict.fromkeys(("rows", "item"), _take_rows),
     "getitem": _getitem,
     "shrink": _shrink,
-    "sum": _reduction(0), "prod": _reduction(1), "any": _reduction(0), "all": _reduction(1),
-    "count_nonzero": _reduction(0), "amax": _reduction(_least), "amin": _reduction(_greatest),
-    "max": _extreme(_least), "min": _extreme(_greatest), "argmax": _place(_least),
-    "argmin": _place(_greatest),
-    "mean": _mean, "var_mean": _var_mean, "logsumexp": _logsumexp, "unsqueeze": _unsqueeze,
-    "squeeze": _squeeze, "reshape": _reshape, "flatten": _flatten, "expand": _expand, "linear": _linear,
-    "scaled_dot_product_attention": _attention, "cat": _cat, "stack": _stack, "pad": _pad,
+    "unsqueeze": _unsqueeze, "squeeze": _squeeze, "reshape": _reshape, "flatten": _flatten,
+    "expand": _expand, "linear": _linear, "scaled_dot_product_attention": _attention, "cat": _cat,
+    "stack": _stack, "pad": _pad,
 }  # fmt: skip
 """The name of a method -> its rule: the result from the method, its arguments and its named arguments."""

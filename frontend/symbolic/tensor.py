@@ -237,3 +237,19 @@ _TWO: Final = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul
                "lshift", "rshift")  # fmt: skip
 for _name in (*_TWO, *["r" + n for n in _TWO], "neg", "invert", "abs", "lt", "gt", "le", "ge", "eq", "ne"):
     setattr(SymbolicTensor, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def shape_of(x: Any) -> Sizes:
+    """Return the shape of a tensor of either kind."""
+    found: Sizes = x.sizes if isinstance(x, SymbolicTensor) else x.expr.shape
+    return found
+
+
+def whole_of(x: Any) -> Any:
+    """Return the tensor of the capacity."""
+    return x.whole if isinstance(x, SymbolicTensor) else x
+
+
+def is_tensor(x: Any) -> bool:
+    """Return whether x is a tensor of either kind."""
+    return isinstance(x, SymbolicTensor) or hasattr(x, "expr")
