@@ -374,6 +374,22 @@ class Kernel:
         return tuple([next(ranges) if n > 1 else symbolic.ZERO for n in shape])
 
 
+def ranges_of(entry: Entry) -> set[UOp]:
+    """Return the ranges on which an entry's index depends, through computed indices, too."""
+    used: set[UOp] = set()
+    todo = list(symbolic.atoms_of((*entry.index, entry.mask)))
+    seen: set[UOp] = set()
+    while todo:
+        atom = todo.pop()
+        if atom.op is Ops.INDEXOF and atom not in seen:
+            seen.add(atom)
+            source, mask = entry.kernel.computed[atom]
+            todo += symbolic.atoms_of((*source.index, mask))
+        if atom.op is not Ops.VAR:
+            used.add(atom)
+    return used
+
+
 def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
     """Return a shape without axes of size 1."""
     return tuple([n for n in shape if n != 1])

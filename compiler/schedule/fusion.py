@@ -5,13 +5,12 @@ users have their kernels, so all its evaluations are known, each an `Entry` (ker
 the node either stays inside those kernels, or becomes a *root*: it gets a buffer and a kernel, a new or a
 compatible one, and its users load it. `Grouping._stays` decides.
 
-Not here: the costs on which it decides (`analysis`), dependencies between kernels (`order`), the AST of a
-kernel (`lower`).
+Not here: the costs on which it decides (`analysis`), whether a value is computed again (`recomputation`) and
+where a reduction may be (`places`), dependencies between kernels (`order`), the AST of a kernel (`lower`).
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes
@@ -27,26 +26,19 @@ from compiler.schedule.analysis import (
     Kernel,
     Limits,
     Scope,
-    is_contraction,
-    is_trailing,
     moved,
     param_of,
-    reduced_sizes,
+    ranges_of,
     squeezed,
 )
 from compiler.schedule.order import Order
+from compiler.schedule.places import Places
+from compiler.schedule.recomputation import computed_twice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _LEAF: Final = frozenset((Ops.PARAM, Ops.CONST, Ops.IOTA, Ops.IVALUE))
-_SLACK: Final = 1.3
-"""Evaluations per element up to which a value does not count as computed twice; padding adds some."""
-_RECOMPUTED: Final = 64
-"""Cost of the repeated evaluations of an element up to which they are cheaper than a large buffer: that costs
-a store, and a load in each kernel."""
-_AMORTISED: Final = 32
-"""Evaluations per element from which even a cheap division gets a buffer."""
 
 
 class Grouping:
@@ -59,7 +51,7 @@ class Grouping:
         self.kernels: list[Kernel] = []
         self.order = Order()
         self._by_shape: dict[tuple[int, ...], list[Kernel]] = {}
-        self._contractions: dict[UOp, bool] = {}
+        self.places = Places(self.facts, limits)
         self._waiting: dict[UOp, dict[Kernel, None]] = {}
         """Node -> the kernels that an AFTER lets wait for it."""
         for node in reversed(self.facts.order):
@@ -91,7 +83,7 @@ class Grouping:
         """
         entries = fact.entries
         if fact.node.op is Ops.REDUCE:
-            return len(entries) == 1 and self._place(entries[0], fact.node, claim=True)
+            return len(entries) == 1 and self.places.take(entries[0], fact.node, claim=True)
         if len(entries) > self.limits.places or len(entries[0].kernel.entries) > self.limits.nodes:
             return False
         if _masks_within(fact.node):
@@ -100,167 +92,14 @@ class Grouping:
         if completed:
             if len(entries) > 1:
                 return False
-            completed.sort(key=self._weight, reverse=True)
-            if not self._place(entries[0], completed[0], claim=True):
+            completed.sort(key=self.places.weight, reverse=True)
+            if not self.places.take(entries[0], completed[0], claim=True):
                 return False
         if fact.own_cost <= EXPENSIVE and not fact.own_rows and not fact.own_heavy:
             return True
         if not fact.inner:
             return True
-        return not self._computed_twice(fact)
-
-    def _weight(self, reduction: UOp) -> tuple[bool, int]:
-        return self._is_contraction(reduction), prod(reduced_sizes(reduction))
-
-    def _is_contraction(self, reduction: UOp) -> bool:
-        found = self._contractions.get(reduction)
-        if found is None:
-            found = self._contractions[reduction] = is_contraction(reduction)
-        return found
-
-    def _computed_twice(self, fact: Fact) -> bool:
-        """Return whether a costly value is evaluated more often than it has elements, or in several kernels.
-
-        Elements of a row that one worker computes may be evaluated once for every loop over the row.
-        """
-        kernel = fact.entries[0].kernel
-        costly = fact.own_cost > EXPENSIVE or fact.own_rows
-        users = dict.fromkeys([e.kernel for e in fact.entries])
-        if costly and len(users) > 1:
-            return not self._cheaper_than_memory(fact, users)
-        times = [self._evaluations(e) / fact.size for e in fact.entries]
-        if not costly:
-            return sum(times) >= _AMORTISED
-        if kernel.row is not None and max(times) <= _SLACK:
-            row = set(kernel.out[: kernel.row])
-            return not all(row <= self._ranges_of(e) for e in fact.entries)
-        return sum(times) > _SLACK
-
-    def _cheaper_than_memory(self, fact: Fact, users: Iterable[Kernel]) -> bool:
-        """Return whether it costs less to compute a value in several kernels than to store and load it.
-
-        Each of them evaluates every element about once. Compared are the bytes that the kernels but one load
-        to compute it, and those of the store and of their loads of the value.
-        """
-        nbytes = fact.size * fact.node.dtype.itemsize
-        costly = fact.own_cost > EXPENSIVE
-        if costly and (
-            nbytes < self.limits.near or fact.own_cost * (len(fact.entries) - 1) > _RECOMPUTED
-        ):
-            return False
-        if max([self._evaluations(e) for e in fact.entries]) > fact.size * _SLACK:
-            return False
-        more = [self._bytes(fact.inner & ~kernel.leaves) for kernel in users]
-        return sum(more) - max(more) <= nbytes * len(more)
-
-    def _bytes(self, leaves: int) -> int:
-        """Return the bytes of a set of buffers."""
-        total = 0
-        while leaves:
-            low = leaves & -leaves
-            total += self.facts.leaf_bytes[low.bit_length() - 1]
-            leaves ^= low
-        return total
-
-    def _evaluations(self, entry: Entry) -> int:
-        """Return how often an entry is evaluated; it is outside every loop on which it does not depend."""
-        used = self._ranges_of(entry)
-        most = 0
-        for scope in entry.scopes:
-            times = inner = 1
-            for r in scope:
-                times *= r.arg[1]
-                if r in used:
-                    inner = times
-            most = max(most, inner)
-        return most
-
-    def _ranges_of(self, entry: Entry) -> set[UOp]:
-        """Return the ranges on which an entry's index depends, through computed indices, too."""
-        used: set[UOp] = set()
-        todo = list(symbolic.atoms_of((*entry.index, entry.mask)))
-        seen: set[UOp] = set()
-        while todo:
-            atom = todo.pop()
-            if atom.op is Ops.INDEXOF and atom not in seen:
-                seen.add(atom)
-                source, mask = entry.kernel.computed[atom]
-                todo += symbolic.atoms_of((*source.index, mask))
-            if atom.op is not Ops.VAR:
-                used.add(atom)
-        return used
-
-    def _place(self, entry: Entry, reduction: UOp, *, claim: bool) -> bool:
-        """Return whether a reduction whose whole result reaches this entry may be in the entry's kernel.
-
-        As *main* reduction it is evaluated once for each output element. As *row* reduction it depends on
-        leading output ranges only, and every loop that repeats it is along the row that it reduces. A
-        contraction is in no kernel that updates a buffer in place, because its register tiles overlap at the
-        edges. With `claim`, the kernel is marked as one with such a reduction.
-        """
-        kernel = entry.kernel
-        if kernel.updates and self._is_contraction(reduction):
-            return False
-        used = self._ranges_of(entry)
-        prefix = len(used)
-        if used != set(kernel.out[:prefix]):
-            return False
-        rows = prod([r.arg[1] for r in kernel.out[:prefix]])
-        if rows > entry.fact.size * _SLACK:
-            return False
-        leaves = kernel.leaves & ~self.facts.of[reduction].bit | self.facts.of[reduction].inner
-        if leaves.bit_count() + len(kernel.stores) > self.limits.buffers:
-            return False
-        if prefix == len(kernel.out) and list(entry.scopes) == [kernel.out]:
-            fits = self._fits_main(kernel, reduction, prefix)
-            if fits and claim and kernel.main is None:
-                kernel.main = reduction
-        else:
-            fits = self._fits_row(entry, reduction, prefix, rows)
-            if fits and claim:
-                kernel.row = prefix
-        if fits and claim:
-            kernel.leaves = leaves
-        return fits
-
-    def _fits_main(self, kernel: Kernel, reduction: UOp, prefix: int) -> bool:
-        if kernel.row not in (None, prefix):
-            return False
-        return kernel.main is None or kernel.main is reduction or self._alike(kernel.main, reduction)
-
-    def _alike(self, a: UOp, b: UOp) -> bool:
-        """Return whether two reductions can share a loop and loads, such as sums and sums of squares."""
-        if a.src[0].shape != b.src[0].shape or a.arg[1] != b.arg[1]:
-            return False
-        if self._is_contraction(a) or self._is_contraction(b):
-            return False
-        size = prod(a.src[0].shape)
-        return self._share(self.facts.of[a].inner, self.facts.of[b].inner, size)
-
-    def _share(self, a: int, b: int, size: int) -> bool:
-        """Return whether two sets of leaves have a common one of at least that size."""
-        common = a & b
-        sizes = self.facts.leaf_sizes
-        while common:
-            low = common & -common
-            if sizes[low.bit_length() - 1] >= size:
-                return True
-            common ^= low
-        return False
-
-    def _fits_row(self, entry: Entry, reduction: UOp, prefix: int, rows: int) -> bool:
-        kernel = entry.kernel
-        length = prod(reduced_sizes(reduction))
-        limits = self.limits
-        if length > limits.row or (rows < limits.few_rows and length > limits.few_rows_row):
-            return False
-        if kernel.row not in (None, prefix) or self._is_contraction(reduction) or not is_trailing(reduction):
-            return False
-        if kernel.main is not None and kernel.main is not reduction:
-            along = prod(reduced_sizes(kernel.main)) == length
-            if prefix != len(kernel.out) or self._is_contraction(kernel.main) or not along:
-                return False
-        return all(prod([r.arg[1] for r in scope[prefix:]]) in (1, length) for scope in entry.scopes)
+        return not computed_twice(fact, self.facts, self.limits)
 
     def _realize(self, fact: Fact) -> None:
         """Give a node a buffer, and a kernel to compute it."""
@@ -284,7 +123,7 @@ class Grouping:
         for waiting in self._waiting.get(fact.node, ()):
             self.order.after(kernel, waiting)
         if fact.completed:
-            self._place(entry, max(fact.completed, key=self._weight), claim=True)
+            self.places.take(entry, max(fact.completed, key=self.places.weight), claim=True)
 
     def _new_kernel(self, shape: tuple[int, ...]) -> Kernel:
         kernel = Kernel(len(self.kernels), shape)
@@ -329,16 +168,20 @@ class Grouping:
         completed = fact.completed
         if not completed and list(here[0].scopes) != [kernel.out]:
             return False
-        return not completed or self._place(here[0], max(completed, key=self._weight), claim=True)
+        return not completed or self.places.take(here[0], max(completed, key=self.places.weight), claim=True)
 
     def _is_sibling(self, kernel: Kernel, fact: Fact) -> bool:
         """Return whether a kernel loads the same data: both elementwise, or reducing the same elements."""
         if kernel.copies is not None or kernel.row is not None or kernel.rows or fact.own_rows:
             return False
         if fact.completed:
-            main = max(fact.completed, key=self._weight)
-            return kernel.main is not None and self._alike(kernel.main, main)
-        return kernel.main is None and not fact.flow and self._share(kernel.leaves, fact.inner, kernel.size)
+            main = max(fact.completed, key=self.places.weight)
+            return kernel.main is not None and self.places.alike(kernel.main, main)
+        return (
+            kernel.main is None
+            and not fact.flow
+            and self.places.share(kernel.leaves, fact.inner, kernel.size)
+        )
 
     def _may_join(self, kernel: Kernel, fact: Fact, users: Iterable[Kernel]) -> bool:
         """Return whether a kernel can store a node without too many buffers or a cycle among kernels."""
@@ -437,7 +280,7 @@ class Grouping:
         outer, inner = iter(entry.index), iter(ranges)
         index = tuple([next(inner) if i in axes else next(outer) for i in range(len(source.shape))])
         entry.ranges = tuple([r for r in ranges if r.op is Ops.RANGE])
-        used = self._ranges_of(entry)
+        used = ranges_of(entry)
         scopes = {tuple([r for r in scope if r in used]) + entry.ranges for scope in entry.scopes}
         entry.src = [self._use(entry, source, index, entry.mask, scopes)]
 
