@@ -125,7 +125,7 @@ def test_a_captured_step_is_that_of_a_plain_one():
 
         return [step().item() for _ in range(5)]
 
-    # a GPU's kernels of another schedule may add in another order
+    # on a GPU the kernels of another schedule may round otherwise
     assert losses(checkpoint) == pytest.approx(losses(plain), rel=1e-5)
 
 
