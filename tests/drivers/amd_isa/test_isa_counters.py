@@ -73,6 +73,12 @@ INDEX = "  %m = mul i32 %t, %s\n  %i = add i32 %m, %o\n"
 STRIDED = INDEX + place("i32") + "  %v = load volatile i32, ptr addrspace(1) %p\n  store volatile i32 %v, ptr addrspace(1) %p\n"
 WIDE = INDEX + place("<4 x i32>") + "  %v = load volatile <4 x i32>, ptr addrspace(1) %p, align 16\n"
 NARROW = INDEX + place("i8") + "  %v = load volatile i8, ptr addrspace(1) %p\n"
+TILE = (
+    "  %r = lshr i32 %t, 4\n  %c = and i32 %t, 15\n  %m = mul i32 %r, %s\n  %i = add i32 %m, %c\n"
+    + place("i32")
+    + "  %v = load volatile i32, ptr addrspace(1) %p\n"
+)
+"""Rows of 16 words at a pitch."""
 REVERSED = "  %i = xor i32 %t, %s\n" + place("i64") + "  %v = load volatile i64, ptr addrspace(1) %p\n"
 
 
@@ -96,6 +102,9 @@ REVERSED = "  %i = xor i32 %t, %s\n" + place("i64") + "  %v = load volatile i64,
         (GFX1100, NARROW, 64, 0, 16, 1),
         (GFX942, STRIDED, 8, 0, 16, 4),
         (GFX942, STRIDED, 64, 0, 64, 4),
+        (GFX1100, TILE, 64, 0, 2, 4),
+        (GFX942, TILE, 64, 0, 4, 4),
+        (GFX942, TILE, 5, 0, 1, 4),  # the rows overlap
     ],
 )  # fmt: skip
 def test_lines_of_a_request(target: tuple[str, int], body: str, first: int, second: int, lines: int, size: int):
@@ -171,6 +180,47 @@ def test_lanes_that_leave_for_a_branch(target: tuple[str, int], below: int, dive
     assert found.global_["store"].lanes == found.lane_instructions["store"] == below
 
 
+NESTED = """  %a0 = and i32 %t, 1
+  %c = icmp eq i32 %a0, 0
+  br i1 %c, label %end, label %odd
+odd:
+  store volatile i32 %t, ptr addrspace(1) %a
+  %b0 = and i32 %t, 2
+  %d = icmp eq i32 %b0, 0
+  br i1 %d, label %end, label %three
+three:
+  store volatile i32 %t, ptr addrspace(1) %a
+  br label %end
+end:"""
+CHAIN = """  %c = icmp ult i32 %t, 8
+  br i1 %c, label %first, label %next
+first:
+  store volatile i32 %t, ptr addrspace(1) %a
+  br label %next
+next:
+  %d = icmp ult i32 %t, 24
+  br i1 %d, label %second, label %end
+second:
+  store volatile i32 %t, ptr addrspace(1) %a
+  br label %end
+end:"""
+
+
+@pytest.mark.parametrize("target", [GFX1100, GFX1201, GFX942])
+def test_nested_branches(target: tuple[str, int]):
+    """Half of the lanes store, then half of these."""
+    found = count(NESTED, target)
+    assert found.divergent == 2
+    assert (found.global_["store"].requests, found.global_["store"].lanes) == (2, target[1] * 3 // 4)
+
+
+@pytest.mark.parametrize("target", [GFX1100, GFX1201, GFX942])
+def test_branches_one_after_the_other(target: tuple[str, int]):
+    found = count(CHAIN, target)
+    assert found.divergent == 2
+    assert (found.global_["store"].requests, found.global_["store"].lanes) == (2, 8 + 24)
+
+
 @pytest.mark.parametrize("target", [GFX1100, GFX942])
 @pytest.mark.parametrize(("mask", "rounds"), [(0, 1), (1, 2), (3, 4), (31, 32)])
 def test_a_loop_that_lanes_leave_one_by_one(target: tuple[str, int], mask: int, rounds: int):
@@ -197,6 +247,24 @@ def test_atomics_of_global_memory(target: tuple[str, int], mask: int, serial: in
     atomic = found.global_["atomic"]
     assert (atomic.requests, atomic.lanes, atomic.serial, atomic.units) == (1, target[1], serial, lines)
     assert found.instructions["atomic"] == 1
+
+
+HISTOGRAM = (
+    "  %q = mul i32 %t, %t\n  %i = and i32 %q, 7\n"
+    + place("i32")
+    + "  %v = atomicrmw add ptr addrspace(1) %p, i32 %t monotonic\n"
+)
+"""The bins are squares modulo 8, of which half are 1."""
+WIDE_SUM = place("i64", "%t") + "  %v = atomicrmw add ptr addrspace(1) %p, i64 1 monotonic\n"
+
+
+@pytest.mark.parametrize("target", [GFX1100, GFX1201, GFX942])
+def test_other_atomics_of_global_memory(target: tuple[str, int]):
+    lanes = target[1]
+    for body, serial, lines, size in ((HISTOGRAM, lanes // 2, 1, 4), (WIDE_SUM, 1, lanes * 8 // 128, 8)):
+        atomic = count(body, target).global_["atomic"]
+        assert (atomic.requests, atomic.lanes, atomic.bytes) == (1, lanes, lanes * size)
+        assert (atomic.serial, atomic.units) == (serial, lines)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,9 @@ WIDE = """mul.lo.u32 %r3, %r0, %r1; mul.wide.u32 %rd1, %r3, 16; add.u64 %rd1, %r
 ld.global.v4.f32 {%f0, %f1, %f2, %f3}, [%rd1];"""
 NARROW = """mul.lo.u32 %r3, %r0, %r1; cvt.u64.u32 %rd1, %r3; add.u64 %rd1, %rd0, %rd1;
 ld.global.u8 %h0, [%rd1];"""
+TILE = """shr.u32 %r3, %r0, 4; and.b32 %r4, %r0, 15; mad.lo.u32 %r3, %r3, %r1, %r4;
+mul.wide.u32 %rd1, %r3, 4; add.u64 %rd1, %rd0, %rd1; ld.global.f32 %f0, [%rd1];"""
+"""Two rows of 16 words at a pitch."""
 REVERSED = """xor.b32 %r3, %r0, %r1; mul.wide.u32 %rd1, %r3, 8; add.u64 %rd1, %rd0, %rd1;
 ld.global.b64 %rd2, [%rd1];"""
 
@@ -87,6 +90,8 @@ ld.global.b64 %rd2, [%rd1];"""
         (STRIDED, 0, 5, 1, 4),  # all lanes at one address
         (WIDE, 3, 0, 32, 16),
         (NARROW, 16, 0, 16, 1),
+        (TILE, 64, 0, 4, 4),
+        (TILE, 5, 0, 3, 4),  # the rows overlap
     ],
 )
 def test_sectors_of_a_request(body: str, first: int, second: int, sectors: int, size: int):
@@ -159,6 +164,27 @@ def test_divergent_branches(below: int, divergent: int):
     assert found.branches == 2 + bool(others)
 
 
+NESTED = """and.b32 %r3, %r0, 1; setp.eq.u32 %p0, %r3, 0; @%p0 bra C; and.b32 %r4, %r0, 2; setp.eq.u32 %p1, %r4, 0; @%p1 bra B;
+add.u32 %r5, %r0, 1; bra E; B: add.u32 %r5, %r0, 2; bra E; C: add.u32 %r5, %r0, 3; E: add.u32 %r6, %r5, 1;"""
+FOUR_WAYS = """and.b32 %r3, %r0, 3; setp.eq.u32 %p0, %r3, 0; @%p0 bra A; setp.eq.u32 %p1, %r3, 1; @%p1 bra B;
+setp.eq.u32 %p2, %r3, 2; @%p2 bra C; add.u32 %r5, %r0, 4; bra E; A: add.u32 %r5, %r0, 1; bra E;
+B: add.u32 %r5, %r0, 2; bra E; C: add.u32 %r5, %r0, 3; E: add.u32 %r6, %r5, 1;"""
+
+
+@pytest.mark.parametrize(
+    ("body", "divergent", "branches", "instructions", "lanes"),
+    [
+        (NESTED, 2, 5, 8, 2 * 32 + 2 * 16 + 8 + 8 + 16 + 32),  # halves, then quarters
+        (FOUR_WAYS, 3, 7, 9, 32 + 32 + 24 + 16 + 4 * 8 + 32),  # a quarter leaves at each test
+    ],
+)
+def test_nested_and_chained_branches(body: str, divergent: int, branches: int, instructions: int, lanes: int):
+    """Branches that no lane divides count, too, and the return."""
+    found = count(body)
+    assert (found.divergent, found.branches) == (divergent, branches)
+    assert (found.instructions["integer"], found.lane_instructions["integer"]) == (instructions, lanes)
+
+
 @pytest.mark.parametrize(("mask", "rounds", "lanes"), [(0, 1, 32), (1, 2, 48), (3, 4, 80), (31, 32, 528)])
 def test_a_loop_that_lanes_leave_one_by_one(mask: int, rounds: int, lanes: int):
     found = count(LOOP, mask)
@@ -180,6 +206,23 @@ def test_atomics_of_global_memory(mask: int, serial: int, sectors: int):
     atomic = found.global_["atomic"]
     assert (atomic.requests, atomic.lanes, atomic.serial, atomic.units) == (2, 64, 2 * serial, 2 * sectors)
     assert (found.read, found.written) == (32 * sectors, 32 * sectors)
+
+
+HISTOGRAM = """mul.lo.u32 %r3, %r0, %r0; and.b32 %r3, %r3, 7; mul.wide.u32 %rd1, %r3, 4; add.u64 %rd1, %rd0, %rd1;
+red.global.add.u32 [%rd1], 1;"""
+"""The bins are squares modulo 8, of which half are 1."""
+SWAP = """shr.u32 %r3, %r0, 3; mul.wide.u32 %rd1, %r3, 128; add.u64 %rd1, %rd0, %rd1;
+atom.global.cas.b32 %r4, [%rd1], 0, 1;"""
+WIDE_SUM = """mul.wide.u32 %rd1, %r0, 8; add.u64 %rd1, %rd0, %rd1; mov.u64 %rd2, 1; atom.global.add.u64 %rd3, [%rd1], %rd2;"""
+
+
+@pytest.mark.parametrize(
+    ("body", "serial", "sectors", "size"), [(HISTOGRAM, 16, 1, 4), (SWAP, 8, 4, 4), (WIDE_SUM, 1, 8, 8)]
+)
+def test_other_atomics_of_global_memory(body: str, serial: int, sectors: int, size: int):
+    atomic = count(body).global_["atomic"]
+    assert (atomic.requests, atomic.lanes, atomic.bytes) == (1, 32, 32 * size)
+    assert (atomic.serial, atomic.units) == (serial, sectors)
 
 
 @pytest.mark.parametrize(
