@@ -3,10 +3,12 @@
     python -m tools.guests.interpret --device nv-emu:sm_80
     python -m tools.guests.interpret --device amd-emu:gfx942 --only matmul --json
 
+`--workloads` takes inputs with grids of 128 to 256 workgroups, for the kernels whose grid grows with them.
 Both run the same launches on the same inputs, and both results are compared with NumPy. A time is the least
 of `--runs` launches after a first one, in milliseconds: of the clock, and of the processors for all threads,
 which counts on a loaded machine. Compiling is not in it. The interpreter runs in a process of its own, on
-arrays in host memory without copies. Exit status 1 if a kernel fails, differs, or is slower by the plug-in.
+arrays in host memory without copies. Grid and elements of all arrays are printed. Exit status 1 if a kernel
+fails, differs, or is slower by the plug-in.
 
 Not here: the cases (`tools.guests.cases`), times of sizes for real GPUs (`tools.guests.tutorials`).
 """
@@ -88,14 +90,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.guests.interpret", description=__doc__)
     parser.add_argument("--device", default="nv-emu:sm_80", help="the emulated GPU; default: %(default)s")
     parser.add_argument("--tutorials", action="store_true", help="the kernels of the tutorials only")
+    parser.add_argument("--workloads", action="store_true", help="larger inputs, see above")
     parser.add_argument("--only", default="", help="run the kernels whose name contains this text")
     parser.add_argument("--runs", type=int, default=3, help="timed runs of each kernel")
     parser.add_argument("--json", action="store_true", help="one JSON object a kernel")
     parser.add_argument(_INTERPRETED, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    chosen = [
-        one for one in (cases.TUTORIALS if options.tutorials else more_cases.ALL) if options.only in one.name
-    ]
+    known = more_cases.workloads() if options.workloads else more_cases.ALL
+    named = {one.name for one in cases.TUTORIALS} if options.tutorials else {one.name for one in known}
+    chosen = [one for one in known if one.name in named and options.only in one.name]
     if options.interpreted:
         for case in chosen:
             print(json.dumps(_row(case, HostArray, lambda: None, options.runs)), flush=True)
@@ -134,7 +137,8 @@ def _row(
 ) -> dict[str, Any]:
     """Return the difference from NumPy and the times of one case, or its error."""
     run = case.make(np.random.default_rng(1))
-    row: dict[str, Any] = {"kernel": case.name}
+    elements = sum(one.values.size for one in run.values.values() if isinstance(one, cases.Data))
+    row: dict[str, Any] = {"kernel": case.name, "grid": run.grid, "elements": elements}
     values = cases.placed(run, place)
     kernel = cases.kernel_of(case)
     given = {name: one for name, one in values.items() if name in kernel.arg_names}
@@ -175,8 +179,10 @@ def text(row: dict[str, Any]) -> str:
         return f"{row['kernel']:28} FAILED  {row['error']}"
     if "times" not in row:
         return f"{row['kernel']:28} {row['cpu_ms']:9.2f} ms  interpreter: {row['interpreter_error']}"
+    grid = " x ".join(str(one) for one in row["grid"] if one > 1) or "1"
     return (
-        f"{row['kernel']:28} {row['cpu_ms']:9.2f} ms of processors, "
+        f"{row['kernel']:26} {grid:>8} groups {row['elements']:9,} elements "
+        f"{row['cpu_ms']:9.2f} ms of processors, "
         f"interpreter {row['interpreter_cpu_ms']:10.2f} ms, "
         f"{row['times']:8.1f} times; clock {row['ms']:.2f} and {row['interpreter_ms']:.2f} ms"
     )
