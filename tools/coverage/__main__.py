@@ -150,6 +150,37 @@ ARRAY_API_DIFFERS: Final = {
 }
 
 
+SUITE: Final = (
+    ("passed", 1178, "complex64 and complex128 skipped"),
+    ("failed", 163, "no complex numbers: cases of complex numbers, the transforms, `imag`"),
+    (
+        "failed",
+        16,
+        "the operators `//` and `%` of infinities and zeros are PyTorch's, the functions the standard's",
+    ),
+    ("failed", 1, "`from_dlpack(copy=False)`: always copies"),
+    ("failed", 1, "`signbit` of a NaN given as a Python number, which has no sign here"),
+)
+"""Outcomes of data-apis/array-api-tests at 55fcc601: outcome, tests, why."""
+
+
+def suite() -> list[str]:
+    """Return the lines about the standard's test suite, which is run by hand."""
+    total = sum(n for _, n, _ in SUITE)
+    return [
+        "",
+        (
+            "The standard's test suite (`array-api-tests` at 55fcc601, with a default where it takes the "
+            "widest complex dtype; `--max-examples 4 --disable-deadline`): "
+            f"{SUITE[0][1]} of {total} tests pass."
+        ),
+        "",
+        "| outcome | tests | |",
+        "|---|---|---|",
+        *[f"| {outcome} | {n} | {why} |" for outcome, n, why in SUITE],
+    ]
+
+
 def array_api() -> str:
     """Return the section of the array API standard."""
     names = (HERE / "array_api.txt").read_text().split()
@@ -170,6 +201,7 @@ def array_api() -> str:
         f"| there | {shown([n for n in there if n not in ARRAY_API_DIFFERS])} |",
         *[f"| differs: {why} | `{n}` |" for n, why in ARRAY_API_DIFFERS.items()],
         *[f"| missing: {why_missing(n)} | `{n}` |" for n in missing],
+        *suite(),
     ]
     return "\n".join(lines) + "\n"
 
