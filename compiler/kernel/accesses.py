@@ -54,13 +54,13 @@ class Memory:
             transposed_column = self._load_transposed(node)
             if transposed_column is not None:
                 return transposed_column
-        stored = self._read(node.src[0], node.src[1], mask)
+        stored = self.read(node.src[0], node.src[1], mask)
         return conversions.unpack(self.b, stored, node.dtype)
 
     def stored(self, node: UOp) -> Line:
         """Return the register of a LOAD at the current position, of the type in memory."""
         mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.owner.free[node])
-        return self._read(node.src[0], node.src[1], mask)
+        return self.read(node.src[0], node.src[1], mask)
 
     def source(self, node: UOp) -> tuple[Line, Line | None]:
         """Return the address of the vector of a LOAD at the current position, and its mask; None is true.
@@ -114,7 +114,8 @@ class Memory:
                 line = self.b.both(line, self.index.mask(guard))
         return line
 
-    def _read(self, buffer: UOp, index: UOp, mask: Line | None) -> Line:
+    def read(self, buffer: UOp, index: UOp, mask: Line | None) -> Line:
+        """Return the elements of a buffer at an index, of the type in memory; 0 where the mask is false."""
         b, ix = self.b, self.index
         kind = conversions.storage_type(buffer.dtype)
         pointer = ix.buffer(buffer.arg)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Numbers = tuple[tuple[int, int], ...]
-Copied = Literal["no", "all", "block"]
+Copied = Literal["no", "all", "block", "window"]
 Form = Literal["plain", "merged", "split", "words"]
 
 
@@ -59,8 +59,8 @@ class ProductChoice:
     staged: bool = False
     """Whether the streamed operand is copied to panels."""
     copied: Copied = "no"
-    """Whether the broadcast operand is copied: not, as much as the loops outside allow, or a block at a
-    time."""
+    """Whether the broadcast operand is copied: not, as much as the loops outside allow, a block at a time, or
+    as a window (`windows`)."""
     piece: int = 0
     """The most products of a piece of the sum; 0: the sum is not cut."""
     groups: int = 0

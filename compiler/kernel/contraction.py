@@ -14,22 +14,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import product
 from typing import TYPE_CHECKING
 
 from compiler.ir import index as symbolic
-from compiler.ir.ops import BINARY, UNARY, Ops
-from compiler.kernel import conversions
+from compiler.kernel import conversions, nearby, windows
 from compiler.kernel.choice import ProductChoice
-from compiler.kernel.nearby import LINE, lines_of
+from compiler.kernel.nearby import LINE, lines_in_place, window_of
 from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
-from compiler.kernel.roles import candidates
-from compiler.kernel.shape import inner_nodes, kind_along
+from compiler.kernel.register_tile import COPY_CYCLES, MOST_ROWS, WAYS, tile, tile_cycles
+from compiler.kernel.roles import candidates, is_computed, loads_of
+from compiler.kernel.shape import kind_along
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from compiler.ir.uop import UOp
     from compiler.kernel.choice import Copied
-    from compiler.kernel.plan import Edge
+    from compiler.kernel.plan import Edge, Side
     from compiler.kernel.roles import Contraction
     from compiler.kernel.shape import Kernel, Kind
     from compiler.targets.base import Target
@@ -40,17 +41,6 @@ MOST_CANDIDATES = 6
 """Choices of rows and columns that are planned."""
 LEAST_ROWS = 6
 """Rows from which on copying a streamed operand that does not lie in rows pays."""
-MOST_ROWS, MOST_VECTORS = 16, 6
-LATENCY = 4.5
-"""Cycles until an accumulator can be used again."""
-ROUND_CYCLES = 0.4
-"""Cycles of the loop itself for one product of each output of a tile."""
-SECOND_LEVEL_BYTES = 24.0
-"""Bytes per cycle from the second-level cache, where panels of the streamed operand are."""
-BROADCASTS_PER_CYCLE = 2.0
-"""Loads of one element to all lanes."""
-WAYS = 8
-"""Rows of an operand that a first-level cache holds side by side, whatever their distance."""
 PANEL_SHARE = 2
 """Panels held at once take this many second-level caches: they stream from the third level."""
 STAGE_BYTES = 6 << 20
@@ -70,18 +60,17 @@ LEAST_RUN = 32
 """Adjacent elements from which on an operand is read in place."""
 SUMMED_AT_ONCE = 512
 """Products that are added up before they join the total; short runs keep rounding errors small."""
-_COMPUTED = BINARY | UNARY | {Ops.WHERE, Ops.CAST, Ops.IVALUE, Ops.BITCAST}
-"""Operations that compute a value; all others of an operand are loads, constants and index arithmetic."""
-COPY_CYCLES = 1.5
-"""Cycles of one value of a panel that is copied by values."""
 _APART_CYCLES = 2.0
 """Cycles of one value that is read in place, apart from the one before."""
+_WINDOW_CYCLES = 3.0
+"""Cycles of one vector of a window: a masked load, a store."""
 _LINE_CYCLES = 2.0
 """Cycles of one line of an operand that is read in place, from the second-level cache."""
 _LOAD_CYCLES = {"row": 1.5, "same": 1.0, "strided": 5.0, "scattered": 20.0}
 """Cycles of one vector of a panel's copy, by the kind of its load along the columns."""
 _TURN_CYCLES = 4.0
 """Cycles of one vector of a panel that is transposed in registers."""
+_ACROSS = ("scattered", "strided")
 _STORE_CYCLES = {"row": 1.0, "same": 1.0, "strided": 12.0, "scattered": 12.0}
 """Cycles to store one vector of results."""
 
@@ -124,37 +113,6 @@ def estimated_of(kernel: Kernel, target: Target, role: int) -> ProductChoice | N
     return None if planner.plan() is None else replace(planner.made, role=role)
 
 
-def tile(m: int, n: int, lanes: int, target: Target, *, near: bool = False) -> tuple[int, int]:
-    """Return the rows and vectors of the fastest register tile for m x n outputs.
-
-    The accumulators, the vectors of one round and one broadcast value must fit the registers. More rows than
-    the cache holds side by side are first copied, for all columns; rows that are `near` one another are not.
-    """
-    best = (-1.0, 1, 1)
-    for rows, vectors in product(range(1, MOST_ROWS + 1), range(1, MOST_VECTORS + 1)):
-        if rows > m or vectors * lanes > max(n, lanes) or rows * vectors + vectors + 1 > target.registers:
-            continue
-        sums, width = rows * vectors, vectors * lanes
-        copied = rows > WAYS and not near
-        part = 0.5 if copied else 0.25  # broadcasts are from the first level, vectors from the second
-        reuse = 1 - 0.125 * (part * rows + vectors) / sums
-        cycles = -(-n // width) * tile_cycles(rows, vectors, target) + copied * COPY_CYCLES * rows
-        score = reuse * m * n / (-(-m // rows) * cycles)
-        if score > best[0] + 1e-9:
-            best = score, rows, vectors
-    return best[1:]
-
-
-def tile_cycles(rows: int, vectors: int, target: Target) -> float:
-    """Return the cycles of one product of each output: multiply-adds, loads, or the latency of a chain."""
-    return ROUND_CYCLES + max(
-        rows * vectors / target.fma_per_cycle,
-        vectors * target.vector_bytes / SECOND_LEVEL_BYTES,
-        vectors / target.loads_per_cycle + rows / BROADCASTS_PER_CYCLE,
-        LATENCY,
-    )
-
-
 class _Planner:
     """The choice of every factor for one contraction."""
 
@@ -179,12 +137,17 @@ class _Planner:
         while self.lanes > 2 and self.lanes // 2 >= n:
             self.lanes //= 2
         if choice is None:
-            near = self._near(MOST_ROWS) is not None
-            self.rows, self.vectors = tile(m, n, self.lanes, target, near=near)
+            near = lines_in_place(c, MOST_ROWS, self.itemsize) is not None
+            windowed = window_of(c, MOST_ROWS, 1, self.lanes, target) is not None
+            self.rows, self.vectors = tile(m, n, self.lanes, target, near=near or windowed)
+            if windowed and window_of(c, self.rows, self.vectors, self.lanes, target) is None:
+                self.rows, self.vectors = tile(m, n, self.lanes, target)
         else:
             self.rows, self.vectors = choice.rows, choice.vectors
-        self.lines = self._near(self.rows)
+        self.lines = lines_in_place(c, self.rows, self.itemsize)
         """The lines of the broadcast operand that a tile reads in place, if they are few; else None."""
+        self.window = window_of(c, self.rows, self.vectors, self.lanes, target)
+        """The window of that operand; None without one that fits."""
         self.axes = {
             c.rows: _axis(c.rows, self.rows, 1),
             c.columns: _axis(c.columns, self.vectors, self.lanes),
@@ -211,6 +174,9 @@ class _Planner:
                 return None
         if staged:
             self.order = self._order_of_rows() or self.order
+        copied = self._copied() if choice is None else choice.copied
+        if copied == "window" and (self.window is None or most or not staged):
+            return None
         if most:
             self.pieces = self._cut(most, self.lanes if staged else 1)
             self.piece = math.prod([self.pieces.get(r, r.arg[1]) for r in self.order])
@@ -219,13 +185,15 @@ class _Planner:
             if choice is not None:
                 return None
             staged = False
-        columns = [Stage(c.streamed, c.columns, self.order, self._turn())] if staged else []
-        copied = self._copied() if choice is None else choice.copied
-        extent = {"no": 0, "all": c.rows.arg[1], "block": self.rows}[copied]
+        turn, flat = self._turn()
+        columns = [Stage(c.streamed, c.columns, self.order, turn, flat)] if staged else []
+        extent = {"all": c.rows.arg[1], "block": self.rows}.get(copied, 0)
         if extent * self.piece * self.itemsize > STAGE_BYTES:
             return None
         rows = [self._stage_of_rows()]
-        outer, inner = rows * (copied == "all"), rows * (copied == "block")
+        if copied == "window" and self.window is not None:
+            rows = [replace(rows[0], wide=False, window=self.window.sides)]
+        outer, inner = rows * (copied in ("all", "window")), rows * (copied == "block")
         self.made = ProductChoice(
             rows=self.rows, vectors=self.vectors, staged=staged, copied=copied,
             piece=most if self.pieces else 0,
@@ -237,10 +205,12 @@ class _Planner:
         c, target = self.c, self.target
         m, n, k = c.size
         far = k * n * self.itemsize > target.l2_bytes // 2
-        computed = _computed(c.streamed) and m > self.rows
+        computed = is_computed(c.streamed) and m > self.rows
         few = in_rows and far and self.axes[c.rows].count <= FEW_BLOCKS and k >= 4 * WAYS
         if few:
             return False, max(WAYS, k // SUMMED_AT_ONCE)
+        if self.window is not None:
+            return True, 0
         staged = not in_rows or computed or (far and m >= LEAST_ROWS_FAR)
         cut = staged and self.lines is None and k * self.rows * self.itemsize > target.l1_bytes
         return staged, PIECE if cut else 0
@@ -258,8 +228,13 @@ class _Planner:
         c, target, staged = self.c, self.target, bool(columns)
         held = max(1, min(self.axes[c.columns].count, PANEL_SHARE * target.l2_bytes // panel))
         nanoseconds = self._cycles(held, columns, outer, inner) / target.gigahertz
-        groups, parts = self._groups(nanoseconds, staged=staged, copied=bool(outer or inner))
+        copied = float(bool(outer or inner))
+        if outer and outer[0].window:
+            copied = nearby.share(outer[0].window, c, self.lanes)
+        groups, parts = self._groups(nanoseconds, staged=staged, copied=copied)
         held = min(held, parts.get(c.columns, held))
+        if outer and outer[0].window:
+            nanoseconds += self._window_cycles(outer[0].window, columns, parts) / target.gigahertz
         tail: list[Step | Stage] = [Step("loop", c.rows), *inner, Step("loop", c.columns)]
         return Plan(
             tuple([self.axes[o] for o in self.kernel.outputs]),
@@ -297,6 +272,12 @@ class _Planner:
         cut = [Step("loop", r, size) for r, size in self.pieces.items()]
         within = [Step("loop", o) for o in streamed]
         early, late = ([], outer) if broadcast else (outer, [])
+        if outer and outer[0].window:
+            covered = [o for o in broadcast if any(o in windows.ranges_of(x) for x in outer[0].window)]
+            around = [o for o in broadcast if o not in covered]
+            early, late = ([], outer) if around else (outer, [])
+            steps += [*early, *within, chunk, *columns, *[Step("loop", o) for o in around], *late]
+            return [*steps, *[Step("loop", o) for o in covered]]
         if cut:
             steps += [chunk, *cut, *early, *within, *columns]
         else:
@@ -336,7 +317,7 @@ class _Planner:
         Masks then cost more, but only in the copy of the streamed operand.
         """
         order = tuple(sorted(self.c.family.ranges, key=lambda r: int(r.arg[0])))
-        loads = _loads(self.c.broadcast)
+        loads = loads_of(self.c.broadcast)
         return order if all(self._kind(n, order[-1], 2) == "row" for n in loads) else None
 
     def _kind(self, load: UOp, r: UOp, lanes: int) -> Kind:
@@ -364,35 +345,29 @@ class _Planner:
         """Return whether the streamed operand is read in whole unmasked vectors along `columns`."""
         return all(
             len(n.src) == 2 and self._kind(n, self.c.columns, self.lanes) in ("row", "same")
-            for n in _loads(self.c.streamed)
+            for n in loads_of(self.c.streamed)
         )
 
-    def _turn(self) -> int:
-        """Return the rounds of the last summed range that a panel's copy transposes in registers at once."""
+    def _turn(self) -> tuple[int, bool]:
+        """Return the products that a panel's copy transposes in registers at once, along the last range.
+
+        And whether all summed ranges are copied as one: the operand is contiguous along them, and the last
+        one alone is too short.
+        """
         last, lanes = self.order[-1], self.lanes
-        for n in _loads(self.c.streamed):
-            if len(n.src) == 2 and self._least_piece(last) >= lanes > 1:
-                across = self._kind(n, self.c.columns, lanes)
-                if across in ("scattered", "strided") and self._kind(n, last, lanes) == "row":
-                    return lanes
-        return 1
+        for n in loads_of(self.c.streamed):
+            if len(n.src) == 2 and lanes > 1 and self._kind(n, self.c.columns, lanes) in _ACROSS:
+                if self._least_piece(last) >= lanes and self._kind(n, last, lanes) == "row":
+                    return lanes, False
+                whole = len(loads_of(self.c.streamed)) == 1 and not self.pieces
+                if whole and self._run(n) == self.k >= lanes and len(self.order) > 1:
+                    return lanes, True
+        return 1, False
 
     def _least_piece(self, r: UOp) -> int:
         """Return the fewest values of a summed range in a piece."""
         size = self.pieces.get(r, r.arg[1])
         return int(r.arg[1] % size or size)
-
-    def _near(self, rows: int) -> int | None:
-        """Return the lines of the broadcast operand that a tile touches, if at most one for each product.
-
-        None also where it is computed or has masks.
-        """
-        c = self.c
-        loads = _loads(c.broadcast)
-        if len(loads) != 1 or len(loads[0].src) > 2 or _computed(c.broadcast):
-            return None
-        lines = lines_of(loads[0].src[1], c.rows, min(rows, c.size[0]), c.family.ranges, self.itemsize)
-        return lines if lines is not None and lines <= self.k else None
 
     def _copied(self) -> Copied:
         """Return how the broadcast operand is copied.
@@ -400,12 +375,12 @@ class _Planner:
         It is where it is not contiguous along the sum, is computed, or has too many rows at once; not where
         a tile reads few lines of it.
         """
-        if self.lines is not None:
-            return "no"
+        if self.lines is not None or self.window is not None:
+            return "no" if self.window is None else "window"
         c, rows = self.c, self.rows
-        loads = _loads(c.broadcast)
+        loads = loads_of(c.broadcast)
         contiguous = all(len(n.src) == 2 and self._run(n) >= min(self.k, LEAST_RUN) for n in loads)
-        if rows <= WAYS and contiguous and not _computed(c.broadcast):
+        if rows <= WAYS and contiguous and not is_computed(c.broadcast):
             return "no"
         if c.rows.arg[1] * self.piece * self.itemsize <= self.target.l2_bytes // 2:
             return "all"
@@ -415,7 +390,7 @@ class _Planner:
     def _stage_of_rows(self) -> Stage:
         """Return the copy of the broadcast operand."""
         c, rows = self.c, self.rows
-        wide = rows > 1 and all(self._kind(n, c.rows, rows) in ("row", "same") for n in _loads(c.broadcast))
+        wide = rows > 1 and all(self._kind(n, c.rows, rows) in ("row", "same") for n in loads_of(c.broadcast))
         return Stage(c.broadcast, c.rows, self.order, wide=wide)
 
     def _cycles(self, held: int, columns: list[Stage], outer: list[Stage], inner: list[Stage]) -> float:
@@ -424,10 +399,11 @@ class _Planner:
         blocks = math.prod([axis.count for axis in axes.values()])
         vectors = self.rows * self.vectors
         stored = sum([_STORE_CYCLES[self._along(s.index, c.columns, self.lanes)] for s in self.kernel.stores])
+        stored += sum([_STORE_CYCLES[self._along(a.index, c.columns, self.lanes)] for a in self.kernel.loads])
         rounds = self.k * tile_cycles(self.rows, self.vectors, self.target)
         totals = 1.0 * vectors * (self.k / self.piece) if self.pieces else 0.0
         cycles = blocks * (rounds + totals + (3.0 + stored) * vectors)
-        loads = _loads(c.streamed)
+        loads = loads_of(c.streamed)
         shared, streamed, broadcast = self._others()
         cost = sum(
             [_LOAD_CYCLES[self._kind(n, c.columns, self.lanes)] + 2.0 * (len(n.src) > 2) for n in loads]
@@ -439,14 +415,16 @@ class _Planner:
         else:
             cycles += max(0.0, cost - 1.5) * self.k * self.vectors * blocks / self.target.loads_per_cycle
         least = min(self.k, LEAST_RUN)
-        if self.lines is not None and not outer and not inner:
-            far = self.lines * LINE > self.target.l1_bytes
-            cycles += far * _LINE_CYCLES * self.lines * blocks
-        elif not outer and not inner and any(self._run(n) < least for n in _loads(c.broadcast)):
+        windowed = self.window if outer and outer[0].window else None
+        lines = self.lines if windowed is None else windowed.lines
+        if lines is not None and not inner and (windowed is not None or not outer):
+            far = lines * LINE > self.target.l1_bytes
+            cycles += far * _LINE_CYCLES * lines * blocks
+        elif not outer and not inner and any(self._run(n) < least for n in loads_of(c.broadcast)):
             cycles += _APART_CYCLES * self.rows * self.k * blocks
-        for stage in (*outer, *inner):
+        for stage in (*outer, *inner) if windowed is None else ():
             each = -(-self.rows // self.lanes) * 2.0 if stage.wide else COPY_CYCLES * self.rows
-            each += 2.0 * self.rows * any(len(n.src) > 2 for n in _loads(c.broadcast))
+            each += 2.0 * self.rows * any(len(n.src) > 2 for n in loads_of(c.broadcast))
             copies = math.prod([axes[r].count for r in (*shared, *broadcast, c.rows)])
             if inner or broadcast:
                 copies *= -(-axes[c.columns].count // held)
@@ -454,7 +432,28 @@ class _Planner:
             cycles += each * copies * self.k
         return cycles
 
-    def _groups(self, nanoseconds: float, *, staged: bool, copied: bool) -> tuple[list[Step], dict[UOp, int]]:
+    def _window_cycles(
+        self, sides: tuple[Side, ...], columns: list[Stage], parts: Mapping[UOp, int]
+    ) -> float:
+        """Return the cycles in which all workgroups fill windows, and those but one the same panels.
+
+        `parts` are the blocks of ranges of a workgroup.
+        """
+        c, axes = self.c, self.axes
+        covered = frozenset([r for side in sides for r in windows.ranges_of(side)])
+        vectors = windows.strides_of(sides, self.lanes)[0] / self.lanes
+        times = math.prod([axes[r].count for r in self._others()[2] if r not in covered])
+        for r in (*self._others()[1], c.columns):
+            times *= -(-axes[r].count // parts.get(r, axes[r].count))
+        again = -1.0 + math.prod(
+            [-(-axes[r].count // parts.get(r, axes[r].count)) for r in (*self._others()[2], c.rows)]
+        )
+        panels = (_TURN_CYCLES if columns[0].turn > 1 else _LOAD_CYCLES["scattered"]) * self.vectors
+        return _WINDOW_CYCLES * vectors * times + again * panels * self.k * axes[c.columns].count
+
+    def _groups(
+        self, nanoseconds: float, *, staged: bool, copied: float
+    ) -> tuple[list[Step], dict[UOp, int]]:
         """Return the workgroups, and the blocks of an axis in each.
 
         Ranges of both operands are divided first, then those of the operand of which more is copied.
@@ -498,12 +497,3 @@ def _axis(r: UOp, upcast: int, lanes: int) -> Axis:
     size, block = r.arg[1], upcast * lanes
     edge: Edge = "exact" if size % block == 0 else "masked" if size < block else "overlap"
     return Axis(r, upcast, lanes, edge)
-
-
-def _loads(operand: UOp) -> list[UOp]:
-    return [n for n in inner_nodes((operand,)) if n.op is Ops.LOAD]
-
-
-def _computed(operand: UOp) -> bool:
-    """Return whether an operand is more than a load."""
-    return any(n.op in _COMPUTED for n in inner_nodes((operand,)))

@@ -1,22 +1,29 @@
 """Count the lines of the cache that a register tile reads in place: neighbours along rows, and their sums.
 
 The rows of a convolution are places beside each other in the picture, and the summed ranges go around them:
-a few lines of the picture hold all that a tile multiplies. Such an operand needs no panels.
+a few lines of the picture hold all that a tile multiplies. Such an operand needs no panels. With a border,
+the same is true of its window.
 
 Not here: which operand is broadcast (`roles`), the plan (`contraction`, the caller).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, NamedTuple
 
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
+from compiler.kernel import conversions, windows
+from compiler.kernel.roles import is_computed, loads_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from compiler.ir.uop import UOp
+    from compiler.kernel.plan import Side
+    from compiler.kernel.roles import Contraction
+    from compiler.targets.base import Target
 
 LINE = 64
 """Bytes of a line of the caches."""
@@ -41,3 +48,50 @@ def lines_of(index: UOp, rows: UOp, block: int, summed: Iterable[UOp], itemsize:
         else:
             apart *= r.arg[1]
     return apart * (2 + span * itemsize // LINE)
+
+
+class Window(NamedTuple):
+    """The window of a broadcast operand."""
+
+    sides: tuple[Side, ...]
+    lines: int
+    """The lines of it that a tile touches."""
+
+
+def lines_in_place(c: Contraction, rows: int, itemsize: int) -> int | None:
+    """Return the lines of the broadcast operand that a tile touches, if at most one for each product.
+
+    None also where the operand is computed or has masks.
+    """
+    loads = loads_of(c.broadcast)
+    if len(loads) != 1 or len(loads[0].src) > 2 or is_computed(c.broadcast):
+        return None
+    m, _, products = c.size
+    lines = lines_of(loads[0].src[1], c.rows, min(rows, m), c.family.ranges, itemsize)
+    return lines if lines is not None and lines <= products else None
+
+
+def window_of(c: Contraction, rows: int, vectors: int, lanes: int, target: Target) -> Window | None:
+    """Return the window of the broadcast operand for a tile of `vectors` of `lanes` columns.
+
+    None where it has none, where a tile touches more lines than the products, and where the window exceeds
+    half of the second-level cache, or with a panel of columns three quarters.
+    """
+    sides = windows.sides_of(c.broadcast, c.family.ranges)
+    if sides is None:
+        return None
+    m, _, products = c.size
+    itemsize = conversions.register_type(c.node.dtype).itemsize
+    elements, most = windows.strides_of(sides, lanes)[0], target.l2_bytes // itemsize
+    if elements > most // 2 or elements + products * vectors * lanes > most * 3 // 4:
+        return None
+    index = windows.index_of(sides, lanes)
+    lines = lines_of(index, c.rows, min(rows, m), c.family.ranges, itemsize)
+    return None if lines is None or lines > products else Window(sides, lines)
+
+
+def share(sides: Sequence[Side], c: Contraction, lanes: int) -> float:
+    """Return the elements of a window for each product of the results that read it."""
+    ranges = [r for side in sides for r in windows.ranges_of(side)]
+    outputs = [int(r.arg[1]) for r in ranges if r not in c.family.ranges]
+    return windows.strides_of(sides, lanes)[0] / (math.prod(outputs) * c.size[2])

@@ -160,6 +160,21 @@ class TurnedStage:
 
 
 @dataclass(frozen=True, slots=True)
+class Side:
+    """One direction of a window: places from 0 on, each a sum of ranges, such as `2 * x + tap`."""
+
+    place: UOp
+    """The sum, with positive factors."""
+    unit: UOp
+    """A range with the factor 1 in it."""
+
+    @property
+    def size(self) -> int:
+        """The number of places."""
+        return self.place.vmax + 1
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """An operand of a reduction, copied to packed panels in scratch memory before the loops inside use it.
 
@@ -175,8 +190,13 @@ class Stage:
     """The summed ranges, outermost first."""
     turn: int = 1
     """Values of the last range that are copied together, to transpose them in registers."""
+    flat: bool = False
+    """Whether the summed ranges are copied as one, along which the operand is contiguous."""
     wide: bool = False
     """Whether a block is copied as one vector, although the register tile reads its values one by one."""
+    window: tuple[Side, ...] = ()
+    """With sides, outermost first, the operand is a LOAD with a mask, and no panel: every place of the sides
+    is copied once, zeros outside the mask, and all ranges of the sides read it there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,5 +338,6 @@ def _text(step: Step | Stage | SharedStage | TurnedStage) -> str:
             f"shared(r{step.axis.arg[0]}: {words}{step.layout}, depth {step.depth}, "
             f"{step.mechanism} of {step.lanes} along the {step.along})"
         )
-    turned = f",turned {step.turn}" if step.turn > 1 else ",wide" if step.wide else ""
-    return f"stage(r{step.axis.arg[0]}{turned})"
+    turned = ",flat" * step.flat + f",turned {step.turn}" if step.turn > 1 else ",wide" if step.wide else ""
+    window = "".join([f",{side.size}" for side in step.window])
+    return f"stage(r{step.axis.arg[0]}{turned}{',window' * bool(window)}{window})"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from compiler.ir.ops import Ops
+from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.kernel.shape import access, inner_nodes, kind_along
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ LEAST_SIZE = (2, 8)
 """Rows and columns from which on a register tile pays."""
 FAR_STORES = 512
 """Products of one output from which on it does not matter whether outputs are stored in rows."""
+_COMPUTED = BINARY | UNARY | {Ops.WHERE, Ops.CAST, Ops.IVALUE, Ops.BITCAST}
+"""Operations that compute a value; all others of an operand are loads, constants and index arithmetic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +107,13 @@ def _score(kernel: Kernel, c: Contraction) -> float:
         + (1.0 if stored or k > FAR_STORES else 0.0)
         + (0.5 if read else 0.0)
     )
+
+
+def loads_of(operand: UOp) -> list[UOp]:
+    """Return the LOADs of an operand."""
+    return [n for n in inner_nodes((operand,)) if n.op is Ops.LOAD]
+
+
+def is_computed(operand: UOp) -> bool:
+    """Return whether an operand is more than a load."""
+    return any(n.op in _COMPUTED for n in inner_nodes((operand,)))

@@ -5,18 +5,20 @@ where K is the product of the summed ranges' sizes. The register tile then reads
 whatever their layout in memory is, and an operand that is computed (a cast, a mask, a scale) is computed once
 an element.
 
-Not here: which operands are copied (`contraction`). Next: `linearize`, the caller.
+Not here: which operands are copied (`contraction`), the copy of a window (`windows`). Next: `linearize`, the
+caller.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
-from compiler.kernel import conversions
+from compiler.kernel import conversions, windows
 from compiler.kernel.linear import POINTER
 from compiler.kernel.shape import inner_nodes
 
@@ -64,6 +66,9 @@ class Stages:
         axis = next(a for a in owner.plan.axes if a.range is stage.axis)
         first, _, count = owner.extents[stage.axis]
         dtype = conversions.storage_type(conversions.register_type(stage.value.dtype))
+        if stage.window:
+            self._fill_window(stage, dtype)
+            return
         strides = self._strides(stage, axis)
         memory = b.line("scratch", POINTER, 1, (), (dtype, count * strides[0], len(self.panels)))
         panel = owner.index.fresh(count)
@@ -73,6 +78,16 @@ class Stages:
         _Copy(owner, stage, axis, panel, index, memory).write()
         token = b.line("token", dtypes.bool, 1)
         self.panels[stage.value] = Panels(stage, dtype, memory, first, panel, index, token)
+
+    def _fill_window(self, stage: Stage, dtype: DType) -> None:
+        """Copy a window, and read it from then on."""
+        b = self.b
+        lanes = max(a.lanes for a in self.owner.plan.axes)
+        count = windows.strides_of(stage.window, lanes)[0]
+        memory = b.line("scratch", POINTER, 1, (), (dtype, count, len(self.panels)))
+        windows.fill(self.owner, stage, memory, lanes)
+        index, token = windows.index_of(stage.window, lanes), b.line("token", dtypes.bool, 1)
+        self.panels[stage.value] = Panels(stage, dtype, memory, b.index(0), symbolic.ZERO, index, token)
 
     def _strides(self, stage: Stage, axis: Axis) -> list[int]:
         """Return the elements from one panel to the next, then between values of each summed range."""
@@ -179,8 +194,11 @@ class _Copy:
         for r in outer:
             ix.starts[r] = ix.fresh(partials.cap(r))
             partials.count(r, ix.starts[r])
-        turn = self.stage.turn
-        start, unit = ix.fresh(partials.cap(last) - turn + 1), ix.fresh(turn)
+        turn, size = self.stage.turn, partials.cap(last)
+        if self.stage.flat:
+            size, self.order = math.prod([int(r.arg[1]) for r in self.stage.ranges]), [last]
+            ix.exprs.update(dict.fromkeys(outer, symbolic.ZERO))
+        start, unit = ix.fresh(size - turn + 1), ix.fresh(turn)
         owner.units.pop(last, None)
         if unit.op is Ops.RANGE:
             owner.units[last] = unit
@@ -209,6 +227,8 @@ class _Copy:
         r = self.order[depth]
         turn = self.stage.turn if r is self.stage.ranges[-1] else 1
         size = owner.partials.size(r)
+        if self.stage.flat:
+            size = b.index(math.prod([int(r.arg[1]) for r in self.stage.ranges]))
 
         def one(number: Line) -> None:
             at = b.mul(number, turn)

@@ -207,7 +207,7 @@ class Space:
             if choice.vectors + step >= 1:
                 yield replace(choice, vectors=choice.vectors + step)
         yield replace(choice, staged=not choice.staged)
-        yield from [replace(choice, copied=copied) for copied in COPIED]
+        yield from [replace(choice, copied=copied) for copied in (*COPIED, "window")]
         yield from [replace(choice, piece=piece) for piece in (*PIECES, 128, 1024)]
         for role in range(min(len(candidates(kernel)), contraction.MOST_CANDIDATES)):
             if (made := contraction.estimated_of(kernel, self.target, role)) is not None:

@@ -14,7 +14,7 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp
-from compiler.kernel import contraction, roles
+from compiler.kernel import contraction, register_tile, roles
 from compiler.kernel.masks import hoist_masks
 from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
 from compiler.kernel.shape import analyse
@@ -89,7 +89,7 @@ def test_register_tiles_fit_the_registers():
     for arch, registers in (("x86_64-v3", 16), ("x86_64-v4", 32), ("aarch64-v8", 32)):
         target = target_of(arch)
         for m, n in ((64, 64), (1000, 777), (2, 4096), (4096, 16), (6, 6)):
-            rows, vectors = contraction.tile(m, n, target.vector_bytes // 4, target)
+            rows, vectors = register_tile.tile(m, n, target.vector_bytes // 4, target)
             assert rows * vectors + vectors + 1 <= registers
             assert rows <= m
 

@@ -1,4 +1,4 @@
-"""Convolutions that multiply places of a picture, read in place, by vectors of filters."""
+"""Convolutions that multiply places of a picture by vectors of filters: read in place, or from a window."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import pytest
 
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
+from compiler.kernel.choice import ProductChoice
 from compiler.kernel.nearby import lines_of
-from compiler.kernel.plan import Stage
-from compiler.pipeline import planned
+from compiler.kernel.plan import Stage, Step
+from compiler.kernel.windows import sides_of
+from compiler.pipeline import lower, planned
+from compiler.search.space import Space
 from compiler.targets import target_of
-from tests.compiler.host_kernel import ARCH
+from tests.compiler.host_kernel import ARCH, HostKernel
 from tests.compiler.kernels import load, loop, op, reduce, run, sink, store
 
 if TYPE_CHECKING:
@@ -53,8 +56,8 @@ class Convolution:
         at = ((n * self.filters + f) * self.out + y) * self.out + x
         return sink(store(0, at, reduce(op("MUL", picture, weight), "ADD", c, p, q)))
 
-    def check(self, arch: str) -> None:
-        """Compare the results for random numbers with those of NumPy."""
+    def check(self, arch: str, planned_as: tuple[UOp, Plan] | None = None) -> None:
+        """Compare the results for random numbers with those of NumPy, of one plan or the estimated one."""
         rng = np.random.default_rng(0)
         image = rng.standard_normal((self.count, self.channels, self.height, self.height), dtype=np.float32)
         weights = rng.standard_normal((self.filters, self.channels, self.size, self.size), dtype=np.float32)
@@ -63,7 +66,13 @@ class Convolution:
         windows = np.lib.stride_tricks.sliding_window_view(padded, (self.size, self.size), (2, 3))
         windows = windows[:, :, :: self.stride, :: self.stride]
         want = np.einsum("ncyxpq,fcpq->nfyx", windows.astype(np.float64), weights)
-        got = run(self.ast(), {1: image, 2: weights}, {0: (want.size, dtypes.float32)}, arch=arch)[0]
+        if planned_as is None:
+            got = run(self.ast(), {1: image, 2: weights}, {0: (want.size, dtypes.float32)}, arch=arch)[0]
+        else:
+            got = np.full(want.size, np.nan, np.float32)
+            (ast, plan), target = planned_as, target_of(arch)
+            kernel = HostKernel(target.emit(lower(ast, target, plan)[0], target.machine(), 0))
+            kernel.run([x.ctypes.data for x in (got, image, weights)], groups=plan.launch()[0][0])
         np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-4, atol=1e-3)
 
     def plan(self, arch: str) -> Plan:
@@ -107,3 +116,83 @@ def test_lines_of_neighbours_along_rows() -> None:
     assert lines_of(x * 24 + c, x, 10, (c,), 4) is None, "rows are too far apart"
     assert lines_of(picture, loop(4, 8), 8, (c, p, q), 4) is None, "the same for all rows"
     assert lines_of(symbolic.div(picture, 3), x, 10, (c, p, q), 4) is None
+
+
+WINDOWS = [
+    Convolution(5, 20, 9, 32, 3, padding=1),
+    Convolution(1, 24, 31, 96, 3, padding=1),
+    Convolution(1, 16, 40, 32, 5, padding=2),
+    Convolution(3, 12, 17, 64, 3, stride=2, padding=1),
+    Convolution(2, 33, 8, 40, 4, padding=3),
+    Convolution(1, 3, 40, 64, 7, stride=2, padding=3),
+    Convolution(2, 16, 15, 48, 3, stride=3, padding=2),
+]
+
+
+def windowed(shape: Convolution, arch: str) -> list[tuple[UOp, Plan]]:
+    """Return kernels and plans that copy a window: the estimated one, others with few or many groups."""
+    ast, target = shape.ast(), target_of(arch)
+    plans = [planned(ast, target)]
+    for role in range(6):
+        for rows, groups in ((4, 0), (5, 1), (7, 16)):
+            choice = ProductChoice(
+                role=role, rows=rows, vectors=2, staged=True, copied="window", groups=groups
+            )
+            found = Space(ast, target).candidate(choice)
+            plans += [(found.ast, found.plan)] if found is not None else []
+    return [(ast, plan) for ast, plan in plans if any(s.window for s in stages(plan))]
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("shape", WINDOWS)
+def test_windows_have_zeros_around_the_picture(shape: Convolution, arch: str) -> None:
+    plans = windowed(shape, arch)
+    assert plans
+    for plan in plans[:: max(1, len(plans) // 4)]:
+        shape.check(arch, plan)
+
+
+def test_workgroups_of_one_picture_copy_their_rows_of_it() -> None:
+    shape = Convolution(1, 16, 40, 32, 5, padding=2)
+    divided = [
+        (ast, plan)
+        for ast, plan in windowed(shape, ARCH)
+        if any(isinstance(s, Step) and s.kind == "group" and s.range.arg[1] == 40 for s in plan.steps)
+    ]
+    assert divided
+    for one in divided:
+        shape.check(ARCH, one)
+
+
+def test_a_padded_picture_is_copied_once_with_its_border() -> None:
+    plan = Convolution(128, 32, 20, 32, 5, padding=4).plan("x86_64-v4")
+    (window,) = [s for s in stages(plan) if s.window]
+    assert [side.size for side in window.window] == [32, 28, 28]
+    assert "stage(r3,window,32,28,28)" in plan.text()
+
+
+def test_a_window_that_exceeds_the_cache_is_no_window() -> None:
+    plan = Convolution(8, 256, 56, 64, 3, padding=1).plan("x86_64-v4")
+    assert not any(s.window for s in stages(plan))
+
+
+def test_filters_are_copied_along_all_their_taps_at_once() -> None:
+    plan = Convolution(16, 32, 24, 32, 3).plan("x86_64-v4")
+    assert [(s.flat, s.turn) for s in stages(plan)] == [(True, 16)]
+
+
+def test_sides_of_a_window() -> None:
+    shape = Convolution(2, 7, 21, 48, 3, stride=2, padding=1)
+    value = shape.ast().src[0].src[2].src[0].src[0]
+    found = sides_of(value, [loop(4, 7), loop(5, 3), loop(6, 3)])
+    assert found is not None
+    assert [side.size for side in found] == [7, 23, 23]
+    assert found[1].place is loop(2, 11) * 2 + loop(5, 3)
+    plain = load(1, loop(3, 8))
+    assert sides_of(plain, []) is None, "no mask"
+    wrong = load(1, loop(3, 8) * 2, mask=symbolic.lt(loop(3, 8), 5))
+    assert sides_of(wrong, []) is None, "neighbours are apart"
+    turned = load(1, loop(3, 8) - loop(4, 8) + 8, mask=symbolic.lt(loop(3, 8) - loop(4, 8), 5))
+    assert sides_of(turned, []) is None, "places would be negative"
+    other = load(1, loop(3, 8) + loop(4, 8), mask=symbolic.lt(loop(3, 8) + loop(4, 8) * 2, 5))
+    assert sides_of(other, []) is None, "another sum than in the index"

@@ -1,0 +1,57 @@
+"""The register tile of a contraction: rows and vectors of results that are in registers while a sum runs.
+
+Not here: panels, loops and workgroups (`contraction`, the caller).
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compiler.targets.base import Target
+
+MOST_ROWS, MOST_VECTORS = 16, 6
+LATENCY = 4.5
+"""Cycles until an accumulator can be used again."""
+ROUND_CYCLES = 0.4
+"""Cycles of the loop itself for one product of each output of a tile."""
+SECOND_LEVEL_BYTES = 24.0
+"""Bytes per cycle from the second-level cache, where panels of the streamed operand are."""
+BROADCASTS_PER_CYCLE = 2.0
+"""Loads of one element to all lanes."""
+WAYS = 8
+"""Rows of an operand that a first-level cache holds side by side, whatever their distance."""
+COPY_CYCLES = 1.5
+"""Cycles of one value of a panel that is copied by values."""
+
+
+def tile(m: int, n: int, lanes: int, target: Target, *, near: bool = False) -> tuple[int, int]:
+    """Return the rows and vectors of the fastest register tile for m x n outputs.
+
+    The accumulators, the vectors of one round and one broadcast value must fit the registers. More rows than
+    the cache holds side by side are first copied, for all columns; rows that are `near` one another are not.
+    """
+    best = (-1.0, 1, 1)
+    for rows, vectors in product(range(1, MOST_ROWS + 1), range(1, MOST_VECTORS + 1)):
+        if rows > m or vectors * lanes > max(n, lanes) or rows * vectors + vectors + 1 > target.registers:
+            continue
+        sums, width = rows * vectors, vectors * lanes
+        copied = rows > WAYS and not near
+        part = 0.5 if copied else 0.25  # broadcasts are from the first level, vectors from the second
+        reuse = 1 - 0.125 * (part * rows + vectors) / sums
+        cycles = -(-n // width) * tile_cycles(rows, vectors, target) + copied * COPY_CYCLES * rows
+        score = reuse * m * n / (-(-m // rows) * cycles)
+        if score > best[0] + 1e-9:
+            best = score, rows, vectors
+    return best[1:]
+
+
+def tile_cycles(rows: int, vectors: int, target: Target) -> float:
+    """Return the cycles of one product of each output: multiply-adds, loads, or the latency of a chain."""
+    return ROUND_CYCLES + max(
+        rows * vectors / target.fma_per_cycle,
+        vectors * target.vector_bytes / SECOND_LEVEL_BYTES,
+        vectors / target.loads_per_cycle + rows / BROADCASTS_PER_CYCLE,
+        LATENCY,
+    )
