@@ -152,6 +152,13 @@ def test_windows_have_zeros_around_the_picture(shape: Convolution, arch: str) ->
         shape.check(arch, plan)
 
 
+@pytest.mark.parametrize("arch", ["x86_64-v3", "x86_64-v4", "aarch64-v8"])
+def test_windows_compile_for_each_row_of_the_host(arch: str) -> None:
+    target = target_of(arch)
+    ast, plan = windowed(WINDOWS[0], arch)[0]
+    assert target.emit(lower(ast, target, plan)[0], target.machine(), 0)
+
+
 def test_workgroups_of_one_picture_copy_their_rows_of_it() -> None:
     shape = Convolution(1, 16, 40, 32, 5, padding=2)
     divided = [
