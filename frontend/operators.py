@@ -8,12 +8,13 @@ Not here: the methods behind the operators (`frontend.ops`, listed in `methods`)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from frontend.assignment import in_place
 from frontend.later import AT_ONCE, later
 from frontend.ops import comparison, division, elementwise, functions, indexing
 from frontend.tensor_base import TensorBase
+from frontend.views import BACK
 
 if AT_ONCE:
     from frontend import ufuncs
@@ -23,6 +24,17 @@ else:
     powers = later("frontend.ops.powers")
     writing = later("frontend.ops.writing")
     ufuncs = later("frontend.ufuncs")
+if TYPE_CHECKING:
+    from frontend.tensor_base import T
+
+
+def _put(parent: T, value: T, key: Any) -> T:
+    """Return what a tensor becomes when its view of a key is written."""
+    found: T = writing.written(parent, key, value)
+    return found
+
+
+BACK[indexing.item] = _put
 
 
 class Operators(TensorBase):

@@ -33,7 +33,7 @@ from frontend.ops.masks import is_mask, unmasked
 from frontend.ops.moving import has_symbolic_size, moving_parts, only_at, place_at
 from frontend.ops.sources import constant, coordinate, spread, suited
 from frontend.trace import apply, composite
-from frontend.views import BACK, link_of
+from frontend.views import link_of
 from hcq.errors import UnsupportedError, UsageError
 
 if AT_ONCE:
@@ -191,10 +191,3 @@ def _at_least(x: T, low: int) -> T:
 
 def _remainder(x: T, low: int, step: int) -> T:
     return apply(Ops.MOD, None, add(x, -low), constant(x, step, x.expr.dtype, x.expr.shape))
-
-
-def _put(parent: T, value: T, key: Any) -> T:
-    return written(parent, key, value)
-
-
-BACK[item] = _put

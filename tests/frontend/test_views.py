@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import random
+import subprocess
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import pytest
 from frontend import Device, Tensor, TinyJit, Variable, stats
 from frontend.views import SWEEP
 from hcq.errors import UsageError
+from tests.children import ROOT, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -447,3 +450,11 @@ def test_a_detached_view_writes_a_leaf_with_requires_grad_and_leaves_its_history
     assert w.grad.tolist() == [20.0, 8.0]
     with pytest.raises(UsageError, match="requires_grad"):
         w.mul_(2)
+
+
+def test_the_first_write_of_a_process_may_be_to_a_view_with_a_step():
+    code = "from frontend import Tensor; z = Tensor([1, 2, 3]); v = z[::2]; v += 10; print(z.tolist())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[11, 2, 13]\n"
