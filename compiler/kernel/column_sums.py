@@ -16,16 +16,18 @@ from compiler.kernel import conversions
 from compiler.kernel.plan import Reduction, Step
 
 if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
     from compiler.kernel.cost import Model, Split
     from compiler.kernel.plan import Plan, SharedStage, Stage, TurnedStage
     from compiler.kernel.shape import Access, Kernel
+    from compiler.targets.base import Target
 
 ROWS = 8
 """Rows of a piece at least: streams that a prefetcher follows side by side."""
 PIECES = 512
 """Pieces at most, so that few totals are added one after the other."""
-VECTORS = 8
-"""Vectors of a block."""
+VECTORS = (16, 8)
+"""Vectors of a block, at most half of the registers: the most with which there are enough blocks."""
 LEAST_BLOCKS = 4
 """Blocks of columns from which on pieces pay."""
 RUN = 32
@@ -43,15 +45,21 @@ def split_of(kernel: Kernel, model: Model, split: Split) -> Split | None:
     if len(family.nodes) != 1 or len(family.ranges) != 1 or split.upcast.keys() - {v}:
         return None
     (r,) = family.ranges
-    block = VECTORS * split.lanes
     if family.nodes[0].arg[0] != "ADD" or not set(kernel.outputs) <= family.free:
         return None
-    if r.arg[1] < ROWS * ROWS or v.arg[1] % block or v.arg[1] < LEAST_BLOCKS * block:
+    vectors = next((n for n in VECTORS if _divides(v, n * split.lanes, n, model.target)), 0)
+    if r.arg[1] < ROWS * ROWS or not vectors:
         return None
     far = [x for x in family.loads if {v, r} <= x.free and _bytes(x) > model.target.l2_bytes]
     if not far or any(model.kind(x, v, split, split.lanes, aligned=True) != "row" for x in far):
         return None
-    return replace(split, upcast={v: VECTORS})
+    return replace(split, upcast={v: vectors})
+
+
+def _divides(v: UOp, block: int, vectors: int, target: Target) -> bool:
+    """Return whether enough whole blocks cover the range, and totals at most half of the registers."""
+    size = int(v.arg[1])
+    return vectors <= target.registers // 2 and size % block == 0 and size >= LEAST_BLOCKS * block
 
 
 def in_pieces(kernel: Kernel, plan: Plan, split: Split, cores: int) -> Plan:

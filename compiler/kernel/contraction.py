@@ -50,6 +50,9 @@ GROUP_NS = 20_000
 """A workgroup takes at least about this long."""
 FEW_BLOCKS = 4
 """Blocks of rows up to which a streamed operand that exceeds the caches is read in place, in short pieces."""
+PAGE = 4096
+"""Bytes between rows of such an operand from which on pieces always pay: no prefetcher follows from page to
+page."""
 LEAST_ROWS_FAR = 4
 """Rows from which on copying a streamed operand that exceeds the caches pays."""
 PIECE = 512
@@ -71,7 +74,7 @@ _LOAD_CYCLES = {"row": 1.5, "same": 1.0, "strided": 5.0, "scattered": 20.0}
 _TURN_CYCLES = 4.0
 """Cycles of one vector of a panel that is transposed in registers."""
 _ACROSS = ("scattered", "strided")
-_STORE_CYCLES = {"row": 1.0, "same": 1.0, "strided": 12.0, "scattered": 12.0}
+_STORE_CYCLES = {"row": 1.0, "same": 1.0, "strided": 40.0, "scattered": 40.0}
 """Cycles to store one vector of results."""
 
 
@@ -208,11 +211,14 @@ class _Planner:
         computed = is_computed(c.streamed) and m > self.rows
         few = in_rows and far and self.axes[c.rows].count <= FEW_BLOCKS and k >= 4 * WAYS
         if few:
-            return False, max(WAYS, k // SUMMED_AT_ONCE)
+            pieces = self._rows_apart() or m <= LEAST_ROWS_FAR
+            return False, max(WAYS, k // SUMMED_AT_ONCE) if pieces else 0
         if self.window is not None:
             return True, 0
         staged = not in_rows or computed or (far and m >= LEAST_ROWS_FAR)
-        cut = staged and self.lines is None and k * self.rows * self.itemsize > target.l1_bytes
+        if staged and self.lines is not None:
+            return staged, self._piece_of_lines()
+        cut = staged and k * self.rows * self.itemsize > target.l1_bytes
         return staged, PIECE if cut else 0
 
     def _fits(self) -> bool:
@@ -348,6 +354,23 @@ class _Planner:
             for n in loads_of(self.c.streamed)
         )
 
+    def _rows_apart(self) -> bool:
+        """Return whether the next round of the sum reads the streamed operand from another page."""
+        last = self.order[-1]
+        return any(
+            abs(symbolic.terms_of(n.src[1])[0].get(last, 0)) * n.dtype.itemsize >= PAGE
+            for n in loads_of(self.c.streamed)
+        )
+
+    def _piece_of_lines(self) -> int:
+        """Return the products of a piece whose lines fill half of the first-level cache; 0 for one piece.
+
+        Only for matrices: the elements that a picture's windows share are in its lines again.
+        """
+        if self.lines is None or len(self.order) > 1 or self.lines * LINE <= self.target.l1_bytes:
+            return 0
+        return max(1, self.k * self.target.l1_bytes // (2 * LINE * self.lines))
+
     def _turn(self) -> tuple[int, bool]:
         """Return the products that a panel's copy transposes in registers at once, along the last range.
 
@@ -418,7 +441,7 @@ class _Planner:
         windowed = self.window if outer and outer[0].window else None
         lines = self.lines if windowed is None else windowed.lines
         if lines is not None and not inner and (windowed is not None or not outer):
-            far = lines * LINE > self.target.l1_bytes
+            far = lines * self.piece / self.k * LINE > self.target.l1_bytes
             cycles += far * _LINE_CYCLES * lines * blocks
         elif not outer and not inner and any(self._run(n) < least for n in loads_of(c.broadcast)):
             cycles += _APART_CYCLES * self.rows * self.k * blocks

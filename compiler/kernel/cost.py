@@ -10,6 +10,7 @@ kernel (`shape`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,22 +24,86 @@ if TYPE_CHECKING:
 
 LATENCY = 4.0
 """Cycles until an accumulator can be used again."""
-CHAINS = 8
-"""Independent accumulators that hide this latency."""
 OVERLAP = 0.15
 """The part of the smaller of arithmetic and loads that does not overlap with the larger."""
+STREAMS = 4
+"""Rows along which the vectors of a sum can run side by side; each more costs as three streams."""
+STREAMS = 4
+"""Rows along which the vectors of a sum can run side by side without further costs."""
 WAYS = 8
 """Rows of an operand that a first-level cache can hold at any pitch."""
-STREAM = 3.0
-"""Cycles to start reading another row of memory."""
 ANOTHER_ROW = 1.0
 """Cycles of a load or store outside reductions for each row of a block after the first."""
-ACROSS = 24.0
-"""Cycles until the lanes of vectors are summed up; sums of several rows do so at once."""
+PAGE, PAGES = 4096, 96
+"""Bytes of a page, and pages whose addresses the processor has at hand."""
+SHORT = 256
+"""Vectors of a row up to which its sum overlaps with that of the next row."""
 TEXT = 4000
 """Operations that double the cost: of two plans of similar speed the shorter code wins."""
 LINES = 400
 """The most operations in an unrolled body; more only costs compile time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """The numbers that are measured: `python -m tools.search choose` shows how well they fit the host."""
+
+    chains: int
+    """Independent accumulators that hide the latency of an addition."""
+    overlapped: int
+    """As many do for the sum of a short row, of which the next one is independent; twice as many where the
+    kernel goes through each row several times, and where each addition takes longer."""
+    picked: float
+    """Steps of the larger of two floats, which keeps NaN, one after the other."""
+    rounds: int
+    """Unrolled rounds at most."""
+    stream: float
+    """Cycles to start reading another row of memory."""
+    beside: float
+    """Cycles of each row beyond `STREAMS` whose vectors are read in turn."""
+    page: float
+    """How much more that costs in a matrix of more pages than the processor finds at once."""
+    across: float
+    """Cycles until the lanes of vectors are summed up; sums of several rows do so at once."""
+    each: float
+    """The part of it that every sum costs."""
+    second: float
+    """Bytes per cycle from the second-level cache; 0 where it is not modelled."""
+    loop: float
+    """Cycles of the loop itself."""
+    block: float
+    """Cycles of a block outside its sums, besides loads, arithmetic and stores."""
+
+
+HOST = Costs(
+    chains=16,
+    overlapped=2,
+    picked=3.0,
+    rounds=8,
+    stream=0.3,
+    beside=0.9,
+    page=10.0,
+    across=8.0,
+    each=8.0,
+    second=48.0,
+    loop=1.0,
+    block=4.0,
+)
+DEVICE = Costs(
+    chains=8,
+    overlapped=8,
+    picked=1.0,
+    rounds=1 << 30,
+    stream=3.0,
+    beside=0.0,
+    page=1.0,
+    across=24.0,
+    each=4.0,
+    second=0.0,
+    loop=4.0,
+    block=2.0,
+)
+"""Not measured: no GPU was at hand."""
 
 
 @dataclass(slots=True)
@@ -82,6 +147,7 @@ class Model:
         self.kernel = kernel
         self.target = target
         self.threaded = target.threads > 1
+        self.costs = DEVICE if self.threaded else HOST
         self.exact = kernel.in_place or self.threaded
         """Whether no value may be computed and stored twice."""
         self.width = max(1, target.vector_bytes // max(4, kernel.widest))
@@ -168,7 +234,7 @@ class Model:
         aligned = r is not None or along is None or split.aligned(along)
         copies = self.repeats(family.free, split)
         accumulators = copies * len(family.nodes)
-        loads = streams = 0.0
+        loads = streams = beside = far = 0.0
         registers = accumulators + 1
         for load in family.loads:
             kind = self.kind(load, along, split, lanes, aligned=aligned)
@@ -176,15 +242,23 @@ class Model:
             loads += times * self.access_cycles(load, kind, lanes, split if r is None else None)
             if kind == "same" and times > WAYS:
                 loads += times - WAYS
+            if kind == "row" and self._far(load, along, split):
+                far += times * lanes * load.itemsize / self.costs.second
             if kind == "row" and r is None:
-                streams += times / split.upcast.get(along, 1) if along is not None else 0
+                started = times / split.upcast.get(along, 1) if along is not None else 0
+                streams += started * (self.costs.page if _bytes(load) > PAGES * PAGE else 1.0)
+            elif kind == "row":
+                beside += max(0.0, times - STREAMS)
             registers += times if kind == "row" and times < copies else 0
         arithmetic = copies * (family.ops + family.fused) / self.target.fma_per_cycle
         if lanes == 1 and family.loads:
             arithmetic = max(arithmetic, loads)
-        unroll = unroll or self._unroll(accumulators, registers, family, r, lanes)
-        loads += STREAM * streams
-        cycles = max(arithmetic, loads, LATENCY / unroll) + OVERLAP * min(arithmetic, loads)
+        v = split.vector
+        whole = v is not None and r is not None and v.arg[1] == r.arg[1] == split.block(v)
+        unroll = unroll or self._unroll(accumulators, registers, family, r, lanes, whole=whole)
+        loads += self.costs.stream * streams
+        latency = self._latency(family)
+        cycles = max(arithmetic, loads, latency / unroll) + OVERLAP * min(arithmetic, loads)
         if registers > self.target.registers:
             cycles += 1.5 * (registers - self.target.registers)
         trips = float(family.trips)
@@ -192,27 +266,42 @@ class Model:
             trips *= -(-r.arg[1] // lanes) / r.arg[1]
         after = 2.0 * accumulators
         if r is not None:  # the vectors after the last full round are one chain for each result
-            rest = -(-r.arg[1] // lanes) % unroll * max(0.0, LATENCY - cycles)
-            after = ACROSS + 4.0 * accumulators + rest * family.trips / r.arg[1]
+            rest = -(-r.arg[1] // lanes) % unroll * max(0.0, latency - cycles)
+            after = self.costs.across + self.costs.each * accumulators + rest * family.trips / r.arg[1]
         lines = int(copies * (family.ops + family.fused + len(family.loads)) * unroll)
-        return Inner(
-            r,
-            lanes,
-            unroll,
-            trips * cycles + after + 4.0 * trips / unroll * (0.25 if copies > 8 else 0.5),
-            lines,
-        )
+        cycles += self.costs.loop / unroll * (0.25 if copies > 8 else 0.5)
+        return Inner(r, lanes, unroll, trips * (max(cycles, far) + self.costs.beside * beside) + after, lines)
 
-    def _unroll(self, accumulators: int, registers: int, family: Family, r: UOp | None, lanes: int) -> int:
-        """Return how often to unroll, a power of two: enough chains, and no more registers than there are."""
+    def _far(self, load: Access, along: UOp | None, split: Split) -> bool:
+        """Return whether a load reads from the second-level cache, not all of it in order."""
+        if not self.costs.second or _bytes(load) <= self.target.l1_bytes:
+            return False
+        return along is not split.vector or along is None or split.block(along) < along.arg[1]
+
+    def _latency(self, family: Family) -> float:
+        """Return the cycles until an accumulator of a family can be used again."""
+        return LATENCY * (self.costs.picked if picks(family) else 1.0)
+
+    def _unroll(
+        self, accumulators: int, registers: int, family: Family, r: UOp | None, lanes: int, *, whole: bool
+    ) -> int:
+        """Return how often to unroll, a power of two: enough chains, and no more registers than there are.
+
+        `whole`: a block has the whole row, whose values the results share with a sum that is unrolled as far.
+        """
+        lines = LINES if whole and not self.threaded else LINES / 4
         last = r or max(family.ranges, key=lambda x: int(x.arg[1]))
         rounds = last.arg[1] // lanes
+        chains = self.costs.chains
+        if r is not None and family.free and accumulators == 1 and rounds <= SHORT:
+            chains = self.costs.overlapped * (2 if picks(family) else 1)
+            chains *= 1 if len(self.kernel.families) == 1 else 2
         unroll = 1
         while (
-            unroll * 2 <= rounds
-            and accumulators * unroll < CHAINS
+            unroll * 2 <= min(rounds, self.costs.rounds)
+            and accumulators * unroll < chains
             and registers + accumulators * (2 * unroll - 1) <= self.target.registers
-            and family.ops * unroll * 2 * accumulators <= LINES / 4
+            and family.ops * unroll * 2 * accumulators <= lines
         ):
             unroll *= 2
         return unroll
@@ -230,7 +319,7 @@ class Model:
             along.append(inner.vector)
             cycles += times * inner.cycles
             lines = max(lines, inner.lines)
-        point = 2.0
+        point = self.costs.block
         aligned = split.vector is None or split.aligned(split.vector)
         for a in (*self.kernel.loads, *self.kernel.stores):
             kind = self.kind(a, split.vector, split, split.lanes, aligned=aligned)
@@ -258,6 +347,16 @@ class Model:
 
     def _busy(self, along: list[UOp | None]) -> int:
         return max([min(self.width, r.arg[1]) for r in along if r is not None], default=1)
+
+
+def picks(family: Family) -> bool:
+    """Return whether a family keeps the largest or smallest of floats."""
+    return any(n.arg[0] in (Ops.MAX, Ops.MIN) and n.dtype.is_float for n in family.nodes)
+
+
+def _bytes(load: Access) -> float:
+    """Return the bytes of all elements of a load."""
+    return float(load.itemsize * math.prod([r.arg[1] for r in load.free]))
 
 
 def _workgroup(kernel: Kernel, most: int, least: int) -> int:

@@ -68,6 +68,8 @@ def lines_in_place(c: Contraction, rows: int, itemsize: int) -> int | None:
         return None
     m, _, products = c.size
     lines = lines_of(loads[0].src[1], c.rows, min(rows, m), c.family.ranges, itemsize)
+    if lines is not None and len(c.family.ranges) == 1 and lines <= 2 * products:
+        return min(lines, products)  # rows of a matrix side by side: few blocks are in two lines
     return lines if lines is not None and lines <= products else None
 
 

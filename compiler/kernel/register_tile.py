@@ -34,7 +34,7 @@ def tile(m: int, n: int, lanes: int, target: Target, *, near: bool = False) -> t
     """
     best = (-1.0, 1, 1)
     for rows, vectors in product(range(1, MOST_ROWS + 1), range(1, MOST_VECTORS + 1)):
-        if rows > m or vectors * lanes > max(n, lanes) or rows * vectors + vectors + 1 > target.registers:
+        if rows > m or vectors * lanes >= n + lanes or rows * vectors + vectors + 1 > target.registers:
             continue
         sums, width = rows * vectors, vectors * lanes
         copied = rows > WAYS and not near

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from compiler.ir.serialize import kernel_key
 from compiler.kernel import column_sums, contraction
 from compiler.kernel.choice import SplitChoice
-from compiler.kernel.cost import Model, Split
+from compiler.kernel.cost import Model, Split, picks
 from compiler.kernel.device_vectors import widened
 from compiler.kernel.plan import Axis, Plan, Reduction, Step, Threads
 from compiler.kernel.rows import find_rows
@@ -188,7 +188,8 @@ def _best_split(kernel: Kernel, model: Model) -> Split:
     for _, i in scored[:2]:
         kept = not model.threaded and bool(find_rows(kernel, candidates[i]))
         for tile in _tiles(model, main, candidates[i], kept=kept):
-            if kept and any(r in f.free for f in kernel.families for r in tile.upcast):
+            several = any(r in f.free for f in kernel.families for r in tile.upcast)
+            if kept and several and not _covers(tile):
                 continue  # its rows would be computed twice
             cost = model.total(tile)
             if cost < best_cost * 0.999:
@@ -226,14 +227,16 @@ def _tiles(model: Model, main: Family | None, base: Split, *, kept: bool) -> lis
         rows = reuse if main is None or v in main.free else []
     else:
         columns, rows = [1], reuse
-    if main is not None and v not in main.free and not model.threaded and not kept:
+    slow = main is not None and (bool(reuse) or picks(main) or len(kernel.families) > 1)
+    if main is not None and slow and v not in main.free and not model.threaded:
+        whole = [n for n in columns if v is not None and n * base.lanes == v.arg[1]]
         out += [  # sums of several rows side by side: their ends wait for one another no longer
             Split(v, base.lanes, {a: m} if v is None else {a: m, v: n})
             for a in kernel.outputs
             if a is not v and a in main.free
-            for m in SIDE_BY_SIDE
+            for m in (SIDE_BY_SIDE[:1] if kept else SIDE_BY_SIDE)
             if _fits(model, a, m)
-            for n in ([1] if v is None else columns[:3])
+            for n in ([1] if v is None else whole if kept else columns[:3])
         ]
     for a in rows:
         for m in ROWS:
@@ -252,6 +255,12 @@ def _tiles(model: Model, main: Family | None, base: Split, *, kept: bool) -> lis
                     if _fits(model, c, n)
                 ]
     return out
+
+
+def _covers(split: Split) -> bool:
+    """Return whether a block has the whole vector range: all values of a row stay in registers."""
+    v = split.vector
+    return v is not None and split.block(v) == v.arg[1]
 
 
 def _reuses(family: Family, r: UOp) -> bool:

@@ -143,7 +143,6 @@ def target(arch: str) -> Target:
             f"and {', '.join(LEVELS)}"
         )
     vector_bytes, registers, gathers = LEVELS.get(arch) or _native_row()
-    wide = vector_bytes == 64
     cores = len(os.sched_getaffinity(0))
     cache = LEVEL_CACHE if arch in LEVELS else _last_level_bytes()
     return Target(
@@ -152,8 +151,8 @@ def target(arch: str) -> Target:
         machine=functools.partial(_machine, arch),
         vector_bytes=vector_bytes,
         registers=registers,
-        fma_per_cycle=1.5 if wide else 2.0,
-        loads_per_cycle=1.5 if wide else 2.0,
+        fma_per_cycle=2.0,
+        loads_per_cycle=2.0,
         gigahertz=3.5,
         bytes_per_ns=20.0,
         l1_bytes=32 << 10,

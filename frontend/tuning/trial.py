@@ -153,11 +153,14 @@ class Trial:
                 return f"b{slot}: wanted at most {bound:.0f} units in the last place, saw {error:.3g}"
         return ""
 
-    def nanoseconds(self, kernel: Loaded, *, least_ns: int = LEAST_NS) -> float:
-        """Return the time of one launch: of enough launches in one submission to take `least_ns`."""
+    def nanoseconds(self, kernel: Loaded, *, least_ns: int = LEAST_NS, most: int = MOST_LAUNCHES) -> float:
+        """Return the time of one launch: of enough launches in one submission to take `least_ns`.
+
+        There are at most `most` of them.
+        """
         taken, launches = self._launch(kernel, 1), 1
-        while taken < least_ns and launches < MOST_LAUNCHES:
-            launches = min(MOST_LAUNCHES, max(2, math.ceil(launches * least_ns / max(taken, 1))))
+        while taken < least_ns and launches < most:
+            launches = min(most, max(2, math.ceil(launches * least_ns / max(taken, 1))))
             taken = self._launch(kernel, launches)
         return taken / launches
 

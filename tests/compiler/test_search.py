@@ -172,8 +172,14 @@ def test_a_row_added_to_a_matrix_runs_along_the_rows_of_the_matrix() -> None:
     assert loops == sorted(loops)
 
 
-def test_sums_of_short_rows_run_side_by_side() -> None:
-    i, r = loop(0, 1000), loop(1, 64)
-    _, plan = planned(sink(store(0, i, reduce(load(1, i * 64 + r), "ADD", r))), target_of(LEVEL))
-    assert plan.axes[0].upcast > 1
-    assert next(iter(plan.reductions.values())).lanes > 1
+def test_maxima_of_rows_run_side_by_side_and_short_sums_one_by_one() -> None:
+    """The next row's sum overlaps; the larger of two floats takes three steps, so several rows do."""
+    i, r = loop(0, 1000), loop(1, 512)
+    plans = {}
+    for name in ("ADD", "MAX"):
+        ast = sink(store(0, i, reduce(load(1, i * 512 + r), name, r)))
+        _, plans[name] = planned(ast, target_of(LEVEL))
+        assert next(iter(plans[name].reductions.values())).lanes > 1
+    assert plans["MAX"].axes[0].upcast > 1
+    assert plans["ADD"].axes[0].upcast == 1
+    assert next(iter(plans["ADD"].reductions.values())).unroll == 2

@@ -1,10 +1,10 @@
 """Compare the plan that the cost model chooses with the best plan of an exhaustive search, by CPU time.
 
 Every plan of `Space.every` runs on the cpu device with one thread; the times are of the processor, not of the
-clock on the wall, and the least of several that are taken in turn. Plans that take more than `KEEP` times the
-best so far are dropped after each round; the chosen one is always kept. The process stays on one core: Linux
-adds the time of a thread on another core to the process only now and then, and the least of such times is
-that of the largest error.
+clock on the wall, without those of the thread that submits, and the least of several that are taken in turn.
+Plans that take more than `KEEP` times the best so far are dropped after each round; the chosen one is always
+kept. The process stays on one core: Linux adds the time of a thread on another core to the process only now
+and then, and the least of such times is that of the largest error.
 
 Not here: the shapes (`shapes`).
 """
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from compiler.search.space import Candidate
     from frontend.tuning.trial import Loaded
 
+LEAST_NS, MOST_LAUNCHES = 300_000, 400
+"""The least time of a sample, and its launches at most: a submission alone takes up to 0.1 ms."""
 ROUNDS = 6
 KEEP = 1.5
 LAST = 12
@@ -67,11 +69,11 @@ class Compared:
 
 def compared(device: hcq.Device, shape: str, ast: UOp) -> Compared:
     """Return the comparison for one kernel. The device runs it on one thread."""
-    trial = Trial(device, ast, clock=time.process_time_ns)
+    trial = Trial(device, ast, clock=_others_ns)
     timed: list[Timed] = []
     for candidate in Space(ast, target_of(arch_for(device.info))).every():
         kernel = trial.load(candidate.choice)
-        timed.append(Timed(candidate, kernel, trial.nanoseconds(kernel)))
+        timed.append(Timed(candidate, kernel, _sample(trial, kernel)))
     chosen, live = timed[0], timed
     for number in range(ROUNDS + LAST):
         best = min(t.ns for t in live)
@@ -79,11 +81,21 @@ def compared(device: hcq.Device, shape: str, ast: UOp) -> Compared:
         if number >= ROUNDS:
             live = sorted(live, key=lambda t: (t is not chosen, t.ns))[:4]
         for one in live:
-            one.ns = min(one.ns, trial.nanoseconds(one.kernel))
+            one.ns = min(one.ns, _sample(trial, one.kernel))
     trial.close()
     winner = min(live, key=lambda t: t.ns)
     texts = [brief(t.candidate.choice) for t in (chosen, winner)]
     return Compared(shape, len(timed), chosen.ns, winner.ns, texts[0], texts[1])
+
+
+def _sample(trial: Trial, kernel: Loaded) -> float:
+    """Return the nanoseconds of one launch."""
+    return trial.nanoseconds(kernel, least_ns=LEAST_NS, most=MOST_LAUNCHES)
+
+
+def _others_ns() -> int:
+    """Return the processor time of all threads but this one, which encodes the launches, in nanoseconds."""
+    return time.process_time_ns() - time.thread_time_ns()
 
 
 def compare(shapes: Mapping[str, UOp]) -> Iterator[Compared]:
