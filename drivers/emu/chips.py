@@ -66,6 +66,12 @@ CHIPS: Final = (
         matrix=_HOPPER_MATRIX, source=_H100 + "; NVIDIA H200 data sheet",
     ),
     Chip(
+        name="RTX 3090", arch="sm_86", parts=82, clock_mhz=1695, bandwidth=936,
+        vector={"f64": 0.556, "f32": 35.6, "f16": 35.6, "bf16": 35.6},
+        matrix={"tf32": 35.6, "f16": 71, "bf16": 71, "s8": 284, "u8": 284, "s4": 568, "u4": 568},
+        source="NVIDIA Ampere GA102 GPU Architecture, white paper, appendix A",
+    ),
+    Chip(
         name="RTX 4090", arch="sm_89", parts=128, clock_mhz=2520, bandwidth=1008,
         vector={"f64": 1.29, "f32": 82.6, "f16": 82.6, "bf16": 82.6},
         matrix={

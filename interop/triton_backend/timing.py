@@ -9,7 +9,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, Final
 
 from hcq.counters import counting
-from hcq.errors import UsageError
+from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from hcq.device import Device
     from hcq.signal import Point, Stamp
 
-_RUNS: Final = 3
-"""Timed runs on an emulated GPU without published rates: the time of the emulation."""
 _TIE: Final = 1e-3
 """Weight of the sum of an estimate's parts beside the longest."""
 
@@ -87,14 +85,12 @@ def bench(
     """Return the milliseconds of `call` on an emulated GPU: the estimate of its counters (`estimated`).
 
     `quantiles` and `return_mode` are those of `triton.testing.do_bench`; other options have no meaning
-    here. GPUs
-    without published rates in `drivers.emu.chips` (sm_86) give the time of the emulation, of a few runs.
+    here.
     """
     call()  # compiles, and makes what the first call makes
     with counting(device) as counted:
         call()
-    estimate = estimated(counted)
-    times = [estimate] if estimate is not None else [_emulated(device, call) for _ in range(_RUNS)]
+    times = [estimated(counted)]
     if quantiles is not None:
         ordered = sorted(times)
         return [ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in quantiles]
@@ -104,26 +100,17 @@ def bench(
     return modes[return_mode](times)
 
 
-def estimated(counted: Counters) -> float | None:
-    """Return the estimated milliseconds of all counted launches; None without rates of the GPU.
+def estimated(counted: Counters) -> float:
+    """Return the estimated milliseconds of all counted launches.
 
     It is the least time of each kernel by the rates of the first GPU of its architecture. Of kernels with
-    the same
-    least time, the one whose parts have the smaller sum is a little faster. It ranks, and is not calibrated.
+    the same least time, the one whose parts have the smaller sum is a little faster. It ranks, and is not
+    calibrated. Raises `UnsupportedError` for an architecture without rates in `drivers.emu.chips`.
     """
     total = 0.0
     for kernel in counted:
         if not kernel.estimates:
-            return None
+            raise UnsupportedError(f"kernel {kernel.kernel}: no rates of a GPU are listed for {kernel.arch}")
         one = kernel.estimates[0]
         total += one.seconds + _TIE * sum(one.parts.values())
     return total * 1000.0
-
-
-def _emulated(device: Device, call: Callable[[], object]) -> float:
-    """Return the milliseconds that the emulation of a call takes."""
-    begin, end = Event(device), Event(device)
-    begin.record()
-    call()
-    end.record()
-    return begin.elapsed_time(end)

@@ -10,12 +10,13 @@ import pytest
 
 import hcq
 import interop
+from drivers.emu.chips import CHIPS
 from frontend import Tensor
 from frontend.device import Device
 from hcq.config import override
 from hcq.counters import Access, Counters, KernelCounters
 from hcq.errors import UnsupportedError, UsageError
-from interop.triton_backend.timing import bench
+from interop.triton_backend.timing import bench, estimated
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,13 +98,18 @@ def test_a_benchmark_on_an_emulated_gpu_ranks_by_what_kernels_move():
     assert again == [times[0]] * 3
 
 
-def test_a_gpu_without_published_rates_gives_the_time_of_the_emulation():
-    with hcq.open("nv-emu:sm_86") as device:
-        out, a = interop.empty(device, 128), interop.array(device, np.zeros(128, np.float32))
-        kernel = interop.load(device, PTX)
-        times = bench(device, lambda: kernel.launch(out, a, 2.5, groups=2), return_mode="all")
-    assert len(times) == 3
-    assert min(times) > 0
+@pytest.mark.parametrize("name", ["nv-emu:sm_86", "nv-emu:sm_89", "amd-emu:gfx942"])
+def test_every_emulated_gpu_has_published_rates(name: str):
+    with hcq.open(name) as device:
+        arch = device.info.arch.rstrip("a")
+    assert [one.name for one in CHIPS if one.arch == arch]
+
+
+def test_a_kernel_of_a_gpu_without_rates_has_no_estimate():
+    counted = Counters()
+    counted.add(KernelCounters(kernel="k", arch="sm_75", lanes=32, unit=32, launches=1))
+    with pytest.raises(UnsupportedError, match="kernel k: no rates of a GPU are listed for sm_75"):
+        estimated(counted)
 
 
 def test_the_report_of_all_devices_is_a_json_file(tmp_path: Path):
