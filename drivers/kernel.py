@@ -44,7 +44,6 @@ MAP_NORESERVE = 0x4000
 MAP_POPULATE = 0x8000
 MAP_FIXED_NOREPLACE = 0x100000
 MADV_HUGEPAGE = 14
-MADV_DONTFORK = 10
 
 
 def view_at(va: int, size: int) -> memoryview:

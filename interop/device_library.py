@@ -21,10 +21,9 @@ USED, LOST, FAILED, FAILURE = 0, 8, 16, 64
 """Offsets: bytes reserved for records (u64), calls without a record (u32), whether an assertion failed (u32:
 1 from the first, `COMPLETE` when it is described), and its description."""
 COMPLETE: Final = 2
-FAILURE_WORDS: Final = 28
-"""Bytes of the description before its texts: line, block x, y, z, thread x, y, z; each u32."""
 FAILURE_TEXTS: Final = ((28, 320), (348, 320), (668, 288))
-"""Offset in the description and most bytes of message, file and function, each ended by a zero byte."""
+"""Offset in the description and most bytes of message, file and function, each ended by a zero byte. Before
+them it has line, block x, y, z and thread x, y, z; each u32."""
 RECORD_HEAD: Final = 24
 """u32 each: bytes of the record, whether it is complete, and the bytes of format, arguments and strings; then
 these three, each padded to 8 bytes."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from hcq.program import Dim3
 
-SLOT_BYTES: Final = (1, 2, 4, 8)
-"""Sizes of a parameter that one number or address fills."""
 _NUMBERS: Final = {"i": ArgKind.INT, "u": ArgKind.INT, "f": ArgKind.FLOAT}
 _POINTER: Final = "pointer"
 

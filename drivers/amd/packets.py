@@ -47,12 +47,10 @@ _GFX12: Final = 12
 
 FLUSH: Final = EventWrite.pack(EVENT_TYPE=Event.CS_PARTIAL_FLUSH, EVENT_INDEX=EventIndex.CS_PARTIAL_FLUSH)
 """Wait until the kernels before are done."""
-WAIT_ADDRESS: Final = 2
 WAIT_VALUE: Final = 4
-"""Where in a wait the address and the value stand."""
-RELEASE_ADDRESS: Final = 3
+"""Where in a wait the value stands."""
 RELEASE_VALUE: Final = 5
-"""Where in a release the address and the value stand, low dwords first."""
+"""Where in a release the value stands, low dword first."""
 STORE_ADDRESS: Final = 2
 STORE_VALUE: Final = 4
 """Where in a `store` the address and the value stand."""

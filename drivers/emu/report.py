@@ -168,11 +168,3 @@ def parse(text: str) -> list[tuple[Report, str]]:
 def _point(found: re.Match[str], what: str) -> tuple[int, int, int]:
     """Return the three numbers of a thread ("t") or of a block ("b") from a match of `_PATTERN`."""
     return int(found[f"{what}x"]), int(found[f"{what}y"]), int(found[f"{what}z"])
-
-
-class EmulatedFault(Exception):  # noqa: N818 - the hardware's term is fault
-    """The emulated device ended a kernel; `report` is the reason."""
-
-    def __init__(self, report: Report) -> None:
-        super().__init__(str(report))
-        self.report = report

@@ -174,11 +174,6 @@ class Rm:
         """Allocate an object under `parent` and return its handle."""
         return self._alloc(parent, class_, params, hint)[0]
 
-    def alloc_reply(self, parent: int, class_: int, params: _S, *, hint: str = "") -> tuple[int, _S]:
-        """Allocate an object; return its handle, and its parameters as the kernel driver returned them."""
-        handle, block = self._alloc(parent, class_, params, hint)
-        return handle, type(params).from_bytes(block)
-
     def _alloc(self, parent: int, class_: int, params: Struct | None, hint: str) -> tuple[int, bytearray]:
         inner = bytearray(params.to_bytes() if params is not None else b"")
         layout = layouts.NVOS64_PARAMETERS

@@ -39,9 +39,11 @@ if TYPE_CHECKING:
 GUARD_BYTES = 64
 """Bytes after each buffer that a kernel must not change."""
 GUARD = 0xA5
+"""The value of each of them."""
 LEAST_NS = 500_000
 """The least time of a sample; launches are repeated until they take as long."""
 MOST_LAUNCHES = 64
+"""The most launches of a sample."""
 TIMEOUT_S = 60.0
 """Seconds after which a launch is given up, unless the caller ends the process earlier."""
 
@@ -154,9 +156,9 @@ class Trial:
         return ""
 
     def nanoseconds(self, kernel: Loaded, *, least_ns: int = LEAST_NS, most: int = MOST_LAUNCHES) -> float:
-        """Return the time of one launch: of enough launches in one submission to take `least_ns`.
+        """Return the nanoseconds of one launch: the mean of one submission with several, in order.
 
-        There are at most `most` of them.
+        It has as many as take `least_ns`, at most `most`. Raises as `hcq.Point.wait`.
         """
         taken, launches = self._launch(kernel, 1), 1
         while taken < least_ns and launches < most:
@@ -176,7 +178,7 @@ class Trial:
             buffer.close()
 
     def _reset(self) -> None:
-        """Fill the buffers with the inputs; outputs with another pattern."""
+        """Make new buffers with the inputs; those of outputs have random values too, and guard bytes."""
         self.close()
         self._buffers = [self.device.write(data) for data in self._given]
 
@@ -246,6 +248,6 @@ def _bound(nodes: Sequence[UOp]) -> float:
     sizes = {n.arg[0]: n.arg[1] for n in nodes if n.op is Ops.RANGE}
     most = 0
     for node in nodes:
-        if node.op is Ops.REDUCE and node.dtype.is_float and node.arg[0] != Ops.MAX and node.arg[0] != "MIN":
+        if node.op is Ops.REDUCE and node.dtype.is_float and node.arg[0] not in (Ops.MAX, Ops.MIN):
             most = max(most, math.prod([sizes.get(number, 1) for number in node.arg[1]]))
     return 8.0 + 4.0 * math.sqrt(most) if most else 0.0

@@ -3,8 +3,8 @@
     python -m tools.guests.build_bad              # needs hcq[cuda]
     python -m tools.guests.build_bad --triton     # needs Triton
 
-Writes one archive a source to `tests/interop/data`, with the modules "NAME"
-and "NAME.fixed". Not here: running them (`tools.guests.bad_run`).
+Writes one archive for each source to `tests/interop/data`, with the modules "NAME" and "NAME.fixed" of each
+kernel. Not here: running them (`tools.guests.bad_run`).
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tools.bringup.rung import Rung
 
 BY_NUMBER = {rung.number: rung for rung in RUNGS}
-SCRIPTED = [rung for rung in RUNGS if rung.number > NODES - 1]
 
 
 def climb(rung: Rung, kernel: ScriptedKernel, choices: Quirks = DEFAULT) -> Facts:

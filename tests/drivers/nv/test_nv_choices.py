@@ -25,7 +25,7 @@ from tools.nv.scripted import ScriptedKernel
 if TYPE_CHECKING:
     from drivers.nv.device import NvDevice
 
-HOPPER, BLACKWELL, AMPERE, ADA = 0xCBC0, 0xCEC0, 0xC6C0, 0xC9C0
+HOPPER, BLACKWELL, AMPERE = 0xCBC0, 0xCEC0, 0xC6C0
 VALUES = [f"{name}={value_text(value)}" for name, values in ALTERNATIVES.items() for value in values[1:]]
 HOPPER_LACKS = {"channel_class=c96f"}
 

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-LANE = "mov.u32 %r4, %laneid;"
-
 
 def shuffled(mode: Any, lane: Any, b: Any, control: Any):
     clamp, segment = control & 31, control >> 8 & 31

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from hcq.layout import BitStruct
 
 _SHADER_TYPE: Final = Header.FIELDS["SHADER_TYPE"].mask()
-REGISTER_WRITES: Final = frozenset({Opcode.SET_SH_REG, Opcode.SET_UCONFIG_REG})
 
 
 def wide(low: int, high: int) -> int:

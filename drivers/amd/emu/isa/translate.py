@@ -382,10 +382,3 @@ def _one(t: Translator) -> None:
     if entry is None:
         raise t.error("this instruction is not supported")
     run_lanewise(t, entry)
-
-
-def supported(instruction: Instruction, target: Target) -> bool:
-    """Return whether an instruction's operation has a meaning here."""
-    stem = canonical(instruction.stem, target.family).replace("v_dual_", "v_")
-    known = stem in MEANINGS or stem in LANEWISE or stem in packed.PACKED
-    return known or stem in _BRANCHES or stem in _BARRIERS or stem in ("s_endpgm", "s_trap")

@@ -11,7 +11,6 @@ import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa.halves import halves
 from drivers.amd.emu.isa.instruction import Instruction, IsaError
 from drivers.amd.emu.isa.known_values import Known
 from drivers.amd.emu.isa.modes import CHOOSES, KEEP_ALL, SATURATES, flushes, saturates
@@ -427,10 +426,6 @@ class Translator:
             value = c.intrinsic("minimumnum", c.intrinsic("maximumnum", value, zero), one)
             value = c.select(c.fcmp("ole", value, zero), zero, value)
         self.write(operand, self.as_result(value))
-
-    def has_half_destination(self) -> bool:
-        """Return whether the destination is 16 bits."""
-        return halves(self.stem)[0]
 
     def widened(self, value: Value) -> Value:
         """Return floating-point values as doubles."""
