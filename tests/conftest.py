@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SEED = 1
 EXAMPLES = {"quick": 25, "whole": 100}
-MANY = 6
+MANY = 4
 """Cases from which on the quick run takes only some, also of a test without the mark `sampled`."""
 SHARE = 2**0.5 - 1
 """The part of them that it takes. It has no period, so that neither of two interleaved kinds is left out."""

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from hcq.profile import Clock
     from hcq.program import DriverProgram, KernelImage
 
-PROVE_S: Final = 20.0
-"""How long a recovered device may take to run its first packet."""
+PROVE_S: Final = 2.0
+"""How long a recovered GPU may take to run its first packet."""
 _SPIN_S: Final = 50e-6
 _MES_SINCE: Final = Generation.GFX11
 """The first generation whose queues the firmware MES schedules (kfd_device.c)."""
@@ -76,10 +76,10 @@ class AmdDevice:
         ring_bytes: int = 0,
         others: Sequence[Gpu] = (),
         released: Callable[[], None] = lambda: None,
-        prove_s: float = PROVE_S,
+        prove_s: float | None = None,
     ) -> None:
         self.process, self.gpu, self.choices = process, gpu, choices
-        self._prove_s = prove_s
+        self._prove_s = PROVE_S if prove_s is None else prove_s
         self._ring_bytes = ring_bytes
         self._lock = threading.RLock()
         self._fault: FaultReport | None = None

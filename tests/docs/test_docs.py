@@ -27,7 +27,7 @@ def test_python_blocks_of_the_page_run(page: Path, tmp_path: Path):
     script.write_text("\n".join(blocks))
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
-        cwd=ROOT,
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
@@ -53,7 +53,7 @@ def test_shown_outputs_equal_the_printed_ones(page: Path, tmp_path: Path):
     copy.write_text(page.read_text())
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tools.docs", str(copy)],
-        cwd=ROOT,
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,

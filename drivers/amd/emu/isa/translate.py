@@ -37,7 +37,6 @@ from drivers.amd.emu.isa.guesses import guesses
 from drivers.amd.emu.isa.known_values import Known
 from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS, run_lanewise
 from drivers.amd.emu.isa.modes import KEEP_ALL
-from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.observed_lanes import unobserved
 from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC, Reg
 from drivers.amd.emu.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, orders
