@@ -10,7 +10,7 @@ Not here: which operand is copied so (`contraction`), panels (`stages`, the call
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
@@ -21,12 +21,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from compiler.ir.uop import UOp
+    from compiler.kernel.builder import Builder
+    from compiler.kernel.indexing import Indexer
     from compiler.kernel.linear import Line
-    from compiler.kernel.linearize import Linearizer
-    from compiler.kernel.plan import Stage
+    from compiler.kernel.plan import Plan, Stage
 
 MOST_UNROLLED = 8
 """Vectors along the last side up to which their copies are written one after the other."""
+
+
+class Reader(Protocol):
+    """The part of `compiler.kernel.accesses.Memory` that a copy uses."""
+
+    def read(self, buffer: UOp, index: UOp, mask: Line | None) -> Line:
+        """Return the elements of a buffer at an index; 0 where the mask is false."""
+        ...
+
+
+class Writer(Protocol):
+    """The part of `compiler.kernel.linearize.Linearizer` that a copy uses."""
+
+    b: Builder
+    index: Indexer
+    plan: Plan
+    extents: dict[UOp, tuple[Line, Line, int]]
+
+    @property
+    def memory(self) -> Reader:
+        """The accesses of the kernel."""
+        ...
 
 
 def sides_of(load: UOp, summed: Iterable[UOp]) -> tuple[Side, ...] | None:
@@ -87,7 +110,7 @@ def index_of(sides: Sequence[Side], lanes: int) -> UOp:
     return symbolic.dot([side.place for side in sides], strides_of(sides, lanes)[1:])
 
 
-def fill(owner: Linearizer, stage: Stage, memory: Line, lanes: int) -> None:
+def fill(owner: Writer, stage: Stage, memory: Line, lanes: int) -> None:
     """Write the loops that copy the window at the cursor; the cursor is after them then."""
     _Copy(owner, stage, memory, lanes).write(0, [])
 
@@ -95,7 +118,7 @@ def fill(owner: Linearizer, stage: Stage, memory: Line, lanes: int) -> None:
 class _Copy:
     """The loops that fill one window: one for each side, the last one by vectors."""
 
-    def __init__(self, owner: Linearizer, stage: Stage, memory: Line, lanes: int) -> None:
+    def __init__(self, owner: Writer, stage: Stage, memory: Line, lanes: int) -> None:
         self.owner = owner
         self.b = owner.b
         self.stage = stage

@@ -20,7 +20,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from frontend.nn.optim import Optimizer
+    from frontend.nn.optim.optimiser import Optimizer
 
 
 class LambdaLR:
