@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from compiler.kernel.linearize import Linearizer
 
 
+FEWEST = 4
+"""Strided vectors are transposed in registers from this part of a square on."""
 LEAST_STREAMED = 16
 """Bytes of the narrowest vector that has a store instruction which bypasses the caches."""
 
@@ -79,13 +81,13 @@ class Memory:
         return b.offset(pointer, where, kind), mask
 
     def _load_transposed(self, node: UOp) -> Line | None:
-        """Load a square whose rows are along an unrolled range by rows, and transpose it in registers.
+        """Load a square or a part of one by rows along an unrolled range, and transpose it in registers.
 
         None for any other access. The values of the other unrolled positions are recorded, too.
         """
         ix, b = self.index, self.b
         p = ix.parts(ix.split(node.src[1]))
-        unit = next((u for u, c in p.units if c == 1 and u.arg[1] == p.lanes), None)
+        unit = self._side(p, part=p.stride > indexing.MOST_STRIDE and self.owner.plan.threads == 1)
         if unit is None or p.computed or p.stride in (-1, 0, 1):
             return None
         here = self.index.env[unit]
@@ -95,11 +97,11 @@ class Memory:
         kind = conversions.storage_type(node.dtype)
         base = b.offset(ix.buffer(node.src[0].arg), ix.sum(terms), kind)
         token = self._token(node.src[0])
-        rows = [
-            b.line("load", kind, p.lanes, (b.offset(base, b.index(offset + p.stride * lane), kind), *token))
-            for lane in range(p.lanes)
-        ]
-        for k, column in enumerate(transposed(b, rows)):
+        count = unit.arg[1]
+        some = b.const(dtypes.bool, tuple([k < count for k in range(p.lanes)]), p.lanes)
+        places = [b.offset(base, b.index(offset + p.stride * lane), kind) for lane in range(p.lanes)]
+        rows = [self._read_row(kind, at, p.lanes, None if count == p.lanes else some, token) for at in places]
+        for k, column in enumerate(transposed(b, rows)[:count]):
             self.index.env[unit] = k
             key = (node, *[self.index.env[u] for u in self.owner.unit_keys[node]])
             self.owner.values[key] = conversions.unpack(b, column, node.dtype)
@@ -269,6 +271,41 @@ class Memory:
             branch = b.enter_branch(mask)
             b.line("store", kind, 1, (address, value))
             b.leave_branch(branch)
+
+    def across(self, store: UOp) -> UOp | None:
+        """Return the unrolled range along which an unmasked STORE of strided lanes is contiguous, or None."""
+        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store])
+        if self.owner.plan.threads > 1 or mask is not None:
+            return None
+        p = self.index.parts(self.index.split(store.src[1]))
+        return None if p.computed or p.stride in (-1, 0, 1) else self._side(p, part=True)
+
+    @staticmethod
+    def _side(p: indexing.Parts, *, part: bool) -> UOp | None:
+        """Return the unrolled range of adjacent elements that is a side of a square, or a part of one."""
+        for unit, c in p.units:
+            count = unit.arg[1]
+            if c == 1 and (count == p.lanes or (part and p.lanes <= FEWEST * count < FEWEST * p.lanes)):
+                return unit
+        return None
+
+    def store_across(self, store: UOp, unit: UOp, values: list[Line]) -> None:
+        """Write a STORE of the values of all positions of `unit`: transposed in registers, one row a lane."""
+        b, ix = self.b, self.index
+        buffer = store.src[0]
+        ix.env[unit] = 0
+        p = ix.parts(ix.split(store.src[1]))
+        kind, count = conversions.storage_type(buffer.dtype), len(values)
+        offset = p.constant + sum([c * ix.env[u] for u, c in p.units])
+        base = b.offset(ix.buffer(buffer.arg), ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
+        rows = [b.splat(conversions.pack(b, value, buffer.dtype), p.lanes) for value in values]
+        some = b.const(dtypes.bool, tuple([k < count for k in range(p.lanes)]), p.lanes)
+        for lane, row in enumerate(transposed(b, rows + rows[:1] * (p.lanes - count))):
+            address = b.offset(base, b.index(offset + p.stride * lane), kind)
+            if count == p.lanes:
+                b.line("store", kind, p.lanes, (address, row))
+            else:
+                b.line("store_masked", kind, p.lanes, (address, row, some))
 
     def _streams(self, place: indexing.Place, kind: DType) -> bool:
         """Return whether a store bypasses the caches: the plan wants it, and it is an aligned vector."""

@@ -281,8 +281,11 @@ class _Planner:
         if outer and outer[0].window:
             covered = [o for o in broadcast if any(o in windows.ranges_of(x) for x in outer[0].window)]
             around = [o for o in broadcast if o not in covered]
-            early, late = ([], outer) if around else (outer, [])
-            steps += [*early, *within, chunk, *columns, *[Step("loop", o) for o in around], *late]
+            cut_at = None if self.window is None else self.window.cut
+            filled: list[Step | Stage] = [*([] if cut_at is None else [Step("loop", *cut_at)]), *outer]
+            steps += [] if around else filled
+            steps += [*within, chunk, *columns, *[Step("loop", o) for o in around]]
+            steps += filled if around else []
             return [*steps, *[Step("loop", o) for o in covered]]
         if cut:
             steps += [chunk, *cut, *early, *within, *columns]

@@ -309,10 +309,17 @@ class Linearizer:
                 if not self._inside_reduction(node):
                     self.value(node)
             results += [(store, self.value(store.src[2])) for store in stores]
-        pending = iter(results)
+        turned = [self.memory.across(store) for store in stores]
+        found = dict(zip(itertools.product(*[range(u.arg[1]) for u in units], stores), results, strict=True))
         for _ in self.positions(units):
-            for _store in stores:
-                self.memory.store(*next(pending))
+            for store, unit in zip(stores, turned, strict=True):
+                here = [self.env[u] for u in units]
+                if unit is None:
+                    self.memory.store(store, found[(*here, store)][1])
+                elif self.env[unit] == 0:
+                    at = units.index(unit)
+                    rows = [found[(*here[:at], k, *here[at + 1 :], store)][1] for k in range(unit.arg[1])]
+                    self.memory.store_across(store, unit, rows)
 
     @staticmethod
     def _plain(node: UOp) -> bool:

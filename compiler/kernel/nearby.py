@@ -56,6 +56,8 @@ class Window(NamedTuple):
     sides: tuple[Side, ...]
     lines: int
     """The lines of it that a tile touches."""
+    cut: tuple[UOp, int] | None = None
+    """An output range of a side, and how many of its values are used before the next places are copied."""
 
 
 def lines_in_place(c: Contraction, rows: int, itemsize: int) -> int | None:
@@ -76,20 +78,42 @@ def lines_in_place(c: Contraction, rows: int, itemsize: int) -> int | None:
 def window_of(c: Contraction, rows: int, vectors: int, lanes: int, target: Target) -> Window | None:
     """Return the window of the broadcast operand for a tile of `vectors` of `lanes` columns.
 
-    None where it has none, where a tile touches more lines than the products, and where the window exceeds
-    half of the second-level cache, or with a panel of columns three quarters.
+    A window of more than half of the second-level cache is cut: places are copied when the values of an
+    output range need them. None where the operand has no window or none of so few places, where a panel of
+    columns does not fit beside it, or where a tile touches more lines than the products.
     """
     sides = windows.sides_of(c.broadcast, c.family.ranges)
     if sides is None:
         return None
     m, _, products = c.size
     itemsize = conversions.register_type(c.node.dtype).itemsize
-    elements, most = windows.strides_of(sides, lanes)[0], target.l2_bytes // itemsize
-    if elements > most // 2 or elements + products * vectors * lanes > most * 3 // 4:
+    most = target.l2_bytes // itemsize
+    elements = windows.strides_of(sides, lanes)[0]
+    if min(elements, most // 2) + products * vectors * lanes > most * 3 // 4:
         return None
-    index = windows.index_of(sides, lanes)
-    lines = lines_of(index, c.rows, min(rows, m), c.family.ranges, itemsize)
-    return None if lines is None or lines > products else Window(sides, lines)
+    lines = lines_of(windows.index_of(sides, lanes), c.rows, min(rows, m), c.family.ranges, itemsize)
+    if lines is None or lines > products:
+        return None
+    if elements <= most // 2:
+        return Window(sides, lines)
+    cut = _cut(sides, c, elements, most // 2)
+    return None if cut is None else Window(sides, lines, cut)
+
+
+def _cut(sides: Sequence[Side], c: Contraction, elements: int, most: int) -> tuple[UOp, int] | None:
+    """Return the range and its most values for which at most `most` elements are copied; None without any."""
+    for side in sides[:-1]:
+        terms, _ = symbolic.terms_of(side.place)
+        outputs = [r for r in terms if r not in c.family.ranges]
+        if len(outputs) != 1 or outputs[0] is c.rows:
+            continue
+        (r,) = outputs
+        taps = side.size - terms[r] * (r.arg[1] - 1)
+        values = (most * side.size // elements - taps) // terms[r] + 1
+        parts = -(-r.arg[1] // max(1, values))
+        if terms[r] * values >= taps:
+            return r, -(-r.arg[1] // parts)
+    return None
 
 
 def share(sides: Sequence[Side], c: Contraction, lanes: int) -> float:

@@ -18,9 +18,10 @@ from compiler.pipeline import lower, planned
 from compiler.search.space import Space
 from compiler.targets import target_of
 from tests.compiler.host_kernel import ARCH, HostKernel
-from tests.compiler.kernels import load, loop, op, reduce, run, sink, store
+from tests.compiler.kernels import load, loop, op, reduce, run, sink, store, stored_as
 
 if TYPE_CHECKING:
+    from compiler.dtype import DType
     from compiler.ir.uop import UOp
     from compiler.kernel.plan import Plan
 
@@ -178,8 +179,8 @@ def test_a_padded_picture_is_copied_once_with_its_border() -> None:
     assert "stage(r3,window,32,28,28)" in plan.text()
 
 
-def test_a_window_that_exceeds_the_cache_is_no_window() -> None:
-    plan = Convolution(8, 256, 56, 64, 3, padding=1).plan("x86_64-v4")
+def test_a_window_of_which_few_rows_exceed_the_cache_is_no_window() -> None:
+    plan = Convolution(8, 2048, 56, 64, 3, padding=1).plan("x86_64-v4")
     assert not any(s.window for s in stages(plan))
 
 
@@ -203,3 +204,45 @@ def test_sides_of_a_window() -> None:
     assert sides_of(turned, []) is None, "places would be negative"
     other = load(1, loop(3, 8) + loop(4, 8), mask=symbolic.lt(loop(3, 8) + loop(4, 8) * 2, 5))
     assert sides_of(other, []) is None, "another sum than in the index"
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize(
+    ("height", "dtype"), [(12, dtypes.float32), (9, dtypes.float32), (17, dtypes.float16)]
+)
+def test_results_and_operands_across_the_vectors_are_transposed_in_registers(
+    height: int, dtype: DType, arch: str
+) -> None:
+    """The vectors are along filters, and the tile's rows lie beside each other in the result."""
+    shape = Convolution(2, 32, height, 32, 3, padding=1)
+    (plain,) = shape.ast().src
+    _, at, total = plain.src
+    other = op("CAST", load(3, at, dtype), dtype=dtypes.float32)
+    value = op("ADD", total, other)
+    ast = sink(store(0, at, value), store(4, at, op("CAST", op("MUL", value, value), dtype=dtype)))
+    rng = np.random.default_rng(1)
+    image = rng.integers(-1, 2, (2, 32, height, height)).astype(np.float32)
+    weights = rng.integers(-1, 2, (32, 32, 3, 3)).astype(np.float32)
+    added = rng.integers(-9, 9, (2, 32, height, height)).astype(stored_as(dtype))
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3)
+    )
+    want = np.einsum("ncyxpq,fcpq->nfyx", windows, weights) + added
+    outputs = {0: (want.size, dtypes.float32), 4: (want.size, dtype)}
+    got = run(ast, {1: image, 2: weights, 3: added}, outputs, arch=arch)
+    np.testing.assert_array_equal(got[0].reshape(want.shape), want)
+    np.testing.assert_array_equal(got[4].reshape(want.shape), (want * want).astype(stored_as(dtype)))
+
+
+def test_results_along_rows_of_a_tile_need_no_scatter() -> None:
+    target = target_of("x86_64-v4")
+    ast = Convolution(16, 32, 12, 32, 3, padding=1).ast()
+    assert "stage(r3,window" in planned(ast, target)[1].text()
+    assert "masked.scatter" not in lower(ast, target)[0]
+
+
+def test_a_window_that_exceeds_half_of_the_cache_is_copied_in_parts() -> None:
+    shape = Convolution(2, 64, 56, 32, 3, padding=1)
+    plan = shape.plan("x86_64-v4")
+    assert "loop(r2,28) stage(r3,window,64,58,58) loop(r2,1)" in plan.text()
+    shape.check(ARCH)
