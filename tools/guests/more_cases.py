@@ -402,13 +402,14 @@ ALL: Final = (*TUTORIALS, *MORE)
 """Every case, with a name of its own."""
 
 
-def _grown(name: str, make: Callable[..., Made], grid: tuple[int, ...], **sizes: int) -> Case:
-    """Return a case of `MORE` with larger inputs and the grid that they need."""
+def _grown(
+    name: str, make: Callable[..., Made], grid: tuple[int, ...], *, K: int = 0, **sizes: int  # noqa: N803 - the kernel's
+) -> Case:
+    """Return a case of `MORE` with larger inputs and the grid that they need; `K` replaces that constant."""
     one = next(case for case in MORE if case.name == name)
     tolerance = one.make(np.random.default_rng(1)).tolerance
-    return case(
-        name, partial(make, **sizes), one.constants, grid, tolerance, kernel=one.kernel, warps=one.warps
-    )
+    constants = {**one.constants, "K": K} if K else one.constants
+    return case(name, partial(make, **sizes), constants, grid, tolerance, kernel=one.kernel, warps=one.warps)
 
 
 def workloads() -> tuple[Case, ...]:
@@ -436,5 +437,5 @@ def workloads() -> tuple[Case, ...]:
         _grown("max_pool", _pool, (256,), rows=256), _grown("rms_norm", _rms, (256,), rows=256),
         _grown("cross_entropy", _entropy, (256,), rows=256), _grown("adam", _adam, (256,), n=32_768),
         _grown("rotary", _rotary, (256,), rows=256), _grown("welford", _welford, (256,), rows=256),
-        _grown("parity", _parity, (256,), rows=256), _grown("split_k", _split_k, (256,), k=8192),
+        _grown("parity", _parity, (256,), rows=256), _grown("split_k", _split_k, (256,), K=8192, k=8192),
     )  # fmt: skip
