@@ -29,7 +29,8 @@ _ABOUT: Final = """
     shape dtype device ndim is_realized numel nbytes size is_floating_point __len__ __repr__ __hash__ __init__
     realize data numpy tolist item __iter__ __contains__ __bool__ __float__ __int__ __array__
     operand parameter manual_seed allclose train no_grad __index__ __format__ __array_ufunc__ __pos__
-    requires_grad requires_grad_ grad gradient backward detach __copy__ __deepcopy__ __reduce__
+    requires_grad requires_grad_ retain_grad grad gradient backward detach __copy__ __deepcopy__ __reduce__
+    is_cpu is_cuda cuda
 """
 _MADE: Final = """
     full zeros ones empty arange linspace eye rand randn randint uniform normal scaled_uniform glorot_uniform
@@ -49,7 +50,8 @@ NO_GRADIENT: Final[dict[str, str]] = {
     **dict.fromkeys([row.method.__name__ for row in functions.ROWS if row.predicate], "returns bools"),
     **dict.fromkeys(_INTEGERS.split(), "takes or returns integers, bools or bits"),
     **dict.fromkeys(
-        [n for n in sorted(_ANSWERED) if hasattr(Tensor, n)], "is compared with PyTorch in `tools.answers`"
+        [n for n in sorted(_ANSWERED) if getattr(Tensor, n, False) is not False],  # False: no method
+        "is compared with PyTorch in `tools.answers`",
     ),
 }
 """The methods that are not recorded, each with the reason."""
