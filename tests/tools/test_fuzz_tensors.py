@@ -22,6 +22,7 @@ SHARES = {
     "views": (60_000, 5, 35),
     "gradients": (80_000, 3, 21),
     "graphs": (100_000, 4, 96),
+    "wide": (120_000, 5, 45),
 }
 """By mode: the first seed, the programs of the quick part, and those of the slow part behind them."""
 
@@ -132,3 +133,11 @@ def test_slopes_are_those_of_the_chain_rule():
 def test_the_oracle_runs_every_line() -> None:
     made = program(11, "eager")
     assert set(made.names()) <= set(oracle(made.lines))
+
+
+def test_results_of_the_oracle_lie_in_memory_in_the_order_of_their_axes() -> None:
+    # np.concatenate keeps the order of broadcast operands, and a reshape of its result would be a copy.
+    made = program(31_744, "views")
+    values = oracle(made.lines)
+    assert values["v3"].flags.c_contiguous
+    assert np.shares_memory(values["v3"], values["v5"])

@@ -197,7 +197,7 @@ class Maker:
         if view and needs[0] in self.unwritable:
             self.unwritable.add(name)
         self.alias[name] = self.alias[needs[0]] if shares or (view and not self.views) else len(self.lines)
-        copied = code if shares or kind == "sum" else f"np.array({code})"
+        copied = code if shares or kind == "sum" else f"np.array({code}, order='C')"
         self.lines.append(Line(name, needs, f"{name} = {tensor.format(*needs)}", f"{name} = {copied}", kind))
 
     def write(self, target: str, needs: tuple[str, ...], tensor: str, numpy: str = "") -> None:
