@@ -117,9 +117,12 @@ class Running:
         struct.pack_into("<I", self.launch, LAUNCH.offsets["stop"], 1)
 
     def use(self, entry: int) -> None:
-        """Make every warp's next turn run the code at `entry`, another tier of the same kernel."""
+        """Make every warp's next turn run the code at `entry`, another tier of the same kernel.
+
+        Host threads may be running: the field is written by one store (`struct.pack_into` would store 0 first).
+        """
         for record in self.threads:
-            struct.pack_into("<Q", record, THREAD.offsets["entry"], entry)
+            ctypes.c_uint64.from_buffer(record, THREAD.offsets["entry"]).value = entry
 
     def refresh_map(self, memory: AddressSpace, *, shadows: bool) -> None:
         """Update the records if the map of allocations has changed. No host thread may be running."""
