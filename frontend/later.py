@@ -9,15 +9,18 @@
         rand_like = random.rand_like      # the module loads when `Methods.rand_like` is first read
 
 The first use of a member of a class replaces it by its value, so that later uses cost nothing more. Type
-checkers take the first branch, and know the types.
+checkers take the first branch, and know the types. A fork waits until no other thread loads a module: the
+child would wait for ever for the lock of an import that a thread of its parent had begun.
 
 Not here: which modules load so (`methods`, `in_place`, `operators`).
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
+from threading import Condition, get_ident
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -27,6 +30,31 @@ AT_ONCE: bool = TYPE_CHECKING
 """False: modules load when needed."""
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+_loading: list[int] = []
+"""The thread of each load in progress."""
+_changed = Condition()
+
+
+def _load(module: str, name: str) -> Any:
+    thread = get_ident()
+    with _changed:
+        _loading.append(thread)
+    try:
+        return getattr(import_module(module), name)
+    finally:
+        with _changed:
+            _loading.remove(thread)
+            _changed.notify_all()
+
+
+def _wait_for_loads() -> None:
+    _changed.acquire()
+    _changed.wait_for(lambda: all(thread == get_ident() for thread in _loading))
+
+
+os.register_at_fork(before=_wait_for_loads, after_in_parent=_changed.release, after_in_child=_changed.release)
 
 
 class Item:
@@ -61,7 +89,7 @@ class _Later:
         try:
             return getattr(sys.modules[self._module], name)
         except (KeyError, AttributeError):  # not loaded, or being loaded
-            return Item(lambda: getattr(import_module(self._module), name))
+            return Item(lambda: _load(self._module, name))
 
 
 def later(module: str) -> Any:

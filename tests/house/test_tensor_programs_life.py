@@ -10,8 +10,12 @@ import subprocess
 import sys
 import textwrap
 import time
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 START = """
 import gc, os, resource, signal, sys, threading, time
@@ -202,6 +206,39 @@ def test_forked_child_is_refused_and_its_parent_continues() -> None:
         print(f(y).tolist() == [2.0 * i for i in range(1, 11)])
     """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n" * 5 + "True\n", "")
+
+
+def test_fork_waits_for_modules_that_another_thread_loads(tmp_path: Path) -> None:
+    (tmp_path / "loaded_slowly.py").write_text(
+        "import gate\ngate.begun.set()\ngate.go_on.wait()\nvalue = 7\n"
+    )
+    (tmp_path / "gate.py").write_text(
+        "import threading\nbegun, go_on = threading.Event(), threading.Event()\n"
+    )
+    done = child(f"""
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        sys.path.insert(0, {str(tmp_path)!r})
+        import gate
+        from frontend.later import later
+
+        class Members:
+            value = later("loaded_slowly").value
+
+        threads = [threading.Thread(target=lambda: Members.value)]
+        threads[0].start()
+        gate.begun.wait()
+        threads.append(threading.Timer(0.1, gate.go_on.set))
+        threads[1].start()
+        child = os.fork()
+        if not child:
+            signal.alarm(1000)
+            os._exit(Members.value)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        for thread in threads:
+            thread.join()
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "7\n", "")
 
 
 @pytest.mark.slow
