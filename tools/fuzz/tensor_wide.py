@@ -72,7 +72,7 @@ def in_place(m: Maker) -> None:
         ("{0}.mul_({0})", "np.multiply({0}, {0}, out={0})"),
         ("{0}.sub_({0}, alpha=2)", f"{{0}}[...] = {{0}} - np.array(2, {dtype!r}) * {{0}}"),
         ("{0}.eq_({0})", "{0}[...] = {0} == {0}"),
-        ("{0}.relu_()", "np.maximum({0}, 0, out={0})"),
+        ("{0}.relu_()", "{0}[...] = np.where({0} < 0, 0, {0})"),
     ]
     if m.env[a].dtype.kind == "i":
         rows += [("{0}.neg_()", "np.negative({0}, out={0})"), ("{0}.abs_()", "np.abs({0}, out={0})")]
