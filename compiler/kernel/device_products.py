@@ -10,13 +10,14 @@ Not here: the tiles (`device_tile`), descriptions of matrix operations (`compile
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from compiler.ir.uop import UOp
     from compiler.kernel.device_tile import Tile, Writer
@@ -50,6 +51,23 @@ def places(digits: Sequence[Digit], adjacent: int) -> tuple[dict[Digit, int], in
     return strides, mine, total
 
 
+def in_rounds(
+    owner: Writer, words: int, step: int, sums: list[Line], one: Callable[[UOp, list[Line]], list[Line]]
+) -> list[Line]:
+    """Return the sums after all `words` words of a block, in rounds of `step` words.
+
+    `one` adds the round that begins at a word. Several rounds are a loop; less than `step` is one round.
+    """
+    b, steps = owner.b, max(1, words // step)
+    if steps == 1:
+        return one(symbolic.ZERO, sums)
+    loop = b.enter_loop(b.index(0), b.index(steps), 1, b.cursor)
+    counter = owner.index.fresh(steps)
+    owner.index.bound[counter] = loop.index
+    carried = [b.carry(loop, s) for s in sums]
+    return b.leave_loop(loop, one(symbolic.mul(counter, step), carried))
+
+
 class Products:
     """Multiply-adds of a register tile: each thread loads its rows and its columns of the tiles."""
 
@@ -67,14 +85,7 @@ class Products:
 
     def add(self, sums: list[Line], token: Line) -> list[Line]:
         """Add the products of one block."""
-        b, steps = self.b, self.rows.words // self.depth
-        if steps == 1:
-            return self._round(symbolic.ZERO, sums, token)
-        loop = b.enter_loop(b.index(0), b.index(steps), 1, b.cursor)
-        counter = self.owner.index.fresh(steps)
-        self.owner.index.bound[counter] = loop.index
-        carried = [b.carry(loop, s) for s in sums]
-        return b.leave_loop(loop, self._round(symbolic.mul(counter, self.depth), carried, token))
+        return in_rounds(self.owner, self.rows.words, self.depth, sums, partial(self._round, token=token))
 
     def _round(self, first: UOp, sums: list[Line], token: Line) -> list[Line]:
         b = self.b
@@ -147,14 +158,7 @@ class MatrixProducts:
 
     def add(self, sums: list[Line], token: Line) -> list[Line]:
         """Add the products of one block, in rounds of `ROUND` words."""
-        b, steps = self.b, max(1, self.rows.words // ROUND)
-        if steps == 1:
-            return self._round(symbolic.ZERO, sums, token)
-        loop = b.enter_loop(b.index(0), b.index(steps), 1, b.cursor)
-        counter = self.owner.index.fresh(steps)
-        self.owner.index.bound[counter] = loop.index
-        carried = [b.carry(loop, s) for s in sums]
-        return b.leave_loop(loop, self._round(symbolic.mul(counter, ROUND), carried, token))
+        return in_rounds(self.owner, self.rows.words, ROUND, sums, partial(self._round, token=token))
 
     def _round(self, start: UOp, sums: list[Line], token: Line) -> list[Line]:
         op, b = self.op, self.b
