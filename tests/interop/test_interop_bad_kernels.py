@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hcq.config import override
 from tools.guests import bad_cases, bad_run, build_bad
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     import hcq
 
 TWINS = {kernel: source for source, launches in bad_cases.LAUNCHES.items() for kernel in launches}
-
-SOME_ORDERS = {"sequence_lock"}
-"""Kernels whose mistake is one in some orders only: no reader meets a writer that has ended before."""
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +38,16 @@ def test_mistakes_are_named_with_their_line_and_right_kernels_are_not(
     if target not in devices:
         devices[target] = bad_run.opened(target)
     broken = bad_run.findings(devices[target], source, kernel, fixed=False)
-    assert kernel in SOME_ORDERS or bad_run.named(source, kernel, broken), broken
+    assert bad_run.named(source, kernel, broken), broken
     assert not bad_run.findings(devices[target], source, kernel, fixed=True)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_writer_of_a_sequence_lock_meets_its_readers_in_every_order(seed: int):
+    with override(seed=seed), bad_run.opened("sm_80") as device:
+        found = bad_run.findings(device, "patterns", "sequence_lock", fixed=False)
+        assert bad_run.named("patterns", "sequence_lock", found), found
+        assert not bad_run.findings(device, "patterns", "sequence_lock", fixed=True)
 
 
 @pytest.mark.parametrize("source", bad_cases.LAUNCHES)

@@ -244,7 +244,7 @@ LAUNCHES: Final[dict[str, dict[str, Launch]]] = {
             expected={2: (_i(128) % 5 > 2).sum()}),
         "ring_of_flags": L((_i(160), New(32)), (1,), (64,),
             expected={1: _i(160).reshape(5, 32)[:, ::-1].sum(0)}),
-        "sequence_lock": L((_z(1), _z(1), _z(1), New(3)), (3,), (1,)),
+        "sequence_lock": L((_z(1), _z(1), _z(1), _z(1), New(2)), (3,), (1,), expected={4: [12, 12]}),
         "prepared_once": L((_z(1), New(8), New(128)), (4,), (32,),
             expected={2: np.repeat(np.arange(4) ** 2, 32)}),
         "one_for_all_alike": L((_i(128), _z(8)), (4,), (32,), expected={1: np.full(8, 16)}),

@@ -59,7 +59,7 @@ K bulk_one_waits_for_all(const int *x, int *out) {
   BAR;
   if (!threadIdx.x) { INIT(1); }
   __syncthreads();
-  if (!threadIdx.x) { EXPECT(256); LOAD(s, x, 256); }
+  if (!threadIdx.x) { EXPECT(256); LOAD(s, x, 256); }  // BAD: shared_race
   if (OR(true, threadIdx.x == 0)) WAIT(0);
   out[threadIdx.x] = s[63 - threadIdx.x];  // BAD: copy_in_flight, shared_race
 }

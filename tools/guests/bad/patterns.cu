@@ -206,10 +206,12 @@ K ring_of_flags(const int *x, int *out) {
   }
   if (threadIdx.x >= 32) out[lane] = total;
 }
-// A sequence lock: the reader tries again if the writer was at work.
-K sequence_lock(int *sequence, int *a, int *b, int *out) {
-  Ref seq(*sequence), ra(*a), rb(*b);
+// A sequence lock: the reader tries again if the writer was at work, which waits until all readers have read once. That
+// wait orders nothing, so the mistake is one in every order.
+K sequence_lock(int *sequence, int *read, int *a, int *b, int *out) {
+  Ref seq(*sequence), readers(*read), ra(*a), rb(*b);
   if (blockIdx.x == 0) {
+    while (readers.load(RELAXED) != 3) {}
     seq.store(1, RELAXED);
     __threadfence();
 #ifdef FIXED
@@ -224,10 +226,11 @@ K sequence_lock(int *sequence, int *a, int *b, int *out) {
     do {
       before = seq.load(ACQUIRE);
       sum = ra.load(RELAXED) + rb.load(RELAXED);  // BAD: global_race
+      readers.fetch_or(blockIdx.x, RELAXED);
       __threadfence();
       after = seq.load(RELAXED);
-    } while (before != after || before % 2);
-    out[blockIdx.x] = sum;
+    } while (before != after || before != 2);
+    out[blockIdx.x - 1] = sum;
   }
 }
 // The first block prepares a table, the others wait until it is ready.
