@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from hcq.errors import UsageError
+
 _WORD: Final = re.compile(r"[\w$%]+")
 _DECLARED: Final = re.compile(
     r"\.(?:entry|func\s*(?:\([^)]*\))?|(?:global|const|shared)\b[^;={]*?)\s+([\w$%]+)\s*(?:\(|\[|=|;|$)",
@@ -33,12 +35,23 @@ def items(ptx: str) -> list[str]:
 
 
 def module_of(parts: list[str], entry: str) -> str:
-    """Return the text of a module with one entry of those in `parts`."""
+    """Return the text of a module with one entry of those in `parts`.
+
+    Raises `UsageError` if none of them is the entry of that name.
+    """
     names: dict[str, list[int]] = {}
+    entries = []
     for number, part in enumerate(parts):
         found = _DECLARED.search(part.partition("{")[0] if "=" not in part.partition("{")[0] else part)
         if found:
             names.setdefault(found[1], []).append(number)
+            if found[0].startswith(".entry"):
+                entries.append(found[1])
+    if entry not in entries:
+        raise UsageError(
+            f"the module has no entry {entry!r} (a kernel that is compiled for other targets only, or a "
+            f"mangled name?)\nhint: its entries are {', '.join(entries)}"
+        )
     wanted = {number for number, part in enumerate(parts) if part.startswith(_HEADER)}
     todo = [entry]
     while todo:
