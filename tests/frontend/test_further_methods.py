@@ -116,7 +116,8 @@ def test_a_history_ends_in_place_and_a_computed_tensor_keeps_its_gradient():
 
 
 def test_a_tensor_says_on_which_kind_of_device_it_is():
-    assert (Tensor([1.0]).is_cpu, Tensor([1.0]).is_cuda, Tensor([1.0]).get_device()) == (True, False, -1)
+    on_host = Tensor([1.0], device="cpu")
+    assert (on_host.is_cpu, on_host.is_cuda, on_host.get_device()) == (True, False, -1)
     on_gpu = Tensor([1.0], device="nv-emu")
     assert (on_gpu.is_cpu, on_gpu.is_cuda, on_gpu.get_device()) == (False, True, 0)
     assert on_gpu.cuda("nv-emu") is on_gpu
