@@ -17,8 +17,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from compiler.dtype import dtypes
-from frontend.autograd.engine import detach, recomputed
-from frontend.autograd.state import anyone, wants
+from frontend.autograd.state import anyone, distinct, recomputed, wanting, wants
 from frontend.device import LOCK
 from frontend.expr import PARAM
 from frontend.later import Item
@@ -32,7 +31,7 @@ from frontend.realize import PENDING
 from frontend.storage import home_of
 from frontend.tensor_base import BORROWED, Rebound
 from frontend.trace import CUT, PLAIN, become
-from frontend.views import derived, leave, link_of, others, owns, written
+from frontend.views import beside, derived, detach, leave, link_of, others, owns, written
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +50,11 @@ def assign(self: Kind, value: Any) -> Kind:
     computed at the next realize, and stored in the memory of this tensor. Tensors that were built from the
     old value keep it. Raises `UsageError` for another dtype, device or shape.
     """
+    return _assign(self, value)
+
+
+def _assign(self: Kind, value: Any, *, traceless: bool = False) -> Kind:
+    """Assign a value; `traceless`: gradients flow as before, as by a write through `detach`."""
     new = self.operand(value)
     e = self.expr
     if new.__class__ is not self.__class__:
@@ -73,6 +77,8 @@ def assign(self: Kind, value: Any) -> Kind:
             )
         new = movement.expand(new, e.shape)
     if new is not self:
+        if traceless and _has_history(self):
+            new = beside(self, new)
         new.used = True
         with LOCK:
             write(self, new)
@@ -84,11 +90,21 @@ def change(self: Kind, value: Any) -> Kind:
 
     Raises as `assign`, and `UsageError` for a tensor with requires_grad that was not computed from others, or
     a view of one, unless gradients are switched off (`Tensor.no_grad`): as PyTorch does. `assign` has no such
-    rule.
+    rule. Where they are switched off, the write leaves no trace in the history of self.
     """
     if anyone() and not CUT:
         _refuse_leaf(self)
-    return assign(self, value)
+    return _assign(self, value, traceless=bool(CUT) and anyone())
+
+
+def _has_history(t: TensorBase) -> bool:
+    """Return whether gradients may flow through a float tensor to others that it was computed from."""
+    if not t.expr.dtype.is_float or (wants(t) and owns(t)):
+        return False
+    if t.expr.op is PARAM and t.leaves[0].origin is None:
+        return False
+    marked = {leaf for m in wanting() for leaf in m.leaves}
+    return any(leaf in marked or leaf.origin is not None for leaf in t.leaves)
 
 
 def _refuse_leaf(t: TensorBase) -> None:
@@ -115,8 +131,25 @@ def write(t: TensorBase, new: TensorBase) -> None:
 
     The caller holds `LOCK`.
     """
+    root = root_of(t) if anyone() else None
+    if root is not None and wants(root):
+        _write_node(t, root, new)
+        return
     changes = _changes(t, new)
     _rebind(t, new)
+    for m, value in changes:
+        _rebind(m, value)
+
+
+def _write_node(t: TensorBase, root: TensorBase, new: TensorBase) -> None:
+    """Write a family whose root has requires_grad: its new value is a node of all expressions of its views.
+
+    A view that was detached has the value alone, with the history of that.
+    """
+    link = link_of(t)
+    whole = distinct(new if link is None else written(link, root, new))
+    changes = [(m, new if m is t and _is_detached(m) else derived(m.link, whole)) for m in others(root)]
+    _rebind(root, whole)
     for m, value in changes:
         _rebind(m, value)
 

@@ -39,6 +39,7 @@ from frontend.realize import check_concrete, realize_many, realize_one
 from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
 from frontend.tensor_base import EPOCH, Rebound
 from frontend.trace import CUT, same
+from frontend.views import detach
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -348,7 +349,7 @@ class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
         if value is not None or hasattr(self, "state"):
             grad_state.state_of(self).value = value
 
-    detach = engine.detach
+    detach = detach
     gradient = engine.gradient
     backward = engine.backward
 
@@ -373,8 +374,9 @@ class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
     def no_grad(cls) -> Iterator[None]:
         """Compute without gradients inside a `with` block, or a function that is decorated.
 
-        What is computed there passes no gradient on, also if `backward` is called later. Holds for the whole
-        process.
+        What is computed there passes no gradient on, also if `backward` is called later. Views taken there
+        are as those of `detach`, and writes in place leave no trace: gradients flow as before them. Holds for
+        the whole process.
         """
         CUT.append(None)
         try:
@@ -397,9 +399,7 @@ class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
 
     def __bool__(self) -> Any:
         if math.prod(self.expr.shape) != 1:
-            raise UsageError(
-                f"{described(self)} has no truth value: wanted one element; try .any().item()"
-            )
+            raise UsageError(f"{described(self)} has no truth value: wanted one element; try .any().item()")
         return bool(self.item())
 
     def __index__(self) -> Any:

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.device import LOCK
-from frontend.expr import PARAM, Expr, leaf_expr
-from frontend.ops.sources import constant
+from frontend.expr import PARAM, STOP, Expr, leaf_expr
+from frontend.ops.sources import constant, ruled
 from frontend.tensor_base import BORROWED, Link, Rebound
-from frontend.trace import abstract, apply, become, composite, method
+from frontend.trace import CUT, abstract, apply, become, composite, method, traced
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,13 +46,18 @@ BACK: Final[dict[Any, Callable[..., TensorBase]]] = {}
 
 
 def share(base: TensorBase, view: TensorBase, read: Any, args: tuple[Any, ...], names: Any = None) -> None:
-    """Add `view`, the result of `read(base, *args, **names)`, to the family of `base`."""
+    """Add `view`, the result of `read(base, *args, **names)`, to the family of `base`.
+
+    A view that is taken inside `Tensor.no_grad` is a detached one.
+    """
     try:
         link = base.link
     except AttributeError:
         link = base.link = Link(deque([_ref(base)]), None, base.expr.leaf)
     family = link[0]
     view.link = _tuple(Link, (family, link, read, args, names))
+    if CUT and view.expr.dtype.is_float:
+        view.link = Link(family, view.link, detach)
     family.append(_ref(view))
     if not len(family) % SWEEP:
         _sweep(family)
@@ -121,11 +126,29 @@ def viewing(fn: Callable[Concatenate[T, P], T]) -> Callable[Concatenate[T, P], T
     return method(fn, share)
 
 
+@viewing
+def detach(self: T) -> T:
+    """Return the same value, through which no gradient flows. A view.
+
+    A write through it changes self without a trace in its history: gradients flow as before the write. It is
+    allowed for tensors with requires_grad, too.
+    """
+    return apply(STOP, None, self)
+
+
+def beside(parent: T, value: T) -> T:
+    """Return a value with the history of `parent`, which is written without a trace."""
+    return ruled("beside", value, parent)
+
+
+BACK[detach] = beside
+
+
 def derived(link: Link, root: TensorBase) -> TensorBase:
-    """Return the view that a link describes, taken of `root`."""
+    """Return the view that a link describes, taken of `root`; gradients flow inside `no_grad`, too."""
     if link.parent is None:
         return root
-    found: TensorBase = link.read(derived(link.parent, root), *link.args, **link.names or {})
+    found: TensorBase = traced(link.read, derived(link.parent, root), *link.args, **link.names or {})
     return found
 
 
@@ -139,11 +162,13 @@ def written(link: Link, root: TensorBase, value: TensorBase) -> TensorBase:
     parent = derived(link.parent, root)
     back = BACK.get(link.read)
     if back is not None:
-        new = back(parent, value, *link.args)
+        new = traced(back, parent, value, *link.args)
     else:
         e = parent.expr
         stand_in = abstract(parent, leaf_expr(e.shape, e.dtype, e.device), (0,))
-        new = put_back(parent, value, link.read(stand_in, *link.args, **link.names or {}).expr)
+        new = traced(
+            put_back, parent, value, traced(link.read, stand_in, *link.args, **link.names or {}).expr
+        )
     return written(link.parent, root, new)
 
 

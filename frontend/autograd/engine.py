@@ -26,13 +26,12 @@ from frontend.expr import PARAM, RULED, SEGMENT, STOP, TABLE, Expr, Leaves, insi
 from frontend.later import AT_ONCE, later
 from frontend.ops import elementwise
 from frontend.ops.arguments import tensor
-from frontend.ops.sources import constant, ruled
+from frontend.ops.sources import constant
 from frontend.printing import described
 from frontend.refresh import refresh
 from frontend.storage import Leaf, behind
 from frontend.tensor_base import BORROWED, EPOCH, Past, Rebound
 from frontend.trace import apply, make, method, traced
-from frontend.views import BACK, viewing
 from hcq.errors import UsageError
 
 if AT_ONCE:
@@ -244,34 +243,10 @@ def _one(x: TensorBase) -> Node:
     return one.expr, one.leaves
 
 
-@viewing
-def detach(self: T) -> T:
-    """Return the same value, through which no gradient flows. A view.
-
-    A write through it changes self without a trace in its history: gradients flow as before the write. It is
-    allowed for tensors with requires_grad, too.
-    """
-    return apply(STOP, None, self)
-
-
-def _under(parent: T, value: T) -> T:
-    """Return what a tensor becomes when its detached view is written: the value, with the old history."""
-    return ruled("beside", value, parent)
-
-
-BACK[detach] = _under
-
-
 @method
 def stopped(self: T) -> T:
     """Return the same value, through which no gradient flows: no view, so it keeps the value after writes."""
     return apply(STOP, None, self)
-
-
-@method
-def recomputed(self: T) -> T:
-    """Return the same value as another expression, which is computed again and passes gradients on."""
-    return ruled("beside", self, self) if self.expr.dtype.is_float else apply(STOP, None, self)
 
 
 def backward(self: T, gradient: T | None = None) -> T:

@@ -10,10 +10,13 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from frontend.expr import PARAM
+from compiler.ir.ops import Ops
+from frontend.expr import PARAM, STOP
+from frontend.ops.sources import ruled
 from frontend.parameters import flag
 from frontend.realize import realize_many
-from frontend.tensor_base import Gradient
+from frontend.tensor_base import Gradient, Rebound
+from frontend.trace import apply, become, make, method, traced
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,12 +29,30 @@ _wanting: Final[dict[int, weakref.ref[Any]]] = {}
 """Weak references to all tensors with requires_grad, in the order in which they were marked."""
 
 
+_FOLDED: Final = frozenset({PARAM, Ops.RESHAPE, Ops.PERMUTE, Ops.NEG})
+"""Operations that disappear in an expression which applies another one of their kind to them."""
+
+
+@method
+def recomputed(self: T) -> T:
+    """Return the same value as another expression, which is computed again and passes gradients on."""
+    return ruled("beside", self, self) if self.expr.dtype.is_float else apply(STOP, None, self)
+
+
+def distinct(value: T) -> T:
+    """Return the same value as an expression that stays a node of all expressions that are built from it.
+
+    The gradient of a tensor is that of its node: `y = x.reshape(4)` is none in `y.reshape(2, 2)`.
+    """
+    return traced(recomputed, value) if value.expr.op in _FOLDED else value
+
+
 def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: FBT001 - the value of a property
     """Set whether `backward` gives tensors a gradient.
 
     Tensors that require one are realized, in one launch, unless they were computed from others that do: nodes
-    are identified by structure, and two pending tensors of zeros would be one node. Raises `UsageError` for
-    tensors that are no floats.
+    are identified by structure, and two pending tensors of zeros would be one node. Those become nodes of
+    their own. Raises `UsageError` for tensors that are no floats.
     """
     if wanted:
         wrong = next((t for t in tensors if not t.expr.dtype.is_float), None)
@@ -41,12 +62,26 @@ def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: F
             )
         inner = {leaf for t in wanting() for leaf in t.leaves}
         realize_many([t for t in tensors if t.expr.op is not PARAM and inner.isdisjoint(t.leaves)])
+        for t in tensors:
+            if t.expr.op is not PARAM:
+                _become_distinct(t)
     for t in tensors:
         state_of(t).wanted = wanted
         if wanted:
             _wanting[id(t)] = weakref.ref(t, partial(_forget, id(t)))
         else:
             _wanting.pop(id(t), None)
+
+
+def _become_distinct(t: TensorBase) -> None:
+    """Make a pending tensor a node of its own."""
+    before = make(t, (t.expr, t.leaves))
+    before.recipe, before.epoch = t.recipe, t.epoch
+    new = distinct(before)
+    if new is not before:
+        become(t, new.expr, new.leaves)
+        if t.recipe.__class__ is not Rebound:
+            t.recipe = new.recipe
 
 
 def _forget(number: int, ref: weakref.ref[Any]) -> None:

@@ -33,7 +33,7 @@ from frontend.ops.masks import is_mask, unmasked
 from frontend.ops.moving import has_symbolic_size, moving_parts, only_at, place_at
 from frontend.ops.sources import constant, coordinate, spread, suited
 from frontend.trace import apply, composite
-from frontend.views import link_of
+from frontend.views import detach, link_of
 from hcq.errors import UnsupportedError, UsageError
 
 if AT_ONCE:
@@ -60,6 +60,8 @@ def _is_there(x: T, key: Any, value: T) -> bool:
     if any(part.__class__ is x.__class__ for part in (key if isinstance(key, tuple) else (key,))):
         return False
     link, own = link_of(value), link_of(x)
+    if link is not None and link.read is detach:  # taken inside `no_grad`
+        link = link.parent
     if link is None or own is None or link.parent is not own or link.read is not item:
         return False
     return link.args[0] is key or bool(link.args[0] == key)

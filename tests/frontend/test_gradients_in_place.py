@@ -57,3 +57,96 @@ def test_values_that_were_used_before_keep_their_gradients():
     (z + y).sum().backward()
     assert x.grad is not None
     assert (y.tolist(), x.grad.tolist()) == ([3.0, 5.0], [10.0, 18.0])
+
+
+def _leaf() -> Tensor:
+    return Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+
+
+def _gradient_of(x: Tensor) -> Any:
+    assert x.grad is not None
+    return x.grad.tolist()
+
+
+WRITES: dict[str, Any] = {
+    "w.view(-1).mul_(2)": [[2.0, 4.0], [6.0, 8.0]],
+    "w.T[0].add_(1)": [[2.0, 2.0], [4.0, 4.0]],
+    "w.unsqueeze(0).neg_()": [[-1.0, -2.0], [-3.0, -4.0]],
+    "w.diagonal().zero_()": [[0.0, 2.0], [3.0, 0.0]],
+    "w.chunk(2)[1].fill_(9)": [[1.0, 2.0], [9.0, 9.0]],
+    "w.flatten()[1:3].sub_(1)": [[1.0, 1.0], [2.0, 4.0]],
+    "w.select(0, 1).narrow(0, 1, 1).zero_()": [[1.0, 2.0], [3.0, 0.0]],
+}
+"""Writes through views, and the values afterwards."""
+
+
+@pytest.mark.parametrize("text", WRITES)
+def test_views_of_parameters_are_written_inside_no_grad(text: str):
+    w = _leaf()
+    with Tensor.no_grad():
+        exec(text, {"w": w})
+    assert w.tolist() == WRITES[text]
+    w.sum().backward()
+    assert _gradient_of(w) == [[1.0, 1.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("view", "write", "want"),
+    [
+        ("w[0]", "v.mul_(2)", [[5.0, 9.0], [1.0, 1.0]]),
+        ("w[0]", "w.mul_(2)", [[5.0, 9.0], [1.0, 1.0]]),
+        ("w.view(-1)", "w.copy_(o.reshape(2, 2))", [[11.0, 13.0], [15.0, 17.0]]),
+        ("w.view(-1)", "w.copy_(o.reshape(2, 2).contiguous().realize())", [[11.0, 13.0], [15.0, 17.0]]),
+        ("w.T", "v.copy_(o.reshape(2, 2))", [[11.0, 15.0], [13.0, 17.0]]),
+        ("w.T", "v.copy_(o.reshape(2, 2).T)", [[11.0, 13.0], [15.0, 17.0]]),
+        ("w.detach().T", "w.mul_(2)", [[1.0, 1.0], [1.0, 1.0]]),
+    ],
+)
+def test_gradients_reach_a_written_parameter_through_its_views(view: str, write: str, want: object):
+    w, o = _leaf(), Tensor([5.0, 6.0, 7.0, 8.0])
+    v = eval(view, {"w": w})
+    with Tensor.no_grad():
+        exec(write, {"w": w, "v": v, "o": o})
+    ((v * v).sum() + w.sum()).backward()
+    assert _gradient_of(w) == want
+
+
+@pytest.mark.parametrize(
+    ("write", "want"),
+    [
+        ("y.mul_(2)", [[37.0, 73.0], [109.0, 145.0]]),
+        ("y[0] = 7.0", [[43.0, 43.0], [55.0, 73.0]]),
+        ("y.T[0].zero_()", [[1.0, 37.0], [1.0, 73.0]]),
+        ("v.fill_(1)", [[7.0, 7.0], [55.0, 73.0]]),
+    ],
+)
+def test_a_write_inside_no_grad_keeps_the_history_of_a_result(write: str, want: object):
+    """As PyTorch: the write is not recorded, so gradients flow as if it were the identity."""
+    x = _leaf()
+    y = x * 3
+    v = y[0]
+    with Tensor.no_grad():
+        exec(write, {"y": y, "v": v})
+    ((y * y).sum() + x.sum()).backward()
+    assert _gradient_of(x) == want
+
+
+def test_no_gradient_flows_through_a_view_taken_inside_no_grad():
+    w = _leaf()
+    with Tensor.no_grad():
+        v = w[0]
+        w.mul_(2)
+    ((v * v).sum() + w.sum()).backward()
+    assert v.tolist() == [2.0, 4.0]
+    assert _gradient_of(w) == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_a_result_keeps_its_gradient_where_the_next_operation_undoes_it():
+    x = _leaf()
+    flat, turned = x.view(-1), -x
+    flat.retain_grad()
+    turned.retain_grad()
+    (flat.view(2, 2).square().sum() + flat.sum() + (-turned).square().sum() + turned.sum()).backward()
+    assert _gradient_of(flat) == [3.0, 5.0, 7.0, 9.0]
+    assert _gradient_of(turned) == [[-1.0, -3.0], [-5.0, -7.0]]
+    assert _gradient_of(x) == [[4.0, 8.0], [12.0, 16.0]]
