@@ -85,8 +85,9 @@ def changed(ast: UOp, form: Form, target: Target) -> UOp | None:
     if form == "plain":
         return ast
     if form == "words":
-        return in_words(ast, target)
-    made = merge_masked_ranges(ast) if form == "merged" else split_ranges(ast)
+        made = in_words(ast, target)
+    else:
+        made = merge_masked_ranges(ast) if form == "merged" else split_ranges(ast)
     return None if made is None else merge_ranges(made)
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from compiler.ir import index as symbolic
-from compiler.kernel import conversions, nearby, windows
+from compiler.kernel import conversions, nearby, operand_sums, windows
 from compiler.kernel.choice import ProductChoice
 from compiler.kernel.nearby import LINE, lines_in_place, window_of
 from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
@@ -249,7 +249,8 @@ class _Planner:
                 *self._loops(parts, held, columns, outer),
                 *(tail if staged or not self.pieces else tail[::-1]),
             ),
-            {c.family.ranges: Reduction(self.order, block=SUMMED_AT_ONCE)},
+            {c.family.ranges: Reduction(self.order, block=SUMMED_AT_ONCE)}
+            | operand_sums.reductions(self.kernel, c, self.lanes),
             nanoseconds=nanoseconds,
         )
 
@@ -429,6 +430,7 @@ class _Planner:
         rounds = self.k * tile_cycles(self.rows, self.vectors, self.target)
         totals = 1.0 * vectors * (self.k / self.piece) if self.pieces else 0.0
         cycles = blocks * (rounds + totals + (3.0 + stored) * vectors)
+        cycles += operand_sums.cycles(self.kernel, c, self.lanes, axes)
         loads = loads_of(c.streamed)
         shared, streamed, broadcast = self._others()
         cost = sum(

@@ -267,7 +267,7 @@ class Linearizer:
             return
         totals = partials.totals
         if totals is None:
-            ((node,),) = self.siblings.values()
+            node = next(n for (n, *_) in self.siblings.values() if r in bound_ranges(n, self.free))
             totals = partials.allocate(
                 node, self.free[node], self._units_of(node), self.plan.axes, self.extents
             )
@@ -423,7 +423,7 @@ class Linearizer:
         units = self._units_of(node)
         here = {u: self.env[u] for u in units}
         cursor = self.b.cursor
-        if self.partials.totals is not None:
+        if self.partials.totals is not None and self.partials.totals.node is node:
             points = itertools.product(*[range(u.arg[1]) for u in units])
             for point, total in zip(points, self.partials.finished_values(), strict=True):
                 self.env.update(zip(units, point, strict=True))

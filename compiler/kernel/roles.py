@@ -57,10 +57,16 @@ class Contraction:
 
 
 def candidates(kernel: Kernel) -> list[Contraction]:
-    """Return the choices of rows and columns of a kernel, the likely best first; none for other kernels."""
-    if len(kernel.families) != 1 or len(kernel.families[0].nodes) != 1:
+    """Return the choices of rows and columns of a kernel, the likely best first; none for other kernels.
+
+    Beside a sum over words there may be the sum of one operand (`words`).
+    """
+    families = kernel.families
+    if len(families) == 2:
+        families = [f for f in families if any(n.src[0].op is Ops.DOT for n in f.nodes)]
+    if len(families) != 1 or len(families[0].nodes) != 1:
         return []
-    (family,) = kernel.families
+    (family,) = families
     (node,) = family.nodes
     value = node.src[0]
     multiplied = value.op is Ops.DOT or (value.op is Ops.MUL and node.dtype.is_float)

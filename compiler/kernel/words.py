@@ -1,9 +1,14 @@
-"""The form of a sum of products for matrix operations on words: pairs of 16-bit values along the sum.
+"""The form of a sum of products for matrix operations on words: two or four neighbours along the sum.
 
-`sum over k of cast(a[k]) * cast(b[k])` becomes `sum over h of DOT(word of a, word of b)`: h counts pairs, and
-the word of a is a[2h] in its low half and a[2h + 1] in its high half. Where pairs are adjacent in memory, a
-word is one load. All else stays a kernel of 32-bit values, so panels, register tiles and pieces are those of
-any product (`contraction`). Not for an odd number of products, nor where a mask of a load ends within a pair.
+`sum over k of cast(a[k]) * cast(b[k])` becomes `sum over h of DOT(word of a, word of b)`: h counts pairs of
+16-bit values, and the word of a is a[2h] in its low half and a[2h + 1] in its high half; or h counts quads of
+bytes. Where the values of a word are adjacent in memory, it is one load. All else stays a kernel of 32-bit
+values, so panels, register tiles and pieces are those of any product (`contraction`). The number of products
+must be a multiple of the values of a word, and no mask of a load may end within a word.
+
+The operation on bytes takes those of one side without a sign, and of the other with one. Where both sides
+have one, or none, each byte of one side is changed by 128 (`XOR` 0x80), and 128 times the sum of the other
+side is subtracted, or added: modulo 2**32, as all sums of integers are, the result is the same.
 
 Not here: which operations a target has (`compiler.targets`), their lines (`matrix_words`). Next: `pipeline`,
 the caller.
@@ -11,6 +16,7 @@ the caller.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
@@ -26,11 +32,12 @@ if TYPE_CHECKING:
     from compiler.targets.base import Target
     from compiler.targets.matrix import MatrixOp
 
-PAIR = 2
-"""Values of a word."""
 _WHOLE = (dtypes.int32, dtypes.uint32)
-_SHORT = (dtypes.int8, dtypes.uint8, dtypes.int16)
+_BYTES = (dtypes.int8, dtypes.uint8)
+_SHORT = (*_BYTES, dtypes.int16)
 """Integers that 16 bits with a sign hold."""
+_TURNED = 0x80808080
+"""The bits of a word that change each of its bytes by 128, to one with a sign or without."""
 
 
 def in_words(ast: UOp, target: Target) -> UOp | None:
@@ -42,16 +49,16 @@ def in_words(ast: UOp, target: Target) -> UOp | None:
     if len(sums) != 1 or sums[0].arg[0] != Ops.ADD or sums[0].src[0].op is not Ops.MUL:
         return None
     (node,), product = sums, sums[0].src[0]
-    op = next((o for o in target.matrix if all(_takes(o, x, node.dtype) for x in product.src)), None)
-    if op is None or any(n.op in (Ops.LT, Ops.INDEXOF) for n in nodes):
+    if any(n.op in (Ops.LT, Ops.INDEXOF) for n in nodes):
         return None
     sources = [x.src[0] for x in product.src]
-    r = _paired(node, sources)
-    if r is None:
-        return None
-    half = symbolic.loop(r.arg[0], r.arg[1] // PAIR)
-    words = tuple([_word(x, r, half) for x in sources])
-    return _replaced(ast, product, uop(Ops.DOT, node.dtype, words, op))
+    for op in target.matrix:
+        if all(_takes(op, x, node.dtype) for x in product.src):
+            r = _divided(node, sources, op.shape[2])
+            if r is not None:
+                first = 1 + max(n.arg[0] for n in nodes if n.op is Ops.RANGE)
+                return _replaced(ast, node, _sum(node, sources, r, op, first))
+    return None
 
 
 def operation(ast: UOp) -> MatrixOp:
@@ -64,47 +71,90 @@ def _takes(op: MatrixOp, x: UOp, total: DType) -> bool:
     """Return whether an operation multiplies such a factor, and adds up in this dtype."""
     if x.op is not Ops.CAST or x.dtype is not total:
         return False
-    if op.dtype is dtypes.int16:
-        return total in _WHOLE and x.src[0].dtype in _SHORT
-    return total is op.total and x.src[0].dtype is op.dtype
+    if op.dtype.is_float:
+        return total is op.total and x.src[0].dtype is op.dtype
+    return total in _WHOLE and x.src[0].dtype in (_BYTES if op.dtype is dtypes.int8 else _SHORT)
 
 
-def _paired(node: UOp, sources: list[UOp]) -> UOp | None:
-    """Return the summed range to pair: even, in no mask, preferably with pairs adjacent in memory."""
+def _divided(node: UOp, sources: list[UOp], values: int) -> UOp | None:
+    """Return the summed range to divide into words: in no mask, preferably with words adjacent in memory."""
     free = ranges_in(node)
     masked = {r for n in free if n.op is Ops.ILT for r in free[n]}
     bound = sorted(bound_ranges(node, free), key=lambda r: int(r.arg[0]))
-    even = [r for r in bound if r.arg[1] % PAIR == 0 and r.arg[1] > PAIR and r not in masked]
+    whole = [r for r in bound if r.arg[1] % values == 0 and r.arg[1] > values and r not in masked]
 
     def adjacent(r: UOp) -> int:
-        return sum(x.op is Ops.LOAD and _halved(x.src[1], r, r) is not None for x in sources)
+        return sum(x.op is Ops.LOAD and _quotient(x.src[1], r, r, values) is not None for x in sources)
 
-    return max(even, key=lambda r: (adjacent(r), r.arg[1]), default=None)
+    return max(whole, key=lambda r: (adjacent(r), r.arg[1]), default=None)
 
 
-def _halved(index: UOp, r: UOp, half: UOp) -> UOp | None:
-    """Return the index of the word that holds the elements at 2 * half and the next; None if none does."""
+def _sum(node: UOp, sources: list[UOp], r: UOp, op: MatrixOp, first: int) -> UOp:
+    """Return the sum over words of r that is equal to a sum of products; `first` numbers new ranges."""
+    values = op.shape[2]
+    part = symbolic.loop(r.arg[0], r.arg[1] // values)
+    words = [_word(x, r, part, values) for x in sources]
+    kinds = [x.dtype for x in sources]
+    kept: int | None = None
+    if op.dtype is dtypes.int8:
+        if kinds[0] is kinds[1]:
+            kept = _summed(node, sources)
+            words[1 - kept] = uop(Ops.XOR, dtypes.uint32, (words[1 - kept], const(_TURNED, dtypes.uint32)))
+            kinds[1 - kept] = dtypes.uint8 if kinds[kept] is dtypes.int8 else dtypes.int8
+        if kinds[0] is dtypes.int8:
+            words.reverse()
+    total = uop(Ops.REDUCE, node.dtype, (uop(Ops.DOT, node.dtype, tuple(words), op),), node.arg)
+    if kept is None:
+        return total
+    more = Ops.SUB if kinds[kept] is dtypes.int8 else Ops.ADD
+    return uop(more, node.dtype, (total, _change(node, sources[kept], first)))
+
+
+def _summed(node: UOp, sources: list[UOp]) -> int:
+    """Return the source whose sum is less work: the one that the vectors of results do not run along."""
+    free = ranges_in(node)
+    last = max(free[node], key=lambda r: int(r.arg[0]), default=None)
+    return int(last in free[sources[0]])
+
+
+def _change(node: UOp, kept: UOp, first: int) -> UOp:
+    """Return 128 times the sum of one source over the ranges of a sum of products.
+
+    Its ranges are its own, numbered from `first`.
+    """
+    free = ranges_in(node)
+    bound = sorted(bound_ranges(node, free), key=lambda r: int(r.arg[0]))
+    own = {r: symbolic.loop(first + i, r.arg[1]) for i, r in enumerate(bound) if r in free[kept]}
+    times = 128 * math.prod([int(r.arg[1]) for r in bound if r not in own])
+    factor = times & 0xFFFFFFFF
+    if node.dtype.kind == "int" and factor >> 31:
+        factor -= 1 << 32
+    value = merge.replace_ranges(uop(Ops.CAST, node.dtype, (kept,)), own)
+    numbers = tuple([r.arg[0] for r in own.values()])
+    total = uop(Ops.REDUCE, node.dtype, (value,), (Ops.ADD, numbers))
+    return uop(Ops.MUL, node.dtype, (total, const(factor, node.dtype)))
+
+
+def _quotient(index: UOp, r: UOp, part: UOp, values: int) -> UOp | None:
+    """Return the index of the word that holds the elements from values * part on; None if none does."""
     terms, constant = symbolic.terms_of(index)
-    if terms.pop(r, 0) != 1 or constant % PAIR or any(c % PAIR for c in terms.values()):
+    if terms.pop(r, 0) != 1 or constant % values or any(c % values for c in terms.values()):
         return None
     if r in symbolic.atoms_of(terms):
         return None
-    return symbolic.dot((half, *terms), (1, *[c // PAIR for c in terms.values()]), constant // PAIR)
+    return symbolic.dot((part, *terms), (1, *[c // values for c in terms.values()]), constant // values)
 
 
-def _word(x: UOp, r: UOp, half: UOp) -> UOp:
-    """Return the word of a value at 2 * half and the next one of r."""
-    wide = dtypes.uint32
-    if x.op is Ops.LOAD:
-        at = _halved(x.src[1], r, half)
-        if at is not None and x.dtype.itemsize == PAIR:
-            return _loaded(x, wide, at)
-        if at is not None:
-            low, high = _bytes(x, _loaded(x, dtypes.uint16, at))
-            return _joined(low, high)
-    places = [symbolic.dot((half,), (PAIR,), u) for u in range(PAIR)]
-    low, high = [_bits(merge.replace_ranges(x, {r: place})) for place in places]
-    return _joined(low, high)
+def _word(x: UOp, r: UOp, part: UOp, values: int) -> UOp:
+    """Return the word of the values of x at values * part and the next ones of r."""
+    size = 4 // values
+    at = _quotient(x.src[1], r, part, values) if x.op is Ops.LOAD else None
+    if at is not None and x.dtype.itemsize == size:
+        return _loaded(x, dtypes.uint32, at)
+    if at is not None:
+        return _joined(_bytes(x, _loaded(x, dtypes.uint16, at)))
+    places = [symbolic.dot((part,), (values,), u) for u in range(values)]
+    return _joined([_bits(merge.replace_ranges(x, {r: place}), size) for place in places])
 
 
 def _loaded(x: UOp, dtype: DType, at: UOp) -> UOp:
@@ -115,24 +165,26 @@ def _loaded(x: UOp, dtype: DType, at: UOp) -> UOp:
 def _bytes(x: UOp, pair: UOp) -> list[UOp]:
     """Return the two bytes of 16 bits as 16-bit values, extended as the dtype of x says."""
     high = uop(Ops.SHR, dtypes.uint16, (pair, const(8, dtypes.uint16)))
-    return [_bits(uop(Ops.CAST, x.dtype, (part,))) for part in (pair, high)]
+    return [_bits(uop(Ops.CAST, x.dtype, (part,)), 2) for part in (pair, high)]
 
 
-def _bits(x: UOp) -> UOp:
-    """Return a value as 16 bits."""
-    if x.op is Ops.LOAD and x.dtype.itemsize == PAIR:
-        return _loaded(x, dtypes.uint16, x.src[1])
-    if x.dtype in _SHORT and x.dtype is not dtypes.int16:
+def _bits(x: UOp, size: int) -> UOp:
+    """Return a value as an integer of so many bytes, without a sign."""
+    dtype = dtypes.uint8 if size == 1 else dtypes.uint16
+    if x.op is Ops.LOAD and x.dtype.itemsize == size:
+        return _loaded(x, dtype, x.src[1])
+    if x.dtype.itemsize < size:
         x = uop(Ops.CAST, dtypes.int16, (x,))
-    return uop(Ops.BITCAST, dtypes.uint16, (x,))
+    return x if x.dtype is dtype else uop(Ops.BITCAST, dtype, (x,))
 
 
-def _joined(low: UOp, high: UOp) -> UOp:
-    """Return the word of two values of 16 bits."""
-    wide = dtypes.uint32
-    parts = [uop(Ops.CAST, wide, (part,)) for part in (low, high)]
-    above = uop(Ops.SHL, wide, (parts[1], const(16, wide)))
-    return uop(Ops.OR, wide, (parts[0], above))
+def _joined(parts: list[UOp]) -> UOp:
+    """Return the word of two or four values, the first one lowest."""
+    wide, bits = dtypes.uint32, 32 // len(parts)
+    word, *others = [uop(Ops.CAST, wide, (part,)) for part in parts]
+    for n, part in enumerate(others, 1):
+        word = uop(Ops.OR, wide, (word, uop(Ops.SHL, wide, (part, const(bits * n, wide)))))
+    return word
 
 
 def _replaced(ast: UOp, old: UOp, new: UOp) -> UOp:

@@ -35,8 +35,13 @@ LEVELS = {
     "aarch64-v8": (16, 32, False),
 }  # fmt: skip
 """Architecture -> (vector bytes, vector registers, whether gathers and masked accesses are fast)."""
-MATRIX = {"avx512_bf16": x86_matrix.BF16, "avx512_vnni": x86_matrix.VNNI}
-"""Instruction set -> its matrix operation. The level x86_64-znver4 has all of them, other levels none."""
+MATRIX: dict[int, dict[str, tuple[MatrixOp, ...]]] = {
+    64: {"avx512_bf16": (x86_matrix.BF16,), "avx512_vnni": (x86_matrix.BYTES, x86_matrix.SHORT)},
+    32: {"avx_vnni": (x86_matrix.BYTES, x86_matrix.SHORT)},
+}
+"""Vector bytes -> instruction set -> its matrix operations, the preferred ones first.
+
+The level x86_64-znver4 has those of 64 bytes, other levels none."""
 _PROCESSORS = {"aarch64-v8": "generic", "x86_64-znver4": "znver4"}
 """LLVM's name of the processor of a level, where it is not that of the level."""
 LEVEL_CACHE = 32 << 20
@@ -114,10 +119,11 @@ def _native_row() -> tuple[int, int, bool]:
 
 
 def _matrix(arch: str, vector_bytes: int) -> tuple[MatrixOp, ...]:
-    """Return the matrix operations of an architecture, on vectors of 64 bytes."""
+    """Return the matrix operations of an architecture with vectors of a size."""
+    rows = MATRIX.get(vector_bytes, {})
     if arch in LEVELS:
-        return tuple(MATRIX.values()) if arch == "x86_64-znver4" else ()
-    return tuple([op for name, op in MATRIX.items() if vector_bytes == 64 and name in _flags()])
+        return sum(rows.values(), ()) if arch == "x86_64-znver4" else ()
+    return sum([ops for name, ops in rows.items() if name in _flags()], ())
 
 
 def _machine(arch: str) -> llvm.Machine:

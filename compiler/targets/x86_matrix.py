@@ -2,8 +2,8 @@
 
 The lane of a vector is the register's number of a lane map, as the one thread has all of them. VDPBF16PS
 rounds each of its additions to nearest even; it takes operands below 2**-126 as zeros, and such sums become
-zeros. VPDPWSSD wraps. Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2,
-VDPBF16PS and VPDPWSSD.
+zeros. VPDPBUSD multiplies bytes without a sign by bytes with one; it and VPDPWSSD wrap. Source: Intel 64 and
+IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS, VPDPBUSD and VPDPWSSD.
 
 Not here: which machine has which (`host`, the caller).
 """
@@ -30,7 +30,7 @@ def _rows(name: str, intrinsic: str, dtype: DType, total: DType) -> MatrixOp:
         columns = LaneMap(lanes, (Digit("register", 1, lanes, 1),), ())
         sums = LaneMap(lanes, (), (Digit("register", 1, lanes, 1),))
         narrower = MatrixOp(
-            name, f"{intrinsic}.{bits}", (1, lanes, 2), dtype, 1, _WORD, columns, sums,
+            name, f"{intrinsic}.{bits}", (1, lanes, 4 // dtype.itemsize), dtype, 1, _WORD, columns, sums,
             total=total, narrower=narrower,
         )  # fmt: skip
     assert narrower is not None
@@ -38,15 +38,17 @@ def _rows(name: str, intrinsic: str, dtype: DType, total: DType) -> MatrixOp:
 
 
 BF16 = _rows("vdpbf16ps", "llvm.x86.avx512bf16.dpbf16ps", dtypes.bfloat16, dtypes.float32)
-VNNI = _rows("vpdpwssd", "llvm.x86.avx512.vpdpwssd", dtypes.int16, dtypes.int32)
-_ELEMENTS = {dtypes.bfloat16: ("bfloat", "float"), dtypes.int16: ("i16", "i32")}
+BYTES = _rows("vpdpbusd", "llvm.x86.avx512.vpdpbusd", dtypes.int8, dtypes.int32)
+"""A has bytes without a sign, B bytes with one."""
+SHORT = _rows("vpdpwssd", "llvm.x86.avx512.vpdpwssd", dtypes.int16, dtypes.int32)
+_ELEMENTS = {dtypes.bfloat16: ("bfloat", "float"), dtypes.int8: ("i8", "i32"), dtypes.int16: ("i16", "i32")}
 
 
 def text(op: MatrixOp, register: str, words: list[str], sums: str) -> tuple[list[str], str]:
     """Return the instructions of one operation on vectors of words, and the intrinsic's declaration."""
     lanes = op.d.registers
     element, total = _ELEMENTS[op.dtype]
-    kind, result = f"<{2 * lanes} x {element}>", f"<{lanes} x {total}>"
+    kind, result = f"<{op.shape[2] * lanes} x {element}>", f"<{lanes} x {total}>"
     lines = [
         f"  {register}.{letter} = bitcast <{lanes} x i32> {word} to {kind}"
         for letter, word in zip("ab", words, strict=True)

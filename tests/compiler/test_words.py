@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product as product_of
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,30 +13,35 @@ import hcq
 from compiler import llvm
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from compiler.ir.walk import ordered
-from compiler.kernel.words import in_words
-from compiler.pipeline import changed, lower, planned, prepared
-from compiler.targets import arch_for, target_of
+from compiler.ir.walk import ordered, ranges_in
+from compiler.kernel.choice import ProductChoice
+from compiler.kernel.words import in_words, operation
+from compiler.pipeline import changed, chosen, lower, planned, prepared
+from compiler.targets import arch_for, host, target_of
 from frontend import Tensor
+from tests.compiler.host_kernel import HostKernel
 from tests.compiler.kernels import load, loop, op, reduce, sink, store
 
 if TYPE_CHECKING:
     from compiler.dtype import DType
     from compiler.ir.uop import UOp
+    from compiler.kernel.choice import Copied
 
 WITH, WITHOUT = "x86_64-znver4", "x86_64-v4"
 LAYOUTS = ["ab", "aB", "Ab", "AB"]
 """A capital letter is a transposed operand."""
-INSTRUCTION = {dtypes.bfloat16: "vdpbf16ps", dtypes.int8: "vpdpwssd", dtypes.uint8: "vpdpwssd",
+INSTRUCTION = {dtypes.bfloat16: "vdpbf16ps", dtypes.int8: "vpdpbusd", dtypes.uint8: "vpdpbusd",
                dtypes.int16: "vpdpwssd"}  # fmt: skip
 TOTAL = {dtypes.bfloat16: dtypes.float32}
 
 
-def product(m: int, n: int, k: int, dtype: DType, layout: str = "ab") -> UOp:
+def product(  # noqa: PLR0917  # three sizes, and what the operands are
+    m: int, n: int, k: int, dtype: DType, layout: str = "ab", other: DType | None = None
+) -> UOp:
     total = TOTAL.get(dtype, dtypes.int32)
     i, j, r = loop(0, m), loop(1, n), loop(2, k)
     a = load(1, r * m + i if layout[0] == "A" else i * k + r, dtype)
-    b = load(2, j * k + r if layout[1] == "B" else r * n + j, dtype)
+    b = load(2, j * k + r if layout[1] == "B" else r * n + j, other or dtype)
     wide = [op("CAST", x, dtype=total) for x in (a, b)]
     return sink(store(0, i * n + j, reduce(op("MUL", *wide), "ADD", r)))
 
@@ -54,6 +61,48 @@ def test_the_object_has_the_instruction_where_the_level_has_it(dtype: DType, lay
         assert (f"matrix {INSTRUCTION[dtype]}" in plan.text()) == (arch == WITH)
 
 
+@pytest.mark.parametrize(("k", "instruction"), [(64, "vpdpbusd"), (66, "vpdpwssd")])
+def test_vectors_of_32_bytes_have_the_instructions_of_avx_vnni(k: int, instruction: str) -> None:
+    plain = target_of("x86_64-v3")
+    machine = llvm.Machine(plain.machine().triple, "alderlake")
+    target = replace(plain, matrix=host.MATRIX[32]["avx_vnni"], machine=lambda: machine)
+    ir, plan = lower(product(64, 64, k, dtypes.int8), target)
+    text = llvm.emit_assembly(ir, machine)
+    assert f"{{vex}}\t{instruction}" in text.replace("{vex} ", "{vex}\t")
+    assert "zmm" not in text
+    assert f"matrix {instruction}" in plan.text()
+
+
+def test_bytes_have_quads_else_pairs() -> None:
+    for k, name in ((68, "vpdpbusd"), (66, "vpdpwssd")):
+        made = in_words(prepared(product(8, 16, k, dtypes.uint8)), target_of(WITH))
+        assert made is not None
+        assert operation(made).name == name
+
+
+@pytest.mark.parametrize(
+    ("kinds", "sums"),
+    [
+        ((dtypes.int8, dtypes.int8), [(2,), (3,)]),
+        ((dtypes.uint8, dtypes.uint8), [(2,), (3,)]),
+        ((dtypes.uint8, dtypes.int8), [(2,)]),
+        ((dtypes.int8, dtypes.uint8), [(2,)]),
+    ],
+)
+def test_the_operand_without_columns_is_summed_where_both_have_signs_or_none(
+    kinds: tuple[DType, DType], sums: list[tuple[int, ...]]
+) -> None:
+    made = in_words(prepared(product(8, 16, 64, kinds[0], other=kinds[1])), target_of(WITH))
+    assert made is not None
+    reduces = [n for n in ordered(made) if n.op is Ops.REDUCE]
+    assert sorted(n.arg[1] for n in reduces) == sums
+    (dot,) = [n for n in ordered(made) if n.op is Ops.DOT]
+    free = ranges_in(made)
+    for n in reduces:
+        if n.src[0] is not dot:
+            assert [r.arg for r in free[n]] == [(0, 8)]
+
+
 def test_an_odd_number_of_products_and_other_types_have_no_words() -> None:
     target = target_of(WITH)
     assert in_words(prepared(product(8, 8, 33, dtypes.bfloat16)), target) is None
@@ -70,6 +119,16 @@ def test_adjacent_pairs_are_one_load() -> None:
     made = changed(prepared(product(16, 16, 64, dtypes.bfloat16, "ab")), "words", target_of(WITH))
     assert made is not None
     assert sorted(n.dtype.name for n in ordered(made) if n.op is Ops.LOAD) == ["uint16", "uint16", "uint32"]
+
+
+def test_adjacent_quads_are_one_load() -> None:
+    made = in_words(prepared(product(16, 16, 64, dtypes.uint8, "aB", dtypes.int8)), target_of(WITH))
+    assert made is not None
+    assert [n.dtype for n in ordered(made) if n.op is Ops.LOAD] == [dtypes.uint32] * 2
+    made = in_words(prepared(product(16, 16, 64, dtypes.uint8, "ab", dtypes.int8)), target_of(WITH))
+    assert made is not None
+    names = sorted(n.dtype.name for n in ordered(made) if n.op is Ops.LOAD)
+    assert names == ["uint32", *["uint8"] * 4]
 
 
 def test_words_cost_less_than_single_values() -> None:
@@ -92,20 +151,103 @@ def turned(x: np.ndarray, *, swap: bool) -> np.ndarray:
     return np.ascontiguousarray(x.swapaxes(-1, -2)) if swap else x
 
 
+SIGNS = [("int8", "int8"), ("uint8", "uint8"), ("uint8", "int8"), ("int8", "uint8")]
+
+
+def given(kind: str, shape: tuple[int, int], *, swap: bool) -> tuple[np.ndarray, Tensor]:
+    """Return bytes of every value, and the tensor of them, in memory the other way round with `swap`."""
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    a = np.random.default_rng(shape[0]).integers(low, high + 1, shape).astype(kind)
+    x = Tensor(turned(a, swap=swap)).realize()
+    return a, x.T if swap else x
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    ("m", "n", "k"), [(33, 47, 66), (1, 40, 64), (64, 3, 130), (17, 96, 1026), (5, 7, 4)]
-)
+    ("m", "n", "k"),
+    [(33, 47, 66), (1, 40, 64), (64, 3, 130), (17, 96, 1026), (5, 7, 4), (34, 65, 68), (18, 40, 2052),
+     (2, 300, 36), (40, 33, 35)],
+)  # fmt: skip
 def test_products_of_bytes_are_exact(native: str, m: int, n: int, k: int, layout: str) -> None:
     del native
-    rng = np.random.default_rng(m)
-    for kind in ("int8", "uint8"):
-        low, high = np.iinfo(kind).min, np.iinfo(kind).max
-        a, b = [rng.integers(low, high + 1, shape).astype(kind) for shape in ((m, k), (k, n))]
-        x = Tensor(turned(a, swap=layout[0] == "A")).realize()
-        y = Tensor(turned(b, swap=layout[1] == "B")).realize()
-        x, y = x.T if layout[0] == "A" else x, y.T if layout[1] == "B" else y
+    for left, right in SIGNS if k % 4 == 0 else SIGNS[:2]:
+        a, x = given(left, (m, k), swap=layout[0] == "A")
+        b, y = given(right, (k, n), swap=layout[1] == "B")
         np.testing.assert_array_equal((x @ y).numpy(), a.astype(np.int64) @ b.astype(np.int64))
+
+
+@pytest.mark.parametrize("kinds", SIGNS)
+def test_extreme_bytes_are_exact_and_large_sums_wrap(native: str, kinds: tuple[str, str]) -> None:
+    """The last sums exceed 2**31, and those of bytes without a sign 2**32."""
+    del native
+    for k in (64, 4096, 132_096):
+        ends = [[np.iinfo(kind).min, np.iinfo(kind).max] for kind in kinds]
+        a = np.array([[v] * k for v in ends[0]] * 4).astype(kinds[0])
+        b = np.array([[v] * k for v in ends[1]] * 9).astype(kinds[1]).T.copy()
+        got = (Tensor(a).realize() @ Tensor(b).realize()).numpy()
+        exact = a.astype(np.int64) @ b.astype(np.int64)
+        np.testing.assert_array_equal(got, exact.astype(got.dtype))
+
+
+COPIED: tuple[Copied, ...] = ("no", "all", "block")
+
+
+@pytest.mark.parametrize(
+    ("layout", "kinds"),
+    [
+        ("ab", (dtypes.int8, dtypes.int8)),
+        ("aB", (dtypes.uint8, dtypes.uint8)),
+        ("Ab", (dtypes.uint8, dtypes.uint8)),
+        ("AB", (dtypes.int8, dtypes.int8)),
+    ],
+)
+def test_every_way_to_copy_and_cut_operands_is_exact(
+    native: str, layout: str, kinds: tuple[DType, DType]
+) -> None:
+    """Also where the rows are the operand whose bytes are changed, and the columns are summed."""
+    m, n, k = 26, 84, 520
+    target, ast = target_of(native), product(m, n, k, kinds[0], layout, kinds[1])
+    rng = np.random.default_rng(1)
+    a, b = [rng.integers(0, 256, shape).astype(np.uint8) for shape in ((m, k), (k, n))]
+    wanted = [x.view(kind.name).astype(np.int64) for x, kind in zip((a, b), kinds, strict=True)]
+    memory = {1: turned(a, swap=layout[0] == "A"), 2: turned(b, swap=layout[1] == "B")}
+    made = 0
+    for role, staged, copied, piece in product_of((0, 1), (True, False), COPIED, (0, 100)):
+        choice = ProductChoice(
+            form="words", role=role, rows=6, vectors=2, staged=staged, copied=copied, piece=piece
+        )
+        found = chosen(prepared(ast), target, choice)
+        if found is None:
+            continue
+        ir, plan = lower(found[0], target, found[1])
+        results = np.zeros((m, n), np.int32)
+        buffers = [results, memory[1], memory[2]]
+        HostKernel(target.emit(ir, target.machine(), 0)).run(
+            [x.ctypes.data for x in buffers], groups=plan.launch()[0][0]
+        )
+        np.testing.assert_array_equal(results, wanted[0] @ wanted[1], err_msg=str(choice))
+        made += 1
+    assert made >= 12
+
+
+def test_bytes_of_views_batches_and_padded_pictures_are_exact(native: str) -> None:
+    del native
+    rng = np.random.default_rng(3)
+    a = rng.integers(-128, 128, (3, 40, 136)).astype(np.int8)
+    b = rng.integers(0, 256, (3, 68, 50)).astype(np.uint8)
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    wide = [a.astype(np.int64), b.astype(np.int64)]
+    np.testing.assert_array_equal((x[:, :, ::2] @ y).numpy(), wide[0][:, :, ::2] @ wide[1])
+    np.testing.assert_array_equal((x[:, 3:, 68:] @ y[1]).numpy(), wide[0][:, 3:, 68:] @ wide[1][1])
+    signs = b.view(np.int8)
+    got = (x[:, :, 1:69] @ Tensor(signs).realize()).numpy()
+    np.testing.assert_array_equal(got, wide[0][:, :, 1:69] @ signs.astype(np.int64))
+    image, filters = rng.integers(-128, 128, (2, 8, 13, 13)), rng.integers(-128, 128, (20, 8, 3, 3))
+    pictures = [Tensor(z.astype(np.int8)).realize().cast("int32") for z in (image, filters)]
+    plain = [Tensor(z.astype(np.float64)).realize() for z in (image, filters)]
+    for padding, stride in ((1, 1), (2, 2)):
+        sums, exact = [x.conv2d(w, padding=padding, stride=stride).numpy() for x, w in (pictures, plain)]
+        np.testing.assert_array_equal(sums.astype(np.float64), exact)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -146,7 +288,7 @@ def test_operands_that_are_computed_and_convolutions_are_right(native: str) -> N
     wanted = np.maximum(x.float().numpy(), 0) @ (2 * y.float().numpy())
     np.testing.assert_allclose((x.relu() @ (y * 2)).float().numpy(), wanted, rtol=2.0**-7, atol=0.02)
     image, filters = rng.integers(-9, 9, (2, 6, 9, 9)), rng.integers(-9, 9, (8, 6, 3, 3))
-    given = [Tensor(z.astype(np.int8)).realize().cast("int32") for z in (image, filters)]
+    bytes_of = [Tensor(z.astype(np.int8)).realize().cast("int32") for z in (image, filters)]
     plain = [Tensor(z.astype(np.float32)).realize() for z in (image, filters)]
-    got = given[0].conv2d(given[1], padding=1).numpy()
+    got = bytes_of[0].conv2d(bytes_of[1], padding=1).numpy()
     np.testing.assert_array_equal(got.astype(np.float32), plain[0].conv2d(plain[1], padding=1).numpy())

@@ -63,6 +63,12 @@ SMALL: dict[str, Callable[[], Tensor]] = {
     "brain in rows": lambda: _product(33, 40, 38, "ab", dtype="bfloat16"),
     "bytes": lambda: _product(35, 40, 36, "ab", dtype="int8"),
     "bytes turned": lambda: _product(20, 37, 64, "AB", dtype="int8"),
+    "bytes in quads": lambda: _product(33, 40, 44, "Ab", dtype="int8"),
+    "bytes without a sign": lambda: _product(36, 41, 40, "aB", dtype="uint8"),
+    "bytes of both kinds": lambda: _x(34, 48, dtype="int8") @ _x(48, 37, dtype="uint8"),
+    "window of bytes": lambda: _x(2, 4, 9, 9, dtype="int8").cast("int32").conv2d(
+        _x(8, 4, 3, 3, dtype="int8").cast("int32"), padding=1
+    ),
     "window": lambda: _x(2, 3, 9, 9).conv2d(_x(8, 3, 3, 3), padding=1),
     "strided": lambda: _x(1, 4, 11, 11).conv2d(_x(12, 4, 3, 3), stride=2).relu(),
 }  # fmt: skip
