@@ -212,7 +212,8 @@ def _lower(ast: UOp, target: Target, place: Place) -> Steps:
 
     stats.lowered += 1
     try:
-        return steps(ast, target, choice=from_text(place.choice) if place.choice else None)
+        choice = from_text(place.choice) if place.choice else None
+        return steps(ast, target, choice=choice, text=place.text)
     except CompileError as error:
         if error.ast:
             raise

@@ -191,20 +191,23 @@ def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan
     return made.ir, made.plan
 
 
-def steps(ast: UOp, target: Target, plan: Plan | None = None, choice: Choice | None = None) -> Steps:
+def steps(
+    ast: UOp, target: Target, plan: Plan | None = None, choice: Choice | None = None, text: str = ""
+) -> Steps:
     """Return the results of all steps. With a given plan, the AST is not transformed.
 
     `planned`, or `planned_by` with a choice; `plan_check.verify` (plans with threads), `to_lines` (linearize,
-    prune, verify), `render`. Raises `CompileError` if the plan or the lines do not pass their check.
+    prune, verify), `render`. `text` is that of `kernel_key`, for callers that have it. Raises `CompileError`
+    if the plan or the lines do not pass their check.
     """
-    args, name = arguments(ast), kernel_name(ast)
+    args, name = arguments(ast), kernel_name(ast, text)
     if plan is None:
         ast, plan = planned(ast, target) if choice is None else planned_by(ast, target, choice)
     if plan.threads > 1:
         plan_check.verify(plan, target)
     lines = to_lines(ast, plan, args)
     groups, (threads, _, _) = plan.launch()
-    text = render(
+    ir = render(
         lines, name, len(args.access), len(args.variables), target.dialect, groups=groups, threads=threads
     )
-    return Steps(name, args, plan, lines, text)
+    return Steps(name, args, plan, lines, ir)

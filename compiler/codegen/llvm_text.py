@@ -13,23 +13,31 @@ from compiler.dtype import DType, dtypes
 from compiler.kernel.linear import POINTER, Line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from compiler.codegen.dialect import Dialect
     from compiler.targets.nvptx.expansion import Expansion
     from hcq.program import Dim3
 
 _SCALARS = {"bool": "i1", "float32": "float", "float64": "double", "float16": "half", "pointer": "ptr"}
-_TYPES: dict[tuple[DType, int], str] = {}
+
+
+class _Types(dict[tuple[DType, int], str]):
+    """LLVM's type for each dtype and number of lanes."""
+
+    def __missing__(self, key: tuple[DType, int]) -> str:
+        dtype, lanes = key
+        scalar = _SCALARS.get(dtype.name) or f"i{dtype.bits}"
+        found = self[key] = scalar if lanes == 1 else f"<{lanes} x {scalar}>"
+        return found
+
+
+_TYPES = _Types()
 
 
 def type_text(dtype: DType, lanes: int = 1) -> str:
     """Return LLVM's type of a register."""
-    found = _TYPES.get((dtype, lanes))
-    if found is None:
-        scalar = _SCALARS.get(dtype.name) or f"i{dtype.bits}"
-        found = _TYPES[dtype, lanes] = scalar if lanes == 1 else f"<{lanes} x {scalar}>"
-    return found
+    return _TYPES[dtype, lanes]
 
 
 def pointer_type(space: int) -> str:
@@ -56,6 +64,50 @@ def constant_text(dtype: DType, value: object) -> str:
     return str(int(value))
 
 
+class _Names(dict[Line, str]):
+    """The name of each register that has none yet by its number, and the text of each constant."""
+
+    def __missing__(self, line: Line) -> str:
+        found = self[line] = _constant(line) if line.op == "const" else f"%v{line.id}"
+        return found
+
+
+class _Spaces(dict[Line, int]):
+    """The address space of each pointer."""
+
+    def __init__(self, of: Mapping[str, int]) -> None:
+        super().__init__()
+        self.of = of
+
+    def __missing__(self, pointer: Line) -> int:
+        base = pointer.op != "offset"
+        found = self[pointer] = self.of.get(pointer.op, 0) if base else self[pointer.src[0]]
+        return found
+
+
+class _Operands(dict[Line, str]):
+    """The registers and constants with their types."""
+
+    def __init__(self, names: dict[Line, str], spaces: dict[Line, int]) -> None:
+        super().__init__()
+        self.names = names
+        self.spaces = spaces
+
+    def __missing__(self, line: Line) -> str:
+        dtype = line.dtype
+        kind = pointer_type(self.spaces[line]) if dtype is POINTER else _TYPES[dtype, line.lanes]
+        found = self[line] = f"{kind} {self.names[line]}"
+        return found
+
+
+def _constant(line: Line) -> str:
+    scalar = type_text(line.dtype)
+    if isinstance(line.arg, tuple):
+        return "<" + ", ".join([f"{scalar} {constant_text(line.dtype, v)}" for v in line.arg]) + ">"
+    text = constant_text(line.dtype, line.arg)
+    return text if line.lanes == 1 else f"splat ({scalar} {text})"
+
+
 class Text:
     """The text of one kernel while it is being rendered."""
 
@@ -67,11 +119,13 @@ class Text:
         "groups",
         "label",
         "lines",
+        "name",
         "names",
         "open",
-        "spaces",
+        "space",
         "through",
         "top",
+        "typed",
     )
 
     def __init__(self, dialect: Dialect, groups: Dim3, label: str = "entry") -> None:
@@ -80,45 +134,24 @@ class Text:
         self.dynamic_bytes = 0
         """Bytes of the arrays in the shared memory of the launch so far."""
         self.lines: list[str] = []
+        """The text so far, without the newlines."""
         self.top: list[str] = []
         self.globals: list[str] = []
         self.declared: dict[str, None] = {}
-        self.names: dict[Line, str] = {}
+        spaces = _Spaces(dialect.spaces)
+        self.names: dict[Line, str] = _Names()
+        """The names of registers, and the texts of constants."""
+        self.name = self.names.__getitem__
+        """Return the name of a register, or the text of a constant."""
+        self.space = spaces.__getitem__
+        """Return the address space of a pointer."""
+        self.typed = _Operands(self.names, spaces).__getitem__
+        """Return a register or constant as an operand, `type name`; only after its name is known."""
         self.label = label
         """The basic block of the next line."""
         self.through: dict[int, str] = {}
         """Number of the line of a store that bypasses the caches -> the same store through the caches."""
         self.open: dict[Line, tuple[int, str, list[tuple[int, Line]]]] = {}
-        self.spaces: dict[Line, int] = {}
-
-    def name(self, line: Line) -> str:
-        """Return the name of a register, or the text of a constant."""
-        found = self.names.get(line)
-        if found is None:
-            found = self.names[line] = self._constant(line) if line.op == "const" else f"%v{line.id}"
-        return found
-
-    @staticmethod
-    def _constant(line: Line) -> str:
-        scalar = type_text(line.dtype)
-        if isinstance(line.arg, tuple):
-            return "<" + ", ".join([f"{scalar} {constant_text(line.dtype, v)}" for v in line.arg]) + ">"
-        text = constant_text(line.dtype, line.arg)
-        return text if line.lanes == 1 else f"splat ({scalar} {text})"
-
-    def typed(self, line: Line) -> str:
-        """Return a register or constant as an operand, `type name`."""
-        kind = self.pointer(line) if line.dtype is POINTER else type_text(line.dtype, line.lanes)
-        return f"{kind} {self.name(line)}"
-
-    def space(self, pointer: Line) -> int:
-        """Return the address space of a pointer."""
-        found = self.spaces.get(pointer)
-        if found is None:
-            base = pointer.op != "offset"
-            found = self.dialect.spaces.get(pointer.op, 0) if base else self.space(pointer.src[0])
-            self.spaces[pointer] = found
-        return found
 
     def pointer(self, line: Line) -> str:
         """Return LLVM's type of a pointer."""
@@ -126,7 +159,8 @@ class Text:
 
     def put(self, line: Line, text: str) -> None:
         """Add the assignment of `text` to the line's register."""
-        self.lines.append(f"  {self.name(line)} = {text}")
+        name = self.names[line] = f"%v{line.id}"
+        self.lines.append(f"  {name} = {text}")
 
     def intrinsic(self, result: str, name: str, arguments: Sequence[str]) -> str:
         """Return the call of an intrinsic, and declare it; `arguments` are operands with types."""
@@ -141,6 +175,8 @@ class Text:
 
     def expand(self, line: Line) -> bool:
         """Add the target's expansion of the line, and return whether it has one."""
+        if not self.dialect.expansions:
+            return False
         own = self.dialect.expansions.get((str(line.arg), line.dtype.name))
         if own is None or _folds(line):
             return False

@@ -87,10 +87,6 @@ def terms_of(x: UOp) -> tuple[Terms, int]:
     return {x: 1}, 0
 
 
-def _structural(item: tuple[UOp, int]) -> tuple[int, int]:
-    return item[0].order, item[0].id
-
-
 def linear(terms: Terms, constant: int) -> UOp:
     """Return the canonical sum of terms, which it changes; a*c*(x // c) + a*(x % c) becomes a*x."""
     for atom, coefficient in terms.items():
@@ -99,15 +95,19 @@ def linear(terms: Terms, constant: int) -> UOp:
             if quotient is not None and terms.get(quotient) == coefficient * atom.arg:
                 del terms[atom], terms[quotient]
                 return linear(*_added(terms, constant, atom.src[0], coefficient))
-    items = [item for item in terms.items() if item[1]]
+    items = [(atom.order, atom.id, atom, c) for atom, c in terms.items() if c]
     if not items:
         return const(constant)
     if len(items) == 1:
-        if items[0][1] == 1 and constant == 0:
-            return items[0][0]
-    else:
-        items.sort(key=_structural)
-    return uop(Ops.SUM, _INDEX, tuple([a for a, _ in items]), (tuple([c for _, c in items]), constant))
+        _, _, atom, c = items[0]
+        return _scaled(atom, c, constant)
+    items.sort()  # structurally; the numbers of two atoms differ
+    return uop(Ops.SUM, _INDEX, tuple([i[2] for i in items]), (tuple([i[3] for i in items]), constant))
+
+
+def _scaled(atom: UOp, factor: int, constant: int) -> UOp:
+    """Return atom * factor + constant."""
+    return atom if factor == 1 and not constant else uop(Ops.SUM, _INDEX, (atom,), ((factor,), constant))
 
 
 def _added(terms: Terms, constant: int, x: UOp, factor: int) -> tuple[Terms, int]:
@@ -125,12 +125,21 @@ def _added(terms: Terms, constant: int, x: UOp, factor: int) -> tuple[Terms, int
 
 def add(x: UOp, y: UOp) -> UOp:
     """Return x + y."""
-    if x.op is Ops.CONST and x.arg == 0:
-        return y
-    if y.op is Ops.CONST and y.arg == 0:
+    if x.op is Ops.CONST:
+        x, y = y, x
+    if y.op is not Ops.CONST:
+        terms, constant = terms_of(x)
+        return linear(*_added(terms, constant, y, 1))
+    if y.arg == 0:
         return x
-    terms, constant = terms_of(x)
-    return linear(*_added(terms, constant, y, 1))
+    if x.op is Ops.CONST:
+        return const(x.arg + y.arg)
+    if x.op is not Ops.SUM:
+        return _scaled(x, 1, y.arg)
+    coefficients, constant = x.arg
+    if len(coefficients) == 1:
+        return _scaled(x.src[0], coefficients[0], constant + y.arg)
+    return uop(Ops.SUM, _INDEX, x.src, (coefficients, constant + y.arg))
 
 
 def mul(x: UOp, factor: int) -> UOp:
@@ -139,7 +148,14 @@ def mul(x: UOp, factor: int) -> UOp:
         return x
     if factor == 0:
         return ZERO
-    return linear(*_added({}, 0, x, factor))
+    if x.op is Ops.CONST:
+        return const(x.arg * factor)
+    if x.op is not Ops.SUM:
+        return _scaled(x, factor, 0)
+    coefficients, constant = x.arg
+    if len(coefficients) == 1:
+        return _scaled(x.src[0], coefficients[0] * factor, constant * factor)
+    return uop(Ops.SUM, _INDEX, x.src, (tuple([c * factor for c in coefficients]), constant * factor))
 
 
 def dot(xs: Iterable[UOp], factors: Iterable[int], constant: int = 0) -> UOp:

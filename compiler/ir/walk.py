@@ -6,50 +6,64 @@ which defines RANGE and REDUCE.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 from compiler.ir.ops import Ops
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from compiler.ir.uop import UOp
 
+KEPT: Final = 64
+"""The graphs whose last traversals are kept: the passes over one kernel ask for the same ones many times."""
 
+
+@lru_cache(maxsize=KEPT)
 def ranges_in(root: UOp) -> dict[UOp, frozenset[UOp]]:
     """Return, for every node under the root, the free RANGEs on which it depends.
 
-    The RANGEs that a REDUCE binds are not free in it.
+    The RANGEs that a REDUCE binds are not free in it. The result is shared by all callers: do not change it.
     """
     free: dict[UOp, frozenset[UOp]] = {}
     empty: frozenset[UOp] = frozenset()
     for node in ordered(root):
-        if node.op is Ops.RANGE:
-            free[node] = frozenset((node,))
-            continue
-        got = empty
-        for s in node.src:
-            if free[s]:
-                got = got | free[s] if got else free[s]
-        if node.op is Ops.REDUCE:
-            numbers = node.arg[1]
-            got = frozenset([r for r in got if r.arg[0] not in numbers])
+        op, got = node.op, empty
+        if op is Ops.RANGE:
+            got = frozenset((node,))
+        else:
+            for s in node.src:
+                theirs = free[s]
+                if theirs is not got and theirs:
+                    got = got | theirs if got else theirs
+            if op is Ops.REDUCE:
+                numbers = node.arg[1]
+                got = frozenset([r for r in got if r.arg[0] not in numbers])
         free[node] = got
     return free
 
 
-def ordered(root: UOp) -> list[UOp]:
-    """Return every node under the root once, sources first."""
+@lru_cache(maxsize=KEPT)
+def ordered(root: UOp) -> Sequence[UOp]:
+    """Return every node under the root once, sources first. The result is shared by all callers."""
     seen: set[UOp] = set()
     out: list[UOp] = []
-    stack: list[tuple[UOp, bool]] = [(root, False)]
+    stack: list[UOp | None] = [root]
     while stack:
-        node, done = stack.pop()
-        if done:
-            out.append(node)
+        node = stack.pop()
+        if node is None:  # the sources of the node below it are done
+            done = stack.pop()
+            assert done is not None
+            out.append(done)
         elif node not in seen:
             seen.add(node)
-            stack.append((node, True))
-            stack += [(s, False) for s in node.src if s not in seen]
-    return out
+            if node.src:
+                stack += (node, None)
+                stack += [s for s in node.src if s not in seen]
+            else:
+                out.append(node)
+    return tuple(out)
 
 
 def bound_ranges(reduce: UOp, free: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:

@@ -38,26 +38,28 @@ class Builder:
         """Write a line, or return the equal one that exists already."""
         if op in EFFECTS:
             block = self.cursor
-        else:
-            block = self.cursor.floor if op in READS else self.held
-            for s in src:
-                if s.block.depth > block.depth:
-                    block = s.block
-            key = (op, dtype, lanes, src, arg)
-            found = block.cse.get(key)
-            if found is not None:
-                return found
-        self.count += 1
-        made = Line(op, dtype, lanes, src, arg, block, self.count)
-        block.body.append(made)
-        if op not in EFFECTS:
-            block.cse[key] = made
-        return made
+            self.count += 1
+            made = Line(op, dtype, lanes, src, arg, block, self.count)
+            block.body.append(made)
+            return made
+        block = self.cursor.floor if op in READS else self.held
+        depth = block.depth
+        for s in src:
+            if s.block.depth > depth:
+                block = s.block
+                depth = block.depth
+        key = (op, dtype, lanes, src, arg)
+        found = block.cse.get(key)
+        if found is None:
+            self.count += 1
+            found = block.cse[key] = Line(op, dtype, lanes, src, arg, block, self.count)
+            block.body.append(found)
+        return found
 
     def const(self, dtype: DType, value: Number | tuple[Number, ...], lanes: int = 1) -> Line:
         """Return a constant: one value for all lanes, or a tuple with one for each."""
-        exact: object = value if value.__class__ is int else repr(value)  # -0.0 is not 0.0, and True is not 1
-        key = (dtype, lanes, exact)
+        # -0.0 is not 0.0, and True is not 1
+        key = (dtype, lanes, value if value.__class__ is int else repr(value))
         found = self.root.cse.get(key)
         if found is None:
             self.count += 1
@@ -80,9 +82,10 @@ class Builder:
 
     def level(self, values: Sequence[Line]) -> tuple[Line, ...]:
         """Return the values, all with as many lanes as the widest."""
-        lanes = 1
-        for v in values:
-            lanes = max(lanes, v.lanes)
+        wide = [v.lanes for v in values]
+        lanes = max(wide)
+        if min(wide) == lanes:
+            return tuple(values)
         return tuple([v if v.lanes == lanes else self.splat(v, lanes) for v in values])
 
     def alu(self, name: str, a: Line, b: Line) -> Line:

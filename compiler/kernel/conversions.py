@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from compiler.kernel.linear import Line
 
 HALF = (dtypes.float16, dtypes.bfloat16)
+_REGISTERS = {**dict.fromkeys(HALF, dtypes.float32), dtypes.index: dtypes.int64}
 
 
 def register_type(dtype: DType) -> DType:
     """Return the dtype of the register of a value."""
-    if dtype in HALF:
-        return dtypes.float32
-    return dtypes.int64 if dtype is dtypes.index else dtype
+    return _REGISTERS.get(dtype, dtype)
 
 
 def storage_type(dtype: DType) -> DType:

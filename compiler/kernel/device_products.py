@@ -94,7 +94,7 @@ class Products:
             left = self._values(self.rows, word, token)
             right = self._values(self.columns, word, token)
             sums = [
-                b.fma(*b.level((x, y, total)))
+                b.fma(x, y, total)
                 for (x, y), total in zip([(x, y) for x in left for y in right], sums, strict=True)
             ]
         return sums

@@ -19,7 +19,7 @@ from compiler.kernel.linear import POINTER
 from compiler.kernel.shape import inner_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from compiler.dtype import DType
     from compiler.ir.uop import UOp
@@ -50,6 +50,7 @@ class Writer(Protocol):
     unit_keys: dict[UOp, tuple[UOp, ...]]
     digits: dict[UOp, list[tuple[UOp, int]]]
     values: dict[tuple[object, ...], Line]
+    readers: dict[UOp, Callable[[UOp], Line]]
 
     def value(self, node: UOp) -> Line:
         """Return the register of a node at the current position."""

@@ -126,6 +126,7 @@ class Turns:
         self.owner = owner
         self.b = owner.b
         self.stages = {s.value: s for s in owner.plan.steps if isinstance(s, TurnedStage)}
+        owner.readers.update(dict.fromkeys(self.stages, self.read))
         self._token: Line | None = None
 
     def fill(self) -> None:

@@ -17,7 +17,7 @@ from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered
 from compiler.kernel import conversions
 from compiler.kernel.plan import Step, Threads
-from compiler.kernel.shape import PROBE
+from compiler.kernel.shape import PROBE, linear_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,7 +114,7 @@ def _axis(axis: Axis, lanes: int, spare: int) -> Axis:
     return replace(wide, edge="exact" if axis.size % wide.block == 0 else "masked")
 
 
-def _most(kernel: Kernel, nodes: list[UOp], r: UOp) -> int:
+def _most(kernel: Kernel, nodes: Iterable[UOp], r: UOp) -> int:
     """Return the values of the widest vectors along a range; 1 where an access is not contiguous."""
     free = kernel.free
     moving = [n for n in nodes if r in free[n]]
@@ -138,6 +138,10 @@ def in_row(node: UOp, r: UOp, lanes: int, free: dict[UOp, frozenset[UOp]]) -> bo
         return node.op is Ops.LOAD or r not in free[node]
     if size % lanes:
         return False
+    found = linear_in(index, r, free)
+    if found is not None:
+        factor, terms, constant = found
+        return factor == 1 < lanes and not constant % lanes and not any(c % lanes for c in terms.values())
     lane, start = symbolic.loop(PROBE, lanes), symbolic.mul(symbolic.loop(PROBE + 1, size // lanes), lanes)
     x = symbolic.substitute(index, {r: symbolic.add(start, lane)}, {})
     terms, constant = symbolic.terms_of(x)

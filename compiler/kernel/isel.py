@@ -20,7 +20,7 @@ from compiler.codegen.remainder import fmod
 from compiler.codegen.transcendental import DECOMPOSITIONS
 from compiler.dtype import dtypes
 from compiler.ir.ops import ROWS
-from compiler.kernel.conversions import constant, register_type, rounded
+from compiler.kernel.conversions import HALF, constant, register_type, rounded
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def unary(b: Builder, op: str, dtype: DType, x: Line) -> Line:
 def binary(b: Builder, op: str, dtype: DType, x: Line, y: Line) -> Line:
     """Apply a binary operation to two values of one dtype; `dtype` is the result's."""
     result = BINARY[op](b, register_type(dtype), x, y)
-    return result if ROWS[op].exact else rounded(b, result, dtype)
+    return rounded(b, result, dtype) if dtype in HALF and not ROWS[op].exact else result
 
 
 def identity(b: Builder, op: str, dtype: DType, lanes: int) -> Line:

@@ -28,6 +28,7 @@ class KeptRows:
         self.rows = owner.plan.rows
         self.twins = {row.twin: row for row in self.rows}
         """For a value over an output range its row."""
+        owner.readers.update(dict.fromkeys(self.twins, self.load))
         self.tokens: dict[Row, Line] = {}
         """For a row that is filled, the source that keeps its loads after the stores."""
 
@@ -50,9 +51,9 @@ class KeptRows:
             if row.inner in bound_ranges(node, self.owner.free):
                 self.tokens[row] = self.b.line("token", dtypes.bool, 1)
 
-    def load(self, row: Row) -> Line:
-        """Load the row's value at the current output position."""
-        b, ix = self.b, self.owner.index
+    def load(self, twin: UOp) -> Line:
+        """Load a value at the current output position from its row."""
+        b, ix, row = self.b, self.owner.index, self.twins[twin]
         self.owner.value(row.filler)
         kind = conversions.storage_type(conversions.register_type(row.source.dtype))
         place = ix.place(row.outer)

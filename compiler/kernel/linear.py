@@ -178,7 +178,7 @@ def prune(lines: list[Line]) -> list[Line]:
     used: set[Line] = set()
     kept: list[Line] = []
     for line in reversed(lines):
-        if line.op in _KEPT or line in used:
+        if line in used or line.op in _KEPT:
             kept.append(line)
             used.update(line.src)
     kept.reverse()
@@ -234,41 +234,48 @@ _TYPE_RULES: dict[str, Callable[[Line], str]] = {
 """Operation -> what is wrong with the types of a line with the right number of sources; "" if nothing."""
 
 
-_CHECKS: dict[str, tuple[int, Callable[[Line], str] | None]] = {
-    op: (count, _TYPE_RULES.get(op)) for op, (count, _) in SIGNATURES.items()
+_CHECKS: dict[str, tuple[int, Callable[[Line], str] | None, int]] = {
+    op: (count, _TYPE_RULES.get(op), (op in _STARTS) - (op in _ENDS)) for op, (count, _) in SIGNATURES.items()
 }
-"""Operation -> its number of sources, and the check of their types."""
+"""Operation -> its number of sources, the check of their types, and the scopes that it opens."""
 
 
-def _problem(line: Line) -> str:
-    """Return what is wrong with a line by itself; "" if nothing."""
-    check = _CHECKS.get(line.op)
-    if check is None:
-        return "unknown operation"
-    count, rule = check
-    if count >= 0 and count != len(line.src):
-        return f"{len(line.src)} sources, expected {count}"
-    return "" if rule is None else rule(line)
+_UNKNOWN: tuple[int, Callable[[Line], str], int] = (-1, lambda _line: "unknown operation", 0)
 
 
 def verify(lines: list[Line]) -> None:
     """Raise CompileError when a line uses what is not defined above it in an open scope, or mixes types."""
     defined: set[Line] = set()
-    scopes: list[list[Line]] = [[]]
+    starts: list[int] = []
     for position, line in enumerate(lines):
-        op, problem = line.op, _problem(line)
-        if op not in _INNER:
-            for s in line.src:
-                if s not in defined and s.op != "const":
-                    problem = f"{problem}; {s} ({s.op}) is not defined here".removeprefix("; ")
-        if problem:
-            raise CompileError(f"linear form, line {position}: {problem}", ast=dump(lines[: position + 1]))
-        if op in _ENDS:
-            defined.difference_update(scopes.pop())
+        src = line.src
+        count, rule, opens = _CHECKS.get(line.op, _UNKNOWN)
+        right = count == len(src) or count < 0
+        if not (right and defined.issuperset(src)) or (rule is not None and rule(line)):
+            defined.update([s for s in src if s.op == "const"])  # constants are in no list of lines
+            problem = _problem(line, defined)
+            if problem:
+                above = dump(lines[: position + 1])
+                raise CompileError(f"linear form, line {position}: {problem}", ast=above)
+        if opens > 0:
+            starts.append(position + 1)
+        elif opens < 0:
+            defined.difference_update(lines[starts.pop() : position])
         defined.add(line)
-        scopes[-1].append(line)
-        if op in _STARTS:
-            scopes.append([])
+
+
+def _problem(line: Line, defined: set[Line]) -> str:
+    """Return what is wrong with a line after the registers of open scopes; "" if nothing."""
+    count, rule, _ = _CHECKS.get(line.op, _UNKNOWN)
+    if count >= 0 and count != len(line.src):
+        problem = f"{len(line.src)} sources, expected {count}"
+    else:
+        problem = "" if rule is None else rule(line)
+    if line.op not in _INNER:
+        for s in line.src:
+            if s not in defined:
+                problem = f"{problem}; {s} ({s.op}) is not defined here".removeprefix("; ")
+    return problem
 
 
 def dump(lines: list[Line]) -> str:

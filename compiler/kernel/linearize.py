@@ -60,6 +60,8 @@ class Linearizer:
         """For each range its thread parts: (the digit of the thread's number, values between neighbours)."""
         self.unit_keys: dict[UOp, tuple[UOp, ...]] = {}
         self.siblings: dict[object, list[UOp]] = {}
+        self.readers: dict[UOp, Callable[[UOp], Line]] = {}
+        """For each value that is in memory of the kernel, what loads it."""
         self.rows = KeptRows(self)
         self.stages = Stages(self)
         self.turns = Turns(self)
@@ -339,9 +341,11 @@ class Linearizer:
 
     def value(self, node: UOp) -> Line:
         """Return the register of a node at the current position."""
-        keys = self._keys(node)
+        keys = self.unit_keys.get(node)
+        if keys is None:
+            keys = self._keys(node)
         env = self.env
-        key = (node, *[env[u] for u in keys])
+        key = (node, *[env[u] for u in keys]) if keys else (node,)
         found = self.values.get(key)
         if found is None or not found.block.open:
             found = self.values[key] = self._compute(node)
@@ -356,27 +360,22 @@ class Linearizer:
         return self.memory.source(node)
 
     def _keys(self, node: UOp) -> tuple[UOp, ...]:
-        """Return the unrolled ranges that a node depends on, by number."""
-        keys = self.unit_keys.get(node)
-        if keys is None:
-            units = [self.units[r] for r in self.free[node] if r in self.units]
-            keys = self.unit_keys[node] = tuple(sorted(units, key=lambda u: int(u.arg[0])))
+        """Find the unrolled ranges that a node depends on, by number; record and return them."""
+        units = [self.units[r] for r in self.free[node] if r in self.units]
+        if len(units) > 1:
+            units.sort(key=lambda u: int(u.arg[0]))
+        keys = self.unit_keys[node] = tuple(units)
         return keys
 
     def _compute(self, node: UOp) -> Line:
-        b, op = self.b, node.op
-        row = self.rows.twins.get(node)
-        if row is not None:
-            return self.rows.load(row)
-        if node in self.turns.stages:
-            return self.turns.read(node)
-        if node in self.stages.panels:
-            return self.stages.read(node)
+        read = self.readers.get(node)
+        if read is not None:
+            return read(node)
+        op, src = node.op, node.src
         if op in BINARY:
-            x, y = self.value(node.src[0]), self.value(node.src[1])
-            return isel.binary(b, op, node.dtype, x, y)
+            return isel.binary(self.b, op, node.dtype, self.value(src[0]), self.value(src[1]))
         if op in UNARY:
-            return isel.unary(b, op, node.dtype, self.value(node.src[0]))
+            return isel.unary(self.b, op, node.dtype, self.value(src[0]))
         handler = _HANDLERS.get(op)
         if handler is None:
             raise CompileError(f"{op} is not a value of a kernel")
@@ -457,7 +456,9 @@ class Linearizer:
 
     def finish(self, node: UOp, total: Line) -> None:
         """Record a reduction's value at the current position."""
-        keys = self._keys(node)
+        keys = self.unit_keys.get(node)
+        if keys is None:
+            keys = self._keys(node)
         self.values[(node, *[self.env[u] for u in keys])] = conversions.rounded(self.b, total, node.dtype)
 
 

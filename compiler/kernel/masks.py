@@ -21,9 +21,12 @@ def hoist_masks(ast: UOp) -> UOp:
     sum(load(x, m and a) * load(w, m)) -> where(m, sum(load(x, m and a) * load(w)), 0)
     where m depends neither on a summed range nor on a range in the index of w.
     """
+    nodes = ordered(ast)
+    if not any(node.op is Ops.REDUCE and _masked(node) for node in nodes):
+        return ast
     free = ranges_in(ast)
     done: dict[UOp, UOp] = {}
-    for node in ordered(ast):
+    for node in nodes:
         src = tuple([done[s] for s in node.src])
         made = node if src == node.src else uop(node.op, node.dtype, src, node.arg)
         if node.op is Ops.REDUCE and made is node:
@@ -32,13 +35,19 @@ def hoist_masks(ast: UOp) -> UOp:
     return done[ast]
 
 
-def _hoisted(node: UOp, free: dict[UOp, frozenset[UOp]]) -> UOp:
-    """Return a REDUCE, or the WHERE that replaces it."""
+def _masked(node: UOp) -> bool:
+    """Return whether a REDUCE adds products of two loads with masks."""
     value = node.src[0]
     if node.arg[0] != "ADD" or value.op is not Ops.MUL or not node.dtype.is_float:
+        return False
+    return all(s.op is Ops.LOAD and len(s.src) > 2 for s in value.src)
+
+
+def _hoisted(node: UOp, free: dict[UOp, frozenset[UOp]]) -> UOp:
+    """Return a REDUCE, or the WHERE that replaces it."""
+    if not _masked(node):
         return node
-    if any(s.op is not Ops.LOAD or len(s.src) < 3 for s in value.src):
-        return node
+    value = node.src[0]
     x, y = value.src
     theirs = symbolic.parts_of(y.src[2])
     bound = bound_ranges(node, free)

@@ -20,7 +20,7 @@ from compiler.ir.uop import UOp, uop
 from compiler.ir.walk import bound_ranges, ordered, ranges_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 def merge_ranges(ast: UOp) -> UOp:
@@ -121,7 +121,7 @@ def _mergeable(ast: UOp) -> tuple[UOp, UOp] | None:
     return None
 
 
-def _reducers(ast: UOp, nodes: list[UOp]) -> dict[UOp, frozenset[UOp]]:
+def _reducers(ast: UOp, nodes: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
     """Return the REDUCEs that bind each RANGE; an output range has none."""
     free = ranges_in(ast)
     out: dict[UOp, frozenset[UOp]] = {}

@@ -25,14 +25,15 @@ _MOST_WORDS = 3
 """The most operations that a name lists."""
 
 
-def kernel_name(ast: UOp) -> str:
+def kernel_name(ast: UOp, text: str = "") -> str:
     """Return the entry symbol of a kernel: its role, its sizes, and a digest.
 
     `matmul_512x256x64_ab12cd` multiplies 512 x 64 by 64 x 256; `conv_...` has a window; `softmax_64x1000_...`
     and `norm_...` reduce rows and use the results along them; `sum_32x10_of_7_...` adds 7 values for each of
     32 x 10 results; `exp_add_4096_...` has no reduction, and its last operation first; `gather_...` loads at
     computed indices; `copy_...` moves or converts; `matmul_softmax_matmul_...` is a chain. The same kernel
-    has the same name in every process: at most 72 lower-case letters, digits and underscores.
+    has the same name in every process: at most 72 lower-case letters, digits and underscores. `text` is that
+    of `kernel_key`, for callers that have it.
     """
     if ast.arg:
         parts = _of_chain(ast)
@@ -40,7 +41,7 @@ def kernel_name(ast: UOp) -> str:
         role, sizes, depth = _described(ast)
         parts = [_bounded(role, "_", _MOST_ROLE), _bounded(map(str, sizes), "x", _MOST_SIZES) or "1"]
         parts += ["of", depth] if depth and len(depth) <= _MOST_DEPTH else []
-    return "_".join([*parts, hashlib.sha256(kernel_key(ast).encode()).hexdigest()[:_DIGITS]])
+    return "_".join([*parts, hashlib.sha256((text or kernel_key(ast)).encode()).hexdigest()[:_DIGITS]])
 
 
 def _of_chain(ast: UOp) -> list[str]:

@@ -261,7 +261,7 @@ class Reducer:
             x, y = owner.value(value.src[0]), owner.value(value.src[1])
             if mask is not None:  # a masked load is 0, but the other factor may be NaN
                 x, y = self._masked(mask, x), self._masked(mask, y)
-            return b.fma(*b.level((x, y, total)))
+            return b.fma(x, y, total)
         line = owner.value(value)
         if mask is not None:
             line = b.select(

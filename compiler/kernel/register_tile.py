@@ -5,6 +5,7 @@ Not here: panels, loops and workgroups (`contraction`, the caller).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -33,25 +34,43 @@ def tile(m: int, n: int, lanes: int, target: Target, *, near: bool = False) -> t
     the cache holds side by side are first copied, for all columns; rows that are `near` one another are not.
     """
     best = (-1.0, 1, 1)
-    for rows, vectors in product(range(1, MOST_ROWS + 1), range(1, MOST_VECTORS + 1)):
-        if rows > m or vectors * lanes >= n + lanes or rows * vectors + vectors + 1 > target.registers:
+    candidates = _candidates(
+        target.registers, target.fma_per_cycle, target.vector_bytes, target.loads_per_cycle
+    )
+    for rows, vectors, each in candidates:
+        if rows > m or vectors * lanes >= n + lanes:
             continue
-        sums, width = rows * vectors, vectors * lanes
         copied = rows > WAYS and not near
         part = 0.5 if copied else 0.25  # broadcasts are from the first level, vectors from the second
-        reuse = 1 - 0.125 * (part * rows + vectors) / sums
-        cycles = -(-n // width) * tile_cycles(rows, vectors, target) + copied * COPY_CYCLES * rows
+        reuse = 1 - 0.125 * (part * rows + vectors) / (rows * vectors)
+        cycles = -(-n // (vectors * lanes)) * each + copied * COPY_CYCLES * rows
         score = reuse * m * n / (-(-m // rows) * cycles)
         if score > best[0] + 1e-9:
             best = score, rows, vectors
     return best[1:]
 
 
+@lru_cache(maxsize=8)
+def _candidates(registers: int, *rates: float) -> list[tuple[int, int, float]]:
+    """Return the tiles that fit the registers: rows, vectors, and cycles of one product of each output."""
+    return [
+        (rows, vectors, _cycles(rows, vectors, *rates))
+        for rows, vectors in product(range(1, MOST_ROWS + 1), range(1, MOST_VECTORS + 1))
+        if rows * vectors + vectors + 1 <= registers
+    ]
+
+
 def tile_cycles(rows: int, vectors: int, target: Target) -> float:
     """Return the cycles of one product of each output: multiply-adds, loads, or the latency of a chain."""
+    return _cycles(rows, vectors, target.fma_per_cycle, target.vector_bytes, target.loads_per_cycle)
+
+
+def _cycles(
+    rows: int, vectors: int, fma_per_cycle: float, vector_bytes: float, loads_per_cycle: float
+) -> float:
     return ROUND_CYCLES + max(
-        rows * vectors / target.fma_per_cycle,
-        vectors * target.vector_bytes / SECOND_LEVEL_BYTES,
-        vectors / target.loads_per_cycle + rows / BROADCASTS_PER_CYCLE,
+        rows * vectors / fma_per_cycle,
+        vectors * vector_bytes / SECOND_LEVEL_BYTES,
+        vectors / loads_per_cycle + rows / BROADCASTS_PER_CYCLE,
         LATENCY,
     )

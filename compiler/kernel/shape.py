@@ -6,16 +6,17 @@ Not here: what they cost (`cost`), properties of tensor nodes (`compiler.schedul
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, TRANSCENDENTAL, UNARY, Ops
-from compiler.ir.walk import bound_ranges, ordered, ranges_in
+from compiler.ir.walk import KEPT, bound_ranges, ordered, ranges_in
 from compiler.kernel import conversions
 from compiler.kernel.indexing import MOST_STRIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from compiler.ir.uop import UOp
 
@@ -92,8 +93,13 @@ def weight(op: str) -> float:
     return 1.0 if op in BINARY or op in UNARY or op in (Ops.WHERE, Ops.CAST, Ops.DOT) else 0.0
 
 
-def inner_nodes(roots: Iterable[UOp]) -> list[UOp]:
+def inner_nodes(roots: Iterable[UOp]) -> tuple[UOp, ...]:
     """Return the nodes under the roots, each once, without what is under REDUCEs."""
+    return _inner_nodes(tuple(roots))
+
+
+@lru_cache(maxsize=KEPT)
+def _inner_nodes(roots: tuple[UOp, ...]) -> tuple[UOp, ...]:
     seen: set[UOp] = set()
     out: list[UOp] = []
     stack = list(roots)
@@ -105,7 +111,7 @@ def inner_nodes(roots: Iterable[UOp]) -> list[UOp]:
         out.append(node)
         if node.op is not Ops.REDUCE:
             stack += node.src
-    return out
+    return tuple(out)
 
 
 def access(node: UOp, free: dict[UOp, frozenset[UOp]]) -> Access:
@@ -174,6 +180,9 @@ def kind_along(
     r is split into blocks of `block`, which start anywhere if not aligned. `free` are the ranges on which the
     kernel's nodes depend.
     """
+    found = linear_in(index, r, free)
+    if found is not None:
+        return _kind(found[0] if lanes > 1 else 0)
     size = r.arg[1]
     lane = symbolic.loop(PROBE, lanes)
     if aligned:
@@ -187,9 +196,25 @@ def kind_along(
     for atom in terms:
         if atom.op in (Ops.IDIV, Ops.IMOD, Ops.INDEXOF) and _depends(atom, lane, r, free):
             return "scattered"
+    return _kind(stride)
+
+
+def _kind(stride: int) -> Kind:
     if stride == 0:
         return "same"
     return "row" if stride in (1, -1) else "strided" if 1 < stride <= MOST_STRIDE else "scattered"
+
+
+def linear_in(
+    index: UOp, r: UOp, free: Mapping[UOp, frozenset[UOp]]
+) -> tuple[int, dict[UOp, int], int] | None:
+    """Return an index as (factor of r, other terms, constant); None where other terms depend on r, too."""
+    terms, constant = symbolic.terms_of(index)
+    factor = terms.pop(r, 0)
+    for atom in terms:
+        if atom.op is not Ops.RANGE and atom.op is not Ops.VAR and r in free.get(atom, (r,)):
+            return None
+    return factor, terms, constant
 
 
 def _depends(atom: UOp, lane: UOp, r: UOp, free: dict[UOp, frozenset[UOp]]) -> bool:

@@ -77,7 +77,7 @@ class Stages:
         index = symbolic.dot((panel, *places, unit, lane), (*strides, axis.lanes, 1))
         _Copy(owner, stage, axis, panel, index, memory).write()
         token = b.line("token", dtypes.bool, 1)
-        self.panels[stage.value] = Panels(stage, dtype, memory, first, panel, index, token)
+        self._read(Panels(stage, dtype, memory, first, panel, index, token))
 
     def _fill_window(self, stage: Stage, dtype: DType) -> None:
         """Copy a window, and read it from then on."""
@@ -87,7 +87,13 @@ class Stages:
         memory = b.line("scratch", POINTER, 1, (), (dtype, count, len(self.panels)))
         windows.fill(self.owner, stage, memory, lanes)
         index, token = windows.index_of(stage.window, lanes), b.line("token", dtypes.bool, 1)
-        self.panels[stage.value] = Panels(stage, dtype, memory, b.index(0), symbolic.ZERO, index, token)
+        self._read(Panels(stage, dtype, memory, b.index(0), symbolic.ZERO, index, token))
+
+    def _read(self, panels: Panels) -> None:
+        """Read an operand from its panels from now on."""
+        operand = panels.stage.value
+        self.panels[operand] = panels
+        self.owner.readers[operand] = self.read
 
     def _strides(self, stage: Stage, axis: Axis) -> list[int]:
         """Return the elements from one panel to the next, then between values of each summed range."""
