@@ -98,7 +98,7 @@ def _rounded_up(b: Builder, line: Line, size: int) -> Line:
 
 
 def find(ast: UOp, free: Free, rows: Iterable[Row] = ()) -> dict[UOp, tuple[Limit, ...]]:
-    """Return the limits of the ranges of a kernel.
+    """Return the limits of the ranges of a kernel, in the same order in every process.
 
     `rows` are those of its plan: a row that a reduction fills for an output has the limits of both.
     """
@@ -117,7 +117,13 @@ def find(ast: UOp, free: Free, rows: Iterable[Row] = ()) -> dict[UOp, tuple[Limi
     for row in rows:
         both = found.get(row.inner, set()) & found.get(row.outer, set())
         found[row.inner] = both
-    return {r: tuple(limits) for r, limits in found.items() if limits}
+    place = {node: at for at, node in enumerate(nodes)}
+
+    def order(limit: Limit) -> tuple[int, ...]:
+        return place[limit.number], limit.factor, limit.plus, limit.divisor
+
+    ranges = sorted([r for r, limits in found.items() if limits], key=lambda r: int(r.arg[0]))
+    return {r: tuple(sorted(found[r], key=order)) for r in ranges}
 
 
 def _meet(found: dict[UOp, set[Limit]], more: Mapping[UOp, set[Limit]], ranges: Iterable[UOp]) -> None:

@@ -11,7 +11,7 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
-from compiler.ir.walk import ranges_in
+from compiler.ir.walk import ordered, ranges_in
 from compiler.kernel import linear
 from compiler.kernel.limits import Limit, find
 from compiler.pipeline import arguments, planned, to_lines
@@ -41,6 +41,22 @@ def test_a_store_of_a_value_needed_below_a_number_has_its_limit() -> None:
     i, j = loop(0, 8), loop(1, 16)
     ast = sink(store(0, i * 16 + j, op("WITHIN", below(i), load(1, i * 16 + j))))
     assert limits_of(ast) == {i: (Limit(COUNT),)}
+
+
+def test_limits_have_the_order_of_ranges_and_numbers() -> None:
+    ranges = [loop(n, 8) for n in range(6)]
+    index = symbolic.dot(ranges, [8**n for n in range(6)])
+    counts = [load(9, symbolic.const(n), dtypes.int32) for n in range(6)]
+    value = load(1, index)
+    for n, r in enumerate(ranges):
+        for count in counts[n:] + counts[:n]:
+            value = op("WITHIN", below(r, count), value)
+    ast = sink(store(0, index, value))
+    places = {node: at for at, node in enumerate(ordered(ast))}
+    found = limits_of(ast)
+    assert list(found) == ranges
+    for limits in found.values():
+        assert [limit.number for limit in limits] == sorted(counts, key=lambda c: places[c])
 
 
 def test_two_stores_of_a_kernel_need_the_same_limit() -> None:
