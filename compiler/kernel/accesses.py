@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from compiler.kernel import conversions, indexing
+from compiler.kernel.linear import POINTER
 
 if TYPE_CHECKING:
     from compiler.dtype import DType
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 FEWEST = 4
 """Strided vectors are transposed in registers from this part of a square on."""
+LINE = 64
+"""Bytes of a line of the caches."""
 LEAST_STREAMED = 16
 """Bytes of the narrowest vector that has a store instruction which bypasses the caches."""
 
@@ -46,6 +49,7 @@ class Memory:
         self.owner = owner
         self.b = owner.b
         self.index = owner.index
+        self.ahead = {a.load: a.distance for a in owner.plan.ahead}
         self.written = {node.src[0].arg for node in owner.free if node.op is Ops.STORE}
         """Buffers that the kernel also writes: other threads change elements that are masked here."""
 
@@ -57,7 +61,20 @@ class Memory:
             if transposed_column is not None:
                 return transposed_column
         stored = self.read(node.src[0], node.src[1], mask)
+        if node in self.ahead and mask is None:
+            self._fetch(node, self.ahead[node])
         return conversions.unpack(self.b, stored, node.dtype)
+
+    def _fetch(self, node: UOp, distance: int) -> None:
+        """Fetch the vector that is `distance` elements after the current one, if a line starts there.
+
+        Beyond the end of a buffer this does nothing: a prefetch never faults.
+        """
+        place, kind = self.index.place(node.src[1]), conversions.storage_type(node.src[0].dtype)
+        if place.vector is not None or place.stride != 1 or place.offset * kind.itemsize % LINE:
+            return
+        address = self.index.address(self.index.buffer(node.src[0].arg), place, kind)
+        self.b.line("prefetch", POINTER, 1, (self.b.offset(address, self.b.index(distance), kind),))
 
     def stored(self, node: UOp) -> Line:
         """Return the register of a LOAD at the current position, of the type in memory."""

@@ -235,6 +235,15 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """A LOAD with which memory is fetched to the caches, for a later block."""
+
+    load: UOp
+    distance: int
+    """Elements from the loaded vector to the one that is fetched."""
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """One part of a chain, for one block of the rows that all parts share."""
 
@@ -270,6 +279,8 @@ class Plan:
     """Threads that can exchange registers with each other."""
     streamed: bool = False
     """Whether stores of full vectors bypass the caches, into buffers that are aligned to a vector."""
+    ahead: tuple[Ahead, ...] = ()
+    """Loads of rows with which the next rows are fetched."""
     nanoseconds: float = 0.0
     """The estimated time of the whole kernel on one core."""
     matrix: MatrixOp | None = None
@@ -320,6 +331,7 @@ class Plan:
             when = "" if self.pieces is None else f", {phase.when} of {self.pieces[2]} pieces"
             lines += [f"part {number}{when}:", *[f"  {line}" for line in phase.plan.text().split("\n")]]
         lines += [f"keep r{row.inner.arg[0]} as r{row.outer.arg[0]}" for row in self.rows]
+        lines += [f"fetch {a.distance} elements ahead of buffer {a.load.src[0].arg}" for a in self.ahead]
         lines += ["stores bypass the caches"] * self.streamed
         return "\n".join(lines)
 

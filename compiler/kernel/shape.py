@@ -93,13 +93,13 @@ def weight(op: str) -> float:
     return 1.0 if op in BINARY or op in UNARY or op in (Ops.WHERE, Ops.CAST, Ops.DOT) else 0.0
 
 
-def inner_nodes(roots: Iterable[UOp]) -> tuple[UOp, ...]:
-    """Return the nodes under the roots, each once, without what is under REDUCEs."""
-    return _inner_nodes(tuple(roots))
+def inner_nodes(roots: Iterable[UOp], ends: frozenset[UOp] = frozenset()) -> tuple[UOp, ...]:
+    """Return the nodes under the roots, each once, without what is under REDUCEs and under `ends`."""
+    return _inner_nodes(tuple(roots), ends)
 
 
 @lru_cache(maxsize=KEPT)
-def _inner_nodes(roots: tuple[UOp, ...]) -> tuple[UOp, ...]:
+def _inner_nodes(roots: tuple[UOp, ...], ends: frozenset[UOp]) -> tuple[UOp, ...]:
     seen: set[UOp] = set()
     out: list[UOp] = []
     stack = list(roots)
@@ -109,7 +109,7 @@ def _inner_nodes(roots: tuple[UOp, ...]) -> tuple[UOp, ...]:
             continue
         seen.add(node)
         out.append(node)
-        if node.op is not Ops.REDUCE:
+        if node.op is not Ops.REDUCE and node not in ends:
             stack += node.src
     return tuple(out)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from compiler.ir.serialize import kernel_key
 from compiler.kernel import column_sums, contraction
+from compiler.kernel.ahead import find_ahead
 from compiler.kernel.choice import SplitChoice
 from compiler.kernel.cost import Model, Split, picks
 from compiler.kernel.device_vectors import widened
@@ -103,8 +104,9 @@ def _estimated(kernel: Kernel, target: Target) -> tuple[Model, Split]:
     while model.threaded and (used := model.busy(split)) <= model.width // 2 and model.width > target.warp:
         model = Model(kernel, target, most_threads=used)
         split = _best_split(kernel, model)
-    if _streams(kernel, model, split):
-        split = _whole_lines(kernel, model, split)
+    even = _aligned(model, split)
+    if _streams(kernel, model, even):
+        split = _whole_lines(kernel, model, even)
     return model, split
 
 
@@ -133,7 +135,7 @@ def _plan(kernel: Kernel, target: Target, model: Model, split: Split, choice: Sp
     if model.threaded:
         return widened(kernel, plan, target)
     if pieces is None or plan.rows:
-        return plan
+        return replace(plan, ahead=find_ahead(kernel, model, split, plan))
     return column_sums.in_pieces(kernel, plan, split, target.cores)
 
 
@@ -164,6 +166,17 @@ def _streams(kernel: Kernel, model: Model, split: Split) -> bool:
         return False
     rows = [model.kind(s, split.vector, split, split.lanes, aligned=True) for s in kernel.stores]
     return all(kind == "row" for kind in rows) and split.aligned(split.vector)
+
+
+def _aligned(model: Model, split: Split) -> Split:
+    """Return the split with blocks that divide the vector range, if any number of vectors does."""
+    v = split.vector
+    if v is None or model.threaded or v.arg[1] % split.lanes:
+        return split
+    vectors = split.upcast.get(v, 1)
+    while v.arg[1] % (vectors * split.lanes):
+        vectors -= 1
+    return split if vectors == split.upcast.get(v, 1) else replace(split, upcast=split.upcast | {v: vectors})
 
 
 def _whole_lines(kernel: Kernel, model: Model, split: Split) -> Split:
