@@ -144,10 +144,15 @@ def _on_threads(
     return out
 
 
+def _variant(arch: str) -> str:
+    """Return the name of an architecture with the settings that can change in a process."""
+    return arch if config().winograd else f"{arch} without winograd"
+
+
 def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, Place]:
     """Return the kernel if a cache has it, else None; and its place in the caches."""
     beam = config().beam
-    made = _made.get((ast, arch)) if not beam else None
+    made = _made.get((ast, _variant(arch))) if not beam else None
     if made is not None:
         return made, _NOWHERE
     text = kernel_key(ast)
@@ -186,7 +191,7 @@ def _keep(ast: UOp, arch: str, place: Place, kernel: CompiledKernel) -> Compiled
 def _remember(ast: UOp, arch: str, kernel: CompiledKernel, text: str) -> None:
     """Keep a kernel in this process, unless a search may still find another plan for it."""
     if not config().beam:
-        _made.put((ast, arch), kernel, len(kernel.image.code) + NODE_BYTES * len(text))
+        _made.put((ast, _variant(arch)), kernel, len(kernel.image.code) + NODE_BYTES * len(text))
 
 
 def forget() -> None:

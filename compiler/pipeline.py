@@ -2,7 +2,8 @@
 
 `steps` runs all of them, in one order for every target; `planned` is its first half, the passes over the AST.
 Chains are planned by `compiler.kernel.phases`, sums of products on a target with shared memory by
-`compiler.kernel.device_contraction`, all other kernels by `compiler.kernel.tiling`.
+`compiler.kernel.device_contraction`, some convolutions by `compiler.kernel.winograd`, all other kernels by
+`compiler.kernel.tiling`.
 
 Not here: caches and machine code (`compile`), making the AST (`compiler.schedule`). Next, in this order:
 `compiler.kernel.masks`, `compiler.kernel.merge`, `compiler.kernel.tiling`, `compiler.kernel.linearize`,
@@ -18,8 +19,17 @@ from compiler.codegen.llvm_ir import render
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
 from compiler.ir.walk import ordered
-from compiler.kernel import contraction, device_contraction, device_turn, linear, phases, plan_check, tiling
-from compiler.kernel.choice import SplitChoice, StagedChoice, TurnedChoice
+from compiler.kernel import (
+    contraction,
+    device_contraction,
+    device_turn,
+    linear,
+    phases,
+    plan_check,
+    tiling,
+    winograd,
+)  # fmt: skip
+from compiler.kernel.choice import SplitChoice, StagedChoice, TurnedChoice, WinogradChoice
 from compiler.kernel.linearize import Linearizer
 from compiler.kernel.masks import hoist_masks
 from compiler.kernel.merge import merge_masked_ranges, merge_ranges, split_ranges
@@ -101,6 +111,9 @@ def chosen(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, Plan] | None:
     if isinstance(choice, TurnedChoice):
         turned = device_turn.choose(ast, target)
         return None if turned is None else (ast, turned)
+    if isinstance(choice, WinogradChoice):
+        fewer = winograd.choose(ast, target)
+        return None if fewer is None else (ast, fewer)
     form = changed(ast, choice.form, target)
     if form is None:
         return None
@@ -144,6 +157,8 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
        after `split_ranges` and after `in_words`; one of these is used where its estimated time is below
        `WORTH_CHANGING` of that of the first.
     6. A sum of products that selects remainders of output ranges is also planned in parts (`split_residues`).
+    7. A convolution of 3 x 3 taps is also planned with fewer products (`winograd`); that plan is used where
+       its estimated time is below `winograd.WORTH_CHANGING` of the other's.
     """
     if ast.arg:
         return ast, phases.choose(ast, target, planned)
@@ -166,6 +181,9 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
         parted = phases.of_parts(*split, target, plan.nanoseconds, planned)
         if parted.nanoseconds < WORTH_CHANGING * plan.nanoseconds:
             return whole, parted
+    fewer = winograd.choose(whole, target)
+    if fewer is not None and fewer.nanoseconds < winograd.WORTH_CHANGING * plan.nanoseconds:
+        return whole, fewer
     return ast, plan
 
 

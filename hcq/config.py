@@ -101,6 +101,12 @@ class Config:
         0, "BEAM", "width of the search for the plan of each kernel on its device; 0: plans are estimated",
         _number,
     )  # fmt: skip
+    winograd: bool = _setting(
+        True,
+        "HCQ_WINOGRAD",
+        "0: no convolution on the cpu device is computed by Winograd's algorithm, which rounds otherwise",
+        _flag,
+    )
     jit: bool = _setting(True, "JIT", "0: TinyJit calls its function every time", _flag)
     plan_bytes: int = _setting(
         256 << 20,

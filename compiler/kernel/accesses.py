@@ -24,6 +24,8 @@ FEWEST = 4
 """Strided vectors are transposed in registers from this part of a square on."""
 LINE = 64
 """Bytes of a line of the caches."""
+WOVEN = 2
+"""Vectors that are interleaved in a store."""
 LEAST_STREAMED = 16
 """Bytes of the narrowest vector that has a store instruction which bypasses the caches."""
 
@@ -291,11 +293,21 @@ class Memory:
 
     def across(self, store: UOp) -> UOp | None:
         """Return the unrolled range along which an unmasked STORE of strided lanes is contiguous, or None."""
-        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store])
-        if self.owner.plan.threads > 1 or mask is not None:
-            return None
         p = self.index.parts(self.index.split(store.src[1]))
-        return None if p.computed or p.stride in (-1, 0, 1) else self._side(p, part=True)
+        if self.owner.plan.threads > 1 or p.computed or p.stride in (-1, 0, 1):
+            return None
+        woven = self._woven(p)
+        if woven is not None:
+            return woven
+        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store])
+        return None if mask is not None else self._side(p, part=True)
+
+    @staticmethod
+    def _woven(p: indexing.Parts) -> UOp | None:
+        """Return the unrolled range of two elements between which strided lanes leave no others."""
+        if p.stride != WOVEN:
+            return None
+        return next((unit for unit, c in p.units if c == 1 and unit.arg[1] == WOVEN), None)
 
     @staticmethod
     def _side(p: indexing.Parts, *, part: bool) -> UOp | None:
@@ -307,11 +319,17 @@ class Memory:
         return None
 
     def store_across(self, store: UOp, unit: UOp, values: list[Line]) -> None:
-        """Write a STORE of the values of all positions of `unit`: transposed in registers, one row a lane."""
+        """Write a STORE of the values of all positions of `unit`: transposed in registers, one row a lane.
+
+        Two vectors whose lanes are neighbours in turn are interleaved.
+        """
         b, ix = self.b, self.index
         buffer = store.src[0]
         ix.env[unit] = 0
         p = ix.parts(ix.split(store.src[1]))
+        if self._woven(p) is unit:
+            self._store_woven(store, unit, p, values)
+            return
         kind, count = conversions.storage_type(buffer.dtype), len(values)
         offset = p.constant + sum([c * ix.env[u] for u, c in p.units])
         base = b.offset(ix.buffer(buffer.arg), ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
@@ -323,6 +341,29 @@ class Memory:
                 b.line("store", kind, p.lanes, (address, row))
             else:
                 b.line("store_masked", kind, p.lanes, (address, row, some))
+
+    def _store_woven(self, store: UOp, unit: UOp, p: indexing.Parts, values: list[Line]) -> None:
+        """Write a STORE of two vectors whose lanes are neighbours in turn; the position of `unit` is 0."""
+        b, ix = self.b, self.index
+        buffer, lanes = store.src[0], p.lanes
+        kind = conversions.storage_type(buffer.dtype)
+        offset = p.constant + sum([c * ix.env[u] for u, c in p.units])
+        base = b.offset(ix.buffer(buffer.arg), ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
+        masks: list[Line | None] = []
+        for k in range(WOVEN):
+            ix.env[unit] = k
+            masks.append(self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store]))
+        ix.env[unit] = 0
+        rows = [b.splat(conversions.pack(b, value, buffer.dtype), lanes) for value in values]
+        true = b.const(dtypes.bool, True)
+        some = [b.splat(true if mask is None else mask, lanes) for mask in masks]
+        for start in range(0, WOVEN * lanes, lanes):
+            picked = [lanes * (e % WOVEN) + e // WOVEN for e in range(start, start + lanes)]
+            row, address = b.shuffle(rows[0], rows[1], picked), b.offset(base, b.index(offset + start), kind)
+            if masks == [None] * WOVEN:
+                b.line("store", kind, lanes, (address, row))
+            else:
+                b.line("store_masked", kind, lanes, (address, row, b.shuffle(some[0], some[1], picked)))
 
     def _streams(self, place: indexing.Place, kind: DType) -> bool:
         """Return whether a store bypasses the caches: the plan wants it, and it is an aligned vector."""

@@ -1,9 +1,9 @@
 """A choice: the few numbers from which a planner makes one plan of a kernel, as data with a text form.
 
 A plan holds nodes of its kernel; a choice holds numbers of ranges and sizes, so that it can be stored, sent
-to another process, and changed by one step. `tiling`, `contraction`, `device_contraction` and `device_turn`
-each make plans of one class of choices; the zeros and empty tuples of a choice leave a factor to the
-planner's estimate.
+to another process, and changed by one step. `tiling`, `contraction`, `device_contraction`, `device_turn`
+and `winograd` each make plans of one class of choices; the zeros and empty tuples of a choice leave a factor
+to the planner's estimate.
 
 Not here: plans (`plan`), which choices a kernel has (`compiler.search.space`).
 """
@@ -90,9 +90,15 @@ class TurnedChoice:
     """Tiles in shared memory of a kernel that transposes: the one plan of `device_turn`."""
 
 
-Choice: TypeAlias = SplitChoice | ProductChoice | StagedChoice | TurnedChoice
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WinogradChoice:
+    """Products of transformed tiles of a convolution: the one plan of `winograd`."""
+
+
+Choice: TypeAlias = SplitChoice | ProductChoice | StagedChoice | TurnedChoice | WinogradChoice
 _KINDS: Mapping[str, type[Choice]] = {
     "split": SplitChoice, "product": ProductChoice, "staged": StagedChoice, "turned": TurnedChoice,
+    "winograd": WinogradChoice,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

@@ -91,6 +91,8 @@ class Linearizer:
         for axis in self.plan.axes:
             if axis.range not in looped:
                 self._enter(axis.range, self.extents[axis.range][0])
+        if self.plan.phases:
+            phases.write_once(self.b, self.plan, self._part)
         self._nest(0)
         if here is not None:
             self.b.leave_branch(here)

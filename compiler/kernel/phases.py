@@ -83,7 +83,7 @@ def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp,
     axes = (*[Axis(r) for r in ranges[:-1]], Axis(rows, block, 1, edge))
     once = sum([p.plan.nanoseconds * (pieces[2] if pieces and p.when == "each" else 1) for p in phases])
     total = once * prod([a.count for a in axes])
-    steps = _steps(axes, total, target)
+    steps = steps_of(axes, _groups(total, target))
     return Plan(axes, steps, nanoseconds=total, phases=phases, kept=kept, pieces=pieces)
 
 
@@ -99,14 +99,14 @@ def of_parts(
     The first of these that is long enough, or the longest, is divided among workgroups; `nanoseconds` is an
     estimate of the whole time.
     """
-    wanted = max(1, int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores)))
+    wanted = max(1, _groups(nanoseconds, target))
     rows = max(left, key=lambda r: (min(wanted, int(r.arg[1])), -int(r.arg[0])))
     block = -(-rows.arg[1] // wanted)
     alone = replace(target, cores=0)
     phases = tuple([Phase(*planned(_of_block(part, [rows], block), alone)) for part in parts])
     axes = (Axis(rows, block, 1, "exact" if rows.arg[1] % block == 0 else "overlap"),)
     total = sum([p.plan.nanoseconds for p in phases]) * axes[0].count
-    return Plan(axes, _steps(axes, total, target), nanoseconds=total, phases=phases)
+    return Plan(axes, steps_of(axes, _groups(total, target)), nanoseconds=total, phases=phases)
 
 
 def _matrices(ast: UOp, externals: int, rows: UOp) -> dict[int, tuple[int, DType]]:
@@ -120,9 +120,13 @@ def _matrices(ast: UOp, externals: int, rows: UOp) -> dict[int, tuple[int, DType
     return found
 
 
-def _steps(axes: tuple[Axis, ...], nanoseconds: float, target: Target) -> tuple[Step, ...]:
-    """Return workgroups along the shared ranges, outermost first, and the loops over their blocks."""
-    wanted = int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+def _groups(nanoseconds: float, target: Target) -> int:
+    """Return the wanted workgroups."""
+    return int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+
+
+def steps_of(axes: tuple[Axis, ...], wanted: int) -> tuple[Step, ...]:
+    """Return about as many workgroups along the shared ranges, outermost first, and the loops over blocks."""
     groups: list[Step] = []
     for axis in axes:
         size = -(-axis.count // max(1, min(axis.count, wanted)))
@@ -138,7 +142,7 @@ def _variable(r: UOp, most: int) -> UOp:
     return uop(Ops.VAR, dtypes.index, (), (f"#{r.arg[0]}", 0, most))
 
 
-def _starts(ranges: list[UOp], block: int) -> dict[UOp, UOp]:
+def starts_of(ranges: Sequence[UOp], block: int) -> dict[UOp, UOp]:
     """Return the variable of each shared range; the last one is in blocks."""
     last = ranges[-1]
     starts = {r: _variable(r, r.arg[1] - 1) for r in ranges[:-1]}
@@ -147,7 +151,7 @@ def _starts(ranges: list[UOp], block: int) -> dict[UOp, UOp]:
 
 def _of_block(part: UOp, ranges: list[UOp], block: int, externals: int | None = None) -> UOp:
     """Return a part for the rows of one block; matrices between parts, if any, begin at the block."""
-    starts = _starts(ranges, block)
+    starts = starts_of(ranges, block)
     rows = ranges[-1]
     env = starts | {rows: symbolic.add(starts[rows], symbolic.loop(rows.arg[0], block))}
     made = replace_ranges(part, env)
@@ -163,6 +167,26 @@ def _of_block(part: UOp, ranges: list[UOp], block: int, externals: int | None = 
     return done[made]
 
 
+def write_once(b: Builder, plan: Plan, part: Callable[[Phase, Places, Buffers], None]) -> None:
+    """Write the parts that run once in each workgroup, as `write` does those of a block."""
+    _run(b, plan, "once", {}, part)
+
+
+def _run(
+    b: Builder, plan: Plan, when: str, places: Places, part: Callable[[Phase, Places, Buffers], None]
+) -> None:
+    """Write the parts of one time, one after the other, at the cursor."""
+    memory = {
+        k.slot: b.line("scratch", POINTER, 1, (), (k.dtype, k.count, "kept", k.slot)) for k in plan.kept
+    }
+    for phase in plan.phases:
+        if phase.when == when:
+            cursor = b.cursor
+            token = b.line("token", dtypes.bool, 1)
+            part(phase, places, {slot: (pointer, token) for slot, pointer in memory.items()})
+            b.cursor = cursor
+
+
 def write(b: Builder, plan: Plan, index: Indexer, part: Callable[[Phase, Places, Buffers], None]) -> None:
     """Write all parts for the current block, one after the other.
 
@@ -170,19 +194,11 @@ def write(b: Builder, plan: Plan, index: Indexer, part: Callable[[Phase, Places,
     """
     b.cursor.floor = b.cursor  # nothing is loaded before the parts that store it
     ranges = [axis.range for axis in plan.axes]
-    starts = _starts(ranges, plan.axes[-1].block)
+    starts = starts_of(ranges, plan.axes[-1].block)
     places = {starts[r]: index.materialised(index.starts[r]) for r in ranges}
-    memory = {
-        k.slot: b.line("scratch", POINTER, 1, (), (k.dtype, k.count, "kept", k.slot)) for k in plan.kept
-    }
 
     def run(when: str) -> None:
-        for phase in plan.phases:
-            if phase.when == when:
-                cursor = b.cursor
-                token = b.line("token", dtypes.bool, 1)
-                part(phase, places, {slot: (pointer, token) for slot, pointer in memory.items()})
-                b.cursor = cursor
+        _run(b, plan, when, places, part)
 
     run("before")
     if plan.pieces is not None:

@@ -250,8 +250,9 @@ class Phase:
     ast: UOp
     """The shared ranges are variables, and the matrices between parts are in scratch memory."""
     plan: Plan
-    when: Literal["before", "each", "after"] = "before"
-    """Whether it runs before the loop over pieces of the rows, in each round, or after it."""
+    when: Literal["once", "before", "each", "after"] = "before"
+    """Whether it runs once in a workgroup, or for each block before the loop over pieces of the rows, in each
+    round, or after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +329,8 @@ class Plan:
         if self.matrix is not None:
             lines.append(f"matrix {self.matrix.name}")
         for number, phase in enumerate(self.phases):
-            when = "" if self.pieces is None else f", {phase.when} of {self.pieces[2]} pieces"
+            when = ", once" if phase.when == "once" else ""
+            when = when if self.pieces is None else f", {phase.when} of {self.pieces[2]} pieces"
             lines += [f"part {number}{when}:", *[f"  {line}" for line in phase.plan.text().split("\n")]]
         lines += [f"keep r{row.inner.arg[0]} as r{row.outer.arg[0]}" for row in self.rows]
         lines += [f"fetch {a.distance} elements ahead of buffer {a.load.src[0].arg}" for a in self.ahead]

@@ -15,8 +15,14 @@ from itertools import permutations, product
 from typing import TYPE_CHECKING
 
 from compiler import pipeline
-from compiler.kernel import contraction, device_contraction, tiling
-from compiler.kernel.choice import ProductChoice, SplitChoice, StagedChoice, TurnedChoice
+from compiler.kernel import contraction, device_contraction, tiling, winograd
+from compiler.kernel.choice import (
+    ProductChoice,
+    SplitChoice,
+    StagedChoice,
+    TurnedChoice,
+    WinogradChoice,
+)
 from compiler.kernel.cost import LINES
 from compiler.kernel.roles import candidates
 from compiler.kernel.shape import analyse
@@ -91,6 +97,9 @@ class Space:
         for other in others:
             if other.plan.nanoseconds < pipeline.WORTH_CHANGING * found.plan.nanoseconds:
                 found = other
+        fewer = self.candidate(WinogradChoice())
+        if fewer is not None and fewer.plan.nanoseconds < winograd.WORTH_CHANGING * found.plan.nanoseconds:
+            return fewer
         return found
 
     def starts(self) -> list[Candidate]:
@@ -100,7 +109,7 @@ class Space:
             made = contraction.estimated(kernel, self.target)
             choices += [] if made is None else [replace(made, form=form)]
             choices.append(replace(tiling.estimated(kernel, self.target), form=form))
-        return self._distinct(choices)
+        return self._distinct([*choices, WinogradChoice()])
 
     def every(self) -> list[Candidate]:
         """Return a finite set of candidates, the estimated one first, for an exhaustive search.
@@ -126,7 +135,7 @@ class Space:
             found: Iterable[Choice] = self._staged_moves(choice)
         elif isinstance(choice, ProductChoice):
             found = self._product_moves(choice)
-        elif isinstance(choice, TurnedChoice):
+        elif isinstance(choice, TurnedChoice | WinogradChoice):
             found = ()
         else:
             found = self._split_moves(choice)

@@ -67,6 +67,8 @@ class Target:
     """Bytes of one asynchronous copy of a thread to shared memory; 0 without such copies."""
     chains: bool = False
     """Whether there are plans for chains of kernels."""
+    winograd: bool = False
+    """Whether convolutions may have plans of Winograd's algorithm."""
     may_abort: bool = False
     """Whether LLVM may end the process on a kernel; several kernels of such targets are compiled in
     workers."""

@@ -21,6 +21,7 @@ from compiler import llvm
 from compiler.codegen.dialect import Dialect
 from compiler.targets import x86_matrix
 from compiler.targets.base import Target
+from hcq.config import config
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -139,9 +140,13 @@ def _emit(ir: str, machine: llvm.Machine, level: int) -> bytes:
     return llvm.emit_object(ir, machine, level=level)
 
 
-@functools.cache
 def target(arch: str) -> Target:
     """Return the target of a host architecture; `UnsupportedError` if its code cannot run on this machine."""
+    return _target(arch, winograd=config().winograd)
+
+
+@functools.cache
+def _target(arch: str, *, winograd: bool) -> Target:
     name, dash, _ = arch.partition("-")
     if not dash or (arch not in LEVELS and name != platform.machine()):
         raise UnsupportedError(
@@ -168,6 +173,7 @@ def target(arch: str) -> Target:
         gathers=gathers,
         matrix=_matrix(arch, vector_bytes),
         chains=True,
-        settings=f"cores {cores}, last cache {cache}",
+        winograd=winograd,
+        settings=f"cores {cores}, last cache {cache}, winograd {int(winograd)}",
         emit=_emit,
     )

@@ -1,0 +1,176 @@
+"""Plan a convolution of 3 x 3 taps by Winograd's algorithm: fewer products, and transforms around them.
+
+The parts run one after the other, as in a chain: once in each workgroup the transform of the filters; then
+for each block of rows of tiles the copy of the picture with its border, the transform of the picture, 16
+products of matrices over the channels, and the kernel itself, with the products in place of its sum.
+
+Not here: the kernels of the parts (`winograd_parts`), the loops over blocks (`phases`). Next:
+`compiler.pipeline`, the caller, which compares the estimate with that of the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf, prod
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.kernel import contraction, phases, tiling
+from compiler.kernel.choice import ProductChoice, SplitChoice
+from compiler.kernel.plan import Axis, Kept, Phase, Plan
+from compiler.kernel.register_tile import LATENCY, ROUND_CYCLES
+from compiler.kernel.roles import candidates
+from compiler.kernel.shape import analyse
+from compiler.kernel.winograd_parts import PLANES, TAPS, TILE, TILES, Parts, convolution_of
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.kernel.plan import Edge
+    from compiler.kernel.winograd_parts import Convolution
+    from compiler.targets.base import Target
+
+_F32 = dtypes.float32
+WORTH_CHANGING = 0.85
+"""A kernel is computed so if the estimate is less than this fraction of that of its sum."""
+LEAST_COLUMNS = 8
+"""Tiles of a block at least, the columns of the products."""
+KEPT_BYTES = 6 << 20
+"""Bytes of all matrices between the parts at most: they are on the stack of a thread."""
+NEAR = 1.25
+"""Second-level caches that the matrices of a block take at most."""
+SHARE_OF_FILTERS = 0.02
+"""The part of the time that the transforms of the filters may take for more workgroups than cores."""
+MOST_VECTORS = 8
+"""Vectors of the register tile of the products at most."""
+WINDOW_CYCLES = 5.0
+"""Cycles of a vector of the copy with a border; this and those below are measured on a Zen 5."""
+PICTURE_CYCLES, RESULT_CYCLES = (12.0, 2.2), (15.0, 3.2)
+"""Cycles of the 16 places of a vector of tiles, and of their results: of the vector, and of each lane."""
+LOAD_CYCLES = 8.0
+"""Cycles of a vector of tiles for each other load of the kernel."""
+GATHER_CYCLES = 0.9, 2.5
+"""Cycles of a lane of a load of taps: of gathers, and without them."""
+FAR_BYTES = 4.5
+"""Bytes per cycle of transformed filters that are not in the second-level cache."""
+
+
+def choose(ast: UOp, target: Target) -> Plan | None:
+    """Return the plan of a convolution; None for any other kernel, and where the matrices take too much."""
+    if not target.winograd:
+        return None
+    c = convolution_of(ast)
+    if c is None:
+        return None
+    kernel = analyse(ast)
+    sizes = None if kernel.in_place else _sizes(c, target, len(kernel.loads))
+    return None if sizes is None else _plan(Parts(ast, c, sizes.block), sizes, target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """The rows of tiles of a block, the register tile of the products, and their estimated cycles."""
+
+    block: int
+    rows: int
+    vectors: int
+    once: float
+    """Of the transform of the filters."""
+    cycles: float
+    """Of everything else, of all blocks."""
+
+
+def _plan(p: Parts, sizes: _Sizes, target: Target) -> Plan:
+    """Return the plan of the parts."""
+    alone = replace(target, cores=0)  # the workgroups are those of the whole kernel
+    once = _split(p.filters(), alone, 1)
+    parts = [
+        *[_split(p.window(), alone, 2)] * p.bordered,
+        _split(p.pictures(), alone, 2),
+        _product(p.products(), sizes, alone),
+        _split(p.results(), alone, 3, (2, 4)),
+    ]
+    edge: Edge = "exact" if p.high % p.block == 0 else "overlap"
+    axes = (*[Axis(r) for r in p.c.others], Axis(p.tiles, p.block, 1, edge))
+    wanted = min(sizes.cycles / target.gigahertz / phases.GROUP_NS, target.cores)
+    if phases.GROUPS_PER_CORE * target.cores * sizes.once < SHARE_OF_FILTERS * sizes.cycles:
+        wanted *= phases.GROUPS_PER_CORE
+    plan = Plan(
+        axes,
+        phases.steps_of(axes, int(wanted)),
+        phases=(Phase(*once, "once"), *[Phase(*part) for part in parts]),
+        kept=tuple([Kept(m.slot, _F32, m.count) for m in p.kept]),
+    )
+    cycles = sizes.cycles + prod(plan.launch()[0]) * sizes.once
+    return replace(plan, nanoseconds=cycles / target.gigahertz)
+
+
+def _split(ast: UOp, target: Target, vector: int, unrolled: tuple[int, ...] = ()) -> tuple[UOp, Plan]:
+    """Return a part with the plan that has vectors along one range; both values of others are unrolled."""
+    choice = SplitChoice(vector=vector, upcast=tuple([(number, TILE) for number in unrolled]))
+    return ast, tiling.chosen(analyse(ast), target, choice)
+
+
+def _product(ast: UOp, sizes: _Sizes, target: Target) -> tuple[UOp, Plan]:
+    """Return the products with the plan that has vectors along the tiles, which are read in place."""
+    kernel = analyse(ast)
+    role = next(k for k, c in enumerate(candidates(kernel)) if c.columns.arg[0] == TILES)
+    choice = ProductChoice(role=role, rows=sizes.rows, vectors=sizes.vectors)
+    plan = contraction.chosen(kernel, target, choice)
+    assert plan is not None, "the register tile fits"
+    return ast, plan
+
+
+def _sizes(c: Convolution, target: Target, loads: int) -> _Sizes | None:
+    """Return the sizes with the least estimated cycles; None where no block has its matrices near.
+
+    `loads` are those of the kernel besides the sum.
+    """
+    high, wide = c.rows.arg[1] // TILE, c.columns.arg[1] // TILE
+    filters, channels = c.filters.arg[1], c.channels.arg[1]
+    width, cores = target.vector_bytes // _F32.itemsize, max(1, target.cores)
+    lanes = min(width, _power_of_two(wide))
+    picture, result = [fixed + each * lanes for fixed, each in (PICTURE_CYCLES, RESULT_CYCLES)]
+    result += LOAD_CYCLES * loads
+    pictures = prod([r.arg[1] for r in c.others])
+    u = PLANES * filters * channels * _F32.itemsize
+    gather = GATHER_CYCLES[not target.gathers] * width
+    once = filters * channels / width * (TAPS * TAPS * gather + 2 * PLANES)
+    best: _Sizes | None = None
+    for block in range(1, high + 1):
+        near = PLANES * (filters + channels) * block * wide + 4 * channels * (block + 1) * wide
+        if near * _F32.itemsize > target.l2_bytes * NEAR or near * _F32.itemsize + u > KEPT_BYTES:
+            break
+        if block * wide < LEAST_COLUMNS:
+            continue
+        rows, vectors, products = _tile(filters, block * wide, target)
+        window = channels * (TILE * block + 2) * -(-(TILE * wide + 2) // width) * WINDOW_CYCLES
+        moved = -(-wide // lanes) * block * (channels * picture + filters * result)
+        sums = PLANES * (channels * products + 4.0 * filters * -(-block * wide // width))
+        if u > target.l2_bytes // 2:
+            sums = max(sums, u / FAR_BYTES)
+        count = pictures * -(-high // block)
+        cycles = -(-count // cores) * cores * (window + moved + sums)
+        if best is None or cycles < best.cycles:
+            best = _Sizes(block, rows, vectors, once, cycles)
+    return best
+
+
+def _power_of_two(size: int) -> int:
+    """Return the least power of two that is at least a size."""
+    return 1 << (size - 1).bit_length()
+
+
+def _tile(m: int, n: int, target: Target) -> tuple[int, int, float]:
+    """Return the rows and vectors of the register tile for m x n outputs, and the cycles of one product each.
+
+    Both operands are in the first-level cache.
+    """
+    lanes = target.vector_bytes // _F32.itemsize
+    best = (inf, 1, 1)
+    for vectors in range(1, min(MOST_VECTORS, -(-n // lanes)) + 1):
+        for rows in range(1, min(m, (target.registers - 1) // vectors - 1) + 1):
+            blocks = -(-m // rows) * -(-n // (vectors * lanes))
+            loads = (rows + vectors) / target.loads_per_cycle
+            cycles = blocks * (ROUND_CYCLES + max(rows * vectors / target.fma_per_cycle, loads, LATENCY))
+            best = min(best, (cycles, rows, vectors))
+    return best[1], best[2], best[0]
