@@ -131,7 +131,7 @@ class FaultReport:
     access: Literal["read", "write", "execute", "atomic"] | None = None
     kernel: str | None = None
     source: str = ""
-    """The instruction in the kernel's text: "line 41 of grid.ptx: st.global.u32 [%rd3], %r1;"."""
+    """The instruction, "line 41 of grid.ptx: st.global.u32 [%rd3], %r1;", or its place, "blur.py:9"."""
     arguments: tuple[str, ...] = ()
     nearest: str = ""
     """The allocation nearest to `va`: its range, its label and, if freed, the line that freed it."""

@@ -123,7 +123,12 @@ def findings(fault: DeviceFault) -> list[dict[str, Any]]:
     if not out:
         head = fault.report
         out.append(
-            {"kind": head.kind.name.lower(), "message": texts[0].split("\n")[0], "kernel": head.kernel or ""}
+            {
+                "kind": head.kind.name.lower(),
+                "message": texts[0].split("\n")[0],
+                "kernel": head.kernel or "",
+                "source": head.source,
+            }
         )
     for row in out:
         row["device"], row["arguments"] = fault.report.device, list(fault.report.arguments)
@@ -136,9 +141,9 @@ def text(found: dict[str, Any]) -> str:
     if found.get("address") is not None:
         lines[0] += f": {found['access'] or 'access'} of {found['size']} bytes at {found['address']:#x}"
     if "line" in found:
-        place = f" ({found['source']})" if found["source"] else ""
+        place = found["source"] or "no source line recorded"
         lines.append(
-            f"=========     in {found['kernel']}, line {found['line']}{place}: {found['instruction']}"
+            f"=========     in {found['kernel']}, line {found['line']} ({place}): {found['instruction']}"
         )
         lines.append(f"=========     by thread {tuple(found['thread'])} of block {tuple(found['block'])}")
         lines += [f"=========     {key}: {found[name]}" for key, name in _MORE if found[name]]

@@ -384,6 +384,7 @@ class AmdDevice:
             launched=tuple(self._launched),
             stuck=stuck,
             reports=self.process.take_reports(),
+            programs=tuple(self._programs),
         )
 
     def count(self, into: Counters | None) -> Counters | None:

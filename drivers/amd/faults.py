@@ -1,13 +1,16 @@
 """Fault reports from what the kernel reports: page faults, resets, exceptions of queues.
 
 Of a page fault the kernel reports the page, and neither GPU kernel nor queue. The submissions in flight, and
-the oldest kernel that is not done, are known in `hcq.faults`.
+the oldest kernel that is not done, are known in `hcq.faults`. An emulated GPU reports the program counter as
+well, which gives the GPU kernel and the line of its source.
 
-Not here: waking a waiting thread (`events`), the text that a user reads (`hcq.faults.messages`).
+Not here: waking a waiting thread (`events`), the line tables of code objects (`lines`), the text that a user
+reads (`hcq.faults.messages`).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
@@ -26,13 +29,16 @@ from drivers.amd.layouts.events import (
 from hcq.errors import FaultKind, FaultReport
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from drivers.amd.events import Report
     from drivers.amd.memory import Memory
+    from drivers.amd.program import AmdProgram
     from drivers.memorymap import MemoryMap
 
 _PAGE: Final = 4096
+_COUNTER: Final = re.compile(r"; pc (0x[0-9a-f]+)")
+"""The program counter that a report of the kernel names."""
 _NULL_BYTES: Final = 0x10000
 """Nothing is mapped below this address: an access there went through a null pointer."""
 _MEMORY_ERRORS: Final[Mapping[int, str]] = MappingProxyType(
@@ -75,6 +81,8 @@ class Scene:
     """How far the rings were read, or the ring concerned."""
     reports: tuple[str, ...]
     """Reports of the kernel (`Kernel.diagnostics`)."""
+    programs: Sequence[AmdProgram] = ()
+    """The loaded programs, to which program counters in the reports belong."""
 
     def report(
         self, kind: FaultKind, line: str, *, queue: str | None = None, raw: tuple[object, ...]
@@ -82,15 +90,45 @@ class Scene:
         """Return a report that ends with the kernels encoded last."""
         names = tuple(dict.fromkeys(self.launched))
         last = f"\n  encoded last: {', '.join(names)}" if names else ""
+        reports, places = located(self.reports, self.programs)
+        kernel, source = places[0] if places else (None, "")
         return FaultReport(
             device=self.device,
             kind=kind,
             message=line + last,
+            kernel=kernel,
+            source=source,
             queue=queue,
             stuck_at=self.stuck,
-            reports=self.reports,
+            reports=reports,
             raw=raw,
         )
+
+
+def located(
+    reports: Sequence[str], programs: Sequence[AmdProgram]
+) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
+    """Return reports with the kernel and the source line of each program counter, and a list of these.
+
+    A report gets "; source: file.py:12; kernel: NAME" before "; pc 0x...", without the source where the code
+    object records none; the list then has a text that says so. Counters outside `programs` stay as they are.
+    """
+    places: list[tuple[str, str]] = []
+
+    def found(counter: re.Match[str]) -> str:
+        va = int(counter[1], 16)
+        program = next((one for one in programs if one.holds(va)), None)
+        if program is None:
+            return counter[0]
+        name, why = program.image.name, "no source line"
+        try:
+            place = program.source_at(va)
+        except ValueError as error:
+            place, why = "", str(error)
+        places.append((name, place or f"{va - program.va:#x} in the image of {name}, which has {why}"))
+        return f"{'; source: ' * bool(place)}{place}; kernel: {name}{counter[0]}"
+
+    return tuple(_COUNTER.sub(found, text) for text in reports), places
 
 
 def of_memory(scene: Scene, data: kfd_hsa_memory_exception_data) -> FaultReport:

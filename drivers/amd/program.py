@@ -11,7 +11,7 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd import code
+from drivers.amd import code, lines
 from drivers.amd.context import lane_bytes
 from drivers.amd.launch import (
     DIMENSIONS,
@@ -195,6 +195,14 @@ class AmdProgram:
     def holds(self, va: int) -> bool:
         """Return whether `va` lies in this kernel's image."""
         return self.va <= va < self.va + self.size
+
+    def source_at(self, va: int) -> str:
+        """Return "folder/file.py:12", the place in the source of the instruction at `va`; "" if not recorded.
+
+        Raises `ValueError` if the code object's debug sections are malformed.
+        """
+        found, _ = code.read(self.image.code, self.image.name, self._target)
+        return lines.source_place(found.elf, found.placement, va - self.va)
 
 
 def residency(what: Launchable, target: Target, geometry: Geometry, threads: int) -> Residency:

@@ -139,18 +139,22 @@ _PATTERN = re.compile(
     r"; thread \((?P<tx>\d+), (?P<ty>\d+), (?P<tz>\d+)\) of block \((?P<bx>\d+), (?P<by>\d+), (?P<bz>\d+)\)"
     r"(?:; nearest: (?P<nearest>[^;\n]*))?"
     r"(?:; against (?P<other>[^\n]*?))?"
-    r"(?=; source: |; pc |; at |; PTX line |\n|$)(?:; source: (?P<source>[^;\n]*))?"
+    r"(?=; source: |; kernel: |; pc |; at |; PTX line |\n|$)(?:; source: (?P<source>[^;\n]*))?"
+    r"(?:; kernel: (?P<name>[^;\n]*))?"
 )
 
 
 def parse(text: str) -> list[tuple[Report, str]]:
-    """Return each finding that a text names in the form of `str(Report)`, with the "file:line" that follows it."""
+    """Return each finding that a text names in the form of `str(Report)`, with the "file:line" that follows it.
+
+    A name of the kernel that follows replaces that of its machine code.
+    """
     found = []
     for one in _PATTERN.finditer(text):
         kind = next(kind for kind, words in _TEXTS.items() if words == one["kind"])
         report = Report(
             kind=kind,
-            kernel=one["kernel"],
+            kernel=one["name"] or one["kernel"],
             line=int(one["line"]),
             instruction=one["instruction"],
             block=_point(one, "b"),

@@ -1,5 +1,6 @@
 """The command that runs a program with all checks."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -121,6 +122,16 @@ def test_findings_are_read_back_from_their_text(address: int | None):
     )  # fmt: skip
     text = f"head: {first}; source: a.py:7; pc 0x10\nalso: {second}; source: a.py:8"
     assert parse(text) == [(first, "a.py:7"), (second, "a.py:8")]
+
+
+def test_a_name_of_the_kernel_behind_a_finding_replaces_that_of_its_machine_code():
+    found = Report(
+        kind=ReportKind.TRAP, kernel="code_12ab", line=64, instruction="s_trap 2", block=(0, 0, 0),
+        thread=(0, 0, 0), access="", address=None, size=0, nearest="",
+    )  # fmt: skip
+    named = dataclasses.replace(found, kernel="blur")
+    assert parse(f"{found}; source: a.py:7; kernel: blur; pc 0x10") == [(named, "a.py:7")]
+    assert parse(f"{found}; kernel: blur; pc 0x10; at a packet") == [(named, "")]
 
 
 def test_source_place_is_that_of_the_nearest_loc():

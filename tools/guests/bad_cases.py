@@ -280,3 +280,33 @@ LAUNCHES: Final[dict[str, dict[str, Launch]]] = {
     },
 }
 """Source (without suffix) -> kernel -> launch."""
+
+ARCHIVES: Final[dict[str, str]] = (
+    dict.fromkeys(LAUNCHES, "sm_80")
+    | {"hopper": "sm_90a", "pipelines": "sm_90a"}
+    | {f"{TRITON}_{target}": target for target in ("gfx942", "gfx1100", "gfx1201")}
+)
+"""Archive of compiled kernels -> their target. The name is that of the source, and of an AMD GPU."""
+
+_IN_CACHE: Final = "atomics of every scope are executed in the second-level cache"
+_WAITS: Final = "stores have arrived when the barrier before the release is over"
+LEFT_OUT: Final = {
+    "triton_gfx942 sum_of_narrow_scope": _IN_CACHE,
+    "triton_gfx1100 sum_of_narrow_scope": "a loop of cmpswap; its first load races in the right kernel, too",
+    "triton_gfx1201 sum_of_narrow_scope": _IN_CACHE,
+    "triton_gfx1100 lock_relaxed": _WAITS,
+    "triton_gfx1201 lock_relaxed": _WAITS,
+    "triton_gfx1100 matmul_no_k_mask": "refused: no s_waitcnt between LDS and s_barrier",
+}
+"""Archive and kernel -> why the kernel is not in the archive."""
+
+
+def source_of(archive: str) -> str:
+    """Return the source of an archive's kernels."""
+    return archive.partition("_")[0]
+
+
+def launches_of(archive: str) -> dict[str, Launch]:
+    """Return the kernels of an archive and their launches."""
+    every = LAUNCHES[source_of(archive)]
+    return {name: launch for name, launch in every.items() if f"{archive} {name}" not in LEFT_OUT}

@@ -26,13 +26,15 @@ from tools.guests import bad_cases, build
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DEVICES: Final = {"sm_80": "nv-emu:sm_80+checked", "sm_90a": "nv-emu:sm_90+checked"}
+DEVICES: Final = {"sm_80": "nv-emu:sm_80+checked", "sm_90a": "nv-emu:sm_90+checked"} | {
+    target: f"amd-emu:{target}+checked" for target in ("gfx942", "gfx1100", "gfx1201")
+}
 
 
 @functools.cache
-def archive(source: str) -> dict[str, tuple[dict[str, Any], bytes]]:
-    """Return the compiled kernels of a source: name -> (facts, PTX)."""
-    return build.read(build.DATA / f"bad_{source}.tar.xz")
+def archive(name: str) -> dict[str, tuple[dict[str, Any], bytes]]:
+    """Return the compiled kernels of an archive: name -> (facts, PTX or code object)."""
+    return build.read(build.DATA / f"bad_{name}.tar.xz")
 
 
 def opened(target: str) -> hcq.Device:
@@ -41,10 +43,16 @@ def opened(target: str) -> hcq.Device:
         return hcq.open(DEVICES[target])
 
 
-def findings(device: hcq.Device, source: str, kernel: str, *, fixed: bool) -> list[dict[str, Any]]:
-    """Launch one kernel; return its findings as `interop.sanitize` prints them. The device stays usable."""
+def findings(name: str, kernel: str, *, fixed: bool) -> list[dict[str, Any]]:
+    """Launch one kernel of an archive on a new device; return the findings that `interop.sanitize` prints."""
+    with opened(bad_cases.ARCHIVES[name]) as device:
+        return _findings(device, name, kernel, fixed=fixed)
+
+
+def _findings(device: hcq.Device, name: str, kernel: str, *, fixed: bool) -> list[dict[str, Any]]:
+    source = bad_cases.source_of(name)
     launch = bad_cases.LAUNCHES[source][kernel]
-    facts, code = archive(source)[kernel + (".fixed" if fixed else "")]
+    facts, code = archive(name)[kernel + (".fixed" if fixed else "")]
     arguments: list[Any] = [
         interop.empty(device, one.count, one.dtype)
         if isinstance(one, bad_cases.New)
@@ -60,9 +68,7 @@ def findings(device: hcq.Device, source: str, kernel: str, *, fixed: bool) -> li
     try:
         loaded.launch(*arguments, groups=launch.groups, threads=threads, shared=shared).wait()
     except hcq.DeviceFault as fault:
-        found = sanitize.findings(fault)
-        device.recover()
-        return found
+        return sanitize.findings(fault)
     return [
         {"kind": "wrong_result", "message": f"argument {number} of the right kernel has another content"}
         for number, wanted in (launch.expected if fixed else {}).items()
@@ -71,41 +77,40 @@ def findings(device: hcq.Device, source: str, kernel: str, *, fixed: bool) -> li
 
 
 def named(source: str, kernel: str, found: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a finding has a marked line of the source, and a kind of that mark."""
+    """Return whether a finding names the kernel, a marked line of the source, and a kind of that mark."""
     marks = bad_cases.marks(bad_cases.path_of(source).read_text())[kernel]
     places = {
         (f"{bad_cases.path_of(source).name}:{mark.line}", kind) for mark in marks for kind in mark.kinds
     }
-    return any((one.get("source"), one["kind"]) in places for one in found)
+    return any(
+        one["kernel"] == kernel and (one.get("source", "").rpartition("/")[2], one["kind"]) in places
+        for one in found
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.guests.bad_run", description=__doc__)
-    parser.add_argument("--only", default="", help="sources or kernels whose name contains this text")
+    parser.add_argument("--only", default="", help="archives or kernels whose name contains this text")
     parser.add_argument("--verbose", action="store_true", help="print the findings")
     parser.add_argument("--json", action="store_true", help="one JSON object a kernel")
     options = parser.parse_args(argv)
     count = missed = wrong = 0
-    devices: dict[str, hcq.Device] = {}
-    for source, launches in bad_cases.LAUNCHES.items():
-        for kernel in launches:
-            if options.only not in kernel and options.only not in source:
+    for name in bad_cases.ARCHIVES:
+        source = bad_cases.source_of(name)
+        for kernel in bad_cases.launches_of(name):
+            if options.only not in kernel and options.only not in name:
                 continue
-            target = archive(source)[kernel][0]["target"]
-            device = devices.get(target) or devices.setdefault(target, opened(target))
-            broken = findings(device, source, kernel, fixed=False)
-            right = findings(device, source, kernel, fixed=True)
+            broken = findings(name, kernel, fixed=False)
+            right = findings(name, kernel, fixed=True)
             seen = named(source, kernel, broken)
             count, missed, wrong = count + 1, missed + (not seen), wrong + bool(right)
             if options.json:
                 print(json.dumps({"kernel": kernel, "named": seen, "findings": broken, "fixed": right}))
                 continue
-            print(f"{source:10} {kernel:32} {'named' if seen else 'MISSED'}{'  RIGHT ONE TOO' * bool(right)}")
+            print(f"{name:14} {kernel:32} {'named' if seen else 'MISSED'}{'  RIGHT ONE TOO' * bool(right)}")
             for one in [*(broken if options.verbose or not seen else ()), *right]:
                 print("    " + sanitize.text(one).replace("\n", "\n    "))
-    for device in devices.values():
-        device.close()
     print(f"{count - missed} of {count} named; {wrong} right kernels with findings", file=sys.stderr)
     return 1 if missed or wrong else 0
 

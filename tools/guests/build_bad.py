@@ -4,7 +4,7 @@
     python -m tools.guests.build_bad --triton     # needs Triton
 
 Writes one archive for each source to `tests/interop/data`, with the modules "NAME" and "NAME.fixed" of each
-kernel. Not here: running them (`tools.guests.bad_run`).
+kernel; of Triton's kernels also one for each AMD GPU. Not here: running them (`tools.guests.bad_run`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +22,7 @@ from tools.guests import bad_cases, build, cases, split
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-TARGETS: Final = {"hopper": "sm_90a", "pipelines": "sm_90a"}
-"""Source -> target; the others are for sm_80."""
+    _Kernels = list[tuple[str, tuple[dict[str, Any], bytes]]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,35 +30,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.guests.build_bad", description=__doc__)
     parser.add_argument("--triton", action="store_true", help="the kernels of Triton, not those of CUDA C++")
     triton = parser.parse_args(argv).triton
-    for name, launches in bad_cases.LAUNCHES.items():
-        if (name == bad_cases.TRITON) != triton:
-            continue
-        path = bad_cases.path_of(name)
-        if triton:
-            _write(name, _triton(launches))
-            continue
-        text, target = path.read_text(), TARGETS.get(name, "sm_80")
-        kernels = []
-        for suffix, defined in (("", "-DBROKEN"), (".fixed", "-DFIXED")):
-            flags = [f"-I{bad_cases.SOURCES}", defined]
-            parts = split.items(build.tidy(cuda.to_ptx(text, target, name=path.name, options=flags)))
-            for kernel in launches:
-                facts = {"target": target, "source": digest(name)}
-                kernels.append((kernel + suffix, (facts, split.module_of(parts, kernel).encode())))
-        _write(name, kernels)
+    for name, target in bad_cases.ARCHIVES.items():
+        source, launches = bad_cases.source_of(name), bad_cases.launches_of(name)
+        if (source == bad_cases.TRITON) == triton:
+            _write(name, (_triton if triton else _cuda)(source, launches, target))
     return 0
 
 
-def _write(name: str, kernels: list[tuple[str, tuple[dict[str, Any], bytes]]]) -> None:
+def _write(name: str, kernels: _Kernels) -> None:
     kept = build.DATA / f"bad_{name}.tar.xz"
     build.write(kept, kernels)
     print(f"{kept.name}: {len(kernels)} kernels, {kept.stat().st_size} bytes")
 
 
-def _triton(launches: Mapping[str, bad_cases.Launch]) -> list[tuple[str, tuple[dict[str, Any], bytes]]]:
-    """Return Triton's kernels for sm_80, broken and right."""
+def _cuda(source: str, launches: Mapping[str, bad_cases.Launch], target: str) -> _Kernels:
+    """Return the kernels of a CUDA C++ source for a target, broken and right."""
+    path = bad_cases.path_of(source)
+    kernels = []
+    for suffix, defined in (("", "-DBROKEN"), (".fixed", "-DFIXED")):
+        flags = [f"-I{bad_cases.SOURCES}", defined]
+        parts = split.items(build.tidy(cuda.to_ptx(path.read_text(), target, name=path.name, options=flags)))
+        for kernel in launches:
+            facts = {"target": target, "source": digest(source)}
+            kernels.append((kernel + suffix, (facts, split.module_of(parts, kernel).encode())))
+    return kernels
+
+
+def _triton(source: str, launches: Mapping[str, bad_cases.Launch], target: str) -> _Kernels:
+    """Return Triton's kernels for a target, broken and right."""
     from tools.guests import bad_triton  # noqa: PLC0415 - needs Triton
 
+    shape = (2 if target.startswith("gfx9") else 4, 2)  # 128 threads: more would hold the same elements
     kernels = []
     for suffix, fixed in (("", False), (".fixed", True)):
         for kernel, launch in launches.items():
@@ -69,8 +70,8 @@ def _triton(launches: Mapping[str, bad_cases.Launch]) -> list[tuple[str, tuple[d
                 for name, one in zip(function.arg_names, launch.arguments, strict=False)
             }
             constants = {**launch.constants, "FIXED": fixed}
-            facts, code = build.compiled_kernel(function, values, constants, "sm_80")
-            more = {"target": "sm_80", "source": digest(bad_cases.TRITON)}
+            facts, code = build.compiled_kernel(function, values, constants, target, shape)
+            more = {"target": target, "source": digest(source)}
             kernels.append((kernel + suffix, (facts | more, code)))
     return kernels
 

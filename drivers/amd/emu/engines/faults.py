@@ -12,6 +12,8 @@ from drivers.amd.layouts.events import QueueException
 from drivers.emu.report import ReportKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from drivers.emu.report import Report
 
 _PAGE_FAULTS: Final = (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN)
@@ -26,9 +28,12 @@ _CODES: Final = {
 }
 
 
-def kernel_fault(fault: Report, code: int) -> QueueFault | MemoryFault:
-    """Return the error that a fault of a kernel at an address ends its queue with."""
-    text = f"{fault}; pc {code + fault.line:#x}"
+def kernel_fault(fault: Report, findings: Sequence[Report], code: int) -> QueueFault | MemoryFault:
+    """Return the error that a kernel at an address ends its queue with.
+
+    It names what the sanitizers found before the fault, too.
+    """
+    text = _texts((fault, *findings), code)
     if fault.kind in _PAGE_FAULTS and fault.address is not None:
         return MemoryFault(
             fault.address,
@@ -37,3 +42,12 @@ def kernel_fault(fault: Report, code: int) -> QueueFault | MemoryFault:
             not_present=fault.kind is ReportKind.OUT_OF_BOUNDS,
         )
     return QueueFault(Kind.KERNEL, text, _CODES.get(fault.kind, QueueException.WAVE_ABORT))
+
+
+def kernel_findings(findings: Sequence[Report], code: int) -> QueueFault:
+    """Return the error of a kernel at an address that ended, with findings of the sanitizers."""
+    return QueueFault(Kind.KERNEL, _texts(findings, code), QueueException.WAVE_ABORT)
+
+
+def _texts(reports: Sequence[Report], code: int) -> str:
+    return "\nalso: ".join(f"{one}; pc {code + one.line:#x}" for one in reports)

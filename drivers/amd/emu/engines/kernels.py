@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.errors import changed_fault, dispatch_fault, stale_fault, unsupported
-from drivers.amd.emu.engines.faults import kernel_fault
+from drivers.amd.emu.engines.faults import kernel_fault, kernel_findings
 from drivers.amd.emu.engines.loads import Loads
 from drivers.amd.emu.isa.modes import at_start
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
@@ -162,7 +162,8 @@ class Kernels:
             raise QueueFault(
                 Kind.KERNEL,
                 f"the code at {launch.code:#x} uses what memory has not returned yet, "
-                f"{len(made.missing_waits)} times: {'; '.join(map(str, made.missing_waits[:_SHOWN]))}",
+                f"{len(made.missing_waits)} times: {'; '.join(map(str, made.missing_waits[:_SHOWN]))}"
+                f"; pc {launch.code + made.missing_waits[0].address:#x}",
                 QueueException.WAVE_ABORT,
             )
         name = made.program.translation.name
@@ -242,9 +243,9 @@ def _run(  # noqa: PLR0917 - a launch has that many parts
     bus.machine.launches[code.name] += 1
     _count(bus, launch, code, sliced)
     if result.fault is not None:
-        raise kernel_fault(result.fault, launch.code)
-    for finding in result.findings:
-        raise QueueFault(Kind.KERNEL, str(finding), QueueException.WAVE_ABORT)
+        raise kernel_fault(result.fault, result.findings, launch.code)
+    if result.findings:
+        raise kernel_findings(result.findings, launch.code)
     if began is not None and loads is not None and turn is not None and order is not None:
         assert order.watch.coherence is not None
         order.watch.coherence.kernel_over(bus.gpu, began, loads, turn.work, code.name)
