@@ -57,7 +57,7 @@ SPINS = 200
 """PAUSE instructions before a thread sleeps, about 5 us. Longer spins cost time when cores are scarce."""
 LONG_SPINS = 1200
 """The same, about 30 us, for a processor whose doorbell came within `OFTEN_NS` after its queue became
-empty."""
+empty, and for a host thread after a sleep shorter than that."""
 OFTEN_NS = 40_000
 MOVE_NS = 1_000_000
 """Minimum interval between two moves of a processor away from the core of the host thread."""
@@ -167,7 +167,7 @@ class CpuDevice:
         for name in ("halt", "stop", "left", "fault", "fault_queue", "fault_packet", "fault_op", "sleepers"):
             setattr(pool, name, 0)
         pool.host_cpu = pool.device_cpu = pool.apart = NO_CORE
-        pool.joined = 0
+        pool.joined = pool.shared = pool.brief = 0
         self._memory.view[CONTROL_THREADS : CONTROL_THREADS + 8 * MOST_APART] = bytes(8 * MOST_APART)
         self._memory.view[CONTROL_QUEUES : CONTROL_QUEUES + queues * Queue.SIZE] = bytes(queues * Queue.SIZE)
         for i in range(queues):

@@ -287,9 +287,11 @@ class Pool(Record):
     peek: u64
     """Address of a timespec: the polling interval of a wait for a foreign signal."""
     long_spins: u64
-    """PAUSE instructions before a processor sleeps, while doorbells are frequent."""
+    """PAUSE instructions before a processor sleeps, while doorbells are frequent; and before the host does,
+    while its waits are brief."""
     often_ns: u64
-    """A doorbell within this time after the queue became empty counts as frequent."""
+    """A doorbell within this time after the queue became empty counts as frequent; a host thread that slept
+    for less, as brief."""
     cores: u64
     """Address of the set of cores that this process may use, as sched_setaffinity takes it."""
     cores_bytes: u64
@@ -313,11 +315,15 @@ class Pool(Record):
     _line_epoch: Line
     epoch: u64
     """Incremented when a dispatch is published; workers sleep on its low half."""
+    shared: u64
+    """Number of dispatches that are shared with the workers at present."""
     _line_sleepers: Line
     sleepers: u64
     _line_host: Line
     host_cpu: u64
     """The core on which the host last wrote a doorbell or waited."""
+    brief: u64
+    """1 if a host thread last slept only briefly: it would rather have spun for longer."""
     _line_device: Line
     device_cpu: u64
     """The core on which a processor last started to execute."""

@@ -131,6 +131,7 @@ def share(pool: Pool, queue: Queue, function: u64, args: u64, x: u64, y: u64, fi
     queue.y = y
     queue.total = end
     queue.done = first
+    fetch_add(pool.shared, 1)
     release(queue.ticket, ((queue.ticket >> 32) + 1) << 32 | (end - first))
     fetch_add(pool.epoch, 1)
     wake_some(pool, end - first)
@@ -149,6 +150,7 @@ def share(pool: Pool, queue: Queue, function: u64, args: u64, x: u64, y: u64, fi
             if done != end and not acquire(pool.stop):
                 sleep(pool, address(queue.done), done, 0)
             queue.waiting = 0
+    fetch_add(pool.shared, -1)
 
 
 def dispatch(pool: Pool, queue: Queue, packet: Exec) -> None:
