@@ -123,7 +123,27 @@ def realize_many(tensors: Sequence[TensorBase]) -> None:
         _realize_many(tensors)
 
 
+def keys_of(tensors: Sequence[TensorBase]) -> dict[str, tuple[Any, ...]]:
+    """Return the key of the joint plan (`plan.plan_of`) of pending tensors for each device; compute nothing.
+
+    For tools that look at the kernels of a launch.
+    """
+    with LOCK:
+        return {device: _joint(group)[0] for device, group in _waiting(tensors).items()}
+
+
 def _realize_many(tensors: Sequence[TensorBase]) -> None:
+    todo = _waiting(tensors)
+    del tensors
+    for name, group in todo.items():
+        if len(group) == 1 and _home(group[0]) is None:
+            realize_one(group[0], alone=True)
+        else:
+            _realize_group(group, Device[name])
+
+
+def _waiting(tensors: Sequence[TensorBase]) -> dict[str, list[TensorBase]]:
+    """Return the tensors that are not computed yet, each once, for each device."""
     todo: dict[str, list[TensorBase]] = {}
     seen: set[int] = set()
     for t in tensors:
@@ -134,12 +154,7 @@ def _realize_many(tensors: Sequence[TensorBase]) -> None:
             refresh(t)
         if t.expr.op is not PARAM or _home(t) is not None:
             todo.setdefault(t.expr.device, []).append(t)
-    del tensors
-    for name, group in todo.items():
-        if len(group) == 1 and _home(group[0]) is None:
-            realize_one(group[0], alone=True)
-        else:
-            _realize_group(group, Device[name])
+    return todo
 
 
 def _home(t: TensorBase) -> Home | None:
@@ -149,6 +164,17 @@ def _home(t: TensorBase) -> Home | None:
 
 def _realize_group(group: list[TensorBase], device: OpenDevice) -> None:
     _separate_homes(group, device)
+    key, index = _joint(group)
+    plan = plan_of(key, device)
+    if plan.limits is not None:
+        verify(plan, tuple(index))
+    memory = [owner.buffer for owner in index]
+    index.clear()  # a leaf referenced here would count as an alias of the old contents
+    _launch(plan, group, memory)
+
+
+def _joint(group: Sequence[TensorBase]) -> tuple[tuple[Any, ...], dict[Leaf | Home, int]]:
+    """Return the key of the joint plan of a group, and the number of each leaf and home."""
     index: dict[Leaf | Home, int] = {}
     key: list[Any] = []
     for t in group:
@@ -156,12 +182,7 @@ def _realize_group(group: list[TensorBase], device: OpenDevice) -> None:
         where = tuple([index.setdefault(leaf, len(index)) for leaf in t.leaves])
         home = _home(t)
         key += (t.expr, where, -1 if home is None else index.setdefault(home.leaf() or home, len(index)))
-    plan = plan_of(tuple(key), device)
-    if plan.limits is not None:
-        verify(plan, tuple(index))
-    memory = [owner.buffer for owner in index]
-    index.clear()  # a leaf referenced here would count as an alias of the old contents
-    _launch(plan, group, memory)
+    return tuple(key), index
 
 
 def _separate_homes(group: list[TensorBase], device: OpenDevice) -> None:

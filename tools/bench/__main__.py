@@ -1,6 +1,6 @@
 """`python -m tools.bench CASE ... [--device NAME] [--json] [--output FILE] [--plot FILE.png] [--quick]`.
 
-Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `nv`, `amd`, `emu`, `cuda`).
+Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `lowering`, `nv`, `amd`, `emu`, `cuda`).
 Next: `rows`.
 """
 
@@ -31,6 +31,7 @@ CASES = {
     "nv": "tools.bench.nv",
     **dict.fromkeys(("amd", "amd-queues", "amd-emu"), "tools.bench.amd"),
     "kernels": "tools.bench.compiled",
+    "lowering": "tools.bench.lowering",
     "cuda": "tools.bench.cuda",
     "cuda-kernels": "tools.bench.compiled_cuda",
 }
