@@ -16,7 +16,7 @@ from tests.limits import CHILD_S
 from tools.mutants.__main__ import rows_of, sample, score, text
 from tools.mutants.corpus import judge
 from tools.mutants.devices import Target
-from tools.mutants.nv.contents import CODE, SEMAPHORE
+from tools.mutants.nv.contents import CHAINED, CODE, SEMAPHORE
 from tools.mutants.nv.kernels import Case, written
 from tools.mutants.nv.packets import segment
 from tools.mutants.sites import DELETE, Mutant, changed, variants
@@ -123,6 +123,18 @@ def test_stores_and_fences_around_every_doorbell_are_mutated(found: list[Mutant]
     for what in ("token", "offset", "GPPut"):
         assert {one.index for one in found if one.label == f"doorbell {what}"} == doorbells
     assert sum(one.space == "fence" for one in found) >= len(doorbells)
+
+
+@pytest.mark.slow
+def test_launches_that_an_earlier_one_starts_are_mutated_too(found: list[Mutant]) -> None:
+    """Each of the two replays of a graph submits the first of ten launches, which start one another."""
+    places: dict[int, set[int]] = {}
+    for one in found:
+        if one.space == "descriptor" or (one.space == "memory" and one.part == 0):
+            places.setdefault(one.index, set()).add(one.at // CHAINED)
+    assert [len(one) for one in places.values()][-2:] == [10, 10]
+    chosen = [one for one in found if "launch 10 " in one.label and "GRID_WIDTH plus" in str(one)][-1:]
+    assert [one.outcome for one in judge_all(Target(), chosen, jobs=1)] == [Outcome.REPORTED]
 
 
 @pytest.mark.slow

@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 
     from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.engines.cubins import KernelInfo
+    from drivers.nv.emu.engines.descriptor import Descriptor
     from tools.mutants.sites import Mutant
 
 WHAT: Final = "mutant"
 CODE: Final = 8
 SEMAPHORE: Final = 9
 """Numbers of the memory regions after the constant banks."""
+CHAINED: Final = 1 << 20
+"""Distance of the places of two launches of which the first starts the second; a segment has fewer words."""
 _EACH_ZERO: Final = 32
 _EACH_CODE: Final = 16
 _ZERO: Final = ("ones", "plus")
@@ -49,7 +52,7 @@ _PAIRS: Final[Mapping[tuple[int, int], tuple[int, int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """A region of device memory, and the word of the segment that references it."""
+    """A region of device memory, and the word of the segment or the launch that references it."""
 
     word: int
     part: int
@@ -93,22 +96,36 @@ def change(run: ChannelRun, words: Sequence[int], mutant: Mutant) -> None:
     run.space.write(va, new.to_bytes(size, "little"), WHAT)
 
 
-def launches(words: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the word index and the address of every launch descriptor in a segment."""
+def launches(run: ChannelRun, words: Sequence[int]) -> Iterator[tuple[int, Descriptor]]:
+    """Yield the place and the launch descriptor of every launch of a segment.
+
+    The place is the index of the word that has the descriptor's address, plus `CHAINED` for each launch
+    before it in a chain of dependent descriptors.
+    """
+    profile = run.machine.profile
     for at, _, head in packets.packets(words):
-        if head.ADDRESS == ComputeMethod.SEND_PCAS_A and head.OPCODE != SecOp.IMMEDIATE:
-            yield at + 1, words[at + 1] << 8
+        if head.ADDRESS != ComputeMethod.SEND_PCAS_A or head.OPCODE == SecOp.IMMEDIATE:
+            continue
+        chain = [words[at + 1] << 8]
+        for number, va in enumerate(chain):
+            raw = run.space.read(va, descriptor.descriptor_bytes(profile), WHAT)
+            one = descriptor.read(profile, va, raw)
+            yield at + 1 + number * CHAINED, one
+            chain += [after for after, _ in one.dependents if after not in chain]
+
+
+def named(place: int) -> str:
+    """Return the name of a launch in labels by its place: none, or its number in a chain, with a space."""
+    return f"launch {place // CHAINED + 1} " if place >= CHAINED else ""
 
 
 def _regions(run: ChannelRun, words: Sequence[int]) -> Iterator[_Region]:
-    profile = run.machine.profile
-    for at, va in launches(words):
-        raw = run.space.read(va, descriptor.descriptor_bytes(profile), WHAT)
-        one = descriptor.read(profile, va, raw)
+    for at, one in launches(run, words):
         kernel = _kernel(run, one.program)
+        name = named(at) + kernel.name
         for bank in one.banks.values():
-            yield _Region(at, bank.index, bank.va, bank.size, f"{kernel.name} bank {bank.index}")
-        yield _Region(at, CODE, one.program, len(kernel.code), f"{kernel.name} code")
+            yield _Region(at, bank.index, bank.va, bank.size, f"{name} bank {bank.index}")
+        yield _Region(at, CODE, one.program, len(kernel.code), f"{name} code")
     halves: dict[tuple[int, int], int] = {}
     for at, subchannel, address, value in packets.methods(words):
         where = subchannel if (subchannel, address) in _PAIRS else -1

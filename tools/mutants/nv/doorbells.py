@@ -18,7 +18,7 @@ from drivers.nv.layouts.gpfifo import (
 from drivers.nv.layouts.qmd import QMDS
 from tools.mutants import sites
 from tools.mutants.nv import contents, packets
-from tools.mutants.nv.contents import WHAT, Contents, launches
+from tools.mutants.nv.contents import WHAT, Contents, launches, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,9 +91,10 @@ class ChannelSubmission:
             words = _words(run, GpfifoEntry.from_int(raw))
             yield from packets.segment(words, index, entry, wide=self._profile.wide)
             layout = self._layout
-            for at, va in launches(words):
-                number = int.from_bytes(run.space.read(va, layout.SIZE, WHAT), "little")
-                yield from sites.fields(layout, "descriptor", index, entry, at, number, layout.__name__)
+            for at, one in launches(run, words):
+                number = int.from_bytes(run.space.read(one.va, layout.SIZE, WHAT), "little")
+                name = named(at) + layout.__name__
+                yield from sites.fields(layout, "descriptor", index, entry, at, number, name)
             yield from self._contents.find(run, words, index, entry)
 
     def make(self, mutant: Mutant) -> Store:
@@ -129,7 +130,7 @@ class ChannelSubmission:
             word = sites.changed(words[mutant.at], mutant.runs, mutant.operation)
             _write_words(run, entry.ADDRESS + 4 * mutant.at, [word])
         elif mutant.space == "descriptor":
-            va = dict(launches(words))[mutant.at]
+            va = dict(launches(run, words))[mutant.at].va
             size = self._layout.SIZE
             number = int.from_bytes(run.space.read(va, size, WHAT), "little")
             number = sites.changed(number, mutant.runs, mutant.operation)
