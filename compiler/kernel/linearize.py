@@ -6,25 +6,27 @@ the others, which is all that a softmax in one kernel needs. The current unrolle
 in the graph: an index is affine, so they add a constant to an address.
 
 Not here: the choice of the plan (`tiling`), loops of reductions (`reductions`), loads and stores
-(`accesses`), rows in scratch memory (`kept_rows`).
+(`accesses`), rows in scratch memory (`kept_rows`), which blocks a loop runs over (`extents`), operations
+(`values`, `isel`).
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.ir.walk import bound_ranges, ordered, ranges_in
-from compiler.kernel import conversions, indexing, isel, phases
+from compiler.kernel import conversions, isel, phases, values
 from compiler.kernel import limits as loop_limits
 from compiler.kernel.accesses import Memory
 from compiler.kernel.builder import Builder
 from compiler.kernel.device_pipeline import PipelinedSum
 from compiler.kernel.device_sum import StagedSum
 from compiler.kernel.device_turn import Turns
+from compiler.kernel.extents import Extents
 from compiler.kernel.indexing import Indexer
 from compiler.kernel.kept_rows import KeptRows
 from compiler.kernel.partials import Partials
@@ -51,9 +53,9 @@ class Linearizer:
         self.free = ranges_in(ast)
         self.index = Indexer(self.b, self.value, buffers)
         self.env = self.index.env
+        self.extents = Extents(self.b, self.index)
         self.memory = Memory(self)
         self.values: dict[tuple[object, ...], Line] = {}
-        self.extents: dict[UOp, tuple[Line, Line, int]] = {}
         self.units: dict[UOp, UOp] = {}
         self.lanes: dict[UOp, UOp] = {}
         self.digits: dict[UOp, list[tuple[UOp, int]]] = {}
@@ -85,12 +87,12 @@ class Linearizer:
             self._open_axis(axis)
         for reduction in self.plan.reductions.values():
             self._open_reduction(reduction)
-        self._groups()
+        self.extents.divide(self.plan)
         here = self._limited()
         looped = {s.range for s in self.plan.steps if isinstance(s, Step) and s.kind == "loop"}
         for axis in self.plan.axes:
             if axis.range not in looped:
-                self._enter(axis.range, self.extents[axis.range][0])
+                self._enter(axis.range, self.extents[axis.range].first)
         if self.plan.phases:
             phases.write_once(self.b, self.plan, self._part)
         self._nest(0)
@@ -110,13 +112,7 @@ class Linearizer:
         b, limits = self.b, self.limits
         numbers = dict.fromkeys([limit.number for every in limits.found.values() for limit in every])
         limits.write({number: self.value(number) for number in numbers})
-        some: Line | None = None
-        for axis in self.plan.axes:
-            if axis.range in limits:
-                low, high, cap = self.extents[axis.range]
-                high = limits.blocks(axis.range, axis.block, high)
-                self.extents[axis.range] = (low, high, cap)
-                some = b.both(some, b.cmp("slt", low, high))
+        some = self.extents.limit(self.plan.axes, limits)
         return None if some is None else b.enter_branch(some)
 
     def _open_axis(self, axis: Axis) -> None:
@@ -142,7 +138,7 @@ class Linearizer:
         if axis.edge == "masked":  # all lanes of a vector are on one side of the end, if the size allows it
             whole = axis.size % axis.lanes == 0
             ix.guards[r] = symbolic.lt(first if whole else ix.exprs[r], axis.size)
-        self.extents[r] = (self.b.index(0), self.b.index(axis.count), axis.count)
+        self.extents.open(axis)
         ix.starts[r] = start
 
     def _register(self, r: UOp, unit: UOp, lane: UOp) -> None:
@@ -195,35 +191,6 @@ class Linearizer:
         if atoms:
             self.index.bound[atoms[0]] = value
 
-    def _groups(self) -> None:
-        """Restrict the axes' extents to those of a workgroup.
-
-        The last axis varies fastest with its number.
-        """
-        every = [s for s in self.plan.steps if isinstance(s, Step) and s.kind == "group"]
-        for dim in sorted({s.dim for s in every}):
-            self._groups_along(dim, [s for s in every if s.dim == dim])
-
-    def _groups_along(self, dim: int, groups: list[Step]) -> None:
-        """Divide one dimension of the grid among the ranges that share it."""
-        b = self.b
-        rest = b.line("group", dtypes.int64, 1, (), dim)
-        counts = {step.range: self.extents[step.range][2] for step in groups}
-        for n, step in reversed(list(enumerate(groups))):
-            around = [s.size for s in groups[:n] if s.range is step.range]
-            number, pieces = rest, -(-(around[-1] if around else counts[step.range]) // step.size)
-            if n:
-                number = self.index.modulo(rest, pieces, signed=False)
-                rest = self.index.divide(rest, pieces, signed=False)
-            low, size = b.mul(number, step.size), step.size
-            if any(s.range is step.range for s in groups[n + 1 :]):
-                inner, _, size = self.extents[step.range]
-                low = b.add(low, inner)
-            high = b.add(low, b.index(size))
-            if counts[step.range] % step.size:
-                high = b.call("smin", high, b.index(counts[step.range]))
-            self.extents[step.range] = (low, high, size)
-
     def _nest(self, position: int) -> None:
         """Write the loops from `position` inwards, then the stores of a block."""
         if position == len(self.inner_steps):
@@ -240,25 +207,18 @@ class Linearizer:
             self._pieces(r, position)
             return
         saved = self.extents[r]
-        low, high, cap = saved
+        first, end, cap = saved
         if step.size >= cap and step.size > 1:
             self._nest(position + 1)
             return
         if cap == 1:
-            self._enter(r, low)
+            self._enter(r, first)
             self._nest(position + 1)
             return
-        loop = b.enter_loop(low, high, step.size, b.cursor)
+        loop = b.enter_loop(first, end, step.size, b.cursor)
         if step.size == 1:
             self._enter(r, loop.index)
-            self.extents[r] = (loop.index, b.add(loop.index, b.index(1)), 1)
-        else:
-            end = b.add(loop.index, b.index(step.size))
-            self.extents[r] = (
-                loop.index,
-                end if cap % step.size == 0 and r not in self.limits else b.call("smin", end, high),
-                step.size,
-            )
+        self.extents.narrow(r, loop.index, step.size, limited=r in self.limits)
         self._nest(position + 1)
         b.leave_loop(loop, [])
         self.extents[r] = saved
@@ -383,35 +343,6 @@ class Linearizer:
             raise CompileError(f"{op} is not a value of a kernel")
         return handler(self, node)
 
-    def constant(self, node: UOp) -> Line:
-        """Write a CONST."""
-        return conversions.constant(self.b, node.dtype, node.arg)
-
-    def where(self, node: UOp) -> Line:
-        """Write a WHERE."""
-        mask, x, y = [self.value(s) for s in node.src]
-        return self.b.select(mask, x, y)
-
-    def within(self, node: UOp) -> Line:
-        """Write a WITHIN: its value, also where the condition is false."""
-        return self.value(node.src[1])
-
-    def cast(self, node: UOp) -> Line:
-        """Write a CAST."""
-        return conversions.cast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
-
-    def bitcast(self, node: UOp) -> Line:
-        """Write a BITCAST."""
-        return conversions.bitcast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
-
-    def index_value(self, node: UOp) -> Line:
-        """Write an IVALUE, an index or a mask as a value."""
-        source = node.src[0]
-        if symbolic.is_mask(source):
-            mask = self.index.mask(source)
-            return self.b.const(dtypes.bool, True) if mask is None else mask
-        return indexing.resized(self.b, self.index.line(source), node.dtype)
-
     def reduce(self, node: UOp) -> Line:
         """Write the loops of a REDUCE, of its family and of all unrolled positions."""
         if not node.arg[1]:
@@ -464,10 +395,8 @@ class Linearizer:
         self.values[(node, *[self.env[u] for u in keys])] = conversions.rounded(self.b, total, node.dtype)
 
 
-_HANDLERS: dict[str, Callable[[Linearizer, UOp], Line]] = {
-    Ops.CONST: Linearizer.constant, Ops.WHERE: Linearizer.where, Ops.CAST: Linearizer.cast,
-    Ops.WITHIN: Linearizer.within,
-    Ops.BITCAST: Linearizer.bitcast,
-    Ops.IVALUE: Linearizer.index_value,
-    Ops.LOAD: lambda writer, node: writer.memory.load(node), Ops.REDUCE: Linearizer.reduce,
-}  # fmt: skip
+_HANDLERS: Final[dict[str, Callable[[Linearizer, UOp], Line]]] = {
+    **values.HANDLERS,
+    Ops.LOAD: lambda writer, node: writer.memory.load(node),
+    Ops.REDUCE: Linearizer.reduce,
+}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from compiler.dtype import DType
     from compiler.ir.uop import UOp
     from compiler.kernel.builder import Builder
+    from compiler.kernel.extents import Extent
     from compiler.kernel.indexing import Indexer
     from compiler.kernel.limits import Limits
     from compiler.kernel.linear import Line
@@ -157,7 +158,7 @@ class Partials:
         free: frozenset[UOp],
         units: list[UOp],
         axes: Iterable[Axis],
-        extents: Mapping[UOp, tuple[Line, Line, int]],
+        extents: Mapping[UOp, Extent],
     ) -> Totals:
         """Reserve memory for the totals of a REDUCE in all blocks of the extents, and set it to zeros.
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from compiler.ir.uop import UOp
     from compiler.kernel.builder import Builder
+    from compiler.kernel.extents import Extents
     from compiler.kernel.indexing import Indexer
     from compiler.kernel.linear import Line
     from compiler.kernel.plan import Plan, Stage
@@ -44,7 +45,7 @@ class Writer(Protocol):
     b: Builder
     index: Indexer
     plan: Plan
-    extents: dict[UOp, tuple[Line, Line, int]]
+    extents: Extents
 
     @property
     def memory(self) -> Reader:
