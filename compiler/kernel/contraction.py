@@ -59,6 +59,8 @@ PIECE = 512
 """Products of one piece of a long sum: rows of the broadcast operand then stay in the first-level cache."""
 TOTAL_BYTES = 2 << 20
 """Bytes of totals between the pieces of a sum at most."""
+FIRST_BYTES = 48 << 10
+"""Bytes of a streamed operand that a first-level cache holds, or nearly."""
 LEAST_RUN = 32
 """Adjacent elements from which on an operand is read in place."""
 SUMMED_AT_ONCE = 512
@@ -139,10 +141,14 @@ class _Planner:
         self.lanes = target.vector_bytes // self.itemsize
         while self.lanes > 2 and self.lanes // 2 >= n:
             self.lanes //= 2
+        plain = len(c.family.ranges) == 1 and not is_computed(c.streamed)
+        self.first = plain and n * self.k * self.itemsize <= FIRST_BYTES
+        """Whether the streamed operand is a matrix that stays in the first-level cache."""
         if choice is None:
             near = lines_in_place(c, MOST_ROWS, self.itemsize) is not None
             windowed = window_of(c, MOST_ROWS, 1, self.lanes, target) is not None
-            self.rows, self.vectors = tile(m, n, self.lanes, target, near=near or windowed)
+            near = near or windowed
+            self.rows, self.vectors = tile(m, n, self.lanes, target, near=near, first=self.first)
             if windowed and window_of(c, self.rows, self.vectors, self.lanes, target) is None:
                 self.rows, self.vectors = tile(m, n, self.lanes, target)
         else:
@@ -427,7 +433,7 @@ class _Planner:
         vectors = self.rows * self.vectors
         stored = sum([_STORE_CYCLES[self._along(s.index, c.columns, self.lanes)] for s in self.kernel.stores])
         stored += sum([_STORE_CYCLES[self._along(a.index, c.columns, self.lanes)] for a in self.kernel.loads])
-        rounds = self.k * tile_cycles(self.rows, self.vectors, self.target)
+        rounds = self.k * tile_cycles(self.rows, self.vectors, self.target, first=self.first)
         totals = 1.0 * vectors * (self.k / self.piece) if self.pieces else 0.0
         cycles = blocks * (rounds + totals + (3.0 + stored) * vectors)
         cycles += operand_sums.cycles(self.kernel, c, self.lanes, axes)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from compiler.targets.base import Target
 
 MOST_ROWS, MOST_VECTORS = 16, 6
+MOST_VECTORS_FIRST = 7
+"""Vectors of a tile at most where they are read from the first-level cache."""
 LATENCY = 4.5
 """Cycles until an accumulator can be used again."""
 ROUND_CYCLES = 0.4
@@ -27,16 +29,18 @@ COPY_CYCLES = 1.5
 """Cycles of one value of a panel that is copied by values."""
 
 
-def tile(m: int, n: int, lanes: int, target: Target, *, near: bool = False) -> tuple[int, int]:
+def tile(
+    m: int, n: int, lanes: int, target: Target, *, near: bool = False, first: bool = False
+) -> tuple[int, int]:
     """Return the rows and vectors of the fastest register tile for m x n outputs.
 
     The accumulators, the vectors of one round and one broadcast value must fit the registers. More rows than
     the cache holds side by side are first copied, for all columns; rows that are `near` one another are not.
+    `first` says that the streamed operand is in the first-level cache.
     """
     best = (-1.0, 1, 1)
-    candidates = _candidates(
-        target.registers, target.fma_per_cycle, target.vector_bytes, target.loads_per_cycle
-    )
+    most = MOST_VECTORS_FIRST if first else MOST_VECTORS
+    candidates = _candidates(target.registers, most, *_rates(target, first=first))
     for rows, vectors, each in candidates:
         if rows > m or vectors * lanes >= n + lanes:
             continue
@@ -51,18 +55,26 @@ def tile(m: int, n: int, lanes: int, target: Target, *, near: bool = False) -> t
 
 
 @lru_cache(maxsize=8)
-def _candidates(registers: int, *rates: float) -> list[tuple[int, int, float]]:
+def _candidates(registers: int, most: int, *rates: float) -> list[tuple[int, int, float]]:
     """Return the tiles that fit the registers: rows, vectors, and cycles of one product of each output."""
     return [
         (rows, vectors, _cycles(rows, vectors, *rates))
-        for rows, vectors in product(range(1, MOST_ROWS + 1), range(1, MOST_VECTORS + 1))
+        for rows, vectors in product(range(1, MOST_ROWS + 1), range(1, most + 1))
         if rows * vectors + vectors + 1 <= registers
     ]
 
 
-def tile_cycles(rows: int, vectors: int, target: Target) -> float:
-    """Return the cycles of one product of each output: multiply-adds, loads, or the latency of a chain."""
-    return _cycles(rows, vectors, target.fma_per_cycle, target.vector_bytes, target.loads_per_cycle)
+def tile_cycles(rows: int, vectors: int, target: Target, *, first: bool = False) -> float:
+    """Return the cycles of one product of each output: multiply-adds, loads, or the latency of a chain.
+
+    `first` says that the vectors are in the first-level cache.
+    """
+    return _cycles(rows, vectors, *_rates(target, first=first))
+
+
+def _rates(target: Target, *, first: bool) -> tuple[float, float, float]:
+    """Return multiply-adds per cycle, bytes of a vector from the second-level cache, and loads per cycle."""
+    return target.fma_per_cycle, 0.0 if first else target.vector_bytes, target.loads_per_cycle
 
 
 def _cycles(

@@ -89,9 +89,18 @@ def test_register_tiles_fit_the_registers():
     for arch, registers in (("x86_64-v3", 16), ("x86_64-v4", 32), ("aarch64-v8", 32)):
         target = target_of(arch)
         for m, n in ((64, 64), (1000, 777), (2, 4096), (4096, 16), (6, 6)):
-            rows, vectors = register_tile.tile(m, n, target.vector_bytes // 4, target)
-            assert rows * vectors + vectors + 1 <= registers
-            assert rows <= m
+            for first in (False, True):
+                rows, vectors = register_tile.tile(m, n, target.vector_bytes // 4, target, first=first)
+                assert rows * vectors + vectors + 1 <= registers
+                assert rows <= m
+
+
+def test_columns_of_a_small_matrix_are_covered_by_one_tile():
+    """100 columns are 6.25 vectors of 16: two tiles of four would compute a quarter of them twice."""
+    for k, vectors in ((100, 7), (4000, 4)):  # 40 KB of columns, and 1.6 MB
+        plan = planned(matmul(100, 100, k), "x86_64-v4")
+        assert plan is not None
+        assert [a.upcast for a in plan.axes][1] == vectors
 
 
 def test_other_kernels_are_left_to_the_general_planner():
