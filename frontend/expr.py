@@ -358,23 +358,23 @@ def _source_uop(e: Expr, leaves: Leaves) -> UOp:
     return uop(Ops.IOTA, e.dtype, (), e.arg)
 
 
-def uops(parts: Sequence[tuple[Expr, tuple[int, ...]]]) -> list[UOp]:
+def uops(parts: Sequence[Part]) -> list[UOp]:
     """Return the tensor graph of each part, in which leaf k is PARAM slot k. Equal parts share nodes."""
-    done: dict[tuple[Expr, tuple[int, ...]], UOp] = {}
+    done: dict[Part, UOp] = {}
     for root in parts:
-        stack = [root]
+        stack: list[tuple[Part, list[Part] | None]] = [(root, None)]
         while stack:
-            part = stack[-1]
-            if part in done:
-                stack.pop()
-                continue
+            part, sources = stack.pop()
             e, leaves = part
-            sources = [(s, tuple([leaves[i] for i in m])) for s, m in zip(e.src, e.maps, strict=True)]
-            waiting = [s for s in sources if s not in done]
-            if waiting:
-                stack += waiting
-                continue
-            stack.pop()
+            if sources is None:
+                if part in done:
+                    continue
+                sources = [(s, tuple([leaves[i] for i in m])) for s, m in zip(e.src, e.maps, strict=True)]
+                waiting: list[tuple[Part, None]] = [(s, None) for s in sources if s not in done]
+                if waiting:
+                    stack.append((part, sources))
+                    stack += waiting
+                    continue
             if e.src:
                 done[part] = BUILD[e.op](e.op, tuple([done[s] for s in sources]), e.arg)
             else:

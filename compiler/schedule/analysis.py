@@ -347,7 +347,7 @@ class Kernel:
 
     __slots__ = (
         "assigned", "computed", "copies", "entries", "leaves", "main", "next_range", "number", "out",
-        "reduces", "row", "rows", "size", "stores", "updates",
+        "reduces", "row", "rows", "size", "stores", "updates", "used",
     )  # fmt: skip
 
     def __init__(self, number: int, shape: tuple[int, ...]) -> None:
@@ -367,6 +367,8 @@ class Kernel:
         self.leaves = 0
         self.reduces: dict[object, Scope] = {}
         self.computed: dict[UOp, tuple[Entry, UOp]] = {}
+        self.used: dict[tuple[Index, UOp], frozenset[UOp]] = {}
+        """Results of `ranges_of`: the entries of a chain of operations have one index."""
 
     def index_of(self, shape: Sequence[int]) -> Index:
         """Return the output ranges as the index of a node of the kernel's shape; axes of size 1 are 0."""
@@ -374,8 +376,12 @@ class Kernel:
         return tuple([next(ranges) if n > 1 else symbolic.ZERO for n in shape])
 
 
-def ranges_of(entry: Entry) -> set[UOp]:
+def ranges_of(entry: Entry) -> frozenset[UOp]:
     """Return the ranges on which an entry's index depends, through computed indices, too."""
+    kernel = entry.kernel
+    found = kernel.used.get((entry.index, entry.mask))
+    if found is not None:
+        return found
     used: set[UOp] = set()
     todo = list(symbolic.atoms_of((*entry.index, entry.mask)))
     seen: set[UOp] = set()
@@ -383,11 +389,12 @@ def ranges_of(entry: Entry) -> set[UOp]:
         atom = todo.pop()
         if atom.op is Ops.INDEXOF and atom not in seen:
             seen.add(atom)
-            source, mask = entry.kernel.computed[atom]
+            source, mask = kernel.computed[atom]
             todo += symbolic.atoms_of((*source.index, mask))
         if atom.op is not Ops.VAR:
             used.add(atom)
-    return used
+    found = kernel.used[entry.index, entry.mask] = frozenset(used)
+    return found
 
 
 def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
