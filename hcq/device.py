@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Self
 from hcq.callsite import user_line
 from hcq.closing import CLOSE_S, drain, stop
 from hcq.counters import begin
-from hcq.errors import DeviceFault, UnsupportedError, UsageError
+from hcq.errors import DeviceFault, FaultWarning, UnsupportedError, UsageError
 from hcq.faults.collect import note
 from hcq.faults.messages import detect_overrun, nearest_pages, overrun_report, timeout_text
 from hcq.faults.polling import completed, poll, poll_room
+from hcq.faults.refusal import FaultRefusal
 from hcq.hardware import BufferSpec, QueueKind
 from hcq.heap import tracked
 from hcq.hostpool import SIGNALS, STAMPS
@@ -82,6 +83,8 @@ class Device:
         """The fault of the device, until it recovers; None: no fault."""
         self._raw: FaultReport | None = None
         """The last report from the driver, to ignore one that a thread polled before a recovery."""
+        self._unmet: FaultReport | None = None
+        """The fault that no call had raised when the device closed."""
         self._recovery = threading.Lock()
         self.driver = driver
         self.info: DeviceInfo = driver.info
@@ -368,8 +371,9 @@ class Device:
                 return
             self._raw = report
             self.report = report = completed(self, report)
-            self.refuse(partial(DeviceFault, report))
-        note(report)
+            refusal = FaultRefusal(report)
+            self.refuse(refusal)
+        refusal.collected = note(report)
 
     def recover(self) -> tuple[Buffer, ...]:
         """Recover from a fault: every queue gets a new, empty ring.
@@ -419,9 +423,14 @@ class Device:
         """Wait for work in flight, then release all resources. Idempotent.
 
         Each queue is waited for at most `timeout_s` seconds; then it is stopped, and a `ResourceWarning`
-        names the work. Raises `UsageError` when validation found an overrun buffer; all is released by then.
+        names the work. Raises `DeviceFault` for a fault that no call has raised, and `UsageError` when
+        validation found an overrun buffer; all is released by then.
         """
-        if self._shut(timeout_s) and self.watch is not None and self.report is None:
+        if not self._shut(timeout_s):
+            return
+        if self._unmet is not None:
+            raise DeviceFault(self._unmet)
+        if self.watch is not None and self.report is None:
             self.watch.raise_overruns()
 
     def _shut(self, timeout_s: float) -> bool:
@@ -449,10 +458,13 @@ class Device:
         refusal = partial(UsageError, f"{self.name} is closed")
         stuck = ""
         if not self.closed:
+            met = isinstance(self.refusal, FaultRefusal) and self.refusal.raised
             for queue in self.queues:
                 with queue.lock:  # a concurrent submission finishes first
                     queue.refusal = queue.refusal or refusal
             stuck = drain(self.queues, lambda: self.report, timeout_s)
+            if not met and isinstance(self.refusal, FaultRefusal) and not self.refusal.collected:
+                self._unmet = self.report
             self._write_reports()
             if self.outputs:
                 self.flush_outputs()
@@ -489,8 +501,14 @@ class Device:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Close the device. A fault that no call has raised is added to an error that leaves the block."""
+        try:
+            self.close()
+        except DeviceFault as fault:
+            if not isinstance(error, (Exception, KeyboardInterrupt)):
+                raise
+            error.add_note(str(fault))
 
     __reduce__ = refuse_copy
 
@@ -501,3 +519,5 @@ class Device:
         if not getattr(self, "closed", True):
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
             self._shut(CLOSE_S)
+            if self._unmet is not None:
+                warnings.warn(str(self._unmet), FaultWarning, stacklevel=2)

@@ -13,6 +13,7 @@ HcqError
 └── CompileError                       the compiler could not make a kernel; carries the AST
 
 CacheWarning (UserWarning)             compiled code is not kept: each process compiles again
+FaultWarning (UserWarning)             the interpreter closed a device whose fault no call had raised
 
 Not here: fault texts (`hcq.faults.messages`). Next: docs/errors.md, what each class guarantees.
 """
@@ -30,6 +31,13 @@ class HcqError(Exception):
 
 class CacheWarning(UserWarning):
     """Compiled code cannot be kept, so each process compiles again; the text says why."""
+
+
+class FaultWarning(UserWarning):
+    """The interpreter closed a device after a fault, or with an overrun buffer, that no call had raised.
+
+    The text is that of the error.
+    """
 
 
 class UsageError(HcqError, ValueError):
@@ -169,7 +177,10 @@ class FaultReport:
 
 
 class DeviceFault(HcqError):  # noqa: N818 - the established name
-    """The device faulted or hung. Every later call raises this report again, until `Device.recover`."""
+    """The device faulted or hung. Every later call raises this report again, until `Device.recover`.
+
+    If none does, `Device.close` raises it once all is released.
+    """
 
     def __init__(self, report: FaultReport) -> None:
         super().__init__(str(report))

@@ -11,11 +11,11 @@ import os
 import sys
 import warnings
 import weakref
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from hcq.errors import HcqError, UsageError
+from hcq.errors import FaultWarning, HcqError, UsageError
 from hcq.hostpool import SIGNALS, STAMPS
 
 if TYPE_CHECKING:
@@ -140,11 +140,20 @@ def counted(counters: Counters, target: str) -> None:
 
 
 def _close_all() -> None:
-    for device in tuple(OPEN):
+    with ExitStack() as stack:  # a warning that is an error does not keep the other devices from being closed
+        for device in tuple(OPEN):
+            stack.callback(_close_last, device)
+
+
+def _close_last(device: OpenDevice) -> None:
+    """Close a device when the interpreter ends: nobody can handle an error, so it becomes a warning."""
+    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
-            with suppress(HcqError):  # the interpreter ends: nobody can handle it
-                device.close(timeout_s=EXIT_S)
+            device.close(timeout_s=EXIT_S)
+    except HcqError as error:
+        if "keep" not in _hooked:  # else children share the memory of its signals, and may have raised them
+            warnings.warn(str(error), FaultWarning, stacklevel=1)
 
 
 def _orphan_all() -> None:

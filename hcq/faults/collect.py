@@ -21,7 +21,8 @@ _OPEN: dict[int, list[FaultReport]] = {}
 def collected() -> Iterator[list[FaultReport]]:
     """Collect the report of each fault of any device of this process inside the block, in order.
 
-    A fault is noticed when something waits for the device, polls it or closes it.
+    A fault is noticed when something waits for the device, polls it or closes it. Closing a device does not
+    raise a fault that is in the list.
 
         with collected() as reports:
             run_program()
@@ -34,7 +35,9 @@ def collected() -> Iterator[list[FaultReport]]:
         del _OPEN[id(reports)]
 
 
-def note(report: FaultReport) -> None:
-    """Add a report to the list of each open block."""
-    for reports in tuple(_OPEN.values()):
+def note(report: FaultReport) -> bool:
+    """Add a report to the list of each open block; return whether there is one."""
+    lists = tuple(_OPEN.values())
+    for reports in lists:
         reports.append(report)
+    return bool(lists)

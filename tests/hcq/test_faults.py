@@ -121,7 +121,8 @@ def test_a_fault_of_a_device_that_is_waited_for_ends_the_wait():
 
 def test_a_fault_of_an_unrelated_device_has_no_effect():
     one, two = FakeDevice(), FakeDevice(index=1)
-    with wrap(one) as first, wrap(two) as second:
+    second = wrap(two)
+    with wrap(one) as first:
         program, a = second.load(WILD), second.alloc(64)
         second.compute.submit(second.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE))
         two.run()
@@ -131,6 +132,8 @@ def test_a_fault_of_an_unrelated_device_has_no_effect():
         timer.start()
         point.wait(timeout_s=HANG_S)
         timer.join()
+    with pytest.raises(DeviceFault, match="fake:1"):
+        second.close()
 
 
 def test_the_driver_hint_does_not_hide_the_nearest_buffer(device: Device, fake: FakeDevice):
@@ -216,6 +219,8 @@ def test_an_invalid_signal_value_reclaims_no_memory(device: Device, fake: FakeDe
     assert where in fake.memory
     assert device.retired.pending
     assert device.alloc(1 << 20).va != where
+    with pytest.raises(DeviceFault, match="the last value submitted is 2"):
+        device.close()
 
 
 def test_a_replay_overwrites_no_copy_after_an_invalid_signal_value(device: Device, fake: FakeDevice):
