@@ -92,7 +92,8 @@ def from_cubin(data: bytes, info: DeviceInfo, entry: str, text: str) -> tuple[by
     """Return a cubin with its PTX, if there is one, and the facts about `entry`.
 
     `text` is the PTX that it was assembled from, or empty: then the cubin's own copy counts. Raises
-    `UnsupportedError` for a cubin without PTX on an emulated GPU.
+    `UnsupportedError` for a cubin without PTX on an emulated GPU, and for one that the device does not run:
+    machine code runs on its own architecture and on later minor revisions of it.
     """
     elf = Elf(data)
     own = elf.section(PTX_SECTION) is not None
@@ -107,6 +108,7 @@ def from_cubin(data: bytes, info: DeviceInfo, entry: str, text: str) -> tuple[by
     names = [one.name.removeprefix(Section.TEXT) for one in elf.sections if one.name.startswith(Section.TEXT)]
     known = [one for one in names if elf.section(f"{Section.CONSTANT0}{one}") is not None]
     name = _chosen(known, entry, "the cubin")
+    _refuse_machine(data, name, info)
     return data, _signature(data, name, ptx_of(data) if own else "")
 
 
@@ -119,6 +121,17 @@ def _refuse_target(text: str, info: DeviceInfo) -> None:
         raise UnsupportedError(
             f"the PTX is for {wanted[0]}, the device is {own[0]}, which runs PTX of its own and of earlier "
             f"architectures without a letter\nhint: compile for {info.arch}, or open a GPU of {wanted[0]}"
+        )
+
+
+def _refuse_machine(data: bytes, name: str, info: DeviceInfo) -> None:
+    """Raise `UnsupportedError` for machine code of another major architecture, or of a later minor one."""
+    own = _SM.fullmatch(info.arch)
+    sm = cubin.read(data, name)[2].sm
+    if own is not None and (sm // 10 != int(own[1]) // 10 or sm > int(own[1])):
+        raise UnsupportedError(
+            f"the cubin is for sm_{sm}, the device is {info.arch}, which runs machine code of its own and of "
+            f"earlier minor revisions\nhint: load the PTX, compile for {info.arch}, or open a GPU of sm_{sm}"
         )
 
 

@@ -136,7 +136,10 @@ def _check(elf: Elf, name: str, target: Target) -> None:
     made_for = targets.by_mach(flags.MACH)
     if made_for is not target:
         seen = made_for.name if made_for else f"machine {flags.MACH:#x}"
-        raise UnsupportedError(f"kernel {name} was compiled for {seen}, this GPU is {target.name}")
+        raise UnsupportedError(
+            f"kernel {name} was compiled for {seen}, this GPU is {target.name}\n"
+            f"hint: compile it for {target.name}, or open a GPU of {seen}"
+        )
     if flags.XNACK == Feature.ON:
         raise UnsupportedError(f"kernel {name} was compiled for XNACK, which this driver leaves off")
     if flags.SRAMECC == Feature.OFF:

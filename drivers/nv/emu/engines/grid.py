@@ -161,7 +161,9 @@ class Grids:
             missing = f"changed since {known.kernel.name} ran there, and no instruction cache was invalidated"
             done.tell(run, "the code", one.program, missing)
         found = run.machine.images.find(run.space, one.program)
-        if found.cubin.arch != int(run.machine.profile.name[3:]):
+        own = int(run.machine.profile.name[3:])
+        if found.cubin.arch // 10 != own // 10 or found.cubin.arch > own:
+            # CUDA C++ Programming Guide, binary compatibility: later minor revisions run it
             raise launch_error(f"the image of {found.kernel.name} is for sm_{found.cubin.arch}")
         if not found.cubin.ptx:
             raise launch_error(
