@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.kernel.shape import access, inner_nodes, kind_along
+from compiler.kernel.words import multiplies
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
@@ -63,7 +64,7 @@ def candidates(kernel: Kernel) -> list[Contraction]:
     """
     families = kernel.families
     if len(families) == 2:
-        families = [f for f in families if any(n.src[0].op is Ops.DOT for n in f.nodes)]
+        families = [f for f in families if any(n.src[0].op is Ops.DOT and multiplies(n) for n in f.nodes)]
     if len(families) != 1 or len(families[0].nodes) != 1:
         return []
     (family,) = families

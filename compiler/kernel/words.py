@@ -36,6 +36,7 @@ _WHOLE = (dtypes.int32, dtypes.uint32)
 _BYTES = (dtypes.int8, dtypes.uint8)
 _SHORT = (*_BYTES, dtypes.int16)
 """Integers that 16 bits with a sign hold."""
+_ONES = 0x01010101
 _TURNED = 0x80808080
 """The bits of a word that change each of its bytes by 128, to one with a sign or without."""
 
@@ -59,6 +60,12 @@ def in_words(ast: UOp, target: Target) -> UOp | None:
                 first = 1 + max(n.arg[0] for n in nodes if n.op is Ops.RANGE)
                 return _replaced(ast, node, _sum(node, sources, r, op, first))
     return None
+
+
+def multiplies(total: UOp) -> bool:
+    """Return whether a REDUCE is a sum of products of two operands, not the sum of one over words."""
+    value = total.src[0]
+    return value.op is not Ops.DOT or all(s.op is not Ops.CONST for s in value.src)
 
 
 def operation(ast: UOp) -> MatrixOp:
@@ -95,19 +102,17 @@ def _sum(node: UOp, sources: list[UOp], r: UOp, op: MatrixOp, first: int) -> UOp
     part = symbolic.loop(r.arg[0], r.arg[1] // values)
     words = [_word(x, r, part, values) for x in sources]
     kinds = [x.dtype for x in sources]
-    kept: int | None = None
+    change: UOp | None = None
     if op.dtype is dtypes.int8:
         if kinds[0] is kinds[1]:
             kept = _summed(node, sources)
+            change = _change(node, sources[kept], words[kept], part, op, first)
             words[1 - kept] = uop(Ops.XOR, dtypes.uint32, (words[1 - kept], const(_TURNED, dtypes.uint32)))
             kinds[1 - kept] = dtypes.uint8 if kinds[kept] is dtypes.int8 else dtypes.int8
         if kinds[0] is dtypes.int8:
             words.reverse()
     total = uop(Ops.REDUCE, node.dtype, (uop(Ops.DOT, node.dtype, tuple(words), op),), node.arg)
-    if kept is None:
-        return total
-    more = Ops.SUB if kinds[kept] is dtypes.int8 else Ops.ADD
-    return uop(more, node.dtype, (total, _change(node, sources[kept], first)))
+    return total if change is None else uop(Ops.ADD, node.dtype, (total, change))
 
 
 def _summed(node: UOp, sources: list[UOp]) -> int:
@@ -117,21 +122,27 @@ def _summed(node: UOp, sources: list[UOp]) -> int:
     return int(last in free[sources[0]])
 
 
-def _change(node: UOp, kept: UOp, first: int) -> UOp:
-    """Return 128 times the sum of one source over the ranges of a sum of products.
+def _change(  # noqa: PLR0917  # one caller
+    node: UOp, kept: UOp, word: UOp, part: UOp, op: MatrixOp, first: int
+) -> UOp:
+    """Return what a sum of products lacks: 128 times the sum of the source that is kept, or the negative.
 
-    Its ranges are its own, numbered from `first`.
+    It has ranges of its own, numbered from `first`. A word that is one load is multiplied by ones.
     """
-    free = ranges_in(node)
-    bound = sorted(bound_ranges(node, free), key=lambda r: int(r.arg[0]))
-    own = {r: symbolic.loop(first + i, r.arg[1]) for i, r in enumerate(bound) if r in free[kept]}
-    times = 128 * math.prod([int(r.arg[1]) for r in bound if r not in own])
-    factor = times & 0xFFFFFFFF
+    bound = sorted(bound_ranges(node, ranges_in(node)), key=lambda r: int(r.arg[0]))
+    value = uop(Ops.CAST, node.dtype, (kept,))
+    if word.op is Ops.LOAD:
+        pair = (const(_ONES, dtypes.uint32), word)
+        value = uop(Ops.DOT, node.dtype, pair if kept.dtype is dtypes.int8 else pair[::-1], op)
+        bound = [part if r.arg[0] == part.arg[0] else r for r in bound]
+    free = ranges_in(value)[value]
+    own = {r: symbolic.loop(first + i, r.arg[1]) for i, r in enumerate(bound) if r in free}
+    times = math.prod([int(r.arg[1]) for r in bound if r not in own])
+    factor = (-128 if kept.dtype is dtypes.int8 else 128) * times & 0xFFFFFFFF
     if node.dtype.kind == "int" and factor >> 31:
         factor -= 1 << 32
-    value = merge.replace_ranges(uop(Ops.CAST, node.dtype, (kept,)), own)
     numbers = tuple([r.arg[0] for r in own.values()])
-    total = uop(Ops.REDUCE, node.dtype, (value,), (Ops.ADD, numbers))
+    total = uop(Ops.REDUCE, node.dtype, (merge.replace_ranges(value, own),), (Ops.ADD, numbers))
     return uop(Ops.MUL, node.dtype, (total, const(factor, node.dtype)))
 
 
