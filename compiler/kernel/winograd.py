@@ -4,8 +4,12 @@ The parts run one after the other, as in a chain: once in each workgroup the tra
 for each block of rows of tiles the copy of the picture with its border, the transform of the picture, 16
 products of matrices over the channels, and the kernel itself, with the products in place of its sum.
 
-Not here: the kernels of the parts (`winograd_parts`), the loops over blocks (`phases`). Next:
-`compiler.pipeline`, the caller, which compares the estimate with that of the sum.
+The gradient of filters has a workgroup for each block of filters. For each piece, some rows of tiles of one
+picture, the picture and the gradient of the results are transformed and multiplied, and the products added to
+totals; after the last piece these become taps.
+
+Not here: the kernels of the parts (`winograd_parts`, `winograd_taps`), the loops over blocks (`phases`).
+Next: `compiler.pipeline`, the caller, which compares the estimate with that of the sum.
 """
 
 from __future__ import annotations
@@ -21,7 +25,9 @@ from compiler.kernel.plan import Axis, Kept, Phase, Plan
 from compiler.kernel.register_tile import LATENCY, ROUND_CYCLES
 from compiler.kernel.roles import candidates
 from compiler.kernel.shape import analyse
-from compiler.kernel.winograd_parts import PLANES, TAPS, TILE, TILES, Parts, convolution_of
+from compiler.kernel.winograd_parts import TILES, Parts, convolution_of
+from compiler.kernel.winograd_taps import Gradient, GradientParts, gradient_of
+from compiler.kernel.winograd_tiles import LEAST_CHANNELS, PLANES, TAPS, TILE
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
@@ -50,19 +56,30 @@ LOAD_CYCLES = 8.0
 """Cycles of a vector of tiles for each other load of the kernel."""
 GATHER_CYCLES = 0.9, 2.5
 """Cycles of a lane of a load of taps: of gathers, and without them."""
+SUM_CYCLES = 3.0
+"""Cycles of a vector of products that is added to its total."""
+MOST_TILES = 512
+"""Tiles whose products are summed before they are added to the total."""
 FAR_BYTES = 4.5
 """Bytes per cycle of transformed filters that are not in the second-level cache."""
 
 
 def choose(ast: UOp, target: Target) -> Plan | None:
-    """Return the plan of a convolution; None for any other kernel, and where the matrices take too much."""
+    """Return the plan of a convolution or of the gradient of its filters.
+
+    None for any other kernel, and where the matrices take too much.
+    """
     if not target.winograd:
         return None
-    c = convolution_of(ast)
+    c = convolution_of(ast) or gradient_of(ast)
     if c is None:
         return None
     kernel = analyse(ast)
-    sizes = None if kernel.in_place else _sizes(c, target, len(kernel.loads))
+    if kernel.in_place:
+        return None
+    if isinstance(c, Gradient):
+        return _plan_of_gradient(ast, c, target)
+    sizes = _sizes(c, target, len(kernel.loads))
     return None if sizes is None else _plan(Parts(ast, c, sizes.block), sizes, target)
 
 
@@ -174,3 +191,51 @@ def _tile(m: int, n: int, target: Target) -> tuple[int, int, float]:
             cycles = blocks * (ROUND_CYCLES + max(rows * vectors / target.fma_per_cycle, loads, LATENCY))
             best = min(best, (cycles, rows, vectors))
     return best[1], best[2], best[0]
+
+
+def _plan_of_gradient(ast: UOp, c: Gradient, target: Target) -> Plan | None:
+    """Return the plan of a gradient of filters; None where the matrices take too much."""
+    filters, high, wide = c.filters.arg[1], c.rows.arg[1] // TILE, c.columns.arg[1] // TILE
+    cores = max(1, target.cores)
+    groups = max(d for d in range(1, cores + 1) if filters % d == 0 and filters // d >= LEAST_CHANNELS)
+    for block in range(high, 0, -1):
+        if high % block == 0 and LEAST_COLUMNS <= block * wide <= MOST_TILES:
+            parts = GradientParts(ast, c, block, filters // groups)
+            if sum([m.count for m in parts.kept]) * _F32.itemsize <= target.l2_bytes * NEAR:
+                return _gradient(parts, groups, target)
+    return None
+
+
+def _gradient(p: GradientParts, groups: int, target: Target) -> Plan:
+    """Return the plan of the parts, with a workgroup for each block of filters."""
+    alone = replace(target, cores=0)
+    products = p.products()
+    product = contraction.choose(analyse(products), alone)
+    assert product is not None, "there are enough filters and channels"
+    each = [
+        _split(p.window(), alone, 2),
+        _split(p.pictures(), alone, 2),
+        _split(p.results(), alone, 2),
+        (products, product),
+        _split(p.sums(), alone, 0),
+    ]
+    width = target.vector_bytes // _F32.itemsize
+    lanes = min(width, _power_of_two(p.wide))
+    channels, picture = p.c.channels.arg[1], PICTURE_CYCLES[0] + PICTURE_CYCLES[1] * lanes
+    window = channels * (TILE * p.block + 2) * -(-(TILE * p.wide + 2) // width) * WINDOW_CYCLES
+    moved = -(-p.wide // lanes) * p.block * (channels + p.held) * picture
+    sums = p.total.count / width * SUM_CYCLES
+    cycles = groups * p.count * (window + moved + sums + product.nanoseconds * target.gigahertz)
+    axis = Axis(p.c.filters, p.held)
+    return Plan(
+        (axis,),
+        phases.steps_of((axis,), groups),
+        nanoseconds=cycles / target.gigahertz,
+        phases=(
+            Phase(*_split(p.zeros(), alone, 0), "before"),
+            *[Phase(*part, "each") for part in each],
+            Phase(*_split(p.taps(), alone, 1), "after"),
+        ),
+        kept=tuple([Kept(m.slot, _F32, m.count) for m in p.kept]),
+        pieces=(p.piece, 1, p.count),
+    )

@@ -11,31 +11,42 @@ Source: A. Lavin and S. Gray, "Fast algorithms for convolutional neural networks
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
-from compiler.ir.uop import UOp, const, uop
+from compiler.ir.uop import UOp, uop
 from compiler.ir.walk import bound_ranges, ordered, ranges_in
 from compiler.kernel import phases
 from compiler.kernel.merge import replace_ranges
-from compiler.kernel.shape import inner_nodes
+from compiler.kernel.winograd_tiles import (
+    APART,
+    HALF,
+    LEAST_CHANNELS,
+    LEAST_TILES,
+    PLACES,
+    PLANES,
+    TAPS,
+    TILE,
+    add,
+    at,
+    both_ways,
+    is_plain,
+    line_of_places,
+    matrix,
+    mul,
+    partner_of,
+    planes_to,
+    replaced,
+    step_of,
+    sub,
+)  # fmt: skip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    Square = list[list[UOp]]
+    from collections.abc import Mapping, Sequence
 
 _F32 = dtypes.float32
-TAPS, TILE, PLACES = 3, 2, 4
-"""Taps, results and places of a tile along each side."""
-PLANES = PLACES * PLACES
-APART = 16
-"""Unused elements between planes: a line, so that those of one place are not all in one set of the cache."""
-LEAST_CHANNELS, LEAST_TILES = 16, 4
-"""Channels and filters, and tiles of a row, from which on the transforms may pay."""
 PLANE, FILTER, TILES, CHANNEL = range(4)
 """The numbers of the ranges of the products."""
 
@@ -79,10 +90,10 @@ def convolution_of(ast: UOp) -> Convolution | None:
         return None
     outputs = frozenset([r for s in ast.src for r in free[s]])
     for picture, weight in (value.src, value.src[::-1]):
-        if weight.op is not Ops.LOAD or len(weight.src) > 2 or not _plain(weight.src[1]):
+        if weight.op is not Ops.LOAD or len(weight.src) > 2 or not is_plain(weight.src[1]):
             continue
         filters, places = (free[weight] & outputs) - free[picture], (free[picture] & outputs) - free[weight]
-        pairs = [_partner(picture, tap, places) for tap in taps]
+        pairs = [partner_of(picture, tap, places) for tap in taps]
         if (
             len(filters) != 1
             or free[weight] & free[picture] & outputs
@@ -92,7 +103,7 @@ def convolution_of(ast: UOp) -> Convolution | None:
             continue
         rows, columns = [r for r in pairs if r is not None]
         down, across = taps
-        if _step(picture, columns) > _step(picture, rows):
+        if step_of(picture, columns) > step_of(picture, rows):
             rows, columns, down, across = columns, rows, across, down
         (f,) = filters
         others = sorted(places - {rows, columns}, key=lambda r: int(r.arg[0]))
@@ -102,72 +113,6 @@ def convolution_of(ast: UOp) -> Convolution | None:
             continue
         return Convolution(node, picture, weight, f, channels[0], rows, columns, down, across, tuple(others))
     return None
-
-
-def _plain(index: UOp) -> bool:
-    return all(atom.op is Ops.RANGE for atom in symbolic.terms_of(index)[0])
-
-
-def _indices(value: UOp) -> list[UOp]:
-    """Return the indices of the loads in a value, and those that its masks compare."""
-    found: list[UOp] = []
-    for n in inner_nodes((value,)):
-        if n.op is Ops.LOAD:
-            found += [n.src[1], *[part.src[0] for mask in n.src[2:] for part in symbolic.parts_of(mask)]]
-        elif n.op is Ops.IVALUE:
-            parts = symbolic.parts_of(n.src[0]) if symbolic.is_mask(n.src[0]) else ()
-            found += [part.src[0] for part in parts] or [n.src[0]]
-    return found
-
-
-def _partner(picture: UOp, tap: UOp, places: frozenset[UOp]) -> UOp | None:
-    """Return the output range that occurs only in sums with a tap, as `place + tap`; None without one."""
-    every = [symbolic.terms_of(index)[0] for index in _indices(picture)]
-    if any(atom.op is not Ops.RANGE for terms in every for atom in terms):
-        return None
-    for r in sorted(places, key=lambda r: int(r.arg[0])):
-        if all(terms.get(r, 0) == terms.get(tap, 0) for terms in every) and any(
-            r in terms for terms in every
-        ):
-            return r
-    return None
-
-
-def _step(picture: UOp, r: UOp) -> int:
-    """Return the largest distance between elements of neighbours along a range."""
-    return max(abs(symbolic.terms_of(index)[0].get(r, 0)) for index in _indices(picture))
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """A matrix in scratch memory, by its strides."""
-
-    slot: int
-    strides: tuple[int, ...]
-    """Elements between neighbours along each side, outermost first."""
-    count: int
-
-    def at(self, *places: UOp | int, offset: int = 0) -> UOp:
-        """Return the index of an element."""
-        known = [symbolic.const(p) if isinstance(p, int) else p for p in places]
-        return symbolic.dot(known, self.strides, offset)
-
-    def load(self, *places: UOp | int) -> UOp:
-        """Return the LOAD of an element."""
-        return uop(Ops.LOAD, _F32, (self._buffer(), self.at(*places)))
-
-    def store(self, value: UOp, *places: UOp | int) -> UOp:
-        """Return the STORE of an element."""
-        return uop(Ops.STORE, dtypes.void, (self._buffer(), self.at(*places), value))
-
-    def _buffer(self) -> UOp:
-        return uop(Ops.BUFFER, _F32, (), self.slot)
-
-
-def _matrix(slot: int, *sizes: int, pad: int = 0) -> Matrix:
-    """Return a row-major matrix whose outermost parts are `pad` elements apart."""
-    strides = [prod(sizes[k:]) + pad * (k == 1) for k in range(1, len(sizes) + 1)]
-    return Matrix(slot, tuple(strides), sizes[0] * strides[0])
 
 
 class Parts:
@@ -183,10 +128,10 @@ class Parts:
         """The range of rows of tiles, which the blocks divide."""
         ranges = [*c.others, self.tiles]
         self.starts = phases.starts_of(ranges, block)
-        self.u = _matrix(slot, PLANES, f, k, pad=APART)
-        self.p = _matrix(slot + 1, k, TILE * block + 2, TILE * self.wide + 2)
-        self.v = _matrix(slot + 2, PLANES, k, block * self.wide, pad=APART)
-        self.m = _matrix(slot + 3, PLANES, f, block * self.wide, pad=APART)
+        self.u = matrix(slot, PLANES, f, k, pad=APART)
+        self.p = matrix(slot + 1, k, TILE * block + 2, TILE * self.wide + 2)
+        self.v = matrix(slot + 2, PLANES, k, block * self.wide, pad=APART)
+        self.m = matrix(slot + 3, PLANES, f, block * self.wide, pad=APART)
         self.bordered = len(c.picture.src) > 2 or c.picture.op is not Ops.LOAD
         self.kept = (self.u, *[self.p] * self.bordered, self.v, self.m)
 
@@ -194,17 +139,16 @@ class Parts:
         """Return the kernel that transforms the filters: ranges filter, channel."""
         c = self.c
         f, k = symbolic.loop(0, c.filters.arg[1]), symbolic.loop(1, c.channels.arg[1])
-        half = const(0.5, _F32)
 
         def line(a: UOp, b: UOp, d: UOp) -> list[UOp]:
-            ends = _add(a, d)
-            return [a, _mul(_add(ends, b), half), _mul(_sub(ends, b), half), d]
+            ends = add(a, d)
+            return [a, mul(add(ends, b), HALF), mul(sub(ends, b), HALF), d]
 
         taps = [
-            [self._at(c.weight, {c.filters: f, c.channels: k, c.down: i, c.across: j}) for j in range(TAPS)]
+            [at(c.weight, {c.filters: f, c.channels: k, c.down: i, c.across: j}) for j in range(TAPS)]
             for i in range(TAPS)
         ]
-        return self._planes(self.u, _both_ways(taps, line), f, k)
+        return planes_to(self.u, both_ways(taps, line), f, k)
 
     def window(self) -> UOp:
         """Return the kernel that copies the picture with its border: ranges channel, row, column."""
@@ -233,11 +177,8 @@ class Parts:
                 {c.channels: k, c.rows: row, c.down: i, c.columns: symbolic.mul(x, TILE), c.across: j}
             )
 
-        def line(a: UOp, b: UOp, d: UOp, e: UOp) -> list[UOp]:
-            return [_sub(a, d), _add(b, d), _sub(d, b), _sub(b, e)]
-
         places = [[place(i, j) for j in range(PLACES)] for i in range(PLACES)]
-        return self._planes(self.v, _both_ways(places, line), k, self._tile(y, x))
+        return planes_to(self.v, both_ways(places, line_of_places), k, self._tile(y, x))
 
     def products(self) -> UOp:
         """Return the kernel of the products: ranges plane, filter, tile, and the sum over channels."""
@@ -259,7 +200,7 @@ class Parts:
 
         def line(place: UOp, m: Sequence[UOp]) -> UOp:
             first = uop(Ops.IVALUE, dtypes.bool, (symbolic.lt(place, 1),))
-            low, high = _add(_add(m[0], m[1]), m[2]), _sub(_sub(m[1], m[2]), m[3])
+            low, high = add(add(m[0], m[1]), m[2]), sub(sub(m[1], m[2]), m[3])
             return uop(Ops.WHERE, _F32, (first, low, high))
 
         tile = self._tile(y, x)
@@ -268,7 +209,7 @@ class Parts:
         row = symbolic.dot((self._first(), y, a), (1, TILE, 1))
         column = symbolic.dot((x, b), (TILE, 1))
         env = {r: self.starts[r] for r in c.others} | {c.filters: f, c.rows: row, c.columns: column}
-        return _replaced(replace_ranges(_replaced(self.ast, c.node, mark), env), mark, line(a, sums))
+        return replaced(replace_ranges(replaced(self.ast, c.node, mark), env), mark, line(a, sums))
 
     def _first(self) -> UOp:
         """Return the first row of results of the block."""
@@ -278,48 +219,4 @@ class Parts:
         return symbolic.dot((y, x), (self.wide, 1))
 
     def _picture(self, env: Mapping[UOp, UOp | int]) -> UOp:
-        return self._at(self.c.picture, {**{r: self.starts[r] for r in self.c.others}, **env})
-
-    @staticmethod
-    def _at(value: UOp, env: Mapping[UOp, UOp | int]) -> UOp:
-        """Return a value at other places of its ranges."""
-        known = {r: symbolic.const(x) if isinstance(x, int) else x for r, x in env.items()}
-        return replace_ranges(value, known)
-
-    @staticmethod
-    def _planes(to: Matrix, planes: Square, *places: UOp) -> UOp:
-        """Return the kernel that stores 4 x 4 values, each to its plane."""
-        stores = [
-            to.store(value, PLACES * i + j, *places)
-            for i, row in enumerate(planes)
-            for j, value in enumerate(row)
-        ]
-        return uop(Ops.SINK, dtypes.void, tuple(stores))
-
-
-def _both_ways(square: Square, line: Callable[..., list[UOp]]) -> Square:
-    """Return the transform of the rows of a square, then of the columns."""
-    rows = [line(*row) for row in square]
-    columns = [line(*column) for column in zip(*rows, strict=True)]
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _add(x: UOp, y: UOp) -> UOp:
-    return uop(Ops.ADD, _F32, (x, y))
-
-
-def _sub(x: UOp, y: UOp) -> UOp:
-    return uop(Ops.SUB, _F32, (x, y))
-
-
-def _mul(x: UOp, y: UOp) -> UOp:
-    return uop(Ops.MUL, _F32, (x, y))
-
-
-def _replaced(ast: UOp, old: UOp, new: UOp) -> UOp:
-    """Return the kernel with one value instead of another."""
-    done: dict[UOp, UOp] = {old: new}
-    for n in ordered(ast):
-        if n not in done:
-            done[n] = uop(n.op, n.dtype, tuple([done[s] for s in n.src]), n.arg)
-    return done[ast]
+        return at(self.c.picture, {**{r: self.starts[r] for r in self.c.others}, **env})
