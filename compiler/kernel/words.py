@@ -52,9 +52,9 @@ def in_words(ast: UOp, target: Target) -> UOp | None:
     (node,), product = sums, sums[0].src[0]
     if any(n.op in (Ops.LT, Ops.INDEXOF) for n in nodes):
         return None
-    sources = [x.src[0] for x in product.src]
     for op in target.matrix:
         if all(_takes(op, x, node.dtype) for x in product.src):
+            sources = [x.src[0] for x in product.src]
             r = _divided(node, sources, op.shape[2])
             if r is not None:
                 first = 1 + max(n.arg[0] for n in nodes if n.op is Ops.RANGE)

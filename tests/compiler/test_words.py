@@ -20,7 +20,7 @@ from compiler.pipeline import changed, chosen, lower, planned, prepared
 from compiler.targets import arch_for, host, target_of
 from frontend import Tensor
 from tests.compiler.host_kernel import HostKernel
-from tests.compiler.kernels import load, loop, op, reduce, sink, store
+from tests.compiler.kernels import load, loop, number, op, reduce, sink, store
 
 if TYPE_CHECKING:
     from compiler.dtype import DType
@@ -108,6 +108,12 @@ def test_an_odd_number_of_products_and_other_types_have_no_words() -> None:
     assert in_words(prepared(product(8, 8, 34, dtypes.float16)), target) is None
     assert in_words(prepared(product(8, 8, 34, dtypes.bfloat16)), target_of(WITHOUT)) is None
     assert in_words(prepared(product(8, 8, 34, dtypes.bfloat16)), target_of("sm_90a")) is None
+
+
+def test_a_constant_factor_has_no_words() -> None:
+    i, r = loop(0, 64), loop(1, 64)
+    ast = sink(store(0, i, reduce(op("MUL", load(1, i * 64 + r), number(0.5)), "ADD", r)))
+    assert in_words(ast, target_of(WITH)) is None
 
 
 def test_adjacent_pairs_are_one_load() -> None:
