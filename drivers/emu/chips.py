@@ -95,7 +95,10 @@ CHIPS: Final = (
             "f64": 163.4, "f32": 163.4, "xf32": 653.7, "f16": 1307.4, "bf16": 1307.4, "fp8": 2614.9, "i8":
             2614.9,
         },
-        source="AMD Instinct MI300X data sheet; AMD CDNA 3 Architecture, white paper",
+        source=(
+            "AMD ROCm documentation, MI300 series microarchitecture, peak-performance table; "
+            "AMD Instinct MI300X data sheet"
+        ),
     ),
     Chip(
         name="RX 7900 XTX", arch="gfx1100", parts=96, clock_mhz=2500, bandwidth=960, joint=False,
@@ -107,7 +110,9 @@ CHIPS: Final = (
         name="RX 9070 XT", arch="gfx1201", parts=64, clock_mhz=2970, bandwidth=640, joint=False,
         vector={"f32": 48.7, "f16": 97.3},
         matrix={"f16": 195, "bf16": 195, "fp8": 389, "i8": 389, "i4": 779},
-        source="AMD Radeon RX 9070 XT, product page",
+        source=(
+            "AMD Radeon RX 9070 XT, product page; AMD GPUOpen, Using the Matrix Cores of AMD RDNA 4"
+        ),
     ),
 )  # fmt: skip
 _INTEGERS: Final = {"iu8": "i8", "iu4": "i4", "bf8": "fp8"}

@@ -79,3 +79,24 @@ def test_the_page_lists_every_gpu_and_rate():
         assert matrix == ", ".join(f"{name} {rate:g}" for name, rate in chip.matrix.items())
         assert source.startswith(chip.source)
     assert {chip.arch for chip in CHIPS} == LIMITS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "operations"),
+    [
+        ("MI300X", "vector", {"f64": 128, "f32": 256}),
+        (
+            "MI300X",
+            "matrix",
+            {"f64": 256, "f32": 256, "xf32": 1024, "f16": 2048, "bf16": 2048, "fp8": 4096, "i8": 4096},
+        ),
+        ("RX 7900 XTX", "matrix", {"f16": 512, "bf16": 512, "i8": 512}),
+        ("RX 9070 XT", "matrix", {"f16": 1024, "bf16": 1024, "i8": 2048}),
+        ("RTX 5090", "vector", {"f32": 256}),
+    ],
+)
+def test_rates_follow_from_published_operations_a_cycle(name: str, kind: str, operations: dict[str, int]):
+    (chip,) = (one for one in CHIPS if one.name == name)
+    rates = {one: getattr(chip, kind)[one] for one in operations}
+    wanted = {one: count * chip.parts * chip.clock_mhz / 1e6 for one, count in operations.items()}
+    assert rates == pytest.approx(wanted, rel=3e-3)
