@@ -18,6 +18,7 @@ import mmap
 import threading
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from drivers.emu.simt.state import MAP_ATOMIC, MAP_ENTRY, MAP_READ, MAP_WRITE
 from drivers.kernel import MAP_NORESERVE
@@ -60,6 +61,17 @@ class Mapping:
         return text + (f", freed {self.freed_at}" if self.freed_at else "")
 
 
+class Snapshot(NamedTuple):
+    """The map of an address space at one time, which launches share."""
+
+    entries: bytes
+    """Packed `MAP_ENTRY` records, sorted by address."""
+    table: ctypes.Array[ctypes.c_char]
+    """The same for generated code, which reads it only; not empty."""
+    mappings: tuple[Mapping, ...]
+    """The allocations, whose shadows the records point to."""
+
+
 class AddressSpace:
     """The allocations of one emulated device address space. Thread-safe."""
 
@@ -70,7 +82,7 @@ class AddressSpace:
         self._index = self._starts, self._mappings
         """Both lists. A change of the map replaces them, so that `find` needs no lock."""
         self._freed: deque[Mapping] = deque(maxlen=_REMEMBERED)
-        self._table: tuple[bool, bytes, tuple[Mapping, ...]] | None = None
+        self._table: tuple[bool, Snapshot] | None = None
         self._buffers: dict[int, dict[int, int]] = {}
         """Start of an allocation -> the buffers in it, sizes by start, if kernels may access only these."""
         self._dropped: deque[int] = deque()
@@ -219,16 +231,17 @@ class AddressSpace:
 
     def table(self, *, shadows: bool = False) -> bytes:
         """Return the map as packed `MAP_ENTRY` records, sorted by address, for generated code."""
-        return self.snapshot(shadows=shadows)[0]
+        return self.snapshot(shadows=shadows).entries
 
-    def snapshot(self, *, shadows: bool = False) -> tuple[bytes, tuple[Mapping, ...]]:
-        """Return `table` and the allocations in it; the caller keeps these while it uses the shadows in the table."""
+    def snapshot(self, *, shadows: bool = False) -> Snapshot:
+        """Return `table` and the allocations in it; the caller keeps it while it uses the shadows in the table."""
         with self._lock:
             self._drop_buffers()
             if self._table is None or self._table[0] != shadows:
                 raw = b"".join(self._entries(m, shadows) for m in self._mappings)
-                self._table = (shadows, raw, tuple(self._mappings))
-            return self._table[1:]
+                table = ctypes.create_string_buffer(raw or bytes(MAP_ENTRY.size))
+                self._table = shadows, Snapshot(raw, table, tuple(self._mappings))
+            return self._table[1]
 
     def clear_accesses(self) -> None:
         """Clear the access records of all allocations: races are checked within one launch."""

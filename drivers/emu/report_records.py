@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from drivers.emu.memory import AddressSpace
     from drivers.emu.simt.engine import Program
+    from drivers.emu.simt.state import Raw
     from drivers.emu.simt.work import Work
 
 
@@ -31,7 +32,7 @@ _PROXIES = (ReportKind.MISSING_PROXY_FENCE, ReportKind.ASYNC_READ)
 _PEERS = (ReportKind.UNSTARTED_PEER, ReportKind.UNORDERED_EXIT)
 
 
-def decode(program: Program, work: Work, memory: AddressSpace, raw: bytes) -> list[Report]:
+def decode(program: Program, work: Work, memory: AddressSpace, raw: Raw) -> list[Report]:
     """Return the reports in the buffer `raw`, at most one of each kind for an instruction."""
     (count,) = struct.unpack_from("<I", raw)
     lanes = program.engine.settings.lanes

@@ -77,8 +77,8 @@ def launch(
     started = time.perf_counter()
     hung = _run(program, running, options, tier, count)
     program.seconds += (time.perf_counter() - started) * count
+    reports = decode(program, work, memory, running.reports)
     running.return_memories()
-    reports = decode(program, work, memory, running.reports.raw)
     return make_result(
         program, options, reports,
         hung=hung, seconds=time.perf_counter() - began, tier=tier, counts=running.read_counts(),

@@ -8,9 +8,9 @@ Not here: who runs it (`launch`, `slices`), the fields of the records (`state`).
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import queue
-import random
 import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from drivers.emu.simt.work import Options, Work
 
 _PARAM_ALIGN = 128
+_NO_LAUNCH, _NO_REPORTS = bytes(LAUNCH.size), bytes(REPORTS_HEAD)
 _MAP_NORESERVE = 0x4000  # Linux; Python names it since 3.13
 
 
@@ -52,9 +53,15 @@ class RawCounts:
 
 
 class GroupMemory:
-    """Memory for the resident workgroups of one host thread; it is reused between launches."""
+    """Memory for the resident workgroups of one host thread, and its records; reused between launches."""
 
     def __init__(self) -> None:
+        self.launch = ctypes.create_string_buffer(LAUNCH.size)
+        self.reports = ctypes.create_string_buffer(REPORTS_HEAD + REPORT_LIMIT * REPORT.size)
+        self.record = ctypes.create_string_buffer(THREAD.size)
+        self.sink = ctypes.create_string_buffer(64)
+        self._sites = ctypes.create_string_buffer(SITE.size)
+        self._places = (ctypes.c_uint32 * 1)()
         self.memory = mmap.mmap(
             -1, ARENA_BYTES + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         )
@@ -70,6 +77,25 @@ class GroupMemory:
         for i in range(self._slots, slots):
             struct.pack_into("<Q", self.memory, i * slot_bytes, 0)
         self._slots = max(self._slots, slots)
+
+    def begin(self) -> None:
+        """Clear the records that the host threads of a launch share."""
+        self.launch.raw = _NO_LAUNCH
+        self.reports.raw = _NO_REPORTS
+
+    def sites(self, size: int) -> ctypes.Array[ctypes.c_char]:
+        """Return zeroed records of `size` bytes for instructions, and maybe more behind them."""
+        if len(self._sites) < size:
+            self._sites = ctypes.create_string_buffer(size)
+        else:
+            self._sites.raw = bytes(size)
+        return self._sites
+
+    def places(self, slots: int) -> ctypes.Array[ctypes.c_uint32]:
+        """Return a queue for at least `slots` workgroups."""
+        if len(self._places) < slots:
+            self._places = (ctypes.c_uint32 * slots)()
+        return self._places
 
 
 _idle_memories: queue.SimpleQueue[GroupMemory] = queue.SimpleQueue()
@@ -129,10 +155,10 @@ class Running:
         if self.version == memory.version:
             return
         self.version = memory.version
-        entries, mapped = memory.snapshot(shadows=shadows)
-        entries += self.param_entry
-        table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
-        self.keep += [table, mapped]
+        seen = memory.snapshot(shadows=shadows)
+        entries = seen.entries + self.param_entry
+        table = ctypes.create_string_buffer(entries) if self.param_entry else seen.table
+        self.keep += [table, seen]
         for record in self.threads:
             struct.pack_into("<Q", record, THREAD.offsets["map"], address_of(table))
             struct.pack_into("<I", record, THREAD.offsets["map_count"], len(entries) // MAP_ENTRY.size)
@@ -141,10 +167,17 @@ class Running:
                 struct.pack_into("<QQ", sites, at + SITE.offsets["start"], 0, 0)
 
     def return_memories(self) -> None:
-        """Return the memory of the workgroups to the pool, for other launches."""
+        """Return the memory of workgroups, records and reports to the pool, for other launches."""
+        if not self.memories:
+            return
+        self.launch, self.reports = _SPENT
         for memory in self.memories:
             _idle_memories.put(memory)
         self.memories.clear()
+
+
+_SPENT = ctypes.create_string_buffer(LAUNCH.size), ctypes.create_string_buffer(REPORTS_HEAD)
+"""The records of a launch that has returned its memory; nothing reads them."""
 
 
 def _warp_order(wanted: str | int, parties: int) -> list[int]:
@@ -152,9 +185,21 @@ def _warp_order(wanted: str | int, parties: int) -> list[int]:
     order = list(range(parties))
     if wanted == "reverse":
         order.reverse()
-    elif wanted != "forward" and parties > 1:
-        random.Random(wanted).shuffle(order)  # noqa: S311 - an order, not a secret
+    elif isinstance(wanted, int) and parties > 1:
+        state = wanted
+        for last in range(parties - 1, 0, -1):
+            state = _next(state)
+            at = (state >> 32) % (last + 1)
+            order[at], order[last] = order[last], order[at]
     return order
+
+
+def _next(state: int) -> int:
+    """Return the next state of a random generator, whose high bits are random; making a `Random` takes longer.
+
+    Source: Knuth, The Art of Computer Programming 2, 3.3.4: the multiplier of MMIX.
+    """
+    return (state * 6364136223846793005 + 1442695040888963407) & ((1 << 64) - 1)
 
 
 def prepare(
@@ -165,20 +210,17 @@ def prepare(
     order = _warp_order(options.warp_order, plan.parties)
     orders = (ctypes.c_uint32 * plan.parties)(*[plan.states[party] for party in order])
     step, first = _group_order(work.groups // plan.size, options.group_seed)
-    running = Running(
-        ctypes.create_string_buffer(LAUNCH.size),
-        ctypes.create_string_buffer(REPORTS_HEAD + REPORT_LIMIT * REPORT.size),
-    )
+    memories = [_take_memory() for _ in range(count)]
+    memories[0].begin()
+    running = Running(memories[0].launch, memories[0].reports, memories=memories)
     running.keep.append(orders)
     fields = {
         "launch": address_of(running.launch), "entry": entry, "reports": address_of(running.reports),
         "warp_order": address_of(orders), "group_step": step, "group_first": first,
     }  # fmt: skip
     fields |= _map_fields(running, program, work, memory) | _check_fields(running, program, work)
-    for _ in range(count):
-        resident = _take_memory()
+    for resident in memories:
         resident.prepare(plan.shape, plan.slot_bytes, plan.slots * plan.size)
-        running.memories.append(resident)
         _add_thread(running, program, fields, resident, plan)
     return running
 
@@ -186,18 +228,18 @@ def prepare(
 def _map_fields(running: Running, program: Program, work: Work, memory: AddressSpace) -> dict[str, int]:
     """Return the fields of a host thread's record about parameters and the map of allocations."""
     running.version = memory.version
-    entries, mapped = memory.snapshot(shadows=program.engine.settings.checks.shadows)
+    seen = memory.snapshot(shadows=program.engine.settings.checks.shadows)
     params = _placed_params(work)
+    table, count = seen.table, len(seen.entries) // MAP_ENTRY.size
     if work.addressed_params:
         delta = ctypes.addressof(params) - work.param_address & (1 << 64) - 1
         packed = MAP_ENTRY.pack(start=work.param_address, size=work.addressed_params, delta=delta, flags=MAP_READ)
         running.param_entry = bytes(packed)  # the highest address of all, so the table stays sorted
-    entries += running.param_entry
-    table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
-    running.keep += [table, mapped, params]
+        table, count = ctypes.create_string_buffer(seen.entries + running.param_entry), count + 1
+    running.keep += [table, seen, params]
     return {
         "params": address_of(params), "map": address_of(table), "param_bytes": len(work.params),
-        "map_count": len(entries) // MAP_ENTRY.size,
+        "map_count": count,
     }  # fmt: skip
 
 
@@ -220,14 +262,14 @@ def _add_thread(
     running: Running, program: Program, fields: dict[str, int], resident: GroupMemory, plan: Plan
 ) -> None:
     """Add the records of one host thread."""
-    sites = ctypes.create_string_buffer(max(len(program.translation.sites), 1) * SITE.size)
-    sink, places = ctypes.create_string_buffer(64), (ctypes.c_uint32 * plan.slots)()
+    sites = resident.sites(max(len(program.translation.sites), 1) * SITE.size)
     running.sites.append(sites)
-    running.keep += [sink, places]
     own = {
-        "sites": address_of(sites), "slots": resident.address, "sink": address_of(sink), "queue": address_of(places),
+        "sites": address_of(sites), "slots": resident.address, "sink": address_of(resident.sink),
+        "queue": address_of(resident.places(plan.slots)),
     }  # fmt: skip
-    record = ctypes.create_string_buffer(plan.record, THREAD.size)
+    record = resident.record
+    record.raw = plan.record
     THREAD.update(record, fields | own)
     running.threads.append(record)
 
@@ -236,8 +278,9 @@ def _placed_params(work: Work) -> ctypes.Array[ctypes.c_char]:
     """Return the parameters in memory of the host, aligned as their addresses are."""
     size = len(work.params) + 64
     whole = ctypes.create_string_buffer(size + _PARAM_ALIGN)
-    params = (ctypes.c_char * size).from_buffer(whole, (work.param_address - ctypes.addressof(whole)) % _PARAM_ALIGN)
-    ctypes.memmove(params, work.params, len(work.params))
+    params_at = (work.param_address - ctypes.addressof(whole)) % _PARAM_ALIGN
+    params = (ctypes.c_char * size).from_buffer(whole, params_at)
+    params.raw = work.params
     return params
 
 
@@ -253,19 +296,14 @@ def _zero_pages(size: int) -> mmap.mmap:
 
 
 def _group_order(groups: int, seed: int) -> tuple[int, int]:
+    """Return the step from a workgroup to the one started next, and the first one."""
     if not seed or groups == 1:
         return 1, 0
-    chosen = random.Random(seed)  # noqa: S311 - an order, not a secret
-    step = chosen.randrange(1, groups + 1)
-    while _gcd(step, groups) != 1:
+    state = _next(_next(seed))
+    step = 1 + (state >> 32) % groups
+    while math.gcd(step, groups) != 1:
         step += 1
-    return step, chosen.randrange(groups)
-
-
-def _gcd(a: int, b: int) -> int:
-    while b:
-        a, b = b, a % b
-    return a
+    return step, (_next(state) >> 32) % groups
 
 
 def address_of(buffer: ctypes.Array[ctypes.c_char] | ctypes.Array[ctypes.c_uint32]) -> int:

@@ -74,6 +74,8 @@ class SlicedLaunch:
         self._back = threading.Condition()
         self._out = 0
         self._began = 0.0
+        self._begun = False
+        """Whether a slice has run."""
         self._seconds = 0.0
         self._time = HostTime(options.clock)
         self._hung = False
@@ -101,8 +103,9 @@ class SlicedLaunch:
             return False
         if self._began:
             self._settle()
-        if self._over:
+        if self._begun and self._over:
             return True
+        self._begun = True
         self._running.refresh_map(self._memory, shadows=self._shadows)
         self._began = time.perf_counter()
         self._out = len(self._running.threads)
@@ -123,7 +126,7 @@ class SlicedLaunch:
 
     def result(self) -> LaunchResult:
         """Return the result of a launch that is over."""
-        reports = decode(self._program, self._work, self._memory, self._running.reports.raw)
+        reports = decode(self._program, self._work, self._memory, self._running.reports)
         return make_result(
             self._program, self._options, reports, hung=self._hung, seconds=self._seconds, tier=self._tier
         )
@@ -165,9 +168,12 @@ class SlicedLaunch:
 
     @property
     def _over(self) -> bool:
-        stopped, taken = (LAUNCH.read(self._running.launch.raw, name) for name in ("stop", "next"))
-        resident = any(THREAD.read(record.raw, "active") for record in self._running.threads)
-        return bool(stopped) or (taken >= self._work.groups // self._work.cluster_groups and not resident)
+        running, work = self._running, self._work
+        if LAUNCH.read(running.launch, "stop"):
+            return True
+        if LAUNCH.read(running.launch, "next") < work.groups // work.cluster_groups:
+            return False
+        return not any(THREAD.read(record, "active") for record in running.threads)
 
     def _settle(self) -> None:
         """Add up the time of the slice that has ended, and choose the tier for the next one."""

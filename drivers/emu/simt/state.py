@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from drivers.emu.simt.vector import Code, Value
 
+    Raw = bytes | bytearray | memoryview | ctypes.Array[ctypes.c_char]
+    """Host memory with records."""
+
 _FORMATS = {"ptr": "Q", "i64": "Q", "i32": "I"}
 _BYTES = {"ptr": 8, "i64": 8, "i32": 4}
 _LINE = 64
@@ -86,7 +89,7 @@ class Record:
         for field, value in values.items():
             self._codes[field].pack_into(raw, self.offsets[field], value)
 
-    def read(self, raw: bytes | bytearray | memoryview, field: str, at: int = 0) -> int:
+    def read(self, raw: Raw, field: str, at: int = 0) -> int:
         """Read a field of the record at offset `at` of host memory."""
         value: int = self._codes[field].unpack_from(raw, at + self.offsets[field])[0]
         return value

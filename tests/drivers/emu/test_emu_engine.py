@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import struct
 import threading
 import time
 import weakref
@@ -20,7 +22,8 @@ from drivers.emu.simt.blocks import Block
 from drivers.emu.simt.engine import Program, Settings, engine
 from drivers.emu.simt.launch import host_threads, launch
 from drivers.emu.simt.library import Library, Sanitizers
-from drivers.emu.simt.running import GroupMemory, prepare
+from drivers.emu.simt.running import GroupMemory, Running, prepare
+from drivers.emu.simt.state import LAUNCH, THREAD
 from drivers.emu.simt.warp_function import WarpFunction
 from drivers.emu.simt.work import Options, Work
 from hcq.config import config
@@ -191,6 +194,63 @@ def test_slots_unused_by_a_smaller_launch_are_reset():
     memory.prepare(("narrow",), 32, 3)
     heads = [bytes(memory.memory[at : at + 8]) for at in (0, 32, 64)]
     assert heads == [bytes(8)] * 3
+
+
+def laid_out(memory: AddressSpace, *, threads: int = 1, groups: int = 1, **options: Any) -> Running:
+    """Return a launch in warps of 32 lanes that is laid out and not run: nothing is compiled."""
+    one: Any = SimpleNamespace(
+        engine=SimpleNamespace(settings=Settings(checks=Sanitizers())),
+        translation=SimpleNamespace(state_bytes=0, sites=(), counted=None),
+        plans={},
+        keep_plan=lambda *_: None,
+    )
+    work = Work(grid=(groups, 1, 1), block=(threads, 1, 1), params=b"", shared_bytes=0)
+    return prepare(one, work, memory, Options(**options), 0, 1)
+
+
+def test_a_launch_that_is_over_does_not_stop_the_next_one():
+    before = laid_out(AddressSpace())
+    before.return_memories()
+    after = laid_out(AddressSpace())
+    before.stop()
+    before.return_memories()
+    assert LAUNCH.read(after.launch, "stop") == 0
+    other = laid_out(AddressSpace())
+    assert ctypes.addressof(other.launch) != ctypes.addressof(after.launch)
+
+
+def test_reports_of_a_launch_are_not_those_of_the_next_one():
+    before = laid_out(AddressSpace())
+    struct.pack_into("<I", before.reports, 0, 7)
+    before.stop()
+    before.return_memories()
+    after = laid_out(AddressSpace())
+    assert struct.unpack_from("<I", after.reports) == (0,)
+    assert LAUNCH.read(after.launch, "stop") == 0
+
+
+def test_every_order_of_warps_is_made_by_some_seed():
+    def order(seed: int) -> tuple[int, ...]:
+        running = laid_out(AddressSpace(), threads=128, warp_order=seed)
+        at = THREAD.read(running.threads[0], "warp_order")
+        running.return_memories()
+        return tuple((ctypes.c_uint32 * 4).from_address(at))
+
+    seen = {order(seed) for seed in range(500)}
+    assert len(seen) == 24
+    assert {tuple(sorted(one)) for one in seen} == {tuple(sorted(order(1)))}
+
+
+@pytest.mark.parametrize("groups", [2, 12, 97])
+def test_every_workgroup_is_the_first_for_some_seed_and_each_runs_once(groups: int):
+    firsts = set()
+    for seed in range(1, 40 * groups):
+        running = laid_out(AddressSpace(), groups=groups, group_seed=seed)
+        step, first = (THREAD.read(running.threads[0], name) for name in ("group_step", "group_first"))
+        running.return_memories()
+        assert len({(first + i * step) % groups for i in range(groups)}) == groups
+        firsts.add(first)
+    assert len(firsts) == groups
 
 
 def test_a_launch_in_flight_keeps_the_shadows_of_memory_that_is_freed_meanwhile():

@@ -89,7 +89,7 @@ def test_shadows_are_made_only_on_request(space: Any):
 
 
 def test_shadow_pages_live_as_long_as_their_table(space: Any):
-    _, mapped = space.snapshot(shadows=True)
+    mapped = space.snapshot(shadows=True).mappings
     touched = weakref.ref(space.find(0x1000).touched)
     space.unmap(0x1000)
     for _ in range(1000):  # more than are remembered
