@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import enum
 import itertools
-import struct
 from typing import TYPE_CHECKING, Protocol
 
 from drivers.emu.memory import AddressSpace, store
@@ -167,5 +166,13 @@ class VaSpace:
 
     def word(self, va: int, bits: int, what: str) -> int:
         """Read the word of a semaphore, of 32 or 64 bits."""
-        value: int = struct.unpack("<Q" if bits == 64 else "<I", self.read(va, bits // 8, what))[0]
-        return value
+        found = self.map.find(va, bits // 8)
+        if found is not None:
+            return read_word(found.host + va - found.va, bits)
+        return int.from_bytes(self.read(va, bits // 8, what), "little")
+
+
+def read_word(host: int, bits: int) -> int:
+    """Read a word of 32 or 64 bits at a host address, by one load."""
+    kind = ctypes.c_uint64 if bits == 64 else ctypes.c_uint32
+    return kind.from_address(host).value

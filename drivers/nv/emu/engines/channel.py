@@ -27,13 +27,13 @@ from drivers.nv.emu.engines.copy import Copy
 from drivers.nv.emu.engines.faults import Faults
 from drivers.nv.emu.engines.host import Host
 from drivers.nv.emu.engines.pushbuffer import decode
+from drivers.nv.emu.engines.ring import RingEntries, RingEntry, decode_entry
 from drivers.nv.emu.machine.combining import GpfifoRing
 from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.gpfifo import (
     HOST_METHODS_END,
     GpfifoControl,
-    GpfifoEntry,
     GpfifoOpcode,
     HopperAControlGPFifo,
 )
@@ -60,6 +60,7 @@ _REPORTS_GET = 0.75
 _channels = itertools.count(1)
 _GP_PUT = HopperAControlGPFifo.offset_of("GPPut")
 _GP_GET = HopperAControlGPFifo.offset_of("GPGet")
+_SET_OBJECT = int(HostMethod.SET_OBJECT)
 
 
 @dataclass(slots=True)
@@ -94,7 +95,8 @@ class ChannelRun:
     entries: deque[_Entry] = field(default_factory=deque)
     bound: dict[int, Engine] = field(default_factory=dict)
     """Subchannel -> the engine object bound to it."""
-    at: str = "nothing run yet"
+    _at: str | MethodCall = "nothing run yet"
+    """Its position in the ring, or the method that it runs."""
     acting: Operation | None = None
     """The engine operation that is running, or None."""
     known: VectorClock = field(default_factory=dict)
@@ -116,15 +118,21 @@ class ChannelRun:
     """Whether the user area reports GPGet; hardware may leave it at 0 (docs/sources.md)."""
     combining: WriteCombining = field(init=False)
     """The check of the host's fences."""
+    ring: RingEntries = field(init=False, repr=False)
     _put_view: memoryview = field(init=False, repr=False)
+    _get_view: memoryview = field(init=False, repr=False)
     host: Host = field(init=False)
     rng: random.Random = field(init=False)
     """A random generator of its own, because the times at which other channels are polled vary."""
 
     def __post_init__(self) -> None:
         self.host = Host(self)
+        self.ring = RingEntries(self.setup)
         memory, offset = self.setup.userd
-        self._put_view = memory.backing.view[offset + _GP_PUT : offset + _GP_PUT + 4].cast("I")
+        view = memory.backing.view
+        self._put_view, self._get_view = (
+            view[offset + at : offset + at + 4].cast("I") for at in (_GP_PUT, _GP_GET)
+        )
         self.combining = WriteCombining(GpfifoRing(self))
         self.rng = random.Random(self.machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         chosen = self.machine.leaves_get.random() < _REPORTS_GET
@@ -147,6 +155,17 @@ class ChannelRun:
     def space(self) -> VaSpace:
         """The address space."""
         return self.setup.space
+
+    @property
+    def at(self) -> str:
+        """Its position in the ring, for reports."""
+        at = self._at
+        if isinstance(at, str):
+            return at
+        return (
+            f"ring entry {(self._slot - 1) % self.setup.entries}, word {at.word}, subchannel "
+            f"{at.subchannel}, method {at.address:#x} = {at.value:#x}"
+        )
 
     @property
     def busy(self) -> bool:
@@ -176,7 +195,7 @@ class ChannelRun:
             self._check_fences(put)
             entries = []
             while self._put != put:
-                raw = self._slot_value(self._put)
+                raw = self.ring.read(self._put)
                 seen = self.machine.races.releases.host() if self.machine.races else {}
                 entry = _Entry(self._put, raw, self._digest(raw), seen)
                 entries.append(entry)
@@ -199,7 +218,7 @@ class ChannelRun:
 
     def slot(self, number: int) -> int:
         """Return the contents of a slot of the ring. Raises `ChannelError` if the ring is not mapped."""
-        return self._slot_value(number)
+        return self.ring.read(number)
 
     @property
     def put(self) -> int:
@@ -215,25 +234,26 @@ class ChannelRun:
         with self._entries_lock:
             return tuple(self.entries)
 
-    def _slot_value(self, slot: int) -> int:
-        va = self.setup.ring_va + slot * GpfifoEntry.SIZE
-        return int.from_bytes(self.space.read(va, GpfifoEntry.SIZE, f"ring entry {slot}"), "little")
-
     def _digest(self, raw: int) -> int | None:
-        entry = GpfifoEntry.from_int(raw)
-        found = self.space.map.find(entry.ADDRESS, max(entry.LENGTH * 4, 1))
-        return None if found is None else zlib.crc32(self.space.map.read(entry.ADDRESS, entry.LENGTH * 4))
+        entry = decode_entry(raw)
+        found = self.space.map.find(entry.address, max(entry.size, 1))
+        return None if found is None else zlib.crc32(self.space.map.read(entry.address, entry.size))
 
     def step(self) -> Outcome:
-        """Run one operation in flight or one method, or fetch one entry; return the outcome."""
+        """Do the next thing; return the outcome.
+
+        It runs one operation in flight, fetches one entry, or runs methods up to the first that does more
+        than set a register.
+        """
         if self.dead is not None:
             return Outcome.IDLE
         self.yielded = False
-        rng = self.rng
-        ready = [operation for operation in self._ready() if not operation.in_background]
-        if ready and (not self._can_advance() or rng.random() < _FINISH_CHANCE):
-            return self._advance(rng.choice(ready))
-        if not self._can_advance():
+        can = self._can_advance()
+        if self.inflight:
+            ready = [operation for operation in self._ready() if not operation.in_background]
+            if ready and (not can or self.rng.random() < _FINISH_CHANCE):
+                return self._advance(self.rng.choice(ready))
+        if not can:
             return Outcome.BLOCKED if self.waiting or self.inflight else Outcome.IDLE
         if self.draining is not None:
             (engine, then), self.draining = self.draining, None
@@ -244,7 +264,9 @@ class ChannelRun:
             self._acquired(self.waiting)
             self.waiting = None
         elif self.calls:
-            self._run_call(self.calls.popleft())
+            # No other channel sees a register, so that is no place for the scheduler to change channels.
+            while not self._run_call(self.calls.popleft()) and self.calls:
+                pass
         else:
             self._fetch(self.entries.popleft())
         return Outcome.PROGRESS
@@ -270,11 +292,11 @@ class ChannelRun:
         return out
 
     def _advance(self, operation: Operation) -> Outcome:
-        at, self.at, self.acting = self.at, operation.at, operation
+        at, self._at, self.acting = self._at, operation.at, operation
         over = operation.advance()
         if over:
             self._check_race(operation.work)
-        self.at, self.acting = at, None
+        self._at, self.acting = at, None
         if not over:
             return Outcome.SLICE
         if operation in self.inflight:
@@ -323,7 +345,7 @@ class ChannelRun:
     def _work(self, engine: str, what: str) -> Work:
         """Create a piece of work with the channel's vector clock."""
         self._numbers[engine] += 1
-        name = f"{what} on {self.name} ({self.at})"
+        name = f"{what} on {self.name} ({self.at})" if self.machine.notes else what
         return Work((self.number, engine), self._numbers[engine], name, dict(self.known))
 
     def _touch(self, work: Work, va: int, size: int, *, write: bool) -> None:
@@ -368,23 +390,22 @@ class ChannelRun:
         self.waiting = self.draining = None
 
     def _fetch(self, entry: _Entry) -> None:
-        self.at = f"ring entry {entry.slot}"
+        self._at = f"ring entry {entry.slot}"
         join(self.known, entry.known)
-        if self._slot_value(entry.slot) != entry.raw:
+        if self.ring.read(entry.slot) != entry.raw:
             raise ChannelError(
                 RcCode.PBDMA_ERROR,
                 Kind.LIFETIME,
                 f"{self.at} was overwritten after its doorbell and before it was fetched",
             )
-        decoded = GpfifoEntry.from_int(entry.raw)
-        if decoded.LENGTH == 0:
+        decoded = decode_entry(entry.raw)
+        if decoded.size == 0:
             self._control(GpfifoControl.from_int(entry.raw))
         else:
             self._segment(decoded, entry)
         self._slot = (entry.slot + 1) % self.setup.entries
         if self.reports_get:
-            memory, offset = self.setup.userd
-            struct.pack_into("<I", memory.backing.view, offset + _GP_GET, self._slot)
+            self._get_view[0] = self._slot
 
     def _control(self, entry: GpfifoControl) -> None:
         violations = entry.check()
@@ -397,36 +418,31 @@ class ChannelRun:
         elif entry.OPERAND:
             raise host_error(f"{self.at}: control NOP has operand {entry.OPERAND:#x}, wanted 0")
 
-    def _segment(self, decoded: GpfifoEntry, entry: _Entry) -> None:
-        violations = decoded.check()
-        if violations or decoded.FETCH:
-            raise host_error(
-                f"{self.at}: {violations[0] if violations else 'conditional fetch is not known'}"
-            )
-        va = self._base | decoded.ADDRESS
-        data = self.space.read(va, decoded.LENGTH * 4, f"{self.at}: its push buffer")
+    def _segment(self, decoded: RingEntry, entry: _Entry) -> None:
+        if decoded.wrong:
+            raise host_error(f"{self.at}: {decoded.wrong}")
+        va = self._base | decoded.address
+        data = self.space.read(va, decoded.size, f"{self.at}: its push buffer")
         if entry.digest is not None and not self._base and zlib.crc32(data) != entry.digest:
             raise ChannelError(
                 RcCode.PBDMA_ERROR,
                 Kind.LIFETIME,
                 f"the push buffer at {va:#x} changed after the doorbell and before it was fetched",
             )
-        self.calls.extend(decode(struct.unpack(f"<{decoded.LENGTH}I", data)))
+        self.calls.extend(decode(struct.unpack(f"<{len(data) // 4}I", data)))
 
-    def _run_call(self, call: MethodCall) -> None:
-        self.at = (
-            f"ring entry {(self._slot - 1) % self.setup.entries}, word {call.word}, subchannel "
-            f"{call.subchannel}, "
-            f"method {call.address:#x} = {call.value:#x}"
-        )
-        if call.address == HostMethod.SET_OBJECT:
+    def _run_call(self, call: MethodCall) -> bool:
+        """Run one method; return whether it did more than set a register."""
+        self._at = call
+        if call.address == _SET_OBJECT:
             self._bind(call)
-        elif call.address < HOST_METHODS_END:
-            self.host.method(call)
-        elif call.subchannel not in self.bound:
+            return True
+        if call.address < HOST_METHODS_END:
+            return self.host.method(call)
+        engine = self.bound.get(call.subchannel)
+        if engine is None:
             raise host_error(f"method {call.address:#x} on subchannel {call.subchannel}, which has no object")
-        else:
-            self.bound[call.subchannel].method(call)
+        return engine.method(call)
 
     def _bind(self, call: MethodCall) -> None:
         data = SetObject.from_int(call.value)

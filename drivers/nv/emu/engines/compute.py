@@ -43,6 +43,21 @@ _NOT_EMULATED = (
     M.SET_TRAP_HANDLER_B,
     M.SET_SHADER_EXCEPTIONS,
 )
+_OF_WINDOWS = frozenset(
+    {
+        M.SET_SHADER_SHARED_MEMORY_WINDOW_A,
+        M.SET_SHADER_SHARED_MEMORY_WINDOW_B,
+        M.SET_SHADER_LOCAL_MEMORY_WINDOW_A,
+        M.SET_SHADER_LOCAL_MEMORY_WINDOW_B,
+        M.SET_SHADER_LOCAL_MEMORY_A,
+        M.SET_SHADER_LOCAL_MEMORY_B,
+        M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A,
+        M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_B,
+        M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C,
+    }
+)
+"""Methods whose registers `Windows` has."""
+_ACCEPTED_KEPT = 4096
 _REPORT_METHODS = (
     M.SET_REPORT_SEMAPHORE_PAYLOAD_LOWER,
     M.SET_REPORT_SEMAPHORE_PAYLOAD_UPPER,
@@ -124,7 +139,12 @@ class Compute:
         gone = (*_TURING_ONLY, *(_REPORT_METHODS if self.cls < _REPORT_EXECUTE_SINCE else ()))
         for method in gone:
             del self.methods[method]
+        self._reader = descriptor.Reader(run.machine.profile)
         self._registers: dict[int, int] = {}
+        self._accepted: set[tuple[int, int]] = set()
+        """(method, data) that were judged and are right."""
+        self._current: Windows | None = None
+        """The windows as the registers give them; None where one of them was written since."""
         self._unlaunched = False
         """Whether SEND_PCAS_A named a descriptor that is not scheduled yet."""
         self._invalidated = False
@@ -138,17 +158,20 @@ class Compute:
         """Return the error of a bad method."""
         return ChannelError(RcCode.GR_CLASS_ERROR, kind, message)
 
-    def method(self, call: MethodCall) -> None:
-        """Run one method."""
-        known = self.methods.get(call.address)
-        if known is None:
+    def method(self, call: MethodCall) -> bool:
+        """Run one method; return whether it did more than set a register."""
+        if call.address not in self.methods:
             raise self.error(f"class {self.cls:#x} has no method {call.address:#x}")
-        method = M(call.address)
-        self._judge(method, call.value)
-        if method in _NOT_EMULATED:
-            raise self.error(f"{method.name} is not emulated", Kind.UNSUPPORTED)
+        method, pair = M(call.address), (call.address, call.value)
+        if pair not in self._accepted:
+            self._judge(method, call.value)
+            if len(self._accepted) >= _ACCEPTED_KEPT:
+                self._accepted.clear()
+            self._accepted.add(pair)
         if self._inline_left and method is not M.LOAD_INLINE_DATA:
             raise self.error(f"{self._inline_left} bytes of inline data are missing before {method.name}")
+        if method in _OF_WINDOWS:
+            self._current = None
         if method is M.SEND_PCAS_A:
             again = self._invalidated and self._registers[method] == call.value
             error = None if again else self.left_over()
@@ -157,8 +180,10 @@ class Compute:
             self._unlaunched, self._invalidated = True, False
         self._registers[method] = call.value
         action = self._ACTIONS.get(method)
-        if action is not None:
-            action(self, call.value)
+        if action is None:
+            return False
+        action(self, call.value)
+        return True
 
     def _judge(self, method: M, value: int) -> None:
         """Refuse data that the method does not accept."""
@@ -174,6 +199,8 @@ class Compute:
         wanted = generation.sm_version  # as the three values in nv.md 3.4 are
         if method is M.SET_SPA_VERSION and value != wanted:
             raise self.error(f"SET_SPA_VERSION {value:#x}: class {self.cls:#x} has {wanted:#x}")
+        if method in _NOT_EMULATED:
+            raise self.error(f"{method.name} is not emulated", Kind.UNSUPPORTED)
 
     def left_over(self) -> ChannelError | None:
         """Return the error for a descriptor that was never scheduled, or an incomplete upload, or None."""
@@ -227,6 +254,11 @@ class Compute:
         self._run.machine.descriptors.clear()
 
     def _windows(self) -> Windows:
+        if self._current is None:
+            self._current = self._read_windows()
+        return self._current
+
+    def _read_windows(self) -> Windows:
         per_tpc = self._optional_pair(
             M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_B
         )
@@ -276,7 +308,7 @@ class Compute:
                 Kind.COHERENCE,
             )
         machine.descriptors[key] = raw
-        return descriptor.read(machine.profile, va, raw)
+        return self._reader.read(va, raw)
 
     def _grid(
         self,

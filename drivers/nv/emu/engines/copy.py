@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.vaspace import Access
 from drivers.nv.emu.engines import semaphore
+from drivers.nv.emu.engines.pushbuffer import broken_rule
 from drivers.nv.emu.machine.reports import ChannelError, Kind
 from drivers.nv.layouts import dma
 from drivers.nv.layouts.dma import (
@@ -86,22 +87,24 @@ class Copy:
         code = RcCode[f"CE{index}_ERROR"] if 0 <= index <= 10 else RcCode.CE0_ERROR
         return ChannelError(code, kind, message)
 
-    def method(self, call: MethodCall) -> None:
-        """Run one method."""
+    def method(self, call: MethodCall) -> bool:
+        """Run one method; return whether it did more than set a register."""
         known = self.methods.get(call.address)
         if known is None:
             raise self.error(f"class {self.cls:#x} has no method {call.address:#x}")
         if known.data is not None:
-            violations = known.data.from_int(call.value).check()
-            if violations:
-                raise self.error(f"{known.name} {call.value:#x}: {violations[0]}")
+            violation = broken_rule(known, call.value)
+            if violation:
+                raise self.error(f"{known.name} {call.value:#x}: {violation}")
         self._registers[call.address] = call.value
         if call.address in _FOR_ONE_TRANSFER:
             if call.address in self._unused:
                 raise self._lost(f"{known.name} is set again")
             self._unused.add(DmaMethod(call.address))
-        if call.address == DmaMethod.LAUNCH_DMA:
-            self._launch(LaunchDma.from_int(call.value))
+        if call.address != DmaMethod.LAUNCH_DMA:
+            return False
+        self._launch(LaunchDma.from_int(call.value))
+        return True
 
     def left_over(self) -> ChannelError | None:
         """Return the error for a transfer that was set up and never launched, or None."""

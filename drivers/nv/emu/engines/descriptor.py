@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from drivers.emu.template import template
 from drivers.nv.emu.engines import semaphore
-from drivers.nv.emu.machine.reports import ChannelError, Kind, launch_error
-from drivers.nv.layouts.qmd import CARVEOUTS_KIB, CONSTANT_BANKS, QMDS, sass_version, sm_config
+from drivers.nv.emu.engines.banks import Bank, bank_address, banks_of
+from drivers.nv.emu.machine.reports import Kind, launch_error
+from drivers.nv.layouts.qmd import CARVEOUTS_KIB, QMDS, sass_version, sm_config
 from drivers.nv.layouts.qmd_values import (
     DependentAction,
     InterruptType,
@@ -25,6 +27,8 @@ from drivers.nv.layouts.qmd_values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from drivers.nv.emu.machine.profiles import Profile
     from hcq.layout import Field
 
@@ -41,18 +45,14 @@ _UNDERSTOOD = re.compile(
     r"|RELEASE(?!_RESERVED)\w*|PROGRAM_\w+|SASS_VERSION|DEBUG_ID_\w+|CORRELATION_ID|(GPC|GPU)_CGA_(WIDTH|HEIGHT|DEPTH)"
     r"|CGA_CTA_DISTRIBUTION_MODE"
 )
+_FREE = re.compile(
+    r"CONSTANT_BUFFER_ADDR_(LOWER|UPPER)(_SHIFTED6)?|RELEASE\d_(ADDRESS|PAYLOAD)_(LOWER|UPPER)"
+    r"|RELEASE_SEMAPHORE\d_(ADDR|PAYLOAD)_(LOWER|UPPER)"
+)
+_KEPT = 256
+"""Descriptors that a reader keeps."""
 _GPU_CLUSTERS = (QmdType.GRID_GPU_CGA, QmdType.GRID_GPU_GPC_CGA)
 _CLUSTER = re.compile(r"GPC_CGA_\w+|GPU_CGA_\w+|CGA_\w+|LARGE_GPC_CGA_\w+")
-
-
-@dataclass(frozen=True, slots=True)
-class Bank:
-    """A constant bank."""
-
-    index: int
-    va: int
-    size: int
-    invalidate: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,8 @@ class Descriptor:
 
     va: int
     raw: bytes
+    ruled: int
+    """All bits but addresses of banks, and addresses and payloads of releases."""
     grid: Dim3
     block: Dim3
     cluster: Dim3 | None
@@ -111,13 +113,38 @@ def descriptor_bytes(profile: Profile) -> int:
     return QMDS[profile.generation.qmd].SIZE
 
 
-def banks_of(profile: Profile, raw: bytes) -> dict[int, Bank]:
-    """Return the constant banks of a descriptor without checks; empty if they are malformed."""
-    version = profile.generation.qmd
-    try:
-        return _banks(QMDS[version].from_bytes(raw), old=version == "V03")
-    except ChannelError:
-        return {}
+class Reader:
+    """Reads the launch descriptors of one GPU. It checks each once for the bits that rules apply to.
+
+    Launches of a kernel often differ only in the addresses of their constant banks, and in addresses and
+    payloads of their releases.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._version = profile.generation.qmd
+        self._known: dict[int, tuple[Descriptor, Callable[..., Descriptor]]] = {}
+        """Bits that rules apply to -> a descriptor that has them and is right, and what makes others."""
+
+    def read(self, va: int, raw: bytes) -> Descriptor:
+        """Decode and check a descriptor. Raises as the function `read`."""
+        version, whole = self._version, int.from_bytes(raw, "little")
+        known = self._known.get(whole & ~_free_bits(version))
+        if known is None:
+            one = read(self._profile, va, raw)
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            self._known[one.ruled] = one, template(one, "va", "raw", "banks", "releases")
+            return one
+        like, make = known
+        banks = {
+            i: Bank(i, bank_address(version, whole, i), bank.size, bank.invalidate)
+            for i, bank in like.banks.items()
+        }
+        releases = like.releases
+        if releases:
+            releases = _releases(QMDS[version].from_int(whole), old=version == "V03")
+        return make(va=va, raw=raw, banks=banks, releases=releases)
 
 
 def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
@@ -146,6 +173,7 @@ def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
     descriptor = Descriptor(
         va=va,
         raw=raw,
+        ruled=int(qmd) & ~_free_bits(version),
         grid=grid,
         block=(qmd.CTA_THREAD_DIMENSION0, qmd.CTA_THREAD_DIMENSION1, qmd.CTA_THREAD_DIMENSION2),
         cluster=_cluster(qmd, version),
@@ -156,7 +184,7 @@ def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
         shared=qmd.SHARED_MEMORY_SIZE_SHIFTED7 << 7 if five else qmd.SHARED_MEMORY_SIZE,
         configs=configs,
         local=local,
-        banks=_banks(qmd, old=old),
+        banks=banks_of(version, int(qmd)),
         releases=_releases(qmd, old=old),
         dependents=_dependents(qmd, version),
         invalidates_instructions=bool(qmd.INVALIDATE_INSTRUCTION_CACHE),
@@ -167,6 +195,12 @@ def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
     )
     _judge_shape(profile, descriptor)
     return descriptor
+
+
+@functools.cache
+def _free_bits(version: str) -> int:
+    """Return the bits in which any value is right; alignment of banks is checked with their addresses."""
+    return sum(field.mask() for name, field in QMDS[version].FIELDS.items() if _FREE.fullmatch(name))
 
 
 @functools.cache
@@ -287,26 +321,6 @@ def _judge_shape(profile: Profile, one: Descriptor) -> None:
         raise launch_error(
             f"a workgroup of {one.shared:#x} bytes shared does not fit a carve-out of {known[least]} KiB"
         )
-
-
-def _banks(qmd: Any, *, old: bool) -> dict[int, Bank]:
-    banks = {}
-    for i in range(CONSTANT_BANKS):
-        if not qmd.CONSTANT_BUFFER_VALID[i]:
-            continue
-        if old:
-            va = qmd.CONSTANT_BUFFER_ADDR_UPPER[i] << 32 | qmd.CONSTANT_BUFFER_ADDR_LOWER[i]
-        else:
-            va = (
-                qmd.CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6[i] << 32 | qmd.CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6[i]
-            ) << 6
-        if va % 256 and old:
-            raise launch_error(f"constant bank {i} at {va:#x} is not aligned to 256 bytes")
-        size = qmd.CONSTANT_BUFFER_SIZE_SHIFTED4[i] << 4
-        if not 0 < size <= 1 << 16:  # PTX ISA: a bank has 64 KiB, half of what the field can hold
-            raise launch_error(f"constant bank {i} has {size:#x} bytes, wanted 0x10 to 0x10000")
-        banks[i] = Bank(i, va, size, bool(qmd.CONSTANT_BUFFER_INVALIDATE[i]))
-    return banks
 
 
 def _numbered(qmd: Any, i: int, name: str) -> Any:

@@ -40,8 +40,8 @@ class Engine(Protocol):
         """The number of its class."""
         ...
 
-    def method(self, call: MethodCall) -> None:
-        """Run one method of the class."""
+    def method(self, call: MethodCall) -> bool:
+        """Run one method of the class; return whether it did more than set a register."""
         ...
 
     def left_over(self) -> ChannelError | None:

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from drivers.nv.emu.engines.images import Loaded
 
 
-def judge(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, bank0: bytes) -> bytes:
-    """Check a launch; return the parameters, followed by the dynamic shared size as a u32."""
+def judge(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, bank0: bytes) -> int:
+    """Check a launch; return its dynamic shared memory in bytes."""
     _check_prefetch(run, one)
     _check_needs(one, loaded)
-    params = _check_bank0(run, windows, one, loaded, bank0)
+    dynamic = _check_bank0(run, windows, one, loaded, bank0)
     windows.check(run.space, run.machine.profile.wide)
     if any(one.local) or loaded.kernel.stack:
         _check_local(run, windows, one, loaded)
-    return params
+    return dynamic
 
 
 def bank_bytes(run: Run, loaded: Loaded, index: int) -> int:
@@ -82,11 +82,8 @@ def _check_needs(one: Descriptor, loaded: Loaded) -> None:
         )
 
 
-def _check_bank0(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, content: bytes) -> bytes:
-    """Check the driver's words of bank 0.
-
-    Return the parameters, followed by the dynamic shared size as a u32.
-    """
+def _check_bank0(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, content: bytes) -> int:
+    """Check the driver's words of bank 0; return the dynamic shared memory in bytes."""
     kernel, shape = loaded.kernel, BANK0[run.machine.profile.name]
     if kernel.param_base and kernel.param_base != shape.SIZE:
         raise launch_error(
@@ -111,7 +108,7 @@ def _check_bank0(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, co
             f"{room:#x}"
         )
     _check_stack(words.stack_pointer, one, loaded)
-    return content[shape.SIZE :] + (declared or room).to_bytes(4, "little")
+    return int(declared or room)
 
 
 def _check_shape(

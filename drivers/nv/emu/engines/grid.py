@@ -5,7 +5,6 @@ Not here: the check of the resources that the machine code requires (`fit`).
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -20,6 +19,7 @@ from drivers.emu.turns import Turn, Turns
 from drivers.nv.emu.engines.fit import bank_bytes, judge
 from drivers.nv.emu.engines.images import check_bank
 from drivers.nv.emu.engines.kernel_faults import in_source, kernel_error
+from drivers.nv.emu.engines.ready import Launches, Ready, key_of, ready
 from drivers.nv.emu.machine.caches import ACTION_ALONE, GridCaches
 from drivers.nv.emu.machine.reports import Kind, launch_error
 from drivers.nv.emu.ptx import accuracy
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
     from drivers.emu.accuracy import Steering
     from drivers.emu.simt.engine import Settings
+    from drivers.nv.emu.engines.banks import Bank
     from drivers.nv.emu.engines.compute import Windows
-    from drivers.nv.emu.engines.descriptor import Bank, Descriptor
+    from drivers.nv.emu.engines.descriptor import Descriptor
     from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.engines.images import Loaded
 
@@ -77,6 +78,20 @@ def _check_unchanged(run: Run, one: Descriptor, loaded: Loaded, before: bytes) -
         )
 
 
+def _check_banks(run: Run, loaded: Loaded, banks: dict[int, bytes]) -> None:
+    """Compare the constant banks other than 0 with those of the image."""
+    for index in banks:
+        if index and index not in loaded.kernel.banks:
+            raise launch_error(f"constant bank {index} is bound, the image has none")
+    for index, section in loaded.kernel.banks.items():
+        if len(banks.get(index, b"")) < section.size:
+            raise launch_error(
+                f"the image has {section.size:#x} bytes for constant bank {index}, bound are "
+                f"{len(banks.get(index, b'')):#x}"
+            )
+        check_bank(run.space, loaded, index, banks[index])
+
+
 def _count(run: Run, loaded: Loaded, launch: SlicedLaunch) -> None:
     """Add the counters of a grid, if it counts, to those of its kernel."""
     into, counted, raw = run.machine.counters, launch.counted, launch.counts
@@ -118,6 +133,7 @@ class Grids:
         self._modules: dict[int, ptx.Module] = {}
         self._loaded: dict[tuple[int, int], Loaded] = {}
         self._constants: dict[tuple[int, int], bytes] = {}
+        self._launches = Launches()
         self._accuracies: dict[int, tuple[Mapping[str, Mapping[str, int]], tuple[Steering, ...]]] = {}
         """By the identity of a kernel's statements, which its module keeps."""
 
@@ -136,27 +152,47 @@ class Grids:
         """Run a grid to its end, one slice for each item; `fresh` if the launch itself invalidated caches."""
         model = run.machine.caches  # more exact than what is always checked
         checked = model is not None
-        loaded = self._find(run, one, Invalidation(checked or one.invalidates_instructions, fresh))
+        found = self._find(run, one, Invalidation(checked or one.invalidates_instructions, fresh))
+        constants = Invalidation(checked or one.invalidates_constants, fresh)
         caches = None
-        if model is not None:
+        if model is None:
+            banks = self._banks(run, one, found, constants)
+            key = key_of(run, windows, one, found, banks)
+            what = self._launches.find(key, lambda: self._judge(run, windows, one, found, banks))
+        else:
+            loaded = replace(found, bases=dict(found.bases))
             caches = GridCaches(run=run, caches=model, one=one, loaded=loaded, fresh=fresh)
             caches.begin()
-        banks = self._banks(run, one, loaded, Invalidation(checked or one.invalidates_constants, fresh))
-        params = judge(run, windows, one, loaded, banks.get(0, b""))
-        yield from self._execute(run, windows, one, loaded, params, caches=caches)
-        _check_unchanged(run, one, loaded, banks[0])
+            banks = self._banks(run, one, loaded, constants)
+            what = self._judge(run, windows, one, loaded, banks)
+        yield from self._execute(run, windows, one, what, banks[0], caches=caches)
+        _check_unchanged(run, one, what.loaded, banks[0])
+
+    def _judge(
+        self, run: Run, windows: Windows, one: Descriptor, found: Loaded, banks: dict[int, bytes]
+    ) -> Ready:
+        """Check a launch whose code and constants are fresh, and translate its kernel."""
+        loaded = found if run.machine.caches is not None else replace(found, bases=dict(found.bases))
+        _check_banks(run, loaded, banks)
+        bank0 = banks.get(0, b"")
+        dynamic = judge(run, windows, one, loaded, bank0)
+        try:
+            kernel = self._kernel(run, loaded, one)
+            return ready(run, one, found, loaded, kernel, room=len(bank0), dynamic=dynamic)
+        except PtxError as error:
+            if run.machine.ledger is not None:
+                run.machine.ledger.refused(f"{loaded.kernel.name}: {error}")
+            raise launch_error(f"{loaded.kernel.name}: {error}", Kind.UNSUPPORTED) from error
+        except UsageError as error:
+            raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
 
     def _find(self, run: Run, one: Descriptor, done: Invalidation) -> Loaded:
-        """Return the kernel at the program address, with the banks' contents for this launch only."""
-        found = self._cached(run, one, done)
-        return replace(found, bases=dict(found.bases))
-
-    def _cached(self, run: Run, one: Descriptor, done: Invalidation) -> Loaded:
+        """Return the kernel at the program address."""
         key = (run.space.number, one.program)
         known = self._loaded.get(key)
         if known is not None:
             code = run.space.read(one.program, len(known.kernel.code), "instruction fetch")
-            if hashlib.blake2b(code, digest_size=16).digest() == known.digest:
+            if code == known.code:
                 return known
             missing = f"changed since {known.kernel.name} ran there, and no instruction cache was invalidated"
             done.tell(run, "the code", one.program, missing)
@@ -175,6 +211,7 @@ class Grids:
         return found
 
     def _banks(self, run: Run, one: Descriptor, loaded: Loaded, done: Invalidation) -> dict[int, bytes]:
+        """Return the contents of the constant banks; check that no cache may hold older ones."""
         out = {}
         for index, bank in one.banks.items():
             used = bank_bytes(run, loaded, index)
@@ -187,22 +224,14 @@ class Grids:
                 missing = "changed since it was last read, and nothing invalidated the constant cache"
                 done.tell(run, what, bank.va, missing)
             self._constants[key] = content
-            if index and index not in loaded.kernel.banks:
-                raise launch_error(f"constant bank {index} is bound, the image has none")
             out[index] = content
-        for index, section in loaded.kernel.banks.items():
-            if len(out.get(index, b"")) < section.size:
-                raise launch_error(
-                    f"the image has {section.size:#x} bytes for constant bank {index}, bound are "
-                    f"{len(out.get(index, b'')):#x}"
-                )
-            check_bank(run.space, loaded, index, out[index])
         return out
 
-    def _kernel(self, loaded: Loaded, one: Descriptor, profile_arch: str, *, counts: bool) -> ptx.Kernel:
+    def _kernel(self, run: Run, loaded: Loaded, one: Descriptor) -> ptx.Kernel:
         module = self._modules.get(id(loaded.cubin))
         if module is None:
-            module = ptx.load_ptx(loaded.cubin.ptx, arch=profile_arch, settings=self._settings)
+            arch = run.machine.profile.assembler_arch
+            module = ptx.load_ptx(loaded.cubin.ptx, arch=arch, settings=self._settings)
             self._modules[id(loaded.cubin)] = module
         addresses = {}
         bank3 = loaded.kernel.banks.get(3)
@@ -211,25 +240,21 @@ class Grids:
                 addresses[symbol.name] = one.banks[3].va + symbol.value
             elif symbol.section in loaded.bases and symbol.section != loaded.kernel.text.index:
                 addresses[symbol.name] = loaded.bases[symbol.section] + symbol.value
-        return module.kernel(loaded.kernel.name, addresses, counts=counts)
+        return module.kernel(loaded.kernel.name, addresses, counts=run.machine.counters is not None)
 
     def _execute(
         self,
         run: Run,
         windows: Windows,
         one: Descriptor,
-        loaded: Loaded,
-        params: bytes,
+        what: Ready,
+        bank0: bytes,
         *,
         caches: GridCaches | None,
     ) -> Iterator[SlicedLaunch]:
-        pages = HeldPages(run.machine.lock)
+        loaded, pages = what.loaded, HeldPages(run.machine.lock)
         try:
-            launch = self._begin(run, windows, one, loaded, params, pages=pages)
-        except PtxError as error:
-            if run.machine.ledger is not None:
-                run.machine.ledger.refused(f"{loaded.kernel.name}: {error}")
-            raise launch_error(f"{loaded.kernel.name}: {error}", Kind.UNSUPPORTED) from error
+            launch = self._begin(run, windows, what, bank0, pages=pages)
         except UsageError as error:
             raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
         turn = None
@@ -251,9 +276,7 @@ class Grids:
         if caches is not None:
             caches.end()
 
-    def _judged(
-        self, kernel: ptx.Kernel
-    ) -> tuple[Mapping[str, Mapping[str, int]], tuple[Steering, ...]]:
+    def _judged(self, kernel: ptx.Kernel) -> tuple[Mapping[str, Mapping[str, int]], tuple[Steering, ...]]:
         """Return how exact a kernel's instructions are, judged once."""
         key = id(kernel.flat)
         if key not in self._accuracies:
@@ -261,16 +284,9 @@ class Grids:
         return self._accuracies[key]
 
     def _begin(
-        self,
-        run: Run,
-        windows: Windows,
-        one: Descriptor,
-        loaded: Loaded,
-        params: bytes,
-        *,
-        pages: HeldPages,
+        self, run: Run, windows: Windows, what: Ready, bank0: bytes, *, pages: HeldPages
     ) -> SlicedLaunch:
-        rng = run.rng
+        rng, kernel = run.rng, what.kernel
         options = Options(
             group_seed=rng.randrange(1, 1 << 30),
             warp_order=rng.randrange(1 << 30),
@@ -278,18 +294,7 @@ class Grids:
             shared_window=windows.shared or 0,
             local_window=windows.local or 0,
         )
-        counts = run.machine.counters is not None
-        kernel = self._kernel(loaded, one, run.machine.profile.assembler_arch, counts=counts)
-        if kernel.param_bytes > len(params) - 4:
-            raise launch_error(
-                f"{kernel.name} reads {kernel.param_bytes} bytes of parameters, bank 0 has "
-                f"{len(params) - 4} behind the driver's words"
-            )
-        dynamic = int.from_bytes(params[-4:], "little")
         if run.machine.ledger is not None:
             run.machine.ledger.launched(kernel.name, *self._judged(kernel))
-        given = params[: kernel.param_bytes]
-        work = ptx.work_of(
-            kernel, one.grid, one.block, given, dynamic, cluster=one.cluster, registers=one.registers
-        )
+        work = what.work(bank0)
         return SlicedLaunch(kernel.program, work, run.space.map, options, on_end=pages.drop)

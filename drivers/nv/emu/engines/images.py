@@ -42,8 +42,8 @@ class Loaded:
     cubin: Cubin
     kernel: KernelInfo
     program: int
-    digest: bytes
-    """Digest of the uploaded code, with its relocations."""
+    code: bytes
+    """The uploaded code, with its relocations."""
     bases: dict[int, int]
     """Section -> its address, if relocated words determine it."""
 
@@ -85,9 +85,7 @@ class Images:
             raise launch_error(f"no image has the code at {program:#x}: {found}{reasons}")
         return found
 
-    def _match(
-        self, space: VaSpace, mapping: Mapping, program: int, near: dict[bytes, int]
-    ) -> Loaded | str:
+    def _match(self, space: VaSpace, mapping: Mapping, program: int, near: dict[bytes, int]) -> Loaded | str:
         """Return the known kernel with its code at a program address, or which one comes nearest.
 
         `near` has the distances of images around the address, which come first.
@@ -136,7 +134,7 @@ class Images:
             cubin,
             kernel,
             program,
-            hashlib.blake2b(code, digest_size=16).digest(),
+            code,
             {kernel.text.index: program},
         )
         _solve(space, loaded, [(code, patch) for patch in kernel.patches])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from drivers.emu.releases import SemaphoreStore
-from drivers.emu.vaspace import Access
+from drivers.emu.vaspace import Access, read_word
 from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
 from drivers.nv.layouts.host import (
     SEMAPHORE_RECORD_BYTES,
@@ -106,7 +106,7 @@ def release(space: VaSpace, one: Release, time_ns: int | None, what: str, tell: 
     at = space.host(one.va, size, Access.WRITE, what)
     if time_ns is not None:
         space.write(one.va + SEMAPHORE_TIME_OFFSET, struct.pack("<Q", time_ns), what)
-    old, new = space.word(one.va, one.bits, what), one.payload & ((1 << one.bits) - 1)
+    old, new = read_word(at, one.bits), one.payload & ((1 << one.bits) - 1)
     _write(space, one, SemaphoreStore(at, old, new, adds=False, bits=one.bits), what, tell)
 
 
@@ -121,7 +121,7 @@ def change(space: VaSpace, one: Release, new: Callable[[int], int], what: str, t
     """Replace the value in memory by `new(value)`."""
     check_alignment(one.va, one.bits // 8, what, one.error)
     at = space.host(one.va, one.bits // 8, Access.ATOMIC, what)
-    old = space.word(one.va, one.bits, what)
+    old = read_word(at, one.bits)
     _write(space, one, SemaphoreStore(at, old, new(old), adds=True, bits=one.bits), what, tell)
 
 

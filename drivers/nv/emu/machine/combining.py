@@ -8,6 +8,7 @@ Not here: the check itself (`drivers.emu.combining`).
 
 from __future__ import annotations
 
+import functools
 import struct
 import zlib
 from ctypes import string_at
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.emu.combining import Part
-from drivers.nv.emu.engines.descriptor import banks_of, descriptor_bytes
+from drivers.nv.emu.engines.banks import first_bank
+from drivers.nv.emu.engines.descriptor import descriptor_bytes
 from drivers.nv.emu.engines.pushbuffer import values_of
 from drivers.nv.layouts.compute import ComputeMethod
 from drivers.nv.layouts.gpfifo import GpfifoEntry
@@ -72,8 +74,8 @@ class GpfifoRing:
         if length and mapping is not None:
             data = string_at(mapping.host + va - mapping.va, length)
             segment = zlib.crc32(data) if space.combined(mapping) else None
-            for value in values_of(struct.unpack(f"<{length // 4}I", data), ComputeMethod.SEND_PCAS_A):
-                launch = self._add(value << 8, launch)
+            for va in _descriptors(data):
+                launch = self._add(va, launch)
         return (
             Part(f"the push buffer of ring entry {number}", segment),
             Part(f"a launch descriptor or arguments that ring entry {number} launches", launch),
@@ -89,9 +91,16 @@ class GpfifoRing:
         raw, found = string_at(mapping.host + va - mapping.va, size), before
         if run.space.combined(mapping):
             found = zlib.crc32(raw, found or 0)
-        bank = banks_of(run.machine.profile, raw).get(0)
+        bank = first_bank(run.machine.profile.generation.qmd, raw)
         mapping = None if bank is None else run.space.map.find(bank.va, bank.size)
         if bank is not None and mapping is not None and run.space.combined(mapping):
             content = string_at(mapping.host + bank.va - mapping.va, bank.size)
             found = zlib.crc32(content, found or 0)
         return found
+
+
+@functools.lru_cache(maxsize=64)
+def _descriptors(segment: bytes) -> tuple[int, ...]:
+    """Return the addresses of the descriptors that a push buffer launches; fence and doorbell both ask."""
+    words = struct.unpack(f"<{len(segment) // 4}I", segment)
+    return tuple(value << 8 for value in values_of(words, ComputeMethod.SEND_PCAS_A))
