@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 import warnings
 import weakref
 from contextlib import ExitStack
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 
 DEFAULT = BufferSpec()
 _EPOCHS = itertools.count()
+_LET_RUN_S = 1e-5
+"""Seconds that a wait for an emulated device sleeps first; the kernel's timers make at least 60 us of it."""
 
 
 class Device:
@@ -72,9 +75,10 @@ class Device:
 
     def __init__(
         self, driver: DriverDevice, *, watch: Watch | None = None, trace: str = "", profile: bool = False,
-        counters: str = "",
+        counters: str = "", emulated: bool = False,
     ) -> None:  # fmt: skip
         self.closed = False
+        self._emulated = emulated
         self._closing = 0
         """Identity of the thread that closes the device; 0: none."""
         self._stopped = False
@@ -310,6 +314,8 @@ class Device:
         """Sleep until the slot at `va` is >= `value`, or `timeout_s` seconds; see `DriverDevice.wait`."""
         if self.refusal is not None:
             raise self.refusal()
+        if self._emulated:  # drivers spin before they sleep, which holds up the threads that do the work
+            time.sleep(min(_LET_RUN_S, timeout_s))
         return self.driver.wait(va, value, timeout_s)
 
     def wait_ended(self) -> None:

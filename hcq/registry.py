@@ -62,6 +62,8 @@ class DriverEntry:
     """Whether it drives a GPU, which "auto" prefers."""
     tools: tuple[Tool, ...] = ()
     """The tools that build kernels for it."""
+    emulated: bool = False
+    """Whether Python threads of this process do the work of its devices."""
 
     def present(self) -> bool:
         """Return whether the module is installed."""
@@ -84,8 +86,8 @@ DRIVERS = (
     DriverEntry("nv", "drivers.nv", "DRIVER", hardware=True, tools=(_ASSEMBLER,)),
     DriverEntry("amd", "drivers.amd", "DRIVER", hardware=True),
     DriverEntry("cpu", "drivers.cpu", "DRIVER", hardware=False),
-    DriverEntry("nv-emu", "drivers.nv", "EMULATED", hardware=False, tools=(_ASSEMBLER,)),
-    DriverEntry("amd-emu", "drivers.amd", "EMULATED", hardware=False),
+    DriverEntry("nv-emu", "drivers.nv", "EMULATED", hardware=False, tools=(_ASSEMBLER,), emulated=True),
+    DriverEntry("amd-emu", "drivers.amd", "EMULATED", hardware=False, emulated=True),
 )
 
 GROUP = "hcq.drivers"
@@ -163,18 +165,18 @@ def open(
     profile = settings.profile if profile is None else profile
     return wrap(
         driver, validate=validate, seed=seed, trace=settings.trace, profile=profile,
-        counters=settings.counters,
+        counters=settings.counters, emulated=entry.emulated,
     )  # fmt: skip
 
 
 def wrap(
     driver: DriverDevice, *, validate: bool = False, seed: int = 0, trace: str = "", profile: bool = False,
-    counters: str = "",
+    counters: str = "", emulated: bool = False,
 ) -> Device:  # fmt: skip
     """Return a `Device` that owns an open driver device. Parameters are those of `open`.
 
     `trace` is the file for the spans of all submissions, `counters` where counted kernels are reported (see
-    `HCQ_COUNTERS`); empty: none. A failure closes the driver device.
+    `HCQ_COUNTERS`); empty: none. `emulated` as in `DriverEntry`. A failure closes the driver device.
     """
     from hcq.device import Device  # noqa: PLC0415 - importing this table must stay cheap
 
@@ -183,7 +185,9 @@ def wrap(
         from hcq.validate.validator import Validator  # noqa: PLC0415 - only when wanted
 
         watch = Validator(check=validate, seed=seed)
-    return Device(driver, watch=watch, trace=trace, profile=profile, counters=counters)
+    return Device(
+        driver, watch=watch, trace=trace, profile=profile, counters=counters, emulated=emulated
+    )
 
 
 def _automatic(chosen: str) -> str:

@@ -43,6 +43,10 @@ def test_a_driver_below_an_absent_package_is_absent():
     assert not DriverEntry("moon", "drivers.moon.emu", "DRIVER", hardware=False).present()
 
 
+def test_emulated_gpus_are_marked():
+    assert [entry.name for entry in DRIVERS if entry.emulated] == ["nv-emu", "amd-emu"]
+
+
 def test_auto_is_the_configured_device_without_fallback():
     with override(device="cpu:99"), pytest.raises((UsageError, UnsupportedError)):
         hcq.open()
