@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -187,6 +188,7 @@ _SAME: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
 )
 
 
+@functools.cache
 def packets(generation: int) -> Mapping[int, type[BitStruct]]:
     """Return opcode -> layout of the packets of a generation; those with data behind them only begin so."""
     return {**_SAME, Opcode.ACQUIRE_MEM: ACQUIRE[generation], Opcode.RELEASE_MEM: RELEASE[generation]}

@@ -38,6 +38,7 @@ def wide(low: int, high: int) -> int:
     return high << 32 | low
 
 
+@functools.lru_cache(maxsize=4096)
 def length(head: int) -> int:
     """Return the dwords of the packet that a header begins."""
     if head == TYPE_2_FILLER:
@@ -53,6 +54,7 @@ def length(head: int) -> int:
     return fields.COUNT + 2
 
 
+@functools.lru_cache(maxsize=4096)
 def opcode(head: int, generation: int) -> Opcode:
     """Return what a header asks for; what compute queues do not take raises."""
     number = head >> 8 & 0xFF

@@ -33,6 +33,8 @@ class ShRegisters:
         self._fresh: set[int] = set()
         """Places that were written since the last launch."""
         self._names = register_names(generation)
+        self._own = {place for place, name in self._names.items() if _WRITTEN.match(name)}
+        """Places that the driver may write."""
 
     def write(self, packet: SetShReg, values: list[int]) -> None:
         """Execute SET_SH_REG. Raises `QueueFault` for what a queue may not write; doubts go to the bus."""
@@ -55,7 +57,7 @@ class ShRegisters:
                 )
             if place not in self._names:
                 self._bus.doubt(f"SET_SH_REG writes register {place:#x}, which gfx{self._generation} has not")
-            elif not _WRITTEN.match(self._names[place]):
+            elif place not in self._own:
                 self._bus.doubt(f"SET_SH_REG writes {self._names[place]}, which is not the driver's to write")
             if place in self._fresh:
                 name = self._names.get(place, f"register {place:#x}")
