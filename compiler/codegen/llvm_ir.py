@@ -9,6 +9,7 @@ Not here: operations that only GPUs have (`llvm_device`), types and constants as
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from compiler.codegen import llvm_device, streamed
@@ -82,7 +83,7 @@ def _scatter(t: Text, line: Line) -> None:
 
 def _alu(t: Text, line: Line) -> None:
     a, b = line.src
-    if not t.expand(line):
+    if not t.dialect.expansions or not t.expand(line):
         t.put(line, f"{line.arg} {t.typed(a)}, {t.name(b)}")
 
 
@@ -133,11 +134,14 @@ def _splat(t: Text, line: Line) -> None:
 
 def _shuffle(t: Text, line: Line) -> None:
     assert isinstance(line.arg, tuple)
-    picks = ", ".join([f"i32 {p}" for p in line.arg])
-    t.put(
-        line,
-        f"shufflevector {t.typed(line.src[0])}, {t.typed(line.src[1])}, <{len(line.arg)} x i32> <{picks}>",
-    )
+    a, b = line.src
+    t.put(line, f"shufflevector {t.typed(a)}, {t.typed(b)}, {_picks(line.arg)}")
+
+
+@lru_cache(maxsize=256)
+def _picks(lanes: tuple[int, ...]) -> str:
+    """Return the mask of a shuffle; kernels use few different ones, many times."""
+    return f"<{len(lanes)} x i32> <{', '.join([f'i32 {lane}' for lane in lanes])}>"
 
 
 def _vector(t: Text, line: Line) -> None:

@@ -175,8 +175,6 @@ class Text:
 
     def expand(self, line: Line) -> bool:
         """Add the target's expansion of the line, and return whether it has one."""
-        if not self.dialect.expansions:
-            return False
         own = self.dialect.expansions.get((str(line.arg), line.dtype.name))
         if own is None or _folds(line):
             return False

@@ -25,7 +25,7 @@ Number = int | float | bool
 class Builder:
     """Writes lines; `cursor` is the innermost open block, where effects go."""
 
-    __slots__ = ("count", "cursor", "held", "root")
+    __slots__ = ("count", "cursor", "held", "root", "spread")
 
     def __init__(self) -> None:
         self.root = Block(None)
@@ -33,6 +33,8 @@ class Builder:
         self.held = self.root
         """The outermost block for new lines: the root, or an open cold branch."""
         self.count = 0
+        self.spread: dict[tuple[Line, int], Line] = {}
+        """For a constant and a number of lanes, the constant in every lane."""
 
     def line(self, op: str, dtype: DType, lanes: int, src: tuple[Line, ...] = (), arg: Arg = None) -> Line:
         """Write a line, or return the equal one that exists already."""
@@ -75,10 +77,13 @@ class Builder:
         if value.lanes == lanes:
             return value
         assert value.lanes == 1, "only a single value can be spread"
-        if value.op == "const":
+        if value.op != "const":
+            return self.line("splat", value.dtype, lanes, (value,))
+        found = self.spread.get((value, lanes))
+        if found is None:
             assert isinstance(value.arg, int | float)
-            return self.const(value.dtype, value.arg, lanes)
-        return self.line("splat", value.dtype, lanes, (value,))
+            found = self.spread[value, lanes] = self.const(value.dtype, value.arg, lanes)
+        return found
 
     def level(self, values: Sequence[Line]) -> tuple[Line, ...]:
         """Return the values, all with as many lanes as the widest."""
@@ -90,8 +95,13 @@ class Builder:
 
     def alu(self, name: str, a: Line, b: Line) -> Line:
         """Apply LLVM's two-operand instruction `name`, with as many lanes as the wider operand."""
-        src = (a, b) if a.lanes == b.lanes else self.level((a, b))
-        return self.line("alu", a.dtype, src[0].lanes, src, name)
+        lanes = a.lanes
+        if lanes < b.lanes:
+            lanes = b.lanes
+            a = self.splat(a, lanes)
+        elif b.lanes < lanes:
+            b = self.splat(b, lanes)
+        return self.line("alu", a.dtype, lanes, (a, b), name)
 
     def call(self, name: str, *values: Line) -> Line:
         """Call an intrinsic whose operands and result have one type."""

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from compiler.kernel.plan import Axis, Phase, Plan, Reduction
 
 
+DEEP = 150
+"""Nodes of a kernel from which on plain values outside reductions are written before their users, because a
+long chain of users would be a deep recursion."""
+
+
 class Linearizer:
     """Writes one kernel."""
 
@@ -266,12 +271,14 @@ class Linearizer:
         units = [self.units[a.range] for a in self.plan.axes if a.range in self.units]
         stores = self.ast.src
         self.turns.fill()
-        deep = [node for node in ordered(self.ast) if self._plain(node)] if len(self.free) > 150 else []
+        deep: list[UOp] = []
+        if len(self.free) > DEEP:
+            outputs = {a.range for a in self.plan.axes}
+            deep = [n for n in ordered(self.ast) if self._plain(n) and self.free[n] <= outputs]
         results: list[tuple[UOp, Line]] = []
         for _ in self.positions(units):
             for node in deep:
-                if not self._inside_reduction(node):
-                    self.value(node)
+                self.value(node)
             results += [(store, self.value(store.src[2])) for store in stores]
         turned = [self.memory.across(store) for store in stores]
         found = dict(zip(itertools.product(*[range(u.arg[1]) for u in units], stores), results, strict=True))
@@ -289,11 +296,6 @@ class Linearizer:
     def _plain(node: UOp) -> bool:
         """Return whether a node can be written before its users, to keep the recursion shallow."""
         return node.op in UNARY or node.op in BINARY or node.op in (Ops.WHERE, Ops.CAST)
-
-    def _inside_reduction(self, node: UOp) -> bool:
-        """Return whether a node depends on the range of a reduction."""
-        outputs = {a.range for a in self.plan.axes}
-        return not self.free[node] <= outputs
 
     def positions(self, units: list[UOp]) -> Iterator[None]:
         """Set `env` to every combination of unrolled positions in turn."""
