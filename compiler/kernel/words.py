@@ -6,8 +6,8 @@ bytes. Where the values of a word are adjacent in memory, it is one load. All el
 values, so panels, register tiles and pieces are those of any product (`contraction`). The number of products
 must be a multiple of the values of a word, and no mask of a load may end within a word.
 
-The operation on bytes takes those of one side without a sign, and of the other with one. Where both sides
-have one, or none, each byte of one side is changed by 128 (`XOR` 0x80), and 128 times the sum of the other
+VPDPBUSD takes the bytes of one side without a sign, and of the other with one. Where both sides have one, or
+none, each byte of one side is changed by 128 (`XOR` 0x80), and 128 times the sum of the other
 side is subtracted, or added: modulo 2**32, as all sums of integers are, the result is the same.
 
 Not here: which operations a target has (`compiler.targets`), their lines (`matrix_words`). Next: `pipeline`,
@@ -80,7 +80,8 @@ def _takes(op: MatrixOp, x: UOp, total: DType) -> bool:
         return False
     if op.dtype.is_float:
         return total is op.total and x.src[0].dtype is op.dtype
-    return total in _WHOLE and x.src[0].dtype in (_BYTES if op.dtype is dtypes.int8 else _SHORT)
+    kinds = _SHORT if op.dtype is dtypes.int16 else (op.dtype,) if op.other is None else _BYTES
+    return total in _WHOLE and x.src[0].dtype in kinds
 
 
 def _divided(node: UOp, sources: list[UOp], values: int) -> UOp | None:
@@ -103,7 +104,7 @@ def _sum(node: UOp, sources: list[UOp], r: UOp, op: MatrixOp, first: int) -> UOp
     words = [_word(x, r, part, values) for x in sources]
     kinds = [x.dtype for x in sources]
     change: UOp | None = None
-    if op.dtype is dtypes.int8:
+    if op.other is not None:
         if kinds[0] is kinds[1]:
             kept = _summed(node, sources)
             change = _change(node, sources[kept], words[kept], part, op, first)

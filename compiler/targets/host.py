@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from compiler import llvm
 from compiler.codegen.dialect import Dialect
-from compiler.targets import x86_matrix
+from compiler.targets import arm_matrix, word_operations, x86_matrix
 from compiler.targets.base import Target
 from hcq.config import config
 from hcq.errors import UnsupportedError
@@ -33,17 +33,18 @@ attributes #0 = { nounwind "no-jump-tables"="true" "prefer-vector-width"="512" }
 
 LEVELS = {
     "x86_64-v3": (32, 16, True), "x86_64-v4": (64, 32, True), "x86_64-znver4": (64, 32, True),
-    "aarch64-v8": (16, 32, False),
+    "aarch64-v8": (16, 32, False), "aarch64-neoverse-n1": (16, 32, False),
 }  # fmt: skip
 """Architecture -> (vector bytes, vector registers, whether gathers and masked accesses are fast)."""
 MATRIX: dict[int, dict[str, tuple[MatrixOp, ...]]] = {
     64: {"avx512_bf16": (x86_matrix.BF16,), "avx512_vnni": (x86_matrix.BYTES, x86_matrix.SHORT)},
     32: {"avx_vnni": (x86_matrix.BYTES, x86_matrix.SHORT)},
+    16: {"asimddp": (arm_matrix.SIGNED, arm_matrix.UNSIGNED)},
 }
 """Vector bytes -> instruction set -> its matrix operations, the preferred ones first.
 
-The level x86_64-znver4 has those of 64 bytes, other levels none."""
-_PROCESSORS = {"aarch64-v8": "generic", "x86_64-znver4": "znver4"}
+The levels x86_64-znver4 and aarch64-neoverse-n1 have those of their size, other levels none."""
+_PROCESSORS = {"aarch64-v8": "generic", "aarch64-neoverse-n1": "neoverse-n1", "x86_64-znver4": "znver4"}
 """LLVM's name of the processor of a level, where it is not that of the level."""
 LEVEL_CACHE = 32 << 20
 """Bytes of the last cache for code of such a level."""
@@ -70,13 +71,13 @@ DIALECT = Dialect(
     group=lambda axis, register, _groups: [f"  {register} = add i64 %{'xyz'[axis]}, 0"],
     thread=lambda _axis, register: [f"  {register} = add i64 0, 0"],
     footer=_FOOTER,
+    matrix=word_operations.text,
 )
 
 
 X86_DIALECT = replace(
     DIALECT,
     ordered=("call void @llvm.x86.sse.sfence()", "declare void @llvm.x86.sse.sfence()"),
-    matrix=x86_matrix.text,
 )
 """aarch64 needs no fence: its non-temporal stores are ordered like all others."""
 
@@ -123,7 +124,7 @@ def _matrix(arch: str, vector_bytes: int) -> tuple[MatrixOp, ...]:
     """Return the matrix operations of an architecture with vectors of a size."""
     rows = MATRIX.get(vector_bytes, {})
     if arch in LEVELS:
-        return sum(rows.values(), ()) if arch == "x86_64-znver4" else ()
+        return sum(rows.values(), ()) if arch in ("x86_64-znver4", "aarch64-neoverse-n1") else ()
     return sum([ops for name, ops in rows.items() if name in _flags()], ())
 
 

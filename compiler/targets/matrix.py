@@ -2,12 +2,12 @@
 
 An operation computes D = A * B + D for an m x k, a k x n and an m x n matrix that the lanes of a warp hold
 together. An operand's registers have 32 bits. One of A or B holds a *word*, neighbours along k: two elements
-of 16 bits. A coordinate of the element in a register is a sum of digits of the lane's and of the register's
-number, so a lane map is an affine map of these digits.
+of 16 bits, or four bytes. A coordinate of the element in a register is a sum of digits of the lane's and of
+the register's number, so a lane map is an affine map of these digits.
 
 Not here: which operation a kernel uses (`compiler.kernel.device_contraction`), the instruction's text
 (`compiler.codegen.dialect`). Next: `compiler.targets.nvptx.matrix`, `compiler.targets.amdgcn.matrix` and
-`compiler.targets.x86_matrix`, the rows.
+`compiler.targets.word_operations`, the rows.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class MatrixOp:
     shape: tuple[int, int, int]
     """m, n and k."""
     dtype: DType
-    """The type of the elements of A and B."""
+    """The type of the elements of A, and of B where `other` is None."""
     lanes: int
     """Lanes of the warp."""
     a: LaneMap
@@ -96,6 +96,8 @@ class MatrixOp:
     """Whether fragments can be loaded as 8 x 8 matrices, of which each lane addresses a row of 16 bytes."""
     total: DType = dtypes.float32
     """The type of the accumulators."""
+    other: DType | None = None
+    """The type of the elements of B where it is not that of A."""
     narrower: MatrixOp | None = None
     """The same operation on half as many columns."""
 

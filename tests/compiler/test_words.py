@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import product as product_of
 from typing import TYPE_CHECKING
@@ -71,6 +72,19 @@ def test_vectors_of_32_bytes_have_the_instructions_of_avx_vnni(k: int, instructi
     assert f"{{vex}}\t{instruction}" in text.replace("{vex} ", "{vex}\t")
     assert "zmm" not in text
     assert f"matrix {instruction}" in plan.text()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bytes_of_one_kind_have_the_instructions_of_aarch64(layout: str) -> None:
+    target = target_of("aarch64-neoverse-n1")
+    for dtype, instruction in ((dtypes.int8, "sdot"), (dtypes.uint8, "udot")):
+        ir, plan = lower(product(64, 64, 64, dtype, layout), target)
+        assert re.search(rf"{instruction}\s+v\d+\.4s, v\d+\.16b", llvm.emit_assembly(ir, target.machine()))
+        assert f"matrix {instruction}" in plan.text()
+        assert plan.text().count("reduce") == 1  # no sum of an operand
+    mixed = prepared(product(64, 64, 64, dtypes.int8, layout, dtypes.uint8))
+    assert in_words(mixed, target) is None
+    assert in_words(prepared(product(64, 64, 64, dtypes.int8, layout)), target_of("aarch64-v8")) is None
 
 
 def test_bytes_have_quads_else_pairs() -> None:
