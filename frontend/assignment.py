@@ -17,7 +17,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from compiler.dtype import dtypes
-from frontend.autograd.state import anyone, distinct, recomputed, wanting, wants
+from frontend.autograd.state import anyone, distinct, recomputed, version, wanting, wants
 from frontend.device import LOCK
 from frontend.expr import PARAM
 from frontend.later import Item
@@ -53,7 +53,12 @@ def assign(self: Kind, value: Any) -> Kind:
     return _assign(self, value)
 
 
-def _assign(self: Kind, value: Any, *, traceless: bool = False) -> Kind:
+def update(self: Kind, value: Kind) -> Kind:
+    """Assign a value that only this tensor can have, such as its old value less a gradient; return self."""
+    return _assign(self, value, unique=True)
+
+
+def _assign(self: Kind, value: Any, *, traceless: bool = False, unique: bool = False) -> Kind:
     """Assign a value; `traceless`: gradients flow as before, as by a write through `detach`."""
     new = self.operand(value)
     e = self.expr
@@ -81,7 +86,7 @@ def _assign(self: Kind, value: Any, *, traceless: bool = False) -> Kind:
             new = beside(self, new)
         new.used = True
         with LOCK:
-            write(self, new)
+            write(self, new, unique=unique)
     return self
 
 
@@ -99,9 +104,9 @@ def change(self: Kind, value: Any) -> Kind:
 
 def _has_history(t: TensorBase) -> bool:
     """Return whether gradients may flow through a float tensor to others that it was computed from."""
-    if not t.expr.dtype.is_float or (wants(t) and owns(t)):
+    if not t.expr.dtype.is_float:
         return False
-    if t.expr.op is PARAM and t.leaves[0].origin is None:
+    if owns(t) and (wants(t) or (t.expr.op is PARAM and t.leaves[0].origin is None)):
         return False
     marked = {leaf for m in wanting() for leaf in m.leaves}
     return any(leaf in marked or leaf.origin is not None for leaf in t.leaves)
@@ -126,14 +131,14 @@ def _is_detached(t: TensorBase) -> bool:
     return link is not None
 
 
-def write(t: TensorBase, new: TensorBase) -> None:
+def write(t: TensorBase, new: TensorBase, *, unique: bool = False) -> None:
     """Give a tensor, and those that share elements with it, a value of its shape and dtype.
 
     The caller holds `LOCK`.
     """
     root = root_of(t) if anyone() else None
     if root is not None and wants(root):
-        _write_node(t, root, new)
+        _write_node(t, root, new, unique=unique)
         return
     changes = _changes(t, new)
     _rebind(t, new)
@@ -141,13 +146,18 @@ def write(t: TensorBase, new: TensorBase) -> None:
         _rebind(m, value)
 
 
-def _write_node(t: TensorBase, root: TensorBase, new: TensorBase) -> None:
+def _write_node(t: TensorBase, root: TensorBase, new: TensorBase, *, unique: bool) -> None:
     """Write a family whose root has requires_grad: its new value is a node of all expressions of its views.
 
     A view that was detached has the value alone, with the history of that.
     """
     link = link_of(t)
-    whole = distinct(new if link is None else written(link, root, new))
+    whole = new if link is None else written(link, root, new)
+    home, _ = _claim(root)
+    leaf = None if home is None else home.leaf()
+    if leaf is not None and leaf.origin is None:
+        leaf.of = weakref.ref(root)
+    whole = distinct(whole) if leaf is None or unique else version(root, leaf, whole)
     changes = [(m, new if m is t and _is_detached(m) else derived(m.link, whole)) for m in others(root)]
     _rebind(root, whole)
     for m, value in changes:

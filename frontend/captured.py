@@ -5,10 +5,12 @@ Not here: what a replay guarantees (`jit`), the recording (`capture`), the launc
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frontend.assignment import root_of, write_rest
+from frontend.autograd.state import wants
 from frontend.capture import filled
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
@@ -240,6 +242,8 @@ class Captured:
         """Advance a tensor to the next version of its memory; return a copy of the old one if needed."""
         home = home_of(t.leaves[0])
         before = home.current
+        if wants(t):
+            t.leaves[0].of = weakref.ref(t)
         t.leaves = (home.advance(),)
         t.used = False
         follow(t)

@@ -55,6 +55,11 @@ INPUT: Final = "INPUT"
 """The values of its source, an argument of a checkpointed function: see `frontend.autograd.segments`."""
 SEGMENT: Final = "SEGMENT"
 """The values of its first source, a result of a checkpointed function; the others are its INPUTs."""
+VERSION: Final = "VERSION"
+"""The values of its first source, given to a tensor with requires_grad; the second was its memory before.
+
+So it is a node that no other tensor has: see `frontend.autograd.state.version`.
+"""
 LIMIT: Final = "LIMIT"
 """The integers of its source, each with a limit: see `frontend.primitives.limits`."""
 TABLE_LIMIT: Final = 100_000
@@ -175,6 +180,8 @@ def _birth(  # noqa: PLR0917 - positional: all of them, twice
 
 def merge(first: Leaves, second: Leaves) -> tuple[Leaves, tuple[int, ...]]:
     """Return the union of two leaf tuples, which starts with the first, and the positions of the second."""
+    if len(second) == 1 and second[0] in first:
+        return first, (first.index(second[0]),)
     index = dict.fromkeys(first)
     index.update(dict.fromkeys(second))
     n = len(index)
@@ -340,6 +347,7 @@ BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
     RULED: lambda _, src, __: src[0],
     INPUT: lambda _, src, __: src[0],
     SEGMENT: lambda _, src, __: src[0],
+    VERSION: lambda _, src, __: src[0],
     Ops.AFTER: lambda _, src, __: graph.after(*src),
     LIMIT: lambda _, src, __: src[0],
     CONV: lambda _, src, arg: convolution.lower(src[0], src[1], *arg),

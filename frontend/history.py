@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from frontend.autograd.engine import sources
-from frontend.autograd.state import anyone, wanting
+from frontend.autograd.state import anyone, wanting, written_since
 from frontend.device import LOCK, Device
 from frontend.expr import PARAM, TABLE, Expr
 from frontend.realize import check_concrete, realize_one
@@ -65,7 +65,7 @@ def _kept(e: Expr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
 
     Leaves through which no gradient flows are copied without their own history.
     """
-    current = {leaf for t in wanting() for leaf in t.leaves}
+    current = {leaf for t in wanting() for leaf in t.leaves} | set(written_since(leaves))
     for leaf in behind(leaves):  # oldest first
         origin = leaf.origin
         if not current.isdisjoint(origin.leaves) or origin.spent:

@@ -53,7 +53,7 @@ CODES: Final = {
 class Leaf:
     """One version of the contents of one buffer. Equal only to itself."""
 
-    __slots__ = ("__weakref__", "buffer", "home", "known", "origin")
+    __slots__ = ("__weakref__", "buffer", "home", "known", "of", "origin")
 
     known: tuple[int, int] | None
     """The minimum and maximum of integers that were copied from the host; None: unknown."""
@@ -62,12 +62,15 @@ class Leaf:
     """The buffer as a target of assignments; None before the first one, and for a copy."""
     origin: Any
     """The `Origin` that it was moved or computed from; None when no gradient flows back."""
+    of: weakref.ref[TensorBase] | None
+    """The tensor with requires_grad whose memory it was before a write in place; None: not written since."""
 
     def __init__(self, buffer: hcq.Buffer) -> None:
         self.buffer = buffer
         self.home = None
         self.known = None
         self.origin = None
+        self.of = None
 
 
 class Home:

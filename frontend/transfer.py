@@ -14,7 +14,7 @@ from typing import cast as cast_type
 
 from compiler.dtype import DType
 from frontend.autograd.engine import between
-from frontend.autograd.state import wanting
+from frontend.autograd.state import wanting, written_since
 from frontend.device import LOCK, Device
 from frontend.expr import PARAM, Leaves
 from frontend.ops.casts import cast
@@ -90,4 +90,4 @@ def _wanted(part: tuple[Any, Leaves]) -> bool:
     leaves = set(part[1])
     marked = {(t.expr, t.leaves) for t in wanting() if leaves.issuperset(t.leaves)}
     moved = {(leaf.origin.there, (leaf,)) for leaf in part[1] if leaf.origin is not None}
-    return bool(between(part, marked | moved))
+    return bool(written_since(part[1])) or bool(between(part, marked | moved))

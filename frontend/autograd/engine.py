@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.autograd.segments import Recomputed
-from frontend.autograd.state import state_of, wanting
+from frontend.autograd.state import state_of, wanting, written_since
 from frontend.device import LOCK
-from frontend.expr import PARAM, RULED, SEGMENT, STOP, TABLE, Expr, Leaves, inside
+from frontend.expr import PARAM, RULED, SEGMENT, STOP, TABLE, VERSION, Expr, Leaves, inside
 from frontend.later import AT_ONCE, later
 from frontend.ops import elementwise
 from frontend.ops.arguments import tensor
@@ -39,17 +39,20 @@ if AT_ONCE:
 else:
     table = later("frontend.autograd.table")
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from frontend.tensor_base import T, TensorBase
 
 Node = tuple[Expr, Leaves]
-FIRST: Final = frozenset({SEGMENT, Ops.AFTER})
+FIRST: Final = frozenset({SEGMENT, VERSION, Ops.AFTER})
 """Operations whose first source alone has the values."""
 
 
-def between(root: Node, wanted: set[Node]) -> list[Node]:
-    """Return the nodes on paths from the root to the wanted nodes, users before sources."""
+def between(root: Node, wanted: set[Node], ends: Collection[Node] = ()) -> list[Node]:
+    """Return the nodes on paths from the root to the wanted nodes, users before sources.
+
+    No path goes on behind a node of `ends`.
+    """
     reaches: dict[Node, bool] = {}
     order: list[Node] = []
     stack = [root]
@@ -58,7 +61,7 @@ def between(root: Node, wanted: set[Node]) -> list[Node]:
         if node in reaches:
             stack.pop()
             continue
-        under = sources(node)
+        under = [] if node in ends else sources(node)
         waiting = [s for s in under if s not in reaches]
         if waiting:
             stack += waiting
@@ -83,15 +86,18 @@ def sources(node: Node) -> list[Node]:
     return [s for s in (inside(node, i) for i in numbers) if s[0].dtype.is_float]
 
 
-def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node]) -> list[Node | None]:
-    """Return the gradient of each wanted node, given that of the root, over the same abstract leaves."""
+def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node], ends: frozenset[Node]) -> list[Node | None]:
+    """Return the gradient of each wanted node, given that of the root, over the same abstract leaves.
+
+    No gradient flows through a node of `ends`.
+    """
     gradients_of: dict[Node, T] = {root: make(like, seed)}
     again = Recomputed()
-    for node in between(root, set(wanted)):
+    for node in between(root, set(wanted), ends):
         g = gradients_of.get(node)
         e = node[0]
         rule = table.rule_of(e.op)
-        if g is None or not e.src or rule is None:
+        if g is None or not e.src or rule is None or node in ends:
             continue
         given = [inside(node, i) for i in range(len(e.src))]
         flowing = sources(node)
@@ -197,12 +203,57 @@ def _leading(moved: list[Leaf], targets: Sequence[TensorBase]) -> set[Leaf]:
             leaf.origin.spent
             or not useful.isdisjoint(leaves)
             or any(t.leaves and leaves.issuperset(t.leaves) for t in targets)
+            or written_since(leaf.origin.leaves)
         ):
             useful.add(leaf)
     return useful
 
 
 def _gradients(self: T, targets: Sequence[T], seed: T | None) -> list[T | None]:
+    """Return the gradient for each target, with those of the values that it had before it was written."""
+    found = _gradients_now(self, targets, seed)
+    before = written_since(self.leaves)
+    if before:
+        places = {id(t): i for i, t in enumerate(targets)}
+        pairs = [(places[id(t)], part) for t, part in _versions(self, before) if id(t) in places]
+        current = [(t.expr, t.leaves) for t in before.values()]
+        parts = [make(self, part) for _, part in pairs]
+        each = _gradients_now(self, parts, seed, [*current, *[part for _, part in pairs]]) if pairs else []
+        for (i, _), g in zip(pairs, each, strict=True):
+            found[i] = _sum(found[i], g)
+    return found
+
+
+def _versions(self: T, before: Mapping[Leaf, T]) -> list[tuple[T, tuple[Expr, Leaves]]]:
+    """Return (tensor, part) of the values in self that tensors had before they were written."""
+    key = ("versions", self.expr)
+    nodes = TABLE.get(key)
+    if nodes is None:
+        root = (self.expr, tuple(range(len(self.leaves))))
+        nodes = TABLE[key] = [node for node in _nodes(root) if node[0].op is VERSION]
+    found = [(t, (t.expr.leaf, (leaf,))) for leaf, t in before.items()]
+    for node in nodes:
+        owner = before.get(self.leaves[inside(node, 1)[1][0]])
+        if owner is not None:
+            found.append((owner, (node[0], tuple([self.leaves[i] for i in node[1]]))))
+    return [(t, part) for t, part in found if part != (t.expr, t.leaves)]
+
+
+def _nodes(root: Node) -> list[Node]:
+    """Return all nodes of an expression."""
+    seen: dict[Node, None] = {}
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen[node] = None
+            stack += [inside(node, i) for i in range(len(node[0].src))]
+    return list(seen)
+
+
+def _gradients_now(
+    self: T, targets: Sequence[T], seed: T | None, ends: Sequence[tuple[Expr, Leaves]] = ()
+) -> list[T | None]:
     for t in (self, *targets):
         if t.epoch != EPOCH[0] and t.epoch:
             refresh(t)
@@ -213,12 +264,15 @@ def _gradients(self: T, targets: Sequence[T], seed: T | None) -> list[T | None]:
         index.setdefault(leaf, len(index))
     wanted = [_place(t, index) for t in targets]
     start = None if seed is None else (seed.expr, tuple([index[leaf] for leaf in seed.leaves]))
-    key = ("gradient", self.expr, len(self.leaves), start, *wanted)
+    stops = [(e, tuple([index[leaf] for leaf in on])) for e, on in ends if all(leaf in index for leaf in on)]
+    key = ("gradient", self.expr, len(self.leaves), start, tuple(stops), *wanted)
     found = TABLE.get(key)
     if found is None:
         root = (self.expr, tuple(range(len(self.leaves))))
         first = start if start is not None else _one(self)
-        found = TABLE[key] = traced(_vjp, self, root, first, [w for w in wanted if w is not None])
+        found = TABLE[key] = traced(
+            _vjp, self, root, first, [w for w in wanted if w is not None], frozenset(stops)
+        )
     real = tuple(index)
     results = iter(found)
     out: list[T | None] = []
@@ -275,7 +329,8 @@ def _add_gradients(self: T, gradient: T | None) -> None:
     e = self.expr
     moved = behind(self.leaves)
     leaves = {*self.leaves, *[leaf for m in moved for leaf in m.origin.leaves]}
-    targets = [t for t in wanting() if leaves.issuperset(t.leaves)]
+    written = {id(t) for t in written_since(tuple(leaves)).values()}
+    targets = [t for t in wanting() if leaves.issuperset(t.leaves) or id(t) in written]
     if e.op is PARAM and not moved and not any(t is self for t in targets):
         raise UsageError(
             f"backward of {described(self)}: it is realized, so its history is gone\n"

@@ -11,10 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import Ops
-from frontend.expr import PARAM, STOP
+from frontend.expr import PARAM, STOP, VERSION, Leaves, join
 from frontend.ops.sources import ruled
 from frontend.parameters import flag
 from frontend.realize import realize_many
+from frontend.storage import Leaf
 from frontend.tensor_base import Gradient, Rebound
 from frontend.trace import apply, become, make, method, traced
 from hcq.errors import UsageError
@@ -45,6 +46,24 @@ def distinct(value: T) -> T:
     The gradient of a tensor is that of its node: `y = x.reshape(4)` is none in `y.reshape(2, 2)`.
     """
     return traced(recomputed, value) if value.expr.op in _FOLDED else value
+
+
+def version(t: T, leaf: Leaf, value: T) -> T:
+    """Return the value that t, whose memory is a leaf, is about to get, as a node that no other tensor has.
+
+    Nodes are identified by structure: two tensors of zeros would be one node.
+    """
+    return make(value, join(VERSION, None, (value.expr, value.leaves), (t.expr.leaf, (leaf,))))
+
+
+def written_since(leaves: Leaves) -> dict[Leaf, TensorBase]:
+    """Return the tensors with requires_grad that were written since they had one of these leaves."""
+    found = {}
+    for leaf in leaves:
+        t = leaf.of() if leaf.__class__ is Leaf and leaf.of is not None else None
+        if t is not None and wants(t):
+            found[leaf] = t
+    return found
 
 
 def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: FBT001 - the value of a property

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.autograd import primitives, rules
-from frontend.expr import CONV, INPUT, RULED, SEGMENT, STOP
+from frontend.expr import CONV, INPUT, RULED, SEGMENT, STOP, VERSION
 from frontend.ops import division, elementwise, functions, powers, trigonometry
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 
@@ -32,6 +32,7 @@ RULES: Final[dict[str, Any]] = {
     STOP: primitives.constant,
     INPUT: primitives.first,
     SEGMENT: primitives.first,
+    VERSION: primitives.first,
     Ops.AFTER: primitives.first,
     RULED: rules.ruled,
     CONV: primitives.convolution,

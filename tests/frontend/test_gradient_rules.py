@@ -10,7 +10,7 @@ import pytest
 from compiler.ir.ops import Ops
 from frontend import Tensor, dtypes, stats
 from frontend.autograd import table
-from frontend.expr import CONV, INPUT, RULED, SEGMENT, STOP
+from frontend.expr import CONV, INPUT, RULED, SEGMENT, STOP, VERSION
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 from hcq.errors import UsageError
 
@@ -213,6 +213,7 @@ def test_every_rule_is_tested_here():
     tested |= {RULED}  # tests/frontend/test_gradients_of_pytorch.py
     tested |= {Ops.WITHIN}  # tests/frontend/test_symbolic_sizes.py
     tested |= {INPUT, SEGMENT, Ops.AFTER}  # tests/frontend/test_checkpointing.py
+    tested |= {VERSION}  # tests/frontend/test_gradients_in_place.py
     assert set(table.RULES) == tested
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontend import Tensor
+from frontend import Tensor, TinyJit
 from hcq.errors import UsageError
 from tools.answers.in_place import PROGRAMS, answer
 
@@ -150,3 +150,73 @@ def test_a_result_keeps_its_gradient_where_the_next_operation_undoes_it():
     assert _gradient_of(flat) == [3.0, 5.0, 7.0, 9.0]
     assert _gradient_of(turned) == [[-1.0, -3.0], [-5.0, -7.0]]
     assert _gradient_of(x) == [[4.0, 8.0], [12.0, 16.0]]
+
+
+VALUES: dict[str, Any] = {
+    "a.zero_(); b.zero_()": ([2.0, 2.0], [5.0, 5.0]),
+    "a.fill_(5); b.fill_(5)": ([2.0, 2.0], [5.0, 5.0]),
+    "a.copy_(c); b.copy_(c)": ([2.0, 2.0], [5.0, 5.0]),
+    "a.copy_(c * 2); b.copy_(c * 2)": ([2.0, 2.0], [5.0, 5.0]),
+    "mean = (a + b) / 2; a.copy_(mean); b.copy_(mean)": ([2.0, 2.0], [5.0, 5.0]),
+    "a.assign(0.0); b.assign(0.0)": ([2.0, 2.0], [5.0, 5.0]),
+    "a.view(2, 1).fill_(2); b.fill_(2)": ([2.0, 2.0], [5.0, 5.0]),
+}
+"""Writes that give two parameters one value, and the gradients of a * 2 + b * 5."""
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_parameters_that_are_given_one_value_keep_gradients_of_their_own(text: str):
+    a, b = (Tensor([1.0, n], requires_grad=True) for n in (2.0, 3.0))
+    with Tensor.no_grad():
+        exec(text, {"a": a, "b": b, "c": Tensor([7.0, 8.0])})
+    (a * 2.0 + b * 5.0 + Tensor.full((2,), 5.0) * 3.0 + Tensor.zeros(2)).sum().backward()
+    assert (_gradient_of(a), _gradient_of(b)) == VALUES[text]
+
+
+def test_a_parameter_has_the_gradients_of_what_was_computed_before_a_write():
+    """As PyTorch, where the old value is not needed for another gradient."""
+    a, c = Tensor([1.0, 2.0], requires_grad=True), Tensor([3.0, 4.0])
+    first = (a * c).sum()
+    with Tensor.no_grad():
+        a.mul_(5)
+    second = (a * c).sum()
+    with Tensor.no_grad():
+        a.view(2, 1).add_(1)
+    (first + second + a.sum()).backward()
+    assert (a.tolist(), _gradient_of(a)) == ([6.0, 11.0], [7.0, 9.0])
+
+
+@pytest.mark.parametrize(
+    "read", ["a.tolist()", "a.realize()", "loss.item()", "a.tolist(); loss.item()", "None"]
+)
+def test_reading_a_written_parameter_keeps_its_gradient(read: str):
+    a, b = (Tensor([1.0, n], requires_grad=True) for n in (2.0, 3.0))
+    early = (a * Tensor([1.0, 2.0])).sum()
+    with Tensor.no_grad():
+        a.mul_(3)
+    loss = early + (a * Tensor([3.0, 4.0])).sum() + b.sum()
+    exec(read, {"a": a, "loss": loss})
+    loss.backward()
+    assert (a.tolist(), _gradient_of(a), _gradient_of(b)) == ([3.0, 6.0], [4.0, 6.0], [1.0, 1.0])
+
+
+def test_a_gradient_with_respect_to_a_target_includes_its_earlier_values():
+    a = Tensor([1.0, 2.0], requires_grad=True)
+    early = (a * a).sum()
+    a.assign(a * 10.0)
+    (found,) = (early + (a * a).sum()).gradient(a)
+    assert found.tolist() == [22.0, 44.0]
+
+
+def test_a_captured_update_that_fills_parameters_alike_keeps_their_gradients_apart():
+    a, b = (Tensor([1.0, n], requires_grad=True) for n in (2.0, 3.0))
+
+    @TinyJit
+    def step(x: Tensor) -> list[Tensor]:
+        with Tensor.no_grad():
+            a.zero_()
+            b.zero_()
+        return (a * 2.0 * x + b * 5.0 + a * b).sum().gradient(a, b)
+
+    for n in range(4):
+        assert [g.tolist() for g in step(Tensor([1.0, n + 1.0]))] == [[2.0, 2.0 * n + 2.0], [5.0, 5.0]]

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, cast
 
 from compiler.dtype import DType, dtypes
+from frontend.assignment import update
 from frontend.autograd import state as grad_state
 from frontend.autograd.engine import stopped
 from frontend.nn.optim.groups import Group
@@ -250,8 +251,7 @@ class Optimizer(ABC):
 
     def store(self, target: Tensor, value: Tensor) -> Tensor:
         """Assign a value, unless the step does not take place; return the target."""
-        target.assign(value if self.guard is None else self.guard.where(value, stopped(target)))
-        return target
+        return update(target, value if self.guard is None else self.guard.where(value, stopped(target)))
 
 
 def _groups(params: Any) -> list[Mapping[str, Any]]:
