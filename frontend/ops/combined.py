@@ -53,9 +53,17 @@ def logaddexp(self: T, other: T | Number) -> T:
 
 @operator
 def hypot(self: T, other: T | Number) -> T:
-    """Return sqrt(self² + other²); integers give float32."""
+    """Return sqrt(self² + other²), also where the squares would overflow or vanish; integers give float32."""
     x, y = agree("hypot", self, other, floats=True)
-    return sqrt(add(mul(x, x), mul(y, y)))
+    dtype = x.expr.dtype
+    if dtype is not dtypes.float64:
+        x, y = convert(x, dtypes.float64), convert(y, dtypes.float64)
+        return convert(sqrt(add(mul(x, x), mul(y, y))), dtype)
+    size = maximum(absolute(x), absolute(y))
+    small, one, large = (constant(x, n, dtype, x.expr.shape) for n in (2.0**-600, 1.0, 2.0**600))
+    scale = where(gt(size, 2.0**500), small, where(lt(size, 2.0**-500), large, one))
+    x, y = mul(x, scale), mul(y, scale)
+    return div(sqrt(add(mul(x, x), mul(y, y))), scale)
 
 
 @operator
@@ -119,9 +127,9 @@ def rad2deg(self: T) -> T:
 @method
 def sinc(self: T) -> T:
     """Return sin(pi self) / (pi self), 1 at 0."""
-    x = mul(self, math.pi)
+    x = mul(widened(self), math.pi)
     zero = eq(x, 0.0)
-    return where(zero, 1.0, div(sin(x), where(zero, 1.0, x)))
+    return narrowed(where(zero, 1.0, div(sin(x), where(zero, 1.0, x))), self)
 
 
 @method

@@ -20,7 +20,7 @@ from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div
 from frontend.ops.elementwise import agree, mul, neg, sub, where
 from frontend.ops.method_row import MethodRow
-from frontend.ops.sources import Number, constant, convert, ruled
+from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
 from frontend.primitives.erf import ERF
 from frontend.trace import apply, method, operator
 
@@ -179,7 +179,7 @@ def round(self: T, decimals: int = 0) -> T:
         return _rounding(Ops.ROUND, self)
     power = 10.0 ** builtins.abs(decimals)
     up, down = (mul, div) if decimals > 0 else (div, mul)
-    return down(_rounding(Ops.ROUND, up(self, power)), power)
+    return narrowed(down(_rounding(Ops.ROUND, up(widened(self), power)), power), self)
 
 
 @method

@@ -12,11 +12,11 @@ from compiler.dtype import DType, dtypes
 from frontend.arg_aliases import accepts_aliases
 from frontend.ops.arguments import element_type, shape_of, whole
 from frontend.ops.casts import cast
-from frontend.ops.comparison import ge, lt
+from frontend.ops.comparison import ge, gt, lt
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, mul, neg, sub
+from frontend.ops.elementwise import add, mul, neg, sub, where
 from frontend.ops.functions import exp, floor, log, tan
-from frontend.ops.movement import unsqueeze
+from frontend.ops.movement import narrow, unsqueeze
 from frontend.ops.random import normal, rand, randint
 from frontend.ops.reduce import detached
 from frontend.ops.reduce import sum as total
@@ -55,10 +55,11 @@ def multinomial(self: T, num_samples: int, replacement: bool = False) -> T:  # n
     weights = detached(widened(self))
     if not replacement:
         chance = rand(self.__class__, shape, device=self.expr.device)
-        return topk(div(log(neg(sub(chance, 1.0))), weights), num_samples).indices
+        reached = where(gt(weights, 0.0), div(log(neg(sub(chance, 1.0))), weights), -math.inf)
+        return topk(reached, num_samples).indices
     bounds = cumsum(weights, -1)
     chance = rand(self.__class__, (*shape[:-1], num_samples), device=self.expr.device)
-    mark = unsqueeze(mul(chance, total(weights, -1, keepdim=True)), -1)
+    mark = unsqueeze(mul(chance, narrow(bounds, -1, shape[-1] - 1, 1)), -1)
     passed = ge(mark, unsqueeze(bounds, -2))
     return total(cast(passed, dtypes.int32), -1)
 

@@ -194,7 +194,8 @@ def nextafter(self: T, other: T | Number) -> T:
 def angle(self: T) -> T:
     """Return the angle of each number in the complex plane: pi where negative, else 0; NaN stays."""
     x = self if self.expr.dtype.is_float else convert(self, dtypes.float32)
-    return where(isnan(x), x, convert(where(lt(x, 0.0), math.pi, 0.0), x.expr.dtype))
+    pi = constant(x, math.pi, x.expr.dtype, x.expr.shape)
+    return where(isnan(x), x, where(lt(x, 0.0), pi, 0.0))
 
 
 @method
@@ -213,7 +214,7 @@ def i0(self: T) -> T:
         high = add(mul(mul(r, (2 * k - 1) ** 2 / k), high), 1.0)
     half = exp(mul(far, 0.5))  # exp(x) itself overflows before the result does
     high = mul(mul(half, div(high, sqrt(mul(far, 2 * math.pi)))), half)
-    high = where(eq(x, math.inf), x, high)
+    high = where(lt(x, 1000.0), high, where(isnan(x), x, math.inf))
     return narrowed(where(near, low, high), self)
 
 
@@ -265,7 +266,7 @@ def gcd(self: T, other: T | Number) -> T:
         done = apply(Ops.EQ, None, b, zero)
         rest = apply(Ops.MOD, None, a, apply(Ops.WHERE, None, done, one, b))
         a, b = apply(Ops.WHERE, None, done, a, b), apply(Ops.WHERE, None, done, zero, rest)
-    return a
+    return absolute(a)  # the least number has no positive value
 
 
 @operator

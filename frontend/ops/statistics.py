@@ -311,6 +311,8 @@ def histc(self: T, bins: int = 100, low: float = 0.0, high: float = 0.0) -> T:
     x = reshape(self, (prod(self.expr.shape),))
     if low == high and x.expr.shape[0]:
         low, high = float(reduce.min(x).item()), float(reduce.max(x).item())
+        if not math.isfinite(high - low):
+            raise UsageError(f"histc: the elements are from {low} to {high}; give a finite range")
     if low == high:
         low, high = low - 1, high + 1
     inside = mul(le(x, high), eq(lt(x, low), False))
@@ -367,7 +369,10 @@ def searchsorted(self: T, values: T, *, right: bool = False, side: str | None = 
         raise UsageError(f"searchsorted: wanted a vector, or rows for the rows of {given}, saw {shape}")
     row = self if len(shape) == 1 else unsqueeze(self, -2)
     each = unsqueeze(values, -1)
-    before = (le if flag(right, "searchsorted, right") or side == "right" else lt)(row, each)
+    last = flag(right, "searchsorted, right") or side == "right"
+    before = (le if last else lt)(row, each)
+    if each.expr.dtype.is_float:  # NaN is behind all numbers
+        before = where(isnan(each), ne(isnan(row), True) if not last else True, before)
     return reduce.sum(before, -1)
 
 

@@ -1,0 +1,81 @@
+"""Methods at the limits of their dtypes: the least integers, the greatest floats, NaN, weights of 0.
+
+Recorded answers of PyTorch over usual values: `test_answers_of_pytorch`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from frontend import Tensor
+from hcq.errors import UsageError
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+def test_the_greatest_common_divisor_of_the_least_integer_is_positive(dtype: str):
+    least = np.iinfo(dtype).min
+    x = Tensor(np.array([-9, 12, least, 6, 0], dtype=dtype))
+    y = Tensor(np.array([least, least, -9, least, 3], dtype=dtype))
+    assert x.gcd(y).tolist() == [1, 4, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("dtype", "large"), [("float16", 3e4), ("float32", 3e38), ("float64", 1.5e308)])
+def test_a_hypotenuse_neither_overflows_nor_vanishes(dtype: str, large: float):
+    tiny = float(np.finfo(dtype).tiny) * 4
+    x = np.array([large, -large, 3 * tiny, np.inf, 3, 0, np.nan], dtype=dtype)
+    y = np.array([1, large / 16, 4 * tiny, -1, -4, 0, 1], dtype=dtype)
+    found = Tensor(x).hypot(Tensor(y)).numpy()
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, np.hypot(x, y), rtol=2e-3 if dtype == "float16" else 1e-6)
+
+
+def test_a_hypotenuse_has_the_slopes_of_its_sides_at_all_sizes():
+    for size in (1e-300, 1.0, 1e300):
+        x, y = (Tensor(np.array([n * size]), requires_grad=True) for n in (3.0, -4.0))
+        x.hypot(y).sum().backward()
+        assert x.grad is not None
+        assert y.grad is not None
+        np.testing.assert_allclose([x.grad.item(), y.grad.item()], [0.6, -0.8], rtol=1e-12)
+
+
+def test_an_angle_has_all_digits_of_float64():
+    assert Tensor(np.array([-1.5, 2.0, -np.inf])).angle().tolist() == [np.pi, 0.0, np.pi]
+
+
+def test_half_types_are_rounded_once():
+    x = np.array([1.0, 2.5, 65504.0, -0.25], dtype="float16")
+    np.testing.assert_allclose(Tensor(x).sinc().numpy(), np.sinc(x.astype("float32")), rtol=1e-3, atol=1e-4)
+    big = np.array([65504.0, -65504.0, 1.25], dtype="float16")
+    assert Tensor(big).round(decimals=1).tolist() == [65504.0, -65504.0, np.float16(1.2)]
+
+
+def test_a_bessel_function_is_infinite_beyond_its_range():
+    found = Tensor(np.array([1.7e308, -np.inf, 800.0, np.nan])).i0().numpy()
+    np.testing.assert_array_equal(found, [np.inf, np.inf, np.inf, np.nan])
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_nan_belongs_behind_all_numbers(*, right: bool):
+    row, values = np.array([1.0, 2.0, 2.0, np.nan]), np.array([np.nan, 2.0, 0.0, np.inf])
+    found = Tensor(row).searchsorted(Tensor(values), right=right)
+    assert found.tolist() == np.searchsorted(row, values, "right" if right else "left").tolist()
+    assert Tensor(values).bucketize(Tensor([1.0, 3.0], dtype="float64"), right=right).tolist()[0] == 2
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_histogram_of_values_that_are_not_finite_needs_a_range(wrong: float):
+    x = Tensor([1.0, wrong, 3.0])
+    with pytest.raises(UsageError, match="finite range"):
+        x.histc(4)
+    assert x.histc(2, 0.0, 4.0).tolist() == [1.0, 1.0]
+
+
+def test_a_weight_of_zero_is_not_drawn_where_its_random_number_is_zero():
+    seed, place, count = 5544, 4045, 8192  # one random number of 2**24 is 0
+    Tensor.manual_seed(seed)
+    assert Tensor.rand(count).numpy()[place] == 0.0
+    weights = np.zeros(count, dtype="float32")
+    weights[7] = 1.0
+    Tensor.manual_seed(seed)
+    assert Tensor(weights).multinomial(1).tolist() == [7]
