@@ -161,15 +161,19 @@ class Counting:
                 rest = c.op("and", rest, c.not_(c.mask_bits(inside)))
             self.access("global", what, address, size, rest)
 
+    def record(self, space: str, what: str) -> int:
+        """Return the first slot of an access that a helper of the caller counts, by `shared_counter`."""
+        at = self._new(RECORD)
+        self.counted.accessed.append(Accessed(space, what, at))
+        return at
+
     def run(self, what: str, address: Value, size: Value, lanes: Value) -> None:
         """Count `size` consecutive bytes of global memory from one address (scalars, i64) if any lane is active."""
         name = _run(self._wf.lib, self.counted.unit, what)
         self._call(name, "global", what, address, size, lanes)
 
     def _call(self, helper: str, space: str, what: str, *arguments: Value) -> None:
-        at = self._new(RECORD)
-        self.counted.accessed.append(Accessed(space, what, at))
-        self._wf.c.call(helper, "void", self._wf.warp, i32(at), *arguments)
+        self._wf.c.call(helper, "void", self._wf.warp, i32(self.record(space, what)), *arguments)
 
     def _new(self, count: int) -> int:
         at = self.counted.slots
@@ -356,6 +360,11 @@ def _touch(lib: Library) -> str:
 
 def _entry(c: Code, table: Value, number: Value) -> Value:
     return c.gep(table, c.op("add", c.op("mul", number, ENTRY_BYTES), ENTRIES_AT))
+
+
+def shared_counter(lib: Library, size: int) -> str:
+    """Return the helper (warp, at, offsets, mask) that counts a load or store of shared memory."""
+    return _shared(lib, size, atomic=False)
 
 
 def _shared(lib: Library, size: int, *, atomic: bool) -> str:

@@ -303,3 +303,35 @@ def test_a_translation_without_counters_contains_none():
     assert not [name for name in plain.called if "count" in name]
     with_counters: Any = module.kernel("k", counts=True).program.translation
     assert "emu.count.global" in with_counters.text
+
+
+PRODUCT = """.reg .f32 %g<64>; .reg .b32 %q<4>;
+mov.u32 %r3, s; shr.u32 %r3, %r3, 4; cvt.u64.u32 %rd1, %r3; or.b64 %rd1, %rd1, DESCRIPTOR;
+wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64nCOLUMNSk16.f32.f16.f16 {SUMS}, A, %rd1, 0, 1, 1TURNS;
+wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"""
+SWIZZLES = (0, 3, 2, 1)
+"""Of 0, 32, 64 and 128 bytes, as a descriptor has them."""
+
+
+@pytest.mark.parametrize("turns", [", 0, 0", ", 1, 1"], ids=["k", "mn"])
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+@pytest.mark.parametrize("columns", [8, 64])
+def test_wgmma_reads_each_tile_once(columns: int, swizzle: int, turns: str) -> None:
+    """64 rows of A and the columns of B, of 32 bytes each, in blocks of 128 bytes without bank conflicts."""
+    descriptor = swizzle << 62 | 16 << 32 | 16 << 16
+    body = PRODUCT.replace("COLUMNS", str(columns)).replace("TURNS", turns).replace("A, ", "%rd1, ")
+    body = body.replace("DESCRIPTOR", f"{descriptor - (descriptor >> 63 << 64)}")
+    found = count(body.replace("SUMS", ", ".join(f"%g{n}" for n in range(columns // 2))), threads=128, arch="sm_90a")
+    load = found.shared["load"]
+    blocks = (64 + columns) * 32 // 128
+    assert (load.requests, load.lanes, load.bytes, load.units) == (blocks, 8 * blocks, 128 * blocks, blocks)
+    assert found.conflicts == 0
+    assert found.matrix == {"f16": 2 * 64 * columns * 16}
+
+
+def test_wgmma_with_a_in_registers_reads_b_alone() -> None:
+    body = PRODUCT.replace("COLUMNS", "8").replace("TURNS", ", 0").replace("SUMS", "%g0, %g1, %g2, %g3")
+    body = body.replace("A, ", "{%q0, %q1, %q2, %q3}, ").replace("DESCRIPTOR", str(16 << 32 | 16 << 16))
+    load = count(body, threads=256, arch="sm_90a").shared["load"]
+    assert (load.requests, load.bytes, load.units) == (4, 512, 4), "two warp groups"

@@ -23,6 +23,7 @@ from drivers.emu.simt.ir_types import element
 from drivers.emu.simt.vector import Value
 from drivers.nv.emu.ptx import wgmma_tiles as tiles
 from drivers.nv.emu.ptx.core import CANONICAL_NAN, Modifiers, Translator, meaning, operands
+from drivers.nv.emu.ptx.counted_tiles import count_tile
 from drivers.nv.emu.ptx.mma import Shape, items_of, step, unpacked
 from drivers.nv.emu.ptx.statements import Imm, Instruction, Operand, Reg, Vec
 
@@ -182,6 +183,9 @@ def _issue(
     keeps = _keeps(t, scale)
     arguments = (sums, left, c.extract(t.bits(b, 64), 0), i32(columns // 8), keeps, i32(site))
     c.call(_multiply(t, product), "void", t.wf.warp, *arguments)
+    if not product.in_registers:
+        count_tile(t, left, by_rows=product.a_by_rows)
+    count_tile(t, arguments[2], by_rows=product.b_by_rows, groups=columns // 8)
     for n, target in enumerate(targets):
         t.write(target, c.load(t.v("i32"), c.gep(sums, 128 * n)))
 

@@ -60,16 +60,27 @@ class _Matrix:
     """Whether it is not swizzled."""
 
 
-def _decoded(c: Code, descriptor: Value, bad: Value) -> _Matrix:
+def decoded(c: Code, descriptor: Value, bad: Value | None = None) -> _Matrix:
+    """Return the fields of a matrix descriptor (i64); a base offset, which is refused, sets `bad`."""
+
     def field(at: int) -> Value:
         return c.op("shl", c.resize(c.op("and", c.op("lshr", descriptor, at), 0x3FFF), 32), 4)
 
     mode = c.resize(c.op("lshr", descriptor, 62), 32)
     plain = c.icmp("eq", mode, 0)
     log = c.select(plain, i32(0), c.op("sub", i32(4), mode))
-    shifted = c.icmp("ne", c.op("and", c.op("lshr", descriptor, 49), 7), 0)
-    c.store(c.op("or", c.load("i8", bad), c.resize(shifted, 8)), bad)
+    if bad is not None:
+        shifted = c.icmp("ne", c.op("and", c.op("lshr", descriptor, 49), 7), 0)
+        c.store(c.op("or", c.load("i8", bad), c.resize(shifted, 8)), bad)
     return _Matrix(field(0), field(16), field(32), c.op("shl", i32(1), log), log, plain)
+
+
+def addresses(c: Code, start: Value, width: Value) -> Value:
+    """Return the offsets in shared memory of the 8 rows of a block, the first at `start` before swizzling."""
+    row = c.op("mul", c.ints("<8 x i32>", range(8)), c.splat(c.op("shl", width, 4), 8))
+    linear = c.op("add", row, c.splat(start, 8))
+    pattern = c.splat(c.op("shl", c.op("sub", width, 1), 4), 8)
+    return c.op("xor", linear, c.op("and", c.op("lshr", linear, 3), pattern))
 
 
 def _rows(lib: Library) -> str:
@@ -78,11 +89,8 @@ def _rows(lib: Library) -> str:
     If a row is outside shared memory, `bad` is set.
     """
 
-    def body(c: Code, warp: Value, base: Value, width: Value, bad: Value, site: Value) -> None:
-        row = c.op("mul", c.ints("<8 x i32>", range(8)), c.splat(c.op("shl", width, 4), 8))
-        linear = c.op("add", row, c.splat(base, 8))
-        pattern = c.splat(c.op("shl", c.op("sub", width, 1), 4), 8)
-        address = c.op("xor", linear, c.op("and", c.op("lshr", linear, 3), pattern))
+    def body(c: Code, warp: Value, start: Value, width: Value, bad: Value, site: Value) -> None:
+        address = addresses(c, start, width)
         limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
         outside = c.icmp("ugt", c.op("add", address, CHUNK), c.splat(limit, 8))
         c.store(c.op("or", c.load("i8", bad), c.mask_bits(outside)), bad)
@@ -104,25 +112,25 @@ def _rows(lib: Library) -> str:
 
 
 def _block(
-    lib: Library, c: Code, tile: Tile, matrix: _Matrix, warp: Value, base: Value, bad: Value, site: Value
+    lib: Library, c: Code, tile: Tile, matrix: _Matrix, warp: Value, start: Value, bad: Value, site: Value
 ) -> Value:
     """Load a block; return its elements, row by row."""
-    raw = c.call(_rows(lib), "<16 x i64>", warp, base, matrix.width, bad, site)
+    raw = c.call(_rows(lib), "<16 x i64>", warp, start, matrix.width, bad, site)
     return c.bitcast(raw, f"<{8 * tile.per_chunk} x i{tile.bits}>")
 
 
-def _base(c: Code, tile: Tile, matrix: _Matrix, group: Value, chunk: Value) -> Value:
+def base(c: Code, matrix: _Matrix, group: Value, chunk: Value, *, by_rows: bool) -> Value:
     """Return the address of a block: `group` counts 8 rows of A (columns of B), `chunk` 16 bytes of k, or 8 k if MN-major."""
-    if tile.by_rows:
+    if by_rows:
         inner = c.op("shl", c.op("and", group, c.op("sub", matrix.width, 1)), 4)
         outer = c.select(matrix.plain, matrix.stride, matrix.leading)
         far = c.op("mul", c.op("lshr", group, matrix.width_log), outer)
         step = c.select(matrix.plain, matrix.leading, matrix.stride)
-        base = c.op("add", c.op("add", matrix.start, inner), far)
+        start = c.op("add", c.op("add", matrix.start, inner), far)
     else:
         step = c.select(matrix.plain, matrix.leading, i32(CHUNK))
-        base = c.op("add", matrix.start, c.op("mul", group, matrix.stride))
-    return c.op("add", base, c.op("mul", step, chunk))
+        start = c.op("add", matrix.start, c.op("mul", group, matrix.stride))
+    return c.op("add", start, c.op("mul", step, chunk))
 
 
 def _values(c: Code, tile: Tile, raw: Value) -> Value:
@@ -134,12 +142,12 @@ def load_a(
     lib: Library, c: Code, tile: Tile, warp: Value, descriptor: Value, target: Value, bad: Value, site: Value
 ) -> None:
     """Write the warp's 16 rows: for each k and half of the rows a vector; its lanes 4 n to 4 n + 3 hold row n."""
-    matrix, per = _decoded(c, descriptor, bad), tile.per_chunk
+    matrix, per = decoded(c, descriptor, bad), tile.per_chunk
     first = c.op("shl", c.op("and", WARP.load(c, warp, "index"), 3), 1)
     with c.count(i32(4)) as number:
         half, chunk = c.op("and", number, 1), c.op("lshr", number, 1)
         group = c.op("add", first, half)
-        raw = _block(lib, c, tile, matrix, warp, _base(c, tile, matrix, group, chunk), bad, site)
+        raw = _block(lib, c, tile, matrix, warp, base(c, matrix, group, chunk, by_rows=tile.by_rows), bad, site)
         if not tile.by_rows:
             raw = c.shuffle(raw, None, [row * per + k for k in range(per) for row in range(8)])
         value = _values(c, tile, raw)
@@ -154,11 +162,11 @@ def load_b(
     lib: Library, c: Code, tile: Tile, warp: Value, descriptor: Value, groups: Value, target: Value, bad: Value, site: Value
 ) -> None:
     """Write all columns: for each group of 8 and each k, its 8 elements in the order of `_PLACES`."""
-    matrix, per = _decoded(c, descriptor, bad), tile.per_chunk
+    matrix, per = decoded(c, descriptor, bad), tile.per_chunk
     across, along = (8, 1) if tile.by_rows else (1, per)
     with c.count(c.op("shl", groups, 1)) as number:
         group, chunk = c.op("lshr", number, 1), c.op("and", number, 1)
-        raw = _block(lib, c, tile, matrix, warp, _base(c, tile, matrix, group, chunk), bad, site)
+        raw = _block(lib, c, tile, matrix, warp, base(c, matrix, group, chunk, by_rows=tile.by_rows), bad, site)
         raw = c.shuffle(raw, None, [k * across + n * along for k in range(per) for n in _PLACES])
         at = c.op("mul", c.resize(number, 64), per * 32)
         c.store(_values(c, tile, raw), c.gep(target, at), align=32)
