@@ -121,6 +121,18 @@ class WriteCombining:
                 break
             raw = ring.slot(slot)
 
+    def overlook(self) -> None:
+        """Take what ring entries refer to as if its current contents had been there at the last fence.
+
+        For tools that change what a host has written, as if the host had written something else.
+        """
+        with self._lock:
+            for slot, seen in self._fenced.items():
+                try:
+                    self._fenced[slot] = seen._replace(parts=self._ring.parts(slot, seen.raw))
+                except QueueError:
+                    continue  # unmapped by the change; the doorbell reports it
+
     def check_doorbell(self, first: int, put: int) -> str:
         """Check the entries [first, put) at a doorbell; return a message on a missing fence, or ""."""
         ring = self._ring

@@ -138,6 +138,16 @@ def test_launches_that_an_earlier_one_starts_are_mutated_too(found: list[Mutant]
 
 
 @pytest.mark.slow
+def test_a_change_of_a_launch_counts_as_stored_before_the_fence(found: list[Mutant]) -> None:
+    """Descriptors and arguments are changed at the doorbell, behind the fence of the driver."""
+    wanted = ("QmdV04.CORRELATION_ID plus", "grid bank 3 +0x0 plus", "QmdV04.GRID_WIDTH zero")
+    chosen = [next(one for one in found if str(one).endswith(what)) for what in wanted]
+    verdicts = judge_all(Target(), chosen, jobs=1, seeds=SEEDS[:2])
+    assert [one.outcome for one in verdicts] == [Outcome.EQUIVALENT, Outcome.WRONG, Outcome.REPORTED]
+    assert "fence" not in verdicts[-1].detail
+
+
+@pytest.mark.slow
 def test_clock_read_through_the_doorbell_mapping_is_reported(found: list[Mutant]) -> None:
     flags = [one for one in found if one.label.endswith("NV_HOPPER_USERMODE_A_PARAMS.bBar1Mapping")]
     last = max(one.index for one in flags)  # the page of the doorbells is made first, with the flag set

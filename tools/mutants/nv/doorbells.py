@@ -137,6 +137,7 @@ class ChannelSubmission:
             run.space.write(va, number.to_bytes(size, "little"), WHAT)
         else:
             contents.change(run, words, mutant)
+        run.combining.overlook()  # the driver's fence comes before the doorbell, where this is called
 
 
 def _put(run: ChannelRun) -> int:
