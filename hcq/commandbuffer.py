@@ -142,7 +142,7 @@ class CommandBuffer:
             if cluster is not None and tuple(cluster) != (1, 1, 1):
                 raise UnsupportedError(
                     f"kernel {program.name}: cooperative, in clusters of {cluster} workgroups\n"
-                    "hint: how many clusters a GPU runs at once is not known; use one of both"
+                    "hint: how many clusters a GPU runs at once is not known; use one of the two"
                 )
             program.check_cooperative(shape, (tx, ty, tz))
         if cluster is None:

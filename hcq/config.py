@@ -38,6 +38,12 @@ def _number(name: str, text: str) -> int:
     return number
 
 
+def _seconds(name: str, text: str) -> int:
+    if (number := _number(name, text)) == 0:
+        raise UsageError(f"{name} must be at least 1 second, it is {text!r}")
+    return number
+
+
 def _ring(name: str, text: str) -> int:
     number = _number(name, text)
     if number and (number.bit_count() != 1 or not 1 << 14 <= number <= 1 << 26):
@@ -131,6 +137,12 @@ class Config:
         "HCQ_EMU_CHECKED",
         "1: emulated GPUs run kernels with all sanitizers, as if named with +checked",
         _flag,
+    )
+    emu_timeout_s: int = _setting(
+        60,
+        "HCQ_EMU_TIMEOUT",
+        "seconds of CPU time after which a kernel on an emulated GPU is ended as a hang; at least 1",
+        _seconds,
     )
     counters: str = _setting(
         "",

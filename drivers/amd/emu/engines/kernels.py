@@ -30,6 +30,7 @@ from drivers.emu.simt.slices import SlicedLaunch
 from drivers.emu.simt.work import Options, Work
 from drivers.emu.turns import Turn, Turns
 from drivers.emu.vaspace import Access
+from hcq.config import config
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from drivers.emu.simt.engine import Program, Settings
     from hcq.layout import BitStruct
 
-_TIMEOUT_S: Final = 60.0
 _TURNS: Final = 1024
 PATIENCE_S: Final = 0.02
 _MOST_CODE: Final = 16 << 20
@@ -88,7 +88,7 @@ class Kernels:
         """
         self.ledgers = ledgers
         self._settings = settings
-        self.timeout_s = _TIMEOUT_S
+        self.timeout_s: float = config().emu_timeout_s
         """A kernel that takes longer hangs."""
         self._turns = Turns(_TURNS, patience_s)
         self._cached: dict[tuple[object, ...], Code] = {}

@@ -25,6 +25,7 @@ from drivers.nv.emu.machine.reports import Kind, launch_error
 from drivers.nv.emu.ptx import accuracy
 from drivers.nv.emu.ptx import module as ptx
 from drivers.nv.emu.ptx.statements import PtxError
+from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.engines.images import Loaded
 
-_TIMEOUT_S = 60.0
 _LANES = 32
 _INSTRUCTION_BYTES = 16
 """Bytes of a machine instruction since Volta; the padding behind the last one counts, too."""
@@ -127,7 +127,7 @@ class Grids:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.timeout_s = _TIMEOUT_S
+        self.timeout_s: float = config().emu_timeout_s
         """Time limit of a kernel in seconds; one that takes longer is a hang."""
         self._turns = Turns(_TURNS, _PATIENCE_S)
         self._modules: dict[int, ptx.Module] = {}
