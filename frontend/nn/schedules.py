@@ -1,7 +1,9 @@
 """Schedules of the learning rate, and clipping of gradients.
 
 A schedule is a factor of the first learning rate by the number of steps; `step()` sets the rate of the
-optimiser, also of one whose step was captured.
+optimiser, also of one whose step was captured. As in PyTorch, several schedules of one optimiser are factors
+of each other, and a rate that the program sets in between is scaled on; `LambdaLR`, `OneCycleLR` and
+`CosineAnnealingWarmRestarts` set the rate of their own instead.
 
 Not here: the optimisers (`optim`).
 """
@@ -20,7 +22,15 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from frontend.nn.optim.groups import Group
     from frontend.nn.optim.optimiser import Optimizer
+
+
+def _initial(group: Group) -> float:
+    """Return the learning rate that a group had when its first schedule was made."""
+    if group.initial is None:
+        group.initial = group.rate_now()
+    return group.initial
 
 
 class LambdaLR:
@@ -28,7 +38,7 @@ class LambdaLR:
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
         self.optimizer, self.factor = optimizer, lr_lambda
-        self.first = [float(group.lr.item()) for group in optimizer.param_groups]
+        self.first = [_initial(group) for group in optimizer.param_groups]
         self.steps = -1
         self.step()
 
@@ -44,14 +54,43 @@ class LambdaLR:
         return [first * factor for first in self.first]
 
 
-class StepLR(LambdaLR):
+class _Factor(LambdaLR):
+    """A schedule that scales the rate which the optimiser has, above `least`."""
+
+    least = 0.0
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
+        for group in optimizer.param_groups:
+            _initial(group)
+        self.optimizer, self.factor = optimizer, lr_lambda
+        self.first = self.last = [group.rate_now() for group in optimizer.param_groups]
+        self.steps = -1
+        self.step()
+
+    def step(self) -> None:
+        """Count a step, and scale the learning rates of the optimiser."""
+        for i, group in enumerate(self.optimizer.param_groups):
+            now, last = group.rate_now() - self.least, self.last[i] - self.least
+            if now != last and last:  # another schedule, or the program, has set it
+                self.first = [*self.first]
+                self.first[i] = self.least + (self.first[i] - self.least) * (now / last)
+        super().step()
+        self.last = self.get_last_lr()
+
+    def get_last_lr(self) -> list[float]:
+        """Return the learning rates that were set, one for each group."""
+        factor = self.factor(self.steps)
+        return [max(0.0, self.least + (first - self.least) * factor) for first in self.first]
+
+
+class StepLR(_Factor):
     """The learning rate times gamma every `step_size` steps."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
         super().__init__(optimizer, lambda n: gamma ** (n // step_size))
 
 
-class MultiStepLR(LambdaLR):
+class MultiStepLR(_Factor):
     """The learning rate times gamma at each milestone."""
 
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1) -> None:
@@ -59,14 +98,14 @@ class MultiStepLR(LambdaLR):
         super().__init__(optimizer, lambda n: gamma ** sum([m <= n for m in every]))
 
 
-class ExponentialLR(LambdaLR):
+class ExponentialLR(_Factor):
     """The learning rate times gamma at each step."""
 
     def __init__(self, optimizer: Optimizer, gamma: float) -> None:
         super().__init__(optimizer, lambda n: gamma**n)
 
 
-class LinearLR(LambdaLR):
+class LinearLR(_Factor):
     """The learning rate from a share of itself to another one, evenly over `total_iters` steps."""
 
     def __init__(
@@ -80,34 +119,29 @@ class LinearLR(LambdaLR):
         super().__init__(optimizer, lambda n: start_factor + span * min(n, total_iters) / total_iters)
 
 
-class ConstantLR(LambdaLR):
+class ConstantLR(_Factor):
     """The learning rate times a factor for the first `total_iters` steps."""
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5) -> None:
         super().__init__(optimizer, lambda n: factor if n < total_iters else 1.0)
 
 
-class PolynomialLR(LambdaLR):
+class PolynomialLR(_Factor):
     """The learning rate down to 0 along a power of the remaining share of `total_iters` steps."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0) -> None:
         super().__init__(optimizer, lambda n: (1 - min(n, total_iters) / total_iters) ** power)
 
 
-class CosineAnnealingLR(LambdaLR):
+class CosineAnnealingLR(_Factor):
     """The learning rate down to `eta_min` along half a cosine of `T_max` steps."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:  # noqa: N803 - the field's name
         self.least = eta_min
         super().__init__(optimizer, lambda n: (1 + math.cos(math.pi * n / T_max)) / 2)
 
-    def get_last_lr(self) -> list[float]:
-        """Return the learning rates that were set, one for each group."""
-        factor = self.factor(self.steps)
-        return [self.least + (first - self.least) * factor for first in self.first]
 
-
-class CosineAnnealingWarmRestarts(CosineAnnealingLR):
+class CosineAnnealingWarmRestarts(LambdaLR):
     """Half a cosine of `T_0` steps down to `eta_min`, again and again, each `T_mult` times as long."""
 
     def __init__(
@@ -117,9 +151,13 @@ class CosineAnnealingWarmRestarts(CosineAnnealingLR):
         T_mult: int = 1,  # noqa: N803 - as above
         eta_min: float = 0.0,
     ) -> None:
-        self.length, self.growth = T_0, T_mult
-        super().__init__(optimizer, T_0, eta_min)
-        self.factor = self._restarted
+        self.length, self.growth, self.least = T_0, T_mult, eta_min
+        super().__init__(optimizer, self._restarted)
+
+    def get_last_lr(self) -> list[float]:
+        """Return the learning rates that were set, one for each group."""
+        factor = self.factor(self.steps)
+        return [self.least + (first - self.least) * factor for first in self.first]
 
     def _restarted(self, n: int) -> float:
         length = self.length
@@ -158,8 +196,10 @@ class OneCycleLR(LambdaLR):
             return end + (first - end) * (1 + math.cos(math.pi * share)) / 2
 
         for group in optimizer.param_groups:
-            group.set_lr(1.0)
+            group.initial = 1.0
         super().__init__(optimizer, rate)
+        for group in optimizer.param_groups:
+            group.initial = start
 
 
 class ReduceLROnPlateau:
@@ -188,7 +228,7 @@ class ReduceLROnPlateau:
     def step(self, metrics: Tensor | float) -> None:
         """Count a step with the number that was measured, and lower the rates if it is time."""
         value = self.sign * float(metrics.item() if isinstance(metrics, Tensor) else metrics)
-        better = self.best == math.inf or value < self.best - abs(self.best) * self.threshold
+        better = value < self.best * (1 - self.sign * self.threshold)
         self.best, self.bad = (value, 0) if better else (self.best, self.bad + 1)
         if self.rest > 0:
             self.rest, self.bad = self.rest - 1, 0

@@ -43,6 +43,10 @@ class Group(MutableMapping[str, Any]):
         device = params[0].device
         rate = lr.item() if isinstance(lr, Tensor) else number_within(f"{kind}, lr", lr, 0.0)
         self.lr = Tensor([float(rate)], device=device, requires_grad=False)
+        self.rate: float | None = float(rate)
+        """The learning rate as a number; None after it was set to a tensor."""
+        self.initial: float | None = None
+        """The learning rate when the first schedule was made."""
         self.counters: dict[str, Tensor] = {}
         """Numbers that change with each step, of shape (1,)."""
         self.captured = False
@@ -54,13 +58,21 @@ class Group(MutableMapping[str, Any]):
         Raises `UsageError` for a number below 0 and for other shapes.
         """
         if value is self.lr:  # as after `optimiser.lr *= 0.5`
+            self.rate = None
             return
         if isinstance(value, Tensor):
             if value.numel() != 1:
                 raise UsageError(f"lr: wanted one number, saw the shape {value.shape}")
             self.lr.assign(value.detach().to(self.lr.device).cast(self.lr.dtype).reshape(1))
+            self.rate = None
             return
-        self.lr.assign(float(number_within(f"{self.kind}, lr", value, 0.0)))
+        rate = float(number_within(f"{self.kind}, lr", value, 0.0))
+        self.lr.assign(rate)
+        self.rate = rate
+
+    def rate_now(self) -> float:
+        """Return the learning rate, which is read where it was set to a tensor."""
+        return float(self.lr.item()) if self.rate is None else self.rate
 
     def number(self, name: str) -> float:
         """Return a setting that is a number, or a flag."""

@@ -181,6 +181,8 @@ class Optimizer(ABC):
     def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
         """Assign the tensors of `state_dict` in place. Raises `UsageError` for other names and shapes."""
         load_state_dict(self.tensors(), values)
+        for group in self.param_groups:
+            group.rate = None
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients of all parameters, detached.
