@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from compiler.ir import index as symbolic
 from compiler.kernel import conversions, nearby, operand_sums, windows
+from compiler.kernel.accesses import FEWEST
 from compiler.kernel.choice import ProductChoice
 from compiler.kernel.nearby import LINE, lines_in_place, window_of
 from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from compiler.kernel.choice import Copied
     from compiler.kernel.plan import Edge, Side
     from compiler.kernel.roles import Contraction
-    from compiler.kernel.shape import Kernel, Kind
+    from compiler.kernel.shape import Access, Kernel, Kind
     from compiler.targets.base import Target
 
     Kinds = dict[tuple[UOp, UOp, int], Kind]
@@ -78,6 +79,8 @@ _TURN_CYCLES = 4.0
 _ACROSS = ("scattered", "strided")
 _STORE_CYCLES = {"row": 1.0, "same": 1.0, "strided": 40.0, "scattered": 40.0}
 """Cycles to store one vector of results."""
+_ROW_CYCLES = 2.0
+"""Cycles to store one row of a square that was transposed in registers."""
 
 
 def choose(kernel: Kernel, target: Target) -> Plan | None:
@@ -431,8 +434,7 @@ class _Planner:
         c, axes = self.c, self.axes
         blocks = math.prod([axis.count for axis in axes.values()])
         vectors = self.rows * self.vectors
-        stored = sum([_STORE_CYCLES[self._along(s.index, c.columns, self.lanes)] for s in self.kernel.stores])
-        stored += sum([_STORE_CYCLES[self._along(a.index, c.columns, self.lanes)] for a in self.kernel.loads])
+        stored = sum([self._result_cycles(a) for a in (*self.kernel.stores, *self.kernel.loads)])
         rounds = self.k * tile_cycles(self.rows, self.vectors, self.target, first=self.first)
         totals = 1.0 * vectors * (self.k / self.piece) if self.pieces else 0.0
         cycles = blocks * (rounds + totals + (3.0 + stored) * vectors)
@@ -465,6 +467,20 @@ class _Planner:
                 copies *= math.prod([axes[r].count for r in streamed])
             cycles += each * copies * self.k
         return cycles
+
+    def _result_cycles(self, access: Access) -> float:
+        """Return the cycles to store a vector of results, or to load what is added to it.
+
+        A square of vectors is transposed in registers if its rows are adjacent in memory.
+        """
+        c, lanes = self.c, self.lanes
+        kind = self._along(access.index, c.columns, lanes)
+        if kind not in _ACROSS or access.masked or not lanes <= FEWEST * self.rows <= FEWEST * lanes:
+            return _STORE_CYCLES[kind]
+        exact = "masked" not in (self.axes[c.rows].edge, self.axes[c.columns].edge)
+        if not exact or self._along(access.index, c.rows, self.rows) != "row":
+            return _STORE_CYCLES[kind]
+        return lanes * (math.log2(lanes) + _ROW_CYCLES) / self.rows
 
     def _window_cycles(
         self, sides: tuple[Side, ...], columns: list[Stage], parts: Mapping[UOp, int]
