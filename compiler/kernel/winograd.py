@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from compiler.targets.base import Target
 
 _F32 = dtypes.float32
-WORTH_CHANGING = 0.85
+WORTH_CHANGING = 0.92
 """A kernel is computed so if the estimate is less than this fraction of that of its sum."""
 LEAST_COLUMNS = 8
 """Tiles of a block at least, the columns of the products."""
