@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from interop import elements
 from tools.guests.cases import Data, rounded
 
 if TYPE_CHECKING:
@@ -142,20 +143,6 @@ def _wmma(r: np.random.Generator) -> Made:
     }
 
 
-def _mma(r: np.random.Generator) -> Made:
-    a, b = rounded(_f(r, 16, 16), "float16"), rounded(_f(r, 8, 16), "float16")
-    return {"a": Data(a, "float16"), "b": Data(b, "float16"), "c": _zeros((16, 8), np.float32)}, {
-        "c": a @ b.T
-    }
-
-
-def _wgmma(r: np.random.Generator) -> Made:
-    a, b = rounded(_f(r, 64, 16), "float16"), rounded(_f(r, 8, 16), "float16")
-    return {"a": Data(a, "float16"), "b": Data(b, "float16"), "c": _zeros((64, 8), np.float32)}, {
-        "c": a @ b.T
-    }
-
-
 def _async(r: np.random.Generator) -> Made:
     x = _i(r, 2, 128)
     return {"x": Data(x), "out": _zeros((2, 128))}, {"out": x[:, ::-1]}
@@ -266,8 +253,6 @@ def _bfloats(r: np.random.Generator) -> Made:
 
 
 def _fp8(r: np.random.Generator) -> Made:
-    from interop import elements  # noqa: PLC0415 - only here
-
     x = (20 * _f(r, 64)).astype(np.float32)
     out = np.stack([elements.encode(x, "float8_e4m3fn"), elements.encode(x, "float8_e5m2")])
     return {"x": Data(x), "out": _zeros((2, 64), np.uint8)}, {"out": out}
@@ -347,7 +332,7 @@ CASES: Final = (
     C("transpose_tile", _transpose, (3, 2), (16, 16)),
     C("stencil_halo", _stencil, (2,), (64,), shared=4 * 66),
     C("spmv", _spmv, (1,), (64,), 1e-5), C("gemm_tiled", _gemm, (2, 2), (16, 16), 1e-5),
-    C("gemm_wmma", _wmma, (2, 2), (32,), 1e-5), C("mma_inline", _mma, (1,), (32,), 1e-5),
+    C("gemm_wmma", _wmma, (2, 2), (32,), 1e-5),
     C("async_copy", _async, (2,), (128,)), C("pipeline_copy", _pipeline, (1,), (64,)),
     C("libm_float", _libm, (1,), (64,), 1e-6), C("libm_double", _libm64, (1,), (64,), 1e-14),
     C("integer_intrinsics", _intrinsics, (1,), (64,)), C("votes", _votes, (1,), (64,)),
@@ -361,6 +346,5 @@ CASES: Final = (
     C("vector_loads", _vectors, (1,), (32,)), C("mandelbrot", _mandelbrot, (4,), (64,)),
     C("nbody", _nbody, (2,), (64,), 1e-5), C("softmax_row", _softmax, (3,), (32,), 1e-6),
     C("scoped_atomics", _scoped, (2,), (32,)),
-    C("gemm_wgmma", _wgmma, (1,), (128,), 1e-5, only=("sm_90a",)),
 )  # fmt: skip
 """Every kernel of the file."""

@@ -128,16 +128,6 @@ K gemm_wmma(int n, const half *a, const half *b, float *c) {
   }
   store_matrix_sync(c + blockIdx.y * 16 * n + blockIdx.x * 16, total, n, mem_row_major);
 }
-K mma_inline(const unsigned *a, const unsigned *b, float *c) {
-  int t = threadIdx.x;
-  float d[4] = {0, 0, 0, 0};
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[(t / 4) * 8 + t % 4]), "r"(a[(t / 4 + 8) * 8 + t % 4]), "r"(a[(t / 4) * 8 + t % 4 + 4]),
-        "r"(a[(t / 4 + 8) * 8 + t % 4 + 4]), "r"(b[(t / 4) * 8 + t % 4]), "r"(b[(t / 4) * 8 + t % 4 + 4]));
-  c[(t / 4) * 8 + t % 4 * 2] = d[0], c[(t / 4) * 8 + t % 4 * 2 + 1] = d[1];
-  c[(t / 4 + 8) * 8 + t % 4 * 2] = d[2], c[(t / 4 + 8) * 8 + t % 4 * 2 + 1] = d[3];
-}
 K async_copy(const int *x, int *out) {
   __shared__ int s[128];
   __shared__ cuda::barrier<cuda::thread_scope_block> bar;
@@ -291,28 +281,3 @@ K scoped_atomics(int *flag, int *data, int *out) {
   if (blockIdx.x == 0) { if (!threadIdx.x) { *data = 42; f.store(1, cuda::std::memory_order_release); } }
   else if (!threadIdx.x) { while (!f.load(cuda::std::memory_order_acquire)) {} *out = *data + 1; }
 }
-#if __CUDA_ARCH_FEAT_SM90_ALL
-K gemm_wgmma(const half *a, const half *b, float *c) {
-  __shared__ alignas(128) half x[64 * 16], y[8 * 16];
-  int t = threadIdx.x, w = t / 32, l = t % 32;
-  for (int i = t; i < 64 * 16; i += 128) {
-    int r = i / 16, k = i % 16;
-    x[r / 8 * 128 + k / 8 * 64 + r % 8 * 8 + k % 8] = a[i];
-    if (r < 8) y[k / 8 * 64 + r * 8 + k % 8] = b[i];
-  }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  __syncthreads();
-  float d[4] = {0, 0, 0, 0};
-  unsigned long long layout = 8ull << 16 | 16ull << 32;
-  unsigned long long p = layout | (__cvta_generic_to_shared(x) >> 4), q = layout | (__cvta_generic_to_shared(y) >> 4);
-  asm volatile("" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])::"memory");
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(p), "l"(q));
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-  asm volatile("" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])::"memory");
-  int r = 16 * w + l / 4, n = l % 4 * 2;
-  c[r * 8 + n] = d[0], c[r * 8 + n + 1] = d[1], c[(r + 8) * 8 + n] = d[2], c[(r + 8) * 8 + n + 1] = d[3];
-}
-#endif

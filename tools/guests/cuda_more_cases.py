@@ -1,4 +1,4 @@
-"""Cases of more CUDA C++ kernels: printed text, clusters, products of 8-bit floats.
+"""Cases of more CUDA C++ kernels: printed text, clusters, products by inline PTX.
 
 Not here: the kernels (`tools/guests/cuda_more.cu`), what a case is (`tools.guests.cuda_cases`).
 """
@@ -56,9 +56,9 @@ def _decoded(_: np.random.Generator) -> Made:
     return {"x": Data(codes.view(np.uint32)), "out": Data(np.zeros(256, np.float32))}, {"out": out}
 
 
-def _product(rows: int, kind: str) -> Callable[[np.random.Generator], Made]:
+def _product(rows: int, k: int, kind: str) -> Callable[[np.random.Generator], Made]:
     def make(r: np.random.Generator) -> Made:
-        a, b = (rounded(r.standard_normal((n, 32)).astype(np.float32), kind) for n in (rows, 8))
+        a, b = (rounded(r.standard_normal((n, k)).astype(np.float32), kind) for n in (rows, 8))
         c = Data(np.zeros((rows, 8), np.float32))
         return {"a": Data(a, kind), "b": Data(b, kind), "c": c}, {"c": a.astype(np.float64) @ b.T}
 
@@ -76,8 +76,10 @@ CASES: Final = (
     C("cluster_ring", _ring, (8,), (32,), shared=128, only=_CLUSTERS, cluster=(4, 1, 1)),
     C("cluster_halo", _halo, (8,), (32,), only=_CLUSTERS, cluster=(4, 1, 1)),
     C("fp8_round_trip", _decoded, (2,), (32,)),
-    C("mma_e4m3", _product(16, "float8_e4m3fn"), (1,), (32,), 1e-3, only=_FP8),
-    C("mma_e5m2", _product(16, "float8_e5m2"), (1,), (32,), 1e-3, only=_FP8),
-    C("wgmma_e4m3", _product(64, "float8_e4m3fn"), (1,), (128,), 1e-3, only=("sm_90a",)),
+    C("mma_inline", _product(16, 16, "float16"), (1,), (32,), 1e-5),
+    C("mma_e4m3", _product(16, 32, "float8_e4m3fn"), (1,), (32,), 1e-3, only=_FP8),
+    C("mma_e5m2", _product(16, 32, "float8_e5m2"), (1,), (32,), 1e-3, only=_FP8),
+    C("gemm_wgmma", _product(64, 16, "float16"), (1,), (128,), 1e-5, only=("sm_90a",)),
+    C("wgmma_e4m3", _product(64, 32, "float8_e4m3fn"), (1,), (128,), 1e-3, only=("sm_90a",)),
 )  # fmt: skip
 """Every kernel of the file."""
