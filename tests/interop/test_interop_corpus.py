@@ -5,6 +5,7 @@ The quick run takes a sample; the whole run takes every kernel on every target.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,15 +14,7 @@ import hcq
 from tools.guests import build, corpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(scope="module")
-def devices() -> Iterator[dict[str, hcq.Device]]:
-    opened: dict[str, hcq.Device] = {}
-    yield opened
-    for device in opened.values():
-        device.close()
+    from pathlib import Path
 
 
 @pytest.mark.sampled(61)
@@ -41,6 +34,21 @@ def test_every_case_was_compiled_for_every_target(target: str):
     kept = corpus.archive(f"triton_{target}")
     missing = {f"{name} {target}" for name in corpus.TRITON_CASES.keys() - kept.keys()}
     assert missing == {one for one in build.EXPECTED if one.endswith(f" {target}")}
+
+
+@pytest.mark.parametrize("path", sorted(build.DATA.glob("*.tar.xz")), ids=lambda path: path.name)
+def test_kept_kernels_name_no_folder_of_the_machine_that_compiled_them(path: Path):
+    for name, (_, code) in build.read(path).items():
+        if code.startswith(b"\x7fELF"):
+            assert not re.search(rb"/(tools/guests|triton)\b", code), name
+        else:
+            assert not re.search(rb'\.file\s+\d+\s+"[^"]*/', code), name
+
+
+def test_names_of_files_that_assertions_print_lose_their_folder():
+    text = ".b8 assertFile_0[%d] = {%s};"
+    whole, name = (", ".join(map(str, one)) for one in (b"/home/x/a.py", b"a.py"))
+    assert build.tidy(text % (13, whole)) == text % (5, name)
 
 
 def test_the_corpus_runs_with_checks_by_one_command(capsys: pytest.CaptureFixture[str]):

@@ -5,24 +5,11 @@ The quick run takes a sample; the whole run takes every kernel on every target.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 import hcq
 from hcq.errors import UsageError
 from tools.guests import corpus, split
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(scope="module")
-def devices() -> Iterator[dict[str, hcq.Device]]:
-    opened: dict[str, hcq.Device] = {}
-    yield opened
-    for device in opened.values():
-        device.close()
 
 
 @pytest.mark.sampled(41)

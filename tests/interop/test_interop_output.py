@@ -84,7 +84,7 @@ def test_a_failed_assertion_is_a_fault_that_names_it():
         with pytest.raises(hcq.DeviceFault) as caught:
             point.wait()
         (first, *_) = caught.value.reports
-        assert 'kernel.cu:3: check: `x[threadIdx.x] < 5 && "bounds"`' in first
+        assert 'check.cu:3: check: `x[threadIdx.x] < 5 && "bounds"`' in first
         assert "block (0, 0, 0), thread (2, 0, 0)" in first
         assert str(caught.value).startswith("nv-emu:0: device assertion failed")
         device.recover()

@@ -3,10 +3,13 @@
     python -m tools.guests.build                     # all targets; needs Triton
     python -m tools.guests.build --target sm_80 --only matmul
 
-Writes one archive a target to `tests/interop/data`: PTX or code objects, and what a launch needs. A case that
-a target does not compile is listed, not written; the exit status is then 1 unless `EXPECTED` names it.
+Writes one archive a target to `tests/interop/data`: PTX or code objects, and what a launch needs; and, for
+sm_80, the PTX of `show`, a kernel that prints and asserts. A case that a target does not compile is listed,
+not written; the exit status is then 1 unless `EXPECTED` names it.
 
-Not here: running the data (`tests/interop/test_interop_corpus.py`).
+The bytes depend on the kernels and on Triton's version only, not on the folders that the two lie in.
+
+Not here: running the data (`tests/interop/test_interop_corpus.py`, `tests/interop/test_interop_output.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import json
 import re
 import sys
 import tarfile
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 DATA: Final = Path(__file__).resolve().parents[2] / "tests" / "interop" / "data"
+SHOW: Final = DATA / "printing" / "show.ptx"
 TARGETS: Final = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "gfx942", "gfx1100", "gfx1201")
 EXPECTED: Final[Mapping[str, str]] = {
     "product_tf32 gfx1100": "RDNA has no matrix operation on tf32",
@@ -41,6 +46,7 @@ _SHORT: Final = {
     "float8_e5m2": "fp8e5", "int8": "i8", "int32": "i32", "int64": "i64", "uint32": "u32",
 }  # fmt: skip
 _DIVISIBLE: Final = 16
+_ASSERT_FILE: Final = re.compile(r"(\.b8 assertFile_\d+)\[\d+\] = \{([\d, ]+)\}")
 _DEBUG: Final = re.compile(r"\t?\.section\s+\.debug_(?!str\b)\w+\s*\{.*?\n\t?\}", re.DOTALL)
 
 
@@ -65,6 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{case.name} {target}: {reason or error!r}"[:300], file=sys.stderr)
         write(path, kept.items())
         print(f"{path.name}: {len(kept)} kernels, {path.stat().st_size} bytes")
+    if "sm_80" in (options.target or TARGETS) and options.only in SHOW.stem:
+        kernel = getattr(import_module("tools.guests.triton_kernels"), SHOW.stem)
+        values: dict[str, Value] = {"x": Data(np.zeros(32, np.int32)), "n": 32}
+        SHOW.write_bytes(compiled_kernel(kernel, values, {}, "sm_80", (1, 2), asserts=True)[1])
     return 1 if failed else 0
 
 
@@ -80,8 +90,13 @@ def compiled_kernel(
     constants: Mapping[str, Any],
     target: str,
     warps_and_stages: tuple[int, int] = (4, 2),
+    *,
+    asserts: bool = False,
 ) -> tuple[dict[str, Any], bytes]:
-    """Return (what a launch needs, PTX or code object) of a `@triton.jit` function with these arguments."""
+    """Return (what a launch needs, PTX or code object) of a `@triton.jit` function with these arguments.
+
+    `asserts` keeps `tl.device_assert` and adds Triton's own checks of overflow.
+    """
     import triton  # noqa: PLC0415 - needed only to compile
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415 - the same
 
@@ -103,7 +118,9 @@ def compiled_kernel(
         if nvidia
         else GPUTarget("hip", target, 64 if target.startswith("gfx9") else 32)
     )
-    made = triton.compile(source, target=gpu, options={"num_warps": warps, "num_stages": stages})
+    options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True, "debug": asserts}
+    name_files_shortly(kernel.__module__)
+    made = triton.compile(source, target=gpu, options=options)
     facts = {
         "entry": made.metadata.name,
         "shared": made.metadata.shared,
@@ -111,10 +128,22 @@ def compiled_kernel(
         "threads": made.metadata.num_warps * gpu.warp_size,
         "parameters": [name for name, kind in signature.items() if kind != "constexpr"],
     }
-    if nvidia:
-        return facts, tidy(made.asm["ptx"]).encode()
-    sources = (Path(__file__).parent, "tools/guests"), (Path(triton.__file__).parent, "triton")
-    return facts, without_folders(made.asm["hsaco"], *sources)
+    return facts, tidy(made.asm["ptx"]).encode() if nvidia else made.asm["hsaco"]
+
+
+def name_files_shortly(module: str) -> None:
+    """Make line numbers of a module's kernels name "tools/guests/..." and "triton/...", wherever both lie.
+
+    A name of another length would move everything behind it in a code object.
+    """
+    import triton  # noqa: PLC0415 - needed only to compile
+
+    roots = Path(__file__).parents[2], Path(triton.__file__).parents[1]
+    used = [one for name, one in sys.modules.items() if name == module or name.startswith("triton.language")]
+    for function in (value for one in used for value in vars(one).values()):
+        if isinstance(function, triton.JITFunction):
+            for root in roots:
+                function.file_name = function.file_name.removeprefix(f"{root}/")
 
 
 def type_of(value: object) -> str:
@@ -128,19 +157,14 @@ def type_of(value: object) -> str:
 
 def tidy(ptx: str) -> str:
     """Return PTX without debug sections but names, and without the path of the sources; `.loc` stays."""
-    ptx = _DEBUG.sub("", ptx).replace(", debug", "")
+    ptx = _ASSERT_FILE.sub(_without_folder, _DEBUG.sub("", ptx).replace(", debug", ""))
     return re.sub(r'(\.file\s+\d+\s+")[^"]*/([^"/]+")', r"\1\2", ptx)
 
 
-def without_folders(code: bytes, *folders: tuple[Path, str]) -> bytes:
-    """Return a code object whose debug sections name each folder by a short name.
-
-    Strings keep their length, because offsets lead to those behind them.
-    """
-    for folder, short in folders:
-        spare = len(str(folder)) - len(short)
-        code = code.replace(str(folder).encode(), ("/" * (spare % 2) + "./" * (spare // 2) + short).encode())
-    return code
+def _without_folder(found: re.Match[str]) -> str:
+    """Return the declaration of an assertion's file, as the bytes of its name, with the name alone."""
+    name = bytes(map(int, found[2].split(","))).rpartition(b"/")[2]
+    return f"{found[1]}[{len(name) + 1}] = {{{', '.join(map(str, name))}}}"
 
 
 def write(path: Path, kernels: Iterable[tuple[str, tuple[dict[str, Any], bytes]]]) -> None:

@@ -3,9 +3,10 @@
     python -m tools.guests.build_cuda
 
 Needs `pip install 'hcq[cuda]'`. Writes one archive a target to `tests/interop/data`, with a module for each
-kernel, and the module of kernels with clusters.
+kernel, the module of kernels with clusters, and the modules that print and assert.
 
-Not here: running the data (`tests/interop/test_interop_cuda.py`, `tests/interop/test_interop_clusters.py`).
+Not here: running the data (`tests/interop/test_interop_cuda.py`, `tests/interop/test_interop_clusters.py`,
+`tests/interop/test_interop_output.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ SOURCES: Final = {"cuda_kernels.cu": cuda_cases.CASES, "cuda_more.cu": cuda_more
 """Source -> its kernels."""
 CLUSTERS: Final = build.DATA / "clusters"
 CLUSTER_TARGETS: Final = ("sm_90a", "sm_120a")
+PRINTING: Final = ("talk", "check")
+"""Modules in the folder of `build.SHOW`; their text is kept as it is, to be read."""
 
 
 def main() -> int:
@@ -40,6 +43,10 @@ def main() -> int:
         path = build.DATA / f"cuda_{target}.tar.xz"
         build.write(path, kernels)
         print(f"{path.name}: {len(kernels)} kernels, {path.stat().st_size} bytes")
+    for name in PRINTING:
+        source = build.SHOW.with_name(f"{name}.cu")
+        text = build.tidy(cuda.to_ptx(source.read_text(), "sm_80", name=source.name))
+        source.with_suffix(".ptx").write_text(text)
     source = CLUSTERS / "clusters.cu"
     for target in CLUSTER_TARGETS:
         text = build.tidy(cuda.to_ptx(source.read_text(), target, name=source.name))

@@ -165,7 +165,8 @@ def _row(
 
     try:
         launch()
-        row |= compare(run, {name: values[name].numpy() for name in run.expected})
+        seen = {name: values[name].numpy() for name in run.expected}
+        row |= compare(run.expected, seen, run.tolerance)
         took = [_timed(launch) for _ in range(runs)]
         while sum(one[1] for one in took) < _WHILE_MS and len(took) < _MOST_RUNS:
             took.append(_timed(launch))

@@ -505,3 +505,11 @@ def split_k(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BK: tl.c
     left = tl.load(a + m[:, None] * K + k[None, :])
     right = tl.load(b + k[:, None] * N + n[None, :])
     tl.atomic_add(c + m[:, None] * N + n[None, :], tl.dot(left, right))
+
+
+@triton.jit
+def show(x, n):
+    at = tl.program_id(0) * 32 + tl.arange(0, 32)
+    v = tl.load(x + at, mask=at < n, other=0)
+    tl.device_print("value: ", v)
+    tl.device_assert(v < 100, "too large")
