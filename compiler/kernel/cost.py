@@ -28,8 +28,6 @@ OVERLAP = 0.15
 """The part of the smaller of arithmetic and loads that does not overlap with the larger."""
 STREAMS = 4
 """Rows along which the vectors of a sum can run side by side; each more costs as three streams."""
-STREAMS = 4
-"""Rows along which the vectors of a sum can run side by side without further costs."""
 WAYS = 8
 """Rows of an operand that a first-level cache can hold at any pitch."""
 ANOTHER_ROW = 1.0

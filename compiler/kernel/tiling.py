@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 GROUP_NS = 20_000
 """The least time of a workgroup; starting one costs about a hundredth of it."""
 GROUPS_PER_CORE = 4
+LONG_NS = 100_000
+"""The least time of a workgroup where there are more than that for each core."""
+MOST_PER_CORE = 16
+"""The most workgroups for each core: a core that starts late, or that other programs use, takes fewer."""
 TILE = 16
 """Squares along each side of a tile that is transposed at once, to stay in the cache."""
 ACROSS = 4
@@ -348,7 +352,7 @@ def _steps(
     order = sorted(kernel.outputs, key=rank)
     if choice.order:
         order.sort(key=lambda r: choice.order.index(int(r.arg[0])))
-    wanted = choice.groups or int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+    wanted = choice.groups or _wanted(nanoseconds, target.cores)
     groups: list[Step] = []
     apart = bool(kernel.families) or turned is not None
     shared = [r for r in order if all(r in f.free for f in kernel.families)]
@@ -368,6 +372,12 @@ def _steps(
         return (*groups, *[Step("loop", r, TILE) for r in order if count[r] > TILE], *loops)
     first = min(i for i, r in enumerate(order) if r is turned or r is split.vector)
     return (*groups, *loops[:first], Step("loop", turned, ACROSS), *loops[first:])
+
+
+def _wanted(nanoseconds: float, cores: int) -> int:
+    """Return the number of workgroups of a kernel that takes so long on one core."""
+    few = min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * cores)
+    return int(max(few, min(nanoseconds / LONG_NS, MOST_PER_CORE * cores)))
 
 
 def _device_steps(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Step, ...]:

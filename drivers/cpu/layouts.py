@@ -287,8 +287,8 @@ class Pool(Record):
     peek: u64
     """Address of a timespec: the polling interval of a wait for a foreign signal."""
     long_spins: u64
-    """PAUSE instructions before a processor sleeps, while doorbells are frequent; and before the host does,
-    while its waits are brief."""
+    """PAUSE instructions before a processor sleeps, while doorbells are frequent or workers run its dispatch;
+    and before the host does, while its waits are brief."""
     often_ns: u64
     """A doorbell within this time after the queue became empty counts as frequent; a host thread that slept
     for less, as brief."""

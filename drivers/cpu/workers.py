@@ -141,7 +141,7 @@ def share(pool: Pool, queue: Queue, function: u64, args: u64, x: u64, y: u64, fi
         done = acquire(queue.done)
         if done == end or acquire(pool.stop):
             break
-        if spins < pool.spins:
+        if spins < pool.long_spins:
             spins += 1
             pause()
         else:
