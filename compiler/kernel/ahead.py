@@ -36,8 +36,10 @@ def find_ahead(kernel: Kernel, model: Model, split: Split, plan: Plan) -> tuple[
 
     `plan` has the split's axes and steps, and the rows that the kernel keeps in scratch memory.
     """
+    if model.threaded or kernel.in_place or not any(_far(x, model) for f in kernel.families for x in f.loads):
+        return ()
     outer = _rows(split, plan)
-    if outer is None or model.threaded or kernel.in_place:
+    if outer is None:
         return ()
     found: dict[object, list[tuple[float, UOp, Access]]] = {}
     for along, loads, work in _loops(kernel, model, split, plan.rows):
@@ -74,16 +76,21 @@ def _rows(split: Split, plan: Plan) -> Axis | None:
     return axis[last[0].range] if last and last[0].size == 1 and axis[last[0].range].edge == "exact" else None
 
 
+def _far(load: Access, model: Model) -> bool:
+    """Return whether an operand exceeds the last cache."""
+    nbytes = load.itemsize
+    for r in load.free:
+        nbytes *= r.arg[1]
+    return 0 < model.target.last_level_bytes < nbytes
+
+
 def _is_row(load: Access, along: UOp, outer: UOp, model: Model) -> bool:
     """Return whether a load reads a row of adjacent elements of a matrix that exceeds the last cache."""
     terms, _ = symbolic.terms_of(load.index)
     if load.masked or not {along, outer} <= load.free or any(a.op is not Ops.RANGE for a in terms):
         return False
-    nbytes = load.itemsize
-    for r in load.free:
-        nbytes *= r.arg[1]
     row = max(int(along.arg[1]) * load.itemsize, LEAST_BYTES)
-    if not 0 < model.target.last_level_bytes < nbytes or row * CACHE_PART > model.target.l2_bytes:
+    if not _far(load, model) or row * CACHE_PART > model.target.l2_bytes:
         return False
     return terms.get(along) == 1 and terms.get(outer, 0) > 0
 
