@@ -163,7 +163,7 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
        `WORTH_CHANGING` of that of the first.
     6. A sum of products that selects remainders of output ranges is also planned in parts (`split_residues`).
     7. A convolution of 3 x 3 taps is also planned with fewer products (`winograd`); that plan is used where
-       its estimated time is below `winograd.WORTH_CHANGING` of the other's.
+       its estimate is good enough beside the other's (`winograd.is_worth`).
     """
     if ast.arg:
         return ast, phases.choose(ast, target, planned)
@@ -187,7 +187,7 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
         if parted.nanoseconds < WORTH_CHANGING * plan.nanoseconds:
             return whole, parted
     fewer = winograd.choose(whole, target)
-    if fewer is not None and fewer.nanoseconds < winograd.WORTH_CHANGING * plan.nanoseconds:
+    if fewer is not None and winograd.is_worth(fewer, plan):
         return whole, fewer
     return ast, plan
 

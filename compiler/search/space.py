@@ -98,7 +98,7 @@ class Space:
             if other.plan.nanoseconds < pipeline.WORTH_CHANGING * found.plan.nanoseconds:
                 found = other
         fewer = self.candidate(WinogradChoice())
-        if fewer is not None and fewer.plan.nanoseconds < winograd.WORTH_CHANGING * found.plan.nanoseconds:
+        if fewer is not None and winograd.is_worth(fewer.plan, found.plan):
             return fewer
         return found
 

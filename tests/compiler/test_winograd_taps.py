@@ -99,6 +99,11 @@ def test_large_gradient_is_planned_in_pieces_unless_the_setting_forbids_it() -> 
         assert not planned(ast, replace(target_of("x86_64-v4"), cores=2))[1].phases
 
 
+def test_gradients_whose_sums_are_estimated_too_low_are_planned_in_pieces() -> None:
+    target = replace(target_of("x86_64-v4"), cores=2)
+    assert planned(kernel_of((16, 256, 28, 16, 1)), target)[1].pieces is not None
+
+
 @pytest.mark.parametrize(
     ("sizes", "taps", "stride"),
     [
