@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,10 +46,11 @@ class Stage:
         self.compute = tuple(queue.kind is hcq.QueueKind.COMPUTE for queue in self.queues)
 
     def close(self) -> None:
-        """Close the devices."""
+        """Close the devices, all of them also where one raises a fault."""
         self.mix.clear()
-        for device in self.devices:
-            device.close()
+        with ExitStack() as stack:
+            for device in self.devices:
+                stack.callback(device.close)
 
 
 class Run:
