@@ -32,6 +32,7 @@ SHAPES: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
     "layer norm 4096x4096": ((4096, 4096),),
     "layer norm 512x768, gradient": ((512, 768), (512, 768)),
     "sum 16M": ((1 << 24,),),
+    "running sum 8x32x3249": ((8, 32, 3249),),
     "transpose 4096x4096": ((4096, 4096),),
     "fused chain 16M": ((1 << 24,), (1 << 24,)),
 }
@@ -72,6 +73,7 @@ def with_numpy(case: str) -> Callable[[], Any] | None:
         "softmax": lambda: _softmax(a),
         "layer": lambda: _normed(a),
         "sum": a.sum,
+        "running": lambda: a.cumsum(-1),
         "transpose": lambda: np.ascontiguousarray(a.T),
         "fused": lambda: np.maximum(a * b + 1, 0) * a - b,
     }
@@ -99,6 +101,7 @@ def with_torch(case: str) -> Callable[[], Any] | None:
         "softmax": lambda: a.softmax(-1),
         "layer": lambda: torch.nn.functional.layer_norm(a, a.shape[-1:]),
         "sum": a.sum,
+        "running": lambda: a.cumsum(-1),
         "transpose": a.T.contiguous,
         "fused": lambda: (a * b + 1).relu() * a - b,
     }
@@ -120,6 +123,7 @@ def with_hcq(case: str) -> Callable[[], Any]:
         "softmax": lambda: a.softmax(-1),
         "layer": lambda: a.layernorm(-1),
         "sum": a.sum,
+        "running": lambda: a.cumsum(-1),
         "transpose": lambda: a.transpose(0, 1).contiguous(),
         "fused": lambda: (a * b + 1).relu() * a - b,
     }
