@@ -5,6 +5,7 @@ Not here: what the kernel's descriptor demands (`kernels`), the packets of AQL q
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -151,6 +152,7 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
     )
 
 
+@functools.lru_cache(maxsize=256)
 def _check_initiator(initiator: Initiator, generation: int) -> None:
     found = initiator.check()
     if found:
@@ -184,10 +186,15 @@ def whole_and_rest(items: Dim3, block: Dim3) -> tuple[Dim3, Dim3]:
     return (x, y, z), (a, b, c)
 
 
+@functools.cache
+def _declared(generation: int) -> int:
+    """Return the bits of COMPUTE_NUM_THREAD that fields declare."""
+    return sum(field.mask() for field in NUM_THREAD[generation].FIELDS.values())
+
+
 def _block(bus: Bus, values: list[int], generation: int, *, partial: bool) -> tuple[Dim3, Dim3]:
     """Return the size of a workgroup, and of the last one along each axis."""
-    layout = NUM_THREAD[generation]
-    known = sum(field.mask() for field in layout.FIELDS.values())
+    layout, known = NUM_THREAD[generation], _declared(generation)
     for value in values:
         if value & ~known:
             raise dispatch_fault(

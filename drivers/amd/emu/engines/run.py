@@ -156,17 +156,9 @@ class Run:
         if self._dead:
             return Outcome.IDLE
         self.yielded = False
-        ready = [one for one in self._flights.ready() if not one.in_background]
         can = self._engine.can_advance()
-        full = len(self._flights.all) >= _MOST_FLIGHTS
-        work = [one for one in ready if one.sort is not Sort.RELEASE]
-        if work and (not can or full or self._rng.random() < _FINISH_CHANCE):
-            return self._advance(self._rng.choice(work))
-        releases = [one for one in ready if one.sort is Sort.RELEASE]
-        if releases and (not can or full or self._late.random() < _FINISH_CHANCE):
-            outcome = self._advance(self._late.choice(releases))
-            if not can:
-                return outcome
+        if self._flights.all and (outcome := self._continue(can=can)) is not None:
+            return outcome
         if not can:
             self._ring.tell(lazily=False)
             if not self.busy:
@@ -177,6 +169,20 @@ class Run:
         if not self._engine.waits():
             self._ring.maybe_remap()
         return Outcome.PROGRESS
+
+    def _continue(self, *, can: bool) -> Outcome | None:
+        """Advance some work in flight, or none: then return None. `can`: whether the queue can go on, too."""
+        ready = [one for one in self._flights.ready() if not one.in_background]
+        full = len(self._flights.all) >= _MOST_FLIGHTS
+        work = [one for one in ready if one.sort is not Sort.RELEASE]
+        if work and (not can or full or self._rng.random() < _FINISH_CHANCE):
+            return self._advance(self._rng.choice(work))
+        releases = [one for one in ready if one.sort is Sort.RELEASE]
+        if releases and (not can or full or self._late.random() < _FINISH_CHANCE):
+            outcome = self._advance(self._late.choice(releases))
+            if not can:
+                return outcome
+        return None
 
     def _advance(self, flight: Flight) -> Outcome:
         self._acting = flight
