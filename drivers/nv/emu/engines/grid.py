@@ -25,6 +25,7 @@ from drivers.nv.emu.machine.reports import Kind, launch_error
 from drivers.nv.emu.ptx import accuracy
 from drivers.nv.emu.ptx import module as ptx
 from drivers.nv.emu.ptx.statements import PtxError
+from drivers.nv.layouts.cubin import BANK0
 from hcq.config import config
 from hcq.errors import UsageError
 
@@ -157,7 +158,10 @@ class Grids:
         caches = None
         if model is None:
             banks = self._banks(run, one, found, constants)
-            key = key_of(run, windows, one, found, banks)
+            words = BANK0[run.machine.profile.name].SIZE
+            counted = run.machine.counters is not None
+            around = run.space.number, run.space.map.version, windows, counted
+            key = key_of(one, found, banks, words, around)
             what = self._launches.find(key, lambda: self._judge(run, windows, one, found, banks))
         else:
             loaded = replace(found, bases=dict(found.bases))
@@ -178,7 +182,8 @@ class Grids:
         dynamic = judge(run, windows, one, loaded, bank0)
         try:
             kernel = self._kernel(run, loaded, one)
-            return ready(run, one, found, loaded, kernel, room=len(bank0), dynamic=dynamic)
+            words = BANK0[run.machine.profile.name].SIZE
+            return ready(one, found, loaded, kernel, words=words, room=len(bank0), dynamic=dynamic)
         except PtxError as error:
             if run.machine.ledger is not None:
                 run.machine.ledger.refused(f"{loaded.kernel.name}: {error}")

@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Final
 from drivers.emu.template import template
 from drivers.nv.emu.machine.reports import launch_error
 from drivers.nv.emu.ptx.module import work_of
-from drivers.nv.layouts.cubin import BANK0
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Mapping
 
     from drivers.emu.simt.work import Work
-    from drivers.nv.emu.engines.compute import Windows
     from drivers.nv.emu.engines.descriptor import Descriptor
-    from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.engines.images import Loaded
     from drivers.nv.emu.ptx.module import Kernel
 
@@ -71,30 +68,34 @@ class Launches:
         return ready
 
 
-def key_of(run: Run, windows: Windows, one: Descriptor, found: Loaded, banks: dict[int, bytes]) -> Hashable:
-    """Return what the judgement of a launch depends on."""
+def key_of(
+    one: Descriptor, found: Loaded, banks: Mapping[int, bytes], words: int, around: Hashable
+) -> Hashable:
+    """Return what the judgement of a launch depends on.
+
+    `words` is the size of the driver's words of bank 0; `around` has what is not part of the launch: windows,
+    map of allocations, whether it is counted.
+    """
     bank0 = banks.get(0, b"")
     others = tuple((index, one.banks[index].va, content) for index, content in banks.items() if index)
-    words = bank0[: BANK0[run.machine.profile.name].SIZE]
-    memory = run.space.number, run.space.map.version
-    return memory, one.ruled, windows, id(found), words, len(bank0), others, run.machine.counters is None
+    return around, one.ruled, id(found), bank0[:words], len(bank0), others
 
 
 def ready(
-    run: Run, one: Descriptor, found: Loaded, loaded: Loaded, kernel: Kernel, *, room: int, dynamic: int
+    one: Descriptor, found: Loaded, loaded: Loaded, kernel: Kernel, *, words: int, room: int, dynamic: int
 ) -> Ready:
-    """Return a launch that was judged; `room` is the size of bank 0, `dynamic` of its dynamic shared memory.
+    """Return a launch that was judged.
 
-    Raises a launch error if constant bank 0 ends before the parameters do, `UsageError` if the kernel's
-    directives forbid the shape.
+    `words` is the size of the driver's words of bank 0, `room` of all of it, `dynamic` of its dynamic shared
+    memory. Raises a launch error if constant bank 0 ends before the parameters do, `UsageError` if the
+    kernel's directives forbid the shape.
     """
-    first, size = BANK0[run.machine.profile.name].SIZE, kernel.param_bytes
-    if first + size > room:
+    size = kernel.param_bytes
+    if words + size > room:
         raise launch_error(
-            f"{kernel.name} reads {size} bytes of parameters, bank 0 has {room - first} behind the driver's "
+            f"{kernel.name} reads {size} bytes of parameters, bank 0 has {room - words} behind the driver's "
             "words"
         )
     params = bytes(size)
     work = work_of(kernel, one.grid, one.block, params, dynamic, cluster=one.cluster, registers=one.registers)
-    table = work.params[size:]
-    return Ready(found, loaded, kernel, first, first + size, table, template(work, "params"))
+    return Ready(found, loaded, kernel, words, words + size, work.params[size:], template(work, "params"))
