@@ -15,6 +15,7 @@ Next: `compiler.pipeline`, the caller, which compares the estimate with that of 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf, prod
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,8 @@ GATHER_CYCLES = 0.9, 2.5
 """Cycles of a lane of a load of taps: of gathers, and without them."""
 SUM_CYCLES = 3.0
 """Cycles of a vector of products that is added to its total."""
+MOST_GROUPS = 4
+"""Blocks of filters for each core at most: every one transforms all pictures."""
 MOST_TILES = 512
 """Tiles whose products are summed before they are added to the total."""
 FAR_BYTES = 4.5
@@ -206,12 +209,14 @@ def _plan_of_gradient(ast: UOp, c: Gradient, target: Target) -> Plan | None:
     """Return the plan of a gradient of filters; None where the matrices take too much."""
     filters, high, wide = c.filters.arg[1], c.rows.arg[1] // TILE, c.columns.arg[1] // TILE
     cores = max(1, target.cores)
-    groups = max(d for d in range(1, cores + 1) if filters % d == 0 and filters // d >= LEAST_CHANNELS)
-    for block in range(high, 0, -1):
-        if high % block == 0 and LEAST_COLUMNS <= block * wide <= MOST_TILES:
-            parts = GradientParts(ast, c, block, filters // groups)
-            if sum([m.count for m in parts.kept]) * _F32.itemsize <= target.l2_bytes * NEAR:
-                return _gradient(parts, groups, target)
+    divisors = [d for d in range(1, filters // LEAST_CHANNELS + 1) if filters % d == 0]
+    least = max([d for d in divisors if d <= cores])
+    blocks = [b for b in range(high, 0, -1) if high % b == 0 and LEAST_COLUMNS <= b * wide <= MOST_TILES]
+    splits = [d for d in divisors if d % least == 0 and d <= MOST_GROUPS * least]
+    for groups, block in product(splits, blocks):
+        parts = GradientParts(ast, c, block, filters // groups)
+        if sum([m.count for m in parts.kept]) * _F32.itemsize <= target.l2_bytes * NEAR:
+            return _gradient(parts, groups, target)
     return None
 
 
@@ -219,13 +224,13 @@ def _gradient(p: GradientParts, groups: int, target: Target) -> Plan:
     """Return the plan of the parts, with a workgroup for each block of filters."""
     alone = replace(target, cores=0)
     products = p.products()
-    product = contraction.choose(analyse(products), alone)
-    assert product is not None, "there are enough filters and channels"
+    tiles = contraction.choose(analyse(products), alone)
+    assert tiles is not None, "there are enough filters and channels"
     each = [
         _split(p.window(), alone, 2),
         _split(p.pictures(), alone, 2),
         _split(p.results(), alone, 2),
-        (products, product),
+        (products, tiles),
         _split(p.sums(), alone, 0),
     ]
     width = target.vector_bytes // _F32.itemsize
@@ -234,7 +239,7 @@ def _gradient(p: GradientParts, groups: int, target: Target) -> Plan:
     window = channels * (TILE * p.block + 2) * -(-(TILE * p.wide + 2) // width) * WINDOW_CYCLES
     moved = -(-p.wide // lanes) * p.block * (channels + p.held) * picture
     sums = p.total.count / width * SUM_CYCLES
-    cycles = groups * p.count * (window + moved + sums + product.nanoseconds * target.gigahertz)
+    cycles = groups * p.count * (window + moved + sums + tiles.nanoseconds * target.gigahertz)
     axis = Axis(p.c.filters, p.held)
     return Plan(
         (axis,),

@@ -104,6 +104,13 @@ def test_gradients_whose_sums_are_estimated_too_low_are_planned_in_pieces() -> N
     assert planned(kernel_of((16, 256, 28, 16, 1)), target)[1].pieces is not None
 
 
+def test_filters_are_divided_until_the_matrices_of_a_block_are_near() -> None:
+    target = replace(target_of("x86_64-v4"), cores=1)
+    plan = planned(kernel_of((8, 128, 28, 128, 1)), target)[1]
+    assert (plan.axes[0].block, plan.launch()[0][0]) == (64, 2)
+    assert not planned(kernel_of((1, 256, 28, 256, 1)), target)[1].pieces
+
+
 @pytest.mark.parametrize(
     ("sizes", "taps", "stride"),
     [
