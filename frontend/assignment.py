@@ -37,10 +37,13 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    import hcq
     from frontend.storage import Home
     from frontend.tensor_base import Link, TensorBase
 
 Kind = TypeVar("Kind", bound="TensorBase")
+LEAVING: Final[list[Callable[[TensorBase, hcq.Buffer], None]]] = []
+"""Called with a tensor and the memory that it has no longer when it is made to refer to another value."""
 
 
 def assign(self: Kind, value: Any) -> Kind:
@@ -238,6 +241,9 @@ def refer(t: TensorBase, other: TensorBase) -> None:
     or sets the recipe.
     """
     with LOCK:
+        if t.expr.op is PARAM:
+            for leaving in LEAVING:
+                leaving(t, t.leaves[0].buffer)
         become(t, other.expr, other.leaves)
         t.epoch = other.epoch
         t.recipe = None

@@ -117,11 +117,18 @@ class Captured:
     """The work of the executable, from which it is written to a file; None: there is no work."""
     plain: Expr | None = None
     """The expression of the returned tensor, when the function returns exactly one new tensor."""
+    replaced: str = ""
+    """An outside tensor that is read and has other memory since the capture; "": none."""
     partial: bool = False
     """Whether outputs may keep elements that no kernel wrote; see `frontend.launch.Kernel.partial`."""
 
     def run(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> Any:
         """Replay; `given` are the buffers of the arguments that the executable reads. Return the results."""
+        if self.replaced:
+            raise UsageError(
+                f"{self.replaced} is used by a captured function, but was moved or replaced since\n"
+                "hint: reset() the function, so that it is captured again"
+            )
         with LOCK:
             if PENDING:
                 settle()

@@ -35,8 +35,9 @@ from __future__ import annotations
 
 import weakref
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
+from frontend.assignment import LEAVING
 from frontend.autograd import state as grad_state
 from frontend.capture import Capture, Place, filled, flattened, kernels_of
 from frontend.captured import Assembly, Captured, own, settle
@@ -46,8 +47,9 @@ from frontend.later import AT_ONCE, later
 from frontend.plan import CAPTURE, LARGE_BYTES
 from frontend.printing import described
 from frontend.realize import pending, realize_many
-from frontend.refresh import recorded_uses
+from frontend.refresh import recorded_uses, refresh
 from frontend.storage import Leaf
+from frontend.symbolic.tensor import SymbolicTensor
 from frontend.tensor import Tensor
 from frontend.tensor_base import EPOCH
 from hcq.config import config
@@ -92,6 +94,31 @@ def _only_in_file(path: str, label: str) -> Any:
 
     function.__name__ = label or "loaded"
     return function
+
+
+def _tensors_of(value: Any) -> list[Tensor]:
+    """Return the tensors of nested containers."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, SymbolicTensor):
+        return _tensors_of(value.whole)
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [t for part in parts for t in _tensors_of(part)]
+
+
+_EVERY: Final[weakref.WeakSet[TinyJit[Any, Any]]] = weakref.WeakSet()
+"""All captured functions."""
+
+
+def _leaving(t: TensorBase, buffer: hcq.Buffer) -> None:
+    """Mark the captured functions that use the memory which a tensor leaves; the caller holds `LOCK`."""
+    for function in list(_EVERY):
+        captured = function.captured
+        if captured is not None and buffer in captured.fixed:
+            captured.replaced = described(t)
+
+
+LEAVING.append(_leaving)
 
 
 class TinyJit(Generic[P, R]):
@@ -153,6 +180,7 @@ class TinyJit(Generic[P, R]):
         """The named tensors that a loaded function uses from outside."""
         self._bound: weakref.WeakKeyDictionary[object, TinyJit[Any, Any]] = weakref.WeakKeyDictionary()
         update_wrapper(self, fn)
+        _EVERY.add(self)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Return the `TinyJit` of an instance; each has its own capture."""
@@ -258,6 +286,9 @@ class TinyJit(Generic[P, R]):
             EPOCH[0] += 1
         with recorded_uses() as uses:
             result = self.fn(*args, **names)
+            with LOCK:
+                for t in _tensors_of(result):
+                    refresh(t)  # records what a pending result is built from
         arguments = {id(t) for t in tensors}
         self._outside = [use for use in uses if id(use()) not in arguments]
         return result

@@ -8,6 +8,7 @@ import pytest
 
 from frontend import Tensor, TinyJit, nn
 from frontend.stats import stats
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,3 +133,35 @@ def train(*, captured: bool) -> list[float]:
 
 def test_training_with_a_pending_outside_tensor_equals_uncaptured_training():
     assert train(captured=True) == pytest.approx(train(captured=False), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "change", ["w.replace(Tensor([5.0, 5.0]).realize())", "model.double()", "model.half()"]
+)
+def test_a_replay_refuses_outside_memory_that_was_replaced(change: str):
+    model = nn.Linear(2, 2)
+    w = model.bias
+    assert w is not None
+    x = Tensor([[1.0, 2.0]])
+    captured, plain = TinyJit(lambda x: x * w), TinyJit(lambda x: x * 2.0)
+    for _ in range(3):
+        captured(x)
+        plain(x)
+    exec(change, {"w": w, "model": model, "Tensor": Tensor})
+    with pytest.raises(UsageError, match=r"moved or replaced(.|\n)*reset"):
+        captured(x)
+    assert plain(x).tolist() == [[2.0, 4.0]]
+    captured.reset()
+    for _ in range(4):
+        assert captured(x).tolist() == (x * w).tolist()
+
+
+def test_a_replay_sees_writes_to_tensors_that_a_pending_result_was_built_from():
+    model, x = nn.Linear(2, 2), Tensor([[1.0, 2.0]])
+    f = TinyJit(lambda x: {"y": [model(x)]})
+    for _ in range(3):
+        f(x)
+    assert model.bias is not None
+    model.weight.assign(model.weight * 0.0)
+    model.bias.assign(model.bias * 0.0 + 1.0)
+    assert f(x)["y"][0].tolist() == [[1.0, 1.0]]
