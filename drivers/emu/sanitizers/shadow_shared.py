@@ -274,7 +274,8 @@ def watch_shared(lib: Library, space: str) -> str:
             else:
                 limit_here = limit
             place = place_of(lib, c, warp, site, lane)
-            whole = c.icmp("ule", c.op("add", inner, size), limit_here)
+            fits, room = c.icmp("ule", size, limit_here), c.op("sub", limit_here, size)
+            whole = c.op("and", fits, c.icmp("ule", inner, room))  # no sum: it would wrap
             c.store(c.zero(_WHOLE), state)
             first_cell = c.gep(cells, c.op("mul", c.resize(inner, 64), CELL))
             with c.when(whole), c.count(size) as byte:

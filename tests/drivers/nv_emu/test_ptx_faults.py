@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from drivers.emu.report import ReportKind
+from drivers.emu.simt.engine import Settings
+from drivers.emu.simt.library import Sanitizers
 from drivers.emu.simt.work import Options
 from drivers.nv.emu.ptx.statements import PtxError
+from hcq.config import config
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 REGS = ".reg .pred %p<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>;\n"
@@ -202,3 +205,21 @@ def test_an_element_of_an_array_has_an_address(bench: Any, out: Any, place: str)
 def test_an_element_of_what_is_no_array_is_refused(bench: Any, out: Any):
     with pytest.raises(PtxError, match=r"nothing\[0\]: no array"):
         bench.run(kernel("mov.u64 %rd2, nothing[0]; ret;"), "k", 1, 64, out)
+
+
+@pytest.mark.parametrize("checks", [Sanitizers.all(), Sanitizers.all(in_step=False)])
+@pytest.mark.parametrize(
+    "access", ["st.shared.u32 [%r2], %r0", "ld.shared.u32 %r3, [%r2]", "atom.shared.add.u32 %r3, [%r2], 1"]
+)
+def test_an_access_that_begins_below_shared_memory_and_ends_in_it_is_a_fault_with_checks(
+    bench: Any, out: Any, checks: Sanitizers, access: str
+):
+    """The end of the access of lane 0, at 2^32 - 1, wraps to 3."""
+    settings = Settings(checks=checks, cache=config().cache)
+    text = kernel(
+        f"mov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.u32 %r2, %r2, %r1; sub.u32 %r2, %r2, 1; {access}; ret;",
+        4096,
+    )
+    result = bench.run(text, "k", 1, 256, out, settings=settings)
+    assert result.fault is not None
+    assert result.fault.kind in {ReportKind.SHARED_OUT_OF_BOUNDS, ReportKind.MISALIGNED}
