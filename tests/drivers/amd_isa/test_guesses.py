@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from drivers.amd.emu.isa import objects
+from drivers.amd.emu.isa.guesses import guesses
+from drivers.amd.emu.isa.translate import cut, read_kernel
 from drivers.emu.report import ReportKind
 from tests.drivers.amd_isa import ir
+from tests.drivers.amd_isa.conftest import compiled
 from tests.drivers.amd_isa.test_orders import AGENT, PROCESSORS, found
 
 HEAD = f"""{ir.HEAD}define amdgpu_kernel void @k(ptr addrspace(1) %a) {{
@@ -68,5 +72,53 @@ def test_atomics_that_llvm_expands_do_not_race(operation: str) -> None:
     name, type_, value = operation.split()
     update = (
         f"  %w = atomicrmw {name} ptr addrspace(1) %p, {type_} {value} {AGENT} monotonic\n  ret void\n}}\n"
+    )
+    assert found("gfx1100", HEAD + update) == set()
+
+
+def uniform(*, at: str = "a", guessed: str = "") -> str:
+    """Multiply by compare-and-swap at %a or %q, with a guess of %a, whose address all lanes share."""
+    code = loop(at=at, guessed=guessed).replace(
+        "ptr addrspace(1) %p\n  " + guessed, f"ptr addrspace(1) %a\n  {guessed}"
+    )
+    return code.replace("ptr addrspace(1) %p, i32 8", "ptr addrspace(1) %a, i32 8")
+
+
+def guessed(processor: str, code: str) -> list[str]:
+    """Return the loads of a kernel that a compare-and-swap validates."""
+    kernel = objects.kernels(compiled(code, processor), processor)["k"]
+    instructions = read_kernel(kernel.code, kernel.target, lanes=kernel.lanes, kernel="k")
+    known = guesses(cut(instructions), kernel.target.family)
+    return [i.stem for i in instructions if i.address in known]
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_first_guess_by_a_scalar_load_does_not_race(processor: str) -> None:
+    (load,) = guessed(processor, uniform())
+    assert load.startswith("s_load")
+    assert found(processor, uniform()) == set()
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_scalar_guess_of_another_address_races_with_atomics(processor: str) -> None:
+    touched = f"%was = atomicrmw add ptr addrspace(1) %a, i32 1 {AGENT} monotonic"
+    code = uniform(at="q", guessed=touched)
+    assert guessed(processor, code) == []
+    assert found(processor, code) == {ReportKind.GLOBAL_RACE}
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_scalar_guess_that_is_stored_races_with_atomics(processor: str) -> None:
+    kept = "store i32 %guess, ptr addrspace(1) %o"
+    assert ReportKind.GLOBAL_RACE in found(processor, uniform(guessed=kept))
+
+
+@pytest.mark.parametrize(
+    "operation", ["fadd float 1.0", "fadd double 1.0", "uinc_wrap i32 7", "fmax float 2.0"]
+)
+def test_atomics_at_one_address_that_llvm_expands_do_not_race(operation: str) -> None:
+    name, type_, value = operation.split()
+    update = (
+        f"  %w = atomicrmw {name} ptr addrspace(1) %a, {type_} {value} {AGENT} monotonic\n  ret void\n}}\n"
     )
     assert found("gfx1100", HEAD + update) == set()

@@ -1,10 +1,10 @@
 """Loads whose value a compare-and-swap of the same address validates: the first guess of its loop.
 
 LLVM expands an atomic operation that a GPU lacks to a loop of compare-and-swaps, and begins it with a plain
-load. The code relies on the value only if the compare-and-swap finds it unchanged, so the load does not
-race with atomics. A load counts if its register reaches the comparison, with the same address, on the one
-path from it: no store and no barrier comes between, and no branch but the one that skips code without
-lanes.
+load, of the scalar unit where all lanes have one address. The code relies on the value only if the
+compare-and-swap finds it unchanged, so the load does not race with atomics. A load counts if its register
+reaches the comparison, with the same address, on the one path from it: no store and no barrier comes
+between, and no branch but the one that skips code without lanes.
 
 Not here: what the other accesses order (`orders`).
 """
@@ -12,7 +12,7 @@ Not here: what the other accesses order (`orders`).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.operands import Reg
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.isa.instruction import Instruction
     from drivers.amd.emu.isa.operands import Operand
 
-_LOAD = re.compile(r"(global|flat)_load_(dword|dwordx2|b32|b64)$")
+_LOAD = re.compile(r"(global|flat|s)_load_(dword|dwordx2|b32|b64)$")
 _SWAP = re.compile(r"(global|flat)_atomic_cmpswap")
 _STOPS = re.compile(r"\w+_store|s_barrier|s_endpgm|s_trap|s_setpc|s_swappc")
 _MOVES = ("v_mov_b32", "v_dual_mov_b32")
@@ -35,7 +35,8 @@ _MOVES = ("v_mov_b32", "v_dual_mov_b32")
 class _Address:
     """An address: its lowest vector register, its scalar base, its offset; `kept` must not change."""
 
-    low: Register
+    low: Register | None
+    """None if no vector register is added to the base."""
     base: Register | None
     offset: int
     kept: frozenset[Register]
@@ -61,6 +62,14 @@ def _address(i: Instruction, at: int) -> _Address | None:
     return _Address((vector.file, vector.index), base, i.get("offset"), kept)
 
 
+def _scalar_address(i: Instruction) -> _Address | None:
+    """Return the address of a scalar load, None if a register has its offset."""
+    base, *more = i.operands[1:]
+    if not isinstance(base, Reg) or any(isinstance(one, Reg) for one in more):
+        return None
+    return _Address(None, (base.file, base.index), i.get("offset"), _registers(base))
+
+
 def guesses(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> frozenset[int]:
     """Return the addresses of the loads of a kernel that a compare-and-swap validates."""
     bodies = {body[0].address: (body, follow) for body, follow in blocks}
@@ -70,7 +79,7 @@ def guesses(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family:
         i.address
         for body, _ in blocks
         for n, i in enumerate(body)
-        if _LOAD.match(i.stem) and _validated(i, _path(bodies, body, n + 1), family)
+        if _LOAD.match(i.stem) and _validated(i, body[:n], _path(bodies, body, n + 1), family)
     )
 
 
@@ -89,36 +98,53 @@ def _path(
         found += body
 
 
-def _validated(load: Instruction, path: list[Instruction], family: str) -> bool:
-    first = _address(load, 1)
+def _validated(load: Instruction, before: list[Instruction], path: list[Instruction], family: str) -> bool:
+    """Return whether a compare-and-swap on the path behind a load validates it; `before` is in its block."""
+    scalar = load.stem.startswith("s_")
+    first = _scalar_address(load) if scalar else _address(load, 1)
+    zeros = _zeros(before, set(), family) if scalar else set()
     destination = load.operands[0]
-    if first is None or not isinstance(destination, Reg):
+    if first is None or not isinstance(destination, Reg) or first.kept & _registers(destination):
         return False
     count = 2 if load.stem.endswith(("b64", "x2")) else 1
     addresses = [first]
-    held = {(destination.file, destination.index)}
+    held = [{(destination.file, destination.index + n)} for n in range(count)]
     for i in path:
-        _, written = used(i, family)
-        if _SWAP.match(i.stem):
-            at = 1 if returns(i) else 0
-            place, data = _address(i, at), i.operands[at + 1]
-            wide = isinstance(data, Reg) and data.count == 2 * count
-            if place is not None and wide and isinstance(data, Reg):
-                compared = (data.file, data.index + count) in held
-                if compared and any(place.same(one) for one in addresses):
-                    return True
+        if _SWAP.match(i.stem) and _compares(i, held, addresses, zeros):
+            return True
         if _STOPS.match(i.stem):
             return False
-        moved = _moved(i, held) if count == 1 else set()
+        _, written = used(i, family)
         added = [one for each in addresses if (one := _sum(i, each)) is not None]
-        result = {(destination.file, destination.index + n) for n in range(count)} if count == 2 else set()
-        if result & written:
-            return False
-        held = (held - written) | moved
+        held = [(each - written) | _moved(i, each) for each in held]
+        zeros = _zeros([i], zeros, family)
         addresses = [one for one in addresses if not one.kept & written] + added
-        if not held or not addresses:
+        if not all(held) or not addresses:
             return False
     return False
+
+
+def _compares(
+    i: Instruction, held: list[set[Register]], addresses: list[_Address], zeros: set[Register]
+) -> bool:
+    """Return whether a compare-and-swap at one of the addresses compares with a value held, by dword."""
+    at, count = 1 if returns(i) else 0, len(held)
+    place, data = _address(i, at), i.operands[at + 1]
+    if place is None or not isinstance(data, Reg) or data.count != 2 * count:
+        return False
+    places = [place, replace(place, low=None)] if place.low in zeros else [place]
+    compared = all((data.file, data.index + count + n) in each for n, each in enumerate(held))
+    return compared and any(one.same(each) for one in places for each in addresses)
+
+
+def _zeros(code: Sequence[Instruction], zeros: set[Register], family: str) -> set[Register]:
+    """Return the vector registers that are zero behind instructions, given those before them."""
+    for i in code:
+        zeros = zeros - used(i, family)[1]
+        for part in (i, i.second):
+            if part is not None and part.stem in _MOVES and str(part.operands[1]) == "0":
+                zeros |= _registers(part.operands[0])
+    return zeros
 
 
 def _moved(i: Instruction, held: set[Register]) -> set[Register]:

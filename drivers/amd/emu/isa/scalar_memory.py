@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.operands import Reg, Word
 from drivers.emu.simt import access
+from drivers.emu.simt.addresses import STRONG
 from drivers.emu.simt.findings import i32, site_record
 from drivers.emu.simt.state import SITE
 
@@ -78,7 +79,7 @@ def define_core(lib: Library) -> None:
 def _scalar_load(t: Translator) -> None:
     """Load dwords into consecutive scalar registers; the address's two lowest bits do not count.
 
-    Of a buffer, dwords beyond its end are zero.
+    Of a buffer, dwords beyond its end are zero. A load that is validated (`guesses`) is strong.
     """
     c, i = t.c, t.instruction
     d, base, *more = i.operands
@@ -107,7 +108,8 @@ def _scalar_load(t: Translator) -> None:
         ends = c.op("add", c.op("sub", places, c.splat(start, t.lanes)), 4)
         inside = c.icmp("ule", ends, c.splat(_buffer_size(t, base), t.lanes))
         wanted = c.op("and", wanted, c.mask_bits(inside))
-    found = t.wf.load("global", 32, places, wanted, t.site())
+    how = STRONG if i.address in t.guesses else 0
+    found = t.wf.load("global", 32, places, wanted, t.site(), how=how)
     if buffer:
         found = c.select(inside, found, c.zero(found.type))
     for n in range(count):
