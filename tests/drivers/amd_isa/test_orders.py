@@ -85,7 +85,9 @@ def poll(order: str, scope: str = AGENT) -> str:
 
 COMPARED = f"%pair = cmpxchg ptr addrspace(1) %flag, i32 1, i32 2 {AGENT} acquire acquire\n %seen = extractvalue {{ i32, i1 }} %pair, 0"
 BYTE_STORED = f"store atomic i8 1, ptr addrspace(1) %flag {AGENT} release, align 1"
-BYTE_POLLED = f"%near = load atomic i8, ptr addrspace(1) %flag {AGENT} acquire, align 1\n %seen = zext i8 %near to i32"
+BYTE_POLLED = (
+    f"%near = load atomic i8, ptr addrspace(1) %flag {AGENT} acquire, align 1\n %seen = zext i8 %near to i32"
+)
 MESSAGE = {
     "release, acquire": (put("release"), poll("acquire")),
     "system": (put("release", ""), poll("acquire", "")),
@@ -246,6 +248,48 @@ def test_a_plain_load_races_with_an_atomic_store(processor: str) -> None:
     late = f"{put('release')}\n  store atomic i32 8, ptr addrspace(1) %data {AGENT} release, align 4"
     code = message(late, poll("acquire"))
     assert found(processor, code) == {ReportKind.GLOBAL_RACE}
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("space", [1, 3])
+def test_waves_may_store_one_value_to_one_place(processor: str, space: int) -> None:
+    """Without a barrier between, stores of different values race; stores of what is there do not."""
+    code = f"""{ir.HEAD}@shared = internal addrspace(3) global i32 undef, align 4
+define amdgpu_kernel void @k(ptr addrspace(1) %a) {{
+  %thread = call i32 @llvm.amdgcn.workitem.id.x()
+  %wave = lshr i32 %thread, 6
+  store i32 VALUE, ptr addrspace({space}) {"%a" if space == 1 else "@shared"}
+  ret void
+}}
+"""
+    assert found(processor, code.replace("VALUE", "7"), grid=1, block=128) == set()
+    kind = ReportKind.GLOBAL_RACE if space == 1 else ReportKind.SHARED_RACE
+    assert found(processor, code.replace("VALUE", "%wave"), grid=1, block=128) == {kind}
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_load_for_a_store_of_another_wave_races_with_that_store(processor: str) -> None:
+    """Both waves load a place and one of them stores to it, as code does that holds an element twice."""
+    code = f"""{ir.HEAD}define amdgpu_kernel void @k(ptr addrspace(1) %a) {{
+entry:
+  %thread = call i32 @llvm.amdgcn.workitem.id.x()
+  %element = and i32 %thread, 63
+  %p = getelementptr i32, ptr addrspace(1) %a, i32 %element
+  %x = load i32, ptr addrspace(1) %p
+  call void asm sideeffect "", "v"(i32 %x)
+  BARRIER
+  %y = add i32 %x, 1
+  %first = icmp ult i32 %thread, 64
+  br i1 %first, label %put, label %end
+put:
+  store i32 %y, ptr addrspace(1) %p
+  br label %end
+end:
+  ret void
+}}
+"""
+    assert found(processor, code.replace("BARRIER", ""), grid=1, block=128) == {ReportKind.GLOBAL_RACE}
+    assert found(processor, code.replace("BARRIER", ir.SYNC), grid=1, block=128) == set()
 
 
 def ordering(processor: str, code: str, *without: str) -> list[tuple[str, str]]:
