@@ -296,7 +296,7 @@ LEFT_OUT: Final = {
     "triton_gfx1201 sum_of_narrow_scope": _IN_CACHE,
     "triton_gfx1100 lock_relaxed": _WAITS,
     "triton_gfx1201 lock_relaxed": _WAITS,
-    "triton_gfx1100 matmul_no_k_mask": "refused: no s_waitcnt between LDS and s_barrier",
+    "triton_gfx1100 matmul_no_k_mask": "refused: its loop lacks the wait between LDS and s_barrier (LLVM)",
 }
 """Archive and kernel -> why the kernel is not in the archive."""
 

@@ -84,6 +84,16 @@ def test_stores_to_lds_must_have_arrived_at_a_barrier() -> None:
     assert missing_waits(_code(f"{store} {wait} {barrier} BFB00000"), "gfx11") == []
     (found,) = missing_waits(_code(f"{store} {barrier} BFB00000"), "gfx11")
     assert (found.register, found.counter) == ("LDS", "lgkmcnt")
+    (found,) = missing_waits(_code(f"{store} {barrier} {wait} BFB00000"), "gfx11")
+    assert found.text == "s_barrier"
+
+
+def test_stores_to_lds_of_the_turn_before_must_have_arrived_at_a_barrier() -> None:
+    """A loop of s_barrier, ds_store_b32, s_cbranch_scc1, with and without a wait at its begin."""
+    store, wait, barrier = "D8340000 00000100", "BF89FC07", "BFBD0000"
+    assert missing_waits(_code(f"{wait} {barrier} {store} BFA2FFFB BFB00000"), "gfx11") == []
+    (found,) = missing_waits(_code(f"{barrier} {store} BFA2FFFC BFB00000"), "gfx11")
+    assert (found.address, found.register, found.issued) == (0, "LDS", 4)
 
 
 def test_a_wait_on_one_of_two_ways_is_not_enough() -> None:

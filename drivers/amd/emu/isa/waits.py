@@ -5,6 +5,8 @@ before the code has waited for it. The verifier follows each pending register th
 accesses were counted since, so it costs nothing while the code runs. It is exact for code without indirect
 register access.
 
+Stores to LDS must have arrived at a barrier, because a barrier does not go through LDS (docs/sources-amd.md).
+
 Scalar loads return out of order: only a wait for zero tells that one is there. `s_delay_alu` and
 `s_waitcnt_depctr` concern hazards of the ALUs, which are not modelled.
 
