@@ -34,12 +34,12 @@ attributes #0 = { "amdgpu-no-queue-ptr" "amdgpu-no-dispatch-ptr" "amdgpu-no-disp
 !llvm.dbg.cu = !{!0}
 !llvm.module.flags = !{!2, !3}
 !0 = distinct !DICompileUnit(language: DW_LANG_C, file: !1, emissionKind: KIND)
-!1 = !DIFile(filename: "k.cl", directory: "/work/kernels")
+!1 = !DIFile(filename: "k.cl", directory: "/src/kernels")
 !2 = !{i32 2, !"Debug Info Version", i32 3}
 !3 = !{i32 7, !"Dwarf Version", i32 VERSION}
 !4 = !DISubroutineType(types: !{})
 !5 = distinct !DISubprogram(name: "k", file: !1, line: 3, type: !4, unit: !0, spFlags: DISPFlagDefinition)
-!6 = !DIFile(filename: "lib/help.h", directory: "/work/include")
+!6 = !DIFile(filename: "lib/help.h", directory: "/src/include")
 !7 = distinct !DISubprogram(name: "h", file: !6, line: 70, type: !4, unit: !0, spFlags: DISPFlagDefinition)
 !8 = !DILocation(line: 4, column: 3, scope: !5)
 !9 = !DILocation(line: 71, column: 3, scope: !7, inlinedAt: !10)
@@ -75,7 +75,7 @@ def test_an_unlinked_object_has_its_lines_and_those_of_calls_that_were_inlined(v
     symbol = found.elf.symbol("k")
     assert symbol is not None
     seen = places(found, kernel, symbol.size)
-    assert [one for one in seen if one] == [f"/work/kernels/k.cl:{line}" for line in (4, 5, 7)]
+    assert [one for one in seen if one] == [f"/src/kernels/k.cl:{line}" for line in (4, 5, 7)]
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100", "gfx1201"])
@@ -119,7 +119,7 @@ class Reporting(ScriptedKernel):
 
 @pytest.mark.parametrize(
     ("make", "source"),
-    [(compiled, "/work/kernels/k.cl:4"), (lambda: image("gfx1100").code, "which has no source line")],
+    [(compiled, "/src/kernels/k.cl:4"), (lambda: image("gfx1100").code, "which has no source line")],
     ids=["with lines", "without lines"],
 )
 def test_a_fault_names_kernel_and_line_of_the_program_counter_that_is_reported(
