@@ -1,0 +1,132 @@
+"""The estimated cycles of a contraction: register tiles, results, loads in place, panels and windows.
+
+Not here: which operands are copied (`contraction`, the caller), the cycles of the tile itself
+(`register_tile`), other kernels (`cost`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from compiler.kernel import operand_sums, windows
+from compiler.kernel.accesses import FEWEST
+from compiler.kernel.contraction_tile import run
+from compiler.kernel.nearby import LINE
+from compiler.kernel.register_tile import COPY_CYCLES, tile_cycles
+from compiler.kernel.roles import loads_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from compiler.ir.uop import UOp
+    from compiler.kernel.contraction_tile import Tile
+    from compiler.kernel.plan import Side, Stage
+    from compiler.kernel.shape import Access
+
+LEAST_RUN = 32
+"""Adjacent elements from which on an operand is read in place."""
+_APART_CYCLES = 2.0
+"""Cycles of one value that is read in place, apart from the one before."""
+_WINDOW_CYCLES = 3.0
+"""Cycles of one vector of a window: a masked load, a store."""
+_LINE_CYCLES = 2.0
+"""Cycles of one line of an operand that is read in place, from the second-level cache."""
+_LOAD_CYCLES = {"row": 1.5, "same": 1.0, "strided": 5.0, "scattered": 20.0}
+"""Cycles of one vector of a panel's copy, by the kind of its load along the columns."""
+_TURN_CYCLES = 4.0
+"""Cycles of one vector of a panel that is transposed in registers."""
+ACROSS = ("scattered", "strided")
+"""The kinds of accesses whose lanes are apart."""
+_STORE_CYCLES = {"row": 1.0, "same": 1.0, "strided": 40.0, "scattered": 40.0}
+"""Cycles to store one vector of results."""
+_ROW_CYCLES = 2.0
+"""Cycles to store one row of a square that was transposed in registers."""
+
+
+class Copies(NamedTuple):
+    """The copies of the operands of a contraction: each a list of none or one."""
+
+    columns: list[Stage]
+    """Of the streamed operand."""
+    outer: list[Stage]
+    """Of the broadcast operand, outside the last loop over rows."""
+    inner: list[Stage]
+    """Of the broadcast operand, a block of rows each."""
+
+
+def cycles(tile: Tile, copies: Copies, order: tuple[UOp, ...], piece: int, held: int) -> float:
+    """Return the estimated cycles of the kernel on one core: register tiles, results, loads or panels.
+
+    `order` is that of the summed ranges, `piece` the products that are summed before they join the totals,
+    `held` the panels of columns that are filled at once.
+    """
+    c, axes, k = tile.c, tile.axes, tile.c.size[2]
+    columns, outer, inner = copies
+    blocks = math.prod([axis.count for axis in axes.values()])
+    vectors = tile.rows * tile.vectors
+    stored = sum([_result_cycles(tile, a) for a in (*tile.kernel.stores, *tile.kernel.loads)])
+    rounds = k * tile_cycles(tile.rows, tile.vectors, tile.target, first=tile.first)
+    totals = 1.0 * vectors * (k / piece) if piece < k else 0.0
+    total = blocks * (rounds + totals + (3.0 + stored) * vectors)
+    total += operand_sums.cycles(tile.kernel, c, tile.lanes, axes)
+    loads = loads_of(c.streamed)
+    shared, streamed, broadcast = tile.others()
+    cost = sum([_LOAD_CYCLES[tile.kind(n, c.columns, tile.lanes)] + 2.0 * (len(n.src) > 2) for n in loads])
+    if columns:
+        each = _TURN_CYCLES if columns[0].turn > 1 else cost
+        count = math.prod([axes[r].count for r in (*shared, *streamed, c.columns)])
+        total += each * count * k * tile.vectors
+    else:
+        total += max(0.0, cost - 1.5) * k * tile.vectors * blocks / tile.target.loads_per_cycle
+    least = min(k, LEAST_RUN)
+    windowed = tile.window if outer and outer[0].window else None
+    lines = tile.lines if windowed is None else windowed.lines
+    if lines is not None and not inner and (windowed is not None or not outer):
+        far = lines * piece / k * LINE > tile.target.l1_bytes
+        total += far * _LINE_CYCLES * lines * blocks
+    elif not outer and not inner and any(run(n, order) < least for n in loads_of(c.broadcast)):
+        total += _APART_CYCLES * tile.rows * k * blocks
+    for stage in (*outer, *inner) if windowed is None else ():
+        each = -(-tile.rows // tile.lanes) * 2.0 if stage.wide else COPY_CYCLES * tile.rows
+        each += 2.0 * tile.rows * any(len(n.src) > 2 for n in loads_of(c.broadcast))
+        count = math.prod([axes[r].count for r in (*shared, *broadcast, c.rows)])
+        if inner or broadcast:
+            count *= -(-axes[c.columns].count // held)
+            count *= math.prod([axes[r].count for r in streamed])
+        total += each * count * k
+    return total
+
+
+def _result_cycles(tile: Tile, access: Access) -> float:
+    """Return the cycles to store a vector of results, or to load what is added to it.
+
+    A square of vectors is transposed in registers if its rows are adjacent in memory.
+    """
+    c, lanes = tile.c, tile.lanes
+    kind = tile.along(access.index, c.columns, lanes)
+    if kind not in ACROSS or access.masked or not lanes <= FEWEST * tile.rows <= FEWEST * lanes:
+        return _STORE_CYCLES[kind]
+    exact = "masked" not in (tile.axes[c.rows].edge, tile.axes[c.columns].edge)
+    if not exact or tile.along(access.index, c.rows, tile.rows) != "row":
+        return _STORE_CYCLES[kind]
+    return lanes * (math.log2(lanes) + _ROW_CYCLES) / tile.rows
+
+
+def window_cycles(
+    tile: Tile, sides: tuple[Side, ...], columns: list[Stage], parts: Mapping[UOp, int]
+) -> float:
+    """Return the cycles in which all workgroups fill windows, and those but one the same panels.
+
+    `parts` are the blocks of ranges of a workgroup.
+    """
+    c, axes, k = tile.c, tile.axes, tile.c.size[2]
+    _, streamed, broadcast = tile.others()
+    covered = frozenset([r for side in sides for r in windows.ranges_of(side)])
+    vectors = windows.strides_of(sides, tile.lanes)[0] / tile.lanes
+    times = math.prod([axes[r].count for r in broadcast if r not in covered])
+    for r in (*streamed, c.columns):
+        times *= -(-axes[r].count // parts.get(r, axes[r].count))
+    again = -1.0 + math.prod([-(-axes[r].count // parts.get(r, axes[r].count)) for r in (*broadcast, c.rows)])
+    panels = (_TURN_CYCLES if columns[0].turn > 1 else _LOAD_CYCLES["scattered"]) * tile.vectors
+    return _WINDOW_CYCLES * vectors * times + again * panels * k * axes[c.columns].count
