@@ -41,6 +41,7 @@ from compiler.kernel.winograd_tiles import (
     replaced,
     step_of,
     sub,
+    window_to,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -153,12 +154,9 @@ class Parts:
     def window(self) -> UOp:
         """Return the kernel that copies the picture with its border: ranges channel, row, column."""
         c = self.c
-        k = symbolic.loop(0, c.channels.arg[1])
-        row, column = symbolic.loop(1, TILE * self.block + 2), symbolic.loop(2, TILE * self.wide + 2)
-        value = self._picture(
-            {c.channels: k, c.down: row, c.rows: self._first(), c.columns: 0, c.across: column}
-        )
-        return uop(Ops.SINK, dtypes.void, (self.p.store(value, k, row, column),))
+        env: dict[UOp, UOp | int] = {r: self.starts[r] for r in c.others}
+        env |= {c.rows: self._first(), c.columns: 0}
+        return window_to(self.p, c.picture, (c.channels, c.down, c.across), env)
 
     def pictures(self) -> UOp:
         """Return the kernel that transforms the picture: ranges channel, row of tiles, tile."""

@@ -18,7 +18,7 @@ from compiler.kernel.merge import replace_ranges
 from compiler.kernel.shape import inner_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     Square = list[list[UOp]]
 
@@ -73,8 +73,10 @@ class Matrix:
     """A matrix in scratch memory, by its strides."""
 
     slot: int
+    sizes: tuple[int, ...]
+    """Its sides, outermost first."""
     strides: tuple[int, ...]
-    """Elements between neighbours along each side, outermost first."""
+    """Elements between neighbours along each side."""
     count: int
 
     def at(self, *places: UOp | int, offset: int = 0) -> UOp:
@@ -97,7 +99,7 @@ class Matrix:
 def matrix(slot: int, *sizes: int, pad: int = 0) -> Matrix:
     """Return a row-major matrix whose outermost parts are `pad` elements apart."""
     strides = [prod(sizes[k:]) + pad * (k == 1) for k in range(1, len(sizes) + 1)]
-    return Matrix(slot, tuple(strides), sizes[0] * strides[0])
+    return Matrix(slot, sizes, tuple(strides), sizes[0] * strides[0])
 
 
 def at(value: UOp, env: Mapping[UOp, UOp | int]) -> UOp:
@@ -114,6 +116,16 @@ def planes_to(to: Matrix, planes: Square, *places: UOp) -> UOp:
         for j, value in enumerate(row)
     ]
     return uop(Ops.SINK, dtypes.void, tuple(stores))
+
+
+def window_to(to: Matrix, picture: UOp, sides: Sequence[UOp], env: Mapping[UOp, UOp | int]) -> UOp:
+    """Return the kernel that copies a picture with its border: ranges channel, row, column.
+
+    They take the place of the ranges `sides` of the picture; its other ranges have the values in `env`.
+    """
+    places = [symbolic.loop(number, size) for number, size in enumerate(to.sizes)]
+    value = at(picture, {**env, **dict(zip(sides, places, strict=True))})
+    return uop(Ops.SINK, dtypes.void, (to.store(value, *places),))
 
 
 def both_ways(square: Square, line: Callable[..., list[UOp]]) -> Square:
