@@ -186,10 +186,8 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
         parted = phases.of_parts(*split, target, plan.nanoseconds, planned)
         if parted.nanoseconds < WORTH_CHANGING * plan.nanoseconds:
             return whole, parted
-    fewer = winograd.choose(whole, target)
-    if fewer is not None and winograd.is_worth(fewer, plan):
-        return whole, fewer
-    return ast, plan
+    fewer = winograd.choose(whole, target, plan)
+    return (ast, plan) if fewer is None else (whole, fewer)
 
 
 @dataclass(frozen=True, slots=True)

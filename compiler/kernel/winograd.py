@@ -70,10 +70,11 @@ FAR_BYTES = 4.5
 """Bytes per cycle of transformed filters that are not in the second-level cache."""
 
 
-def choose(ast: UOp, target: Target) -> Plan | None:
+def choose(ast: UOp, target: Target, direct: Plan | None = None) -> Plan | None:
     """Return the plan of a convolution or of the gradient of its filters.
 
-    None for any other kernel, and where the matrices take too much.
+    None for any other kernel, and where the matrices take too much. With the plan of the sum also where the
+    estimate is not good enough beside it (`is_worth`); the parts are not planned then.
     """
     if not target.winograd:
         return None
@@ -84,9 +85,9 @@ def choose(ast: UOp, target: Target) -> Plan | None:
     if kernel.in_place:
         return None
     if isinstance(c, Gradient):
-        return _plan_of_gradient(ast, c, target)
+        return _plan_of_gradient(ast, c, target, direct)
     sizes = _sizes(c, target, len(kernel.loads))
-    return None if sizes is None else _plan(Parts(ast, c, sizes.block), sizes, target)
+    return None if sizes is None else _plan(Parts(ast, c, sizes.block), sizes, target, direct)
 
 
 def is_worth(plan: Plan, direct: Plan) -> bool:
@@ -108,29 +109,30 @@ class _Sizes:
     """Of everything else, of all blocks."""
 
 
-def _plan(p: Parts, sizes: _Sizes, target: Target) -> Plan:
-    """Return the plan of the parts."""
+def _plan(p: Parts, sizes: _Sizes, target: Target, direct: Plan | None) -> Plan | None:
+    """Return the plan of the parts; None where it is not worth it beside that of the sum."""
+    edge: Edge = "exact" if p.high % p.block == 0 else "overlap"
+    axes = (*[Axis(r) for r in p.c.others], Axis(p.tiles, p.block, 1, edge))
+    wanted = min(sizes.cycles / target.gigahertz / phases.GROUP_NS, target.cores)
+    if phases.GROUPS_PER_CORE * target.cores * sizes.once < SHARE_OF_FILTERS * sizes.cycles:
+        wanted *= phases.GROUPS_PER_CORE
+    plan = Plan(axes, phases.steps_of(axes, int(wanted)))
+    cycles = sizes.cycles + prod(plan.launch()[0]) * sizes.once
+    plan = replace(plan, nanoseconds=cycles / target.gigahertz)
+    if direct is not None and not is_worth(plan, direct):
+        return None
     alone = replace(target, cores=0)  # the workgroups are those of the whole kernel
-    once = _split(p.filters(), alone, 1)
     parts = [
         *[_split(p.window(), alone, 2)] * p.bordered,
         _split(p.pictures(), alone, 2),
         _product(p.products(), sizes, alone),
         _split(p.results(), alone, 3, (2, 4)),
     ]
-    edge: Edge = "exact" if p.high % p.block == 0 else "overlap"
-    axes = (*[Axis(r) for r in p.c.others], Axis(p.tiles, p.block, 1, edge))
-    wanted = min(sizes.cycles / target.gigahertz / phases.GROUP_NS, target.cores)
-    if phases.GROUPS_PER_CORE * target.cores * sizes.once < SHARE_OF_FILTERS * sizes.cycles:
-        wanted *= phases.GROUPS_PER_CORE
-    plan = Plan(
-        axes,
-        phases.steps_of(axes, int(wanted)),
-        phases=(Phase(*once, "once"), *[Phase(*part) for part in parts]),
+    return replace(
+        plan,
+        phases=(Phase(*_split(p.filters(), alone, 1), "once"), *[Phase(*part) for part in parts]),
         kept=tuple([Kept(m.slot, _F32, m.count) for m in p.kept]),
     )
-    cycles = sizes.cycles + prod(plan.launch()[0]) * sizes.once
-    return replace(plan, nanoseconds=cycles / target.gigahertz)
 
 
 def _split(ast: UOp, target: Target, vector: int, unrolled: tuple[int, ...] = ()) -> tuple[UOp, Plan]:
@@ -205,8 +207,8 @@ def _tile(m: int, n: int, target: Target) -> tuple[int, int, float]:
     return best[1], best[2], best[0]
 
 
-def _plan_of_gradient(ast: UOp, c: Gradient, target: Target) -> Plan | None:
-    """Return the plan of a gradient of filters; None where the matrices take too much."""
+def _plan_of_gradient(ast: UOp, c: Gradient, target: Target, direct: Plan | None) -> Plan | None:
+    """Return the plan of a gradient of filters; None where the matrices take too much, or as `_plan`."""
     filters, high, wide = c.filters.arg[1], c.rows.arg[1] // TILE, c.columns.arg[1] // TILE
     cores = max(1, target.cores)
     divisors = [d for d in range(1, filters // LEAST_CHANNELS + 1) if filters % d == 0]
@@ -216,23 +218,16 @@ def _plan_of_gradient(ast: UOp, c: Gradient, target: Target) -> Plan | None:
     for groups, block in product(splits, blocks):
         parts = GradientParts(ast, c, block, filters // groups)
         if sum([m.count for m in parts.kept]) * _F32.itemsize <= target.l2_bytes * NEAR:
-            return _gradient(parts, groups, target)
+            return _gradient(parts, groups, target, direct)
     return None
 
 
-def _gradient(p: GradientParts, groups: int, target: Target) -> Plan:
-    """Return the plan of the parts, with a workgroup for each block of filters."""
+def _gradient(p: GradientParts, groups: int, target: Target, direct: Plan | None) -> Plan | None:
+    """Return the plan of the parts, with a workgroup for each block of filters; None as `_plan`."""
     alone = replace(target, cores=0)
     products = p.products()
     tiles = contraction.choose(analyse(products), alone)
     assert tiles is not None, "there are enough filters and channels"
-    each = [
-        _split(p.window(), alone, 2),
-        _split(p.pictures(), alone, 2),
-        _split(p.results(), alone, 2),
-        (products, tiles),
-        _split(p.sums(), alone, 0),
-    ]
     width = target.vector_bytes // _F32.itemsize
     lanes = min(width, _power_of_two(p.wide))
     channels, picture = p.c.channels.arg[1], PICTURE_CYCLES[0] + PICTURE_CYCLES[1] * lanes
@@ -241,15 +236,27 @@ def _gradient(p: GradientParts, groups: int, target: Target) -> Plan:
     sums = p.total.count / width * SUM_CYCLES
     cycles = groups * p.count * (window + moved + sums + tiles.nanoseconds * target.gigahertz)
     axis = Axis(p.c.filters, p.held)
-    return Plan(
+    plan = Plan(
         (axis,),
         phases.steps_of((axis,), groups),
         nanoseconds=cycles / target.gigahertz,
+        pieces=(p.piece, 1, p.count),
+    )
+    if direct is not None and not is_worth(plan, direct):
+        return None
+    each = [
+        _split(p.window(), alone, 2),
+        _split(p.pictures(), alone, 2),
+        _split(p.results(), alone, 2),
+        (products, tiles),
+        _split(p.sums(), alone, 0),
+    ]
+    return replace(
+        plan,
         phases=(
             Phase(*_split(p.zeros(), alone, 0), "before"),
             *[Phase(*part, "each") for part in each],
             Phase(*_split(p.taps(), alone, 1), "after"),
         ),
         kept=tuple([Kept(m.slot, _F32, m.count) for m in p.kept]),
-        pieces=(p.piece, 1, p.count),
     )

@@ -86,6 +86,14 @@ def test_blocks_that_do_not_divide_the_rows_overlap() -> None:
     case.check("x86_64-v3", (prepared(case.ast()), plan))
 
 
+def test_a_convolution_has_no_plan_beside_a_faster_sum() -> None:
+    ast, target = prepared(LARGE.ast()), two_cores()
+    plan = winograd.choose(ast, target)
+    assert plan is not None
+    assert winograd.choose(ast, target, replace(plan, nanoseconds=plan.nanoseconds / 10)) is None
+    assert winograd.choose(ast, target, replace(plan, nanoseconds=plan.nanoseconds * 10)) == plan
+
+
 def test_large_convolution_is_planned_in_parts_unless_the_setting_forbids_it() -> None:
     assert [phase.when for phase in planned(LARGE.ast(), two_cores())[1].phases] == [
         "once", "before", "before", "before", "before",

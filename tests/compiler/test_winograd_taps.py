@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from compiler.kernel import winograd
 from compiler.kernel.choice import WinogradChoice
 from compiler.kernel.winograd_taps import gradient_of
 from compiler.pipeline import lower, planned, planned_by, prepared
@@ -67,6 +68,14 @@ def computed(x: np.ndarray, g: np.ndarray, padding: int, *, arch: str, cores: in
     kernel.run([v.ctypes.data for v in (room, x, g)], groups=plan.launch()[0][0])
     assert np.isnan(room[-64:]).all(), "the kernel wrote behind its results"
     return room[:-64].reshape(filters, channels, 3, 3)
+
+
+def test_a_gradient_has_no_plan_beside_a_faster_sum() -> None:
+    ast, target = prepared(kernel_of(SIZES[0])), replace(target_of("x86_64-v3"), cores=2)
+    plan = winograd.choose(ast, target)
+    assert plan is not None
+    assert winograd.choose(ast, target, replace(plan, nanoseconds=plan.nanoseconds / 10)) is None
+    assert winograd.choose(ast, target, replace(plan, nanoseconds=plan.nanoseconds * 10)) == plan
 
 
 @pytest.mark.parametrize("arch", ARCHES)
