@@ -182,8 +182,8 @@ class Trial:
         self.close()
         self._buffers = [self.device.write(data) for data in self._given]
 
-    def _launch(self, kernel: Loaded, launches: int) -> int:
-        """Launch some times in order; return the nanoseconds of the whole submission."""
+    def recorded(self, kernel: Loaded, launches: int) -> hcq.CommandBuffer:
+        """Return the commands of some launches in order, on the current buffers."""
         commands = self.device.queue.record(label="trial")
         args = kernel.program.args(*self._buffers, *self._values)
         for number in range(launches):
@@ -191,6 +191,11 @@ class Trial:
                 commands.barrier(Scope.DEVICE)
             compiled = kernel.compiled
             commands.exec(kernel.program, args, groups=compiled.groups, threads=compiled.threads)
+        return commands
+
+    def _launch(self, kernel: Loaded, launches: int) -> int:
+        """Launch some times in order; return the nanoseconds of the whole submission."""
+        commands = self.recorded(kernel, launches)
         begun = self._clock()
         self.device.queue.submit(commands).wait(timeout_s=TIMEOUT_S)
         return self._clock() - begun

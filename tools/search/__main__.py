@@ -1,4 +1,4 @@
-"""`python -m tools.search choose [--part 1/2]` or `check [--device cpu] [--kernel NAME]`.
+"""`python -m tools.search choose [--second] [--part 1/2]` or `check [--device cpu] [--kernel NAME]`.
 
 Exits with 1 if the cost model misses its aim, or if a plan is wrong.
 
@@ -16,22 +16,24 @@ from typing import TYPE_CHECKING
 from tools.search import small
 from tools.search.check import check
 from tools.search.choose import Compared, compare, summary
-from tools.search.shapes import shapes
+from tools.search.shapes import FIRST, SECOND, shapes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def _choose(part: str, match: str, *, lines: bool) -> int:
+def _choose(part: str, match: str, *, second: bool, lines: bool) -> int:
     number, parts = (int(word) for word in part.split("/"))
-    wanted = [item for item in shapes().items() if match in item[0]][number - 1 :: parts]
+    every = shapes(SECOND if second else FIRST)
+    wanted = [item for item in every.items() if match in item[0]][number - 1 :: parts]
     results: list[Compared] = []
     for one in compare(dict(wanted)):
         results.append(one)
         if lines:
             print(json.dumps(asdict(one)), flush=True)
         else:
-            times = f"{one.chosen_ns / 1000:10.1f} us, best {one.best_ns / 1000:10.1f}, {one.ratio:5.2f}"
+            times = f"{one.chosen_ns / 1000:10.2f} us, best {one.best_ns / 1000:10.2f}, {one.ratio:5.2f}"
+            times += f", itself {one.noise:5.2f}"
             print(f"{one.shape:48s}{one.plans:4d} plans {times}  {one.chosen} | {one.best}", flush=True)
     text, good = summary(results)
     print(text, file=sys.stderr if lines else sys.stdout)
@@ -57,6 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("choose", help="compare the chosen plan with the best of all, for many shapes")
     one.add_argument("--part", default="1/1", help="a part of the shapes, as 1/2 and 2/2 for two processes")
+    one.add_argument("--second", action="store_true", help="the shapes to which the model is not fitted")
     one.add_argument("--match", default="", help="only shapes whose name contains this text")
     one.add_argument("--json", action="store_true")
     two = commands.add_parser("check", help="run every plan of small kernels")
@@ -65,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     two.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     if options.command == "choose":
-        return _choose(options.part, options.match, lines=options.json)
+        return _choose(options.part, options.match, second=options.second, lines=options.json)
     return _check(options.device, options.kernel or small.NAMES, lines=options.json)
 
 
