@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from compiler.kernel import nearby, operand_sums, windows
 from compiler.kernel.choice import ProductChoice
 from compiler.kernel.contraction_cost import ACROSS, LEAST_RUN, Copies, cycles, window_cycles
+from compiler.kernel.contraction_lines import is_looped, looped_results
 from compiler.kernel.contraction_tile import Tile, run
 from compiler.kernel.nearby import LINE
 from compiler.kernel.plan import Plan, Reduction, Stage, Step
@@ -149,13 +150,14 @@ class _Planner:
                 return None
             staged = False
         turn, flat = self._turn()
-        columns = [Stage(c.streamed, c.columns, self.order, turn, flat)] if staged else []
+        looped = is_looped(c.streamed, tile.vectors, tile.lanes, turn)
+        columns = [Stage(c.streamed, c.columns, self.order, turn, flat, looped=looped)] if staged else []
         extent = {"all": c.rows.arg[1], "block": tile.rows}.get(copied, 0)
         if extent * self.piece * tile.itemsize > STAGE_BYTES:
             return None
         rows = [self._stage_of_rows()]
         if copied == "window" and tile.window is not None:
-            rows = [replace(rows[0], wide=False, window=tile.window.sides)]
+            rows = [replace(rows[0], wide=False, looped=False, window=tile.window.sides)]
         copies = Copies(columns, rows * (copied in ("all", "window")), rows * (copied == "block"))
         self.made = ProductChoice(
             rows=tile.rows, vectors=tile.vectors, staged=staged, copied=copied,
@@ -205,6 +207,7 @@ class _Planner:
             {c.family.ranges: Reduction(self.order, block=SUMMED_AT_ONCE)}
             | operand_sums.reductions(self.kernel, c, tile.lanes),
             nanoseconds=nanoseconds,
+            looped=looped_results(tile),
         )
 
     def _loops(
@@ -314,7 +317,8 @@ class _Planner:
         """Return the copy of the broadcast operand."""
         c, tile, rows = self.c, self.tile, self.tile.rows
         wide = rows > 1 and all(tile.kind(n, c.rows, rows) in ("row", "same") for n in loads_of(c.broadcast))
-        return Stage(c.broadcast, c.rows, self.order, wide=wide)
+        looped = not wide and is_looped(c.broadcast, rows, 1, 1)
+        return Stage(c.broadcast, c.rows, self.order, wide=wide, looped=looped)
 
     def _groups(
         self, nanoseconds: float, *, staged: bool, copied: float

@@ -5,9 +5,9 @@ outermost loop where their sources exist. So a reduction that depends on few ran
 the others, which is all that a softmax in one kernel needs. The current unrolled positions are in `env`, not
 in the graph: an index is affine, so they add a constant to an address.
 
-Not here: the choice of the plan (`tiling`), loops of reductions (`reductions`), loads and stores
-(`accesses`), rows in scratch memory (`kept_rows`), which blocks a loop runs over (`extents`), operations
-(`values`, `isel`).
+Not here: the choice of the plan (`tiling`), loops of reductions (`reductions`), the results of a block
+(`results`), loads and stores (`accesses`), rows in scratch memory (`kept_rows`), which blocks a loop runs
+over (`extents`), operations (`values`, `isel`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
-from compiler.ir.walk import bound_ranges, ordered, ranges_in
+from compiler.ir.walk import bound_ranges, ranges_in
 from compiler.kernel import conversions, isel, phases, values
 from compiler.kernel import limits as loop_limits
 from compiler.kernel.accesses import Memory
@@ -32,6 +32,7 @@ from compiler.kernel.kept_rows import KeptRows
 from compiler.kernel.partials import Partials
 from compiler.kernel.plan import Stage, Step, Threads
 from compiler.kernel.reductions import Reducer
+from compiler.kernel.results import Results
 from compiler.kernel.stages import Stages
 from hcq.errors import CompileError
 
@@ -41,11 +42,6 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.kernel.linear import Block, Branch, Line
     from compiler.kernel.plan import Axis, Phase, Plan, Reduction
-
-
-DEEP = 150
-"""Nodes of a kernel from which on plain values outside reductions are written before their users, because a
-long chain of users would be a deep recursion."""
 
 
 class Linearizer:
@@ -238,7 +234,7 @@ class Linearizer:
         if totals is None:
             node = next(n for (n, *_) in self.siblings.values() if r in bound_ranges(n, self.free))
             totals = partials.allocate(
-                node, self.free[node], self._units_of(node), self.plan.axes, self.extents
+                node, self.free[node], self.units_of(node), self.plan.axes, self.extents
             )
         partials.loop(r, totals, lambda: self._nest(position + 1))
 
@@ -257,7 +253,7 @@ class Linearizer:
         self.bind(r, number)
 
     def _block(self) -> None:
-        """Write all stores of one block, after all its values, whose loads they may overwrite."""
+        """Write the results of one block, or add the sums of the current piece to its totals."""
         if self.plan.phases:
             phases.write(self.b, self.plan, self.index, self._part)
             return
@@ -268,34 +264,7 @@ class Linearizer:
             self.b.cursor = cursor
             self.partials.add(sums)
             return
-        units = [self.units[a.range] for a in self.plan.axes if a.range in self.units]
-        stores = self.ast.src
-        self.turns.fill()
-        deep: list[UOp] = []
-        if len(self.free) > DEEP:
-            outputs = {a.range for a in self.plan.axes}
-            deep = [n for n in ordered(self.ast) if self._plain(n) and self.free[n] <= outputs]
-        results: list[tuple[UOp, Line]] = []
-        for _ in self.positions(units):
-            for node in deep:
-                self.value(node)
-            results += [(store, self.value(store.src[2])) for store in stores]
-        turned = [self.memory.across(store) for store in stores]
-        found = dict(zip(itertools.product(*[range(u.arg[1]) for u in units], stores), results, strict=True))
-        for _ in self.positions(units):
-            for store, unit in zip(stores, turned, strict=True):
-                here = [self.env[u] for u in units]
-                if unit is None:
-                    self.memory.store(store, found[(*here, store)][1])
-                elif self.env[unit] == 0:
-                    at = units.index(unit)
-                    rows = [found[(*here[:at], k, *here[at + 1 :], store)][1] for k in range(unit.arg[1])]
-                    self.memory.store_across(store, unit, rows)
-
-    @staticmethod
-    def _plain(node: UOp) -> bool:
-        """Return whether a node can be written before its users, to keep the recursion shallow."""
-        return node.op in UNARY or node.op in BINARY or node.op in (Ops.WHERE, Ops.CAST)
+        Results(self).write()
 
     def positions(self, units: list[UOp]) -> Iterator[None]:
         """Set `env` to every combination of unrolled positions in turn."""
@@ -354,7 +323,7 @@ class Linearizer:
             (PipelinedSum if asynchronous else StagedSum)(self, node).run()
             return self.value(node)
         family = self.siblings[self._family(node)]
-        units = self._units_of(node)
+        units = self.units_of(node)
         here = {u: self.env[u] for u in units}
         cursor = self.b.cursor
         if self.partials.totals is not None and self.partials.totals.node is node:
@@ -369,7 +338,7 @@ class Linearizer:
         self.env.update(here)
         return self.values[(node, *[self.env[u] for u in self.unit_keys[node]])]
 
-    def _units_of(self, node: UOp) -> list[UOp]:
+    def units_of(self, node: UOp) -> list[UOp]:
         """Return the unrolled ranges of a REDUCE, by the number of the range that each is a part of.
 
         The range of the vectors is last: one value of the others at a time is then spread over lanes.

@@ -194,12 +194,16 @@ class Partials:
         if totals is not None and r in totals.firsts:
             totals.counters[r] = self.b.alu("sub", number, totals.firsts[r])
 
-    def _addresses(self, totals: Totals) -> list[Line]:
-        """Return the address of each unrolled position's total in the current block."""
+    def block(self, totals: Totals) -> Line:
+        """Return the address of the totals of the current block."""
         b, at = self.b, self.b.index(0)
         for r, counter in sorted(totals.counters.items(), key=lambda item: item[1].block.depth):
             at = b.add(at, b.mul(counter, totals.strides[r]))
-        base = b.offset(totals.memory, at, totals.kind)
+        return b.offset(totals.memory, at, totals.kind)
+
+    def _addresses(self, totals: Totals) -> list[Line]:
+        """Return the address of each unrolled position's total in the current block."""
+        b, base = self.b, self.block(totals)
         return [b.offset(base, b.index(k * totals.lanes), totals.kind) for k in range(len(totals.points))]
 
     def add(self, sums: list[Line]) -> None:

@@ -194,6 +194,8 @@ class Stage:
     """Whether the summed ranges are copied as one, along which the operand is contiguous."""
     wide: bool = False
     """Whether a block is copied as one vector, although the register tile reads its values one by one."""
+    looped: bool = False
+    """Whether the vectors of a block are copied one after the other in a loop, instead of side by side."""
     window: tuple[Side, ...] = ()
     """With sides, outermost first, the operand is a LOAD with a mask, and no panel: every place of the sides
     is copied once, zeros outside the mask, and all ranges of the sides read it there."""
@@ -292,6 +294,9 @@ class Plan:
     """The matrices between the parts."""
     pieces: tuple[UOp, int, int] | None = None
     """The variable of a piece's first value, its size, and the number of pieces; None without pieces."""
+    looped: UOp | None = None
+    """The output range whose unrolled positions share one copy of what follows the sums, in a loop; None if
+    each has its own."""
 
     def widest(self) -> int:
         """Return the number of lanes of the widest vector of the kernel."""
@@ -326,6 +331,8 @@ class Plan:
             lines.append(
                 f"reduce {order}:{threads} lanes {reduction.lanes} unroll {reduction.unroll}{staged}"
             )
+        if self.looped is not None:
+            lines.append(f"results: loop over r{self.looped.arg[0]}")
         if self.matrix is not None:
             lines.append(f"matrix {self.matrix.name}")
         for number, phase in enumerate(self.phases):
@@ -354,4 +361,5 @@ def _text(step: Step | Stage | SharedStage | TurnedStage) -> str:
         )
     turned = ",flat" * step.flat + f",turned {step.turn}" if step.turn > 1 else ",wide" if step.wide else ""
     window = "".join([f",{side.size}" for side in step.window])
+    turned += ",looped" * step.looped
     return f"stage(r{step.axis.arg[0]}{turned}{',window' * bool(window)}{window})"

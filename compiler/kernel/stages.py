@@ -138,6 +138,8 @@ class _Copy:
         self.lanes = axis.block if stage.wide else axis.lanes
         self.order = list(stage.ranges)
         """The loops over summed ranges, outermost first."""
+        self.vector: UOp | None = None
+        """The counter of the loop over the vectors of a block; None where they are unrolled."""
 
     def write(self) -> None:
         """Write the loops at the cursor, and leave the owner as it was."""
@@ -157,15 +159,17 @@ class _Copy:
         moving = {stage.axis, *stage.ranges}
         owner.values = {k: v for k, v in owner.values.items() if not moving & owner.free[k[0]]}  # type: ignore[index]  # k[0] is a node
         if stage.wide:
-            self._widen()
+            ix.lane_ranges[self._replaced_unit()] = self.lanes
+        elif stage.looped:
+            self.vector = self._replaced_unit()
         self._open_ranges()
         masked = self._masked()
         if stage.axis in masked:  # the masks of a panel are computed once, outside the other ranges
             self.order.sort(key=lambda r: r not in masked)
         if stage.axis in masked or not self._in_rows():  # few lines at once, each used up
-            self._panels(lambda: self._summed(0, self._block))
+            self._panels(lambda: self._vectors(lambda: self._summed(0, self._values)))
         else:  # outermost the order of the source's rows
-            self._summed(0, lambda: self._panels(self._block))
+            self._summed(0, lambda: self._panels(lambda: self._vectors(self._values)))
         ix.exprs, ix.memo, ix.starts, ix.guards, owner.units, owner.unit_keys, owner.values = before
         owner.env.clear()
         owner.env.update(position)
@@ -182,15 +186,16 @@ class _Copy:
         strides = [symbolic.terms_of(n.src[1])[0].get(self.stage.axis, 0) for n in loads]
         return all(stride in (-1, 0, 1) for stride in strides)
 
-    def _widen(self) -> None:
-        """The unrolled places of a block become lanes."""
+    def _replaced_unit(self) -> UOp:
+        """Return a new range that takes the place of the unrolled positions of a block."""
         ix, r = self.owner.index, self.stage.axis
-        unit, lane = self.owner.units.pop(r), ix.fresh(self.lanes)
-        ix.lane_ranges[lane] = self.lanes
-        ix.exprs[r] = symbolic.substitute(ix.exprs[r], {unit: lane}, {})
-        self.index = symbolic.substitute(self.index, {unit: lane}, {})
+        unit = self.owner.units.pop(r)
+        place = ix.fresh(unit.arg[1])
+        ix.exprs[r] = symbolic.substitute(ix.exprs[r], {unit: place}, {})
+        self.index = symbolic.substitute(self.index, {unit: place}, {})
         if r in ix.guards:
-            ix.guards[r] = symbolic.substitute(ix.guards[r], {unit: lane}, {})
+            ix.guards[r] = symbolic.substitute(ix.guards[r], {unit: place}, {})
+        return place
 
     def _open_ranges(self) -> None:
         """Give every summed range a counter; the last one also the places that are copied together."""
@@ -248,8 +253,21 @@ class _Copy:
         else:
             self._loop(size, one)
 
-    def _block(self) -> None:
-        """One block of a panel, for `turn` values of the last summed range."""
+    def _vectors(self, inside: Callable[[], None]) -> None:
+        """A loop over the vectors of a block, where they are not unrolled."""
+        vector = self.vector
+        if vector is None:
+            inside()
+            return
+
+        def one(number: Line) -> None:
+            self.owner.index.bound[vector] = number
+            inside()
+
+        self._loop(self.b.index(vector.arg[1]), one)
+
+    def _values(self) -> None:
+        """The unrolled values of a block, for `turn` values of the last summed range."""
         owner, b, ix = self.owner, self.b, self.owner.index
         register = conversions.register_type(self.stage.value.dtype)
         dtype = conversions.storage_type(register)

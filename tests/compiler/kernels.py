@@ -58,8 +58,13 @@ def number(value: float, dtype: DType = dtypes.float32) -> UOp:
 
 
 @functools.lru_cache(maxsize=400)
-def build(ast: UOp, arch: str = ARCH, plan: Plan | None = None) -> tuple[HostKernel, int]:
+def build(ast: UOp, arch: str = ARCH) -> tuple[HostKernel, int]:
     """Load a kernel; return the function and its workgroups."""
+    return build_planned(ast, arch)
+
+
+def build_planned(ast: UOp, arch: str, plan: Plan | None = None) -> tuple[HostKernel, int]:
+    """Load a kernel under a plan; return the function and its workgroups."""
     target = target_of(arch)
     ir, used = lower(ast, target, plan)
     return HostKernel(target.emit(ir, target.machine(), 0)), used.launch()[0][0]
@@ -86,7 +91,7 @@ def run(
 
     All buffers are surrounded by bytes that must not change.
     """
-    kernel, groups = build(ast, arch, plan)
+    kernel, groups = build(ast, arch) if plan is None else build_planned(ast, arch, plan)
     slots = len(arguments(ast).access)
     memory: dict[int, np.ndarray] = {}
     views: dict[int, np.ndarray] = {}
