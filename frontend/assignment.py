@@ -285,6 +285,7 @@ def _rebind(t: TensorBase, new: TensorBase) -> None:
         home = None  # its contents were lost to a fault: use new memory
     if home is not None:
         home.buffer.live()  # raise now, not at the next realize
+        home.writes += 1
         if new.expr.op is PARAM:
             new = recomputed(new)  # an expression that is computed into this tensor's memory
     become(t, new.expr, new.leaves)

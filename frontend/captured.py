@@ -122,6 +122,11 @@ class Captured:
     partial: bool = False
     """Whether outputs may keep elements that no kernel wrote; see `frontend.launch.Kernel.partial`."""
 
+    def __post_init__(self) -> None:
+        """Mark the memory that replays assign to."""
+        for t, _ in self.states:
+            home_of(t.leaves[0]).replayed = True
+
     def run(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> Any:
         """Replay; `given` are the buffers of the arguments that the executable reads. Return the results."""
         if self.replaced:
@@ -249,6 +254,7 @@ class Captured:
         """Advance a tensor to the next version of its memory; return a copy of the old one if needed."""
         home = home_of(t.leaves[0])
         before = home.current
+        home.writes += 1
         if wants(t):
             t.leaves[0].of = weakref.ref(t)
         t.leaves = (home.advance(),)

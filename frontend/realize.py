@@ -193,7 +193,9 @@ def _separate_homes(group: list[TensorBase], device: OpenDevice) -> None:
         if recipe.__class__ is not Rebound or recipe.home is None:
             continue
         if recipe.home in seen or recipe.home.version != recipe.version:
-            t.recipe = recipe = Rebound(Home(device.alloc(recipe.home.buffer.size)))
+            before = recipe.home
+            t.recipe = recipe = Rebound(Home(device.alloc(before.buffer.size)))
+            recipe.home.writes, recipe.home.replayed = before.writes, before.replayed
         seen.add(recipe.home)
 
 

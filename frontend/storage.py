@@ -80,12 +80,16 @@ class Home:
     `advance`, then `preserve` for the previous version, then the launch that stores.
     """
 
-    __slots__ = ("buffer", "current", "version")
+    __slots__ = ("buffer", "current", "replayed", "version", "writes")
 
     def __init__(self, buffer: hcq.Buffer, leaf: Leaf | None = None) -> None:
         self.buffer = buffer
         self.version = 0
         """Number of writes in place."""
+        self.writes = 0
+        """Number of assignments, also of pending ones; writes by replays are not counted."""
+        self.replayed = False
+        """Whether a captured function assigns to it."""
         self.current: weakref.ref[Leaf] | None = None if leaf is None else weakref.ref(leaf)
 
     def leaf(self) -> Leaf | None:

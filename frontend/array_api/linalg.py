@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from frontend.array_api.data_types import finfo
 from frontend.array_api.elementwise import agreed
+from frontend.array_api.statistics import sum_dtype
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -131,7 +132,7 @@ def matrix_rank(x: Tensor, /, *, rtol: Tensor | float | None = None) -> Tensor:
     """Return how many singular values are greater than rtol times the greatest."""
     s = svdvals(x)
     large: Tensor = s > s.amax(-1, True) * _share(x, rtol)
-    return large.sum(-1)
+    return large.sum(-1, dtype="int32")
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -191,7 +192,7 @@ def eigvalsh(x: Tensor, /) -> Tensor:
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     """Return sums of a diagonal of the last two axes."""
-    return x.diagonal(offset, -2, -1).sum(-1, dtype=dtype)
+    return x.diagonal(offset, -2, -1).sum(-1, dtype=sum_dtype(x.dtype) if dtype is None else dtype)
 
 
 def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from compiler.dtype import dtypes
-from frontend.ops.reduce import sum_dtype
+from compiler.dtype import DType, dtypes
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -32,14 +31,21 @@ def mean(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     return x.mean(axis, keepdims)
 
 
+def sum_dtype(dtype: DType) -> DType:
+    """Return the dtype of sums and products of a dtype: narrower integers and bools have 32 bits."""
+    if dtype is dtypes.bool or (dtype.is_int and dtype.bits < 32):
+        return dtypes.uint32 if dtype.kind == "uint" else dtypes.int32
+    return dtype
+
+
 def sum(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the sum over axes; integers below 32 bits give 32."""
-    return x.sum(axis, keepdims, dtype)
+    return x.sum(axis, keepdims, sum_dtype(x.dtype) if dtype is None else dtype)
 
 
 def prod(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the product over axes; integers below 32 bits give 32."""
-    return x.prod(axis, keepdims, dtype)
+    return x.prod(axis, keepdims, sum_dtype(x.dtype) if dtype is None else dtype)
 
 
 def std(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
@@ -67,14 +73,14 @@ def all(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Return how many values are not zero."""
-    return (x != 0).sum(axis, keepdims)
+    return (x != 0).sum(axis, keepdims, INDEX)
 
 
 def _running(x: Tensor, axis: int | None, dtype: Any, initial: bool, what: str, start: int) -> Tensor:  # noqa: PLR0917 - internal
     if axis is None and x.ndim != 1:
         raise UsageError(f"{what}: wanted an axis of the shape {x.shape}")
     a = 0 if axis is None else axis
-    found: Tensor = getattr(x.cast(sum_dtype(x.dtype) if dtype is None else dtype), what)(a)
+    found: Tensor = getattr(x, what)(a, sum_dtype(x.dtype) if dtype is None else dtype)
     if not initial:
         return found
     first = found.new_full([1 if i == a % x.ndim else n for i, n in enumerate(x.shape)], start)
@@ -162,7 +168,7 @@ def unique_all(x: Tensor, /) -> UniqueAll:
     """Return distinct values in order, first indices, inverse indices and counts."""
     found: Any = x.unique(return_inverse=True, return_counts=True)
     values, inverse, counts = found
-    starts = counts.cumsum(0) - counts
+    starts = counts.cumsum(0, counts.dtype) - counts
     return UniqueAll(values, x.reshape(x.numel()).argsort(0).take(starts), inverse, counts)
 
 

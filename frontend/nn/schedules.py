@@ -2,7 +2,7 @@
 
 A schedule is a factor of the first learning rate by the number of steps; `step()` sets the rate of the
 optimiser, also of one whose step was captured. As in PyTorch, several schedules of one optimiser are factors
-of each other, and a rate that the program sets in between is scaled on; `LambdaLR`, `OneCycleLR` and
+of each other, and a rate that the program sets or assigns in between is scaled on; `LambdaLR`, `OneCycleLR` and
 `CosineAnnealingWarmRestarts` set the rate of their own instead.
 
 Not here: the optimisers (`optim`).
@@ -12,15 +12,16 @@ Not here: the optimisers (`optim`).
 
 from __future__ import annotations
 
+import copy
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from frontend.nn.settings import number_within
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from frontend.nn.optim.groups import Group
     from frontend.nn.optim.optimiser import Optimizer
@@ -33,29 +34,65 @@ def _initial(group: Group) -> float:
     return group.initial
 
 
-class LambdaLR:
+class _Schedule:
+    """What all schedules have: their numbers, for a checkpoint."""
+
+    optimizer: Optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the numbers of the schedule by name: steps, rates, settings; not its functions.
+
+        The learning rates themselves are in the state of the optimiser.
+        """
+        own = {n: v for n, v in vars(self).items() if n != "optimizer" and not callable(v)}
+        return copy.deepcopy(own)
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Set the numbers that `state_dict` returned. Raises `UsageError` for other names."""
+        own = self.state_dict()
+        missing, extra = [n for n in own if n not in values], [n for n in values if n not in own]
+        if missing or extra:
+            raise UsageError(
+                f"{type(self).__name__}, load_state_dict: missing {missing or 'nothing'}, unknown "
+                f"{extra or 'nothing'}"
+            )
+        vars(self).update(copy.deepcopy(dict(values)))
+
+
+class LambdaLR(_Schedule):
     """The first learning rate of each group times a function of the number of steps."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
         self.optimizer, self.factor = optimizer, lr_lambda
         self.first = [_initial(group) for group in optimizer.param_groups]
+        self.last = self.first
         self.steps = -1
         self.step()
 
     def step(self) -> None:
         """Count a step, and set the learning rates of the optimiser."""
         self.steps += 1
-        for group, rate in zip(self.optimizer.param_groups, self.get_last_lr(), strict=True):
+        self.last = self._rates()
+        for group, rate in zip(self.optimizer.param_groups, self.last, strict=True):
             group.set_lr(rate)
 
-    def get_last_lr(self) -> list[float]:
-        """Return the learning rates that were set, one for each group."""
+    def _rates(self) -> list[float]:
+        """Return the learning rates of this step, one for each group."""
         factor = number_within("lr_lambda", self.factor(self.steps), 0.0)
         return [first * factor for first in self.first]
 
+    def get_last_lr(self) -> list[float]:
+        """Return the learning rates that were set, one for each group."""
+        return list(self.last)
+
 
 class _Factor(LambdaLR):
-    """A schedule that scales the rate which the optimiser has, above `least`."""
+    """A schedule that scales the rate which the optimiser has, above `least`.
+
+    A rate that stays where it was set follows the factor exactly; one that another schedule or the program
+    has set since is multiplied by the ratio of two factors. From a factor 0 on no ratio leads: the rate stays
+    while the factor does, then the first rate times the factor is added.
+    """
 
     least = 0.0
 
@@ -67,20 +104,26 @@ class _Factor(LambdaLR):
         self.steps = -1
         self.step()
 
-    def step(self) -> None:
-        """Count a step, and scale the learning rates of the optimiser."""
-        for i, group in enumerate(self.optimizer.param_groups):
-            now, last = group.rate_now() - self.least, self.last[i] - self.least
-            if now != last and last:  # another schedule, or the program, has set it
-                self.first = [*self.first]
-                self.first[i] = self.least + (self.first[i] - self.least) * (now / last)
-        super().step()
-        self.last = self.get_last_lr()
-
-    def get_last_lr(self) -> list[float]:
-        """Return the learning rates that were set, one for each group."""
-        factor = self.factor(self.steps)
-        return [max(0.0, self.least + (first - self.least) * factor) for first in self.first]
+    def _rates(self) -> list[float]:
+        """Return the learning rates of this step, one for each group."""
+        before, after = (1.0 if n < 0 else self.factor(n) for n in (self.steps - 1, self.steps))
+        found, first = [], []
+        every = zip(self.optimizer.param_groups, self.first, self.last, strict=True)
+        for group, start, last in every:
+            now = group.rate_now()
+            if before == 0 and after != 0:
+                rate = now + (_initial(group) - self.least) * after
+            elif before == 0:
+                rate = now
+            elif now == last:
+                rate = self.least + (start - self.least) * after
+            else:
+                rate = self.least + (now - self.least) * (after / before)
+            scaled = before == 0 or now != last
+            first.append(self.least + (rate - self.least) / after if scaled and after else start)
+            found.append(max(0.0, rate))
+        self.first = first
+        return found
 
 
 class StepLR(_Factor):
@@ -154,8 +197,8 @@ class CosineAnnealingWarmRestarts(LambdaLR):
         self.length, self.growth, self.least = T_0, T_mult, eta_min
         super().__init__(optimizer, self._restarted)
 
-    def get_last_lr(self) -> list[float]:
-        """Return the learning rates that were set, one for each group."""
+    def _rates(self) -> list[float]:
+        """Return the learning rates of this step, one for each group."""
         factor = self.factor(self.steps)
         return [self.least + (first - self.least) * factor for first in self.first]
 
@@ -202,7 +245,7 @@ class OneCycleLR(LambdaLR):
             group.initial = start
 
 
-class ReduceLROnPlateau:
+class ReduceLROnPlateau(_Schedule):
     """The learning rate times a factor when a measured number has not become better for `patience` steps.
 
     `mode` "min": smaller is better, by more than the share `threshold`; "max": greater.

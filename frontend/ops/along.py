@@ -232,7 +232,7 @@ def _scatter_reduce(self: T, axis: int, index: T, src: T, how: str, own: bool) -
     every = cat(where(hit, rows, neutral), apply(Ops.RESHAPE, (*before, n, 1), first), axis=rank)
     found = fold(_REDUCTIONS[how], every, (rank,), keepdim=False)
     if how == "mean":
-        count = add(total(convert(hit, dtypes.int32), -1), 1 if own else 0)
+        count = add(total(hit, -1, dtype=dtypes.int32), 1 if own else 0)
         count = where(lt(count, 1), 1, count)
         found = div(found, count) if dtype.is_float else floordiv(found, count)
     found = where(some, convert(found, dtype), held)

@@ -167,7 +167,7 @@ def masked_scatter(self: T, mask: T, source: T) -> T:
     if not prod(shape) or not count:
         return x
     flat = reshape(wanted, (prod(shape),))
-    place = add(cumsum(convert(flat, dtypes.int32), 0), -1)
+    place = add(cumsum(flat, 0, dtypes.int32), -1)
     at = where(flat, place, constant(place, count, place.expr.dtype, place.expr.shape))
     taken = apply(Ops.GATHER, 0, reshape(source, (count,)), at)
     return where(wanted, reshape(taken, shape), x)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import Ops
+from frontend.ops import reduce
 from frontend.ops.arguments import Shape, broadcast
 from frontend.ops.diagonals import diagonal
 from frontend.ops.elementwise import add, mul
@@ -161,11 +162,14 @@ def _einsum(*operands: T, formula: str) -> T:
     operands, terms = tuple([x for x, _ in pairs]), [term for _, term in pairs]
     product = _aligned(operands[0], terms[0], letters)
     axes = tuple(range(len(right), len(letters)))
+    if len(operands) == 1:
+        return reduce.sum(product, axes) if axes else product
+    dtype = product.expr.dtype
+    if len(operands) > 2 and not dtype.is_float:
+        product = convert(product, _wide(dtype))  # products of small integers must not wrap before the sum
     for term, x in zip(terms[1:-1], operands[1:-1], strict=True):
         product = mul(product, _aligned(x, term, letters))
-    if len(operands) > 1:
-        return contract(product, _aligned(operands[-1], terms[-1], letters), axes)
-    return apply(Ops.REDUCE, (Ops.ADD, axes), product)
+    return contract(product, _aligned(operands[-1], terms[-1], letters), axes)
 
 
 def _spelled_out(text: str, operands: Sequence[TensorBase]) -> str:

@@ -40,10 +40,8 @@ def fold(op: str, x: T, axes: Shape, *, keepdim: bool) -> T:
 
 
 def sum_dtype(dtype: DType) -> DType:
-    """Return x converted for a sum: integers below 32 bits and bools to 32 bits of the same sign."""
-    if dtype is dtypes.bool or (dtype.kind == "int" and dtype.bits < 32):
-        return dtypes.int32
-    return dtypes.uint32 if dtype.kind == "uint" and dtype.bits < 32 else dtype
+    """Return the dtype of sums and products: int64 of integers and bools, but uint64 of uint64."""
+    return dtype if dtype.is_float or dtype is dtypes.uint64 else dtypes.int64
 
 
 def as_dtype(x: T, dtype: DType | str | None) -> T:
@@ -52,12 +50,26 @@ def as_dtype(x: T, dtype: DType | str | None) -> T:
     return x if found is None else convert(x, found)
 
 
-def _accumulate(op: str, x: T, axes: Shape, *, keepdim: bool) -> T:
-    """Return a sum or product; 16-bit floats are combined in 32 bits and rounded once."""
-    dtype = x.expr.dtype
-    if dtype.is_float and dtype.bits == 16:
-        return convert(fold(op, convert(x, dtypes.float32), axes, keepdim=keepdim), dtype)
-    return fold(op, convert(x, sum_dtype(dtype)), axes, keepdim=keepdim)
+def accumulator(dtype: DType, wanted: DType | None) -> DType:
+    """Return the dtype in which a sum or product of elements of a dtype is computed, and rounded once.
+
+    It is float32 for sixteen-bit floats. Where the result is `wanted`, narrower integers wrap alike in 32
+    bits; without it they are as wide as the result.
+    """
+    if dtype.is_float:
+        return dtypes.float32 if dtype.bits == 16 else dtype
+    if wanted is None:
+        return sum_dtype(dtype)
+    return dtype if dtype.bits >= 32 else dtypes.int32
+
+
+def _accumulate(op: str, x: T, axes: Shape, dtype: DType | str | None, *, keepdim: bool) -> T:
+    """Return a sum or product in the dtype that an argument `dtype=` names, or in its own."""
+    wanted = element_type(dtype)
+    x = x if wanted is None else convert(x, wanted)
+    own = x.expr.dtype
+    found = fold(op, convert(x, accumulator(own, wanted)), axes, keepdim=keepdim)
+    return convert(found, own) if wanted is not None or own.is_float else found
 
 
 @method
@@ -67,19 +79,19 @@ def sum(
     keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     dtype: DType | str | None = None,
 ) -> T:
-    """Return the sum over axes (all when None). Integers shorter than 32 bits give 32.
+    """Return the sum over axes (all when None). Integers and bools give int64, as in PyTorch.
 
     `axis` is one axis or several; reduced axes stay with size 1 when `keepdim`. Floats keep their dtype;
-    sixteen-bit ones are added up in float32 and rounded once. Bools give int32, unsigned integers uint32. A
-    sum over no elements is 0. With `dtype`, self is converted first, and the result has it.
+    sixteen-bit ones are added up in float32 and rounded once. uint64 stays uint64. A sum over no elements is
+    0. With `dtype`, self is converted first, and the result has it: `dtype="int32"` is faster where 32 bits
+    suffice.
 
         Tensor([[1, 2], [3, 4]]).sum(1)      # [3, 7]
 
     Raises `UsageIndexError` for an axis that does not exist, `UsageError` for one named twice; so do all
     reductions.
     """
-    x = as_dtype(self, dtype)
-    return as_dtype(_accumulate(Ops.ADD, x, axes_of(axis, x.expr.shape, "sum"), keepdim=keepdim), dtype)
+    return _accumulate(Ops.ADD, self, axes_of(axis, self.expr.shape, "sum"), dtype, keepdim=keepdim)
 
 
 @method
@@ -89,12 +101,11 @@ def prod(
     keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     dtype: DType | str | None = None,
 ) -> T:
-    """Return the product over axes. Integers shorter than 32 bits give 32.
+    """Return the product over axes. Integers and bools give int64.
 
     Dtypes and errors are those of `sum`. A product over no elements is 1.
     """
-    x = as_dtype(self, dtype)
-    return as_dtype(_accumulate(Ops.MUL, x, axes_of(axis, x.expr.shape, "prod"), keepdim=keepdim), dtype)
+    return _accumulate(Ops.MUL, self, axes_of(axis, self.expr.shape, "prod"), dtype, keepdim=keepdim)
 
 
 @method
@@ -156,6 +167,17 @@ def _count(x: TensorBase, axes: Shape) -> int:
     return product([x.expr.shape[a] for a in axes])
 
 
+def total_of_mean(dtype: DType) -> DType:
+    """Return the dtype in which elements are added up for a mean: one that holds each of them exactly.
+
+    Integers of 32 bits are added in 64, so that great ones of both signs cancel exactly, and those of 64 bits
+    as float64.
+    """
+    if dtype.is_int and dtype.bits >= 32:
+        return dtypes.int64 if dtype.bits == 32 else dtypes.float64
+    return accumulator(float_dtype(dtype), None)
+
+
 @method
 def mean(
     self: T,
@@ -165,13 +187,15 @@ def mean(
 ) -> T:
     """Return the mean over axes, as a float.
 
-    Integers and bools give float32; floats keep their dtype. The mean of no elements is NaN.
+    Integers and bools give float32, rounded after the sum; floats keep their dtype. The mean of no elements
+    is NaN.
     """
     self = as_dtype(self, dtype)
     axes = axes_of(axis, self.expr.shape, "mean")
     dtype = float_dtype(self.expr.dtype)
-    wide = dtypes.float32 if dtype.bits == 16 else dtype
-    total = fold(Ops.ADD, convert(self, wide), axes, keepdim=keepdim)
+    total = fold(Ops.ADD, convert(self, total_of_mean(self.expr.dtype)), axes, keepdim=keepdim)
+    wide = total.expr.dtype if total.expr.dtype.is_float else dtypes.float64
+    total = convert(total, wide)
     count = constant(self, float(_count(self, axes)), wide, total.expr.shape)
     return convert(apply(Ops.DIV, None, total, count), dtype)
 
@@ -390,6 +414,6 @@ def p_norm(x: T, p: float, axis: Axes) -> T:
 def count_nonzero(self: T, axis: Axes = None) -> T:
     """Return the number of non-zero values over axes.
 
-    The result is int32.
+    The result is int64.
     """
     return sum(ne(self, 0), axis)

@@ -61,7 +61,7 @@ def multinomial(self: T, num_samples: int, replacement: bool = False) -> T:  # n
     chance = rand(self.__class__, (*shape[:-1], num_samples), device=self.expr.device)
     mark = unsqueeze(mul(chance, narrow(bounds, -1, shape[-1] - 1, 1)), -1)
     passed = ge(mark, unsqueeze(bounds, -2))
-    return total(cast(passed, dtypes.int32), -1)
+    return total(passed, -1, dtype=dtypes.int32)
 
 
 def bernoulli(self: T, p: float | None = None) -> T:

@@ -1,4 +1,4 @@
-"""Running sums and products along an axis.
+"""Running sums, products, extremes and logarithms of sums along an axis.
 
 They are reductions over windows; a long axis is cut into blocks of 16, and so are the totals of its blocks:
 about 17 operations for each element.
@@ -15,39 +15,54 @@ from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
 from frontend.expr import float_dtype
-from frontend.ops.arguments import axis_of
+from frontend.ops.arguments import axis_of, element_type
+from frontend.ops.combined import logaddexp
 from frontend.ops.comparison import lt
-from frontend.ops.elementwise import add, where
-from frontend.ops.reduce import as_dtype, logsumexp, sum_dtype
+from frontend.ops.elementwise import add
+from frontend.ops.reduce import accumulator, as_dtype, logsumexp
 from frontend.ops.sources import constant, convert, coordinate, narrowed, spread, widened
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from frontend.tensor_base import TensorBase
 
 _BLOCK: Final = 16
 """Elements of a block: a vector of a processor. Axes up to four times as long have one level."""
+_LOG_SUM: Final = "LOG_SUM"
+"""The logarithm of a sum of exponentials, as an operation."""
 _IDENTITY: Final = {Ops.ADD: 0, Ops.MUL: 1}
+
+
+def _combined(op: str, x: T, axis: int) -> T:
+    """Return elements of an axis combined by an operation."""
+    return logsumexp(x, axis) if op is _LOG_SUM else apply(Ops.REDUCE, (op, (axis,)), x)
+
+
+def _joined(op: str, a: T, b: T) -> T:
+    """Return the pairs of elements of two tensors of one shape combined by an operation."""
+    return logaddexp(a, b) if op is _LOG_SUM else apply(op, None, a, b)
 
 
 @method
 def cumsum(self: T, axis: int = 0, dtype: DType | str | None = None) -> T:
-    """Return running sums along an axis. Integers shorter than 32 bits give 32; `dtype` converts self first.
+    """Return running sums along an axis. Integers and bools give int64; `dtype` converts self first.
 
     The shape stays. Raises `UsageIndexError` for an axis that does not exist.
     """
-    return as_dtype(_along(Ops.ADD, as_dtype(self, dtype), axis, "cumsum"), dtype)
+    return _along(Ops.ADD, self, axis, "cumsum", dtype)
 
 
 @method
 def cumprod(self: T, axis: int = 0, dtype: DType | str | None = None) -> T:
-    """Return running products along an axis. Integers shorter than 32 bits give 32; `dtype` converts first.
+    """Return running products along an axis. Integers and bools give int64; `dtype` converts self first.
 
     The shape stays. Raises `UsageIndexError` for an axis that does not exist.
     """
-    return as_dtype(_along(Ops.MUL, as_dtype(self, dtype), axis, "cumprod"), dtype)
+    return _along(Ops.MUL, self, axis, "cumprod", dtype)
 
 
 class Running(NamedTuple, Generic[T]):
@@ -108,32 +123,34 @@ def _at(self: T, places: T, axis: int) -> T:
 
 @method
 def logcumsumexp(self: T, axis: int) -> T:
-    """Return log(cumsum(exp(self))) along an axis, without overflow; n² operations for n elements."""
+    """Return log(cumsum(exp(self))) along an axis, without overflow.
+
+    Each element is compared with those of its block alone: about 17 exponentials for each. Integers give
+    float32.
+    """
     shape = self.expr.shape
     a = axis_of(axis, shape or (1,), "logcumsumexp")
     if not shape:
         return convert(self, float_dtype(self.expr.dtype))
-    order = (*[i for i in range(len(shape)) if i != a], a)
-    row = apply(Ops.PERMUTE, order, widened(self))
-    n, rank = shape[a], len(shape)
-    wide = (*row.expr.shape, n)
-    each = apply(Ops.EXPAND, wide, apply(Ops.RESHAPE, (*row.expr.shape[:-1], 1, n), row))
-    before = lt(coordinate(row, wide, rank), add(coordinate(row, wide, rank - 1), 1))
-    total = logsumexp(where(before, each, -math.inf), rank) if n else row
-    return narrowed(apply(Ops.PERMUTE, tuple([order.index(i) for i in range(rank)]), total), self)
+    return narrowed(_with_last(lambda t: _running(_LOG_SUM, t), widened(self), a), self)
 
 
-def _along(op: str, x: T, axis: int, what: str) -> T:
-    shape, dtype = x.expr.shape, x.expr.dtype
-    wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 else sum_dtype(dtype)
+def _along(op: str, x: T, axis: int, what: str, dtype: DType | str | None) -> T:
+    wanted = element_type(dtype)
+    x = as_dtype(x, wanted)
+    shape, own = x.expr.shape, x.expr.dtype
     axis_of(axis, shape or (1,), what)
-    if not shape:
-        return x if dtype.is_float else convert(x, wide)
-    a = axis_of(axis, shape, what)
-    order = (*[i for i in range(len(shape)) if i != a], a)
-    back = tuple([order.index(i) for i in range(len(shape))])
-    y = apply(Ops.PERMUTE, back, _running(op, apply(Ops.PERMUTE, order, convert(x, wide))))
-    return convert(y, dtype) if dtype.is_float else y
+    row = convert(x, accumulator(own, wanted))
+    y = _with_last(lambda t: _running(op, t), row, axis_of(axis, shape, what)) if shape else row
+    return convert(y, own) if wanted is not None or own.is_float else y
+
+
+def _with_last(fn: Callable[[T], T], x: T, axis: int) -> T:
+    """Return a function of the last axis applied to another one."""
+    rank = len(x.expr.shape)
+    order = (*[i for i in range(rank) if i != axis], axis)
+    back = tuple([order.index(i) for i in range(rank)])
+    return apply(Ops.PERMUTE, back, fn(apply(Ops.PERMUTE, order, x)))
 
 
 def _running(op: str, x: T) -> T:
@@ -144,14 +161,14 @@ def _running(op: str, x: T) -> T:
         return x
     if n <= 4 * _BLOCK:
         windows = apply(Ops.WINDOW, ((rank - 1,), (n,), (1,), (1,)), _led(op, x, n - 1))
-        return apply(Ops.REDUCE, (op, (rank,)), windows)
+        return _combined(op, windows, rank)
     blocks = -(-n // _BLOCK)
     inner = _inside(op, x, blocks)
     rows = apply(Ops.RESHAPE, (*shape[:-1], blocks, _BLOCK), _ended(op, x, blocks * _BLOCK - n))
-    totals = apply(Ops.CONTIGUOUS, None, apply(Ops.REDUCE, (op, (rank,)), rows))
+    totals = apply(Ops.CONTIGUOUS, None, _combined(op, rows, rank))
     before = _running(op, apply(Ops.SHRINK, tuple([(0, m) for m in totals.expr.shape]), _led(op, totals, 1)))
     beside = spread(apply(Ops.RESHAPE, (*shape[:-1], blocks, 1), before), inner.expr.shape)
-    whole = apply(Ops.CONTIGUOUS, None, apply(op, None, inner, beside))
+    whole = apply(Ops.CONTIGUOUS, None, _joined(op, inner, beside))
     flat = apply(Ops.RESHAPE, (*shape[:-1], blocks * _BLOCK), whole)
     return apply(Ops.SHRINK, (*[(0, m) for m in shape[:-1]], (0, n)), flat)
 
@@ -171,7 +188,7 @@ def _inside(op: str, x: T, blocks: int) -> T:
     place = add(coordinate(x, wide, rank + 1), coordinate(x, wide, rank + 2))
     neutral = constant(x, _identity(op, x), x.expr.dtype, wide)
     kept = apply(Ops.WHERE, None, lt(place, _BLOCK - 1), neutral, each)
-    return apply(Ops.REDUCE, (op, (rank + 2,)), kept)
+    return _combined(op, kept, rank + 2)
 
 
 def _identity(op: str, x: TensorBase) -> float:
@@ -179,7 +196,7 @@ def _identity(op: str, x: TensorBase) -> float:
     if op in _IDENTITY:
         return _IDENTITY[op]
     dtype = x.expr.dtype
-    low = op is Ops.MAX
+    low = op is not Ops.MIN
     if dtype.is_float:
         return -math.inf if low else math.inf
     return dtype.min if low else dtype.max

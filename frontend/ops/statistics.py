@@ -99,7 +99,7 @@ def nanmedian(self: T, axis: int | None = None, keepdim: bool = False) -> T | Or
     a = _axis(self, axis, "nanmedian")
     if not self.expr.shape:
         return _of_rank(self, 0, a, keepdim)
-    count = reduce.sum(eq(self, self), a, keepdim=True)
+    count = reduce.sum(eq(self, self), a, keepdim=True, dtype=dtypes.int32)
     return _of_rank(self, floordiv(maximum(sub(count, 1), 0), 2), a, keepdim)
 
 
@@ -129,7 +129,7 @@ def _quantiles(x: T, q: Any, axis: int | None, keepdim: bool, how: str, *, skip:
     share = reshape(convert(given, x.expr.dtype), (-1,) + (1,) * (len(row.expr.shape)))
     last: Any = float(n - 1)
     if skip:
-        last = maximum(sub(convert(reduce.sum(eq(row, row), -1, keepdim=True), x.expr.dtype), 1.0), 0.0)
+        last = maximum(sub(reduce.sum(convert(eq(row, row), x.expr.dtype), -1, keepdim=True), 1.0), 0.0)
     place = mul(share, last)
     low, high = floor(place), ceil(place)
     if how == "nearest":
@@ -193,7 +193,7 @@ def mode(self: T, axis: int = -1, keepdim: bool = False) -> Ordered[T]:  # noqa:
         return _of_rank(self, 0, a, keepdim)
     row = movedim(sort(self, a).values, a, -1)
     same = eq(unsqueeze(row, -1), unsqueeze(row, -2))
-    best = reduce.argmax(reduce.sum(same, -1), -1, keepdim=True)
+    best = reduce.argmax(reduce.sum(same, -1, dtype=dtypes.int32), -1, keepdim=True)
     value = gather(row, -1, best)
     own = movedim(self, a, -1)
     place = convert(coordinate(own, own.expr.shape, len(own.expr.shape) - 1), dtypes.int32)
@@ -226,7 +226,7 @@ def _distinct(row: T, inverse: Any, counts: bool) -> tuple[T, ...] | T:  # noqa:
     mask = _runs(row)
     found = [masked_select(row, mask)]
     if inverse is not None:
-        found.append(inverse(sub(cumsum(convert(mask, dtypes.int32), 0), 1)))
+        found.append(inverse(sub(cumsum(mask, 0, dtypes.int32), 1)))
     if counts:
         found.append(_counted(mask, found[0].expr.shape[0]))
     return tuple(found) if len(found) > 1 else found[0]
@@ -373,7 +373,7 @@ def searchsorted(self: T, values: T, *, right: bool = False, side: str | None = 
     before = (le if last else lt)(row, each)
     if each.expr.dtype.is_float:  # NaN is behind all numbers
         before = where(isnan(each), ne(isnan(row), True) if not last else True, before)
-    return reduce.sum(before, -1)
+    return reduce.sum(before, -1, dtype=dtypes.int32)
 
 
 @converting

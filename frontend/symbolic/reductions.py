@@ -15,6 +15,7 @@ from compiler.dtype import dtypes
 from frontend.expr import float_dtype
 from frontend.ops.arguments import axes_of, axis_of
 from frontend.ops.extremes import Extreme
+from frontend.ops.reduce import total_of_mean
 from frontend.symbolic.sizes import Sizes, symbolic
 from frontend.symbolic.tensor import SymbolicTensor, filled, is_tensor, made, shape_of, whole_of
 from hcq.errors import UnsupportedError
@@ -106,9 +107,9 @@ def _count(x: SymbolicTensor, axes: Sequence[int], dtype: Any) -> Any:
 def _mean(call: Any, x: Any, axis: Axes = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
     axes = axes_of(axis, x.whole.expr.shape, call.__name__)
     dtype = float_dtype(x.dtype)
-    wide = dtypes.float32 if dtype.bits == 16 else dtype
-    total = x.cast(wide).sum(axes, keepdim)
-    return (total / _count(x, axes, wide)).cast(dtype)
+    total = x.cast(total_of_mean(x.dtype)).sum(axes, keepdim)
+    wide = total.dtype if total.dtype.is_float else dtypes.float64
+    return (total.cast(wide) / _count(x, axes, wide)).cast(dtype)
 
 
 def _wide(x: Any) -> Any:

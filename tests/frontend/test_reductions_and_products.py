@@ -36,10 +36,61 @@ def test_reductions_of_integers(name: str):
     same(getattr(Tensor(I), name)(1), getattr(np, name)(I, axis=1))
 
 
-def test_small_integers_are_added_in_32_bits():
-    t = Tensor.full((1000,), 100, dtype=dtypes.int8).sum()
-    assert (t.dtype, t.item()) == (dtypes.int32, 100_000)
-    assert Tensor([True, False, True]).sum().item() == 2
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_sums_and_products_of_integers_have_64_bits(dtype: str):
+    t, wide = Tensor([100] * 7, dtype=dtype), "uint64" if dtype == "uint64" else "int64"
+    powers = [100**n for n in range(1, 8)]
+    for found, want in (
+        (t.prod(), powers[-1]),
+        (t.cumprod(0), powers),
+        (t.sum(), 700),
+        (t.cumsum(0), [100 * n for n in range(1, 8)]),
+        (t.nansum(), 700),
+        (t.count_nonzero(), 7),
+        (t.reshape(1, 7).prod(1, keepdim=True), [[powers[-1]]]),
+        (Tensor.eye(3, dtype=dtype).trace(), 3),
+        (t[0].sum(), 100),
+        (t[0].cumprod(0), 100),
+    ):
+        assert found.tolist() == want
+        assert found.dtype.name == (wide if found.tolist() != 7 else "int64")
+
+
+def test_sums_of_great_integers_do_not_wrap_at_32_bits():
+    x = Tensor([2**31 - 1] * 3, dtype=dtypes.int32)
+    assert x.sum().item() == 3 * (2**31 - 1)
+    assert x.cumsum(0).tolist() == [n * (2**31 - 1) for n in (1, 2, 3)]
+    assert (x.reshape(1, 3) * Tensor([[1], [0], [0]])).trace().item() == 2**31 - 1
+    assert Tensor([2**32 - 1] * 3, dtype=dtypes.uint32).sum().item() == 3 * (2**32 - 1)
+    assert Tensor([65535] * 70000, dtype=dtypes.uint16).sum().item() == 65535 * 70000
+    most = Tensor([2**63, 2**62], dtype=dtypes.uint64).sum()
+    assert (most.dtype, most.item()) == (dtypes.uint64, 2**63 + 2**62)
+
+
+def test_sums_of_bools_count_them():
+    for found in (Tensor([True, False, True]).sum(), Tensor([True, False, True]).cumsum(0)[-1]):
+        assert (found.dtype, found.item()) == (dtypes.int64, 2)
+    assert Tensor([True, True]).prod().dtype is dtypes.int64
+
+
+def test_a_dtype_of_a_sum_is_that_of_its_result():
+    x = Tensor([100, 100], dtype=dtypes.int8)
+    for dtype, want in (("int8", -56), ("uint8", 200), ("int32", 200), ("float32", 200.0)):
+        for found in (x.sum(dtype=dtype), x.cumsum(0, dtype=dtype)[-1]):
+            assert (found.dtype.name, found.item()) == (dtype, want)
+
+
+def test_means_of_integers_are_rounded_after_the_sum():
+    assert Tensor([2**25 + 1, -(2**25)], dtype=dtypes.int32).mean().item() == 0.5
+    assert Tensor([2**31 - 1] * 4, dtype=dtypes.int32).mean().item() == 2.0**31
+    assert Tensor([2**32 - 1, 1], dtype=dtypes.uint32).mean(0).item() == 2.0**31
+    assert Tensor([2**40 + 2, -(2**40)], dtype=dtypes.int64).mean().item() == 1.0
+    for dtype in INTEGERS:
+        found = Tensor([[1, 2], [4, 5]], dtype=dtype).mean(1)
+        assert (found.dtype, found.tolist()) == (dtypes.float32, [1.5, 4.5])
 
 
 def test_sixteen_bit_floats_are_added_in_32():

@@ -26,7 +26,7 @@ def test_running_products_of_any_length(n: int):
     np.testing.assert_allclose(Tensor(x).cumprod(dim=1).numpy(), np.cumprod(x, 1), rtol=1e-10)
     counts = RNG.integers(-3, 4, (2, n)).astype(np.int32)
     np.testing.assert_array_equal(Tensor(counts).cumprod(1).numpy(), np.cumprod(counts, 1, dtype=np.int32))
-    np.testing.assert_array_equal(Tensor(counts).cumsum(1).numpy(), np.cumsum(counts, 1, dtype=np.int32))
+    np.testing.assert_array_equal(Tensor(counts).cumsum(1).numpy(), np.cumsum(counts, 1, dtype=np.int64))
 
 
 def test_running_products_of_small_dtypes():
@@ -115,3 +115,17 @@ def test_variance_with_mean_of_rows_is_two_kernels_at_most():
     before = stats.kernels
     var.realize(mean)
     assert stats.kernels - before <= 2
+
+
+def test_einsum_of_one_operand_is_its_sum():
+    assert Tensor.einsum("i->", Tensor([100, 100], dtype="int8")).item() == 200
+    half = Tensor.einsum("i->", Tensor.ones(4096, dtype="float16"))
+    assert (half.dtype, half.item()) == (dtypes.float16, 4096.0)
+    turned = Tensor.einsum("ij->ji", Tensor([[1, 2]], dtype="int8"))
+    assert (turned.dtype, turned.tolist()) == (dtypes.int8, [[1], [2]])
+
+
+def test_einsum_of_several_small_integers_does_not_wrap_inside():
+    x = Tensor([100, 100], dtype="int8")
+    assert Tensor.einsum("i,i,i->", x, x, x).item() == 2 * 100**3
+    assert Tensor.einsum("i,i->", x, x).item() == 2 * 100**2

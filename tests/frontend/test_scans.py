@@ -27,9 +27,9 @@ def estimate(x: Tensor) -> float:
 @pytest.mark.parametrize("n", LENGTHS)
 def test_running_totals_of_any_length(n: int) -> None:
     x = np.random.default_rng(n).integers(-9, 9, (3, n)).astype(np.int32)
-    np.testing.assert_array_equal(Tensor(x).cumsum(1).numpy(), np.cumsum(x, 1, dtype=np.int32))
-    np.testing.assert_array_equal(Tensor(x.T).cumsum(0).numpy(), np.cumsum(x, 1, dtype=np.int32).T)
-    np.testing.assert_array_equal(Tensor(x).cumprod(1).numpy(), np.cumprod(x, 1, dtype=np.int32))
+    np.testing.assert_array_equal(Tensor(x).cumsum(1).numpy(), np.cumsum(x, 1, dtype=np.int64))
+    np.testing.assert_array_equal(Tensor(x.T).cumsum(0).numpy(), np.cumsum(x, 1, dtype=np.int64).T)
+    np.testing.assert_array_equal(Tensor(x).cumprod(1).numpy(), np.cumprod(x, 1, dtype=np.int64))
     np.testing.assert_array_equal(Tensor(x).cummax(1).values.numpy(), np.maximum.accumulate(x, 1))
     np.testing.assert_array_equal(Tensor(x).cummin(1).values.numpy(), np.minimum.accumulate(x, 1))
 
@@ -40,6 +40,37 @@ def test_values_that_are_no_numbers_change_only_later_sums(n: int) -> None:
         x = np.ones((2, n), np.float32)
         x[0, n // 2] = value
         np.testing.assert_array_equal(Tensor(x).cumsum(1).numpy(), np.cumsum(x, 1))
+
+
+@pytest.mark.parametrize("n", [1, 17, 64, 65, 300])
+def test_running_logarithms_of_sums_neither_overflow_nor_lose_digits(n: int) -> None:
+    x = np.random.default_rng(n).normal(0, 300, (2, n))
+    x[0, : n // 3] = -np.inf
+    want = np.logaddexp.accumulate(x, 1)
+    np.testing.assert_allclose(Tensor(x).logcumsumexp(1).numpy(), want, rtol=1e-13)
+    np.testing.assert_allclose(Tensor(x.T).logcumsumexp(0).numpy(), want.T, rtol=1e-13)
+    np.testing.assert_allclose(Tensor(x, dtype="float32").logcumsumexp(1).numpy(), want, rtol=1e-6)
+    for value in (np.inf, np.nan):
+        x[1, n // 2] = value
+        found = Tensor(x).logcumsumexp(1).numpy()[1]
+        np.testing.assert_allclose(found[: n // 2], want[1, : n // 2], rtol=1e-13)
+        np.testing.assert_array_equal(found[n // 2 :], value)
+
+
+@pytest.mark.parametrize("n", [17, 65, 300])
+def test_gradients_of_running_logarithms_of_sums_are_shares(n: int) -> None:
+    x = np.random.default_rng(n).normal(0, 20, n)
+    x[3:6] = -np.inf
+    t = Tensor(x)
+    (found,) = t.logcumsumexp(0).sum().gradient(t)
+    total = np.logaddexp.accumulate(x)
+    want = [np.exp(x[i] - total[i:]).sum() for i in range(n)]
+    np.testing.assert_allclose(found.numpy(), want, rtol=1e-11, atol=1e-300)
+
+
+def test_running_logarithms_of_sums_are_linear_in_the_length() -> None:
+    rows = [estimate(Tensor.zeros(8, n).contiguous().realize().logcumsumexp(1)) for n in (1024, 8192)]
+    assert rows[1] < 10 * rows[0]
 
 
 @pytest.mark.parametrize("n", [17, 65, 300])

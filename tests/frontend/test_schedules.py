@@ -5,13 +5,16 @@ One schedule by itself: `test_habits_of_pytorch`.
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from typing import Any
 
 import pytest
 
-from frontend import Tensor, nn
+from frontend import Tensor, TinyJit, nn
 from frontend.nn.optim import lr_scheduler
+from hcq.errors import UsageError
 
 MADE: dict[str, Any] = {
     "linear": lambda o: lr_scheduler.LinearLR(o, 0.25, 1.0, total_iters=3),
@@ -20,6 +23,8 @@ MADE: dict[str, Any] = {
     "milestones": lambda o: lr_scheduler.MultiStepLR(o, [1, 1, 3], 0.5),
     "constant": lambda o: lr_scheduler.ConstantLR(o, 0.5, total_iters=2),
     "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, 6, eta_min=0.1),
+    "to 0": lambda o: lr_scheduler.LinearLR(o, 1.0, 0.0, total_iters=2),
+    "cosine to 0": lambda o: lr_scheduler.CosineAnnealingLR(o, 2),
     "lambda": lambda o: lr_scheduler.LambdaLR(o, lambda n: 1 / (1 + n)),
 }
 
@@ -74,6 +79,90 @@ def test_a_rate_that_is_set_to_a_tensor_is_read():
     optimiser.lr *= 2
     schedule.step()
     assert (optimiser.lr.item(), schedule.get_last_lr()) == (0.125, [0.125])
+
+
+WRITES: dict[str, Any] = {
+    "assign": lambda t: t.assign(0.25),
+    "assign and compute": lambda t: t.assign(0.25).realize(),
+    "a number and assign": lambda t: t.fill_(9.0).assign(0.25).realize(),
+    "copy": lambda t: t.copy_(Tensor([0.25])),
+    "a view": lambda t: t.reshape(1, 1)[0].fill_(0.25),
+    "an element": lambda t: t.__setitem__(0, 0.25),
+}
+
+
+@pytest.mark.parametrize("way", WRITES)
+@pytest.mark.parametrize("stepped", [False, True])
+def test_a_rate_that_is_written_as_a_tensor_is_scaled_on(way: str, *, stepped: bool):
+    w = Tensor([1.0], requires_grad=True)
+    optimiser = nn.optim.SGD([w], lr=1.0)
+    schedule = lr_scheduler.ExponentialLR(optimiser, 0.5)
+    schedule.step()
+    WRITES[way](optimiser.param_groups[0].lr)
+    if stepped:
+        w.sum().backward()
+        optimiser.step()
+    schedule.step()
+    assert (optimiser.lr.item(), schedule.get_last_lr()) == (0.125, [0.125])
+
+
+def test_a_rate_that_a_captured_function_writes_is_scaled_on():
+    optimiser = nn.optim.SGD([Tensor.ones(2)], lr=1.0)
+    schedule = lr_scheduler.ExponentialLR(optimiser, 0.5)
+    grow = TinyJit(lambda: optimiser.lr.assign(optimiser.lr * 4))
+    for n in range(1, 6):
+        grow()
+        schedule.step()
+        assert schedule.get_last_lr() == [2.0**n]
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+def test_a_copied_schedule_sees_what_is_written_to_its_rate(way: Any):
+    optimiser = nn.optim.SGD([Tensor.ones(2)], lr=0.1)
+    first = lr_scheduler.CosineAnnealingWarmRestarts(optimiser, 4)
+    optimiser, first = copy.deepcopy((optimiser, first))
+    group = way(optimiser.param_groups[0])
+    assert group.rate_now() == 0.1
+    group.lr.assign(0.25)
+    assert group.rate_now() == 0.25
+    group["lr"] = 0.3
+    assert (group.rate_now(), first.get_last_lr()) == (0.3, [0.1])
+
+
+@pytest.mark.parametrize(
+    ("names", "want"),
+    [
+        (["cosine to 0", "constant"], [0.5, 0.25, 0.0, 0.5, 1.0, 0.5]),
+        (["to 0", "exponential"], [1.0, 0.25, 0.0, 0.0, 0.0]),
+        (["to 0", "lambda"], [1.0, 0.5, 1 / 3, 0.25, 0.2]),
+        (["lambda", "to 0"], [1.0, 0.25, 0.0, 0.25, 0.2]),
+    ],
+)
+def test_a_schedule_goes_on_behind_a_rate_of_0(names: list[str], want: list[float]):
+    assert rates(names, len(want) - 1) == pytest.approx(want, abs=1e-7)
+
+
+def test_a_rate_that_is_set_after_the_end_of_a_schedule_stays():
+    assert rates(["to 0"], 5, {3: 0.75}) == pytest.approx([1.0, 0.5, 0.0, 0.0, 0.75, 0.75])
+
+
+@pytest.mark.parametrize("name", [*MADE, "plateau"])
+def test_a_schedule_goes_on_from_its_state(name: str):
+    make = {**MADE, "plateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=1)}[name]
+    given = (1.0,) if name == "plateau" else ()
+    made = [nn.optim.SGD([Tensor.ones(2)], lr=1.0) for _ in range(2)]
+    first, second = (make(optimiser) for optimiser in made)
+    for _ in range(3):
+        first.step(*given)
+    made[1].load_state_dict(made[0].state_dict())
+    second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
+    assert first.state_dict() == second.state_dict()
+    for _ in range(4):
+        for schedule in (first, second):
+            schedule.step(*given)
+        assert second.get_last_lr() == pytest.approx(first.get_last_lr())
+    with pytest.raises(UsageError, match="missing"):
+        second.load_state_dict({"steps": 1})
 
 
 def test_a_schedule_goes_on_from_the_rate_of_a_checkpoint():

@@ -118,7 +118,7 @@ def select(m: Maker) -> None:
     n = x.shape[axis]
     by = r.randint(-2, 2)
     rows = [
-        (f"{{0}}.count_nonzero({axis})", f"np.count_nonzero({{0}}, {axis}).astype('int32')"),
+        (f"{{0}}.count_nonzero({axis})", f"np.count_nonzero({{0}}, {axis}).astype('int64')"),
         (f"{{0}}.repeat_interleave(2, {axis})", f"np.repeat({{0}}, 2, {axis})"),
         (f"{{0}}.index_select({axis}, Tensor({[0, n - 1]}))", f"np.take({{0}}, {[0, n - 1]}, {axis})"),
         (f"{{0}}.sort({axis})[1]", f"np.argsort({{0}}, {axis}, kind='stable').astype('int32')"),

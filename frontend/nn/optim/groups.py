@@ -10,14 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from compiler.ir.uop import round_to
 from frontend.nn.settings import number_within
+from frontend.storage import home_of
 from frontend.tensor import Tensor
+from frontend.views import owns
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from frontend.nn.settings import Setting
+
+
+def _writes(t: Tensor) -> int | None:
+    """Return how often the memory of a tensor was assigned to.
+
+    None where that is not known: without memory of its own, or when captured functions assign to it.
+    """
+    if not owns(t):
+        return None
+    recipe: Any = t.recipe
+    home = recipe.home if recipe is not None and recipe.home is not None else home_of(t.leaves[0])
+    return None if home.replayed else home.writes
 
 
 class Group(MutableMapping[str, Any]):
@@ -43,8 +58,9 @@ class Group(MutableMapping[str, Any]):
         device = params[0].device
         rate = lr.item() if isinstance(lr, Tensor) else number_within(f"{kind}, lr", lr, 0.0)
         self.lr = Tensor([float(rate)], device=device, requires_grad=False)
-        self.rate: float | None = float(rate)
-        """The learning rate as a number; None after it was set to a tensor."""
+        self._rate: float | None = float(rate)
+        self._stored = _writes(self.lr)
+        """The writes of `lr` when the rate was set."""
         self.initial: float | None = None
         """The learning rate when the first schedule was made."""
         self.counters: dict[str, Tensor] = {}
@@ -58,21 +74,36 @@ class Group(MutableMapping[str, Any]):
         Raises `UsageError` for a number below 0 and for other shapes.
         """
         if value is self.lr:  # as after `optimiser.lr *= 0.5`
-            self.rate = None
+            self.forget()
             return
         if isinstance(value, Tensor):
             if value.numel() != 1:
                 raise UsageError(f"lr: wanted one number, saw the shape {value.shape}")
             self.lr.assign(value.detach().to(self.lr.device).cast(self.lr.dtype).reshape(1))
-            self.rate = None
+            self.forget()
             return
         rate = float(number_within(f"{self.kind}, lr", value, 0.0))
         self.lr.assign(rate)
-        self.rate = rate
+        self._rate, self._stored = rate, _writes(self.lr)
+
+    def forget(self) -> None:
+        """Take the learning rate from the tensor from now on."""
+        self._rate = None
 
     def rate_now(self) -> float:
-        """Return the learning rate, which is read where it was set to a tensor."""
-        return float(self.lr.item()) if self.rate is None else self.rate
+        """Return the learning rate: the number that was set, or the tensor's value where others wrote it."""
+        known, writes = self._rate, _writes(self.lr)
+        if known is not None and writes is not None and writes == self._stored:
+            return known
+        now = float(self.lr.item())
+        if known is None or round_to(known, self.lr.dtype) != now:
+            return now
+        self._stored = _writes(self.lr)
+        return known
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes for a copy, whose learning rate is a tensor of its own."""
+        return {**vars(self), "_stored": None}
 
     def number(self, name: str) -> float:
         """Return a setting that is a number, or a flag."""

@@ -182,7 +182,7 @@ class Optimizer(ABC):
         """Assign the tensors of `state_dict` in place. Raises `UsageError` for other names and shapes."""
         load_state_dict(self.tensors(), values)
         for group in self.param_groups:
-            group.rate = None
+            group.forget()
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients of all parameters, detached.
