@@ -28,6 +28,7 @@ from frontend.ops.sources import constant
 from frontend.plan import CAPTURE
 from frontend.printing import described
 from frontend.realize import PENDING
+from frontend.refresh import USES, refresh
 from frontend.storage import home_of
 from frontend.tensor_base import BORROWED, Rebound
 from frontend.trace import CUT, PLAIN, become
@@ -85,12 +86,24 @@ def _assign(self: Kind, value: Any, *, traceless: bool = False, unique: bool = F
             )
         new = movement.expand(new, e.shape)
     if new is not self:
+        if USES.now is not None:
+            _note(new, USES.now)
         if traceless and _has_history(self):
             new = beside(self, new)
         new.used = True
         with LOCK:
             write(self, new, unique=unique)
     return self
+
+
+def _note(new: TensorBase, uses: list[weakref.ref[TensorBase]]) -> None:
+    """Record that a value which is assigned, and what it is built from, are used by a captured function.
+
+    The tensor that gets the value is not rebuilt from a recipe, so that `refresh` does not find them later.
+    """
+    with LOCK:
+        refresh(new)
+    uses.append(weakref.ref(new))
 
 
 def change(self: Kind, value: Any) -> Kind:

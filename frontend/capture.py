@@ -102,6 +102,21 @@ def flattened(
     return value
 
 
+def alike(a: Any, b: Any) -> bool:
+    """Return whether two containers of `flattened` stand for the same computation.
+
+    Numbers are equal in value, kind and sign; NaN is NaN.
+    """
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(alike, a, b))
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(alike(v, b[k]) for k, v in a.items())
+    for kind in (bool, int, float):
+        if isinstance(a, kind) or isinstance(b, kind):
+            return isinstance(a, kind) and isinstance(b, kind) and kind.__repr__(a) == kind.__repr__(b)
+    return a is b or bool(a == b)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """The place of a tensor in a container: its index among the tensors."""

@@ -3,8 +3,9 @@
 What a replay guarantees:
 
 - Arguments are tensors, or containers of tensors, of the shapes, dtypes and device that were captured; other
-  arguments must be equal to the captured ones. The capture runs on copies of the tensors, so that a tensor
-  that is given twice, or is also used from outside, is distinguished.
+  arguments must be equal to the captured ones, and 1, 1.0 and True, or 0.0 and -0.0, are not. The capture
+  runs on copies of the tensors, so that a tensor that is given twice, or is also used from outside, is
+  distinguished.
 - Tensors used from outside are captured by their memory: `assign` stores in place, so a replay sees later
   values, also pending ones. Tensors that the first call uses and that have no memory of their own (pending
   ones, results of operations without effect, `detach`) get memory before the capture, with the value that
@@ -39,10 +40,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
 from frontend.assignment import LEAVING
 from frontend.autograd import state as grad_state
-from frontend.capture import Capture, Place, filled, flattened, kernels_of
+from frontend.capture import Capture, Place, alike, filled, flattened, kernels_of
 from frontend.captured import Assembly, Captured, own, settle
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
+from frontend.history import realize_for_reading
 from frontend.later import AT_ONCE, later
 from frontend.plan import CAPTURE, LARGE_BYTES
 from frontend.printing import described
@@ -250,7 +252,7 @@ class TinyJit(Generic[P, R]):
                 if a.__class__ is not Tensor:
                     break
                 if a.expr is not e:
-                    a.realize()
+                    realize_for_reading(a)
                     if a.expr is not e:
                         break
                 given.append(a.leaves[0].buffer)
@@ -271,6 +273,9 @@ class TinyJit(Generic[P, R]):
         self.calls += 1
         if self.calls == 1:
             return self._first(args, names, tensors)
+        if grad_state.anyone():
+            for t in tensors:
+                realize_for_reading(t)
         realize_many(tensors)
         if self._captured is None:
             with LOCK:
@@ -297,7 +302,7 @@ class TinyJit(Generic[P, R]):
         """Raise `UsageError` for arguments that differ from the captured ones, naming the first."""
         captured = self._captured
         assert captured is not None  # checked by the caller
-        if shape != self._args:
+        if not alike(shape, self._args):
             raise UsageError(
                 f"{self!r} was captured with arguments {self._args}, it was called with {shape}\n"
                 "hint: only values of tensors may change between calls; use another TinyJit for other numbers"

@@ -2,8 +2,8 @@
 
 A schedule is a factor of the first learning rate by the number of steps; `step()` sets the rate of the
 optimiser, also of one whose step was captured. As in PyTorch, several schedules of one optimiser are factors
-of each other, and a rate that the program sets or assigns in between is scaled on; `LambdaLR`, `OneCycleLR` and
-`CosineAnnealingWarmRestarts` set the rate of their own instead.
+of each other, and a rate that the program sets or assigns in between is scaled on; `LambdaLR`, `OneCycleLR`
+and `CosineAnnealingWarmRestarts` set the rate of their own instead.
 
 Not here: the optimisers (`optim`).
 """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -165,3 +166,83 @@ def test_a_replay_sees_writes_to_tensors_that_a_pending_result_was_built_from():
     model.weight.assign(model.weight * 0.0)
     model.bias.assign(model.bias * 0.0 + 1.0)
     assert f(x)["y"][0].tolist() == [[1.0, 1.0]]
+
+
+ASSIGNED: dict[str, Callable[[Tensor, Tensor, Tensor], object]] = {
+    "assign": lambda s, y, x: s.assign(s + y + x),
+    "assign itself": lambda s, y, _: s.assign(y),
+    "add in place": lambda s, y, _: s.add_(y),
+    "a part": lambda s, y, _: s.__setitem__(slice(1, 3), y[:2]),
+    "a view": lambda s, y, _: s[1:3].mul_(y[:2]),
+    "an element": lambda s, y, _: s.__setitem__(0, y[1]),
+}
+
+
+@pytest.mark.parametrize("write", ASSIGNED)
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_pending_tensor_that_is_only_assigned_from_is_computed_once(write: str, *, changed: bool):
+    def play(*, captured: bool) -> tuple[list[object], list[int]]:
+        w, s = Tensor([1.0, 2.0, 3.0]).realize(), Tensor.zeros(3).contiguous().realize()
+        y = (w * 2 + 1).sum() * (w + 1)
+        f = TinyJit(lambda x: [ASSIGNED[write](s, y, x)][1:])
+        call = f if captured else f.fn
+        seen: list[object] = []
+        counts: list[int] = []
+        for k in range(5):
+            x = Tensor([k, 0.0, 1.0]).realize()
+            before = stats.kernels
+            call(x)
+            s.realize()
+            counts.append(stats.kernels - before)
+            seen.append(s.tolist())
+            if changed and k > 1:
+                w.assign(w * 0.0).realize()
+        seen.append(y.tolist())
+        return seen, counts
+
+    found, counts = play(captured=True)
+    assert found == play(captured=False)[0]
+    assert counts[3:] == [1, 1]
+
+
+def test_an_argument_that_was_computed_from_a_parameter_keeps_its_gradient():
+    w = Tensor([2.0, 3.0], requires_grad=True)
+    norm = TinyJit(lambda x: x.square().sum())
+    for _ in range(4):
+        h = w * 3
+        assert norm(h).item() == 117.0
+        (h * h).sum().backward()
+        assert w.grad is not None
+        assert w.grad.tolist() == [36.0, 54.0]
+        w.grad = None
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (2, 2.0),
+        (1, True),
+        (0, False),
+        (0.0, -0.0),
+        (1.0, True),
+        (1, "1"),
+        ([1, 2], [1, 2.0]),
+        ({"a": 1}, {"a": True}),
+    ],
+)
+def test_a_number_of_another_kind_is_another_argument(first: object, other: object):
+    def scaled(x: Tensor, value: Any) -> Tensor:
+        value = value["a"] if isinstance(value, dict) else value[1] if isinstance(value, list) else value
+        return x * float(value) if isinstance(value, str) else x * value
+
+    f = TinyJit(scaled)
+    for _ in range(3):
+        assert f(Tensor([1, 2]), first).tolist() == scaled(Tensor([1, 2]), first).tolist()
+    with pytest.raises(UsageError, match="was captured with arguments"):
+        f(Tensor([1, 2]), other)
+
+
+def test_numbers_that_are_equal_and_nan_are_one_argument():
+    f = TinyJit(lambda x, value, *_: x * value)
+    for value, extra in ((2.0, float("nan")), (2.0, float("nan")), (2.0, math.nan)):
+        assert f(Tensor([1.0, 2.0]), value, extra).tolist() == [2.0, 4.0]
