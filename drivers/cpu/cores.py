@@ -13,19 +13,21 @@ from __future__ import annotations
 import os
 
 from drivers.cpu.layouts import Pool, Queue, Slot
-from drivers.cpu.primitives import call, fetch_add, load64, swap, syscall, u64, view
+from drivers.cpu.primitives import call, fetch_add, load64, stack, swap, syscall, u64, view
 
 SYS_SCHED_SETAFFINITY = {"x86_64": 203, "aarch64": 122}.get(os.uname().machine, 0)
 SYS_GETTID = {"x86_64": 186, "aarch64": 178}.get(os.uname().machine, 0)
 NO_CORE = 0xFFFF_FFFF
+CORES_BYTES = 128
+"""Size of a set of 1,024 cores, as Linux's cpu_set_t."""
 MOST_APART = 128
 """The most workers that are kept off a processor's core."""
 
 
-def all_but(pool: Pool, queue: Queue, core: u64) -> None:
-    """Write the set of usable cores without one to the queue's `other_cores`."""
-    call(pool.memcpy, queue.other_cores, pool.cores, pool.cores_bytes)
-    word = view(Slot, queue.other_cores + core // 64 * 8)
+def all_but(pool: Pool, core: u64, at: u64) -> None:
+    """Write the set of usable cores without one to `at`, where `CORES_BYTES` bytes are free."""
+    call(pool.memcpy, at, pool.cores, pool.cores_bytes)
+    word = view(Slot, at + core // 64 * 8)
     word.value = word.value & ~(1 << core % 64)
 
 
@@ -38,8 +40,9 @@ def move_away(pool: Pool, queue: Queue, core: u64, time: u64) -> u64:
     if pool.cores_bytes == 0 or time - queue.moved < pool.move_ns:
         return core
     queue.moved = time
-    all_but(pool, queue, core)
-    syscall(pool.syscall, SYS_SCHED_SETAFFINITY, 0, pool.cores_bytes, queue.other_cores, 0, 0, 0)
+    others = stack(128)
+    all_but(pool, core, others)
+    syscall(pool.syscall, SYS_SCHED_SETAFFINITY, 0, pool.cores_bytes, others, 0, 0, 0)
     syscall(pool.syscall, SYS_SCHED_SETAFFINITY, 0, pool.cores_bytes, pool.cores, 0, 0, 0)
     return call(pool.sched_getcpu)
 
@@ -53,17 +56,18 @@ def join_pool(pool: Pool) -> None:
         swap(pool.apart, NO_CORE)  # the next dispatch moves this thread, too
 
 
-def keep_apart(pool: Pool, queue: Queue) -> None:
-    """Keep all workers off this thread's core, until a processor on another core shares a dispatch."""
+def keep_apart(pool: Pool) -> None:
+    """Keep all workers off this thread's core, until a thread on another core shares a dispatch."""
     core = call(pool.sched_getcpu)
     if pool.cores_bytes == 0 or core == pool.apart:
         return
     swap(pool.apart, core)
-    all_but(pool, queue, core)
+    others = stack(128)
+    all_but(pool, core, others)
     at = pool.threads
     end = at + min(pool.joined, MOST_APART) * 8
     while at < end:
         thread = load64(at)
         if thread:  # else the worker has not stored it yet; it clears `apart` afterwards
-            syscall(pool.syscall, SYS_SCHED_SETAFFINITY, thread, pool.cores_bytes, queue.other_cores, 0, 0, 0)
+            syscall(pool.syscall, SYS_SCHED_SETAFFINITY, thread, pool.cores_bytes, others, 0, 0, 0)
         at += 8

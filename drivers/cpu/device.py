@@ -16,7 +16,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from drivers.cpu.cores import MOST_APART, NO_CORE
+from drivers.cpu.cores import CORES_BYTES, MOST_APART, NO_CORE
 from drivers.cpu.encode import CpuEncoder
 from drivers.cpu.layouts import (
     LAYOUTS,
@@ -33,7 +33,7 @@ from drivers.cpu.layouts import (
 )
 from drivers.cpu.program import CpuProgram
 from drivers.cpu.ring import RING_BYTES, CpuRing
-from drivers.cpu.threads import IMPORTS
+from drivers.cpu.threads import IMPORTS, STACK_BYTES
 from drivers.kernel import MADV_HUGEPAGE, PAGE, view_at
 from hcq.driver import Allocation, DeviceInfo, QueueKind
 from hcq.errors import (
@@ -67,6 +67,10 @@ PEEK_NS = 200_000
 """The polling interval of a wait for a signal that a device of another driver may set."""
 POLL_NS = 5_000_000
 """The longest sleep of a host thread in native code, before Python checks for faults and signals."""
+HELP_NS = 500_000
+"""A host thread that waits takes no workgroup with a longer estimate; it could not see Ctrl-C in time."""
+WAKE_NS = 16_000
+"""A dispatch with less estimated work wakes no sleeping worker: that takes as long as the work."""
 STOP_LOOK_S = 0.0005
 STOP_LOOKS = 2000
 """The number of checks, `STOP_LOOK_S` apart, after which `close` gives up a kernel that does not end.
@@ -78,10 +82,8 @@ HUGE = 4 << 20
 HUGE_PAGE = 2 << 20
 CONTROL_QUEUES = 4096
 """Offset of the queues in the control memory."""
-CORES_BYTES = 128
-"""Size of a set of 1,024 cores, as Linux's cpu_set_t."""
 CONTROL_CORES = 3072
-"""Offset of the set of usable cores; one set for each queue follows."""
+"""Offset of the set of usable cores."""
 CONTROL_TIMES = 2048
 """Offset of the timespecs in the control memory."""
 CONTROL_THREADS = CONTROL_QUEUES + 2048
@@ -111,7 +113,7 @@ class CpuDevice:
         self.native_ring = ctypes.PYFUNCTYPE(None, word, word)(address["ring"])
         self._native_wake = ctypes.PYFUNCTYPE(None, word, word)(address["wake_signal"])
         self._native_stop = ctypes.PYFUNCTYPE(number, word)(address["stop_all"])
-        self._native_wait = ctypes.CFUNCTYPE(number, *[word] * 5)(address["wait_signal"])
+        self._native_wait = ctypes.CFUNCTYPE(number, *[word] * 5)(address["wait_host"])
         self.native_space = ctypes.CFUNCTYPE(number, *[word] * 3)(address["wait_space"])
         self._memory = driver.take_control()
         self.pool = Pool(self._memory.va)
@@ -147,6 +149,9 @@ class CpuDevice:
         pool.queues = va + CONTROL_QUEUES
         pool.queues_end = pool.queues + queues * Queue.SIZE
         pool.copy_group = self._driver.code.address["copy_group"]
+        pool.assist = self._driver.code.address["assist"]
+        pool.stack_top = va + self._memory.size
+        pool.help_ns, pool.turn_ns, pool.wake_ns = HELP_NS, POLL_NS, WAKE_NS
         pool.peek = va + CONTROL_TIMES
         for at, ns in ((pool.peek, PEEK_NS), (self.poll_va, POLL_NS)):
             Timespec(at).ns = ns
@@ -174,7 +179,6 @@ class CpuDevice:
             queue = Queue(pool.queues + i * Queue.SIZE)
             start = CONTROL_QUEUES + PAGE + i * RING_BYTES
             queue.pool, queue.ring, queue.mask = va, va + start, RING_BYTES - 1
-            queue.other_cores = va + CONTROL_CORES + (i + 1) * CORES_BYTES
 
     def _set_cores(self, pool: Pool) -> None:
         """Record the set of cores that this process may use."""
@@ -300,9 +304,9 @@ class CpuDevice:
             raise UsageError(f"a signal has 64 bits, {value:#x} cannot be reached")
         ns = int(timeout_s * 1e9)
         if ns >= POLL_NS:
-            return bool(self._native_wait(self.pool.va, va, value, self.poll_va, 1))
+            return bool(self._native_wait(self.pool.va, va, value, self.poll_va, POLL_NS))
         short = (ctypes.c_int64 * 2)(0, max(ns, 1))
-        return bool(self._native_wait(self.pool.va, va, value, ctypes.addressof(short), 1))
+        return bool(self._native_wait(self.pool.va, va, value, ctypes.addressof(short), 0))
 
     def signal_written(self, va: int) -> None:
         """Wake the queues and host threads that wait for the signal at `va`, after the host stored to it."""
@@ -407,12 +411,18 @@ class CpuDevice:
                     self._driver.give_control(memory)
 
 
-def control_bytes(queues: int) -> int:
-    """Return the size in bytes of the control memory of a device with `queues` queues."""
+def stack_at(queues: int) -> int:
+    """Return the offset, in the control memory, of a guard page and the stack of a host thread that helps."""
     return CONTROL_QUEUES + PAGE + queues * RING_BYTES
 
 
+def control_bytes(queues: int) -> int:
+    """Return the size in bytes of the control memory of a device with `queues` queues."""
+    return stack_at(queues) + PAGE + STACK_BYTES
+
+
 assert Pool.SIZE <= CONTROL_TIMES  # the timespecs follow the pool
+assert 4 * Queue.SIZE <= CONTROL_THREADS - CONTROL_QUEUES
 assert CONTROL_THREADS + 8 * MOST_APART <= CONTROL_QUEUES + PAGE  # the rings follow
-assert CONTROL_CORES + 4 * CORES_BYTES <= CONTROL_QUEUES  # one set of cores for the device and each queue
+assert CONTROL_CORES + CORES_BYTES <= CONTROL_QUEUES
 assert WAITERS * 8 <= PAGE  # the counters of a process fit one page

@@ -10,11 +10,11 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from drivers.cpu.device import CpuDevice, control_bytes
+from drivers.cpu.device import CpuDevice, control_bytes, stack_at
 from drivers.cpu.image import Code, processor_code
 from drivers.cpu.machine import cores, identify, memory_bytes
 from drivers.cpu.threads import Libc
-from drivers.kernel import PAGE, Kernel, LinuxKernel
+from drivers.kernel import PAGE, PROT_NONE, Kernel, LinuxKernel
 from hcq.config import config
 from hcq.driver import DeviceInfo
 from hcq.errors import UsageError
@@ -110,7 +110,9 @@ class CpuDriver:
         """Return control memory for a device, from a closed device or newly mapped."""
         with suppress(IndexError):  # no check first: another thread may take the last one in between
             return self._free.pop()
-        return self.kernel.mmap(control_bytes(COMPUTE_QUEUES + COPY_QUEUES))
+        memory = self.kernel.mmap(control_bytes(COMPUTE_QUEUES + COPY_QUEUES))
+        self.kernel.mprotect(memory.va + stack_at(COMPUTE_QUEUES + COPY_QUEUES), PAGE, PROT_NONE)
+        return memory
 
     def give_control(self, memory: Mapping) -> None:
         """Take back the control memory of a closed device, for reuse."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SOURCES = (
     "image.py", "native.py", "layouts.py", "primitives.py",
-    "futex.py", "cores.py", "waiters.py", "workers.py", "processor.py",
+    "futex.py", "cores.py", "waiters.py", "workers.py", "processor.py", "host.py",
 )  # fmt: skip
 """The source files on which the compiled code depends."""
 KIND = "cpu"
@@ -80,8 +80,8 @@ def processor_code(kernel: Kernel) -> Code:
         image = _mappable(data, machine)
         if image is not None:
             return Code(kernel, image, nothing_from_outside)
+    from drivers.cpu.host import FUNCTIONS  # noqa: PLC0415 - the same
     from drivers.cpu.native import translate  # noqa: PLC0415 - 20 ms that a warm start does not need
-    from drivers.cpu.processor import FUNCTIONS  # noqa: PLC0415 - the same
 
     data = compile_object(translate(FUNCTIONS, machine))
     kept.put(KIND, key, data)

@@ -55,6 +55,17 @@ class Fault(enum.IntEnum):
     BAD_WIDTH = 3
 
 
+class Driver(enum.IntEnum):
+    """The thread that executes the packets of a queue at present."""
+
+    CLOSED = 0
+    """None may: the processor has not started, or has returned."""
+    FREE = 1
+    PROCESSOR = 2
+    HOST = 3
+    """A host thread that waits for the queue."""
+
+
 class Packet(BitStruct, words=PACKET_WORDS, word_bits=64):
     """A packet of any kind: its op and first three operands."""
 
@@ -300,6 +311,14 @@ class Pool(Record):
     """Minimum interval between two moves of a processor away from the host's core."""
     threads: u64
     """Address of the numbers of the worker threads, as sched_setaffinity takes them; 0 before one starts."""
+    assist: u64
+    """Address of the function `assist`."""
+    stack_top: u64
+    """The end of the stack on which a host thread helps."""
+    help_ns: u64
+    """A host thread that waits takes no workgroup with more estimated time, and at most that much at once."""
+    wake_ns: u64
+    """A dispatch with less estimated work wakes no sleeping worker."""
     _line_halt: Line
     halt: u64
     """Not 0 if the queues must not start another packet, because of a stop or a fault."""
@@ -319,6 +338,19 @@ class Pool(Record):
     """Number of dispatches that are shared with the workers at present."""
     _line_sleepers: Line
     sleepers: u64
+    """Number of workers that sleep."""
+    _line_helping: Line
+    helping: u64
+    """Address of the queue for which a host thread that waits helps, or 0. Unlike the rest it is never reset,
+    as such a thread may still be there when the device starts again."""
+    help_until: u64
+    """The time at which that thread stops to help, in nanoseconds."""
+    turn_ns: u64
+    """The longest time in nanoseconds for which a host thread helps until it looks for faults and signals."""
+    help_spins: u64
+    """PAUSE instructions for which it looks for work in vain."""
+    float_mode: u64
+    """The floating-point control of the threads of the device."""
     _line_host: Line
     host_cpu: u64
     """The core on which the host last wrote a doorbell or waited."""
@@ -339,7 +371,10 @@ class Queue(Record):
     """The state of a ring, and the dispatch slot of its processor."""
 
     write: u64
-    """Total bytes written to the ring: the doorbell. The processor sleeps on its low half."""
+    """Total bytes written to the ring."""
+    bell: u64
+    """Incremented by every doorbell, and when a host thread leaves packets to the processor, which sleeps on
+    its low half."""
     wanted: u64
     """The value of `read` at which a host thread that waits for space is woken; 0 if none waits."""
     freed: u64
@@ -353,6 +388,10 @@ class Queue(Record):
     """The op of the packet in execution, also within an INDIRECT (0 is none); its operands follow."""
     first: u64
     second: u64
+    driver: u64
+    """Which thread executes the packets, a `Driver`."""
+    resume: u64
+    """Address of the next packet of an INDIRECT that is not complete, or 0 at its beginning."""
     _line_ring: Line
     pool: u64
     ring: u64
@@ -361,8 +400,6 @@ class Queue(Record):
     """1 while the processor sleeps; in a rarely written cache line, because every doorbell reads it."""
     moved: u64
     """The time at which the processor last moved away from the host's core, in nanoseconds."""
-    other_cores: u64
-    """Address of memory for a set of cores."""
     copy_dst: u64
     """The destination of the running shared copy; source, size and the address of memcpy follow."""
     copy_src: u64
@@ -375,6 +412,12 @@ class Queue(Record):
     x: u64
     y: u64
     total: u64
+    group_ns: u64
+    """Estimated nanoseconds of a workgroup; 0 is unknown."""
+    reserve: u64
+    """1 if a thread that is no worker is expected to take workgroups: one worker may sleep on."""
+    helped: u64
+    """1 if a host thread took workgroups of the last dispatch that could have been given to one."""
     _line_ticket: Line
     ticket: u64
     """Dispatch number << 32 | workgroups not yet taken."""

@@ -40,6 +40,53 @@ PAUSE = {
     "aarch64": ("llvm.aarch64.hint", "i32", "i32 1"),
 }
 
+FLOAT_MODE = {
+    "x86_64": """declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define internal i64 @float_mode() alwaysinline {
+%word = alloca i32
+call void @llvm.x86.sse.stmxcsr(ptr %word)
+%mode = load i32, ptr %word
+%wide = zext i32 %mode to i64
+ret i64 %wide
+}
+define internal void @set_float_mode(i64 %wide) alwaysinline {
+%word = alloca i32
+%mode = trunc i64 %wide to i32
+store i32 %mode, ptr %word
+call void @llvm.x86.sse.ldmxcsr(ptr %word)
+ret void
+}""",
+    "aarch64": """declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)
+define internal i64 @float_mode() alwaysinline {
+%mode = call i64 @llvm.aarch64.get.fpcr()
+ret i64 %mode
+}
+define internal void @set_float_mode(i64 %mode) alwaysinline {
+call void @llvm.aarch64.set.fpcr(i64 %mode)
+ret void
+}""",
+}
+ON_STACK = """declare ptr @llvm.stacksave.p0()
+declare void @llvm.stackrestore.p0(ptr)
+define internal i64 @on_stack(i64 %top, i64 %function, i64 %a, i64 %b, i64 %c, i64 %d) #1 {
+%more = and i64 %top, 15
+%size = add i64 %more, 16
+%dynamic = alloca i8, i64 %size, align 16
+store volatile ptr %dynamic, ptr %dynamic
+%old = call ptr @llvm.stacksave.p0()
+%new = inttoptr i64 %top to ptr
+%target = inttoptr i64 %function to ptr
+call void @llvm.stackrestore.p0(ptr %new)
+%result = call i64 %target(i64 %a, i64 %b, i64 %c, i64 %d)
+call void @llvm.stackrestore.p0(ptr %old)
+ret i64 %result
+}
+attributes #1 = { noinline optnone nounwind "frame-pointer"="all" }"""
+"""The allocation of dynamic size makes LLVM address this frame by the frame pointer and not by the stack
+pointer, which the function sets; no pass may change the function."""
+
 
 class NativeSyntaxError(SyntaxError):
     """A function uses Python outside the subset; the message has the line and the source."""
@@ -57,6 +104,8 @@ def translate(functions: Sequence[Callable[..., object]], machine: str) -> str:
     parts = [
         f"declare void @{intrinsic}({kind})",
         f"define internal void @pause() alwaysinline {{\ncall void @{intrinsic}({argument})\nret void\n}}",
+        FLOAT_MODE[machine],
+        ON_STACK,
     ]
     parts += [_Function(f, arity).text() for f in functions]  # type: ignore[arg-type]  # all are plain functions
     # internal, so that calls need no relocation; "used", so that each keeps a symbol
@@ -347,6 +396,12 @@ class _Function:
                 self.store(STORES[name], at, value)
             case ("pause", []):
                 self.body.append("call void @pause()")
+            case ("float_mode", []):
+                return self.result("call i64 @float_mode()")
+            case ("set_float_mode", [mode]):
+                self.body.append(f"call void @set_float_mode({self.passed([mode])})")
+            case ("on_stack", [_, _, _, _, _, _]):
+                return self.result(f"call i64 @on_stack({self.passed(arguments)})")
             case ("call", [function, *rest]):
                 target = self.pointer(function)
                 return self.result(f"call i64 {target}({self.passed(rest)})")

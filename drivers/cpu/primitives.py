@@ -101,5 +101,23 @@ def syscall(function: u64, number: u64, *arguments: u64) -> u64:
     raise _native_only("syscall", function, number, *arguments)
 
 
+def float_mode() -> u64:
+    """Return this thread's floating-point control: rounding and denormals (MXCSR, FPCR)."""
+    raise _native_only("float_mode")
+
+
+def set_float_mode(mode: u64) -> None:
+    """Set this thread's floating-point control."""
+    raise _native_only("set_float_mode", mode)
+
+
+def on_stack(top: u64, function: u64, a: u64, b: u64, c: u64, d: u64) -> u64:  # noqa: PLR0917
+    """Call the function at an address with four arguments on another stack, which ends below `top`.
+
+    `top` is a multiple of 16.
+    """
+    raise _native_only("on_stack", top, function, a, b, c, d)
+
+
 def _native_only(name: str, *arguments: object) -> NotImplementedError:
     return NotImplementedError(f"{name}{arguments} is available in compiled code only")

@@ -1,20 +1,21 @@
 """The command processor of the `cpu` device, in the subset of Python that `drivers.cpu.native` translates.
 
-One `processor` thread for each queue executes packets in order; each is finished before the next begins.
-Python calls only the functions that `device` binds.
+One thread at a time executes the packets of a queue in order, each finished before the next begins: the
+queue's `processor`, or a host thread that waits for the queue (`host`).
 
-Not here: launches and worker threads (`workers`), the threads' cores (`cores`), signals (`waiters`),
-compiling (`native`, `image`), writing packets (`encode`, `ring`).
+Not here: what host threads call (`host`), launches and worker threads (`workers`), the threads' cores
+(`cores`), signals (`waiters`), compiling (`native`, `image`), writing packets (`encode`, `ring`).
 """
 # ruff: noqa: PLW3301 - native code, in the subset of Python that `native` translates
 
 from __future__ import annotations
 
-from drivers.cpu.cores import all_but, join_pool, keep_apart, move_away
+from drivers.cpu.cores import move_away
 from drivers.cpu.futex import ALL_THREADS, now, sleep, wake
 from drivers.cpu.layouts import (
     PACKET,
     Copy,
+    Driver,
     Exec,
     Fault,
     Fill,
@@ -25,6 +26,7 @@ from drivers.cpu.layouts import (
     Patch,
     Pool,
     Queue,
+    Slot,
     Timestamp,
     Wait,
     Write,
@@ -36,6 +38,7 @@ from drivers.cpu.primitives import (
     call,
     cas,
     fetch_add,
+    float_mode,
     load64,
     pause,
     release,
@@ -46,8 +49,8 @@ from drivers.cpu.primitives import (
     u64,
     view,
 )
-from drivers.cpu.waiters import counter, set_signal, wait_signal, wake_signal
-from drivers.cpu.workers import copy, copy_group, dispatch, run, share, take, wake_some, worker
+from drivers.cpu.waiters import set_signal, wait_signal
+from drivers.cpu.workers import CHUNK, copy, dispatch, take
 
 BLOCK = 1 << 16
 """The most bytes that a fill copies at once."""
@@ -74,7 +77,7 @@ def wait(pool: Pool, queue: Queue, packet: Wait) -> u64:
     """Execute a WAIT; return 0 only if the device stops or faults in the meantime."""
     swap(queue.stuck, packet.signal)
     timeout = pool.peek if packet.foreign else 0
-    while not wait_signal(pool, packet.signal, packet.value, timeout, 0):
+    while not wait_signal(pool, packet.signal, packet.value, timeout):
         if acquire(pool.halt):
             return 0
     queue.stuck = 0
@@ -138,14 +141,50 @@ def step(pool: Pool, queue: Queue, packet: Packet) -> u64:
     return 1
 
 
-def indirect(pool: Pool, queue: Queue, packet: Indirect) -> u64:
-    """Execute the packets of an INDIRECT in place. Return 0 if the queue must not continue."""
-    at = packet.packets
-    end = at + packet.count * PACKET
+def host_continues(pool: Pool, packet: Packet, signal: u64, value: u64) -> u64:
+    """Return whether a host thread that waits for a signal may execute a packet itself.
+
+    Not after the signal, and not a packet that may take long by its estimate: the host also looks for faults
+    and Python's signals.
+    """
+    awaited = view(Slot, signal)
+    if acquire(awaited.value) >= value:
+        return 0
+    op = packet.op
+    if op == Op.EXEC:
+        launch = view(Exec, base(packet))
+        ns = launch.group_ns
+        groups = launch.x * launch.y * launch.z
+        if ns == 0 or ns > pool.help_ns or groups > pool.turn_ns // ns:
+            return 0
+        if groups * ns >= pool.grain_ns and now(pool) > pool.help_until:
+            return 0
+    elif op == Op.COPY or op == Op.FILL:  # noqa: PLR1714 - no sets here
+        return 1 if packet.third <= CHUNK else 0
+    elif op == Op.WAIT:
+        waited = view(Slot, packet.first)
+        return 1 if acquire(waited.value) >= packet.second else 0
+    return 1
+
+
+def indirect(pool: Pool, queue: Queue, packet: Indirect, signal: u64, value: u64) -> u64:
+    """Execute the packets of an INDIRECT in place. Return 0 if the queue, or this thread, must not continue.
+
+    Another thread may continue later. `signal` and `value` as in `drain`.
+    """
+    at = queue.resume
+    if at == 0:
+        at = packet.packets
+    end = packet.packets + packet.count * PACKET
     while at < end:
-        if acquire(pool.halt) or not step(pool, queue, view(Packet, at)):
+        inner = view(Packet, at)
+        if signal and not host_continues(pool, inner, signal, value):
+            queue.resume = at
+            return 0
+        if acquire(pool.halt) or not step(pool, queue, inner):
             return 0
         at += PACKET
+    queue.resume = 0
     return 1
 
 
@@ -158,13 +197,19 @@ def free_space(pool: Pool, queue: Queue) -> None:
         wake(pool, address(queue.freed), ALL_THREADS)
 
 
-def drain(pool: Pool, queue: Queue) -> None:
-    """Execute packets until the ring is empty, or the device stops or faults."""
+def drain(pool: Pool, queue: Queue, signal: u64, value: u64) -> None:
+    """Execute packets, as the queue's driver, until the ring is empty, or the device stops or faults.
+
+    A host thread gives the signal and the value for which it waits, and stops there, or before a packet that
+    may take long; the processor gives 0.
+    """
     read = queue.read
     while read != acquire(queue.write) and not acquire(pool.halt):
         packet = view(Packet, queue.ring + (read & queue.mask))
+        if signal and not host_continues(pool, packet, signal, value):
+            break
         if packet.op == Op.INDIRECT:
-            if not indirect(pool, queue, view(Indirect, base(packet))):
+            if not indirect(pool, queue, view(Indirect, base(packet)), signal, value):
                 break
         elif not step(pool, queue, packet):
             break
@@ -181,89 +226,46 @@ def processor(queue: Queue) -> u64:
 
     Waking a thread costs the host more than the rest of a launch. So if a doorbell comes soon after the queue
     became empty, the processor spins for longer the next time; a long spin that finds no packet makes the
-    next spin short.
+    next spin short. While a host thread that waits executes the packets, it takes workgroups.
     """
     pool = view(Pool, queue.pool)
+    pool.float_mode = float_mode()
+    swap(queue.driver, Driver.FREE)
     spins = 0
     budget = pool.spins
     empty = 0
     cpu = ALL_THREADS
     while not acquire(pool.stop):
-        seen = acquire(queue.write)
-        if queue.read != seen and not acquire(pool.halt):
-            cpu = call(pool.sched_getcpu)
-            if cpu != pool.device_cpu:
-                pool.device_cpu = cpu
-            drain(pool, queue)
-            empty = now(pool)
-            spins = 0
-            if pool.host_cpu == cpu and budget != pool.spins:
-                cpu = move_away(pool, queue, cpu, empty)
-        if acquire(queue.write) == seen:
+        seen = acquire(queue.bell)
+        if queue.read != acquire(queue.write) and not acquire(pool.halt):
+            if cas(queue.driver, Driver.FREE, Driver.PROCESSOR):
+                cpu = call(pool.sched_getcpu)
+                if cpu != pool.device_cpu:
+                    pool.device_cpu = cpu
+                drain(pool, queue, 0, 0)
+                cas(queue.driver, Driver.PROCESSOR, Driver.FREE)
+                empty = now(pool)
+                spins = 0
+                if pool.host_cpu == cpu and budget != pool.spins:
+                    cpu = move_away(pool, queue, cpu, empty)
+            elif take(pool, queue, 0, 0):
+                empty = now(pool)
+                spins = 0
+        if acquire(queue.bell) == seen:
             if spins < budget and pool.host_cpu != cpu:
                 spins += 1
                 pause()
             else:
                 swap(queue.asleep, 1)
-                if acquire(queue.write) == seen and not acquire(pool.stop):
-                    sleep(pool, address(queue.write), seen, 0)
+                if acquire(queue.bell) == seen and not acquire(pool.stop):
+                    sleep(pool, address(queue.bell), seen, 0)
                 queue.asleep = 0
                 budget = pool.long_spins if now(pool) - empty < pool.often_ns else pool.spins
+                empty = now(pool)
                 spins = 0
+                cpu = call(pool.sched_getcpu)
+                if pool.host_cpu == cpu and budget != pool.spins:
+                    cpu = move_away(pool, queue, cpu, empty)
+    swap(queue.driver, Driver.CLOSED)
     fetch_add(pool.left, 1)
     return 0
-
-
-def ring(queue: Queue, write_at: u64) -> None:
-    """Write the doorbell: publish the bytes before `write_at`, and wake the processor if it sleeps."""
-    pool = view(Pool, queue.pool)
-    cpu = call(pool.sched_getcpu)
-    if cpu != pool.host_cpu:
-        pool.host_cpu = cpu
-    swap(queue.write, write_at)
-    if acquire(queue.asleep):
-        wake(pool, address(queue.write), 1)
-
-
-def wait_space(queue: Queue, read: u64, timeout: u64) -> u64:
-    """Sleep at most once until the queue has consumed `read` bytes; return whether it has.
-
-    Only one host thread may call it at a time for a queue.
-    """
-    pool = view(Pool, queue.pool)
-    seen = acquire(queue.freed)
-    swap(queue.wanted, read)
-    if acquire(queue.read) < read:
-        sleep(pool, address(queue.freed), seen, timeout)
-    queue.wanted = 0
-    return 1 if acquire(queue.read) >= read else 0
-
-
-def stop_all(pool: Pool) -> u64:
-    """Stop every thread, wake those that sleep, and return the number of threads that have returned.
-
-    The stop flag is not the word on which threads sleep, so a wake-up may come between a thread's check of
-    the flag and its sleep. Therefore the host repeats the call until all threads have returned.
-    """
-    swap(pool.stop, 1)
-    swap(pool.halt, 1)
-    fetch_add(pool.epoch, 1)
-    wake(pool, address(pool.epoch), ALL_THREADS)
-    at = pool.queues
-    while at < pool.queues_end:
-        queue = view(Queue, at)
-        wake(pool, address(queue.write), ALL_THREADS)
-        wake(pool, address(queue.done), ALL_THREADS)
-        if acquire(queue.stuck):
-            wake(pool, queue.stuck, ALL_THREADS)
-        at += Queue.SIZE
-    return acquire(pool.left)
-
-
-FUNCTIONS = (
-    now, sleep, wake, all_but, move_away, join_pool, keep_apart, run,
-    wake_some, take, worker, share, dispatch, copy_group, copy, fill, counter,
-    wake_signal, set_signal, wait_signal, wait, patch, report, step, indirect, free_space,
-    drain, processor, ring, wait_space, stop_all,
-)  # fmt: skip
-"""The functions of the compiled module."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from drivers.cpu.cores import join_pool, keep_apart
 from drivers.cpu.futex import ALL_THREADS, LOW, sleep, wake
-from drivers.cpu.layouts import Copy, Exec, Pool, Queue
+from drivers.cpu.layouts import Copy, Driver, Exec, Pool, Queue
 from drivers.cpu.primitives import (
     acquire,
     address,
@@ -31,6 +31,8 @@ from drivers.cpu.primitives import (
 
 CHUNK = 1 << 20
 """Bytes of a copy that one workgroup copies; a copy of several chunks is shared like a dispatch."""
+CHUNK_NS = 100_000
+"""The estimated time to copy one chunk."""
 SLICE = 1 << 31
 """The most workgroups that one ticket can count."""
 
@@ -56,19 +58,21 @@ def run(function: u64, args: u64, x: u64, y: u64, first: u64, end: u64) -> None:
                 gz += 1
 
 
-def wake_some(pool: Pool, groups: u64) -> None:
-    """Wake at most two workers.
+def wake_some(pool: Pool, groups: u64, reserve: u64) -> None:
+    """Wake at most two workers, and let `reserve` of them sleep on.
 
     Each of them wakes two more while work is left, so no thread wakes all workers.
     """
-    if groups > 1 and acquire(pool.sleepers):
-        wake(pool, address(pool.epoch), 2 if groups > 2 else 1)
+    sleepers = acquire(pool.sleepers)
+    if groups > 1 and sleepers > reserve:
+        wake(pool, address(pool.epoch), 2 if groups > 2 and sleepers > reserve + 1 else 1)
 
 
-def take(pool: Pool, queue: Queue, chain: u64) -> u64:
-    """Claim and run workgroups of the queue's dispatch until none is left; return the number that were run.
+def take(pool: Pool, queue: Queue, chain: u64, most: u64) -> u64:
+    """Claim and run workgroups of the queue's dispatch; return the number that were run.
 
-    `chain` is not 0 for a worker that was woken: it wakes others.
+    `chain` is not 0 for a worker that was woken: it wakes others. If `most` is 0, until none is left. Else
+    claim once, and at most that much estimated time in nanoseconds; nothing if one workgroup may take longer.
     """
     finished = 0
     total = 0
@@ -82,13 +86,20 @@ def take(pool: Pool, queue: Queue, chain: u64) -> u64:
         x = queue.x
         y = queue.y
         total = queue.total
+        ns = queue.group_ns
         if chain:
-            wake_some(pool, left)
+            wake_some(pool, left, queue.reserve)
             chain = 0
         count = left // (2 * pool.workers + 2) + 1
+        if most:
+            if ns == 0 or ns > most:
+                break
+            count = min(count, most // ns)
         if cas(queue.ticket, ticket, ticket - count):
             run(function, args, x, y, total - left, total - left + count)
             finished += count
+            if most:
+                break
     if finished:
         if fetch_add(queue.done, finished) + finished == total and acquire(queue.waiting):
             wake(pool, address(queue.done), ALL_THREADS)
@@ -104,7 +115,7 @@ def worker(pool: Pool) -> u64:
         busy = 0
         at = pool.queues
         while at < pool.queues_end:
-            busy += take(pool, view(Queue, at), woken)
+            busy += take(pool, view(Queue, at), woken, 0)
             at += Queue.SIZE
         woken = 0
         if busy:
@@ -122,20 +133,54 @@ def worker(pool: Pool) -> u64:
     return 0
 
 
-def share(pool: Pool, queue: Queue, function: u64, args: u64, x: u64, y: u64, first: u64, end: u64) -> None:
-    """Publish workgroups [first, end), run some of them, and return when all are done or the device stops."""
-    keep_apart(pool, queue)
+def expected(pool: Pool, queue: Queue, group_ns: u64) -> u64:
+    """Return whether a thread that is no worker will take workgroups of the next dispatch.
+
+    It is the processor while a host thread executes the packets, else a host thread that waits: now, or
+    during the last dispatch.
+    """
+    if queue.driver == Driver.HOST:
+        return 0 if acquire(queue.asleep) else 1
+    if group_ns == 0 or group_ns > pool.help_ns:
+        return 0
+    return 1 if queue.helped or acquire(pool.helping) == base(queue) else 0
+
+
+def share(
+    pool: Pool, queue: Queue, function: u64, args: u64, x: u64, y: u64, first: u64, end: u64, group_ns: u64
+) -> None:
+    """Publish workgroups [first, end), run some of them, and return when all are done or the device stops.
+
+    If another thread is expected to help, one worker sleeps on, unless nobody has helped after the first
+    part. A dispatch with little work wakes no worker.
+    """
+    groups = end - first
+    reserve = expected(pool, queue, group_ns)
     queue.function = function
     queue.args = args
     queue.x = x
     queue.y = y
     queue.total = end
     queue.done = first
+    queue.group_ns = group_ns
+    queue.reserve = reserve
     fetch_add(pool.shared, 1)
-    release(queue.ticket, ((queue.ticket >> 32) + 1) << 32 | (end - first))
+    release(queue.ticket, ((queue.ticket >> 32) + 1) << 32 | groups)
     fetch_add(pool.epoch, 1)
-    wake_some(pool, end - first)
-    take(pool, queue, 0)
+    if reserve < pool.workers and (group_ns == 0 or groups * group_ns >= pool.wake_ns):
+        keep_apart(pool)
+        wake_some(pool, groups, reserve)
+    taken = 0
+    if reserve and group_ns:
+        taken = take(pool, queue, 0, SLICE * group_ns)
+        left = acquire(queue.ticket) & LOW
+        if left == groups - taken and left * group_ns >= pool.wake_ns:
+            queue.reserve = 0
+            keep_apart(pool)
+            wake_some(pool, left + 1, 0)
+    taken += take(pool, queue, 0, 0)
+    if taken == groups:
+        queue.helped = 0
     spins = 0
     while True:
         done = acquire(queue.done)
@@ -166,7 +211,7 @@ def dispatch(pool: Pool, queue: Queue, packet: Exec) -> None:
     first = 0
     while first < total and not acquire(pool.stop):
         end = min(first + SLICE, total)
-        share(pool, queue, packet.function, packet.args, x, y, first, end)
+        share(pool, queue, packet.function, packet.args, x, y, first, end, packet.group_ns)
         first = end
 
 
@@ -188,4 +233,4 @@ def copy(pool: Pool, queue: Queue, packet: Copy) -> None:
     queue.copy_size = size
     queue.copy_memcpy = pool.memcpy
     groups = (size + CHUNK - 1) // CHUNK
-    share(pool, queue, pool.copy_group, base(queue), groups, 1, 0, groups)
+    share(pool, queue, pool.copy_group, base(queue), groups, 1, 0, groups, CHUNK_NS)

@@ -37,10 +37,10 @@ from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
 from compiler.ir.uop import const, uop
 from compiler.targets import target_of
+from drivers.cpu.host import FUNCTIONS
 from drivers.cpu.image import compile_object, nothing_from_outside, processor_code, processor_key
 from drivers.cpu.link import HostImage
 from drivers.cpu.native import translate
-from drivers.cpu.processor import FUNCTIONS
 from drivers.emu.simt import jit
 from drivers.kernel import LinuxKernel
 from hcq.config import override

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compiler.llvm import Machine, emit_object
+from drivers.cpu.host import FUNCTIONS
 from drivers.cpu.image import SOURCES, processor_code, processor_key
 from drivers.cpu.machine import cores, identify, memory_bytes
 from drivers.cpu.native import translate
-from drivers.cpu.processor import FUNCTIONS
 from drivers.elf import Elf
 from drivers.kernel import LinuxKernel
 from hcq.config import override

@@ -20,9 +20,12 @@ from drivers.cpu.primitives import (
     call,
     cas,
     fetch_add,
+    float_mode,
     load64,
+    on_stack,
     pause,
     release,
+    set_float_mode,
     stack,
     store8,
     store32,
@@ -166,7 +169,39 @@ def indirect_call(function: u64, b: u64) -> u64:
     return call(function, b, 1)
 
 
-MEMORY = (fields, orders, raw, framed, packet_field, indirect_call, nothing_returned)
+def four(a: u64, b: u64, c: u64, frame: u64) -> u64:
+    """Store the address of this call's stack frame."""
+    store64(frame, stack(16))
+    return 100 * a + 10 * b + c
+
+
+def elsewhere(top: u64, function: u64) -> u64:
+    """Call `four` on another stack and then on this one; a local lives across the first call."""
+    local = stack(16)
+    store64(local, 1000)
+    frame = top - 16
+    first = on_stack(frame, function, 1, 2, 3, frame)
+    call(function, 4, 5, 6, frame + 8)
+    return load64(local) + first
+
+
+def in_mode(mode: u64, other: u64) -> u64:
+    """Set the floating-point control for a moment; return it as it was read then."""
+    before = float_mode()
+    set_float_mode(mode)
+    during = float_mode()
+    set_float_mode(before)
+    return during + other
+
+
+def usual_mode(a: u64, b: u64) -> u64:
+    return float_mode() + a + b
+
+
+MEMORY = (
+    fields, orders, raw, framed, packet_field, indirect_call, nothing_returned, four, elsewhere, in_mode,
+    usual_mode,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -259,6 +294,23 @@ def test_call_by_address_passes_arguments(native: Any) -> None:
     assert native("indirect_call", native("address", "chosen", 0), 8) == chosen(8, 1)
 
 
+def test_another_stack_is_used_for_one_call(native: Any) -> None:
+    size = 1 << 16
+    mapping = LinuxKernel().mmap(size)
+    assert native("elsewhere", mapping.va + size, native("address", "four", 0)) == 1123
+    first, second = mapping.view[size - 16 :].cast("Q")
+    assert mapping.va <= first < mapping.va + size
+    assert not mapping.va <= second < mapping.va + size
+    LinuxKernel().munmap(mapping.va, size)
+
+
+def test_the_floating_point_control_is_read_and_set(native: Any) -> None:
+    flush = {"x86_64": 1 << 15, "aarch64": 1 << 24}[MACHINE]
+    before = native("usual_mode", 0, 0)
+    assert native("in_mode", before ^ flush, 0) == before ^ flush
+    assert native("usual_mode", 0, 0) == before
+
+
 def unknown_name(a: u64) -> u64:
     return a + nowhere  # type: ignore[name-defined]  # noqa: F821
 
@@ -339,4 +391,4 @@ def test_translation_has_neither_data_nor_outside_symbols(machine: str) -> None:
     assert [line for line in text.splitlines() if line.startswith("declare")] == [
         line for line in text.splitlines() if "@llvm." in line and line.startswith("declare")
     ]
-    assert text.count("define internal i64") == len(PURE)
+    assert all(f"define internal i64 @{function.__name__}(" in text for function in PURE)
