@@ -117,6 +117,7 @@ class Text:
         "dynamic_bytes",
         "globals",
         "groups",
+        "intrinsics",
         "label",
         "lines",
         "name",
@@ -138,6 +139,8 @@ class Text:
         self.top: list[str] = []
         self.globals: list[str] = []
         self.declared: dict[str, None] = {}
+        self.intrinsics: set[str] = set()
+        """The names of the intrinsics that are declared."""
         spaces = _Spaces(dialect.spaces)
         self.names: dict[Line, str] = _Names()
         """The names of registers, and the texts of constants."""
@@ -164,8 +167,10 @@ class Text:
 
     def intrinsic(self, result: str, name: str, arguments: Sequence[str]) -> str:
         """Return the call of an intrinsic, and declare it; `arguments` are operands with types."""
-        kinds = ", ".join([a[: _type_end(a)] for a in arguments])
-        self.declared[f"declare {result} @{name}({kinds})"] = None
+        if name not in self.intrinsics:
+            self.intrinsics.add(name)  # which has the types in it
+            kinds = ", ".join([a[: _type_end(a)] for a in arguments])
+            self.declared[f"declare {result} @{name}({kinds})"] = None
         return f"call {result} @{name}({', '.join(arguments)})"
 
     def start(self, label: str) -> None:

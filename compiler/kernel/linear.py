@@ -251,12 +251,13 @@ def verify(lines: list[Line]) -> None:
         src = line.src
         count, rule, opens = _CHECKS.get(line.op, _UNKNOWN)
         right = count == len(src) or count < 0
-        if not (right and defined.issuperset(src)) or (rule is not None and rule(line)):
+        known = defined.issuperset(src) or line.op in _INNER
+        if not known:
             defined.update([s for s in src if s.op == "const"])  # constants are in no list of lines
-            problem = _problem(line, defined)
-            if problem:
-                above = dump(lines[: position + 1])
-                raise CompileError(f"linear form, line {position}: {problem}", ast=above)
+            known = defined.issuperset(src)
+        if not (right and known) or (rule is not None and rule(line)):
+            above = dump(lines[: position + 1])
+            raise CompileError(f"linear form, line {position}: {_problem(line, defined)}", ast=above)
         if opens > 0:
             starts.append(position + 1)
         elif opens < 0:

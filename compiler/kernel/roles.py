@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
 from compiler.ir.ops import BINARY, UNARY, Ops
+from compiler.ir.walk import KEPT
 from compiler.kernel.shape import access, inner_nodes, kind_along
 from compiler.kernel.words import multiplies
 
@@ -116,11 +118,13 @@ def _score(kernel: Kernel, c: Contraction) -> float:
     )
 
 
-def loads_of(operand: UOp) -> list[UOp]:
+@lru_cache(maxsize=KEPT)
+def loads_of(operand: UOp) -> tuple[UOp, ...]:
     """Return the LOADs of an operand."""
-    return [n for n in inner_nodes((operand,)) if n.op is Ops.LOAD]
+    return tuple([n for n in inner_nodes((operand,)) if n.op is Ops.LOAD])
 
 
+@lru_cache(maxsize=KEPT)
 def is_computed(operand: UOp) -> bool:
     """Return whether an operand is more than a load."""
     return any(n.op in _COMPUTED for n in inner_nodes((operand,)))
