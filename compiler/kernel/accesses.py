@@ -24,6 +24,8 @@ FEWEST = 4
 """Strided vectors are transposed in registers from this part of a square on."""
 LINE = 64
 """Bytes of a line of the caches."""
+APART = 2
+"""Elements between neighbours of a row of a transposed square that is stored with gaps."""
 WOVEN = 2
 """Vectors that are interleaved in a store."""
 LEAST_STREAMED = 16
@@ -64,10 +66,19 @@ class Memory:
                 return transposed_column
         stored = self.read(node.src[0], node.src[1], mask)
         if node in self.ahead and mask is None:
-            self._fetch(node, self.ahead[node])
+            self._fetch_vector(node, self.ahead[node])
         return conversions.unpack(self.b, stored, node.dtype)
 
-    def _fetch(self, node: UOp, distance: int) -> None:
+    def fetch(self, node: UOp) -> None:
+        """Fetch the line that is the distance of the plan after the current element, if it has one."""
+        if node in self.ahead:
+            kind = conversions.storage_type(node.src[0].dtype)
+            place = self.index.place(node.src[1])
+            address = self.index.address(self.index.buffer(node.src[0].arg), place, kind)
+            later = self.b.offset(address, self.b.index(self.ahead[node]), kind)
+            self.b.line("prefetch", POINTER, 1, (later,))
+
+    def _fetch_vector(self, node: UOp, distance: int) -> None:
         """Fetch the vector that is `distance` elements after the current one, if a line starts there.
 
         Beyond the end of a buffer this does nothing: a prefetch never faults.
@@ -300,7 +311,9 @@ class Memory:
         if woven is not None:
             return woven
         mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store])
-        return None if mask is not None else self._side(p, part=True)
+        if mask is not None:
+            return None
+        return self._row_of(p)
 
     @staticmethod
     def _woven(p: indexing.Parts) -> UOp | None:
@@ -318,10 +331,21 @@ class Memory:
                 return unit
         return None
 
+    @staticmethod
+    def _row_of(p: indexing.Parts) -> UOp | None:
+        """Return the unrolled range whose elements are a row, without gaps or with one element in each.
+
+        It is a side of a square, of a part of one, or of several.
+        """
+        for unit, c in sorted(p.units, key=lambda item: item[1]):
+            if 1 <= c <= APART and p.lanes <= FEWEST * unit.arg[1]:
+                return unit
+        return None
+
     def store_across(self, store: UOp, unit: UOp, values: list[Line]) -> None:
         """Write a STORE of the values of all positions of `unit`: transposed in registers, one row a lane.
 
-        Two vectors whose lanes are neighbours in turn are interleaved.
+        Two vectors whose lanes are neighbours in turn are interleaved. What is in the gaps of a row stays.
         """
         b, ix = self.b, self.index
         buffer = store.src[0]
@@ -330,17 +354,32 @@ class Memory:
         if self._woven(p) is unit:
             self._store_woven(store, unit, p, values)
             return
-        kind, count = conversions.storage_type(buffer.dtype), len(values)
+        kind, step = conversions.storage_type(buffer.dtype), dict(p.units)[unit]
         offset = p.constant + sum([c * ix.env[u] for u, c in p.units])
         base = b.offset(ix.buffer(buffer.arg), ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
         rows = [b.splat(conversions.pack(b, value, buffer.dtype), p.lanes) for value in values]
-        some = b.const(dtypes.bool, tuple([k < count for k in range(p.lanes)]), p.lanes)
-        for lane, row in enumerate(transposed(b, rows + rows[:1] * (p.lanes - count))):
-            address = b.offset(base, b.index(offset + p.stride * lane), kind)
-            if count == p.lanes:
-                b.line("store", kind, p.lanes, (address, row))
-            else:
-                b.line("store_masked", kind, p.lanes, (address, row, some))
+        for first in range(0, len(rows), p.lanes):
+            square = rows[first : first + p.lanes]
+            count = len(square)
+            some = b.const(dtypes.bool, tuple([k < count for k in range(p.lanes)]), p.lanes)
+            for lane, row in enumerate(transposed(b, square + rows[:1] * (p.lanes - count))):
+                address = b.offset(base, b.index(offset + step * first + p.stride * lane), kind)
+                if step > 1:
+                    self._store_apart(kind, address, row, count)
+                elif count == p.lanes:
+                    b.line("store", kind, p.lanes, (address, row))
+                else:
+                    b.line("store_masked", kind, p.lanes, (address, row, some))
+
+    def _store_apart(self, kind: DType, address: Line, row: Line, count: int) -> None:
+        """Store the first lanes of a vector, `APART` elements from one to the next."""
+        b, lanes = self.b, row.lanes
+        for start in range(0, APART * (count - 1) + 1, lanes):
+            places = range(start, start + lanes)
+            some = tuple([e % APART == 0 and e // APART < count for e in places])
+            picked = b.shuffle(row, row, [min(e // APART, lanes - 1) for e in places])
+            at = b.offset(address, b.index(start), kind)
+            b.line("store_masked", kind, lanes, (at, picked, b.const(dtypes.bool, some, lanes)))
 
     def _store_woven(self, store: UOp, unit: UOp, p: indexing.Parts, values: list[Line]) -> None:
         """Write a STORE of two vectors whose lanes are neighbours in turn; the position of `unit` is 0."""

@@ -63,6 +63,8 @@ class ProductChoice:
     as a window (`windows`)."""
     piece: int = 0
     """The most products of a piece of the sum; 0: the sum is not cut."""
+    inside: bool = False
+    """Whether products with the border of a picture are left out (`borders`)."""
     groups: int = 0
     """The workgroups at most; 0: estimated."""
 

@@ -17,17 +17,19 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from compiler.kernel import nearby, operand_sums, windows
+from compiler.kernel import borders, nearby, operand_sums, windows
 from compiler.kernel.choice import ProductChoice
-from compiler.kernel.contraction_cost import ACROSS, LEAST_RUN, Copies, cycles, window_cycles
+from compiler.kernel.contraction_cost import ACROSS, LEAST_RUN, Copies, cycles, panel_cycles, window_cycles
 from compiler.kernel.contraction_lines import is_looped, looped_results
 from compiler.kernel.contraction_tile import Tile, run
 from compiler.kernel.nearby import LINE
-from compiler.kernel.plan import Plan, Reduction, Stage, Step
+from compiler.kernel.plan import Ahead, Plan, Reduction, Stage, Step
 from compiler.kernel.register_tile import WAYS
 from compiler.kernel.roles import candidates, is_computed, loads_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from compiler.ir.uop import UOp
     from compiler.kernel.choice import Copied
     from compiler.kernel.contraction_tile import Kinds
@@ -64,7 +66,8 @@ def choose(kernel: Kernel, target: Target) -> Plan | None:
         return None
     choices = candidates(kernel)[:MOST_CANDIDATES]
     kinds: Kinds = {}
-    plans = [plan for c in choices if (plan := _Planner(kernel, c, target, kinds).plan()) is not None]
+    planners = [_Planner(kernel, c, target, kinds, inside=inside) for c in choices for inside in _ways(c)]
+    plans = [plan for planner in planners if (plan := planner.plan()) is not None]
     return min(plans, key=lambda plan: plan.nanoseconds, default=None)
 
 
@@ -80,20 +83,38 @@ def estimated(kernel: Kernel, target: Target) -> ProductChoice | None:
     """Return the choice of the plan of `choose`; None where that is None."""
     if target.threads > 1 or kernel.in_place:
         return None
+    return _best(kernel, target, range(min(MOST_CANDIDATES, len(candidates(kernel)))))
+
+
+def estimated_of(
+    kernel: Kernel, target: Target, role: int, *, inside: bool | None = None
+) -> ProductChoice | None:
+    """Return the estimated choice with one of the choices of rows and columns; None where it has no plan.
+
+    `inside` says whether it leaves out products with the border of a picture; None: whichever is faster.
+    """
+    return _best(kernel, target, [role], only=inside)
+
+
+def _best(
+    kernel: Kernel, target: Target, roles: Iterable[int], *, only: bool | None = None
+) -> ProductChoice | None:
+    """Return the estimated choice with one of some choices of rows and columns."""
     kinds: Kinds = {}
     best: tuple[float, ProductChoice] | None = None
-    for role, c in enumerate(candidates(kernel)[:MOST_CANDIDATES]):
-        planner = _Planner(kernel, c, target, kinds)
-        plan = planner.plan()
-        if plan is not None and (best is None or plan.nanoseconds < best[0]):
-            best = plan.nanoseconds, replace(planner.made, role=role)
+    every = candidates(kernel)
+    for role in roles:
+        for inside in _ways(every[role]) if only is None else (only,):
+            planner = _Planner(kernel, every[role], target, kinds, inside=inside)
+            plan = planner.plan()
+            if plan is not None and (best is None or plan.nanoseconds < best[0]):
+                best = plan.nanoseconds, replace(planner.made, role=role)
     return None if best is None else best[1]
 
 
-def estimated_of(kernel: Kernel, target: Target, role: int) -> ProductChoice | None:
-    """Return the estimated choice with one of the choices of rows and columns; None where it has no plan."""
-    planner = _Planner(kernel, candidates(kernel)[role], target, {})
-    return None if planner.plan() is None else replace(planner.made, role=role)
+def _ways(c: Contraction) -> tuple[bool, ...]:
+    """Return whether plans leave out products with the border of a picture: no, and yes where it has one."""
+    return (False, True) if borders.is_padded(c) else (False,)
 
 
 class _Planner:
@@ -106,8 +127,13 @@ class _Planner:
         target: Target,
         kinds: Kinds,
         choice: ProductChoice | None = None,
+        *,
+        inside: bool = False,
     ) -> None:
-        """`choice` fixes the factors; without one they are estimated. After `plan`, `made` is the choice."""
+        """`choice` fixes the factors; without one they are estimated. After `plan`, `made` is the choice.
+
+        `inside` leaves out products with the border of a picture; without one there is no plan then.
+        """
         self.kernel = kernel
         self.choice = choice
         self.made = ProductChoice()
@@ -115,7 +141,8 @@ class _Planner:
         self.target = target
         self.k = c.size[2]
         size = None if choice is None else (choice.rows, choice.vectors)
-        self.tile = Tile(kernel, c, target, kinds, size)
+        self.inside = inside if choice is None else choice.inside
+        self.tile = Tile(kernel, c, target, kinds, size, inside=self.inside)
         self.axes = self.tile.axes
         self.order = self.tile.order_of_masks()
         self.pieces: dict[UOp, int] = {}
@@ -127,6 +154,8 @@ class _Planner:
         With a choice, None also where its tile or panels do not fit.
         """
         c, choice, tile = self.c, self.choice, self.tile
+        if self.inside and (tile.border is None or (choice is not None and choice.copied != "no")):
+            return None
         in_rows = tile.columns_in_rows()
         if choice is None:
             if not in_rows and c.size[0] < LEAST_ROWS:
@@ -138,9 +167,16 @@ class _Planner:
                 return None
         if staged:
             self.order = tile.order_of_rows() or self.order
+        if tile.border is not None:
+            self.order = tile.border.order
         copied = self._copied() if choice is None else choice.copied
         if copied == "window" and (tile.window is None or most or not staged):
             return None
+        if tile.border is not None and (most or not staged):
+            return None
+        if copied == "window" and tile.taps is not None:
+            self.order, self.pieces = tile.taps.order, tile.taps.pieces
+            self.piece = math.prod([self.pieces.get(r, r.arg[1]) for r in self.order])
         if most:
             self.pieces = self._cut(most, tile.lanes if staged else 1)
             self.piece = math.prod([self.pieces.get(r, r.arg[1]) for r in self.order])
@@ -161,7 +197,7 @@ class _Planner:
         copies = Copies(columns, rows * (copied in ("all", "window")), rows * (copied == "block"))
         self.made = ProductChoice(
             rows=tile.rows, vectors=tile.vectors, staged=staged, copied=copied,
-            piece=most if self.pieces else 0,
+            piece=most if self.pieces else 0, inside=self.inside,
         )  # fmt: skip
         return self._nest(copies, panel)
 
@@ -175,7 +211,7 @@ class _Planner:
         if few:
             pieces = tile.rows_apart(self.order[-1]) or m <= LEAST_ROWS_FAR
             return False, max(WAYS, k // SUMMED_AT_ONCE) if pieces else 0
-        if tile.window is not None:
+        if tile.window is not None or tile.border is not None:
             return True, 0
         staged = not in_rows or computed or (far and m >= LEAST_ROWS_FAR)
         if staged and tile.lines is not None:
@@ -196,6 +232,8 @@ class _Planner:
         held = min(held, parts.get(c.columns, held))
         if outer and outer[0].window:
             nanoseconds += window_cycles(tile, outer[0].window, columns, parts) / target.gigahertz
+        elif tile.border is not None:
+            nanoseconds += panel_cycles(tile, columns, parts) / target.gigahertz
         tail: list[Step | Stage] = [Step("loop", c.rows), *inner, Step("loop", c.columns)]
         return Plan(
             tuple([self.axes[o] for o in self.kernel.outputs]),
@@ -204,10 +242,25 @@ class _Planner:
                 *self._loops(parts, held, columns, outer),
                 *(tail if columns or not self.pieces else tail[::-1]),
             ),
-            {c.family.ranges: Reduction(self.order, block=SUMMED_AT_ONCE)}
-            | operand_sums.reductions(self.kernel, c, tile.lanes),
+            {c.family.ranges: self._reduction()} | operand_sums.reductions(self.kernel, c, tile.lanes),
+            ahead=self._ahead(),
             nanoseconds=nanoseconds,
             looped=looped_results(tile),
+        )
+
+    def _ahead(self) -> tuple[Ahead, ...]:
+        """Return the fetch of the next picture, where a picture is read in place without its border."""
+        border = self.tile.border
+        return () if border is None or not border.ahead else (Ahead(self.c.broadcast, border.ahead),)
+
+    def _reduction(self) -> Reduction:
+        """Return the loops of the sum."""
+        border = self.tile.border
+        if border is None:
+            return Reduction(self.order, block=SUMMED_AT_ONCE)
+        taps = int(self.order[-1].arg[1])
+        return Reduction(
+            self.order, unroll=taps, block=SUMMED_AT_ONCE, inside=self.c.broadcast, bounded=border.bounded
         )
 
     def _loops(
@@ -235,6 +288,8 @@ class _Planner:
         cut = [Step("loop", r, size) for r, size in self.pieces.items()]
         within = [Step("loop", o) for o in streamed]
         early, late = ([], outer) if broadcast else (outer, [])
+        if tile.taps is not None and outer and outer[0].window:
+            return [*steps, chunk, *cut, *outer, *columns, *[Step("loop", o) for o in broadcast]]
         if outer and outer[0].window:
             covered = [o for o in broadcast if any(o in windows.ranges_of(x) for x in outer[0].window)]
             around = [o for o in broadcast if o not in covered]
@@ -285,8 +340,9 @@ class _Planner:
             if len(n.src) == 2 and lanes > 1 and tile.kind(n, self.c.columns, lanes) in ACROSS:
                 if self._least_piece(last) >= lanes and tile.kind(n, last, lanes) == "row":
                     return lanes, False
-                whole = len(loads_of(self.c.streamed)) == 1 and not self.pieces
-                if whole and run(n, self.order) == self.k >= lanes and len(self.order) > 1:
+                whole = len(loads_of(self.c.streamed)) == 1 and len(self.order) > 1
+                whole = whole and all(r.arg[1] % size == 0 for r, size in self.pieces.items())
+                if whole and run(n, self.order, self.pieces) == self.piece >= lanes:
                     return lanes, True
         return 1, False
 
@@ -302,6 +358,8 @@ class _Planner:
         a tile reads few lines of it.
         """
         c, tile, rows = self.c, self.tile, self.tile.rows
+        if tile.border is not None:
+            return "no"
         if tile.lines is not None or tile.window is not None:
             return "no" if tile.window is None else "window"
         loads = loads_of(c.broadcast)
@@ -338,6 +396,11 @@ class _Planner:
         copies = [n * width * on for n, width, on in zip(blocks, widths, (staged, copied), strict=True)]
         by_columns = copies[0] > copies[1] and blocks[0] >= 2 * target.cores
         order = [*shared, *of_columns, *of_rows] if by_columns else [*shared, *of_rows, *of_columns]
+        if self.tile.border is not None and by_columns:
+            order = [*shared, *of_columns]
+        if self.pieces and self.tile.taps is not None:  # each workgroup copies all pieces
+            wanted = max(1, min(wanted, target.cores))
+            order.sort(key=lambda r: -(-axes[r].count // wanted) * wanted / axes[r].count)
         groups: list[Step] = []
         pieces: dict[UOp, int] = {}
         for r in order:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from compiler.ir import index as symbolic
 from compiler.kernel import operand_sums, windows
-from compiler.kernel.accesses import FEWEST
+from compiler.kernel.accesses import APART, FEWEST
 from compiler.kernel.contraction_tile import run
 from compiler.kernel.nearby import LINE
 from compiler.kernel.register_tile import COPY_CYCLES, tile_cycles
@@ -65,8 +66,11 @@ def cycles(tile: Tile, copies: Copies, order: tuple[UOp, ...], piece: int, held:
     columns, outer, inner = copies
     blocks = math.prod([axis.count for axis in axes.values()])
     vectors = tile.rows * tile.vectors
-    stored = sum([_result_cycles(tile, a) for a in (*tile.kernel.stores, *tile.kernel.loads)])
+    stored = sum([_result_cycles(tile, a, gaps=True) for a in tile.kernel.stores])
+    stored += sum([_result_cycles(tile, a, gaps=False) for a in tile.kernel.loads])
     rounds = k * tile_cycles(tile.rows, tile.vectors, tile.target, first=tile.first)
+    if tile.border is not None:
+        rounds = tile.border.cycles
     totals = 1.0 * vectors * (k / piece) if piece < k else 0.0
     total = blocks * (rounds + totals + (3.0 + stored) * vectors)
     total += operand_sums.cycles(tile.kernel, c, tile.lanes, axes)
@@ -85,7 +89,9 @@ def cycles(tile: Tile, copies: Copies, order: tuple[UOp, ...], piece: int, held:
     if lines is not None and not inner and (windowed is not None or not outer):
         far = lines * piece / k * LINE > tile.target.l1_bytes
         total += far * _LINE_CYCLES * lines * blocks
-    elif not outer and not inner and any(run(n, order) < least for n in loads_of(c.broadcast)):
+    elif tile.border is not None or outer or inner:
+        pass
+    elif any(run(n, order) < least for n in loads_of(c.broadcast)):
         total += _APART_CYCLES * tile.rows * k * blocks
     for stage in (*outer, *inner) if windowed is None else ():
         each = -(-tile.rows // tile.lanes) * 2.0 if stage.wide else COPY_CYCLES * tile.rows
@@ -98,19 +104,23 @@ def cycles(tile: Tile, copies: Copies, order: tuple[UOp, ...], piece: int, held:
     return total
 
 
-def _result_cycles(tile: Tile, access: Access) -> float:
+def _result_cycles(tile: Tile, access: Access, *, gaps: bool) -> float:
     """Return the cycles to store a vector of results, or to load what is added to it.
 
-    A square of vectors is transposed in registers if its rows are adjacent in memory.
+    A square of vectors is transposed in registers if its rows are adjacent in memory; with `gaps`, for
+    stores, also if there is one element between them.
     """
     c, lanes = tile.c, tile.lanes
     kind = tile.along(access.index, c.columns, lanes)
-    if kind not in ACROSS or access.masked or not lanes <= FEWEST * tile.rows <= FEWEST * lanes:
+    if kind not in ACROSS or access.masked or lanes > FEWEST * tile.rows or (tile.rows > lanes and not gaps):
         return _STORE_CYCLES[kind]
     exact = "masked" not in (tile.axes[c.rows].edge, tile.axes[c.columns].edge)
-    if not exact or tile.along(access.index, c.rows, tile.rows) != "row":
+    apart = symbolic.terms_of(access.index)[0].get(c.rows, 0) if gaps else 0
+    adjacent = tile.along(access.index, c.rows, tile.rows) == "row"
+    if not exact or not (adjacent or apart == APART):
         return _STORE_CYCLES[kind]
-    return lanes * (math.log2(lanes) + _ROW_CYCLES) / tile.rows
+    each = lanes * (math.log2(lanes) + _ROW_CYCLES * (1 if adjacent else APART))
+    return -(-tile.rows // lanes) * each / tile.rows
 
 
 def window_cycles(
@@ -120,13 +130,25 @@ def window_cycles(
 
     `parts` are the blocks of ranges of a workgroup.
     """
-    c, axes, k = tile.c, tile.axes, tile.c.size[2]
+    c, axes = tile.c, tile.axes
     _, streamed, broadcast = tile.others()
     covered = frozenset([r for side in sides for r in windows.ranges_of(side)])
     vectors = windows.strides_of(sides, tile.lanes)[0] / tile.lanes
+    if tile.taps is not None:
+        vectors *= math.prod([-(-r.arg[1] // size) for r, size in tile.taps.pieces.items()])
     times = math.prod([axes[r].count for r in broadcast if r not in covered])
     for r in (*streamed, c.columns):
         times *= -(-axes[r].count // parts.get(r, axes[r].count))
-    again = -1.0 + math.prod([-(-axes[r].count // parts.get(r, axes[r].count)) for r in (*broadcast, c.rows)])
+    return _WINDOW_CYCLES * vectors * times + panel_cycles(tile, columns, parts)
+
+
+def panel_cycles(tile: Tile, columns: list[Stage], parts: Mapping[UOp, int]) -> float:
+    """Return the cycles in which all workgroups but one fill the same panels of columns.
+
+    `parts` are the blocks of ranges of a workgroup.
+    """
+    c, axes = tile.c, tile.axes
+    divided = [*tile.others()[2], c.rows]
+    again = -1.0 + math.prod([-(-axes[r].count // parts.get(r, axes[r].count)) for r in divided])
     panels = (_TURN_CYCLES if columns[0].turn > 1 else _LOAD_CYCLES["scattered"]) * tile.vectors
-    return _WINDOW_CYCLES * vectors * times + again * panels * k * axes[c.columns].count
+    return again * panels * c.size[2] * axes[c.columns].count

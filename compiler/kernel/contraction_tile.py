@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING
 
 from compiler.ir import index as symbolic
 from compiler.kernel import conversions
-from compiler.kernel.nearby import lines_in_place, window_of
+from compiler.kernel.borders import border_of
+from compiler.kernel.nearby import Window, lines_in_place, window_of
 from compiler.kernel.plan import Axis
 from compiler.kernel.register_tile import MOST_ROWS, tile
 from compiler.kernel.roles import is_computed, loads_of
 from compiler.kernel.shape import kind_along
+from compiler.kernel.tap_windows import window_of_taps
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from compiler.ir.uop import UOp
     from compiler.kernel.plan import Edge
     from compiler.kernel.roles import Contraction
     from compiler.kernel.shape import Kernel, Kind
+    from compiler.kernel.tap_windows import TapWindow
     from compiler.targets.base import Target
 
     Kinds = dict[tuple[UOp, UOp, int], Kind]
@@ -35,11 +40,19 @@ class Tile:
     """The register tile of one contraction, and how the operands lie beside it."""
 
     def __init__(
-        self, kernel: Kernel, c: Contraction, target: Target, kinds: Kinds, size: tuple[int, int] | None
+        self,
+        kernel: Kernel,
+        c: Contraction,
+        target: Target,
+        kinds: Kinds,
+        size: tuple[int, int] | None,
+        *,
+        inside: bool = False,
     ) -> None:
         """`size` is the rows and the vectors of columns; None estimates them.
 
-        `kinds` keeps what is known of accesses to the kernel, for all its contractions.
+        `inside` leaves out products with the border of a picture, where it has one. `kinds` keeps what is
+        known of accesses to the kernel, for all its contractions.
         """
         self.kernel = kernel
         self.c = c
@@ -53,8 +66,13 @@ class Tile:
         plain = len(c.family.ranges) == 1 and not is_computed(c.streamed)
         self.first = plain and n * k * self.itemsize <= FIRST_BYTES
         """Whether the streamed operand is a matrix that stays in the first-level cache."""
-        if size is None:
-            near = lines_in_place(c, MOST_ROWS, self.itemsize) is not None
+        self.border = border_of(c, self.lanes, target) if inside else None
+        """How products with the border are left out; None where they are not."""
+        taps = self._window_of_taps()
+        if size is None and self.border is not None:
+            self.rows, self.vectors = m, self.border.vectors
+        elif size is None:
+            near = taps is not None or lines_in_place(c, MOST_ROWS, self.itemsize) is not None
             windowed = window_of(c, MOST_ROWS, 1, self.lanes, target) is not None
             near = near or windowed
             self.rows, self.vectors = tile(m, n, self.lanes, target, near=near, first=self.first)
@@ -66,6 +84,12 @@ class Tile:
         """The lines of the broadcast operand that a tile reads in place, if they are few; else None."""
         self.window = window_of(c, self.rows, self.vectors, self.lanes, target)
         """The window of that operand; None without one that fits."""
+        self.taps: TapWindow | None = None
+        """The pieces of the window, where it is copied once for all taps."""
+        if self.border is not None:
+            self.lines = self.window = None
+        elif taps is not None and self.window is None and self.lines is None:
+            self.taps, self.window = taps, Window(taps.sides, 0)
         self.axes = {
             c.rows: _axis(c.rows, self.rows, 1),
             c.columns: _axis(c.columns, self.vectors, self.lanes),
@@ -76,6 +100,8 @@ class Tile:
         """Return whether the tile fits the registers, and is not beyond the ranges."""
         m, n, _ = self.c.size
         rows, vectors = self.rows, self.vectors
+        if self.border is not None:
+            return rows == m and vectors == self.border.vectors
         if rows * vectors + vectors + 1 > self.target.registers:
             return False
         return rows <= m and vectors * self.lanes < n + self.lanes
@@ -86,6 +112,13 @@ class Tile:
         streamed = [o for o in c.others if o in free[c.streamed] and o not in free[c.broadcast]]
         broadcast = [o for o in c.others if o in free[c.broadcast] and o not in free[c.streamed]]
         return [o for o in c.others if o not in streamed and o not in broadcast], streamed, broadcast
+
+    def _window_of_taps(self) -> TapWindow | None:
+        """Return the window of the broadcast operand for ranges of its own besides rows; None without one."""
+        _, streamed, taps = self.others()
+        if streamed or not all(o in self.kernel.free[self.c.node] for o in self.kernel.outputs):
+            return None
+        return window_of_taps(self.c, taps, self.lanes, self.target)
 
     def order_of_masks(self) -> tuple[UOp, ...]:
         """Return the summed ranges, those of masks outermost, so that masks leave the inner loops."""
@@ -127,14 +160,18 @@ class Tile:
         )
 
 
-def run(load: UOp, order: tuple[UOp, ...]) -> int:
-    """Return how many elements of a load are adjacent in memory as the summed ranges run in this order."""
+def run(load: UOp, order: tuple[UOp, ...], pieces: Mapping[UOp, int] | None = None) -> int:
+    """Return how many elements of a load are adjacent in memory as the summed ranges run in this order.
+
+    `pieces` are the values of a piece of each range that is cut.
+    """
     terms, _ = symbolic.terms_of(load.src[1])
     elements = 1
     for r in reversed(order):
-        if terms.get(r, 0) != elements:
+        size = (pieces or {}).get(r, r.arg[1])
+        if size > 1 and terms.get(r, 0) != elements:
             break
-        elements *= r.arg[1]
+        elements *= size
     return elements
 
 

@@ -97,6 +97,8 @@ class Indexer:
         """Ranges that are lanes of a vector, and their number. Lanes that are threads are in `bound`."""
         self.guards: dict[UOp, UOp] = {}
         """For a RANGE of the AST whose blocks extend beyond its end, the mask of the values inside."""
+        self.known: set[UOp] = set()
+        """Parts of masks of the AST that are true at the cursor."""
         self.memo: dict[UOp, UOp] = {}
         self.taken: dict[UOp, Parts] = {}
         self.lines: dict[tuple[UOp | Line | int | None, ...], Line] = {}
@@ -301,6 +303,8 @@ class Indexer:
 
     def mask(self, node: UOp) -> Line | None:
         """Return a mask of the AST, or over split ranges, as a register; None if it is true here."""
+        if self.known:
+            node = symbolic.both(*[part for part in symbolic.parts_of(node) if part not in self.known])
         x = self.split(node)
         line: Line | None = None
         for part in symbolic.parts_of(x) if x is not symbolic.FALSE else ():

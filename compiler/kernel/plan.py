@@ -167,11 +167,13 @@ class Side:
     """The sum, with positive factors."""
     unit: UOp
     """A range with the factor 1 in it."""
+    held: int = 0
+    """The places of a piece, where a range of the side is cut into pieces; 0: all."""
 
     @property
     def size(self) -> int:
-        """The number of places."""
-        return self.place.vmax + 1
+        """The number of places of the copy."""
+        return self.held or self.place.vmax + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,11 @@ class Reduction:
     """Threads along the last range, adjacent vectors each."""
     staged: int = 0
     """Values of the last range whose tiles are in shared memory at once; 0 without `SharedStage`s."""
+    inside: UOp | None = None
+    """A factor, a LOAD with a mask: the products where it is false are left out (`borders`). The unrolled
+    iterations then share their accumulators."""
+    bounded: tuple[UOp, ...] = ()
+    """The ranges whose loops run only over the values that this mask admits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +335,7 @@ class Plan:
             order = " ".join([f"r{r.arg[0]}[{r.arg[1]}]" for r in reduction.ranges])
             threads = f" threads {reduction.threads}" if reduction.threads > 1 else ""
             staged = f" staged {reduction.staged}" if reduction.staged else ""
+            staged += " without border" * (reduction.inside is not None)
             lines.append(
                 f"reduce {order}:{threads} lanes {reduction.lanes} unroll {reduction.unroll}{staged}"
             )

@@ -19,7 +19,7 @@ from compiler.codegen.workgroup_reduce import Total, over_threads
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import bound_ranges
-from compiler.kernel import isel, matrix_words
+from compiler.kernel import borders, isel, matrix_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,6 +46,8 @@ class Reducer:
         self.plan = owner.plan.reductions[bound_ranges(family[0], owner.free)]
         self.rows = [row for row in owner.plan.rows if row.filler in family]
         self.points = list(itertools.product(*[range(u.arg[1]) for u in units]))
+        self.per = self.plan.unroll if self.plan.inside is None else 1
+        """Accumulators of each output."""
 
     def sums(self, home: Block) -> list[Line]:
         """Write the loops inside `home`, and return the accumulators of all places."""
@@ -56,7 +58,7 @@ class Reducer:
         """Write the loops inside `home`, and record the results with `Linearizer.finish`."""
         self.b.cursor = home
         totals = self._level(0, self._identities())
-        per = self.plan.unroll
+        per = self.per
         places = list(itertools.product(self.family, self.points))
         sums = (self._unrolled(node, totals[i * per : (i + 1) * per]) for i, (node, _) in enumerate(places))
         for (node, point), total in zip(places, self._across(sums), strict=True):
@@ -88,9 +90,7 @@ class Reducer:
         out: list[Line] = []
         for node in self.family:
             wide = lanes if lanes > 1 else self._lanes_of(node)
-            out += [isel.identity(self.b, node.arg[0], node.dtype, wide)] * (
-                len(self.points) * self.plan.unroll
-            )
+            out += [isel.identity(self.b, node.arg[0], node.dtype, wide)] * (len(self.points) * self.per)
         return out
 
     def _lanes_of(self, node: UOp) -> int:
@@ -107,9 +107,15 @@ class Reducer:
         ranges = self.plan.ranges
         if depth == len(ranges) - 1:
             return self._innermost(totals)
-        r, b = ranges[depth], self.b
-        size = self.owner.partials.size(r)
-        return self._loop(r, b.index(0), size, totals, lambda t: self._level(depth + 1, t))
+        r, b, ix = ranges[depth], self.b, self.owner.index
+        if self.plan.inside is None or r not in self.plan.bounded:
+            size = self.owner.partials.size(r)
+            return self._loop(r, b.index(0), size, totals, lambda t: self._level(depth + 1, t))
+        low, high, known = borders.bounds(b, ix, self.plan.inside.src[2], r)
+        ix.known.update(known)
+        totals = self._loop(r, low, high, totals, lambda t: self._level(depth + 1, t))
+        ix.known.difference_update(known)
+        return totals
 
     def _loop(
         self, r: UOp, low: Line, high: Line, totals: list[Line], body: Callable[[list[Line]], list[Line]]
@@ -226,9 +232,12 @@ class Reducer:
 
     def _round(self, totals: list[Line], unroll: int, *, guarded: bool = False) -> list[Line]:
         """Write one round: every accumulator takes its value."""
-        owner, per = self.owner, self.plan.unroll
+        owner, per = self.owner, self.per
         totals = list(totals)
         r = self.plan.ranges[-1]
+        if self.plan.inside is not None:
+            self._inside(self.plan.inside, totals)
+            return totals
         unit = owner.units.get(r)
         mask = owner.index.mask(owner.index.guards[r]) if guarded else None
         for k in range(unroll):
@@ -243,6 +252,25 @@ class Reducer:
             for row in self.rows:
                 owner.rows.store(row)
         return totals
+
+    def _inside(self, load: UOp, totals: list[Line]) -> None:
+        """Write the products of all unrolled values where the mask of a factor may be true.
+
+        Products with the same element of it are written one after the other.
+        """
+        owner, ix = self.owner, self.owner.index
+        (node,), unit = self.family, owner.units[self.plan.ranges[-1]]
+        found: list[tuple[int, int, int]] = []
+        for k, (slot, point) in itertools.product(range(self.plan.unroll), enumerate(self.points)):
+            owner.env.update(zip((unit, *self.units), (k, *point), strict=True))
+            mask = ix.mask(load.src[2])
+            if mask is None or mask.op != "const":
+                found.append((ix.place(load.src[1]).offset, k, slot))
+        for at, (_, k, slot) in enumerate(sorted(found)):
+            owner.env.update(zip((unit, *self.units), (k, *self.points[slot]), strict=True))
+            if at == 0:
+                owner.memory.fetch(load)
+            totals[slot] = self._accumulate(node, totals[slot], None)
 
     def _masked(self, mask: Line, value: Line) -> Line:
         """Return a factor where the mask is true, else 0."""

@@ -86,7 +86,9 @@ class Stages:
         count = windows.strides_of(stage.window, lanes)[0]
         memory = b.line("scratch", POINTER, 1, (), (dtype, count, len(self.panels)))
         windows.fill(self.owner, stage, memory, lanes)
-        index, token = windows.index_of(stage.window, lanes), b.line("token", dtypes.bool, 1)
+        partials, token = self.owner.partials, b.line("token", dtypes.bool, 1)
+        moved = {r: partials.place(r) for r in partials.pieces}
+        index = symbolic.substitute(windows.index_of(stage.window, lanes), moved, {})
         self._read(Panels(stage, dtype, memory, b.index(0), symbolic.ZERO, index, token))
 
     def _read(self, panels: Panels) -> None:
@@ -207,8 +209,9 @@ class _Copy:
             partials.count(r, ix.starts[r])
         turn, size = self.stage.turn, partials.cap(last)
         if self.stage.flat:
-            size, self.order = math.prod([int(r.arg[1]) for r in self.stage.ranges]), [last]
-            ix.exprs.update(dict.fromkeys(outer, symbolic.ZERO))
+            size, self.order = math.prod([partials.cap(r) for r in self.stage.ranges]), [last]
+            for r in outer:
+                partials.count(r, symbolic.ZERO)
         start, unit = ix.fresh(size - turn + 1), ix.fresh(turn)
         owner.units.pop(last, None)
         if unit.op is Ops.RANGE:
@@ -239,7 +242,7 @@ class _Copy:
         turn = self.stage.turn if r is self.stage.ranges[-1] else 1
         size = owner.partials.size(r)
         if self.stage.flat:
-            size = b.index(math.prod([int(r.arg[1]) for r in self.stage.ranges]))
+            size = b.index(math.prod([owner.partials.cap(r) for r in self.stage.ranges]))
 
         def one(number: Line) -> None:
             at = b.mul(number, turn)

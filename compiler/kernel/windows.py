@@ -18,15 +18,18 @@ from compiler.kernel import conversions
 from compiler.kernel.plan import Side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from compiler.ir.uop import UOp
     from compiler.kernel.builder import Builder
     from compiler.kernel.extents import Extents
     from compiler.kernel.indexing import Indexer
     from compiler.kernel.linear import Line
+    from compiler.kernel.partials import Partials
     from compiler.kernel.plan import Plan, Stage
 
+PAGE = 1024
+"""Elements of a page."""
 MOST_UNROLLED = 8
 """Vectors along the last side up to which their copies are written one after the other."""
 
@@ -46,6 +49,7 @@ class Writer(Protocol):
     index: Indexer
     plan: Plan
     extents: Extents
+    partials: Partials
 
     @property
     def memory(self) -> Reader:
@@ -62,11 +66,20 @@ def sides_of(load: UOp, summed: Iterable[UOp]) -> tuple[Side, ...] | None:
     if load.op is not Ops.LOAD or len(load.src) < 3:
         return None
     terms, _ = symbolic.terms_of(load.src[1])
-    sums = _sums_of(load.src[2])
+    sums = sums_of(load.src[2])
     if sums is None or any(atom.op is not Ops.RANGE for atom in terms):
         return None
     masked = [r for one in sums for r in one]
-    sums += [{r: 1} for r in summed if r in terms and r not in masked]
+    if len(masked) != len(set(masked)):
+        return None
+    return sides_from([*sums, *[{r: 1} for r in summed if r in terms and r not in masked]], terms)
+
+
+def sides_from(sums: Iterable[Mapping[UOp, int]], terms: Mapping[UOp, int]) -> tuple[Side, ...] | None:
+    """Return a side for each sum of ranges, outermost first; None where they are none of an index.
+
+    `terms` are those of the index. Neighbours along the last side are neighbours in memory.
+    """
     found: list[tuple[int, Side]] = []
     for one in sums:
         unit = next((r for r, c in one.items() if c == 1), None)
@@ -75,12 +88,12 @@ def sides_of(load: UOp, summed: Iterable[UOp]) -> tuple[Side, ...] | None:
             return None
         found.append((factor, Side(symbolic.dot(one, one.values()), unit)))
     found.sort(key=lambda item: -item[0])
-    if len(masked) != len(set(masked)) or not found or found[-1][0] != 1:
+    if not found or found[-1][0] != 1:
         return None
     return tuple([side for _, side in found])
 
 
-def _sums_of(mask: UOp) -> list[dict[UOp, int]] | None:
+def sums_of(mask: UOp) -> list[dict[UOp, int]] | None:
     """Return the distinct sums of ranges with positive factors that a mask compares; None with any other."""
     found: list[dict[UOp, int]] = []
     for part in symbolic.parts_of(mask):
@@ -100,10 +113,16 @@ def ranges_of(side: Side) -> tuple[UOp, ...]:
 
 
 def strides_of(sides: Sequence[Side], lanes: int) -> list[int]:
-    """Return the elements of the copy, then those from one place of each side to the next."""
+    """Return the elements of the copy, then those from one place of each side to the next.
+
+    Outermost places are not whole pages apart, so that those beside each other are in other sets of a cache.
+    """
     sizes = [side.size for side in sides]
     sizes[-1] = -(-sizes[-1] // lanes) * lanes
-    return [math.prod(sizes[k:]) for k in range(len(sizes) + 1)]
+    strides = [math.prod(sizes[k:]) for k in range(1, len(sizes) + 1)]
+    if len(strides) > 1 and strides[0] % PAGE == 0:
+        strides[0] += lanes
+    return [sizes[0] * strides[0], *strides]
 
 
 def index_of(sides: Sequence[Side], lanes: int) -> UOp:
@@ -158,7 +177,7 @@ class _Copy:
         step, block = terms[axis.range], min(axis.block, axis.size)
         first = b.call("smin", b.mul(low, axis.block), b.index(axis.size - block))
         end = b.call("smin", b.mul(high, axis.block), b.index(axis.size))
-        taps = side.place.vmax - step * (axis.size - 1)
+        taps = side.size - 1 - step * (axis.size - 1)
         return b.mul(first, step), b.add(b.mul(end, step), b.index(1 + taps - step))
 
     def _last(self, places: list[UOp]) -> None:
@@ -182,11 +201,15 @@ class _Copy:
         owner, b, ix, load = self.owner, self.b, self.owner.index, self.stage.value
         moved: dict[UOp, UOp] = {}
         for side, at in zip(self.stage.window, places, strict=True):
-            moved.update(dict.fromkeys(ranges_of(side), symbolic.ZERO))
-            moved[side.unit] = at
+            for r in ranges_of(side):
+                piece = owner.partials.pieces.get(r)
+                moved[r] = symbolic.ZERO if piece is None else piece.base
+            moved[side.unit] = symbolic.add(moved[side.unit], at)
         memo: dict[UOp, UOp] = {}
         inside = symbolic.lt(places[-1], self.stage.window[-1].size)
-        shown = symbolic.both(symbolic.substitute(load.src[2], moved, memo), inside)
+        shown = inside
+        if len(load.src) > 2:
+            shown = symbolic.both(symbolic.substitute(load.src[2], moved, memo), inside)
         stored = owner.memory.read(load.src[0], symbolic.substitute(load.src[1], moved, memo), ix.mask(shown))
         register = conversions.register_type(load.dtype)
         value = b.splat(conversions.unpack(b, stored, register), self.lanes)

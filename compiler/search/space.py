@@ -191,7 +191,10 @@ class Space:
         if best is None:
             return
         for role, c in enumerate(candidates(kernel)[: contraction.MOST_CANDIDATES]):
-            made = contraction.estimated_of(kernel, self.target, role)
+            inside = contraction.estimated_of(kernel, self.target, role, inside=True)
+            if inside is not None:
+                yield inside
+            made = contraction.estimated_of(kernel, self.target, role, inside=False)
             if made is None:
                 continue
             yield made
@@ -219,8 +222,9 @@ class Space:
         yield from [replace(choice, copied=copied) for copied in (*COPIED, "window")]
         yield from [replace(choice, piece=piece) for piece in (*PIECES, 128, 1024)]
         for role in range(min(len(candidates(kernel)), contraction.MOST_CANDIDATES)):
-            if (made := contraction.estimated_of(kernel, self.target, role)) is not None:
-                yield replace(made, form=choice.form)
+            for inside in (False, True):
+                if (made := contraction.estimated_of(kernel, self.target, role, inside=inside)) is not None:
+                    yield replace(made, form=choice.form)
         yield from [replace(choice, groups=groups) for groups in GROUPS]
 
     def _splits(self, kernel: Kernel) -> Iterator[SplitChoice]:

@@ -108,15 +108,17 @@ def test_large_gradient_is_planned_in_pieces_unless_the_setting_forbids_it() -> 
         assert not planned(ast, replace(target_of("x86_64-v4"), cores=2))[1].phases
 
 
-def test_gradients_whose_sums_are_estimated_too_low_are_planned_in_pieces() -> None:
+def test_gradients_with_few_filters_are_sums_of_windows() -> None:
     target = replace(target_of("x86_64-v4"), cores=2)
-    assert planned(kernel_of((16, 256, 28, 16, 1)), target)[1].pieces is not None
+    plan = planned(kernel_of((16, 256, 28, 16, 1)), target)[1]
+    assert not plan.phases
+    assert "window,256" in plan.text()
 
 
 def test_filters_are_divided_until_the_matrices_of_a_block_are_near() -> None:
     target = replace(target_of("x86_64-v4"), cores=1)
-    plan = planned(kernel_of((8, 128, 28, 128, 1)), target)[1]
-    assert (plan.axes[0].block, plan.launch()[0][0]) == (64, 2)
+    plan = planned(kernel_of((8, 128, 56, 128, 1)), target)[1]
+    assert (plan.axes[0].block, plan.launch()[0][0]) == (32, 4)
     assert not planned(kernel_of((1, 256, 28, 256, 1)), target)[1].pieces
 
 
