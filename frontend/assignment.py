@@ -17,9 +17,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from compiler.dtype import dtypes
-from frontend.autograd.state import anyone, distinct, recomputed, version, wanting, wants
+from frontend.autograd.state import anyone, distinct, recomputed, version, wants
 from frontend.device import LOCK
 from frontend.expr import PARAM
+from frontend.history import has_history
 from frontend.later import Item
 from frontend.ops import arguments, movement
 from frontend.ops.casts import cast as converted
@@ -32,7 +33,7 @@ from frontend.refresh import USES, refresh
 from frontend.storage import home_of
 from frontend.tensor_base import BORROWED, Rebound
 from frontend.trace import CUT, PLAIN, become
-from frontend.views import beside, derived, detach, leave, link_of, others, owns, written
+from frontend.views import alias_of, beside, derived, leave, link_of, others, owns, written
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _assign(self: Kind, value: Any, *, traceless: bool = False, unique: bool = F
     if new is not self:
         if USES.now is not None:
             _note(new, USES.now)
-        if traceless and _has_history(self):
+        if traceless and _was_computed(self):
             new = beside(self, new)
         new.used = True
         with LOCK:
@@ -118,18 +119,13 @@ def change(self: Kind, value: Any) -> Kind:
     return _assign(self, value, traceless=bool(CUT) and anyone())
 
 
-def _has_history(t: TensorBase) -> bool:
-    """Return whether gradients may flow through a float tensor to others that it was computed from."""
-    if not t.expr.dtype.is_float:
-        return False
-    if owns(t) and (wants(t) or (t.expr.op is PARAM and t.leaves[0].origin is None)):
-        return False
-    marked = {leaf for m in wanting() for leaf in m.leaves}
-    return any(leaf in marked or leaf.origin is not None for leaf in t.leaves)
+def _was_computed(t: TensorBase) -> bool:
+    """Return whether a gradient flows through a tensor to others that it was computed from."""
+    return not (owns(t) and wants(t)) and has_history(t)
 
 
 def _refuse_leaf(t: TensorBase) -> None:
-    root = None if _is_detached(t) else root_of(t)
+    root = None if alias_of(t) is not None else root_of(t)
     for what, x in (("", t), ("a view of ", root)):
         if x is not None and (what == "" or x is not t) and wants(x) and owns(x):
             raise UsageError(
@@ -137,14 +133,6 @@ def _refuse_leaf(t: TensorBase) -> None:
                 "no value that was computed with\n"
                 "hint: change it inside `with Tensor.no_grad():`, compute a new tensor, or use assign()"
             )
-
-
-def _is_detached(t: TensorBase) -> bool:
-    """Return whether a tensor is a view that `detach` made, or a view of such a one."""
-    link = link_of(t)
-    while link is not None and link.read is not detach:
-        link = link.parent
-    return link is not None
 
 
 def write(t: TensorBase, new: TensorBase, *, unique: bool = False) -> None:
@@ -163,10 +151,7 @@ def write(t: TensorBase, new: TensorBase, *, unique: bool = False) -> None:
 
 
 def _write_node(t: TensorBase, root: TensorBase, new: TensorBase, *, unique: bool) -> None:
-    """Write a family whose root has requires_grad: its new value is a node of all expressions of its views.
-
-    A view that was detached has the value alone, with the history of that.
-    """
+    """Write a family whose root has requires_grad: its value is a node of all expressions of its views."""
     link = link_of(t)
     whole = new if link is None else written(link, root, new)
     home, _ = _claim(root)
@@ -174,10 +159,52 @@ def _write_node(t: TensorBase, root: TensorBase, new: TensorBase, *, unique: boo
     if leaf is not None and leaf.origin is None:
         leaf.of = weakref.ref(root)
     whole = distinct(whole) if leaf is None or unique else version(root, leaf, whole)
-    changes = [(m, new if m is t and _is_detached(m) else derived(m.link, whole)) for m in others(root)]
+    detached = alias_of(t) is not None
+    views = [(m, new if m is t and detached else derived(m.link, whole)) for m in others(root)]
+    changes = _with_histories(t, new, views)
     _rebind(root, whole)
     for m, value in changes:
         _rebind(m, value)
+
+
+def _with_histories(
+    t: TensorBase, new: TensorBase, changes: list[tuple[TensorBase, TensorBase]]
+) -> list[tuple[TensorBase, TensorBase]]:
+    """Return (view, new value) with the histories of detached views, when t becomes `new`.
+
+    The history of what is written goes to the views of the same `detach` as t. A write from elsewhere leaves
+    no trace in theirs.
+    """
+    if not anyone():
+        return changes
+    alias, found = alias_of(t), []
+    for m, value in changes:
+        at = None if m is t else alias_of(m)
+        if at is not None and at is alias and (has_history(m) or has_history(new)):
+            found.append((m, _of_alias(t, at, new, m, value)))
+        elif at is not None and at is not alias and has_history(m):
+            found.append((m, beside(m, value)))
+        else:
+            found.append((m, value))
+    return found
+
+
+def _of_alias(t: TensorBase, alias: Link, new: TensorBase, m: TensorBase, value: TensorBase) -> TensorBase:
+    """Return `value` of a view m with its history, when t, a view of the same `detach`, becomes `new`."""
+    own, link = link_of(t), link_of(m)
+    assert own is not None  # both are views of the alias
+    assert link is not None
+    base = next((x for x in (t, *others(t)) if link_of(x) is alias), None)
+    if base is not None:
+        return derived(link, new if base is t else written(own, base, new, alias), alias)
+    root = alias
+    while root.parent is not None:
+        root = root.parent
+    shape, true = root.read.shape, constant(t, True, dtypes.bool, t.expr.shape)
+    whole, mask = (
+        written(own, derived(alias, constant(t, 0, x.expr.dtype, shape)), x, alias) for x in (new, true)
+    )
+    return where(derived(link, mask, alias), derived(link, whole, alias), beside(m, value))
 
 
 def write_rest(t: TensorBase, known: Collection[int]) -> None:
@@ -210,9 +237,9 @@ def _changes(t: TensorBase, new: TensorBase) -> list[tuple[TensorBase, TensorBas
     rest = others(t)
     root = root_of(t)
     if root is None:
-        return _beside(t, link, new, rest)
+        return _with_histories(t, new, _beside(t, link, new, rest))
     whole = written(link, root, new)
-    return [(m, whole if m is root else derived(m.link, whole)) for m in rest]
+    return _with_histories(t, new, [(m, whole if m is root else derived(m.link, whole)) for m in rest])
 
 
 def _beside(

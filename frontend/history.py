@@ -72,7 +72,7 @@ def _kept(e: Expr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
             current.add(leaf)
         elif origin.read:
             leaf.origin = None  # it leads to no tensor with requires_grad any more
-    flowing = _flowing(e)
+    flowing = flowing_of(e)
     if not any(leaves[i] in current for i in flowing):
         return ()
     device = Device[e.device]
@@ -84,7 +84,18 @@ def _kept(e: Expr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def _flowing(e: Expr) -> frozenset[int]:
+def has_history(t: TensorBase) -> bool:
+    """Return whether a gradient flows through a tensor to one with requires_grad, or to a value it had."""
+    if not (anyone() and t.expr.dtype.is_float):
+        return False
+    through = [t.leaves[i] for i in flowing_of(t.expr)]
+    if any([leaf.__class__ is Leaf and leaf.origin is not None for leaf in through]):  # noqa: C419 - few
+        return True
+    current = {leaf for m in wanting() for leaf in m.leaves}
+    return not current.isdisjoint(through) or bool(written_since(tuple(through)))
+
+
+def flowing_of(e: Expr) -> frozenset[int]:
     """Return the indices of the leaves that a gradient of an expression flows to."""
     key = ("flowing", e)
     found: frozenset[int] | None = TABLE.get(key)

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.device import LOCK
-from frontend.expr import PARAM, STOP, Expr, leaf_expr
+from frontend.expr import PARAM, RULED, STOP, Expr, inside, leaf_expr
+from frontend.later import later
 from frontend.ops.sources import constant, ruled
 from frontend.tensor_base import BORROWED, Link, Rebound
-from frontend.trace import CUT, abstract, apply, become, composite, method, traced
+from frontend.trace import CUT, abstract, apply, become, composite, make, method, traced
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from frontend.tensor_base import Family, T, TensorBase
 
+history = later("frontend.history")  # it needs this module
 P = ParamSpec("P")
 _tuple = tuple.__new__
 _ref = weakref.ref
@@ -109,13 +111,18 @@ def owns(t: TensorBase) -> bool:
 
 
 def follow(root: TensorBase) -> None:
-    """Derive the views of a root with a new leaf again, except those with memory of their own."""
+    """Derive the views of a root with a new leaf again, except those with memory of their own.
+
+    Detached ones keep the history of what was written to them.
+    """
     link = link_of(root)
     if link is None or link.parent is not None:
         return
     for m in others(root):
         if not owns(m):
             new = derived(m.link, root)
+            if alias_of(m) is not None and history.has_history(m):
+                new = beside(m, new)
             become(m, new.expr, new.leaves)
             m.epoch = new.epoch
             m.recipe = Rebound(None, BORROWED)
@@ -131,35 +138,54 @@ def detach(self: T) -> T:
     """Return the same value, through which no gradient flows. A view.
 
     A write through it changes self without a trace in its history: gradients flow as before the write. It is
-    allowed for tensors with requires_grad, too.
+    allowed for tensors with requires_grad, too. The result, and views of it, have the history of what is
+    written to them; a write to self changes their values and leaves that history.
     """
     return apply(STOP, None, self)
 
 
 def beside(parent: T, value: T) -> T:
     """Return a value with the history of `parent`, which is written without a trace."""
+    e = parent.expr
+    if e.op is RULED and e.arg[0] == "beside":  # the history of one value, however often it is written
+        parent = make(parent, inside((e, parent.leaves), 1))
     return ruled("beside", value, parent)
 
 
 BACK[detach] = beside
 
 
-def derived(link: Link, root: TensorBase) -> TensorBase:
-    """Return the view that a link describes, taken of `root`; gradients flow inside `no_grad`, too."""
-    if link.parent is None:
+def alias_of(t: TensorBase) -> Link | None:
+    """Return the link at which a view was detached, the last one; None for a tensor that was not.
+
+    The views of one `detach` share a history of gradients.
+    """
+    link = link_of(t)
+    while link is not None and link.read is not detach:
+        link = link.parent
+    return link
+
+
+def derived(link: Link, root: TensorBase, top: Link | None = None) -> TensorBase:
+    """Return the view that a link describes, taken of `root`; gradients flow inside `no_grad`, too.
+
+    With `top`, a link behind the first one, `root` is the view of that.
+    """
+    if link.parent is None or link is top:
         return root
-    found: TensorBase = traced(link.read, derived(link.parent, root), *link.args, **link.names or {})
+    found: TensorBase = traced(link.read, derived(link.parent, root, top), *link.args, **link.names or {})
     return found
 
 
-def written(link: Link, root: TensorBase, value: TensorBase) -> TensorBase:
+def written(link: Link, root: TensorBase, value: TensorBase, top: Link | None = None) -> TensorBase:
     """Return the new value of the root when the view of a link has the value `value`.
 
-    Raises `UsageError` when several elements of the view are one element of the root.
+    With `top`, a link behind the first one, `root` is the view of that. Raises `UsageError` when several
+    elements of the view are one element of the root.
     """
-    if link.parent is None:
+    if link.parent is None or link is top:
         return value
-    parent = derived(link.parent, root)
+    parent = derived(link.parent, root, top)
     back = BACK.get(link.read)
     if back is not None:
         new = traced(back, parent, value, *link.args)
@@ -169,7 +195,7 @@ def written(link: Link, root: TensorBase, value: TensorBase) -> TensorBase:
         new = traced(
             put_back, parent, value, traced(link.read, stand_in, *link.args, **link.names or {}).expr
         )
-    return written(link.parent, root, new)
+    return written(link.parent, root, new, top)
 
 
 @composite
