@@ -22,9 +22,10 @@ from hcq.commands import (
     declared,
     operands,
 )
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import UnsupportedError, UsageError, UsageTypeError
+from hcq.memory import Buffer
 from hcq.params import Expr, Param, Word
-from hcq.signal import Stamp
+from hcq.signal import Point, Signal, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from hcq.hardware import QueueKind
     from hcq.memory import Owner
     from hcq.program import Dim3, KernArgs, Program
-    from hcq.signal import Point, Signal
 
+_U32: Final = (1 << 32) - 1
 _EXEC_KINDS: Final = Exec.kinds
 """A constant, as a lookup in the class costs more than a call."""
 
@@ -85,7 +86,12 @@ class CommandBuffer:
         return self
 
     def timestamp(self, stamp: Stamp) -> Self:
-        """Write the device time to a record when all earlier commands are complete."""
+        """Write the device time to a record when all earlier commands are complete.
+
+        Raises `UsageTypeError` for anything but a `Stamp`.
+        """
+        if not isinstance(stamp, Stamp):
+            raise UsageTypeError(f"timestamp: wanted a Stamp, seen {stamp!r}\nhint: Device.stamp makes one")
         self.commands.append(Timestamp(stamp))
         return self
 
@@ -95,8 +101,10 @@ class CommandBuffer:
         Kernels without a barrier between them may overlap and finish in any order. `scope` is who must see
         the effects: `Scope.DEVICE` suffices for commands of this device, and leaves its caches as they are.
         `Scope.SYSTEM` is for a host or another device that looks at memory without waiting for a signal;
-        whoever waits for a point or a `signal` sees everything.
+        whoever waits for a point or a `signal` sees everything. Raises `UsageTypeError` for another class.
         """
+        if scope.__class__ is not Scope:
+            raise UsageTypeError(f"barrier: wanted one of {', '.join(map(str, Scope))}, seen {scope!r}")
         self.commands.append(Barrier(scope))
         return self
 
@@ -118,14 +126,21 @@ class CommandBuffer:
         `cooperative` says that workgroups wait for each other: the grid must fit the device, which is checked
         (`Program.check_cooperative`). That nothing else occupies the device meanwhile is up to the caller.
 
-        `args` comes from `program.args`. Raises `UsageError` for arguments of another program, a group count
-        of 0, `groups`, `threads` or `cluster` that are not three numbers, a grid that is no multiple of the
-        cluster, a cooperative grid that does not fit, and a queue that runs no kernels; `UnsupportedError`
-        for clusters on a device without. Other limits of the device are checked only by validation. Example:
+        `args` comes from `program.args`. Raises `UsageError` for arguments of another program, a count below
+        1, `groups`, `threads` or `cluster` that are not three numbers, a grid that is no multiple of the
+        cluster, a cooperative grid that does not fit, and a queue that runs no kernels; `UsageTypeError` for
+        another class of program or arguments, and for a count that is no integer; `UnsupportedError` for
+        clusters on a device without. Other limits of the device are checked only by validation. Example:
         docs/kernel-by-hand.md.
         """
-        if args.program is not program:
-            raise UsageError(f"the arguments were made for {args.program.name}, not for {program.name}")
+        try:
+            if args.program is not program:
+                raise UsageError(f"the arguments were made for {args.program.name}, not for {program.name}")
+        except AttributeError:
+            raise UsageTypeError(
+                f"exec: wanted a Program and its arguments, seen {program!r} and {args!r}\n"
+                "hint: queue.record().exec(program, program.args(...), groups=..., threads=...)"
+            ) from None
         if self.kind not in _EXEC_KINDS:
             raise _wrong_kind(f"kernel {program.name}", self.kind, _EXEC_KINDS)
         try:
@@ -134,8 +149,10 @@ class CommandBuffer:
         except (TypeError, ValueError):
             raise _not_three(program, groups, threads) from None
         shape = gx, gy, gz
-        if 0 in shape:
-            raise UsageError(f"kernel {program.name}: {shape} groups, wanted at least 1 along each axis")
+        if not (gx.__class__ is gy.__class__ is gz.__class__ is int and gx > 0 and gy > 0 and gz > 0):
+            gx, gy, gz = shape = _counts(program, "groups", shape)
+        if not (tx.__class__ is ty.__class__ is tz.__class__ is int and tx > 0 and ty > 0 and tz > 0):
+            tx, ty, tz = _counts(program, "threads", (tx, ty, tz), open_=False)
         if args.epoch != self.epoch:
             self.epoch = -1
         if cooperative:
@@ -167,36 +184,51 @@ class CommandBuffer:
     def copy(self, dst: Pointer, src: Pointer, size: Word | None = None) -> Self:
         """Copy `size` bytes from the start of `src` to the start of `dst`; None: the size of the smaller one.
 
-        Raises `UsageError` for bytes outside a buffer, and for a Param without `size`. Validation also
-        refuses ranges that overlap.
+        Raises `UsageError` for bytes outside a buffer, and for a Param without `size`; `UsageTypeError` for
+        other classes. Validation also refuses ranges that overlap.
         """
         if size is None:
-            size = min(_whole(dst), _whole(src))
+            size = min(_whole("copy to", dst), _whole("copy from", src))
         return self.add(Copy(dst, src, size))
 
     def fill(self, dst: Pointer, value: Word = 0, size: Word | None = None) -> Self:
         """Fill `size` bytes with the u32 `value`; None: the whole buffer.
 
-        Raises `UsageError` for an address or size that is no multiple of 4, and for bytes outside the buffer.
+        Raises `UsageError` for an address or size that is no multiple of 4, for bytes outside the buffer, and
+        for a value beyond 32 bits; `UsageTypeError` for other classes.
         """
-        return self.add(Fill(dst, value, _whole(dst) if size is None else size))
+        if isinstance(value, int) and not 0 <= value <= _U32:
+            raise UsageError(f"fill: wanted 0 to {_U32:#x}, seen {value:#x}")
+        return self.add(Fill(dst, value, _whole("fill", dst) if size is None else size))
 
     def write(self, dst: Pointer, value: Word, *, bits: Literal[32, 64] = 32) -> Self:
-        """Store one number of 32 or 64 bits at the start of a buffer.
+        """Store one number of 32 or 64 bits at the start of a buffer, a negative one in two's complement.
 
-        Raises `UsageError` for an address that is not naturally aligned, and for a buffer that is too small.
+        Raises `UsageError` for an address that is not naturally aligned, a buffer that is too small, another
+        number of bits, and a number that does not fit them; `UsageTypeError` for other classes.
         """
+        if isinstance(value, int) and value < 0 and bits in {32, 64} and value >= -(1 << bits - 1):
+            value += 1 << bits
         return self.add(Write(dst, value, bits))
 
     def add(self, command: Command) -> Self:
         """Append any command, checked against its declaration.
 
         Raises `UsageError` for a command of another kind of queue, a closed buffer, bytes outside a buffer, a
-        misaligned address or size, and a Param in a field that cannot be open.
+        misaligned address or size, and a Param in a field that cannot be open; `UsageTypeError` for what is
+        no command, no memory or no integer.
         """
-        if self.kind not in command.kinds:
-            raise _wrong_kind(command.title(), self.kind, command.kinds)
+        try:
+            kinds = command.kinds
+        except AttributeError:
+            raise UsageTypeError(f"wanted a command, such as hcq.Copy, seen {command!r}") from None
+        if self.kind not in kinds:
+            raise _wrong_kind(command.title(), self.kind, kinds)
         ranges, never_open = declared(command.__class__)
+        for name in command.numbers:
+            number = getattr(command, name)
+            if number.__class__ is not int and not isinstance(number, (int, Param, Expr)):
+                raise _no_integer(f"{command.title()}, {name}", number)
         if ranges is None:
             for touch in command.touches():
                 self._check(touch.pointer, touch.size, touch.align, touch.verb)
@@ -224,6 +256,8 @@ class CommandBuffer:
             raise UsageError(f"{verb} {pointer!r}: {size} bytes are no multiple of {align}")
         if isinstance(pointer, (Param, Expr)):
             return
+        if not isinstance(pointer, Buffer):
+            raise _no_memory(verb, pointer)
         pointer.live()
         if pointer.device.close_epoch != self.epoch:
             self.epoch = -1
@@ -265,21 +299,59 @@ class CommandBuffer:
 
 
 def _of_point(point: Point | Signal) -> tuple[Signal, Word]:
-    value = getattr(point, "value", None)
-    signal = getattr(point, "signal", None)
-    if signal is None or value is None:
+    if isinstance(point, Signal):
         raise UsageError(f"{point!r} is a Signal, which has no value of its own; give `value=`")
-    return signal, value - signal.base
+    if not isinstance(point, Point):
+        raise UsageTypeError(f"wanted a Point, or a Signal and a value, seen {point!r}")
+    return point.signal, _slot_value(point.signal, point.value)
 
 
 def _of_signal(signal: Point | Signal, value: Word) -> tuple[Signal, Word]:
-    base = getattr(signal, "base", None)
-    if base is None:
+    if isinstance(signal, Point):
         raise UsageError(f"{signal!r} is a Point, which already carries its value; drop `value=`")
-    if base and isinstance(value, (Param, Expr)):
+    if not isinstance(signal, Signal):
+        raise UsageTypeError(f"wanted a Signal and a value, or a Point, seen {signal!r}")
+    if isinstance(value, int):
+        return signal, _slot_value(signal, value)
+    if not isinstance(value, (Param, Expr)):
+        raise _no_integer(f"the value of {signal!r}", value)
+    if signal.base:
         raise UsageError(f"{signal!r} belongs to a timeline: its values cannot be parameters")
-    number = value - base if isinstance(value, int) else value
-    return signal, number  # type: ignore[return-value]  # it has a base: a Signal
+    return signal, value
+
+
+def _slot_value(signal: Signal, value: int) -> int:
+    """Return what the slot of a signal has at `value`. Raises `UsageError` beyond its 64 bits."""
+    number = value - signal.base
+    if not 0 <= number < 1 << 64:
+        raise UsageError(f"{signal!r}: wanted a value of 64 bits from {signal.base} on, seen {value}")
+    return number
+
+
+def _counts(program: Program, what: str, counts: tuple[Any, Any, Any], *, open_: bool = True) -> Any:
+    """Return three counts as ints, or as what leaves them open. Raises `UsageError` for any other."""
+    out: list[Word] = []
+    for one in counts:
+        if open_ and isinstance(one, (Param, Expr)):
+            out.append(one)
+            continue
+        try:
+            number = operator.index(one)
+        except TypeError:
+            raise _no_integer(f"kernel {program.name}, {what}={counts!r}", one) from None
+        if number < 1:
+            raise UsageError(f"kernel {program.name}: {counts} {what}, wanted at least 1 along each axis")
+        out.append(number)
+    return tuple(out)
+
+
+def _no_integer(what: str, seen: object) -> UsageTypeError:
+    return UsageTypeError(f"{what}: wanted an int, a Param or an Expr, seen {seen!r}")
+
+
+def _no_memory(verb: str, seen: object) -> UsageTypeError:
+    hint = "\nhint: Device.alloc makes a buffer" if isinstance(seen, int) else ""
+    return UsageTypeError(f"{verb}: wanted a Buffer, a Param or an Expr, seen {seen!r}{hint}")
 
 
 def _not_three(program: Program, groups: Any, threads: Any, cluster: Any = None) -> UsageError:
@@ -299,7 +371,9 @@ def _wrong_kind(what: str, kind: QueueKind, kinds: tuple[QueueKind, ...]) -> Usa
     return UsageError(f"{what} recorded for a {kind.value} queue; record it for a {wanted} queue")
 
 
-def _whole(pointer: Pointer) -> int:
+def _whole(verb: str, pointer: Pointer) -> int:
+    if isinstance(pointer, Buffer):
+        return pointer.size
     if isinstance(pointer, (Param, Expr)):
         raise UsageError(f"{pointer} has no size of its own; give `size=` in bytes")
-    return pointer.size
+    raise _no_memory(verb, pointer)

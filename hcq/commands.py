@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 from hcq.errors import UnsupportedError, UsageError
 from hcq.hardware import QueueKind
+from hcq.memory import Buffer
 from hcq.params import Expr, Param, Word, as_expr
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from hcq.hardware import DeviceInfo
-    from hcq.memory import Buffer
+    from hcq.params import Value
     from hcq.program import Dim3, KernArgs, Program
     from hcq.signal import Signal, Stamp
 
@@ -290,8 +291,17 @@ class Write(Command):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the number."""
+        """Bytes of the number. Raises `UsageError` for another number of bits."""
+        if self.bits not in {32, 64}:
+            raise UsageError(f"write: wanted 32 or 64 bits, seen {self.bits!r}")
         return self.bits // 8
+
+    def check_open(self) -> None:
+        """Raise `UsageError` for a number that does not fit the bits, and for bits that are left open."""
+        Command.check_open(self)
+        if isinstance(self.value, int) and not 0 <= self.value < 1 << self.bits:
+            wanted = f"wanted 0 to {(1 << self.bits) - 1:#x}"
+            raise UsageError(f"write: {self.value:#x} does not fit {self.bits} bits; {wanted}")
 
 
 @dataclass(slots=True)
@@ -338,6 +348,48 @@ def check_cluster(
 def address(pointer: Pointer) -> Word:
     """Return the device address of a pointer, or the Param or Expr that gives it."""
     return pointer if isinstance(pointer, (Param, Expr)) else pointer.va
+
+
+def opened(commands: Iterable[Command]) -> tuple[dict[Param, int], set[Param]]:
+    """Return the parameters that commands use as buffers, and those that they use as numbers.
+
+    Each of the first has the least number of bytes that its buffer needs, as far as the commands tell.
+    """
+    pointers: dict[Param, int] = {}
+    numbers: set[Param] = set()
+    for command in commands:
+        for touch in command.touches():
+            if isinstance(touch.pointer, (Param, Expr)):
+                place = as_expr(touch.pointer)
+                needed = place.add + touch.size if isinstance(touch.size, int) else 0
+                pointers[place.param] = max(pointers.get(place.param, 0), needed)
+        for expr in command.open_numbers():
+            numbers.add(expr.param)
+    return pointers, numbers
+
+
+def check_ranges(command: Command, values: Mapping[Param, Value]) -> None:
+    """Raise `UsageError` for bytes outside a buffer, where their place or number was open while recording.
+
+    What has no value, or one of the wrong class, is not looked at: `look_up` and `resolve` refuse it.
+    """
+    for touch in command.touches():
+        pointer, size = touch.pointer, touch.size
+        if size is None or (isinstance(size, int) and not isinstance(pointer, (Param, Expr))):
+            continue
+        place = as_expr(pointer) if isinstance(pointer, (Param, Expr)) else None
+        buffer = values.get(place.param) if place is not None else pointer
+        count = size if isinstance(size, int) else values.get(as_expr(size).param)
+        if not isinstance(buffer, Buffer) or not isinstance(count, int):
+            continue
+        at = place.add if place is not None else 0
+        end = at + (count if isinstance(size, int) else as_expr(size).evaluate(count))
+        if at < 0 or end > buffer.size:
+            raise UsageError(f"{command.title()}: bytes {at} to {end} lie outside {buffer!r}")
+        align = touch.align
+        if align > 1 and isinstance(buffer.va, int) and ((buffer.va + at) % align or (end - at) % align):
+            wanted = f"wanted an address and a size that are multiples of {align}"
+            raise UsageError(f"{command.title()}: {wanted}, seen {buffer.va + at:#x} and {end - at} bytes")
 
 
 def operands(command: Command) -> Iterator[Buffer]:

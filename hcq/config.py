@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hcq.errors import CacheWarning, UsageError
+from hcq.errors import CacheWarning, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -55,8 +55,16 @@ def _text(_name: str, text: str) -> str:
     return text
 
 
-def _path(_name: str, text: str) -> Path | None:
-    return Path(text) if text else None
+def _file(name: str, text: str) -> str:
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        why = "is a folder" if path.is_dir() else f"lies in {str(path.parent)!r}, which is no folder"
+        raise UsageError(f"{name} must be a file that can be written, {text!r} {why}")
+    return text
+
+
+def _path(name: str, text: str) -> Path | None:
+    return Path(_file(name, text)) if text else None
 
 
 def _names(_name: str, text: str) -> tuple[str, ...]:
@@ -79,7 +87,7 @@ class Config:
     )
     validate: bool = _setting(False, "HCQ_VALIDATE", "1: check every submission before it is sent", _flag)
     trace: str = _setting(
-        "", "HCQ_TRACE", "file that gets a Chrome trace of all spans when a device closes", _text
+        "", "HCQ_TRACE", "file that gets a Chrome trace of all spans when a device closes", _file
     )
     profile: bool = _setting(
         False, "HCQ_PROFILE", "1: time each kernel, copy and fill; costs device time", _flag
@@ -148,7 +156,7 @@ class Config:
         "",
         "HCQ_COUNTERS",
         "1: print counts of the kernels of emulated GPUs when a device closes; else a file that gets JSON",
-        _text,
+        _file,
     )
     workers: int | None = _setting(
         None,
@@ -228,7 +236,15 @@ def config() -> Config:
 
 @contextlib.contextmanager
 def override(**values: Any) -> Iterator[Config]:
-    """Replace settings of the process, by field of `Config`, inside a `with` block. Not thread-safe."""
+    """Replace settings of the process, by field of `Config`, inside a `with` block. Not thread-safe.
+
+    Values have the types of the fields; they are not checked further. Raises `UsageTypeError` for a name that
+    is no field.
+    """
+    known = [item.name for item in fields(Config)]
+    if unknown := values.keys() - set(known):
+        names = ", ".join(sorted(unknown))
+        raise UsageTypeError(f"no setting is called {names}; there are {', '.join(known)}")
     _current.append(replace(config(), **values))
     try:
         yield _current[-1]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Self
 from hcq.callsite import user_line
 from hcq.closing import CLOSE_S, drain, stop
 from hcq.counters import begin
-from hcq.errors import DeviceFault, FaultWarning, UnsupportedError, UsageError
+from hcq.errors import DeviceFault, FaultWarning, UnsupportedError, UsageError, UsageTypeError
 from hcq.faults.collect import note
 from hcq.faults.messages import detect_overrun, nearest_pages, overrun_report, timeout_text
 from hcq.faults.polling import completed, poll, poll_room
@@ -36,10 +36,10 @@ from hcq.memory import Buffer
 from hcq.outputs import Outputs
 from hcq.process import OPEN, counted, remember, traced
 from hcq.profile import SpanLog
-from hcq.program import Program
+from hcq.program import KernelImage, Program
 from hcq.queue import Queue
 from hcq.retired import Retired
-from hcq.signal import LOST, Signal, Stamp
+from hcq.signal import LOST, Signal, Stamp, check_timeout
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from hcq.hardware import Allocation, DeviceInfo
     from hcq.heap import Block, FreeList, Pool
     from hcq.profile import Clock, Span
-    from hcq.program import DriverProgram, KernelImage
+    from hcq.program import DriverProgram
     from hcq.retired import Replayable
     from hcq.signal import Point, Refusal
     from hcq.validate.watch import Watch
@@ -231,8 +231,8 @@ class Device:
         """Return a new signal with the value `value`.
 
         `host_set` allows the host to set it; otherwise only queues do. `label` names it in errors. It is
-        freed with its last reference. Raises `UsageError` for a closed device, `DeviceFault` after a fault,
-        `OutOfMemoryError` when there is no memory for its slot.
+        freed with its last reference. Raises `UsageError` for a closed device and a value that 64 bits cannot
+        hold, `DeviceFault` after a fault, `OutOfMemoryError` when there is no memory for its slot.
         """
         if self.refusal is not None:
             raise self.refusal()
@@ -259,10 +259,16 @@ class Device:
 
         The code stays loaded until the program is closed or dropped and no launch of it is in flight. Raises
         `UnsupportedError` for another architecture, `UsageError` for a malformed image or a closed device,
-        `OutOfMemoryError` when there is no memory for the code, `DeviceFault` after a fault.
+        `UsageTypeError` for another class, `OutOfMemoryError` when there is no memory for the code,
+        `DeviceFault` after a fault.
         """
         if self.refusal is not None:
             raise self.refusal()
+        if not isinstance(image, KernelImage):
+            raise UsageTypeError(
+                f"wanted an hcq.KernelImage, seen {type(image).__name__}\n"
+                "hint: docs/kernel-by-hand.md makes one; interop.load takes PTX, cubins and code objects"
+            )
         if image.arch != self.info.arch:
             raise UnsupportedError(
                 f"kernel {image.name} is for {image.arch}, {self.name} is {self.info.arch}\n"
@@ -298,8 +304,9 @@ class Device:
 
         `timeout_s` applies to each queue, in seconds; None: no limit. Raises `SignalTimeout` after it,
         `DeviceFault` after a fault, `UsageError` for a closed device and, with validation, for an overrun
-        buffer.
+        buffer; `UsageTypeError` for a timeout that is no number.
         """
+        check_timeout(timeout_s)
         if self.refusal is not None:
             raise self.refusal()
         for queue in self.queues:
@@ -430,8 +437,10 @@ class Device:
 
         Each queue is waited for at most `timeout_s` seconds; then it is stopped, and a `ResourceWarning`
         names the work. Raises `DeviceFault` for a fault that no call has raised, and `UsageError` when
-        validation found an overrun buffer; all is released by then.
+        validation found an overrun buffer; all is released by then. Raises `UsageTypeError` for a timeout
+        that is no number, and closes nothing.
         """
+        check_timeout(timeout_s)
         if not self._shut(timeout_s):
             return
         if self._unmet is not None:

@@ -204,6 +204,10 @@ def _device(entry: DriverEntry, info: DeviceInfo) -> Finding:
 
 def _default(chosen: str, entries: Sequence[DriverEntry], devices: Sequence[Finding]) -> Default:
     """Return the device that `hcq.open` would choose."""
+    names = list(dict.fromkeys(entry.name for entry in (*drivers(), *entries)))
+    if chosen and chosen.partition(":")[0] not in names:
+        known = ", ".join(names)
+        return Default("", f"HCQ_DEVICE is {chosen!r}, and no driver has that name; drivers: {known}")
     if chosen:
         return Default(chosen, "HCQ_DEVICE names it; nothing else is tried")
     present = [device.name for device in devices if device.present]

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hcq.commands import Barrier, Scope
-from hcq.errors import UsageError
+from hcq.commandbuffer import CommandBuffer
+from hcq.commands import Barrier, Scope, opened
+from hcq.errors import UsageError, UsageTypeError
 from hcq.memory import Buffer
 from hcq.params import Param
 from hcq.replay.executable import Executable
@@ -25,10 +26,9 @@ from hcq.replay.segment import Segment
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from hcq.commandbuffer import CommandBuffer
-    from hcq.commands import Command, Pointer
+    from hcq.commands import Pointer
     from hcq.queue import Queue
 
 __all__ = ["Executable", "Graph", "Node", "Segment"]
@@ -66,9 +66,12 @@ class Graph:
     Errors: `param` and `add` raise only `UsageError`, and leave the graph as it was; for `compile` see there.
     A graph cannot be copied or pickled (`UsageTypeError`).
 
-        graph = hcq.Graph(label="step") image = graph.param("image", size=4096) upload = graph.add(copies,
-        copies.record().copy(buffer, image)) graph.add(compute, compute.record().exec(program, args,
-        groups=(1, 1, 1), threads=(64, 1, 1)), after=[upload]) step = graph.compile()
+        graph = hcq.Graph(label="step")
+        image = graph.param("image", size=4096)
+        upload = graph.add(copies, copies.record().copy(buffer, image))
+        launch = compute.record().exec(program, args, groups=(1, 1, 1), threads=(64, 1, 1))
+        graph.add(compute, launch, after=[upload])
+        step = graph.compile()
         step.replay([staging]).wait()
     """
 
@@ -94,14 +97,19 @@ class Graph:
 
         The commands are read at `compile`; do not record into them afterwards. Raises `UsageError` for
         commands of another kind of queue, `after` that is no sequence of this graph's nodes, a closed buffer
-        or program, and a buffer that the device cannot access.
+        or program, and a buffer that the device cannot access; `UsageTypeError` for another class.
         """
+        if not isinstance(commands, CommandBuffer) or not hasattr(queue, "submit"):
+            raise UsageTypeError(
+                f"wanted a queue and a command buffer, seen {queue!r} and {commands!r}\n"
+                "hint: graph.add(device.compute, device.compute.record())"
+            )
         if commands.kind is not queue.kind:
             raise UsageError(
                 f"{commands!r} was added for {queue!r}\nhint: record it with that queue's record()"
             )
-        if isinstance(after, Node):  # type: ignore[unreachable]  # for callers without a type checker
-            raise UsageError(f"after= takes a list of nodes, not {after!r}\nhint: after=[node]")
+        if not isinstance(after, (list, tuple)) or not all(isinstance(node, Node) for node in after):
+            raise UsageTypeError(f"after= takes a list of nodes, not {after!r}\nhint: after=[node]")
         for node in after:
             if node.index >= len(self.nodes) or self.nodes[node.index] is not node:
                 raise UsageError(
@@ -124,17 +132,17 @@ class Graph:
         """
         if not self.nodes:
             raise UsageError(f"the graph {self.label!r} has no nodes; add() command buffers first")
-        if not 1 <= copies <= limit:
+        if not isinstance(copies, int) or not isinstance(limit, int) or not 1 <= copies <= limit:
             raise UsageError(f"copies={copies}, limit={limit}: wanted 1 <= copies <= limit")
         pointers, numbers = opened([command for node in self.nodes for command in node.commands.commands])
-        strangers = (pointers | numbers).difference(self.params)
+        strangers = (pointers.keys() | numbers).difference(self.params)
         if strangers:
             names = ", ".join(sorted(param.name for param in strangers))
             raise UsageError(
                 f"the graph {self.label!r} uses parameters that are not its own: {names}\n"
                 "hint: make them with its param()"
             )
-        both = pointers & numbers
+        both = pointers.keys() & numbers
         if both:
             raise UsageError(f"{', '.join(param.name for param in both)}: used as a buffer and as a number")
         segments = segment(self.nodes)
@@ -195,17 +203,3 @@ def conflicts(segments: Sequence[Segment]) -> set[tuple[Queue, Queue]]:
 
 def _root(pointer: Pointer) -> Buffer | None:
     return (pointer.root or pointer) if isinstance(pointer, Buffer) else None
-
-
-def opened(commands: Iterable[Command]) -> tuple[set[Param], set[Param]]:
-    """Return the parameters that commands use as buffers, and those that they use as numbers."""
-    pointers: set[Param] = set()
-    numbers: set[Param] = set()
-    for command in commands:
-        for touch in command.touches():
-            pointer = touch.pointer
-            if not isinstance(pointer, Buffer):
-                pointers.add(pointer if isinstance(pointer, Param) else pointer.param)
-        for expr in command.open_numbers():
-            numbers.add(expr.param)
-    return pointers, numbers

@@ -12,13 +12,14 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from hcq.errors import OutOfMemoryError, UsageError
+from hcq.errors import OutOfMemoryError, UsageError, UsageTypeError
+from hcq.hardware import BufferSpec, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from hcq.hardware import Allocation, BufferSpec, BufferTracker
+    from hcq.hardware import Allocation, BufferTracker
     from hcq.signal import Point
 
 CHUNK_BYTES = 2 << 20
@@ -125,8 +126,11 @@ class Pool:
         lock: AbstractContextManager[bool],
         reclaim: Callable[[int], bool],
     ) -> None:
-        if spec.align < 1 or spec.align & (spec.align - 1) or spec.align > CHUNK_BYTES:
-            raise UsageError(f"alignment {spec.align}: wanted a power of two up to {CHUNK_BYTES}")
+        align = spec.align
+        if not isinstance(align, int) or not 0 < align <= CHUNK_BYTES or align & (align - 1):
+            raise UsageError(f"alignment {align!r}: wanted a power of two up to {CHUNK_BYTES}")
+        if not isinstance(spec.place, Place):
+            raise UsageTypeError(f"wanted a place of memory, hcq.Place.VRAM or HOST, seen {spec.place!r}")
         self.driver = driver
         self.spec = spec
         self.reclaim = reclaim
@@ -148,7 +152,7 @@ class Pool:
         Raises `UsageError` for a size that is not a positive int, `OutOfMemoryError` when `reclaim` cannot
         free enough.
         """
-        free_list = self._by_size.get(size)
+        free_list = self._by_size.get(size) if size.__class__ is int else None  # 16.0 and True equal an int
         if free_list is None:
             free_list = self._free_list_of(size)
         try:
@@ -157,8 +161,8 @@ class Pool:
             return self._cut(size_class(size, self.spec.align)), free_list
 
     def _free_list_of(self, size: int) -> list[Block]:
-        if not isinstance(size, int) or size <= 0:
-            raise UsageError(f"a buffer has at least one byte, {size!r} were asked for")
+        if size.__class__ is not int or size <= 0:
+            raise UsageError(f"wanted a size in bytes, an int of at least 1, seen {size!r}")
         with self._lock:
             if len(self._by_size) >= _SIZES_KEPT:
                 self._by_size.clear()
@@ -256,9 +260,14 @@ class Heap:
         """(points, block, its free list) of closed buffers that work in flight may still access."""
 
     def pool(self, spec: BufferSpec) -> Pool:
-        """Return the pool of a kind of memory. Raises `UsageError` for an alignment that it cannot have."""
+        """Return the pool of a kind of memory.
+
+        Raises `UsageError` for an alignment that it cannot have, `UsageTypeError` for another class.
+        """
         pool = self._pools.get(spec)
         if pool is None:
+            if not isinstance(spec, BufferSpec):
+                raise UsageTypeError(f"wanted a kind of memory, an hcq.BufferSpec, seen {spec!r}")
             with self._lock:
                 pool = self._pools.get(spec)
                 if pool is None:

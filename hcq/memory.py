@@ -13,9 +13,10 @@ Not here: the allocator (`heap`); signal memory (`signal`); the argument ring (`
 from __future__ import annotations
 
 import weakref
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
@@ -132,9 +133,11 @@ class Buffer:
         """Return a buffer that shares `size` bytes from byte `offset` on; `size` None: up to the end.
 
         The view keeps the memory alive. Closing the root buffer closes all its views. Raises `UsageError` for
-        a range outside this buffer.
+        a range outside this buffer, `UsageTypeError` for numbers that are no ints.
         """
         self.live()
+        if not isinstance(offset, int) or not isinstance(size, (int, NoneType)):
+            raise UsageTypeError(f"view of {self!r}: wanted bytes as ints, seen {offset!r} and {size!r}")
         size = self.size - offset if size is None else size
         if offset < 0 or size < 0 or offset + size > self.size:
             raise UsageError(f"bytes {offset} to {offset + size} lie outside {self!r}")
@@ -188,11 +191,16 @@ class Buffer:
     def map_to(self, peer: Owner) -> None:
         """Map the memory into another device's address space at the same address, until it is freed.
 
-        Raises `UnsupportedError` when the two devices cannot share memory.
+        Raises `UnsupportedError` when the two devices cannot share memory, `UsageTypeError` for what is no
+        open device.
         """
         if not self.visible_to(peer):
             chunk = self.chunk
-            peer.map_peer(chunk.allocation, self.device)
+            try:
+                map_peer = peer.map_peer
+            except AttributeError:
+                raise UsageTypeError(f"map {self!r}: wanted an hcq.Device, seen {peer!r}") from None
+            map_peer(chunk.allocation, self.device)
             chunk.peers |= {peer}
 
     def visible_to(self, device: Owner) -> bool:
@@ -233,10 +241,15 @@ class Buffer:
         """Make every later use raise; free the memory once the work in flight is done and `after` is reached.
 
         Later uses raise the error that `reason` makes, by default a `UsageError`. Closing a view closes only
-        that view; closing a root closes its views too. Idempotent.
+        that view; closing a root closes its views too. Idempotent. Raises `UsageTypeError` for another class
+        of `after` or `reason`, and closes nothing.
         """
         if self.closed:
             return
+        if after is not None and not hasattr(after, "over"):
+            raise UsageTypeError(f"close {self!r}, after: wanted a Point, seen {after!r}")
+        if reason is not None and not callable(reason):
+            raise UsageTypeError(f"close {self!r}, reason: wanted a function, seen {reason!r}")
         device, root = self.device, self.root or self
         assert root._block is not None  # not closed
         peers = root._block.chunk.peers

@@ -10,14 +10,15 @@ Not here: the code that writes values at a replay (`hcq.replay.relocations`).
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 from hcq.memory import Buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from hcq.memory import Owner
 
@@ -35,11 +36,17 @@ class Param:
     size: int = 0
     """Least number of bytes of a buffer given for it."""
 
+    def __post_init__(self) -> None:
+        for what, number, least in (("bits", self.bits, 1), ("size", self.size, 0)):
+            if not isinstance(number, int) or number < least:
+                wanted = f"an int of at least {least}"
+                raise UsageTypeError(f"parameter {self.name}, {what}: wanted {wanted}, seen {number!r}")
+
     def __add__(self, k: int) -> Expr:
-        return Expr(self, add=k)
+        return Expr(self, add=_number(self, k))
 
     def __rshift__(self, k: int) -> Expr:
-        return Expr(self, shift=k)
+        return Expr(self, shift=_distance(self, k))
 
     def range(self) -> tuple[int, int]:
         """Return the least and the greatest number that may be given."""
@@ -61,10 +68,10 @@ class Expr:
     def __add__(self, k: int) -> Expr:
         if self.shift:
             raise UsageError(f"{self} + {k}: add before shifting, as in (param + k) >> n")
-        return replace(self, add=self.add + k)
+        return replace(self, add=self.add + _number(self, k))
 
     def __rshift__(self, k: int) -> Expr:
-        return replace(self, shift=self.shift + k)
+        return replace(self, shift=self.shift + _distance(self, k))
 
     def evaluate(self, value: float) -> int:
         """Return the integer to store for `value`, not yet masked to the width of its location.
@@ -81,6 +88,18 @@ class Expr:
         if not isinstance(value, int):
             raise UsageError(f"{self.param.name} is used as an integer, {value!r} was given")
         return (value + self.add) >> self.shift
+
+
+def _number(word: Param | Expr, k: int) -> int:
+    if not isinstance(k, int):
+        raise UsageTypeError(f"{word} + {k!r}: wanted an int")
+    return k
+
+
+def _distance(word: Param | Expr, k: int) -> int:
+    if not isinstance(k, int) or k < 0:
+        raise UsageTypeError(f"{word} >> {k!r}: wanted an int of at least 0")
+    return k
 
 
 Word = int | Param | Expr
@@ -108,16 +127,17 @@ Value = Buffer | int | float
 """A value for a Param."""
 
 
-def resolve(param: Param, value: object, device: Owner) -> float:
-    """Return the address of a buffer, or the number itself.
+def resolve(param: Param, value: object, device: Owner, *, least: int = 0) -> float:
+    """Return the address of a buffer, which must have at least `least` bytes, or the number itself.
 
     Raises `UsageError` for a buffer that is closed, too small or not accessible to `device`, a number out of
     range, and any other class.
     """
     if isinstance(value, Buffer):
         value.live()
-        if value.size < param.size:
-            raise UsageError(f"{param.name}: wanted at least {param.size} bytes, seen {value!r}")
+        least = max(param.size, least)
+        if value.size < least:
+            raise UsageError(f"{param.name}: wanted at least {least} bytes, seen {value!r}")
         if not value.visible_to(device):
             raise UsageError(f"{param.name}: seen {value!r}, {value.unseen_by(device)}")
         return value.va
@@ -129,6 +149,13 @@ def resolve(param: Param, value: object, device: Owner) -> float:
     if isinstance(value, float):
         return value
     raise UsageError(f"{param.name}: wanted a Buffer or a number, seen {value!r}")
+
+
+def check_values(values: Mapping[Param, Value]) -> None:
+    """Raise `UsageTypeError` for values that do not belong to parameters."""
+    if not isinstance(values, Mapping) or not all(key.__class__ is Param for key in values):
+        hint = "hint: values={param: 7}"
+        raise UsageTypeError(f"values= takes a dict from Param to value, seen {values!r}\n{hint}")
 
 
 def look_up(param: Param, values: Mapping[Param, Value] | None) -> Value:

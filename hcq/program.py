@@ -12,7 +12,7 @@ from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 from hcq.memory import Buffer, Owner
 from hcq.params import Expr
 from hcq.uncopied import refuse_copy
@@ -157,7 +157,11 @@ class KernelImage:
     """Estimated nanoseconds that a workgroup takes; 0: unknown. A device may use it to distribute work."""
 
     def verify(self) -> None:
-        """Raise `UsageError` when slots are misaligned, overlap, or do not fit `kernarg_size`."""
+        """Raise `UsageError` when slots are misaligned, overlap, or do not fit `kernarg_size`.
+
+        Raises `UsageTypeError` for a field of another class or below its least value.
+        """
+        self._check_fields()
         end = 0
         for slot in sorted(self.args, key=_OFFSET):
             sizes = (8,) if slot.kind is ArgKind.POINTER else (1, 2, 4, 8)
@@ -180,6 +184,31 @@ class KernelImage:
                 f"kernel {self.name}: arguments end at {end}, the block has {self.kernarg_size} bytes; "
                 f"it must hold them and be a multiple of 8"
             )
+
+
+    def _check_fields(self) -> None:
+        for what, kind in _FIELDS.items():
+            if not isinstance(value := getattr(self, what), kind):
+                seen = f"{what} is a {type(value).__name__}, not {kind.__name__}"
+                raise UsageTypeError(f"kernel {self.name}: {seen}")
+        for what, least in _LEAST.items():
+            value = getattr(self, what)
+            if not isinstance(value, int) or value < least:
+                wanted = f"an int of at least {least}"
+                raise UsageTypeError(f"kernel {self.name}, {what}: wanted {wanted}, seen {value!r}")
+        for slot in self.args:
+            if not isinstance(slot, ArgSlot) or not isinstance(slot.kind, ArgKind) or slot.offset < 0:
+                wanted = "an hcq.ArgSlot with an hcq.ArgKind, at byte 0 or behind it"
+                raise UsageTypeError(f"kernel {self.name}: wanted {wanted}, seen {slot}")
+            if slot.access not in {"r", "w", "rw"}:
+                seen = f"the access of {slot.name} is {slot.access!r}"
+                raise UsageError(f"kernel {self.name}: {seen}, not 'r', 'w' or 'rw'")
+
+
+_FIELDS = {"name": str, "arch": str, "code": bytes, "args": tuple}
+"""Field of an image -> its class."""
+_LEAST = {"kernarg_size": 0, "shared_bytes": 0, "scratch_bytes": 0, "max_threads": 1, "group_ns": 0}
+"""Numbers of an image -> the least value."""
 
 
 class KernArgs:

@@ -16,23 +16,25 @@ import threading
 import weakref
 from array import array
 from collections import deque
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from hcq.backpressure import Backpressure
 from hcq.commandbuffer import CommandBuffer
-from hcq.commands import Command, Indirect, Wait
+from hcq.commands import Command, Indirect, Wait, check_ranges, opened
 from hcq.config import config
-from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
+from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError, UsageTypeError
 from hcq.faults.messages import room_text
 from hcq.faults.polling import poll_lost
 from hcq.kernarg_ring import ARGUMENTS, RING_BYTES, ArgumentRing
 from hcq.locks import unless_taken
-from hcq.params import check_reach, look_up, piece, reaches, resolve
+from hcq.memory import Buffer
+from hcq.params import check_reach, check_values, look_up, piece, reaches, resolve
 from hcq.profile import timed
 from hcq.pushbuffer import PushBuffer
 from hcq.replay.template import ArgumentArena, SubmitTemplate
-from hcq.signal import LOST, SLOT_VALUES, Point, Timeline
+from hcq.signal import LOST, SLOT_VALUES, Point, Timeline, check_timeout
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 
     from hcq.device import Device
     from hcq.hardware import QueueKind
-    from hcq.memory import Buffer
     from hcq.params import Param, Value
     from hcq.signal import Refusal
     from hcq.validate.watch import Watch
@@ -156,6 +157,7 @@ class Queue:
           the device cannot access; `after` that is no sequence of points; a Param without a value, or with
           one that does not fit. With validation also for a hazard, a launch outside the device's limits, an
           overrun buffer, and a wait for ring space that nothing can end.
+        - `UsageTypeError` for another class of commands, values or timeout.
         - `UnsupportedError` for a command that the device's encoder does not support.
         - `OutOfMemoryError` when there is no memory for arguments or for a large submission's words.
         - `DeviceFault` when the device has faulted, or a point of `after` was lost to a fault.
@@ -167,10 +169,18 @@ class Queue:
         """
         if self.refusal is not None:  # before the lock: in a forked child nobody releases it
             raise self.refusal()
+        if commands.__class__ is not CommandBuffer:
+            raise UsageTypeError(
+                f"{self!r}: wanted a command buffer, seen {commands!r}\nhint: the queue's record() makes one"
+            )
         if commands.kind is not self.kind:
             raise UsageError(
                 f"{commands!r} was given to {self!r}\nhint: record it with that queue's record()"
             )
+        if timeout_s is not None:
+            check_timeout(timeout_s)
+        if values is not None:
+            check_values(values)
         with self.lock:
             if self.refusal is not None:
                 raise self.refusal()
@@ -187,8 +197,8 @@ class Queue:
     def _waits(self, after: Sequence[Point]) -> list[Wait]:
         """Return a Wait for each point that is not reached, except those of this queue, which is in order."""
         waits = []
-        if isinstance(after, Point):
-            raise UsageError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
+        if isinstance(after, Point) or not isinstance(after, Iterable):
+            raise UsageTypeError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
         for point in after:
             if point.__class__ is not Point:
                 raise UsageError(f"after= takes points, not {point!r}")
@@ -220,7 +230,7 @@ class Queue:
         try:
             self._encoder.encode(todo, pushbuffer)
             if pushbuffer.patches:
-                kept = [*kept, *self._apply_params(pushbuffer, values)]
+                kept = [*kept, *self._apply_params(pushbuffer, values, todo)]
             if len(pushbuffer.words) > self._max_words:
                 kept = [*kept, self._move_to_memory(pushbuffer)]
             pushbuffer.words += self._ending_of(point)
@@ -272,12 +282,22 @@ class Queue:
         ending.fill((point.value - signal.base,))
         return ending.pushbuffer.words
 
-    def _apply_params(self, pushbuffer: PushBuffer, values: Mapping[Param, Value] | None) -> list[object]:
+    def _apply_params(
+        self, pushbuffer: PushBuffer, values: Mapping[Param, Value] | None, todo: Sequence[Command]
+    ) -> list[object]:
         """Write the values of Params into a push buffer; return the values, to be kept while in flight."""
         given = []
+        pointers, _ = opened(todo)
+        if values:
+            for command in todo:
+                check_ranges(command, values)
         for patch, reach in zip(pushbuffer.patches, reaches(pushbuffer.patches), strict=True):
-            value = look_up(patch.expr.param, values)
-            number = resolve(patch.expr.param, value, self.device)
+            param = patch.expr.param
+            value = look_up(param, values)
+            if isinstance(value, Buffer) is not (param in pointers):
+                wanted = "a Buffer" if param in pointers else "a number"
+                raise UsageTypeError(f"{param.name}: wanted {wanted}, seen {value!r}")
+            number = resolve(param, value, self.device, least=pointers.get(param, 0))
             check_reach(patch, reach, number)
             given.append(value)
             bits = piece(patch, number)
@@ -420,6 +440,7 @@ class Queue:
 
     def sync(self, *, timeout_s: float | None = None) -> None:
         """Wait until all submissions so far are complete. Raises as `Signal.wait` does."""
+        check_timeout(timeout_s)
         if self.refusal is not None:
             raise self.refusal()
         self.end().wait(timeout_s=timeout_s)

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from hcq.config import config
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,9 +152,15 @@ def open(
       `HCQ_SEED`, or 1 with validation.
     - `profile`: time each kernel, copy and fill for `Device.spans`; default `HCQ_PROFILE`.
 
-    Raises `UsageError` for an unknown name or a setting that cannot be read; `UnsupportedError`, with the
-    cure, when the driver or the hardware is missing; `DriverError` when the kernel driver refuses a call.
+    Raises `UsageError` for an unknown name or a setting that cannot be read, `UsageTypeError` for another
+    class of argument; `UnsupportedError`, with the cure, when the driver or the hardware is missing;
+    `DriverError` when the kernel driver refuses a call.
     """
+    for option, given in (("validate", validate), ("profile", profile)):
+        if given not in {None, False, True}:
+            raise UsageTypeError(f"{option}: wanted True, False or None, seen {given!r}")
+    if seed is not None and (not isinstance(seed, int) or seed < 0):
+        raise UsageTypeError(f"seed: wanted an int of at least 0, or None, seen {seed!r}")
     settings = config()
     entry, index, variant = parse(_automatic(settings.device) if name == "auto" else name)
     validate = settings.validate if validate is None else validate
@@ -202,8 +208,10 @@ def _automatic(chosen: str) -> str:
 def parse(name: str) -> tuple[DriverEntry, int, str | None]:
     """Split "driver", "driver:1", "driver:variant" or "driver:variant:1" into (entry, index, variant).
 
-    Raises `UsageError` for an unknown driver and for a malformed name.
+    Raises `UsageError` for an unknown driver and for a malformed name, `UsageTypeError` for no text.
     """
+    if not isinstance(name, str):
+        raise UsageTypeError(f"wanted the name of a device, such as 'cpu' or 'nv:0', seen {name!r}")
     first, *rest = name.split(":")
     entry = next((entry for entry in DRIVERS if entry.name == first), None)
     if entry is None and first:

@@ -16,7 +16,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from hcq.errors import SignalTimeout, UsageError
+from hcq.errors import SignalTimeout, UsageError, UsageTypeError
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.uncopied import refuse_copy
 
@@ -39,6 +39,19 @@ Limited so that engines that compare 32 bits circularly can wait for each of the
 _new = object.__new__
 ANY_VALUE = 1 << 65
 """Above every value that a signal can have."""
+
+
+def check_timeout(timeout_s: float | None) -> None:
+    """Raise `UsageTypeError` for a timeout that is neither None nor a number of seconds.
+
+    A timeout of 0 or below has passed.
+    """
+    try:
+        if timeout_s is None or timeout_s <= 0 or timeout_s > 0:
+            return
+    except TypeError:
+        pass
+    raise UsageTypeError(f"timeout_s: wanted seconds, as a number, or None for no limit, seen {timeout_s!r}")
 
 
 class Waiter(Protocol):
@@ -100,6 +113,8 @@ class Signal:
         self, device: Waiter, value: int = 0, *, host_set: bool = False, label: str = "", base: int = 0
     ) -> None:
         self._slot: Slot | None = None
+        if not isinstance(value, int) or not 0 <= value < 1 << 64:
+            raise UsageError(f"signal {label!r}: wanted an int of 64 bits as its value, seen {value!r}")
         self._slot = slot = SIGNALS.take()
         self._words, self._index, self.va, _ = slot
         self._words[self._index] = value
@@ -121,8 +136,10 @@ class Signal:
         """The value that the signal has reached; setting it is for signals with `host_set=True`.
 
         Setting raises `UsageError` for a value below the current one or beyond 64 bits, and without
-        `host_set=True`.
+        `host_set=True`; `UsageTypeError` for what is no int.
         """
+        if not isinstance(value, int):
+            raise UsageTypeError(f"{self!r}: wanted an int as its value, seen {value!r}")
         if not self.host_set:
             raise UsageError(f"{self!r} was made without host_set=True: only queues set it")
         if value < self.value:
@@ -145,9 +162,14 @@ class Signal:
 
         Raises `SignalTimeout` after `timeout_s` seconds (None: no limit), with the value seen and the blocked
         operation of each queue; `DeviceFault` when a device that would raise the signal has faulted;
-        `UsageError` when the device is closed. With validation, a wait without a timeout also raises
-        `UsageError`, with the wait graph, as soon as nothing can raise the signal any more.
+        `UsageError` when the device is closed; `UsageTypeError` for a value that is no int, and a timeout
+        that is no number. With validation, a wait without a timeout also raises `UsageError`, with the wait
+        graph, as soon as nothing can raise the signal any more.
         """
+        if timeout_s is not None:
+            check_timeout(timeout_s)
+        if value.__class__ is not int and not isinstance(value, int):
+            raise UsageTypeError(f"wait for {self!r}: wanted an int, seen {value!r}")
         target = value - self.base
         words, index = self._words, self._index
         if words[index] < target:
@@ -158,7 +180,7 @@ class Signal:
     def _sleep(self, value: int, target: int, timeout_s: float | None) -> None:
         words, index = self._words, self._index
         start = time.monotonic()
-        left = POLL_S if timeout_s is None else min(POLL_S, timeout_s)
+        left = POLL_S if timeout_s is None else max(0.0, min(POLL_S, timeout_s))
         try:
             while not self.device.wait_slot(self.va, target, left) and words[index] < target:
                 self.device.poll_faults(self, target, timed=timeout_s is not None)

@@ -8,19 +8,19 @@ Not here: kernels (`interop.kernel`), lazy tensors (`frontend.tensor`).
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hcq.errors import UsageError
+from hcq.device import Device
+from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 from hcq.hardware import BufferSpec, Place
 from hcq.memory import Buffer
 from interop import elements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from hcq.device import Device
 
 STAGING: Final = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 """Memory that host and device both see."""
@@ -60,11 +60,17 @@ class DeviceArray:
 
     def stride(self, axis: int | None = None) -> Any:
         """Return the distance in elements along one axis, or along all."""
-        return self.strides if axis is None else self.strides[axis]
+        return self.strides if axis is None else self.strides[self._axis(axis)]
 
     def size(self, axis: int | None = None) -> Any:
         """Return the length of one axis, or all lengths."""
-        return self.shape if axis is None else self.shape[axis]
+        return self.shape if axis is None else self.shape[self._axis(axis)]
+
+    def _axis(self, axis: int) -> int:
+        if not isinstance(axis, int) or not -self.ndim <= axis < self.ndim:
+            wanted = f"an axis from {-self.ndim} to {self.ndim - 1}"
+            raise UsageIndexError(f"{self!r}: wanted {wanted}, saw {axis!r}")
+        return axis
 
     def numel(self) -> int:
         """Return the number of elements."""
@@ -117,6 +123,9 @@ class DeviceArray:
 
     def copy_(self, source: DeviceArray) -> DeviceArray:
         """Copy the bytes of an array of equal size."""
+        if not isinstance(source, DeviceArray):
+            hint = "hint: interop.copy takes NumPy arrays"  # type: ignore[unreachable]  # for callers without a type checker
+            raise UsageTypeError(f"wanted a DeviceArray, saw {source!r}\n{hint}")
         if source.buffer.size != self.buffer.size:
             raise UsageError(f"wanted {self.buffer.size} bytes, saw {source.buffer.size}")
         queue = self.device.compute
@@ -128,8 +137,19 @@ class DeviceArray:
 
 
 def empty(device: Device, shape: int | Sequence[int], dtype: object = np.float32) -> DeviceArray:
-    """Return a new array with undefined contents. `dtype` is a NumPy type or a name of `elements.NARROW`."""
-    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    """Return a new array with undefined contents. `dtype` is a NumPy type or a name of `elements.NARROW`.
+
+    Raises `UsageError` for a negative length, `UsageTypeError` for another class of device or shape, and the
+    errors of `Device.alloc`.
+    """
+    if not isinstance(device, Device):
+        raise UsageTypeError(f"wanted an open device, saw {device!r}\nhint: interop.empty(device, shape)")
+    try:
+        dims = (operator.index(shape),) if hasattr(shape, "__index__") else tuple(map(operator.index, shape))
+    except TypeError:
+        raise UsageTypeError(f"shape: wanted an int or a sequence of ints, saw {shape!r}") from None
+    if any(length < 0 for length in dims):
+        raise UsageError(f"shape: wanted lengths of at least 0, saw {shape!r}")
     kind = elements.resolve(dtype)
     size = max(1, math.prod(dims)) * elements.storage(kind).itemsize
     return DeviceArray(device.alloc(-(-size // 4) * 4), device, dims, kind)
@@ -139,11 +159,15 @@ def array(device: Device, values: object, dtype: object = None) -> DeviceArray:
     """Return a new array in device memory with the elements of `values`.
 
     `values` is a NumPy array, a nested list, a `frontend.Tensor`, or an object in host memory that has
-    `__dlpack__` (PyTorch on the CPU). `dtype` converts; by default the type stays as it is.
+    `__dlpack__` (PyTorch on the CPU). `dtype` converts; by default the type stays as it is. Raises
+    `UsageError` for elements that are no numbers and for lists of unequal lengths, and as `empty` does.
     """
     if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray):
         values = np.from_dlpack(values)
-    host = np.asarray(values)
+    try:
+        host = np.asarray(values)
+    except ValueError as error:
+        raise UsageError(f"wanted lists of equal lengths: {error}") from None
     kind = elements.resolve(host.dtype if dtype is None else dtype)
     out = empty(device, host.shape, kind)
     copy(out.buffer, elements.encode(host, kind))

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hcq.errors import UsageError
+from hcq.commandbuffer import CommandBuffer
+from hcq.errors import UsageError, UsageTypeError
 from hcq.memory import Buffer
 from hcq.params import Expr, Param
 from hcq.program import ArgKind, ArgSlot, KernelImage
+from hcq.queue import Queue
 from interop import tensors
 from interop.arrays import DeviceArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hcq.commandbuffer import CommandBuffer
     from hcq.device import Device
     from hcq.program import Dim3, Program
-    from hcq.queue import Queue
     from hcq.signal import Point
     from interop.output import Ring
     from interop.signature import Parameter, Signature
@@ -88,7 +88,9 @@ class LoadedKernel:
 
             kernel.launch(out, a, b, 1 << 20, groups=1 << 10, threads=1 << 10).wait()
         """
-        queue = queue or self.device.compute
+        queue = self.device.compute if queue is None else queue
+        if not isinstance(queue, Queue):
+            raise UsageTypeError(f"queue: wanted a queue, such as device.computes[1], saw {queue!r}")
         commands = queue.record(label=self.signature.entry)
         self.record(
             commands,
@@ -118,6 +120,8 @@ class LoadedKernel:
         cooperative: bool = False,
     ) -> None:
         """Append a launch to a command buffer. Parameters and errors are those of `launch`."""
+        if commands.__class__ is not CommandBuffer:
+            raise UsageTypeError(f"wanted a command buffer, saw {commands!r}\nhint: queue.record() makes one")
         shape = self._threads(threads)
         key = (shared, *map(type, arguments))
         program = self._plain.get(key)
@@ -165,6 +169,8 @@ class LoadedKernel:
         """Return the shared bytes of a workgroup, static and dynamic."""
         name, static = self.signature.entry, self.signature.static_shared
         limit = self.device.info.limits.get("max_shared_bytes")
+        if not isinstance(dynamic, int):
+            raise UsageTypeError(f"kernel {name}, shared: wanted a number of bytes, saw {dynamic!r}")
         if dynamic < 0 or (limit is not None and static + dynamic > limit):
             raise UsageError(
                 f"kernel {name}: {static} bytes of static and {dynamic} of dynamic shared memory; "

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drivers.elf import Elf, Machine
-from hcq.errors import UnsupportedError, UsageError
+from hcq.device import Device
+from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 from interop import amdgpu, host, nvidia
 from interop.device_library import with_library
 from interop.kernel import LoadedKernel
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from hcq.device import Device
     from interop.signature import Signature
 
 
@@ -48,10 +48,17 @@ def load(
     device is idle, at `Device.sync` and `Device.close`. A failed assertion is a `DeviceFault` that names it.
 
     Raises `UsageError` for bytes of no known format, an unknown entry and arguments that contradict the
-    image; `UnsupportedError` for an image of another GPU; `CompileError` for PTX that does not assemble.
+    image; `UsageTypeError` for another class of argument; `UnsupportedError` for an image of another GPU;
+    `CompileError` for PTX that does not assemble.
 
         kernel = interop.load(device, "add.ptx")
     """
+    if not isinstance(device, Device):
+        raise UsageTypeError(f"wanted an open device, seen {device!r}\nhint: interop.load(device, source)")
+    if not isinstance(ptx, str) or not isinstance(entry, str):
+        raise UsageTypeError(f"wanted texts as entry= and ptx=, seen {entry!r} and {ptx!r}")
+    if not isinstance(output_bytes, int) or output_bytes < 0:
+        raise UsageTypeError(f"output_bytes: wanted an int of at least 0, seen {output_bytes!r}")
     data = _bytes(source)
     nvidia.refuse_fat(data)
     amdgpu.refuse_bundle(data)
@@ -75,6 +82,9 @@ def _bytes(source: bytes | str | os.PathLike[str]) -> bytes:
         return Path(source).read_bytes()
     except OSError as error:
         raise UsageError(f"wanted the path of an image, saw {source!r}: {error}") from error
+    except TypeError:
+        wanted = "the path of an image, its bytes, or PTX as text"
+        raise UsageTypeError(f"wanted {wanted}, saw {source!r}") from None
 
 
 def _read(
@@ -83,7 +93,7 @@ def _read(
     info = device.info
     if nvidia.is_ptx(data):
         _expect(device, "sm_", "PTX")
-        return nvidia.from_ptx(data.rstrip(b"\0").decode(), info, entry)
+        return nvidia.from_ptx(nvidia.text_of(data), info, entry)
     if not data.startswith(b"\x7fELF"):
         hint = "\nhint: interop.cuda.to_ptx(source, device.info.arch) compiles CUDA C++"
         raise UsageError(

@@ -51,6 +51,14 @@ def refuse_fat(data: bytes) -> None:
         )
 
 
+def text_of(data: bytes) -> str:
+    """Return PTX as text. Raises `UsageError` for bytes that are no UTF-8."""
+    try:
+        return data.rstrip(b"\0").decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"wanted PTX as UTF-8: {error}") from None
+
+
 def printing(data: bytes, text: str) -> str:
     """Return the PTX of an image that prints or has assertions; empty for other images.
 
@@ -58,7 +66,7 @@ def printing(data: bytes, text: str) -> str:
     prints and has no PTX, and for a kernel that allocates memory.
     """
     if is_ptx(data):
-        text = data.rstrip(b"\0").decode()
+        text = text_of(data)
     elif data.startswith(b"\x7fELF") and is_cubin(Elf(data)):
         elf = Elf(data)
         if not text and elf.section(PTX_SECTION) is not None:

@@ -6,15 +6,14 @@ checks launches against it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 from hcq.program import ArgKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hcq.program import Dim3
 
 _NUMBERS: Final = {"i": ArgKind.INT, "u": ArgKind.INT, "f": ArgKind.FLOAT}
@@ -73,6 +72,9 @@ def declared(types: Sequence[str]) -> tuple[Parameter, ...]:
 
         declared(["pointer", "pointer", "i32"])
     """
+    known = isinstance(types, Sequence) and all(isinstance(one, str) for one in types)
+    if isinstance(types, str) or not known:
+        raise UsageTypeError(f'wanted a list of types, such as ["pointer", "i32"], saw {types!r}')
     out: list[Parameter] = []
     at = 0
     for number, text in enumerate(types):

@@ -16,22 +16,23 @@ Not here: recording a graph (`hcq.graph`), one slot (`slot`), the values that a 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Timestamp, Wait
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 from hcq.locks import held, unless_taken
 from hcq.memory import Buffer
-from hcq.params import check_reach, reaches, resolve
+from hcq.params import check_reach, check_values, reaches, resolve
 from hcq.profile import timed
 from hcq.replay.relocations import compile_bind
 from hcq.replay.slot import ReplaySlot
-from hcq.signal import Point, Stamp
+from hcq.signal import Point, Stamp, check_timeout
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from threading import RLock
 
     from hcq.commands import Command
@@ -54,6 +55,7 @@ class Executable:
         "_checks",
         "_conflicts",
         "_epochs",
+        "_least",
         "_limit",
         "_pointers",
         "_queue",
@@ -73,7 +75,7 @@ class Executable:
         self,
         label: str,
         params: tuple[Param, ...],
-        pointers: Collection[Param],
+        pointers: Mapping[Param, int],
         segments: list[Segment],
         conflicts: set[tuple[Queue, Queue]],
         copies: int,
@@ -88,6 +90,8 @@ class Executable:
         self._conflicts = conflicts
         self._limit = limit
         self._pointers = [param in pointers for param in params]
+        self._least = [max(param.size, pointers.get(param, 0)) for param in params]
+        """For each parameter the least bytes of a buffer."""
         self._tails: dict[Queue, Point] = {}
         """The point at the end of the last replay in each queue."""
         self._queue = queue = segments[0].queue
@@ -116,7 +120,7 @@ class Executable:
         if self._slots and self._slots[0].plan == slot.plan:
             slot.bind = self._slots[0].bind
         else:
-            slot.bind = compile_bind(slot.plan, self.params, self._pointers, self.devices, self._checker())
+            slot.bind = compile_bind(slot.plan, self._least, self._pointers, self.devices, self._checker())
         if not self._slots:
             number = {param: i for i, param in enumerate(self.params)}
             patches = [patch for _, patch in slot.patches]
@@ -155,7 +159,7 @@ class Executable:
             wanted = "a Buffer" if self._pointers[i] else "a number"
             raise UsageError(f"{param.name}: wanted {wanted}, seen {value!r}")
         for device in self.devices:
-            number = resolve(param, value, device)
+            number = resolve(param, value, device, least=self._least[i])
             if not self._pointers[i]:
                 for patch, reach in self._checks[i]:
                     check_reach(patch, reach, number)
@@ -166,6 +170,11 @@ class Executable:
             slot.bind(given, slot.kept.given, slot.views)
         except BaseException:
             slot.unbind()
+            if not isinstance(given, (list, tuple)):
+                raise UsageTypeError(
+                    f"replay of {self.label or 'a graph'}: wanted a list of values, seen {given!r}\n"
+                    "hint: replay([value]); submit({param: value}) takes values by parameter"
+                ) from None
             if len(given) != len(self.params):
                 names = ", ".join(param.name for param in self.params)
                 text = f"wanted {len(self.params)} values ({names}), {len(given)} were given"
@@ -252,6 +261,7 @@ class Executable:
         value is checked, also one that is bound already.
         """
         values = values or {}
+        check_values(values)
         strangers = [param.name for param in values if param not in self.params]
         missing = [param.name for param in self.params if param not in values]
         if strangers or missing:
@@ -295,8 +305,9 @@ class Executable:
 
     def _replay(self, given: Sequence[Value], after: Sequence[Point], timeout_s: float | None) -> Point:
         """Replay on several queues, or with options that the fast path does not handle."""
-        if isinstance(after, Point):
-            raise UsageError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
+        if isinstance(after, Point) or not all(isinstance(point, Point) for point in _each(after)):
+            raise UsageTypeError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
+        check_timeout(timeout_s)
         refused = self._refused()  # before the locks: in a forked child nobody releases them
         if refused is not None:
             raise refused
@@ -402,3 +413,8 @@ class Executable:
     def __repr__(self) -> str:
         names = ", ".join(param.name for param in self.params)
         return f"<Executable {self.label!r}({names}){' closed' if self.closed else ''}>"
+
+
+def _each(after: object) -> Iterable[object]:
+    """Return what `after=` lists; for what is no list, itself."""
+    return after if isinstance(after, Iterable) else (after,)

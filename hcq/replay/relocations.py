@@ -95,18 +95,19 @@ def write_all(plan: Sequence[Element], given: Sequence[Value], views: Sequence[m
 
 def compile_bind(
     plan: Sequence[Element],
-    params: Sequence[Param],
+    least: Sequence[int],
     pointers: Sequence[bool],
     devices: Sequence[Owner],
     check: Callable[[int, Any], None],
 ) -> Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None]:
     """Generate `bind(given, current, views)`: write the values that differ from `current`, and update it.
 
-    `pointers` marks the parameters that are buffers. `check(i, value)` is called for a value that the
+    There is one of `least` and `pointers` for each parameter: the least bytes of a buffer, and whether it is
+    one. `check(i, value)` is called for a value that the
     generated code cannot prove valid; it raises or returns. After an exception the memory is partly written,
     and the caller must discard `current`.
     """
-    names = [f"b{i}" for i in range(len(params))]
+    names = [f"b{i}" for i in range(len(least))]
     # Names are default arguments, and `current` is unpacked: a global or an index costs as much as a test.
     scope: dict[str, Any] = {"Buffer": Buffer, "check": check, "device": devices[0]}
     scope |= {
@@ -116,18 +117,18 @@ def compile_bind(
         if term.expr.float_bits
     }
     lines = [f"def bind(given, current, views, {', '.join([f'{name}={name}' for name in scope])}):"]
-    if params:
+    if names:
         lines += [f" m{i} = views[{i}]" for i in sorted({element.view for element in plan})]
         lines += [f" {', '.join(names)}, = given"]
-        lines += [f" {', '.join([f'c{i}' for i in range(len(params))])}, = current"]
-    uses: list[list[Element]] = [[] for _ in params]
+        lines += [f" {', '.join([f'c{i}' for i in range(len(names))])}, = current"]
+    uses: list[list[Element]] = [[] for _ in least]
     for element in plan:
         for param in dict.fromkeys([term.param for term in element.terms]):
             uses[param].append(element)
-    for i, one in enumerate(params):
+    for i, size in enumerate(least):
         if pointers[i] and len(devices) == 1:
             test = f"b{i}.__class__ is not Buffer or b{i}.device is not device"
-            test += f" or b{i}.size < {one.size}" if one.size else ""
+            test += f" or b{i}.size < {size}" if size else ""
             lines += [f" if b{i} is not c{i}:", f"  if {test}: check({i}, b{i})"]
         else:
             lines += [f" if b{i} is not c{i}:", f"  check({i}, b{i})"]

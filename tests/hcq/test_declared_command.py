@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from hcq.commands import Command, Exec, Range
+from hcq.commands import Command, Exec, Range, opened
 from hcq.driver import QueueKind
 from hcq.errors import UnsupportedError, UsageError
-from hcq.graph import Graph, conflicts, opened, segment
+from hcq.graph import Graph, conflicts, segment
 from hcq.params import Param
 from hcq.registry import wrap
 from tests.hcq.fake import ADD, ONE, FakeDevice, OwnCommand
@@ -150,7 +150,7 @@ def test_a_graph_lists_its_open_fields_and_its_conflicts(device: Device):
     graph.add(first, recorded(device, dst, two, by))
     graph.add(second, recorded(device, one, two))
     segments = segment(graph.nodes)
-    assert opened(command for seg in segments for command in seg.commands) == ({dst}, {by})
+    assert opened(command for seg in segments for command in seg.commands) == ({dst: 8}, {by})
     assert conflicts(segments) == {(first, second), (second, first)}  # `dst` may be any buffer
     stranger = Graph()
     stranger.add(first, recorded(device, one, two, by))

@@ -216,6 +216,7 @@ def test_a_present_device_without_its_assembler_lacks_kernels():
         ([entry("cpu", 1), entry("nv-emu", 1)], "", "cpu"),
         ([entry("nv", 1, hardware=True), entry("cpu", 1)], "nv-emu:sm_80", "nv-emu:sm_80"),
         ([entry("nv", error=UnsupportedError("none"))], "", ""),
+        ([entry("cpu", 1)], "gpu9000", ""),
     ],
 )
 def test_the_default_is_the_choice_of_open(entries: list[Any], chosen: str, default: str):

@@ -197,7 +197,7 @@ def test_out_of_memory_empties_the_caches_of_other_sizes(device: Device, fake: F
 
 @pytest.mark.parametrize("size", [0, -1, 2.5])
 def test_an_invalid_size_is_refused(device: Device, size: float):
-    with pytest.raises(UsageError, match="a buffer has at least one byte"):
+    with pytest.raises(UsageError, match="wanted a size in bytes, an int of at least 1"):
         device.alloc(size)
 
 

@@ -80,7 +80,18 @@ def test_settings_are_read_from_an_environment():
     )
 
 
-@pytest.mark.parametrize(("name", "text"), [("HCQ_VALIDATE", "yes"), ("DEBUG", "-1"), ("HCQ_SEED", "x")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("HCQ_VALIDATE", "yes"),
+        ("DEBUG", "-1"),
+        ("HCQ_SEED", "x"),
+        ("HCQ_TRACE", "/nowhere/trace.json"),
+        ("HCQ_TRACE", "/"),
+        ("HCQ_COUNTERS", "/nowhere/counters.json"),
+        ("HCQ_EMU_REPORT", "/nowhere/report.json"),
+    ],
+)
 def test_a_setting_that_cannot_be_read_is_refused_by_name(name: str, text: str):
     with pytest.raises(UsageError, match=f"{name} must be"):
         read({name: text})

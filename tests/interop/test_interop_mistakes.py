@@ -120,6 +120,38 @@ def test_arrays_hold_numbers(device: hcq.Device):
             interop.array(device, values)
 
 
+WRONG: list[tuple[Callable[[Any, Any], object], str]] = [
+    (lambda _d, _k: interop.load(None, PTX), "wanted an open device, seen None"),  # type: ignore[arg-type]
+    (lambda d, _k: interop.load(d, 5), "wanted the path of an image, its bytes, or PTX as text, saw 5"),
+    (lambda d, _k: interop.load(d, [PTX]), "wanted the path of an image, its bytes, or PTX as text"),
+    (lambda d, _k: interop.load(d, b".version 8.5\n\xff\xfe"), "wanted PTX as UTF-8"),
+    (lambda d, _k: interop.load(d, PTX, arguments="pointer"), "wanted a list of types.* saw 'pointer'"),
+    (lambda d, _k: interop.load(d, PTX, arguments=[5]), r"wanted a list of types.* saw \[5\]"),
+    (lambda d, _k: interop.load(d, PTX, output_bytes=-1), "output_bytes: wanted an int of at least 0"),
+    (lambda d, _k: interop.load(d, PTX, ptx=5), "wanted texts as entry= and ptx=, seen '' and 5"),
+    (lambda _d, k: k.launch(1, 2.0, None, groups=1, threads=4, shared="x"), "shared: wanted a number"),
+    (lambda d, k: k.launch(1, 2.0, None, groups=1, threads=4, queue=d), "queue: wanted a queue"),
+    (lambda _d, k: k.record(None, 1, 2.0, None, groups=1, threads=4), "wanted a command buffer, saw None"),
+    (lambda _d, _k: interop.array(None, [1]), "wanted an open device, saw None"),  # type: ignore[arg-type]
+    (lambda d, _k: interop.array(d, [[1], [2, 3]]), "wanted lists of equal lengths"),
+    (lambda d, _k: interop.empty(d, -1), "shape: wanted lengths of at least 0, saw -1"),
+    (lambda d, _k: interop.empty(d, (2, "a")), r"shape: wanted an int or a sequence of ints, saw \(2, 'a'\)"),
+    (lambda d, _k: interop.empty(d, 1.5), "shape: wanted an int or a sequence of ints, saw 1.5"),
+    (lambda d, _k: interop.empty(d, 4).copy_(5), "wanted a DeviceArray, saw 5\nhint: interop.copy"),
+    (lambda d, _k: interop.empty(d, 4).stride(7), "wanted an axis from -1 to 0, saw 7"),
+    (lambda d, _k: interop.empty(d, 4).size("x"), "wanted an axis from -1 to 0, saw 'x'"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), WRONG)
+def test_a_call_with_another_class_is_refused(
+    device: hcq.Device, call: Callable[[Any, Any], object], words: str
+):
+    kernel = interop.load(device, PTX)
+    with pytest.raises(UsageError, match=f"(?s){words}"):
+        call(device, kernel)
+
+
 def test_nvrtc_compiles_for_nvidia_only():
     from interop import cuda
 

@@ -107,7 +107,7 @@ def test_open_numbers_leave_their_bits_zero_and_a_patch(device: hcq.Device) -> N
     }
 
 
-@pytest.mark.parametrize("grid", [(1 << 31, 1, 1), (1, 1 << 16, 1), (1, 1, 1 << 16), (-1, 1, 1)])
+@pytest.mark.parametrize("grid", [(1 << 31, 1, 1), (1, 1 << 16, 1), (1, 1, 1 << 16)])
 def test_grid_beyond_its_bits_is_refused_and_nothing_appended(
     device: hcq.Device, grid: tuple[int, int, int]
 ) -> None:

@@ -12,7 +12,7 @@ from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.qmd import QMDS
 from drivers.nv.layouts.qmd_values import DependentAction
 from drivers.nv.quirks import parse
-from hcq.commands import Scope
+from hcq.commands import Scope, Write
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import UsageError
@@ -129,7 +129,7 @@ def test_without_dependent_launches_each_barrier_waits():
 
 def test_a_recording_that_fails_leaves_nothing_for_the_next(lab: Lab):
     commands = lab.record("k|")
-    commands.write(lab.memory, 1 << 80)
+    commands.commands.append(Write(lab.memory, 1 << 80, 64))  # recording refuses it
     with pytest.raises(UsageError):
         lab.device.compute.submit(commands)
     assert lab.sent("k|k") == "k>"
