@@ -14,10 +14,13 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.kernel.shape import kind_along
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from compiler.ir.uop import UOp
     from compiler.kernel.shape import Access, Family, Kernel, Kind
     from compiler.targets.base import Target
@@ -30,12 +33,21 @@ STREAMS = 4
 """Rows along which the vectors of a sum can run side by side; each more costs as three streams."""
 WAYS = 8
 """Rows of an operand that a first-level cache can hold at any pitch."""
-ANOTHER_ROW = 1.0
-"""Cycles of a load or store outside reductions for each row of a block after the first."""
+ANOTHER_ROW, NEAR_ROW = 1.5, 0.25
+"""Cycles of a load or store outside reductions for each row of a block after the first, and of one whose
+operand the first-level cache holds."""
 PAGE, PAGES = 4096, 96
 """Bytes of a page, and pages whose addresses the processor has at hand."""
 SHORT = 256
 """Vectors of a row up to which its sum overlaps with that of the next row."""
+AHEAD = 256.0
+"""Instructions that a processor executes before older ones are complete: rows of fewer overlap."""
+CHAIN, HIDDEN = 0.15, 8
+"""Cycles of an operation of a block that no other block hides, and operations that are hidden."""
+LINE = 64
+"""Bytes of a line of the caches."""
+WHOLE = 0.7
+"""The part of a row from which on a block reads its lines one after the other."""
 TEXT = 4000
 """Operations that double the cost: of two plans of similar speed the shorter code wins."""
 LINES = 400
@@ -66,11 +78,17 @@ class Costs:
     each: float
     """The part of it that every sum costs."""
     second: float
-    """Bytes per cycle from the second-level cache; 0 where it is not modelled."""
+    """Bytes per cycle from the second-level cache, lines one after the other; 0 where it is not modelled."""
+    apart: float
+    """The same of lines of different rows."""
     loop: float
     """Cycles of the loop itself."""
     block: float
     """Cycles of a block outside its sums, besides loads, arithmetic and stores."""
+    alone: float
+    """The same in a kernel without sums, whose blocks overlap."""
+    guarded: float
+    """Cycles of a vector of a sum after the unrolled rounds, if the last one is masked: so are the others."""
 
 
 HOST = Costs(
@@ -84,8 +102,11 @@ HOST = Costs(
     across=8.0,
     each=8.0,
     second=48.0,
+    apart=32.0,
     loop=1.0,
     block=4.0,
+    alone=0.15,
+    guarded=2.5,
 )
 DEVICE = Costs(
     chains=8,
@@ -98,8 +119,11 @@ DEVICE = Costs(
     across=24.0,
     each=4.0,
     second=0.0,
+    apart=0.0,
     loop=4.0,
     block=2.0,
+    alone=2.0,
+    guarded=0.0,
 )
 """Not measured: no GPU was at hand."""
 
@@ -153,6 +177,7 @@ class Model:
             self.width = _workgroup(kernel, min(target.threads, most_threads), target.warp)
         self.vector_bytes = 4 * self.width if self.threaded else target.vector_bytes
         self.kinds: dict[tuple[object, ...], Kind] = {}
+        self.pitches: dict[tuple[UOp, UOp], int] = {}
 
     def lanes(self, r: UOp) -> int:
         """Return the lanes of vectors (or the threads) along a range."""
@@ -241,10 +266,10 @@ class Model:
             if kind == "same" and times > WAYS:
                 loads += times - WAYS
             if kind == "row" and self._far(load, along, split):
-                far += times * lanes * load.itemsize / self.costs.second
+                far += self._lines(load, along, split, times, lanes, family.trips)
             if kind == "row" and r is None:
                 started = times / split.upcast.get(along, 1) if along is not None else 0
-                streams += started * (self.costs.page if _bytes(load) > PAGES * PAGE else 1.0)
+                streams += started * (self.costs.page if load.nbytes > PAGES * PAGE else 1.0)
             elif kind == "row":
                 beside += max(0.0, times - STREAMS)
             registers += times if kind == "row" and times < copies else 0
@@ -253,26 +278,76 @@ class Model:
             arithmetic = max(arithmetic, loads)
         v = split.vector
         whole = v is not None and r is not None and v.arg[1] == r.arg[1] == split.block(v)
-        unroll = unroll or self._unroll(accumulators, registers, family, r, lanes, whole=whole)
         loads += self.costs.stream * streams
-        latency = self._latency(family)
-        cycles = max(arithmetic, loads, latency / unroll) + OVERLAP * min(arithmetic, loads)
-        if registers > self.target.registers:
-            cycles += 1.5 * (registers - self.target.registers)
-        trips = float(family.trips)
-        if r is not None:
-            trips *= -(-r.arg[1] // lanes) / r.arg[1]
+        far += self.costs.stream * streams * bool(far)
+        operations = copies * (family.ops + family.fused + len(family.loads))
+
+        latency = self._latency(family) / self._overlap(family, r, lanes, operations)
+        fixed = OVERLAP * min(arithmetic, loads) + 1.5 * max(0, registers - self.target.registers)
+        busy, trips, runs = max(arithmetic, loads), float(family.trips), 0.0
         after = 2.0 * accumulators
-        if r is not None:  # the vectors after the last full round are one chain for each result
-            rest = -(-r.arg[1] // lanes) % unroll * max(0.0, latency - cycles)
-            after = self.costs.across + self.costs.each * accumulators + rest * family.trips / r.arg[1]
-        lines = int(copies * (family.ops + family.fused + len(family.loads)) * unroll)
-        cycles += self.costs.loop / unroll * (0.25 if copies > 8 else 0.5)
-        return Inner(r, lanes, unroll, trips * (max(cycles, far) + self.costs.beside * beside) + after, lines)
+        if r is not None:
+            runs = trips / r.arg[1]
+            trips = runs * -(-r.arg[1] // lanes)
+            after = self.costs.across + self.costs.each * accumulators
+        loop = self.costs.loop * (0.25 if copies > 8 else 0.5)
+        beside *= self.costs.beside
+        most = unroll or self._unroll(accumulators, registers, family, r, lanes, whole=whole)
+        found: list[tuple[float, int]] = []
+        while most:
+            cycles = max(busy, latency / most) + fixed
+            rest = self._rest(r, lanes, most, latency - cycles, copies) * runs if r is not None else 0.0
+            found.append((trips * (max(cycles + loop / most, far) + beside) + after + rest, -most))
+            most = 0 if unroll or r is None or self.threaded else most // 2
+        cycles, negative = min(found)
+        return Inner(r, lanes, -negative, cycles, -int(operations * negative))
+
+    def _rest(self, r: UOp, lanes: int, unroll: int, waited: float, copies: int) -> float:
+        """Return the cycles that the vectors after the last full round add, for each run over a range.
+
+        They are one chain for each result; if the last one has a mask, all of them do.
+        """
+        rest: int = -(-(r.arg[1] % (lanes * unroll)) // lanes)
+        masked = self.costs.guarded * (3 + copies) / 4 if r.arg[1] % lanes else 0.0
+        return rest * max(0.0, waited, masked)
+
+    def _overlap(self, family: Family, r: UOp | None, lanes: int, operations: float) -> float:
+        """Return how many rows are summed at once, because they are independent and short."""
+        if r is None or not family.free or self.threaded:
+            return 1.0
+        vectors: int = -(-r.arg[1] // lanes)
+        return max(1.0, AHEAD / (vectors * max(1.0, operations)))
+
+    def _lines(  # noqa: PLR0917  # called with positions only, here
+        self, load: Access, along: UOp | None, split: Split, times: int, lanes: int, rows: int
+    ) -> float:
+        """Return the cycles in which vectors come from the second-level cache, by lines.
+
+        A block of a row that begins within a line has a part of one more, unless `rows` blocks, which the one
+        beside it reads next, stay in the first-level cache.
+        """
+        nbytes: float = times * lanes * load.itemsize
+        if along is None or along is not split.vector:
+            return nbytes / self.costs.second
+        pitch = self._pitch(load, along)
+        block = split.block(along) * load.itemsize
+        again = rows * (block + LINE) <= self.target.l1_bytes * 5 / 4  # the next block finds the line
+        if pitch % LINE and not again:
+            nbytes += times / split.upcast.get(along, 1) * LINE
+        return nbytes / (self.costs.second if block >= WHOLE * pitch else self.costs.apart)
+
+    def _pitch(self, load: Access, along: UOp) -> int:
+        """Return the bytes between rows along a range, 0 with one row; cached."""
+        key = load.index, along
+        if key not in self.pitches:
+            terms, _ = symbolic.terms_of(load.index)
+            others = [abs(c) * load.itemsize for r, c in terms.items() if r is not along]
+            self.pitches[key] = min(others, default=0)
+        return self.pitches[key]
 
     def _far(self, load: Access, along: UOp | None, split: Split) -> bool:
         """Return whether a load reads from the second-level cache, not all of it in order."""
-        if not self.costs.second or _bytes(load) <= self.target.l1_bytes:
+        if not self.costs.second or load.nbytes <= self.target.l1_bytes:
             return False
         return along is not split.vector or along is None or split.block(along) < along.arg[1]
 
@@ -317,18 +392,29 @@ class Model:
             along.append(inner.vector)
             cycles += times * inner.cycles
             lines = max(lines, inner.lines)
-        point = self.costs.block
+        overlaps = split.vector is not None and not self.kernel.families
+        point = 0.0 if overlaps else self.costs.block
+        rows = memory = 0.0
         aligned = split.vector is None or split.aligned(split.vector)
         for a in (*self.kernel.loads, *self.kernel.stores):
             kind = self.kind(a, split.vector, split, split.lanes, aligned=aligned)
             times = self.repeats(a.free, split)
             point += times * self.access_cycles(a, kind, split.lanes if kind != "same" else 1, split)
             if kind == "row" and split.vector is not None and not self.threaded:
-                point += ANOTHER_ROW * (times / split.upcast.get(split.vector, 1) - 1)
+                near = a.nbytes <= self.target.l1_bytes
+                rows += (NEAR_ROW if near else ANOTHER_ROW) * (times / split.upcast.get(split.vector, 1) - 1)
+                if self.costs.second and overlaps and not near:
+                    memory += times * split.lanes * a.itemsize / self.costs.second
         copies = 1
         for n in split.upcast.values():
             copies *= n
-        point += copies * self.kernel.ops / self.target.fma_per_cycle
+        if self.threaded:
+            point += copies * self.kernel.ops / self.target.fma_per_cycle
+        else:
+            cycles += self._operations(split, blocks) / self.target.fma_per_cycle
+        if overlaps:
+            point = max(point, memory) + self.costs.alone + CHAIN * max(0.0, self.kernel.ops - HIDDEN)
+        point += rows
         times = 1
         for n in blocks.values():
             times *= n
@@ -337,6 +423,13 @@ class Model:
         if self.threaded:  # few workgroups leave processors idle, and narrow ones leave threads idle
             most = 2 * self.target.cores
             total *= most / min(times * min(1.0, self._busy(along) / self.target.warp), most)
+        return total
+
+    def _operations(self, split: Split, blocks: Mapping[UOp, int]) -> float:
+        """Return the operations outside sums; what depends on some ranges is computed for these alone."""
+        total = 0.0
+        for free, ops in self.kernel.ops_of.items():
+            total += ops * self.repeats(free, split) * math.prod([n for r, n in blocks.items() if r in free])
         return total
 
     def busy(self, split: Split) -> int:
@@ -350,11 +443,6 @@ class Model:
 def picks(family: Family) -> bool:
     """Return whether a family keeps the largest or smallest of floats."""
     return any(n.arg[0] in (Ops.MAX, Ops.MIN) and n.dtype.is_float for n in family.nodes)
-
-
-def _bytes(load: Access) -> float:
-    """Return the bytes of all elements of a load."""
-    return float(load.itemsize * math.prod([r.arg[1] for r in load.free]))
 
 
 def _workgroup(kernel: Kernel, most: int, least: int) -> int:

@@ -38,9 +38,7 @@ class Ring:
         self.block = block
         self.axis = next(a for a in owner.plan.axes if a.range is stage.axis)
         self.along_sum = stage.along == "sum"
-        self.inner, self.outer = (
-            (block, self.axis.block) if self.along_sum else (self.axis.block, block)
-        )
+        self.inner, self.outer = (block, self.axis.block) if self.along_sum else (self.axis.block, block)
         self.pitch = stage.panel or self.inner
         """Values between rows."""
         tag = owner.plan.shared_stages().index(stage)

@@ -65,9 +65,7 @@ def _along(kernel: Kernel, family: Family, c: Contraction, lanes: int) -> UOp | 
     if c.columns in family.free:
         return None
     for r in sorted(family.ranges, key=lambda r: -int(r.arg[1])):
-        kinds = [
-            kind_along(a.index, r, lanes, lanes, aligned=True, free=kernel.free) for a in family.loads
-        ]
+        kinds = [kind_along(a.index, r, lanes, lanes, aligned=True, free=kernel.free) for a in family.loads]
         if r.arg[1] >= lanes and all(kind == "row" for kind in kinds):
             return r
     return None

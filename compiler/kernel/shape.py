@@ -5,6 +5,7 @@ Not here: what they cost (`cost`), properties of tensor nodes (`compiler.schedul
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -36,6 +37,8 @@ class Access:
     free: frozenset[UOp]
     itemsize: int
     masked: bool
+    nbytes: float
+    """Bytes of all elements, each counted once for every value of its ranges."""
 
 
 @dataclass(slots=True)
@@ -73,6 +76,8 @@ class Kernel:
     stores: list[Access]
     ops: float
     """Weighted operations outside reductions."""
+    ops_of: dict[frozenset[UOp], float]
+    """The same by the ranges on which they depend."""
     in_place: bool
     masked_ranges: frozenset[UOp]
     """Ranges on which masks depend."""
@@ -118,9 +123,9 @@ def access(node: UOp, free: dict[UOp, frozenset[UOp]]) -> Access:
     """Describe a LOAD or STORE."""
     at = 2 if node.op is Ops.LOAD else 3
     size = conversions.storage_type(node.src[0].dtype).itemsize
-    return Access(
-        node, node.src[1], free[node] if node.op is Ops.LOAD else free[node.src[1]], size, len(node.src) > at
-    )
+    ranges = free[node] if node.op is Ops.LOAD else free[node.src[1]]
+    nbytes = float(size * math.prod([r.arg[1] for r in ranges]))
+    return Access(node, node.src[1], ranges, size, len(node.src) > at, nbytes)
 
 
 def analyse(ast: UOp) -> Kernel:
@@ -154,10 +159,20 @@ def analyse(ast: UOp) -> Kernel:
         [access(n, free) for n in outside if n.op is Ops.LOAD],
         [access(s, free) for s in ast.src],
         sum([weight(n.op) for n in outside]),
+        _by_ranges(outside, free),
         bool(reads & writes),
         masks,
         max([conversions.register_type(n.dtype).itemsize for n in values], default=4),
     )
+
+
+def _by_ranges(nodes: Iterable[UOp], free: Mapping[UOp, frozenset[UOp]]) -> dict[frozenset[UOp], float]:
+    """Return the weighted operations by the ranges on which they depend."""
+    out: dict[frozenset[UOp], float] = {}
+    for node in nodes:
+        if each := weight(node.op):
+            out[free[node]] = out.get(free[node], 0.0) + each
+    return out
 
 
 def _fill(family: Family, free: dict[UOp, frozenset[UOp]]) -> None:

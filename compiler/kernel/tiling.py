@@ -27,7 +27,7 @@ from hcq.errors import CompileError
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.kernel.plan import Edge
-    from compiler.kernel.shape import Access, Family, Kernel
+    from compiler.kernel.shape import Family, Kernel
     from compiler.targets.base import Target
 
 GROUP_NS = 20_000
@@ -146,15 +146,7 @@ def _plan(kernel: Kernel, target: Target, model: Model, split: Split, choice: Sp
 def _bytes(kernel: Kernel) -> float:
     """Return the bytes moved if every access touched its elements once."""
     accesses = (*kernel.loads, *kernel.stores, *[a for f in kernel.families for a in f.loads])
-    return sum([_size(access) for access in accesses])
-
-
-def _size(access: Access) -> float:
-    """Return the bytes of all elements of an access, each counted once for every value of its ranges."""
-    size = float(access.itemsize)
-    for r in access.free:
-        size *= r.arg[1]
-    return size
+    return sum([access.nbytes for access in accesses])
 
 
 def _streams(kernel: Kernel, model: Model, split: Split) -> bool:
@@ -166,7 +158,7 @@ def _streams(kernel: Kernel, model: Model, split: Split) -> bool:
     """
     if not model.target.last_level_bytes or kernel.in_place or split.vector is None:
         return False
-    if sum([_size(store) for store in kernel.stores]) < model.target.last_level_bytes / 2:
+    if sum([store.nbytes for store in kernel.stores]) < model.target.last_level_bytes / 2:
         return False
     rows = [model.kind(s, split.vector, split, split.lanes, aligned=True) for s in kernel.stores]
     return all(kind == "row" for kind in rows) and split.aligned(split.vector)
@@ -244,7 +236,8 @@ def _tiles(model: Model, main: Family | None, base: Split, *, kept: bool) -> lis
         rows = reuse if main is None or v in main.free else []
     else:
         columns, rows = [1], reuse
-    slow = main is not None and (bool(reuse) or picks(main) or len(kernel.families) > 1)
+    near = main is not None and all(load.nbytes <= model.target.l1_bytes for load in main.loads)
+    slow = main is not None and (bool(reuse) or picks(main) or len(kernel.families) > 1 or near)
     if main is not None and slow and v not in main.free and not model.threaded:
         whole = [n for n in columns if v is not None and n * base.lanes == v.arg[1]]
         out += [  # sums of several rows side by side: their ends wait for one another no longer
