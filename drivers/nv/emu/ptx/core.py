@@ -106,6 +106,8 @@ class Translator:
         self._lazy = lazy_nans
         self._canonical: dict[str, tuple[Value, Value]] = {}
         self._scratch: dict[str, Value] = {}
+        self.guesses: frozenset[int] = frozenset()
+        """The `id`s of loads that a compare-and-swap validates (`guesses`); empty unless races are checked."""
         self.instruction: Instruction = Instruction("nop", (), (), None, False, 0, "")
 
     @property

@@ -171,7 +171,8 @@ def _ld(t: Translator, i: Instruction, m: Modifiers) -> None:
         address, site = t.address(a, address_bits(space)), t.site()
         if t.wf.counting is not None:
             t.wf.counting.access(space, "load", address, count * bits // 8, t.wf.active)
-        values = t.wf.load(space, min(bits, 64), pieces, address, site, how=order.how | _private(space))
+        how = STRONG if id(i) in t.guesses else order.how
+        values = t.wf.load(space, min(bits, 64), pieces, address, site, how=how | _private(space))
         if order.strong and order.wide:
             sanitize.observed(t.wf, space, address, count * bits // 8)
     if order.acquires:

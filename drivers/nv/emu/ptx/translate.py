@@ -46,6 +46,7 @@ from drivers.nv.emu.ptx import (
 )
 from drivers.nv.emu.ptx.blocks import ENDS, BasicBlock, blocks, polls, reads, warp_mask, writes
 from drivers.nv.emu.ptx.core import MEANINGS, Modifiers, Translator, meaning, operands
+from drivers.nv.emu.ptx.guesses import guesses
 from drivers.nv.emu.ptx.integers import CARRY
 from drivers.nv.emu.ptx.statements import TYPES, Imm, Instruction, Operand, PtxError, Reg
 
@@ -108,6 +109,8 @@ def translate(lib: Library, flat: Flat, *, arch: int, counts: bool = False) -> T
     if counts:
         wf.counting = Counting(wf, counted.SECTOR)
     translators.append(Translator(wf, flat, arch, lazy, areas))
+    if lib.checks.shared_races or lib.checks.global_races:
+        translators[0].guesses = guesses(cut)
     return wf.translate()
 
 
