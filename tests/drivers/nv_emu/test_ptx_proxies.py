@@ -83,7 +83,8 @@ def test_mistakes_around_loads(bench: Any, lines: tuple[str, ...], kinds: set[Re
 
 
 STORE = "@!%p0 bra J; cp.async.bulk.global.shared::cta.bulk_group [%rd2], [s], 2048; cp.async.bulk.commit_group;"
-DONE = "cp.async.bulk.wait_group.read 0;"
+DONE, ONE_LEFT = "cp.async.bulk.wait_group.read 0;", "cp.async.bulk.wait_group.read 1;"
+OTHER = "cp.async.bulk.global.shared::cta.bulk_group [%rd2+2048], [s+1024], 16; cp.async.bulk.commit_group;"
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,10 @@ DONE = "cp.async.bulk.wait_group.read 0;"
         ((TILE, BARRIER, STORE, DONE, "J:"), {ReportKind.MISSING_PROXY_FENCE}),
         ((TILE, FENCE, BARRIER, STORE, "J:", BARRIER, TILE, DONE), {ReportKind.SHARED_RACE, ReportKind.ASYNC_READ}),
         ((TILE, FENCE, BARRIER, STORE, "J:", "@%p0 st.shared.b32 [s], 1;", DONE), {ReportKind.ASYNC_READ}),
+        ((TILE, FENCE, BARRIER, STORE, ONE_LEFT, "J:", BARRIER, TILE), {ReportKind.SHARED_RACE, ReportKind.ASYNC_READ}),
+        ((TILE, FENCE, BARRIER, STORE, OTHER, ONE_LEFT, "@%p0 st.shared.b32 [s], 1;", "J:"), set()),
+        ((TILE, FENCE, BARRIER, STORE, OTHER, ONE_LEFT, "@%p0 st.shared.b32 [s+1024], 1;", "J:"), {ReportKind.ASYNC_READ}),
+        ((TILE, FENCE, BARRIER, STORE, OTHER, ONE_LEFT, DONE, "@%p0 st.shared.b32 [s+1024], 1;", "J:"), set()),
         ((TILE, FENCE, BARRIER, STORE, DONE, "ld.global.b32 %r2, [%rd2+64];", "J:"), {ReportKind.COPY_IN_FLIGHT}),
         ((TILE, FENCE, BARRIER, STORE, DONE, "st.global.b32 [%rd2+64], 9;", "J:"), {ReportKind.COPY_IN_FLIGHT}),
         ((TILE, FENCE, BARRIER, STORE, DONE, "ld.global.b32 %r2, [%rd2+2048];", "J:"), set()),

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu.sanitizers import sanitize
 from drivers.emu.sanitizers.clocks import COPY
 from drivers.emu.simt.addresses import READ, WRITE
 from drivers.emu.simt.clusters import absolute
@@ -22,7 +21,7 @@ from drivers.emu.simt.findings import i32
 from drivers.emu.simt.state import WARP
 from drivers.emu.simt.vector import Spilled, Value
 from drivers.nv.emu.ptx.bulk_places import SPACES, host_of_barrier, place, watch, wide_address
-from drivers.nv.emu.ptx.bulk_ring import NOWHERE, push, ring_of, wait
+from drivers.nv.emu.ptx.bulk_ring import NOWHERE, push, ring_of, wait, waited
 from drivers.nv.emu.ptx.bulk_tensors import REFUSED, coordinates_of, rank_of, tensor, tile_only
 from drivers.nv.emu.ptx.core import Modifiers, Translator, operands
 from drivers.nv.emu.ptx.counted_copies import count_copy
@@ -51,7 +50,7 @@ def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
         if not isinstance(count, Imm):
             raise t.error("the number of groups must be a constant")
         t.c.call(wait(t.wf.lib, only_read=only_read), "void", t.wf.warp, ring_of(t), groups, i32(count.value), t.wf.active)
-        sanitize.proxy_waited(t.wf)
+        waited(t)
     elif m.flag("prefetch"):
         _prefetch(t, i, m)
     elif m.rest[:1] == ["tensor"]:

@@ -189,6 +189,35 @@ def _settle(lib: Library) -> str:
     return lib.define("ptx.bulk.settle", "void", parameters, body)
 
 
+def _still_reads(lib: Library) -> str:
+    """`ptx.bulk.reads(warp, ring)`: record anew what the queued copies of a warp read from shared memory."""
+
+    def body(c: Code, warp: Value, ring: Value) -> None:
+        before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
+        shared = c.let("i64", f"ptrtoint {WARP.load(c, warp, 'shared')} to i64")
+        with _each_waiting(c, ring) as entry:
+            lane = c.op("sub", COPY_ENTRY.load(c, entry, "thread"), before)
+            reads = c.icmp("eq", COPY_ENTRY.load(c, entry, "offset"), NOWHERE)
+            queued = c.op("and", reads, c.icmp("eq", COPY_ENTRY.load(c, entry, "waits"), 1))
+            with c.when(c.op("and", queued, c.icmp("ult", lane, lib.lanes))):
+                own = c.op("shl", c.const(lib.mask, 1), c.resize(lane, lib.lanes))
+                source = c.let("i64", f"ptrtoint {COPY_ENTRY.load(c, entry, 'source')} to i64")
+                at = c.splat(c.resize(c.op("sub", source, shared), 32), lib.lanes)
+                site, size = COPY_ENTRY.load(c, entry, "site"), COPY_ENTRY.load(c, entry, "size")
+                sanitize.proxy_reads(lib, c, warp, at, own, site, size)
+        c.ret()
+
+    return lib.define("ptx.bulk.reads", "void", {"warp": "ptr", "ring": "ptr"}, body)
+
+
+def waited(t: Translator) -> None:
+    """Append code for a warp that has waited for groups: the copies of the others go on reading."""
+    sanitize.proxy_waited(t.wf)
+    if t.wf.lib.checks.shared_races:
+        with t.c.when(t.c.icmp("ne", t.wf.active, 0)):
+            t.c.call(_still_reads(t.wf.lib), "void", t.wf.warp, ring_of(t))
+
+
 def settle(t: Translator, hosts: Value, lanes: Value) -> None:
     """Execute the copies that complete at the mbarriers, given by host addresses, that some lanes wait for."""
     if t.has_area("bulk"):
