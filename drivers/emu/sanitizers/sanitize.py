@@ -274,6 +274,20 @@ def waits_partly(wf: Running, site: int, blocked: Value, *, aligned: bool) -> No
         WARP.store(c, warp, "barrier_aligned", int(aligned))
 
 
+def arrives_partly(wf: Running, site: int) -> None:
+    """Append the check of lanes that arrive at an aligned barrier of their cluster, all at one instruction.
+
+    Lanes that come later, to the same instruction, are right, as in `waits_partly`.
+    """
+    if wf.lib.checks.partial_barriers:
+        c, warp = wf.c, wf.warp
+        some = c.icmp("ne", WARP.load(c, warp, "arrived"), 0)
+        elsewhere = c.icmp("ne", WARP.load(c, warp, "cluster_site"), site)
+        with c.when(c.op("and", some, elsewhere), likely=False):
+            wf.report(ReportKind.PARTIAL_BARRIER, site, wf.active)
+        WARP.store(c, warp, "cluster_site", site)
+
+
 def exits_partly(wf: Running, blocked: Value, leaving: Value) -> None:
     """Append the check of lanes that leave the kernel while `blocked` lanes wait at a barrier of all."""
     if wf.lib.checks.partial_barriers:

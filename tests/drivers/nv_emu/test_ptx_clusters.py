@@ -219,6 +219,28 @@ def test_mistakes_between_workgroups_of_a_cluster_are_named(bench: Any, what: st
     assert kinds <= found <= kinds | ALSO
 
 
+POLLS_FIRST = """mov.u32 %r11, s; setp.eq.u32 %p2, %r0, 32; @%p0 st.volatile.shared.u32 [%r11], 0; bar.sync 0; @%p2 st.volatile.shared.u32 [%r11], 9;
+    @!%p0 bra J; L: ld.volatile.shared.u32 %r10, [%r11]; setp.ne.u32 %p1, %r10, 9; @%p1 bra L; J:"""
+ALIGNED = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+TWO_PLACES = "@%p0 bra J; barrier.cluster.arrive.aligned; bra E; J: barrier.cluster.arrive.aligned; E: barrier.cluster.wait.aligned;"
+
+
+@pytest.mark.parametrize(
+    ("body", "kinds"),
+    [
+        (f"{POLLS_FIRST} {ALIGNED}", set()),
+        (TWO_PLACES, {ReportKind.PARTIAL_BARRIER}),
+        (f"@%p0 bra J; {ALIGNED} J: barrier.cluster.arrive; barrier.cluster.wait;", {ReportKind.PARTIAL_BARRIER}),
+    ],
+    ids=["one polls first", "two places", "one elsewhere"],
+)  # fmt: skip
+def test_lanes_may_come_one_by_one_to_an_aligned_barrier_of_a_cluster(
+    bench: Any, body: str, kinds: set[ReportKind]
+) -> None:
+    _, _, result = run(bench, body, **checked(0))
+    assert {f.kind for f in result.findings} | {result.fault.kind for _ in "x" if result.fault} == kinds
+
+
 def test_race_names_both_places_and_workgroups(bench: Any) -> None:
     body = f"{SYNC} st.shared.u32 [%r7], %r5;\n ld.shared::cluster.u32 %r10, [%r9];\n st.global.u32 [%rd1], %r10; {SYNC}"
     _, _, result = run(bench, body, **checked())

@@ -340,11 +340,9 @@ def _barrier(t: Translator, last: Instruction, m: Modifiers, number: int) -> Non
     t.wf.sleep(which, count, number + 1, site, aligned=aligned)
 
 
-def _check_cluster_barrier(t: Translator, m: Modifiers, site: int) -> None:
+def _check_clusters(t: Translator) -> None:
     if t.arch < _CLUSTERS:
         raise t.error(f"barriers of clusters need sm_{_CLUSTERS}")
-    if m.flag("aligned"):
-        sanitize.partial_barrier(t.wf, site)
 
 
 def _cluster_wait(t: Translator, last: Instruction, m: Modifiers, number: int) -> None:
@@ -353,9 +351,9 @@ def _cluster_wait(t: Translator, last: Instruction, m: Modifiers, number: int) -
     m.flag("acquire")
     operands(t, last, 0)
     site = t.site()
-    _check_cluster_barrier(t, m, site)
+    _check_clusters(t)
     t.c.call(cluster_barrier.check(t.wf.lib), "void", t.wf.warp, t.wf.active, i32(site))
-    t.wf.sleep(i32(CLUSTER_BARRIER), i32(0), number + 1, site)
+    t.wf.sleep(i32(CLUSTER_BARRIER), i32(0), number + 1, site, aligned=m.flag("aligned"))
 
 
 def _vote_at_barrier(t: Translator, which: Value, vote: Value) -> None:
@@ -400,9 +398,11 @@ def _other_barriers(t: Translator, i: Instruction, m: Modifiers) -> None:
         relaxed = m.one_of("release", "relaxed") == "relaxed"
         operands(t, i, 0)
         site = t.site()
-        _check_cluster_barrier(t, m, site)
-        lanes = t.wf.active
+        _check_clusters(t)
+        aligned, lanes = m.flag("aligned"), t.wf.active
         with t.c.when(t.c.icmp("ne", lanes, 0)):
+            if aligned:
+                sanitize.arrives_partly(t.wf, site)
             t.c.call(
                 cluster_barrier.arrive(t.wf.lib, releases=not relaxed), "void", t.wf.warp, lanes, i32(site)
             )
