@@ -91,6 +91,14 @@ def _z(count: int, kind: Any = np.int32) -> Any:
     return np.zeros(count, kind)
 
 
+def _steps(count: int) -> Any:
+    """Return both arrays of `halos_by_flags` after some steps, first that of even steps."""
+    a, b = _i(128), _z(128)
+    for _ in range(count):
+        a, b = np.append(a[:1], a[:-1]) + np.append(a[1:], a[-1:]), a
+    return np.append(a, b) if count % 2 == 0 else np.append(b, a)
+
+
 def _t(arguments: tuple[Any, ...], groups: int, **constants: int) -> Launch:
     return Launch(arguments, (groups,), (), constants=constants)
 
@@ -261,6 +269,52 @@ LAUNCHES: Final[dict[str, dict[str, Launch]]] = {
             expected={2: _i(384).reshape(6, 64)[:, ::-1].sum(0)}),
         "scaled_in_place": L((3, _i(192), New(192)), (1,), (64,), expected={2: 3 * _i(192)}),
     },
+    "idioms": {
+        "add_by_comparison": L((_i(64) / 4, _z(1, np.float64)), (2,), (32,), expected={1: 520}),
+        "maximum_by_comparison": L((_f(64), _z(1, _F)), (2,), (32,), expected={1: _f(64).max()}),
+        "flag_beside_data": L((_i(32), _z(64), New(32)), (2,), (32,), expected={2: _i(32)}),
+        "scan_of_packed_words": L((_i(128), _z(4, np.uint64), New(128)), (4,), (32,),
+            expected={2: _i(128).cumsum()}),
+        "sense_reversing": L((_i(128), _z(2), New(128), New(128)), (4,), (32,),
+            expected={3: np.roll(3 * _i(128) + 3, -32)}),
+        "last_block_resets": L((_i(128), New(4), _z(1), New(1)), (4,), (32,), expected={2: 0, 3: 196}),
+        "tiles_by_ticket": L((_i(384), _z(1), New(384)), (2,), (64,), expected={2: 2 * _i(384)}),
+        "two_tiles_one_barrier": L((5, _i(320), New(64)), (1,), (64,),
+            expected={2: _i(320).reshape(5, 64)[:, ::-1].sum(0)}),
+        "lock_of_two": L((_z(2), _z(1), _z(1)), (2,), (1,), expected={2: 9}),
+        "lock_of_warps": L((_i(128), New(1)), (1,), (128,), expected={1: 196}),
+        "queue_with_numbers": L((_i(8), _z(1), _z(1), _i(2) - 1, New(2), New(8)), (4,), (32,)),
+        "readers_and_writer": L((_z(1), _z(2), New(2)), (3,), (32,), expected={2: 0}),
+        "partial_tiles": L((_i(256), New(256), _z(1), New(64)), (4,), (64,),
+            expected={3: _i(256).reshape(4, 64).sum(0)}),
+        "split_k_in_turn": L((_i(256), _z(1), _z(64)), (4,), (64,),
+            expected={2: _i(256).reshape(4, 64).sum(0)}),
+        "halos_by_flags": L((4, np.append(_i(128), _z(128)), _z(4)), (4,), (32,), expected={1: _steps(4)}),
+        "threads_that_drop_out": L((_i(64), New(1)), (1,), (64,), expected={1: 2080}),
+        "until_nothing_changes": L((_i(64)[::-1] * 7 % 50, New(64)), (1,), (64,),
+            expected={1: np.minimum.accumulate(_i(64)[::-1] * 7 % 50)}),
+        "halves_of_a_warp": L((_i(32), New(32)), (1,), (32,),
+            expected={1: _i(32).reshape(2, 16)[:, ::-1].ravel()}),
+        "ring_of_copies": L((6, _i(384), New(64)), (1,), (64,),
+            expected={2: _i(384).reshape(6, 64)[:, ::-1].sum(0)}),
+        "pipeline_of_roles": L((5, _i(160), New(32)), (1,), (64,),
+            expected={2: _i(160).reshape(5, 32)[:, ::-1].sum(0)}),
+        "breadth_first": L((60, _z(60) - 1, New(128)), (1,), (64,),
+            expected={1: np.log2(_i(60)).astype(np.int32)}),
+        "hash_table": L((_i(64), _z(16), _z(16)), (2,), (32,)),
+    },
+    "clusters": {
+        "stage_and_phase": L((8, _i(512), New(64)), (1,), (96,),
+            expected={2: _i(512).reshape(8, 64)[:, ::-1].sum(0)}),
+        "ring_of_stores": L((5, _i(320), New(320)), (1,), (64,), expected={2: 3 * _i(320)}),
+        "mailbox_of_a_neighbour": L((_i(32), New(32)), (2,), (32,), expected={1: _i(32)[::-1]}),
+        "split_barrier_of_a_cluster": L((_i(64), New(64)), (2,), (32,),
+            expected={1: 2 * _i(64) + _i(64)[::-1]}),
+        "clusters_that_meet": L((_i(256), _z(1), New(256), New(256)), (8,), (32,),
+            expected={3: np.roll(2 * _i(256), -64)}),
+        "histogram_of_a_cluster": L((300, _b(300), _z(16)), (4,), (32,),
+            expected={2: np.bincount(_b(300), minlength=16)}),
+    },
     TRITON: {
         "add_no_mask": _t((_f(100), New(100, _F), 100), 1, BLOCK=128),
         "add_store_off_by_one": _t((_f(100), New(100, _F), 100), 1, BLOCK=128),
@@ -283,7 +337,7 @@ LAUNCHES: Final[dict[str, dict[str, Launch]]] = {
 
 ARCHIVES: Final[dict[str, str]] = (
     dict.fromkeys(LAUNCHES, "sm_80")
-    | {"hopper": "sm_90a", "pipelines": "sm_90a"}
+    | dict.fromkeys(("hopper", "pipelines", "clusters"), "sm_90a")
     | {f"{TRITON}_{target}": target for target in ("gfx942", "gfx1100", "gfx1201")}
 )
 """Archive of compiled kernels -> their target. The name is that of the source, and of an AMD GPU."""
