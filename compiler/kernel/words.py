@@ -3,8 +3,9 @@
 `sum over k of cast(a[k]) * cast(b[k])` becomes `sum over h of DOT(word of a, word of b)`: h counts pairs of
 16-bit values, and the word of a is a[2h] in its low half and a[2h + 1] in its high half; or h counts quads of
 bytes. Where the values of a word are adjacent in memory, it is one load. All else stays a kernel of 32-bit
-values, so panels, register tiles and pieces are those of any product (`contraction`). The number of products
-must be a multiple of the values of a word, and no mask of a load may end within a word.
+values, so panels, register tiles and pieces are those of any product (`contraction`). No mask of a load may
+end within a word. The products after the last whole word of a single range are added to the result one by
+one; with several summed ranges one must be a multiple of the values of a word.
 
 VPDPBUSD takes the bytes of one side without a sign, and of the other with one. Where both sides have one, or
 none, each byte of one side is changed by 128 (`XOR` 0x80), and 128 times the sum of the other
@@ -54,11 +55,13 @@ def in_words(ast: UOp, target: Target) -> UOp | None:
         return None
     for op in target.matrix:
         if all(_takes(op, x, node.dtype) for x in product.src):
-            sources = [x.src[0] for x in product.src]
-            r = _divided(node, sources, op.shape[2])
+            first = 1 + max(n.arg[0] for n in nodes if n.op is Ops.RANGE)
+            r = _divided(node, [x.src[0] for x in product.src], op.shape[2])
             if r is not None:
-                first = 1 + max(n.arg[0] for n in nodes if n.op is Ops.RANGE)
-                return _replaced(ast, node, _sum(node, sources, r, op, first))
+                return _replaced(ast, node, _sum(node, r, op, first))
+            r = _divided_short(node, op.shape[2])
+            if r is not None:
+                return _replaced(ast, node, _sum_and_rest(node, r, op, first))
     return None
 
 
@@ -97,9 +100,32 @@ def _divided(node: UOp, sources: list[UOp], values: int) -> UOp | None:
     return max(whole, key=lambda r: (adjacent(r), r.arg[1]), default=None)
 
 
-def _sum(node: UOp, sources: list[UOp], r: UOp, op: MatrixOp, first: int) -> UOp:
+def _divided_short(node: UOp, values: int) -> UOp | None:
+    """Return the one summed range if it has a few products more than two words or more; else None."""
+    free = ranges_in(node)
+    bound = bound_ranges(node, free)
+    masked = any(bound & free[n] for n in free if n.op is Ops.ILT)
+    if masked or len(bound) != 1:
+        return None
+    (r,) = bound
+    return r if r.arg[1] >= 2 * values else None
+
+
+def _sum_and_rest(node: UOp, r: UOp, op: MatrixOp, first: int) -> UOp:
+    """Return the sum over whole words of r, to which the products of the rest are added one by one."""
+    product, size = node.src[0], r.arg[1] - r.arg[1] % op.shape[2]
+    shorter = symbolic.loop(r.arg[0], size)
+    whole = uop(Ops.REDUCE, node.dtype, (merge.replace_ranges(product, {r: shorter}),), node.arg)
+    total = _sum(whole, shorter, op, first)
+    for k in range(size, r.arg[1]):
+        one = merge.replace_ranges(product, {r: symbolic.const(k)})
+        total = uop(Ops.ADD, node.dtype, (total, one))
+    return total
+
+
+def _sum(node: UOp, r: UOp, op: MatrixOp, first: int) -> UOp:
     """Return the sum over words of r that is equal to a sum of products; `first` numbers new ranges."""
-    values = op.shape[2]
+    values, sources = op.shape[2], [x.src[0] for x in node.src[0].src]
     part = symbolic.loop(r.arg[0], r.arg[1] // values)
     words = [_word(x, r, part, values) for x in sources]
     kinds = [x.dtype for x in sources]

@@ -62,12 +62,12 @@ def test_the_object_has_the_instruction_where_the_level_has_it(dtype: DType, lay
         assert (f"matrix {INSTRUCTION[dtype]}" in plan.text()) == (arch == WITH)
 
 
-@pytest.mark.parametrize(("k", "instruction"), [(64, "vpdpbusd"), (66, "vpdpwssd")])
-def test_vectors_of_32_bytes_have_the_instructions_of_avx_vnni(k: int, instruction: str) -> None:
+@pytest.mark.parametrize(("dtype", "instruction"), [(dtypes.int8, "vpdpbusd"), (dtypes.int16, "vpdpwssd")])
+def test_vectors_of_32_bytes_have_the_instructions_of_avx_vnni(dtype: DType, instruction: str) -> None:
     plain = target_of("x86_64-v3")
     machine = llvm.Machine(plain.machine().triple, "alderlake")
     target = replace(plain, matrix=host.MATRIX[32]["avx_vnni"], machine=lambda: machine)
-    ir, plan = lower(product(64, 64, k, dtypes.int8), target)
+    ir, plan = lower(product(64, 64, 66, dtype), target)
     text = llvm.emit_assembly(ir, machine)
     assert f"{{vex}}\t{instruction}" in text.replace("{vex} ", "{vex}\t")
     assert "zmm" not in text
@@ -88,10 +88,31 @@ def test_bytes_of_one_kind_have_the_instructions_of_aarch64(layout: str) -> None
 
 
 def test_bytes_have_quads_else_pairs() -> None:
-    for k, name in ((68, "vpdpbusd"), (66, "vpdpwssd")):
+    for k, name in ((68, "vpdpbusd"), (66, "vpdpbusd"), (8, "vpdpbusd"), (7, "vpdpwssd"), (4, "vpdpwssd")):
         made = in_words(prepared(product(8, 16, k, dtypes.uint8)), target_of(WITH))
         assert made is not None
         assert operation(made).name == name
+
+
+@pytest.mark.parametrize(("k", "rest"), [(68, 0), (65, 1), (66, 2), (67, 3)])
+def test_products_after_the_last_whole_word_are_added_one_by_one(k: int, rest: int) -> None:
+    made = in_words(prepared(product(8, 16, k, dtypes.uint8, other=dtypes.int8)), target_of(WITH))
+    assert made is not None
+    nodes = ordered(made)
+    assert sum(n.op is Ops.MUL for n in nodes) == rest
+    assert [n.arg for n in nodes if n.op is Ops.RANGE and n.arg[0] == 2] == [(2, k // 4)]
+
+
+def test_sums_over_several_ranges_have_words_along_whole_ones() -> None:
+    """Of 6 by 5 products pairs are along the 6; of 7 by 5 there are none."""
+    for size, name in ((6, "vpdpwssd"), (7, "")):
+        i, j, r, s = loop(0, 8), loop(1, 16), loop(2, size), loop(3, 5)
+        a = load(1, (i * size + r) * 5 + s, dtypes.int8)
+        b = load(2, (r * 6 + s) * 16 + j, dtypes.int8)
+        wide = [op("CAST", x, dtype=dtypes.int32) for x in (a, b)]
+        ast = sink(store(0, i * 16 + j, reduce(op("MUL", *wide), "ADD", r, s)))
+        made = in_words(prepared(ast), target_of(WITH))
+        assert (operation(made).name if made is not None else "") == name
 
 
 @pytest.mark.parametrize(
@@ -116,9 +137,10 @@ def test_the_operand_without_columns_is_summed_where_both_have_signs_or_none(
         assert sorted(r.arg for r in free[n]) == outputs
 
 
-def test_an_odd_number_of_products_and_other_types_have_no_words() -> None:
+def test_few_products_and_other_types_have_no_words() -> None:
     target = target_of(WITH)
-    assert in_words(prepared(product(8, 8, 33, dtypes.bfloat16)), target) is None
+    assert in_words(prepared(product(8, 8, 3, dtypes.bfloat16)), target) is None
+    assert in_words(prepared(product(8, 8, 3, dtypes.int8)), target) is None
     assert in_words(prepared(product(8, 8, 34, dtypes.float16)), target) is None
     assert in_words(prepared(product(8, 8, 34, dtypes.bfloat16)), target_of(WITHOUT)) is None
     assert in_words(prepared(product(8, 8, 34, dtypes.bfloat16)), target_of("sm_90a")) is None
@@ -185,11 +207,11 @@ def given(kind: str, shape: tuple[int, int], *, swap: bool) -> tuple[np.ndarray,
 @pytest.mark.parametrize(
     ("m", "n", "k"),
     [(33, 47, 66), (1, 40, 64), (64, 3, 130), (17, 96, 1026), (5, 7, 4), (34, 65, 68), (18, 40, 2052),
-     (2, 300, 36), (40, 33, 35)],
+     (2, 300, 36), (40, 33, 35), (64, 130, 9), (3, 100, 5), (100, 100, 99), (31, 257, 131), (16, 24, 7)],
 )  # fmt: skip
 def test_products_of_bytes_are_exact(native: str, m: int, n: int, k: int, layout: str) -> None:
     del native
-    for left, right in SIGNS if k % 4 == 0 else SIGNS[:2]:
+    for left, right in SIGNS:
         a, x = given(left, (m, k), swap=layout[0] == "A")
         b, y = given(right, (k, n), swap=layout[1] == "B")
         np.testing.assert_array_equal((x @ y).numpy(), a.astype(np.int64) @ b.astype(np.int64))
@@ -271,7 +293,7 @@ def test_bytes_of_views_batches_and_padded_pictures_are_exact(native: str) -> No
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    ("m", "n", "k"), [(33, 47, 66), (1, 40, 64), (64, 3, 130), (17, 96, 1026), (5, 7, 4)]
+    ("m", "n", "k"), [(33, 47, 66), (1, 40, 64), (64, 3, 130), (17, 96, 1026), (5, 7, 4), (40, 70, 33)]
 )
 def test_products_of_bfloat16_are_rounded_once(native: str, m: int, n: int, k: int, layout: str) -> None:
     """Sums are in float32: their error is at most a few units of the largest partial sum."""
