@@ -26,6 +26,7 @@ from compiler.targets.nvptx.assembler import assemble
 from compiler.targets.nvptx.target import ptx
 from drivers.emu.chips import CHIPS, estimates
 from hcq import ArgKind, ArgSlot, KernelImage, UnsupportedError, UsageError
+from tools.arguments import device_name, positive, reported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,11 +153,11 @@ def image(name: str, info: DeviceInfo) -> KernelImage:
     )  # fmt: skip
 
 
-def launched(device: hcq.Device, name: str, groups: int, *, runs: int) -> float:
+def launched(gpu: hcq.Device, name: str, groups: int, *, runs: int) -> float:
     """Run a kernel once and then `runs` times; return the shortest time of these, in seconds by the device."""
-    program = device.load(image(name, device.info))
-    out, source = (device.alloc(size) for size in (16 * THREADS * groups, 4 * _STRIDE * THREADS * groups))
-    queue, times = device.compute, []
+    program = gpu.load(image(name, gpu.info))
+    out, source = (gpu.alloc(size) for size in (16 * THREADS * groups, 4 * _STRIDE * THREADS * groups))
+    queue, times = gpu.compute, []
     queue.submit(queue.record().fill(source, 0))
     for run in range(runs + 1):
         commands = queue.record().barrier(hcq.Scope.DEVICE)
@@ -164,15 +165,15 @@ def launched(device: hcq.Device, name: str, groups: int, *, runs: int) -> float:
             args = program.args(out, source, ROUNDS)
             commands.exec(program, args, groups=(groups, 1, 1), threads=(THREADS, 1, 1))
         queue.submit(commands).wait()
-        (span,) = device.spans()
+        (span,) = gpu.spans()
         times.append((span.end_ns - span.start_ns) * 1e-9)
     return min(times[1:] or times)
 
 
-def estimate(device: hcq.Device, name: str, groups: int) -> tuple[Estimate, ...]:
+def estimate(emulated: hcq.Device, name: str, groups: int) -> tuple[Estimate, ...]:
     """Return the estimates of a launch of `groups` workgroups, from the counts of a few on an emulated GPU."""
-    with hcq.counting(device) as counted:
-        launched(device, name, COUNTED, runs=0)
+    with hcq.counting(emulated) as counted:
+        launched(emulated, name, COUNTED, runs=0)
     return estimates(counted[name].scaled(groups // COUNTED))
 
 
@@ -190,8 +191,8 @@ def chip_of(info: DeviceInfo, found: Sequence[Estimate]) -> Estimate:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.calibrate", description=__doc__)
-    parser.add_argument("--device", default="nv", help="the GPU; default: %(default)s")
-    parser.add_argument("--groups", type=int, default=GROUPS, help="workgroups; a multiple of 4")
+    parser.add_argument("--device", type=device_name, default="nv", help="the GPU; default: %(default)s")
+    parser.add_argument("--groups", type=positive, default=GROUPS, help="workgroups; a multiple of 4")
     options = parser.parse_args(argv)
     if options.groups < COUNTED or options.groups % COUNTED:
         parser.error(f"--groups must be a multiple of {COUNTED}")
@@ -209,4 +210,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

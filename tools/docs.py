@@ -13,7 +13,8 @@ import contextlib
 import io
 import re
 import sys
-from pathlib import Path
+
+from tools.arguments import existing
 
 _BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?P<shown>\n\n```text\n.*?```)?", re.DOTALL)
 
@@ -37,7 +38,7 @@ def refresh(text: str) -> str:
 def main() -> int:
     """Rewrite the named pages in place."""
     parser = argparse.ArgumentParser(prog="python -m tools.docs", description=__doc__)
-    parser.add_argument("pages", nargs="+", type=Path)
+    parser.add_argument("pages", nargs="+", type=existing)
     for page in parser.parse_args().pages:
         page.write_text(refresh(page.read_text()))
     return 0

@@ -40,6 +40,7 @@ from frontend import Tensor
 from frontend.device import Device
 from frontend.expr import uops
 from hcq.counters import counting
+from tools.arguments import natural, positive, reported, some_of
 from tools.bank_conflicts import conflicts
 
 if TYPE_CHECKING:
@@ -197,12 +198,12 @@ def row(m: Made) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.gpu_kernels", description=__doc__)
-    parser.add_argument("--arch", default=",".join(DEVICES))
-    parser.add_argument("--kernel", default=",".join(KERNELS))
-    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--arch", type=some_of(DEVICES), default=",".join(DEVICES))
+    parser.add_argument("--kernel", type=some_of(KERNELS), default=",".join(KERNELS))
+    parser.add_argument("--size", type=positive, default=1024)
     parser.add_argument("--plans", action="store_true")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--count", type=int, default=0, metavar="SIZE")
+    parser.add_argument("--count", type=natural, default=0, metavar="SIZE")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     results, good = [], True
@@ -211,8 +212,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         last += " asked | moved | touched | cycles of conflicts |" if options.count else ""
         print(f"| kernel | arch | workgroups | registers | shared | spilled | matrix | conflicts |{last}")
         print("|---" * (8 + options.check + 4 * bool(options.count)) + "|")
-    for kernel in options.kernel.split(","):
-        for arch in options.arch.split(","):
+    for kernel in options.kernel:
+        for arch in options.arch:
             ulp = error(kernel, arch) if options.check else None
             counted = traffic(kernel, arch, options.count) if options.count else None
             found = replace(made(kernel, arch, options.size), ulp=ulp, counted=counted)
@@ -228,4 +229,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

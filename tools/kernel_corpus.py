@@ -25,6 +25,7 @@ from compiler.image import CompiledKernel
 from compiler.targets import target_of
 from compiler.workers import compile_texts
 from drivers.elf import UNDEFINED, Elf
+from tools.arguments import existing, positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,9 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     one.add_argument("kernels", type=Path)
     one.add_argument("pytest", nargs=argparse.REMAINDER)
     two = commands.add_parser("compile", help="compile them")
-    two.add_argument("kernels", type=Path)
+    two.add_argument("kernels", type=existing)
     two.add_argument("archs", nargs="+")
-    two.add_argument("--every", type=int, default=1, help="compile each n-th kernel only")
+    two.add_argument("--every", type=positive, default=1, help="compile each n-th kernel only")
     two.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
     if chosen.command == "record":

@@ -16,7 +16,6 @@ import argparse
 import json
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import llvmlite.binding as llvm
@@ -25,6 +24,7 @@ from compiler.compile import OPT_LEVEL
 from compiler.ir.serialize import parse_kernel
 from compiler.pipeline import steps
 from compiler.targets import target_of
+from tools.arguments import existing, positive
 from tools.kernel_corpus import read
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.kernel_merges", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("kernels", type=Path)
+    parser.add_argument("kernels", type=existing)
     parser.add_argument("archs", nargs="+")
-    parser.add_argument("--every", type=int, default=1, help="look at each n-th kernel only")
+    parser.add_argument("--every", type=positive, default=1, help="look at each n-th kernel only")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
     kernels = read(chosen.kernels)[:: chosen.every]

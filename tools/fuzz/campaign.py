@@ -14,8 +14,9 @@ import multiprocessing
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from tools.arguments import natural, output, positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,11 +28,11 @@ CHUNK: Final = 25
 def parser(name: str, doc: str | None, *, cases: int = 200) -> argparse.ArgumentParser:
     """Return a parser with `--cases`, `--first`, `--jobs`, `--show` and `--json`."""
     made = argparse.ArgumentParser(prog=f"python -m {name}", description=doc)
-    made.add_argument("--cases", type=int, default=cases, metavar="N", help=f"(default {cases})")
-    made.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default 0)")
-    made.add_argument("--jobs", type=int, default=2, metavar="N", help="worker processes (default 2)")
-    made.add_argument("--show", type=int, metavar="SEED", help="print the case of one seed and stop")
-    made.add_argument("--json", type=Path, metavar="FILE", help="write the failures, by seed")
+    made.add_argument("--cases", type=positive, default=cases, metavar="N", help=f"(default {cases})")
+    made.add_argument("--first", type=natural, default=0, metavar="SEED", help="the first seed (default 0)")
+    made.add_argument("--jobs", type=positive, default=2, metavar="N", help="worker processes (default 2)")
+    made.add_argument("--show", type=natural, metavar="SEED", help="print the case of one seed and stop")
+    made.add_argument("--json", type=output, metavar="FILE", help="write the failures, by seed")
     return made
 
 

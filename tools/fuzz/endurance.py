@@ -34,6 +34,7 @@ from hcq.errors import DeviceFault
 from hcq.graph import Graph
 from hcq.pushbuffer import PushBuffer
 from hcq.store import Store
+from tools.arguments import above_zero, natural, output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,9 +185,9 @@ def endure(minutes: float, seed: int, cache: Path) -> tuple[list[Sample], int]:
 def main() -> int:
     """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz.endurance", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0, metavar="N")
-    parser.add_argument("--seed", type=int, default=0, metavar="SEED")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write samples and result")
+    parser.add_argument("--minutes", type=above_zero, default=30.0, metavar="N")
+    parser.add_argument("--seed", type=natural, default=0, metavar="SEED")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write samples and result")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hcq-endurance-") as folder:
         samples, done = endure(options.minutes, options.seed, Path(folder) / "cache")

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from hcq.errors import HcqError, OutOfMemoryError
+from tools.arguments import above_zero, natural, output, positive
 from tools.fuzz.interrupt_probes import PROBES, Probe
 
 if TYPE_CHECKING:
@@ -265,10 +266,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz.interrupts", description=__doc__)
     parser.add_argument("--probe", action="append", choices=sorted(PROBES), help="only this one; repeatable")
-    parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th place (default 1)")
-    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first place (default 0)")
-    parser.add_argument("--bound", type=float, default=20.0, metavar="S", help="seconds a use may take (20)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write counts and findings")
+    parser.add_argument(
+        "--every", type=positive, default=1, metavar="K", help="only every K-th place (default 1)"
+    )
+    parser.add_argument("--first", type=natural, default=0, metavar="N", help="the first place (default 0)")
+    parser.add_argument(
+        "--bound", type=above_zero, default=20.0, metavar="S", help="seconds a use may take (20)"
+    )
+    parser.add_argument("--json", type=output, metavar="FILE", help="write counts and findings")
     options = parser.parse_args(arguments)
     counts: dict[str, int] = {}
     refused = 0

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import hcq
+from tools.arguments import device_name, reported
 from tools.fuzz import campaign
 from tools.fuzz.queue_faults import FAULTS, misreported
 from tools.fuzz.queue_kernels import image
@@ -228,7 +229,11 @@ def main() -> int:
     """Run the tool and return its exit status."""
     parser = campaign.parser("tools.fuzz.queues", __doc__)
     parser.add_argument(
-        "--device", action="append", metavar="NAME", help="open this device; may be repeated (default cpu)"
+        "--device",
+        type=device_name,
+        action="append",
+        metavar="NAME",
+        help="open this device; may be repeated (default cpu)",
     )
     parser.add_argument("--faults", action="store_true", help=f"plant faults, of {len(FAULTS)} kinds")
     options = parser.parse_args()
@@ -244,4 +249,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

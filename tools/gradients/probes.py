@@ -19,9 +19,9 @@ import random
 import sys
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from typing import Any, Final
 
+from tools.arguments import existing, natural, output, positive
 from tools.gradients.case import INF, LEAST, MOST, NAN, Case
 from tools.gradients.cases import CASES
 from tools.gradients.compare import compared, inputs_of
@@ -159,10 +159,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.gradients.probes", description=__doc__)
     acts = parser.add_subparsers(dest="act", required=True)
     asking = acts.add_parser("ask")
-    asking.add_argument("--cases", type=int, default=200, metavar="N")
-    asking.add_argument("--first", type=int, default=0, metavar="SEED")
-    asking.add_argument("--out", type=Path, required=True, metavar="FILE")
-    acts.add_parser("compare").add_argument("file", type=Path, metavar="FILE")
+    asking.add_argument("--cases", type=positive, default=200, metavar="N")
+    asking.add_argument("--first", type=natural, default=0, metavar="SEED")
+    asking.add_argument("--out", type=output, required=True, metavar="FILE")
+    acts.add_parser("compare").add_argument("file", type=existing, metavar="FILE")
     options = parser.parse_args()
     if options.act == "ask":
         lines = ask(options.first, options.cases)

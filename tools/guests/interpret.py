@@ -31,6 +31,7 @@ import numpy as np
 
 import hcq
 from interop import arrays, elements
+from tools.arguments import device_name, positive, reported
 from tools.guests import cases, more_cases
 from tools.guests.tutorials import compare
 
@@ -92,11 +93,13 @@ class HostArray:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.guests.interpret", description=__doc__)
-    parser.add_argument("--device", default="nv-emu:sm_80", help="the emulated GPU; default: %(default)s")
+    parser.add_argument(
+        "--device", type=device_name, default="nv-emu:sm_80", help="the emulated GPU; default: %(default)s"
+    )
     parser.add_argument("--tutorials", action="store_true", help="the kernels of the tutorials only")
     parser.add_argument("--workloads", action="store_true", help="larger inputs, see above")
     parser.add_argument("--only", default="", help="run the kernels whose name contains this text")
-    parser.add_argument("--runs", type=int, default=3, help="timed runs of each kernel")
+    parser.add_argument("--runs", type=positive, default=3, help="timed runs of each kernel")
     parser.add_argument("--json", action="store_true", help="one JSON object a kernel")
     parser.add_argument(_INTERPRETED, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
@@ -111,11 +114,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     from interop import triton_backend  # noqa: PLC0415 - Triton is needed only here
 
     rows = []
-    with hcq.open(options.device) as device:
-        triton_backend.use(device)
+    with hcq.open(options.device) as opened:
+        triton_backend.use(opened)
         for case in chosen:
             row = _row(
-                case, lambda values, kind: arrays.array(device, values, kind), device.sync, options.runs
+                case, lambda values, kind: arrays.array(opened, values, kind), opened.sync, options.runs
             )
             rows.append(_joined(row, beside[case.name]))
             print(json.dumps(rows[-1]) if options.json else text(rows[-1]), flush=True)
@@ -207,4 +210,4 @@ def text(row: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

@@ -21,6 +21,7 @@ import numpy as np
 
 import hcq
 from interop import arrays
+from tools.arguments import device_name, positive, reported
 from tools.guests import cases, more_cases
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.guests.tutorials", description=__doc__)
-    parser.add_argument("--device", default="nv-emu", help="a GPU, real or emulated")
+    parser.add_argument("--device", type=device_name, default="nv-emu", help="a GPU, real or emulated")
     parser.add_argument("--full", action="store_true", help="sizes for a large GPU")
     parser.add_argument("--all", action="store_true", help="all kernels of the corpus, in small sizes")
     parser.add_argument("--only", default="", help="run the kernels whose name contains this text")
-    parser.add_argument("--runs", type=int, default=5, help="timed runs of each kernel")
+    parser.add_argument("--runs", type=positive, default=5, help="timed runs of each kernel")
     parser.add_argument(
         "--torch", action="store_true", help="time PyTorch on CUDA beside it (in this process)"
     )
@@ -45,17 +46,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     from interop import triton_backend  # noqa: PLC0415 - Triton is needed only here
 
     failed = 0
-    with hcq.open(options.device) as device:
-        triton_backend.use(device)
+    with hcq.open(options.device) as opened:
+        triton_backend.use(opened)
         for case in cases.FULL if options.full else more_cases.ALL if options.all else cases.TUTORIALS:
             if options.only in case.name:
-                row = run(device, case, options.runs)
+                row = run(opened, case, options.runs)
                 if options.torch and "error" not in row:
                     row["torch_ms"] = _torch_ms(case)
                 failed += "error" in row
                 print(json.dumps(row) if options.json else text(row), flush=True)
-                if device.refusal is not None:
-                    device.recover()
+                if opened.refusal is not None:
+                    opened.recover()
     return 1 if failed else 0
 
 
@@ -159,4 +160,4 @@ def text(row: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

@@ -13,11 +13,11 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from hcq.errors import HcqError
+from tools.arguments import output, share
 from tools.mutants.amd import kernels as amd
 from tools.mutants.nv import kernels as nv
 from tools.mutants.verdicts import CAUGHT, SEEDS, Outcome, Verdict, overall
@@ -53,8 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="tools.mutants.corpus", description=__doc__)
     parser.add_argument("--device", choices=tuple(CORPORA), default=next(iter(CORPORA)))
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--minimum", type=float, default=0.95)
+    parser.add_argument("--json", type=output)
+    parser.add_argument("--minimum", type=share, default=0.95)
     given = parser.parse_args(arguments)
     rows: list[dict[str, str]] = []
     for kernel in CORPORA[given.device]():

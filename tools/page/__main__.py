@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tools.arguments import existing, output
 from tools.page.html import page
 from tools.page.record import kernels, record
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; return 0, or 1 if the program computed nothing."""
     parser = argparse.ArgumentParser(prog="python -m tools.page", description=__doc__.split("\n\n")[1])
-    parser.add_argument("--output", type=Path, default=Path("run.html"), help="(default run.html)")
-    parser.add_argument("program", help="a Python file, run as __main__")
+    parser.add_argument("--output", type=output, default=Path("run.html"), help="(default run.html)")
+    parser.add_argument("program", type=existing, help="a Python file, run as __main__")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
     options = parser.parse_args(argv)
-    run = record(options.program, options.arguments)
+    run = record(str(options.program), options.arguments)
     if not run.plans:
         sys.stderr.write(f"{options.program} computed no tensor, so there is no page\n")
         return 1

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from tools.arguments import output, positive, program
 from tools.bench.rows import commit
 from tools.performance import products, worker
 from tools.performance.steps import STEPS, counts
@@ -140,16 +141,18 @@ def _table(times: dict[str, dict[str, float]]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, and write the page; return 0."""
     parser = argparse.ArgumentParser(prog="python -m tools.performance", description=__doc__.split("\n\n")[1])
-    parser.add_argument("--torch", metavar="PYTHON", help="the interpreter of an environment with PyTorch")
-    parser.add_argument("--rounds", type=int, default=9, help="samples of each case (default 9)")
     parser.add_argument(
-        "--threads", type=int, metavar="N",
+        "--torch", type=program, metavar="PYTHON", help="the interpreter of an environment with PyTorch"
+    )
+    parser.add_argument("--rounds", type=positive, default=9, help="samples of each case (default 9)")
+    parser.add_argument(
+        "--threads", type=positive, metavar="N",
         help="threads of each implementation, by default as many as cores; with 1 the least time of the "
         "processor is taken, which other programs disturb less",
     )  # fmt: skip
     parser.add_argument("--cases", metavar="WORDS", help="only cases whose names contain these words")
     parser.add_argument(
-        "--output", type=Path, default=Path("docs/performance.md"), help="the page; - prints it"
+        "--output", type=output, default=Path("docs/performance.md"), help="the page; - prints it"
     )
     parser.add_argument("--quick", action="store_true", help="one small case and step: tests that it runs")
     options = parser.parse_args(argv)

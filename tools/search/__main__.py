@@ -13,6 +13,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from tools.arguments import device_name, part, reported
 from tools.search import small
 from tools.search.check import check
 from tools.search.choose import Compared, compare, summary
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def _choose(part: str, match: str, *, second: bool, lines: bool) -> int:
-    number, parts = (int(word) for word in part.split("/"))
+def _choose(chosen: tuple[int, int], match: str, *, second: bool, lines: bool) -> int:
+    number, parts = chosen
     every = shapes(SECOND if second else FIRST)
     wanted = [item for item in every.items() if match in item[0]][number - 1 :: parts]
+    if not wanted:
+        print(f"no shape contains {match!r}, or this part has none", file=sys.stderr)
+        return 2
     results: list[Compared] = []
     for one in compare(dict(wanted)):
         results.append(one)
@@ -58,12 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.search", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("choose", help="compare the chosen plan with the best of all, for many shapes")
-    one.add_argument("--part", default="1/1", help="a part of the shapes, as 1/2 and 2/2 for two processes")
+    one.add_argument(
+        "--part", type=part, default="1/1", help="a part of the shapes, as 1/2 and 2/2 for two processes"
+    )
     one.add_argument("--second", action="store_true", help="the shapes to which the model is not fitted")
     one.add_argument("--match", default="", help="only shapes whose name contains this text")
     one.add_argument("--json", action="store_true")
     two = commands.add_parser("check", help="run every plan of small kernels")
-    two.add_argument("--device", default="cpu")
+    two.add_argument("--device", type=device_name, default="cpu")
     two.add_argument("--kernel", choices=small.NAMES, action="append")
     two.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
@@ -73,4 +79,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

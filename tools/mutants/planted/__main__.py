@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
+from tools.arguments import device_name, output, reported, share
 from tools.mutants.planted.catalogs import CATALOGS
 from tools.mutants.planted.run import judge, unchanged
 
@@ -23,9 +23,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants.planted", description=__doc__)
     parser.add_argument("--driver", choices=tuple(CATALOGS), default=next(iter(CATALOGS)))
     parser.add_argument("--only", default="", metavar="TEXT", help="only bugs whose name contains TEXT")
-    parser.add_argument("--device", metavar="NAME", help="run on this device instead of each bug's own")
-    parser.add_argument("--minimum", type=float, default=0.96, metavar="SHARE", help="(default 0.96)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every verdict with its message")
+    parser.add_argument(
+        "--device", type=device_name, metavar="NAME", help="run on this device instead of each bug's own"
+    )
+    parser.add_argument("--minimum", type=share, default=0.96, metavar="SHARE", help="(default 0.96)")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write every verdict with its message")
     options = parser.parse_args()
     catalog = CATALOGS[options.driver]
     chosen = [bug for bug in catalog.bugs if options.only in bug.name]
@@ -33,10 +35,10 @@ def main() -> int:
         parser.error(
             f"no bug is named {options.only!r}; there are: {'; '.join(bug.name for bug in catalog.bugs)}"
         )
-    for device in sorted({options.device or catalog.device_of(bug) for bug in chosen}):
-        seen = unchanged(catalog, device)
+    for name in sorted({options.device or catalog.device_of(bug) for bug in chosen}):
+        seen = unchanged(catalog, name)
         if seen.outcome != "passed":
-            sys.stderr.write(f"the unchanged driver on {device}: {seen.outcome} {seen.text}\n")
+            sys.stderr.write(f"the unchanged driver on {name}: {seen.outcome} {seen.text}\n")
             return 2
     verdicts = []
     for number, bug in enumerate(chosen, 1):
@@ -59,4 +61,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

@@ -1,0 +1,92 @@
+"""Wrong values on the command lines of the tools: refused with status 2 and a line, before anything runs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hcq.errors import UnsupportedError
+from tools import arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NOWHERE = "/nowhere/file"
+
+WRONG = [
+    ("tools.bench.__main__", ["submit", "--device", "foo"], "no device is called 'foo'; drivers: nv, amd"),
+    ("tools.bench.__main__", ["submit", "--output", NOWHERE], "in '/nowhere', which is no folder"),
+    ("tools.bench.__main__", ["submit", "--plot", "/"], "wanted a file to write, '/' is a folder"),
+    ("tools.bench.bert", ["--rounds", "0"], "wanted a whole number of at least 1, saw '0'"),
+    ("tools.bench.bert", ["--torch", NOWHERE], "wanted a program, nothing that can be run is at"),
+    ("tools.calibrate", ["--device", "foo"], "no device is called 'foo'"),
+    ("tools.fuzz.interrupts", ["--every", "0"], "wanted a whole number of at least 1, saw '0'"),
+    ("tools.fuzz.interrupts", ["--bound", "-1"], "wanted a number above 0, saw '-1'"),
+    ("tools.gpu_kernels", ["--arch", "foo"], "wanted some of sm_80"),
+    ("tools.gpu_kernels", ["--kernel", "foo"], "separated by commas; saw foo"),
+    ("tools.gpu_kernels", ["--size", "0"], "wanted a whole number of at least 1, saw '0'"),
+    ("tools.gpu_kernels", ["--count", "-5"], "wanted a whole number of at least 0, saw '-5'"),
+    ("tools.guests.interpret", ["--device", "foo"], "no device is called 'foo'"),
+    ("tools.guests.tutorials", ["--device", "foo"], "no device is called 'foo'"),
+    ("tools.kernel_corpus", ["compile", NOWHERE, "sm_80"], "wanted a file, '/nowhere/file' is not there"),
+    ("tools.kernel_merges", ["/", "sm_80"], "wanted a file, '/' is a folder"),
+    ("tools.mutants.__main__", ["--sample", "-1"], "wanted a whole number of at least 0, saw '-1'"),
+    ("tools.mutants.__main__", ["--minimum", "2"], "wanted a number from 0 to 1, saw '2'"),
+    ("tools.mutants.corpus", ["--json", NOWHERE], "which is no folder"),
+    ("tools.page.__main__", [NOWHERE], "wanted a file, '/nowhere/file' is not there"),
+    ("tools.page.__main__", ["--output", NOWHERE, __file__], "which is no folder"),
+    ("tools.performance.__main__", ["--threads", "0"], "wanted a whole number of at least 1, saw '0'"),
+    ("tools.performance.__main__", ["--torch", NOWHERE], "wanted a program"),
+    ("tools.search.__main__", ["choose", "--part", "3/2"], "wanted a part as 1/2 or 2/2, saw '3/2'"),
+    ("tools.search.__main__", ["check", "--device", "foo"], "no device is called 'foo'"),
+]
+
+
+@pytest.mark.parametrize(("module", "argv", "words"), WRONG)
+def test_a_wrong_value_is_refused_before_anything_runs(
+    module: str, argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
+):
+    main: Callable[[list[str]], int] = import_module(module).main
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == arguments.REFUSED
+    assert words in capsys.readouterr().err
+
+
+def test_right_values_are_taken(tmp_path: Path):
+    assert arguments.natural("0") == 0
+    assert arguments.positive("7") == 7
+    assert arguments.above_zero("0.5") == 0.5
+    assert arguments.share("1") == 1
+    assert arguments.device_name("nv-emu:sm_80:1") == "nv-emu:sm_80:1"
+    assert arguments.device_name("auto") == "auto"
+    assert arguments.existing(__file__).name == "test_command_lines.py"
+    assert arguments.folder(str(tmp_path)) == tmp_path
+    assert arguments.output(str(tmp_path / "new")) == tmp_path / "new"
+    assert arguments.part("2/3") == (2, 3)
+    assert arguments.some_of(("a", "b"))("a,b") == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "0", "x"])
+def test_times_are_finite_numbers_above_zero(text: str):
+    with pytest.raises(Exception, match="wanted a number above 0"):
+        arguments.above_zero(text)
+
+
+def test_an_error_of_this_project_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]):
+    def main() -> int:
+        raise UnsupportedError("there is no GPU\nhint: buy one")
+
+    assert arguments.reported(main) == arguments.REFUSED
+    assert capsys.readouterr().err == "error: there is no GPU\nhint: buy one\n"
+
+
+def test_other_exceptions_are_not_hidden():
+    def main() -> int:
+        raise KeyError("a mistake of the tool")
+
+    with pytest.raises(KeyError):
+        arguments.reported(main)

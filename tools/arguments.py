@@ -1,0 +1,151 @@
+"""Arguments of the tools' command lines: types that refuse wrong values, and errors as one line.
+
+    parser.add_argument("--cases", type=positive)
+    parser.add_argument("--device", type=device_name)
+    ...
+    if __name__ == "__main__":
+        sys.exit(reported(main))
+
+A wrong value ends the program with status 2 and a line that says what was wanted and what was seen, before
+anything is opened or written.
+
+Not here: the settings of the environment (`hcq.config`), names of devices (`hcq.registry`).
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hcq.errors import HcqError, UsageError
+from hcq.registry import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+REFUSED: Final = 2
+"""The exit status of a program that could not do what the command line asks, as argparse gives it."""
+
+
+def natural(text: str) -> int:
+    """Return a whole number of at least 0."""
+    return _whole(text, 0)
+
+
+def positive(text: str) -> int:
+    """Return a whole number of at least 1."""
+    return _whole(text, 1)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise ArgumentTypeError(f"wanted a whole number of at least {least}, saw {text!r}")
+    return number
+
+
+def above_zero(text: str) -> float:
+    """Return a finite number above 0."""
+    number = _number(text)
+    if not 0 < number < math.inf:
+        raise ArgumentTypeError(f"wanted a number above 0, saw {text!r}")
+    return number
+
+
+def share(text: str) -> float:
+    """Return a number from 0 to 1."""
+    number = _number(text)
+    if not 0 <= number <= 1:
+        raise ArgumentTypeError(f"wanted a number from 0 to 1, saw {text!r}")
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def device_name(text: str) -> str:
+    """Return the name of a device that `hcq.open` takes. Whether it can be opened is seen when it is."""
+    try:
+        if text != "auto":
+            parse(text)
+    except UsageError as error:
+        raise ArgumentTypeError(str(error)) from None
+    return text
+
+
+def existing(text: str) -> Path:
+    """Return the path of a file that exists."""
+    path = Path(text)
+    if not path.is_file():
+        raise ArgumentTypeError(f"wanted a file, {text!r} is {'a folder' if path.is_dir() else 'not there'}")
+    return path
+
+
+def output(text: str) -> Path:
+    """Return the path of a file that can be written: its folder exists."""
+    path = Path(text)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        what = "a folder" if path.is_dir() else f"in {str(path.parent)!r}, which is no folder"
+        raise ArgumentTypeError(f"wanted a file to write, {text!r} is {what}")
+    return path
+
+
+def folder(text: str) -> Path:
+    """Return the path of a folder that exists."""
+    path = Path(text)
+    if not path.is_dir():
+        raise ArgumentTypeError(f"wanted a folder, {text!r} is {'a file' if path.exists() else 'not there'}")
+    return path
+
+
+def program(text: str) -> str:
+    """Return the path or name of a program that can be run."""
+    if shutil.which(text) is None:
+        raise ArgumentTypeError(f"wanted a program, nothing that can be run is at {text!r}")
+    return text
+
+
+def part(text: str) -> tuple[int, int]:
+    """Return (1, 2) for "1/2", the first of two parts."""
+    number, _, parts = text.partition("/")
+    if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+        raise ArgumentTypeError(f"wanted a part as 1/2 or 2/2, saw {text!r}")
+    return int(number), int(parts)
+
+
+def some_of(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Return a type for names of `known`, separated by commas."""
+
+    def names(text: str) -> list[str]:
+        found = [name for name in text.split(",") if name]
+        unknown = [name for name in found if name not in known]
+        if unknown or not found:
+            seen = ", ".join(unknown) or "none"
+            raise ArgumentTypeError(f"wanted some of {', '.join(known)}, separated by commas; saw {seen}")
+        return found
+
+    return names
+
+
+def reported(main: Callable[[], int]) -> int:
+    """Run `main` and return its exit status.
+
+    An error of this project that it raises is printed on stderr, without a traceback: what could not be
+    opened or was refused is no fault of the tool. The status is 2 then. Other exceptions pass.
+    """
+    try:
+        return main()
+    except HcqError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return REFUSED
