@@ -22,6 +22,8 @@ LEAST_NS = 400_000
 """The least time of a sample, where `MOST_LAUNCHES` take as long: to wake the thread takes up to 10,000."""
 MOST_LAUNCHES = 800
 """The launches of a batch at most."""
+POLL_S = 0.0002
+"""Seconds between looks whether a batch is complete."""
 GROWTH = 8
 """A batch that takes too little time has at most so many times the launches the next time."""
 
@@ -61,7 +63,10 @@ class Batch:
     def _replay(self) -> int:
         """Return the nanoseconds of one replay."""
         begun = others_ns()
-        self._executable.replay().wait()
+        point = self._executable.replay()
+        while not point.over():  # a thread in `wait` would execute a part of the launches
+            time.sleep(POLL_S)
+        point.wait()
         return max(1, others_ns() - begun)
 
 
