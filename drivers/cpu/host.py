@@ -98,6 +98,7 @@ def assist(pool: Pool, queue: Queue, at: u64, value: u64) -> u64:
     spins = 0
     helped = 0
     drives = 1
+    budget = pool.help_spins
     while acquire(signal.value) < value and not acquire(pool.halt):
         worked = take(pool, queue, 0, pool.help_ns)
         if worked:
@@ -113,10 +114,13 @@ def assist(pool: Pool, queue: Queue, at: u64, value: u64) -> u64:
             worked = 1
         if worked:
             spins = 0
+            if budget:  # the next dispatch of a sequence may come soon
+                budget = pool.long_spins
             if now(pool) > pool.help_until:
                 return 1
             continue
-        if spins >= pool.help_spins or (spins >= pool.spins and acquire(pool.shared) and not helped):
+        if spins >= budget or (spins >= pool.spins and acquire(pool.shared) and not helped):
+            queue.helped = 0  # this thread is about to sleep
             break
         pause()
         spins += 1

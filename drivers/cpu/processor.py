@@ -251,6 +251,7 @@ def processor(queue: Queue) -> u64:
             elif take(pool, queue, 0, 0):
                 empty = now(pool)
                 spins = 0
+                budget = pool.long_spins  # the next dispatch of a sequence may come soon
         if acquire(queue.bell) == seen:
             if spins < budget and pool.host_cpu != cpu:
                 spins += 1

@@ -172,6 +172,19 @@ def test_a_host_thread_does_not_block_in_a_wait_packet(device: CpuDevice, code: 
     assert seen.count == 1
 
 
+def test_a_host_thread_that_sleeps_is_not_expected_to_help(device: CpuDevice) -> None:
+    box = Box(device)
+    ring = device.ring(COMPUTE, 0)
+    send(ring, wait_(box.va + 8, 1), set_(box.va, 1))
+    until(lambda: ring.queue.stuck)
+    ring.queue.helped = 1
+    assert not device.wait(box.va, 1, 0.005)
+    assert ring.queue.helped == 0
+    box.words[1] = 1
+    device.signal_written(box.va + 8)
+    finish(device, box.va, 1)
+
+
 def test_a_short_wait_executes_nothing(device: CpuDevice, code: dict[str, int]) -> None:
     box = Box(device)
     seen = Seen(box.va + 64)
