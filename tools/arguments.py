@@ -59,6 +59,14 @@ def above_zero(text: str) -> float:
     return number
 
 
+def seconds(text: str) -> float:
+    """Return a number of at least 0, which may be infinite."""
+    number = _number(text)
+    if not number >= 0:
+        raise ArgumentTypeError(f"wanted seconds, a number of at least 0, saw {text!r}")
+    return number
+
+
 def share(text: str) -> float:
     """Return a number from 0 to 1."""
     number = _number(text)
@@ -98,6 +106,16 @@ def output(text: str) -> Path:
     if path.is_dir() or not path.absolute().parent.is_dir():
         what = "a folder" if path.is_dir() else f"in {str(path.parent)!r}, which is no folder"
         raise ArgumentTypeError(f"wanted a file to write, {text!r} is {what}")
+    return path
+
+
+def made_folder(text: str) -> Path:
+    """Return the path of a folder, which is made where it is missing."""
+    path = Path(text)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentTypeError(f"wanted a folder that can be written: {error}") from None
     return path
 
 

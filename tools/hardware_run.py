@@ -32,6 +32,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tools.arguments import REFUSED, above_zero, folder
 from tools.bringup.rung import LAUNCH
 from tools.hardware.stage import REPOSITORY, Run, Stage
 
@@ -299,19 +300,27 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--work", default=str(REPOSITORY / ".hardware"), metavar="DIR", help="folder of all other files"
     )
-    parser.add_argument("--wheels", metavar="DIR", help="folder of wheels to install first")
-    parser.add_argument("--kernels", metavar="DIR", help="kernels that `tools.bringup --prepare` built")
+    parser.add_argument("--wheels", type=folder, metavar="DIR", help="folder of wheels to install first")
+    parser.add_argument(
+        "--kernels", type=folder, metavar="DIR", help="kernels that `tools.bringup --prepare` built"
+    )
     parser.add_argument("--device", default="", metavar="N", help="which GPU: N, nv:N, amd:N")
     parser.add_argument(
         "--choices", default="default", metavar="TEXT", help="doubtful values: stack=low+pcas=3"
     )
     parser.add_argument("--only", default="", metavar="STAGE,STAGE", help=f"some of {', '.join(NAMES)}")
-    parser.add_argument("--total", type=float, default=TOTAL_S, metavar="S", help="seconds for everything")
-    parser.add_argument("--patience", type=float, default=1.0, metavar="X", help="factor of all time limits")
+    parser.add_argument(
+        "--total", type=above_zero, default=TOTAL_S, metavar="S", help="seconds for everything"
+    )
+    parser.add_argument(
+        "--patience", type=above_zero, default=1.0, metavar="X", help="factor of all time limits"
+    )
     parser.add_argument("--dry", action="store_true", help="run every stage without a GPU")
     parser.add_argument("--no-fault", action="store_true", help="skip the deliberate fault")
     parser.add_argument("--json", action="store_true", help="print the report on stdout as well")
     options = parser.parse_args(arguments)
+    if options.only and not options.only.strip(","):
+        parser.error(f"--only: wanted some of {', '.join(NAMES)}")
     strangers = {name for name in options.only.split(",") if name}.difference(NAMES)
     if strangers:
         parser.error(f"--only: no stage is called {', '.join(sorted(strangers))}")
@@ -410,7 +419,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
     options = parse(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # kills the running stage and keeps the report
-    run = Run(options)
+    try:
+        run = Run(options)
+    except OSError as error:
+        sys.stderr.write(f"error: --out and --work must be folders that can be written: {error}\n")
+        return REFUSED
     run_stages(run)
     report = run.write()
     if options.json:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.limits import HANG_S
 from tools import hardware_run
-from tools.hardware import box
+from tools.hardware import box, summary
 from tools.hardware.stage import REPOSITORY, Run, Stage, Timing
 
 if TYPE_CHECKING:
@@ -373,3 +373,80 @@ def test_outcomes_are_read_from_one_process_and_from_several():
         ("tests/a.py::test_x[a b]", "PASSED"),
         ("tests/a.py::test_y", "SKIPPED"),
     ]
+
+
+BOX: dict[str, Any] = {
+    "name": "box",
+    "command": ["box"],
+    "status": "passed",
+    "reason": "",
+    "facts": {
+        "files": {
+            "/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module  580.159.04",
+            "/proc/driver/nvidia/gpus/0000:00:06.0/information": "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ: 41",
+        }
+    },
+}
+WRONG: dict[str, Any] = {
+    "name": "conformance", "command": ["pytest"], "status": "failed", "reason": "3 of 9 tests", "facts": {},
+}  # fmt: skip
+
+
+def test_the_report_names_gpu_and_driver():
+    assert summary.gpu([BOX]) == "NVIDIA H100 80GB HBM3"
+    assert summary.driver([BOX]) == "580.159.04"
+    ladder = {"name": "ladder", "facts": {"seen": {"2 default": {"version": "570.1.2", "branch": 570}}}}
+    assert (summary.gpu([ladder]), summary.driver([ladder])) == ("", "570.1.2")
+
+
+def test_the_report_lists_what_failed_and_how_to_repeat_it():
+    (row,) = summary.failed([BOX, WRONG], device="nv:1", choices="stack=low", dry=False)
+    assert row["stage"] == "conformance"
+    assert row["reason"] == "3 of 9 tests"
+    assert row["log"] == "conformance.log in evidence.tar.gz"
+    again = row["again"].split()[3:]
+    options = hardware_run.parse(again)
+    assert (options.vendor, options.device, options.choices) == ("nv", 1, "stack=low")
+    assert options.only == "conformance"
+
+
+def test_a_report_has_the_facts_of_its_machine(made: Callable[..., Run]):
+    run = made()
+    run.run(Stage("fails", [sys.executable, "-S", "-c", "raise SystemExit('no memory')"], 40))
+    report: Any = report_of(run)
+    assert {"written", "commit", "device", "gpu", "driver", "python", "kernel", "failed"} <= set(report)
+    assert [row["reason"] for row in report["failed"]] == ["no memory"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--patience", "nan"], "wanted a number above 0, saw 'nan'"),
+        (["--total", "-1"], "wanted a number above 0, saw '-1'"),
+        (["--only", ","], "--only: wanted some of wheels, box"),
+        (["--kernels", "/nowhere"], "wanted a folder, '/nowhere' is not there"),
+        (["--wheels", "/nowhere"], "wanted a folder, '/nowhere' is not there"),
+    ],
+)
+def test_wrong_options_are_refused(argv: list[str], words: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        hardware_run.parse(argv)
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "file"
+    file.write_text("")
+    folders = ["--out", str(file / "out"), "--work", str(tmp_path)]
+    assert hardware_run.main(["--dry", "--only", "box", *folders]) == 2
+    assert "--out and --work must be folders that can be written" in capsys.readouterr().err
+
+
+def test_benchmarks_need_no_git(tmp_path: Path):
+    code = "from tools.bench.rows import commit; print(commit())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, env={"PATH": str(tmp_path)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("unknown\n", 0)

@@ -80,7 +80,16 @@ def counted(number: int, noun: str) -> str:
 
 def commit() -> str:
     """Return the checkout's commit, marked if there are changes; "unknown" outside a checkout."""
-    words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    words = [
+        "/usr/bin/env",
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 

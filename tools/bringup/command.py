@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel_trace import TracingKernel
 from hcq.errors import HcqError, UnsupportedError, UsageError
+from tools.arguments import folder, made_folder, output, seconds
 from tools.bench.rows import four_digits
 from tools.bringup.amd.table import AMD
 from tools.bringup.evidence import Trace
@@ -200,13 +201,21 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--choices", default="default", metavar="TEXT", help="doubtful values to start with: stack=low+pcas=3"
     )
     parser.add_argument(
-        "--budget", type=float, default=math.inf, metavar="S", help="seconds in which new rungs may start"
+        "--budget", type=seconds, default=math.inf, metavar="S", help="seconds in which new rungs may start"
     )
-    parser.add_argument("--report", metavar="FILE", help="file of the report, rewritten after every child")
-    parser.add_argument("--traces", metavar="DIR", help="folder for the kernel calls of every child")
+    parser.add_argument(
+        "--report", type=output, metavar="FILE", help="file of the report, rewritten after every child"
+    )
+    parser.add_argument(
+        "--traces", type=made_folder, metavar="DIR", help="folder for the kernel calls of every child"
+    )
     parser.add_argument("--trace", help=argparse.SUPPRESS)
-    parser.add_argument("--kernels", metavar="DIR", help="folder of the kernels that --prepare built")
-    parser.add_argument("--prepare", metavar="DIR", help="build the kernels into DIR and exit")
+    parser.add_argument(
+        "--kernels", type=folder, metavar="DIR", help="folder of the kernels that --prepare built"
+    )
+    parser.add_argument(
+        "--prepare", type=made_folder, metavar="DIR", help="build the kernels into DIR and exit"
+    )
     parser.add_argument("--boost", action="store_true", help="let rung 24 request the highest clocks")
     parser.add_argument(
         "--emulate",

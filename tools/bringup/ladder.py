@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel import LinuxKernel
 from hcq.errors import DriverError
+from tools.bench.rows import commit
 from tools.bringup.checks import EMULATED_PATIENCE
 from tools.bringup.evidence import kernel_log
 from tools.bringup.rung import FAULT, NODES, Result, Rung
@@ -63,6 +65,7 @@ class Ladder:
         self._left: list[subprocess.Popen[bytes]] = []
         """Abandoned children, which hang in the kernel."""
         self._end = time.monotonic() + arguments.budget
+        self._commit = commit()
 
     @property
     def working(self) -> str:
@@ -188,13 +191,38 @@ class Ladder:
 
     def report(self, *, finished: bool = False) -> dict[str, Any]:
         """Return the report so far, as data for JSON."""
+        bad = [result for result in self.results if not result.passed and not result.variant]
+        versions = [one.facts["version"] for one in self.results if one.passed and "version" in one.facts]
         return {
+            "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "commit": self._commit,
+            "device": self._device,
+            "dry": self._arguments.dry,
+            "driver": str(versions[0]) if versions else "",
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+            "failed": [self._failure(result) for result in bad],
             "passed": finished and self.passed,
             "finished": finished,
             "working": self.working,
             "choices": asdict(self.best),
             "rungs": [asdict(result) for result in self.results],
         }
+
+    @property
+    def _device(self) -> str:
+        """The device as `--device` takes it."""
+        given = self._arguments
+        if given.emulate is None:
+            return f"{self._vendor.name}:{given.device}"
+        return f"{self._vendor.name}-emu" + (f":{given.emulate}" if given.emulate else "")
+
+    def _failure(self, result: Result) -> dict[str, Any]:
+        """Return a failed rung in short, with the command that runs it again."""
+        again = f"python -m tools.bringup --device {self._device} --from {result.rung} --to {result.rung}"
+        again += f" --choices {result.choices}" if result.choices != "default" else ""
+        again += " --dry" * bool(self._arguments.dry) + " --verbose"
+        return {"rung": result.rung, "name": result.name, "error": result.error, "again": again}
 
     def write(self, *, finished: bool = False) -> None:
         """Write the report so far to its file, atomically; without --report do nothing."""
@@ -223,7 +251,7 @@ class Ladder:
         command += ["--device", f"{self._vendor.name}:{given.device}", "--choices", text]
         command += ["--dry"] * given.dry + ["--boost"] * given.boost
         command += ["--emulate", given.emulate] if given.emulate is not None else []
-        command += ["--kernels", given.kernels] if given.kernels else []
+        command += ["--kernels", str(given.kernels)] if given.kernels else []
         trace = None
         if given.traces:
             plain = text.replace("=", "-").replace("+", "_")

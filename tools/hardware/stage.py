@@ -25,6 +25,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tools.hardware import summary
+
 if TYPE_CHECKING:
     import argparse
 
@@ -187,17 +189,22 @@ class Run:
 
     def write(self) -> dict[str, Any]:
         """Write report and archive; return the report."""
+        stages = [asdict(stage) for stage in self.stages]
+        given = f"{self.options.vendor}:{self.options.device}"
         report = {
             "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "dry": self.options.dry,
             "device": self.device,
+            "gpu": summary.gpu(stages),
+            "driver": summary.driver(stages),
             "choices": self.choices,
             "python": platform.python_version(),
             "kernel": platform.release(),
             "commit": self._commit,
             "seconds": round(self.timing.monotonic() - self.start, 1),
             "passed": bool(self.stages) and all(s.status.startswith("passed") for s in self.stages),
-            "stages": [asdict(stage) for stage in self.stages],
+            "failed": summary.failed(stages, device=given, choices=self.choices, dry=self.options.dry),
+            "stages": stages,
         }
         beside = self.out / "report.json.part"
         beside.write_text(json.dumps(report, indent=1, default=str))

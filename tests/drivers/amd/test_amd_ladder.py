@@ -171,7 +171,7 @@ def test_the_second_process_runs_on_the_same_gpu(tmp_path: Path):
     bench = Bench(ScriptedKernel(), replace(DEFAULT, order="release"), index=1, kernels=tmp_path)
     options = command.parse(store_again(bench)[3:])
     assert (options.vendor, options.device, options.choices) == (AMD, 1, "order=release")
-    assert options.kernels == str(tmp_path)
+    assert options.kernels == tmp_path
 
 
 @pytest.mark.sampled(5)

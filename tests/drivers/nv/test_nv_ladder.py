@@ -273,3 +273,16 @@ def test_a_failed_rung_records_its_calls_and_rings(tmp_path: Path, capsys: pytes
     assert "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN NV_OK) = 0x0" in calls
     assert "NV_ESC_RM_ALLOC HOPPER_CHANNEL_GPFIFO_A NV_OK" in calls
     assert "write32(0x90, " in calls
+
+
+def test_the_report_names_commit_device_and_the_command_that_repeats_a_failure(
+    climb: Callable[..., tuple[Ladder, Told]],
+):
+    ladder, _ = climb('"13 "*) passed=false;;', "--from", "12", "--to", "13", "--variants", "none")
+    report = ladder.report(finished=True)
+    assert report["device"] == "nv:0"
+    assert {"written", "commit", "driver", "python", "kernel"} <= set(report)
+    (failed,) = report["failed"]
+    assert failed["rung"] == 13
+    again = command.parse(failed["again"].split()[3:])
+    assert (again.first, again.last, again.device, again.dry) == (13, 13, 0, True)
