@@ -2,7 +2,8 @@
 
 One cluster of workgroups is resident at a time; a workgroup of a launch without clusters is one alone. If all
 resident clusters only spin (on a grid barrier or a lock), one more is started, up to `slot_limit`. Within a
-cluster, warps run in turn until each waits at a barrier, spins or is done. If all its warps wait, a barrier can
+cluster, warps run in turn until each waits at a barrier, spins or is done. A cluster whose warps meet at barriers
+again and again, because they poll together, gives way after `_MOST_TURNS`, too. If all its warps wait, a barrier can
 never complete: a deadlock is reported.
 
 Not here: host threads and memory of a launch (`launch`, `running`), lanes of one warp (`warp_function`), the barrier of a
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code
 
 
+_MOST_TURNS = 4096
+"""Turns in a row of a cluster, after which others run."""
 _LEAST_STATE = 64
 """Bytes of registers and pending masks that every warp's state has: stored in place, not in a call."""
 
@@ -390,8 +393,8 @@ def run(lib: Library) -> str:
         size = THREAD.load(c, thread, "cluster")
         groups = c.op("udiv", THREAD.load(c, thread, "groups"), size)
         limit = THREAD.load(c, thread, "slot_limit")
-        kept = {name: c.slot("i32") for name in ("active", "stalled", "at")}
-        active, stalled, at = kept.values()
+        kept = {name: c.slot("i32") for name in ("active", "stalled", "at", "turns")}
+        active, stalled, at, turns = kept.values()
         fuel = c.slot("i64")
 
         def place(index: Value) -> Value:
@@ -456,9 +459,14 @@ def run(lib: Library) -> str:
             c.store(i32(0), stalled)
         finished = c.icmp("eq", live_warps(unit), 0)
         going = c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0)
-        again = c.op("and", c.op("and", c.icmp("ne", moved, 0), c.not_(finished)), going)
+        c.store(c.op("add", c.load("i32", turns), 1), turns)
+        patient = c.icmp("ult", c.load("i32", turns), _MOST_TURNS)
+        with c.otherwise(patient):
+            c.store(i32(1), stalled)
+        again = c.op("and", c.op("and", c.icmp("ne", moved, 0), c.not_(finished)), c.op("and", going, patient))
         c.branch(again, "next", "moved")
         c.label("moved")
+        c.store(i32(0), turns)
         with c.when(finished):
             last = c.op("sub", c.load("i32", active), 1)
             mine, other = c.load("i32", place(i)), c.load("i32", place(last))

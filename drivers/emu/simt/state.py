@@ -111,12 +111,13 @@ THREAD = Record(
     dynamic_shared="i32", visible_grid_x="i32", visible_grid_y="i32", visible_grid_z="i32", visible_block_x="i32", visible_block_y="i32",
     visible_block_z="i32", known_step="i32", last_x="i32", last_y="i32", last_z="i32", cluster="i32", cluster_x="i32", cluster_y="i32",
     cluster_z="i32", explicit_cluster="i32", parties="i32", unit_bytes="i32", registers="i32", counts="ptr", touched="ptr",
+    turns="i32",
 )  # fmt: skip
 """The data with which one host thread runs workgroups: the constants of the launch, and memory of the thread.
 
 `fuel`: the number of turns of workgroups before it returns. `begun` to `at` are its progress: whether it has run
 before, the number of resident workgroups, whether no workgroup progressed in this round, and the workgroup whose
-turn is next. If races between workgroups are checked, `releases` points to a RELEASE for each workgroup of the
+turn is next; `turns` are those that it has had in a row. If races between workgroups are checked, `releases` points to a RELEASE for each workgroup of the
 grid, and `known` to the vector clock of each (`group_order`), at a distance of `known_step` bytes. `last_x` to `last_z`:
 threads along each axis of the last workgroup there; `block_x` to `block_z`, `threads` and `warps` are those of the others.
 `counts` and `touched`: the slots and the table of touched memory of a counted launch (`counting`).

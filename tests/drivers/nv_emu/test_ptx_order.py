@@ -237,3 +237,13 @@ def test_an_invalid_memory_order_is_refused(bench: Any, line: str, message: str)
     text = f"{HEAD}.visible .entry k(.param .u64 out) {{ {REGS}{START}{line} ret; }}"
     with pytest.raises(PtxError, match=message):
         bench.run(text, "k", 1, 1, bench.new(np.zeros(8, "u4"), "u4"))
+
+
+@pytest.mark.parametrize("orders", ORDERS, ids=["forward", "backward"])
+def test_workgroups_that_poll_between_barriers_let_others_run(kinds: Any, orders: Options) -> None:
+    """Thread 0 looks at the turn, and all threads meet and vote whether it has come."""
+    body = """mov.u32 %r3, -1; setp.eq.u32 %p0, %r0, 0;
+    W: setp.ne.u32 %p1, %r3, %r1; barrier.sync 0; bar.red.and.pred %p2, 0, %p1; @!%p2 bra D; @%p0 ld.acquire.gpu.global.u32 %r3, [%rd0]; bra W;
+    D: mad.wide.u32 %rd1, %r0, 4, %rd0; ld.global.u32 %r4, [%rd1+64]; add.u32 %r4, %r4, 1; st.global.u32 [%rd1+64], %r4; bar.sync 0;
+    add.u32 %r5, %r1, 1; @%p0 st.release.gpu.global.u32 [%rd0], %r5; ret;"""
+    assert kinds(body, grid=4, block=64, orders=(orders,)) == set()
