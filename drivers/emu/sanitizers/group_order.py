@@ -76,6 +76,11 @@ def unordered(c: Code, thread: Value, me: Value, other: Value, when: Value, acqu
     return c.op("or", never, late)
 
 
+def observed(c: Code, thread: Value, me: Value, other: Value, when: Value) -> Value:
+    """Return whether workgroup `me` has observed the strong write of `other` at time `when`, or a later one."""
+    return c.icmp("uge", c.load("i32", _known(c, thread, me, other)), when)
+
+
 def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value, flags: Value) -> None:
     """Append code that records a strong write of a workgroup in a dword's cell, and observes the one it replaces.
 

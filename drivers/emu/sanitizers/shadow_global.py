@@ -264,4 +264,7 @@ class _Parties:
             number, when = c.op("sub", party, 1), c.load("i32", c.gep(at, 4))
             late = group_order.unordered(c, one.thread, self.index, number, when, self.acquired)
             with c.when(late, likely=False):
-                one.conflict(ReportKind.GLOBAL_RACE, lane, address, number)
+                published = c.op("and", self.unmarked, c.icmp("slt", other, 0))  # replaces what it has read
+                seen = group_order.observed(c, one.thread, self.index, number, when)
+                with c.otherwise(c.op("and", published, seen)):
+                    one.conflict(ReportKind.GLOBAL_RACE, lane, address, number)

@@ -61,8 +61,9 @@ def test_a_guess_that_is_stored_races_with_atomics(processor: str) -> None:
     assert ReportKind.GLOBAL_RACE in found(processor, loop(guessed=kept))
 
 
-@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("processor", [one for one in PROCESSORS if one != "gfx1100"])
 def test_a_guess_races_with_plain_stores(processor: str) -> None:
+    """On gfx11 such a store may be atomic."""
     code = loop().replace("  %guess", "  store i32 %group, ptr addrspace(1) %p\n  fence seq_cst\n  %guess", 1)
     assert found(processor, code) == {ReportKind.GLOBAL_RACE}
 

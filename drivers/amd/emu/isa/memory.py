@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from drivers.amd.emu.isa.known_values import Origin
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.operands import Operand, Reg
-from drivers.amd.emu.isa.orders import RELEASED_UNMARKED
+from drivers.amd.emu.isa.orders import RELEASED_UNMARKED, UNMARKED_STORE
 from drivers.amd.emu.isa.scopes import reach
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt import access, row_access
@@ -45,7 +45,7 @@ def how(t: Translator) -> int:
     """
     if t.instruction.address in t.guesses:
         return STRONG
-    if t.orders.get(t.instruction.address) == RELEASED_UNMARKED:
+    if t.orders.get(t.instruction.address) in (RELEASED_UNMARKED, UNMARKED_STORE):
         return UNMARKED
     return reach(t.instruction, t.target.family)
 

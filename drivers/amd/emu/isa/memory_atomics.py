@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.memory import flat_address, local_address, registers, set_registers
+from drivers.emu.sanitizers import observed_shared
 from drivers.emu.simt import atomics
 from drivers.emu.simt.findings import i32
 
@@ -103,7 +104,10 @@ def _local_atomic(t: Translator) -> None:
     values = [_whole(t, registers(t, operand, count)) for operand in i.operands[at + 1 :]]
     if "cmpstore" in name and t.target.family != "gfx9":
         values.reverse()  # gfx9 has what is compared first, later targets what is stored
+    if returns:
+        observed_shared.observes(t.wf, address, t.active)
     old = apply_atomic(t, name, "shared", address, values)
+    observed_shared.published(t.wf)
     if returns:
         set_registers(t, i.operands[0], old)
 

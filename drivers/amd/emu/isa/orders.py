@@ -9,11 +9,11 @@ waited for all strong reads and atomics that return. Like `waits`, this is judge
 flight on one path is in flight. Writes of other waves of the workgroup, and loads in flight at a release,
 are not followed.
 
-On gfx11 an atomic store encodes as a plain one, because every store goes through to the L2. There a store of
-at most 8 bytes counts as a release if the code has waited for all stores, or has acquired, and wrote nothing
-since. It is strong beside strong loads and atomics only (`addresses.UNMARKED`): two such stores of different
-workgroups race, and so does a plain load of what it stored. All other stores are plain, relaxed atomic ones,
-too.
+On gfx11 an atomic store encodes as a plain one, because every store goes through to the L2. In kernels
+with strong loads or atomics a store of at most 8 bytes is strong there, beside strong loads and atomics
+only (`addresses.UNMARKED`): two such stores of different workgroups race unless the second replaces what
+its workgroup has read, and so does a plain load of what it stored. It counts as a release if the code has
+waited for all stores, or has acquired, and wrote nothing since.
 
 Not here: what a release and an acquire order (`drivers.emu.sanitizers.group_order`).
 """
@@ -37,6 +37,8 @@ RELEASED: Final = "released"
 """The instruction releases: accesses before it are ordered."""
 RELEASED_UNMARKED: Final = "released unmarked"
 """The instruction is a store that releases if it is atomic, which its encoding does not say."""
+UNMARKED_STORE: Final = "unmarked"
+"""The instruction is a store that may be atomic, and does not release."""
 ACQUIRED: Final = "acquired"
 """The instruction acquires: accesses behind it are ordered."""
 _FAR = 64
@@ -65,7 +67,7 @@ def _reads_strongly(i: Instruction, family: str) -> bool:
 
 
 def orders(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> dict[int, str]:
-    """Return the instructions of a kernel that order workgroups, by address: RELEASED or ACQUIRED."""
+    """Return what orders workgroups in a kernel, and stores that may be atomic: address -> how."""
     first = blocks[0][0][0].address
     polls = family == "gfx11" and any(_reads_strongly(i, family) for body, _ in blocks for i in body)
     begins = {first: _Flight()}
@@ -97,8 +99,8 @@ def _order_of(i: Instruction, flight: _Flight, family: str, *, polls: bool) -> s
     match = MEMORY.match(i.stem)
     if match is not None and match[1] != "scratch":
         strong = match[2] == "atomic" or (match[2] == "store" and reach(i, family) == STRONG)
-        if polls and flight.quiet and _UNMARKED.match(i.stem) and not strong:
-            return RELEASED_UNMARKED if not flight.writes else None
+        if polls and _UNMARKED.match(i.stem) and not strong:
+            return RELEASED_UNMARKED if flight.quiet and not flight.writes else UNMARKED_STORE
         return RELEASED if strong and not flight.writes and not flight.dirty else None
     return ACQUIRED if _invalidates(i, flight, family) and not flight.reads else None
 
