@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING
 
 from compiler.kernel import borders, nearby, operand_sums, windows
 from compiler.kernel.choice import ProductChoice
-from compiler.kernel.contraction_cost import ACROSS, LEAST_RUN, Copies, cycles, panel_cycles, window_cycles
+from compiler.kernel.contraction_cost import (
+    ACROSS,
+    LEAST_RUN,
+    Copies,
+    copy_cycles,
+    cycles,
+    panel_cycles,
+    window_cycles,
+)
 from compiler.kernel.contraction_lines import is_looped, looped_results
 from compiler.kernel.contraction_tile import Tile, run
 from compiler.kernel.nearby import LINE
@@ -48,6 +56,8 @@ STAGE_BYTES = 6 << 20
 GROUPS_PER_CORE = 4
 GROUP_NS = 20_000
 """A workgroup takes at least about this long."""
+AGAIN = 0.05
+"""The part of the time that copies may take that each workgroup makes, for more than two groups a core."""
 FEW_BLOCKS = 4
 """Blocks of rows up to which a streamed operand that exceeds the caches is read in place, in short pieces."""
 LEAST_ROWS_FAR = 4
@@ -228,7 +238,8 @@ class _Planner:
         copied = float(bool(outer or inner))
         if outer and outer[0].window:
             copied = nearby.share(outer[0].window, c, tile.lanes)
-        groups, parts = self._groups(nanoseconds, staged=bool(columns), copied=copied)
+        costs = copy_cycles(tile, copies)
+        groups, parts = self._groups(nanoseconds, costs, staged=bool(columns), copied=copied)
         held = min(held, parts.get(c.columns, held))
         if outer and outer[0].window:
             nanoseconds += window_cycles(tile, outer[0].window, columns, parts) / target.gigahertz
@@ -379,14 +390,18 @@ class _Planner:
         return Stage(c.broadcast, c.rows, self.order, wide=wide, looped=looped)
 
     def _groups(
-        self, nanoseconds: float, *, staged: bool, copied: float
+        self, nanoseconds: float, costs: tuple[float, float], *, staged: bool, copied: float
     ) -> tuple[list[Step], dict[UOp, int]]:
         """Return the workgroups, and the blocks of an axis in each.
 
-        Ranges of both operands are divided first, then those of the operand of which more is copied.
+        Ranges of both operands are divided first, then those of the operand of which more is copied. `costs`
+        are the cycles to copy each operand once; of two that are copied, each workgroup copies one again.
         """
         c, target, axes = self.c, self.target, self.axes
         wanted = int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+        if min(costs) > 0:
+            share = AGAIN * nanoseconds * target.gigahertz / min(costs)
+            wanted = min(wanted, max(2 * target.cores, int(share)))
         if self.choice is not None and self.choice.groups:
             wanted = self.choice.groups
         shared, streamed, broadcast = self.tile.others()
@@ -394,6 +409,8 @@ class _Planner:
         blocks = [math.prod([axes[r].count for r in ranges]) for ranges in (of_columns, of_rows)]
         widths = [axes[r].block for r in (c.columns, c.rows)]
         copies = [n * width * on for n, width, on in zip(blocks, widths, (staged, copied), strict=True)]
+        if min(costs) > 0:
+            copies = list(costs)
         by_columns = copies[0] > copies[1] and blocks[0] >= 2 * target.cores
         order = [*shared, *of_columns, *of_rows] if by_columns else [*shared, *of_rows, *of_columns]
         if self.tile.border is not None and by_columns:

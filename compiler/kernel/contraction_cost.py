@@ -75,12 +75,10 @@ def cycles(tile: Tile, copies: Copies, order: tuple[UOp, ...], piece: int, held:
     total = blocks * (rounds + totals + (3.0 + stored) * vectors)
     total += operand_sums.cycles(tile.kernel, c, tile.lanes, axes)
     loads = loads_of(c.streamed)
-    shared, streamed, broadcast = tile.others()
+    _, streamed, broadcast = tile.others()
     cost = sum([_LOAD_CYCLES[tile.kind(n, c.columns, tile.lanes)] + 2.0 * (len(n.src) > 2) for n in loads])
     if columns:
-        each = _TURN_CYCLES if columns[0].turn > 1 else cost
-        count = math.prod([axes[r].count for r in (*shared, *streamed, c.columns)])
-        total += each * count * k * tile.vectors
+        total += _column_cycles(tile, columns[0])
     else:
         total += max(0.0, cost - 1.5) * k * tile.vectors * blocks / tile.target.loads_per_cycle
     least = min(k, LEAST_RUN)
@@ -94,14 +92,46 @@ def cycles(tile: Tile, copies: Copies, order: tuple[UOp, ...], piece: int, held:
     elif any(run(n, order) < least for n in loads_of(c.broadcast)):
         total += _APART_CYCLES * tile.rows * k * blocks
     for stage in (*outer, *inner) if windowed is None else ():
-        each = -(-tile.rows // tile.lanes) * 2.0 if stage.wide else COPY_CYCLES * tile.rows
-        each += 2.0 * tile.rows * any(len(n.src) > 2 for n in loads_of(c.broadcast))
-        count = math.prod([axes[r].count for r in (*shared, *broadcast, c.rows)])
+        count = 1
         if inner or broadcast:
             count *= -(-axes[c.columns].count // held)
             count *= math.prod([axes[r].count for r in streamed])
-        total += each * count * k
+        total += _row_cycles(tile, stage) * count
     return total
+
+
+def copy_cycles(tile: Tile, copies: Copies) -> tuple[float, float]:
+    """Return the cycles to copy each operand once: the streamed one, and the broadcast one; 0 without copies.
+
+    A window counts as 0. With a copy of rows belong their sums (`operand_sums`).
+    """
+    columns = sum([_column_cycles(tile, stage) for stage in copies.columns])
+    rows = sum([_row_cycles(tile, stage) for stage in (*copies.outer, *copies.inner) if not stage.window])
+    families = operand_sums.families(tile.kernel, tile.c)
+    if rows and not any(tile.c.columns in family.free for family in families):
+        rows += operand_sums.cycles(tile.kernel, tile.c, tile.lanes, tile.axes)
+    return columns, rows
+
+
+def _column_cycles(tile: Tile, stage: Stage) -> float:
+    """Return the cycles to copy the streamed operand once."""
+    c, axes = tile.c, tile.axes
+    loads = loads_of(c.streamed)
+    cost = sum([_LOAD_CYCLES[tile.kind(n, c.columns, tile.lanes)] + 2.0 * (len(n.src) > 2) for n in loads])
+    each = _TURN_CYCLES if stage.turn > 1 else cost
+    shared, streamed, _ = tile.others()
+    return (
+        each * math.prod([axes[r].count for r in (*shared, *streamed, c.columns)]) * c.size[2] * tile.vectors
+    )
+
+
+def _row_cycles(tile: Tile, stage: Stage) -> float:
+    """Return the cycles to copy the broadcast operand once."""
+    c, axes = tile.c, tile.axes
+    each = -(-tile.rows // tile.lanes) * 2.0 if stage.wide else COPY_CYCLES * tile.rows
+    each += 2.0 * tile.rows * any(len(n.src) > 2 for n in loads_of(c.broadcast))
+    shared, _, broadcast = tile.others()
+    return each * math.prod([axes[r].count for r in (*shared, *broadcast, c.rows)]) * c.size[2]
 
 
 def _result_cycles(tile: Tile, access: Access, *, gaps: bool) -> float:

@@ -16,6 +16,7 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered, ranges_in
 from compiler.kernel.choice import ProductChoice
+from compiler.kernel.plan import Step
 from compiler.kernel.words import in_words, multiplies, operation
 from compiler.pipeline import changed, chosen, lower, planned, prepared
 from compiler.targets import arch_for, host, target_of
@@ -177,6 +178,18 @@ def test_words_cost_less_than_single_values() -> None:
     assert (
         planned(ast, target_of(WITH))[1].nanoseconds < 0.7 * planned(ast, target_of(WITHOUT))[1].nanoseconds
     )
+
+
+@pytest.mark.parametrize(("layout", "k", "divided"), [("aB", 511, 1), ("Ab", 512, 0), ("AB", 511, 1)])
+def test_few_workgroups_divide_the_operand_that_takes_longer_to_copy(
+    layout: str, k: int, divided: int
+) -> None:
+    """Each workgroup copies all of the other operand; bytes that are gathered one by one take longest."""
+    target = replace(target_of(WITH), cores=2)
+    plan = planned(product(512, 512, k, dtypes.int8, layout), target)[1]
+    groups = [s.range.arg[0] for s in plan.steps if isinstance(s, Step) and s.kind == "group"]
+    assert groups == [divided]
+    assert plan.launch()[0][0] == 4
 
 
 @pytest.fixture(scope="module")
