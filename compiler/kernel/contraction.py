@@ -55,7 +55,9 @@ STAGE_BYTES = 6 << 20
 """Bytes of panels that a kernel keeps on its thread's stack at most."""
 GROUPS_PER_CORE = 4
 GROUP_NS = 20_000
-"""A workgroup takes at least about this long."""
+"""A workgroup takes at least about this long where there are more of them than cores."""
+SHORT_NS = 5_000
+"""A workgroup takes at least about this long: a thread that is awake begins one in a microsecond."""
 AGAIN = 0.05
 """The part of the time that copies may take that each workgroup makes, for more than two groups a core."""
 FEW_BLOCKS = 4
@@ -398,7 +400,8 @@ class _Planner:
         are the cycles to copy each operand once; of two that are copied, each workgroup copies one again.
         """
         c, target, axes = self.c, self.target, self.axes
-        wanted = int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+        few = min(nanoseconds / SHORT_NS, target.cores)
+        wanted = int(max(few, min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores)))
         if min(costs) > 0:
             share = AGAIN * nanoseconds * target.gigahertz / min(costs)
             wanted = min(wanted, max(2 * target.cores, int(share)))

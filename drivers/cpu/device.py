@@ -67,9 +67,9 @@ PEEK_NS = 200_000
 """The polling interval of a wait for a signal that a device of another driver may set."""
 POLL_NS = 5_000_000
 """The longest sleep of a host thread in native code, before Python checks for faults and signals."""
-HELP_NS = 500_000
+HELP_NS = 2_000_000
 """A host thread that waits takes no workgroup with a longer estimate; it could not see Ctrl-C in time."""
-WAKE_NS = 16_000
+WAKE_NS = 40_000
 """A dispatch with less estimated work wakes no sleeping worker: that takes as long as the work."""
 STOP_LOOK_S = 0.0005
 STOP_LOOKS = 2000

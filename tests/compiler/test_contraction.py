@@ -233,6 +233,13 @@ def test_groups_do_not_change_the_sums(k):
     np.testing.assert_array_equal(results[0][1], results[1][1])
 
 
+@pytest.mark.parametrize(("size", "cores", "wanted"), [(48, 2, 1), (100, 1, 1), (100, 2, 2), (256, 2, 8)])
+def test_every_core_has_a_workgroup_of_a_short_product(size, cores, wanted):
+    """Long ones have several for each core."""
+    _, plan = lower(matmul(size, size, size), dataclasses.replace(target_of("x86_64-v3"), cores=cores))
+    assert math.prod(plan.launch()[0]) == wanted
+
+
 def cuts(ast: UOp, arch: str = ARCH) -> dict[int, int]:
     """Return the sizes of the pieces of summed ranges, by number."""
     plan = planned(ast, arch)
