@@ -112,6 +112,8 @@ def convolution_of(ast: UOp) -> Convolution | None:
             continue
         if rows.arg[1] % TILE or columns.arg[1] % TILE or columns.arg[1] < TILE * LEAST_TILES:
             continue
+        if rows.arg[1] == TILE:  # there are no blocks of rows of tiles
+            continue
         return Convolution(node, picture, weight, f, channels[0], rows, columns, down, across, tuple(others))
     return None
 

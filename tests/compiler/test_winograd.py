@@ -226,3 +226,12 @@ def test_lanes_that_are_neighbours_in_turn_are_stored_as_rows(arch, wide) -> Non
         rows = got[: 16 * wide].reshape(want.shape)
         np.testing.assert_array_equal(rows[:, :columns], want[:, :columns])
         np.testing.assert_array_equal(rows[:, columns:], -1)
+
+
+@pytest.mark.parametrize(("height", "width"), [(2, 16), (2, 40), (4, 16), (16, 2)])
+def test_results_of_one_row_of_tiles_are_exact(height: int, width: int) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.integers(-9, 10, (2, 32, height, width)).astype(np.float32)
+    w = rng.integers(-9, 10, (48, 32, 3, 3)).astype(np.float32)
+    a, b = Tensor(x).realize(), Tensor(w).realize()
+    np.testing.assert_array_equal(a.conv2d(b, padding=1).numpy(), exact(x, w, 1))
