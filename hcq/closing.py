@@ -1,19 +1,23 @@
 """The steps of closing a device: wait for its work in flight, then stop its rings and free everything.
 
-Not here: who closes, and what two threads or an interrupt do to it (`Device.close`); the end of the process
-(`process`). Next: `retired`, which holds the memory and the programs.
+`Once` lets one thread close, and continue after an interrupt.
+
+Not here: the order of the steps (`device`); the end of the process (`process`). Next: `retired`, which holds
+the memory and the programs.
 """
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hcq.errors import DeviceFault, SignalTimeout, UsageError
 from hcq.hostpool import SIGNALS, STAMPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from hcq.driver import DriverDevice, Ring
     from hcq.errors import FaultReport
@@ -22,6 +26,48 @@ if TYPE_CHECKING:
 
 CLOSE_S = 10.0
 """Seconds that `close` waits for work in flight before it stops the queues."""
+
+
+T = TypeVar("T")
+
+
+class Once:
+    """Work that one thread does, to its end and once; after an exception the next call begins it again.
+
+    `locks` are held, in this order, while it is decided who does it, not while it is done.
+    """
+
+    def __init__(self, *locks: AbstractContextManager[object]) -> None:
+        self._locks = locks
+        self._thread = 0
+        """Identity of the thread that does it, or has done it; 0: none."""
+        self.done = False
+        """Whether it is complete. Set it to refuse the work."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether a thread does it, or has done it."""
+        return bool(self._thread)
+
+    def run(self, work: Callable[[], T]) -> T | None:
+        """Call `work` and return its result; None where it is complete, or another thread does it."""
+        if self.done:
+            return None
+        me = threading.get_ident()
+        try:
+            with ExitStack() as held:
+                for lock in self._locks:
+                    held.enter_context(lock)
+                if self._thread not in {0, me} or self.done:
+                    return None
+                self._thread = me
+            result = work()
+            self.done = True
+        except BaseException:
+            if self._thread == me and not self.done:
+                self._thread = 0
+            raise
+        return result
 
 
 class ClosedQueue(Protocol):

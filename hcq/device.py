@@ -5,6 +5,8 @@ methods may be called from any thread. Dropping an open device without `close` e
 devices that are open when the interpreter ends are closed without one. A forked child cannot use the devices
 of its parent.
 
+This file exceeds 400 lines because half of it are the contracts of the public methods.
+
 Not here: opening by name (`registry`), submission (`queue`), what a driver implements (`driver`), what is
 freed later (`retired`), the steps of closing (`closing`), polling for faults, their texts and recovery
 (`hcq.faults`).
@@ -22,11 +24,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from hcq.callsite import user_line
-from hcq.closing import CLOSE_S, drain, stop
+from hcq.closing import CLOSE_S, Once, drain, stop
 from hcq.counters import begin
 from hcq.errors import DeviceFault, FaultWarning, UnsupportedError, UsageError, UsageTypeError
 from hcq.faults.collect import note
-from hcq.faults.messages import detect_overrun, nearest_pages, overrun_report, timeout_text
+from hcq.faults.messages import detect_overrun, overrun_report, timeout_text
 from hcq.faults.polling import completed, poll, poll_room
 from hcq.faults.refusal import FaultRefusal
 from hcq.hardware import BufferSpec, QueueKind
@@ -79,10 +81,6 @@ class Device:
     ) -> None:  # fmt: skip
         self.closed = False
         self._emulated = emulated
-        self._closing = 0
-        """Identity of the thread that closes the device; 0: none."""
-        self._stopped = False
-        """Whether `close` has completed."""
         self.report: FaultReport | None = None
         """The fault of the device, until it recovers; None: no fault."""
         self._raw: FaultReport | None = None
@@ -107,6 +105,7 @@ class Device:
         self.reasons: weakref.WeakKeyDictionary[Buffer, Refusal] = weakref.WeakKeyDictionary()
         """Error factory of each buffer that was closed with `reason=`."""
         self._lock = threading.RLock()
+        self._shutdown = Once(self._recovery, self._lock)  # a concurrent recovery finishes first
         self.retired = Retired(driver, self._lock)
         """The memory and programs that are freed when no work in flight uses them any more."""
         self.heap = self.retired.heap
@@ -117,7 +116,7 @@ class Device:
         self.queues: tuple[Queue, ...] = ()
         """All queues; none yet while the device opens, when memory may be short already."""
         with ExitStack() as undo:
-            undo.callback(setattr, self, "_stopped", True)
+            undo.callback(setattr, self._shutdown, "done", True)
             undo.callback(setattr, self, "closed", True)
             undo.callback(driver.close)
             undo.callback(SIGNALS.detach, driver)
@@ -140,7 +139,7 @@ class Device:
     @property
     def closing(self) -> bool:
         """Whether `close` has begun."""
-        return bool(self._closing)
+        return self._shutdown.begun
 
     def _queue(self, undo: ExitStack, kind: QueueKind, index: int) -> Queue:
         queue = Queue(self, kind, index, watch=self.watch)
@@ -217,11 +216,6 @@ class Device:
             raise self.refusal()
         with self._lock:
             self.driver.map_peer(allocation, owner.driver)
-
-    def nearest(self, va: int, *, pages: str = "") -> str:
-        """Return a text that names the allocation nearest to `va`; `pages` is the driver's own text."""
-        known = self.watch.nearest(va) if self.watch is not None else ""
-        return "; ".join(filter(None, (known, pages))) or nearest_pages(self, va)
 
     def caller(self) -> str:
         """Return "file:line" of the caller outside hcq when validation is on, else an empty text."""
@@ -336,7 +330,7 @@ class Device:
             self.flush_outputs()
         if self.watch is not None:
             self.watch.host_observed(signal, value)
-            if not self._closing:
+            if not self.closing:
                 self.watch.raise_overruns()
 
     def flush_outputs(self) -> None:
@@ -406,7 +400,7 @@ class Device:
         if self.closed and self.refusal is not None:  # before the lock: in a forked child nobody releases it
             raise self.refusal()
         with self._recovery:
-            if self._closing:
+            if self.closing:
                 raise UsageError(f"{self.name} is closed")
             return recover(self)
 
@@ -417,10 +411,6 @@ class Device:
             self.span_log.drop_lost()
             self.refuse(None)
         self.sweep()
-
-    def executables(self) -> tuple[Replayable, ...]:
-        """Return the executables that use this device."""
-        return tuple(self.retired.executables)
 
     def refuse(self, refusal: Refusal | None) -> None:
         """Make every later call raise the error of `refusal`; None: accept calls again."""
@@ -436,9 +426,9 @@ class Device:
         """Wait for work in flight, then release all resources. Idempotent.
 
         Each queue is waited for at most `timeout_s` seconds; then it is stopped, and a `ResourceWarning`
-        names the work. Raises `DeviceFault` for a fault that no call has raised, and `UsageError` when
-        validation found an overrun buffer; all is released by then. Raises `UsageTypeError` for a timeout
-        that is no number, and closes nothing.
+        names the work. A trace or counts that cannot be written are a `UserWarning`. Raises `DeviceFault` for
+        a fault that no call has raised, and `UsageError` when validation found an overrun buffer; all is
+        released by then. Raises `UsageTypeError` for a timeout that is no number, and closes nothing.
         """
         check_timeout(timeout_s)
         if not self._shut(timeout_s):
@@ -450,28 +440,24 @@ class Device:
 
     def _shut(self, timeout_s: float) -> bool:
         """Close the device; return whether this call closed it."""
-        if self._stopped:
+        found = self._shutdown.run(lambda: self._close(timeout_s))
+        if found is None:
             return False
-        me = threading.get_ident()
-        try:
-            with self._recovery, self._lock:  # a concurrent recovery finishes first
-                if self._closing not in {0, me} or self._stopped:
-                    return False
-                self._closing = me
-            stuck = self._close(timeout_s)
-        except BaseException:
-            if self._closing == me:
-                self._closing = 0  # interrupted: a later close continues
-            raise
+        stuck, unwritten = found
+        if unwritten:
+            warnings.warn(f"{self.name}: {unwritten}", stacklevel=3)
         if stuck:
             text = f"{self.name} was closed while work was in flight: {stuck}"
             warnings.warn(text, ResourceWarning, stacklevel=3)
         return True
 
-    def _close(self, timeout_s: float) -> str:
-        """Refuse submissions, drain and stop the queues; return the operations that they were stuck on."""
+    def _close(self, timeout_s: float) -> tuple[str, str]:
+        """Refuse submissions, drain and stop the queues.
+
+        Returns the operations that they were stuck on, and which reports could not be written, as texts.
+        """
         refusal = partial(UsageError, f"{self.name} is closed")
-        stuck = ""
+        stuck = unwritten = ""
         if not self.closed:
             met = isinstance(self.refusal, FaultRefusal) and self.refusal.raised
             for queue in self.queues:
@@ -480,7 +466,7 @@ class Device:
             stuck = drain(self.queues, lambda: self.report, timeout_s)
             if not met and isinstance(self.refusal, FaultRefusal) and not self.refusal.collected:
                 self._unmet = self.report
-            self._write_reports()
+            unwritten = self._write_reports()
             if self.outputs:
                 self.flush_outputs()
             if self.watch is not None and not stuck and self.report is None:
@@ -492,21 +478,24 @@ class Device:
             self.watch.drop_in_flight(self.queues)
             self.watch.guards.close()
         stop(self.driver, self.queues, self.retired)
-        self._stopped = True
-        return stuck
+        return stuck, unwritten
 
-    def _write_reports(self) -> None:
-        """Write the trace and the counted kernels, where they were asked for."""
-        if self.trace:
-            if self.report is None:
-                self.span_log.read(self.clock())
-            traced(self.trace, self.span_log.take_kept())
-        if self.counters is not None:
-            counted(*self.counters)
+    def _write_reports(self) -> str:
+        """Write the trace and the counted kernels, where they were asked for; return why that failed."""
+        try:
+            if self.trace:
+                if self.report is None:
+                    self.span_log.read(self.clock())
+                traced(self.trace, self.span_log.take_kept())
+            if self.counters is not None:
+                counted(*self.counters)
+        except OSError as error:  # the device is closed all the same
+            return f"a trace or counts could not be written: {error}"
+        return ""
 
     def orphan(self, parent: int) -> None:
         """Make every call in a forked child raise: the threads and the hardware belong to the parent."""
-        self.closed = self._stopped = True
+        self.closed = self._shutdown.done = True
         text = (
             f"{self.name} was opened by process {parent} and cannot be used in its fork\n"
             f"hint: open it again here, or start processes by spawn"

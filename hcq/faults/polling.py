@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hcq.errors import UsageError
 from hcq.faults.inflight import awaited
-from hcq.faults.messages import graph_text, stuck_text, with_kernel
+from hcq.faults.messages import graph_text, nearest_pages, stuck_text, with_kernel
 from hcq.signal import LOST
 
 if TYPE_CHECKING:
@@ -80,6 +80,12 @@ def poll_lost(signal: Signal, value: int) -> None:
         check(signal, value)
 
 
+def _nearest(device: Device, va: int, pages: str) -> str:
+    """Return a text that names the allocation nearest to `va`; `pages` is the driver's own text."""
+    known = device.watch.nearest(va) if device.watch is not None else ""
+    return "; ".join(filter(None, (known, pages))) or nearest_pages(device, va)
+
+
 def completed(device: Device, report: FaultReport) -> FaultReport:
     """Return the driver's report with what hcq knows of the same moment.
 
@@ -89,7 +95,7 @@ def completed(device: Device, report: FaultReport) -> FaultReport:
     if device.outputs:
         report = replace(report, reports=(*device.outputs.findings(), *report.reports))
     if report.va is not None:
-        report = replace(report, nearest=device.nearest(report.va, pages=report.nearest))
+        report = replace(report, nearest=_nearest(device, report.va, report.nearest))
     stuck = stuck_text(device) if not report.stuck_at else report.stuck_at + graph_text(device)
     report = replace(report, stuck_at=stuck)
     if not report.arguments:

@@ -48,7 +48,7 @@ def recover(device: Device) -> tuple[Buffer, ...]:
             _mark_lost(command, reason)
     if device.watch is not None:
         device.watch.drop_in_flight(device.queues)
-    for executable in device.executables():
+    for executable in tuple(device.retired.executables):
         executable.recovered()
     device.resume()
     return tuple(dict.fromkeys(buffer for kept in lost for buffer in _written(kept)))

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from hcq.errors import CacheWarning
-from hcq.store import MOST_BYTES, Status, Store, Trust, key_of
+from hcq.store import MOST_BYTES, Store, key_of
+from hcq.trust import Status, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
