@@ -122,9 +122,7 @@ def _compile_all(
     return out
 
 
-def _on_threads(
-    missing: dict[UOp, Place], target: Target
-) -> list[tuple[UOp, CompiledKernel | HcqError]]:
+def _on_threads(missing: dict[UOp, Place], target: Target) -> list[tuple[UOp, CompiledKernel | HcqError]]:
     """Lower the kernels in this thread, in order, while a thread pool runs LLVM on the lowered ones."""
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415  # only with several kernels
 
@@ -253,9 +251,7 @@ def _show(ast: UOp, kernel: CompiledKernel, *, cached: bool) -> None:
     if level >= (3 if cached else 1):
         from compiler import show  # noqa: PLC0415  # rarely needed
 
-        show.report(
-            show.kernel(ast, kernel.image, level=level, cached=cached, colour=sys.stderr.isatty())
-        )
+        show.report(show.kernel(ast, kernel.image, level=level, cached=cached, colour=sys.stderr.isatty()))
 
 
 def _print(text: str) -> None:

@@ -62,6 +62,8 @@ AGAIN = 0.05
 """The part of the time that copies may take that each workgroup makes, for more than two groups a core."""
 FEW_BLOCKS = 4
 """Blocks of rows up to which a streamed operand that exceeds the caches is read in place, in short pieces."""
+HELD = 0.75
+"""The part of a second-level cache up to which all rows of tiles find a streamed operand there."""
 LEAST_ROWS_FAR = 4
 """Rows from which on copying a streamed operand that exceeds the caches pays."""
 PIECE = 512
@@ -225,7 +227,8 @@ class _Planner:
             return False, max(WAYS, k // SUMMED_AT_ONCE) if pieces else 0
         if tile.window is not None or tile.border is not None:
             return True, 0
-        staged = not in_rows or computed or (far and m >= LEAST_ROWS_FAR)
+        fits = k * n * tile.itemsize <= target.l2_bytes * HELD
+        staged = not in_rows or computed or not (fits or m < LEAST_ROWS_FAR)
         if staged and tile.lines is not None:
             return staged, self._piece_of_lines(tile.lines)
         cut = staged and k * tile.rows * tile.itemsize > target.l1_bytes
@@ -377,7 +380,7 @@ class _Planner:
             return "no" if tile.window is None else "window"
         loads = loads_of(c.broadcast)
         contiguous = all(len(n.src) == 2 and run(n, self.order) >= min(self.k, LEAST_RUN) for n in loads)
-        if rows <= WAYS and contiguous and not is_computed(c.broadcast):
+        if rows <= nearby.most_in_place(c) and contiguous and not is_computed(c.broadcast):
             return "no"
         if c.rows.arg[1] * self.piece * tile.itemsize <= self.target.l2_bytes // 2:
             return "all"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from compiler.ir import index as symbolic
 from compiler.kernel import conversions
 from compiler.kernel.borders import border_of
-from compiler.kernel.nearby import Window, lines_in_place, window_of
+from compiler.kernel.nearby import Window, lines_in_place, rows_in_place, window_of
 from compiler.kernel.plan import Axis
 from compiler.kernel.register_tile import MOST_ROWS, tile
 from compiler.kernel.roles import is_computed, loads_of
@@ -74,7 +74,8 @@ class Tile:
         elif size is None:
             near = taps is not None or lines_in_place(c, MOST_ROWS, self.itemsize) is not None
             windowed = window_of(c, MOST_ROWS, 1, self.lanes, target) is not None
-            near = near or windowed
+            narrow = n <= self.lanes == target.vector_bytes // self.itemsize
+            near = near or windowed or (narrow and rows_in_place(c, MOST_ROWS))
             self.rows, self.vectors = tile(m, n, self.lanes, target, near=near, first=self.first)
             if windowed and window_of(c, self.rows, self.vectors, self.lanes, target) is None:
                 self.rows, self.vectors = tile(m, n, self.lanes, target)

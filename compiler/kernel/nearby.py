@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.kernel import conversions, windows
+from compiler.kernel.register_tile import WAYS
 from compiler.kernel.roles import is_computed, loads_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 LINE = 64
 """Bytes of a line of the caches."""
+SET_BYTES = 4096
+"""Bytes from a line to the next one in the same set of a first-level cache."""
 
 
 def lines_of(index: UOp, rows: UOp, block: int, summed: Iterable[UOp], itemsize: int) -> int | None:
@@ -48,6 +51,32 @@ def lines_of(index: UOp, rows: UOp, block: int, summed: Iterable[UOp], itemsize:
         else:
             apart *= r.arg[1]
     return apart * (2 + span * itemsize // LINE)
+
+
+def most_in_place(c: Contraction) -> int:
+    """Return how many rows of the broadcast operand a first-level cache holds side by side.
+
+    Rows whose distance is a multiple of `SET_BYTES` share one set of it, others are spread over several.
+    """
+    most = WAYS * SET_BYTES // LINE
+    for load in loads_of(c.broadcast):
+        terms, _ = symbolic.terms_of(load.src[1])
+        distance = abs(terms.get(c.rows, 0)) * load.dtype.itemsize
+        most = min(most, WAYS * SET_BYTES // max(LINE, math.gcd(distance, SET_BYTES)))
+    return most
+
+
+def rows_in_place(c: Contraction, rows: int) -> bool:
+    """Return whether the broadcast operand is a matrix of which so many rows are read in place.
+
+    They are adjacent along the sum, and a first-level cache holds them side by side.
+    """
+    loads = loads_of(c.broadcast)
+    if len(c.family.ranges) > 1 or is_computed(c.broadcast) or any(len(n.src) > 2 for n in loads):
+        return False
+    (r,) = c.family.ranges
+    along = [symbolic.terms_of(n.src[1])[0].get(r, 0) for n in loads]
+    return all(step == 1 for step in along) and most_in_place(c) >= rows
 
 
 class Window(NamedTuple):

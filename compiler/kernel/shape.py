@@ -38,7 +38,7 @@ class Access:
     itemsize: int
     masked: bool
     nbytes: float
-    """Bytes of all elements, each counted once for every value of its ranges."""
+    """Bytes of all elements at most: one for every value of its ranges, or between the first and the last."""
 
 
 @dataclass(slots=True)
@@ -124,7 +124,8 @@ def access(node: UOp, free: dict[UOp, frozenset[UOp]]) -> Access:
     at = 2 if node.op is Ops.LOAD else 3
     size = conversions.storage_type(node.src[0].dtype).itemsize
     ranges = free[node] if node.op is Ops.LOAD else free[node.src[1]]
-    nbytes = float(size * math.prod([r.arg[1] for r in ranges]))
+    elements = min(math.prod([r.arg[1] for r in ranges]), node.src[1].vmax - node.src[1].vmin + 1)
+    nbytes = float(size * elements)
     return Access(node, node.src[1], ranges, size, len(node.src) > at, nbytes)
 
 

@@ -11,17 +11,19 @@ the plan.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
+from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
 from compiler.kernel import column_sums, contraction
 from compiler.kernel.ahead import find_ahead
 from compiler.kernel.choice import SplitChoice
 from compiler.kernel.cost import Model, Split, picks
 from compiler.kernel.device_vectors import widened
-from compiler.kernel.plan import Axis, Plan, Reduction, Step, Threads
+from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step, Threads
 from compiler.kernel.rows import find_rows
-from compiler.kernel.shape import analyse
+from compiler.kernel.shape import analyse, inner_nodes
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -30,6 +32,12 @@ if TYPE_CHECKING:
     from compiler.kernel.shape import Family, Kernel
     from compiler.targets.base import Target
 
+FEW_ROWS = 32
+"""Rows of a contraction up to which a plan without its panels may be faster."""
+LEAST_SHARED = 8
+"""Products for which a mask is computed once, such as channels, from which on that is so."""
+WORTH_SPLITTING = 0.85
+"""Such a plan is used if it takes less than this fraction of the contraction's time."""
 GROUP_NS = 20_000
 """The least time of a workgroup; starting one costs about a hundredth of it."""
 GROUPS_PER_CORE = 4
@@ -53,7 +61,27 @@ SIDE_BY_SIDE = (2, 4)
 def choose(ast: UOp, target: Target) -> Plan:
     """Choose the plan of a kernel, whose ranges are merged, on a target."""
     kernel = analyse(ast)
-    return contraction.choose(kernel, target) or split_plan(kernel, target)
+    plan = contraction.choose(kernel, target)
+    if plan is None:
+        return split_plan(kernel, target)
+    return split_instead(kernel, target, plan) or plan
+
+
+def split_instead(kernel: Kernel, target: Target, plan: Plan) -> Plan | None:
+    """Return the plan of the fastest split where that is faster than one of a contraction; else None.
+
+    It may be for few rows, such as filters, with panels of masked elements: a panel of each tap is copied for
+    few products, and a split reads the picture in place. Its masks must serve several products each: their
+    operations are not in the estimate.
+    """
+    rows = [a.size for a in plan.axes if a.lanes == 1 and a.upcast > 1]
+    copies = [s.value for s in plan.steps if isinstance(s, Stage) and not s.window]
+    masked = any(n.op is Ops.LOAD and len(n.src) > 2 for n in inner_nodes(copies))
+    summed = [r for family in kernel.families for r in family.ranges if r not in kernel.masked_ranges]
+    if not masked or max(rows, default=0) > FEW_ROWS or prod([r.arg[1] for r in summed]) < LEAST_SHARED:
+        return None
+    split = split_plan(kernel, target)
+    return split if split.nanoseconds < WORTH_SPLITTING * plan.nanoseconds else None
 
 
 def split_plan(kernel: Kernel, target: Target) -> Plan:

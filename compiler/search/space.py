@@ -145,9 +145,10 @@ class Space:
         """Return the estimated choice of a form of the kernel."""
         kernel = self._kernels[form]
         made = contraction.estimated(kernel, self.target)
-        if made is not None:
-            return replace(made, form=form)
-        return replace(tiling.estimated(kernel, self.target), form=form)
+        plan = None if made is None else contraction.chosen(kernel, self.target, made)
+        if made is None or plan is None or tiling.split_instead(kernel, self.target, plan) is not None:
+            return replace(tiling.estimated(kernel, self.target), form=form)
+        return replace(made, form=form)
 
     def _certain(self, choice: Choice) -> Candidate:
         found = self.candidate(choice)

@@ -1,0 +1,104 @@
+"""What the cost model of the host takes into account: lines, ragged rows, sets of the cache, few filters.
+
+Each test states a choice that was measured (`python -m tools.search choose`), for a target that does not
+depend on this machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compiler.kernel import contraction, nearby, tiling
+from compiler.kernel.cost import Model, Split
+from compiler.kernel.plan import Stage
+from compiler.kernel.roles import candidates
+from compiler.kernel.shape import analyse
+from compiler.pipeline import planned, prepared
+from compiler.search.space import Space
+from compiler.targets import target_of
+from tests.compiler.kernels import load, loop, op, reduce, sink, store
+from tests.compiler.test_pictures import Convolution
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.targets.base import Target
+
+
+def host() -> Target:
+    return replace(target_of("x86_64-v4"), cores=2)
+
+
+def matmul(m: int, n: int, k: int) -> UOp:
+    i, j, r = loop(0, m), loop(1, n), loop(2, k)
+    return sink(store(0, i * n + j, reduce(op("MUL", load(1, i * k + r), load(2, r * n + j)), "ADD", r)))
+
+
+def sum_of_columns(m: int, n: int) -> UOp:
+    j, r = loop(0, n), loop(1, m)
+    return sink(store(0, j, reduce(load(1, r * n + j), "ADD", r)))
+
+
+def sum_of_rows(m: int, n: int) -> UOp:
+    i, r = loop(0, m), loop(1, n)
+    return sink(store(0, i, reduce(load(1, i * n + r), "ADD", r)))
+
+
+def row_added(m: int, n: int) -> UOp:
+    i, j = loop(0, m), loop(1, n)
+    return sink(store(0, i * n + j, op("ADD", load(1, i * n + j), load(2, j))))
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(464, 512), (512, 16), (1024, 8), (2048, 8), (1000, 512)])
+def test_rows_share_a_set_of_the_cache_if_their_distance_is_a_multiple_of_its_size(columns, rows) -> None:  # noqa: ANN001  # listed above
+    (c, *_) = [c for c in candidates(analyse(matmul(64, 12, columns))) if c.rows.arg[1] == 64]
+    assert nearby.most_in_place(c) == rows
+
+
+def test_many_rows_of_a_narrow_product_are_read_in_place_where_they_do_not_share_a_set() -> None:
+    spread, shared = [contraction.choose(analyse(matmul(65, 12, k)), host()) for k in (464, 1024)]
+    assert spread is not None
+    assert shared is not None
+    assert spread.axes[0].upcast > 8 >= shared.axes[0].upcast
+    assert not any(isinstance(step, Stage) for step in spread.steps)
+
+
+@pytest.mark.parametrize(("columns", "copied"), [(304, False), (600, True)])
+def test_operand_that_the_second_level_cache_holds_is_read_in_place(columns, copied) -> None:  # noqa: ANN001  # listed above
+    kernel = analyse(matmul(64, columns, 512))
+    role = [c.columns.arg[1] for c in candidates(kernel)].index(columns)
+    choice = contraction.estimated_of(kernel, host(), role)
+    assert choice is not None
+    assert choice.staged is copied
+
+
+def test_blocks_of_a_sum_of_columns_touch_few_lines() -> None:
+    """Rows of 87 floats begin within lines: of four vectors one line in five is also in the next block."""
+    kernel = analyse(prepared(sum_of_columns(800, 87)))
+    model, (columns,) = Model(kernel, host()), kernel.outputs
+    one, four = [model.total(Split(columns, 16, {columns: n})) for n in (1, 4)]
+    assert four < 0.8 * one
+    assert tiling.estimated(kernel, host()).upcast == ((0, 4),)
+
+
+def test_ragged_rows_are_unrolled_less() -> None:
+    """After five whole vectors one is masked; with two at once it would be two."""
+    ragged, whole = [tiling.estimated(analyse(sum_of_rows(800, n)), host()) for n in (87, 96)]
+    assert ragged.sums == ((1, 1),)
+    assert whole.sums == ((1, 2),)
+
+
+def test_row_is_added_in_vectors_that_compute_little_twice() -> None:
+    """Rows of 74 floats are five vectors, but six in pairs and eight in blocks of four."""
+    assert tiling.estimated(analyse(row_added(624, 74)), host()).upcast == ()
+
+
+@pytest.mark.parametrize(("channels", "filters", "split"), [(8, 8, True), (1, 8, False), (8, 48, False)])
+def test_few_filters_of_several_channels_have_no_panels(channels, filters, split) -> None:  # noqa: ANN001  # listed above
+    ast = Convolution(5, channels, 12, filters, 3, padding=1).ast()
+    made, plan = planned(ast, host())
+    assert (plan == tiling.split_plan(analyse(made), host())) is split
+    estimated = Space(ast, host()).estimated()
+    assert (estimated.ast, estimated.plan) == (made, plan)
