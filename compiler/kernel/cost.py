@@ -413,7 +413,8 @@ class Model:
         else:
             cycles += self._operations(split, blocks) / self.target.fma_per_cycle
         if overlaps:
-            point = max(point, memory) + self.costs.alone + CHAIN * max(0.0, self.kernel.ops - HIDDEN)
+            chain = 0.0 if self.threaded else CHAIN * max(0.0, self.kernel.ops - HIDDEN)
+            point = max(point, memory) + self.costs.alone + chain
         point += rows
         times = 1
         for n in blocks.values():
