@@ -122,6 +122,22 @@ def test_a_copied_optimiser_alone_moves_its_own_tensors(way: Callable[[Any], Any
     np.testing.assert_array_equal(got.params[0].numpy(), np.zeros_like(X))
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_copied_optimiser_knows_its_frozen_parameters(way: Callable[[Any], Any]):
+    layer = nn.Linear(2, 2, bias=False)
+    (frozen,) = layer.parameters()
+    frozen.requires_grad = False
+    optimiser = way(nn.optim.SGD([Tensor(X), frozen], 0.5))
+    optimiser.params[0].square().sum().backward()
+    optimiser.step()
+    optimiser.buffers[0].requires_grad = True
+    optimiser.params[0].square().sum().backward()
+    with pytest.raises(UsageError, match="requires_grad False has requires_grad now"):
+        optimiser.step()
+    optimiser.add_param_group({"params": optimiser.buffers})
+    assert (len(optimiser.params), optimiser.buffers) == (2, [])
+
+
 def test_deep_copies_inside_a_capture_are_refused():
     @TinyJit
     def f(t: Tensor) -> Tensor:

@@ -208,3 +208,45 @@ def test_state_is_made_only_for_groups_that_need_it():
     assert (a.tolist(), b.tolist()) == ([0.0], [0.75])
     assert [t is None for t in optimiser.b] == [True, False]
     assert "b.1" in optimiser.state_dict()
+
+
+def test_adam_of_float64_parameters_has_their_digits():
+    """The powers of the decay rates are float64 then: 1 - 0.999 of float32 has five digits."""
+    w, target = np.array(START), np.array(TARGET)
+    m, v = np.zeros_like(w), np.zeros_like(w)
+    for t in range(1, STEPS + 1):
+        g = 2 * (w - target) * (target + 2)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        w = w - 0.125 * m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    np.testing.assert_allclose(descended("Adam(p, 0.125)"), w, rtol=1e-12)
+
+
+def test_lbfgs_goes_on_from_its_state():
+    def started() -> tuple[Tensor, nn.optim.LBFGS]:
+        w = Tensor(START, dtype=dtypes.float64)
+        return w, nn.optim.LBFGS([w], lr=0.1, max_iter=3)
+
+    def go(w: Tensor, optimiser: nn.optim.LBFGS) -> float:
+        def closure() -> Tensor:
+            optimiser.zero_grad()
+            found: Tensor = loss(w, Tensor(TARGET, dtype=dtypes.float64))
+            found.backward()
+            return found
+
+        return float(optimiser.step(closure).item())
+
+    w, optimiser = started()
+    twin, other = started()
+    other.load_state_dict(optimiser.state_dict())
+    for _ in range(2):
+        go(w, optimiser)
+    state = {name: t.clone().realize() for name, t in optimiser.state_dict().items()}
+    twin.assign(w.detach().clone()).realize()
+    other.load_state_dict(state)
+    for _ in range(3):
+        assert go(twin, other) == go(w, optimiser)
+    np.testing.assert_array_equal(twin.numpy(), w.numpy())
+    with pytest.raises(UsageError, match="history is not complete"):
+        other.load_state_dict({name: t for name, t in state.items() if name != "before"})
+    with pytest.raises(UsageError, match="has the shape"):
+        other.load_state_dict(state | {"before": Tensor([1.0])})

@@ -30,8 +30,8 @@ class Moments(Optimizer):
     b2 = Setting(high=1.0)
     eps = Setting()
     weight_decay = Setting()
-    exact = dtypes.float32
-    """The dtype of the powers."""
+    exact: DType | None = None
+    """The dtype of the powers; None: float32, or float64 beside float64 parameters."""
     m: list[Tensor]
     v: list[Tensor]
 
@@ -42,8 +42,13 @@ class Moments(Optimizer):
             given = {**{n: v for n, v in given.items() if n != "betas"}, "b1": b1, "b2": b2}
         super().add_param_group(given)
 
-    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:  # noqa: ARG002 - all have them
-        return {"b1_t": (1.0, self.exact), "b2_t": (1.0, self.exact)}
+    def _exact(self, group: Group) -> DType:
+        wide = any(p.dtype is dtypes.float64 for p in group.params)
+        return self.exact or (dtypes.float64 if wide else dtypes.float32)
+
+    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
+        exact = self._exact(group)
+        return {"b1_t": (1.0, exact), "b2_t": (1.0, exact)}
 
     def _count(self, group: Group) -> None:
         for name in ("b1", "b2"):
@@ -60,8 +65,8 @@ class Moments(Optimizer):
     def _fair(self, i: int, g: Tensor, group: Group) -> tuple[Tensor, Tensor]:
         """Return m and v of parameter i, corrected for their start at 0."""
         m, v = self._means(i, g, group)
-        b1_t, b2_t = group.counters["b1_t"].cast(g.dtype), group.counters["b2_t"].cast(g.dtype)
-        return m / (1.0 - b1_t), v / (1.0 - b2_t)
+        b1_t, b2_t = group.counters["b1_t"], group.counters["b2_t"]
+        return m / (1.0 - b1_t).cast(g.dtype), v / (1.0 - b2_t).cast(g.dtype)
 
 
 class AdamW(Moments):
@@ -108,7 +113,7 @@ class AdamW(Moments):
         m, v = self._fair(i, g, group)
         if group.number("amsgrad"):
             top = self.store(self.top[i], self.top[i].maximum(self.v[i]))
-            v = top / (1.0 - group.counters["b2_t"].cast(g.dtype))
+            v = top / (1.0 - group.counters["b2_t"]).cast(g.dtype)
         update = m / (v.sqrt() + group.number("eps"))
         if decay and self.decoupled:
             update = update + w * decay
@@ -184,7 +189,11 @@ class NAdam(Moments):
         super().__init__(params, lr, **settings)
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
-        return {**super()._counters(group), "t": (0.0, self.exact), "product": (1.0, self.exact)}
+        return {
+            **super()._counters(group),
+            "t": (0.0, self._exact(group)),
+            "product": (1.0, self._exact(group)),
+        }
 
     def _factor(self, group: Group, ahead: int) -> Tensor:
         """Return the momentum of this step, or of the one ahead."""
@@ -232,7 +241,7 @@ class RAdam(Moments):
         super().__init__(params, lr, **settings, decoupled_weight_decay=decoupled_weight_decay)
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
-        return {**super()._counters(group), "t": (0.0, self.exact)}
+        return {**super()._counters(group), "t": (0.0, self._exact(group))}
 
     def _count(self, group: Group) -> None:
         super()._count(group)

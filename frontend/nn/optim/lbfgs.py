@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frontend.nn.optim.optimiser import Optimizer, Params
+from frontend.nn.optim.optimiser import Optimizer, Params, wide
 from frontend.nn.settings import Setting
+from frontend.nn.state.models import load_state_dict
 from frontend.ops.arguments import whole
 from frontend.plan import CAPTURE
 from frontend.realize import realize_many
@@ -21,7 +22,7 @@ from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from frontend.nn.optim.groups import Group
 
@@ -154,6 +155,34 @@ class LBFGS(Optimizer):
         if self.direction is not None and self.before is not None:
             found |= {"direction": self.direction, "before": self.before}
         return found | {"changes": [list(c) for c in self.changes]}
+
+    def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
+        """Assign the tensors of `state_dict`; the history becomes a copy of the one among them.
+
+        Raises `UsageError` for other names and shapes.
+        """
+        history = {
+            n: v for n, v in values.items() if n.partition(".")[0] in {"direction", "before", "changes"}
+        }
+        count, like = sum([p.numel() for p in self.params]), self.params[0]
+        places = [f"changes.{i}.{j}" for i in range(len(history) // 3) for j in range(3)]
+        if history.keys() != {*(["direction", "before", *places] if history else [])}:
+            raise UsageError(f"LBFGS, load_state_dict: the history is not complete, saw {', '.join(history)}")
+        for name, value in history.items():
+            wanted = () if name.endswith(".2") else (count,)
+            if value.shape != wanted:
+                raise UsageError(
+                    f"load_state_dict: {name} has the shape {wanted}, the value has {value.shape}"
+                )
+        load_state_dict(super().tensors(), {n: v for n, v in values.items() if n not in history})
+        for group in self.param_groups:
+            group.forget()
+        dtype = wide(like)
+        copies = {n: v.detach().to(like.device).cast(dtype).clone() for n, v in history.items()}
+        realize_many(list(copies.values()))
+        every = [copies[n] for n in places]
+        self.changes = [(every[i], every[i + 1], every[i + 2]) for i in range(0, len(every), 3)]
+        self.direction, self.before = copies.get("direction"), copies.get("before")
 
     def schedule_step(self) -> list[Tensor]:
         """Raise `UnsupportedError`: a step reads values in between, so others cannot launch its work."""

@@ -61,8 +61,8 @@ class Optimizer(ABC):
         self.buffers: list[Tensor] = []
         """The other tensors given; their pending values are computed with each step."""
         self._places: list[int] = []
-        self._frozen: set[int] = set()
-        """The ids of those of `buffers` that are parameters without requires_grad."""
+        self._frozen: list[bool] = []
+        """Whether each of `buffers` is a parameter without requires_grad."""
         self.captured = False
         """Whether a step was captured: settings are fixed from then on."""
         self.guard: Tensor | None = None
@@ -92,9 +92,8 @@ class Optimizer(ABC):
         every = list({id(p): p for p in _tensors(given["params"])}.values())
         if not every:
             raise UsageError("an optimiser needs at least one tensor")
-        thawed = [p for p in self.buffers if id(p) in self._frozen and p.requires_grad]
-        self._frozen -= {id(p) for p in thawed}
-        self.buffers = [p for p in self.buffers if not any(p is t for t in thawed)]
+        kept = [i for i, p in enumerate(self.buffers) if not (self._frozen[i] and p.requires_grad)]
+        self.buffers, self._frozen = [self.buffers[i] for i in kept], [self._frozen[i] for i in kept]
         known = {id(p) for p in (*self.params, *self.buffers)}
         if any(id(p) in known for p in every):
             raise UsageError(f"{kind}: a parameter is in two groups")
@@ -105,7 +104,7 @@ class Optimizer(ABC):
         buffers = [p for p in every if not p.requires_grad]
         realize_many(buffers)  # with memory, so that all steps have one structure
         self.buffers += buffers
-        self._frozen |= {id(p) for p in buffers if p.dtype.is_float and grad_state.is_parameter(p)}
+        self._frozen += [p.dtype.is_float and grad_state.is_parameter(p) for p in buffers]
         settings = self.defaults | {name: value for name, value in given.items() if name != "params"}
         rules = {
             n: s for c in reversed(type(self).__mro__) for n, s in vars(c).items() if isinstance(s, Setting)
@@ -189,7 +188,7 @@ class Optimizer(ABC):
 
         Raises `UsageError` when one has none, and when one that was frozen has requires_grad again.
         """
-        if self._frozen and any(id(p) in self._frozen and p.requires_grad for p in self.buffers):
+        if any([frozen and p.requires_grad for p, frozen in zip(self.buffers, self._frozen, strict=True)]):  # noqa: C419 - a list is faster
             raise UsageError(
                 "a parameter that was given with requires_grad False has requires_grad now\n"
                 'hint: add it with add_param_group({"params": ...}), or make another optimiser'
