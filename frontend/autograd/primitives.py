@@ -18,11 +18,13 @@ from frontend.expr import CONV
 from frontend.ops.indexing import interleaved
 from frontend.ops.placing import placed
 from frontend.ops.reduce import fold
+from frontend.ops.scan import product_before
 from frontend.ops.sorting import inverse
 from frontend.ops.sources import constant as constant_of
 from frontend.ops.sources import convert, spread
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from frontend.trace import apply
+from frontend.views import beside
 
 if TYPE_CHECKING:
     from frontend.tensor_base import TensorBase
@@ -195,7 +197,30 @@ def reduction(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
 def _product_of_others(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
     """Return for each element the product of the others over the axes, exact for zeros, infinities and NaN.
 
-    These are counted; the product of the rest, and of the signs of infinities, is divided by each element.
+    Its derivatives are those of the products of the elements before and behind each one.
+    """
+    return beside(_product_of_both_sides(x, axes), _product_of_rest(x, axes))
+
+
+def _product_of_both_sides(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
+    """Return for each element the product of those before it over the axes, times that of those behind it."""
+    shape, rank = x.expr.shape, len(x.expr.shape)
+    order = (*[i for i in range(rank) if i not in axes], *axes)
+    moved = apply(Ops.PERMUTE, order, x)
+    row = apply(
+        Ops.RESHAPE, (*[shape[i] for i in order[: -len(axes)]], math.prod([shape[a] for a in axes])), moved
+    )
+    last = (len(row.expr.shape) - 1,)
+    behind = apply(Ops.FLIP, last, product_before(apply(Ops.FLIP, last, row)))
+    both = apply(Ops.RESHAPE, moved.expr.shape, _mul(product_before(row), behind))
+    return apply(Ops.PERMUTE, tuple([order.index(i) for i in range(rank)]), both)
+
+
+def _product_of_rest(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
+    """Return for each element the product of the others over the axes, without derivatives at zeros.
+
+    Zeros, infinities and NaN are counted; the product of the rest, and of the signs of infinities, is divided
+    by each element.
     """
     shape = x.expr.shape
     zero, one, infinite = _number(x, 0.0), _number(x, 1.0), _number(x, math.inf)

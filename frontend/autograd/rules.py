@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compiler.ir.ops import Ops
 from frontend.autograd import inverse_rules
 from frontend.ops.activation import gate, gate_rest, sigmoid
+from frontend.ops.combined import xlogy
 from frontend.ops.division import floordiv
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, sign
@@ -86,6 +87,8 @@ def clip(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Grad
     """x limited to bounds: g to x on the bounds and between them, else to the bound that was taken.
 
     `about` holds which of low and high are given. Where low is above high, all goes to high. NaN gets none.
+    So has PyTorch up to 2.13. From 2.14 on it gives x none on a bound that is a number, shares g with one
+    that is a tensor, and gives g to a NaN.
     """
     x, *bounds = sources
     zero = _number(g, 0.0)
@@ -192,6 +195,14 @@ def logaddexp(g: TensorBase, out: TensorBase, sources: Sources, about: About) ->
     x, y = sources
     apart = _where(_binary(Ops.EQ, x, y), _number(x, 0.0), apply(Ops.SUB, None, x, y))
     return _mul(g, sigmoid(apart)), _mul(g, sigmoid(apply(Ops.NEG, None, apart)))
+
+
+def of_xlogy(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+    """x log(y): g log(y), 0 where x is 0 and y is not above 0, and g x / y."""
+    x, y = sources
+    low = _binary(Ops.OR, _binary(Ops.LT, y, 0.0), _binary(Ops.EQ, y, 0.0))
+    none = _binary(Ops.AND, _binary(Ops.EQ, x, 0.0), low)
+    return _where(none, _number(g, 0.0), xlogy(g, y)), _mul(g, apply(Ops.DIV, None, x, y))
 
 
 def lerp(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
@@ -335,6 +346,7 @@ RULES: Final[dict[str, Callable[[TensorBase, TensorBase, Sources, About], Gradie
     "remainder": remainder,
     "fmod": fmod,
     "logaddexp": logaddexp,
+    "xlogy": of_xlogy,
     "lerp": lerp,
     "first_extreme": first_extreme,
     "every_extreme": every_extreme,

@@ -91,7 +91,7 @@ def logical_xor(self: T, other: T | Number) -> T:
 def xlogy(self: T, other: T | Number) -> T:
     """Return self * log(other), 0 where self is 0; integers give float32."""
     x, y = agree("xlogy", self, other, floats=True)
-    return where(eq(x, 0), where(ne(y, y), y, 0.0), mul(x, log(y)))
+    return ruled("xlogy", where(eq(x, 0), where(ne(y, y), y, 0.0), mul(x, log(y))), x, y)
 
 
 @composite
@@ -128,8 +128,10 @@ def rad2deg(self: T) -> T:
 def sinc(self: T) -> T:
     """Return sin(pi self) / (pi self), 1 at 0."""
     x = mul(widened(self), math.pi)
-    zero = eq(x, 0.0)
-    return narrowed(where(zero, 1.0, div(sin(x), where(zero, 1.0, x))), self)
+    near = lt(absolute(x), 0.01)
+    square = mul(x, x)
+    series = add(mul(square, add(mul(square, 1 / 120), -1 / 6)), 1.0)  # has the derivatives at 0, too
+    return narrowed(where(near, series, div(sin(x), where(near, 1.0, x))), self)
 
 
 @method

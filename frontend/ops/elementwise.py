@@ -241,7 +241,8 @@ def masked_fill(self: T, mask: T, value: T | Number) -> T:
 def clip(self: T, low: T | Number | None = None, high: T | Number | None = None) -> T:
     """Return values limited to low..high, which are numbers or tensors; None: no limit on that side.
 
-    Where low is above high, high. The gradient on a bound is 1 for self and 0 for the bound.
+    Where low is above high, high. The gradient on a bound is 1 for self and 0 for the bound, as in PyTorch up
+    to 2.13; from 2.14 on it is 0 for self there, and 1/2 for both where the bound is a tensor.
 
     Raises `UsageError` without any bound.
     """

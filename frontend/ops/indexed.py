@@ -15,13 +15,15 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.ops.along import scatter, scatter_add, scatter_reduce
 from frontend.ops.arguments import axis_of, broadcast
-from frontend.ops.comparison import lt
+from frontend.ops.comparison import gt, lt
 from frontend.ops.elementwise import add, mul, where
+from frontend.ops.indexing import limit_of, wrapped
 from frontend.ops.movement import expand, reshape
 from frontend.ops.scan import cumsum
 from frontend.ops.sources import constant, convert, coordinate
 from frontend.ops.writing import written
 from frontend.parameters import converting, read, shown
+from frontend.primitives.limits import refuse_known
 from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
@@ -112,6 +114,9 @@ def index_put(self: T, indices: Sequence[T], values: T, accumulate: bool = False
         return found
     if any(getattr(getattr(i, "expr", None), "dtype", None) is dtypes.bool for i in key):
         raise UsageTypeError("index_put with accumulate: wanted integer indices, saw a mask; try nonzero()")
+    for axis, (i, n) in enumerate(zip(key, self.expr.shape, strict=False)):
+        if hasattr(i, "expr"):
+            refuse_known(i, limit_of("index_put", axis, n))
     added: T = _accumulated(self, values, *key)
     return added
 
@@ -123,15 +128,16 @@ def _accumulated(self: T, values: T, *indices: T) -> T:
         raise UsageIndexError(f"index_put: {len(indices)} indices for the shape {shape}")
     where_to = broadcast([i.expr.shape for i in indices], "index_put")
     rest = shape[len(indices) :]
-    place = constant(self, 0, dtypes.int64, ())
-    for i, n in zip(indices, shape, strict=False):
-        wide = convert(i, dtypes.int64)
-        place = add(mul(place, n), where(lt(wide, 0), add(wide, n), wide))
-    place = mul(place, prod(rest))
+    place, inside = constant(self, 0, dtypes.int64, ()), constant(self, True, dtypes.bool, ())
+    for axis, (i, n) in enumerate(zip(indices, shape, strict=False)):
+        at = convert(wrapped(i, n, "index_put", axis), dtypes.int64)
+        place = add(mul(place, n), at)
+        inside = mul(inside, mul(lt(at, n), gt(at, -1)))
+    place = where(inside, mul(place, prod(rest)), prod(shape))
     every = (*where_to, *rest)
     flat = expand(reshape(expand(place, where_to), (*where_to, *(1,) * len(rest))), every)
-    inside = reshape(coordinate(self, (prod(rest),), 0), (1,) * len(where_to) + rest)
-    at = reshape(add(flat, inside), (prod(every),))
+    within = reshape(coordinate(self, (prod(rest),), 0), (1,) * len(where_to) + rest)
+    at = reshape(add(flat, within), (prod(every),))
     source = reshape(expand(convert(values, self.expr.dtype), every), (prod(every),))
     return reshape(scatter_add(reshape(self, (prod(shape),)), 0, at, source), shape)
 

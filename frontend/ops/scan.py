@@ -173,6 +173,13 @@ def _running(op: str, x: T) -> T:
     return apply(Ops.SHRINK, (*[(0, m) for m in shape[:-1]], (0, n)), flat)
 
 
+def product_before(x: T) -> T:
+    """Return for each element of the last axis the product of those before it; 1 for the first."""
+    shape = x.expr.shape
+    moved = apply(Ops.SHRINK, tuple([(0, n) for n in shape]), _led(Ops.MUL, x, 1))
+    return _running(Ops.MUL, moved)
+
+
 def _inside(op: str, x: T, blocks: int) -> T:
     """Combine each element of the last axis with those before it in its block: shape (..., blocks, _BLOCK).
 

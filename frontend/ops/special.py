@@ -117,7 +117,7 @@ def digamma(self: T) -> T:
     for c in reversed(_STIRLING):
         series = mul(add(series, c), r)
     found = sub(sub(sub(log(z), div(_number(x, 0.5), z)), series), below)
-    turn = mul(sub(x, rounded(x)), math.pi)
+    turn = mul(where(mirrored, sub(x, rounded(x)), 0.5), math.pi)
     cotangent = div(sin(add(turn, math.pi / 2)), sin(turn))
     result = where(mirrored, sub(found, mul(cotangent, math.pi)), found)
     whole = where(mirrored, eq(x, floor(x)), False)

@@ -110,7 +110,7 @@ def _quantiles(x: T, q: Any, axis: int | None, keepdim: bool, how: str, *, skip:
     if how not in {"linear", "lower", "higher", "midpoint", "nearest"}:
         raise UsageError(f"{what}: wanted linear, lower, higher, midpoint or nearest, saw {how!r}")
     make: Any = x.__class__
-    given = q if q.__class__ is x.__class__ else make(q, device=x.expr.device)
+    given = q if q.__class__ is x.__class__ else make(q, dtype=x.expr.dtype, device=x.expr.device)
     if len(given.expr.shape) > 1:
         raise UsageError(f"{what}: wanted a number or a vector of shares, saw the shape {given.expr.shape}")
     if q.__class__ is not x.__class__ and not all(

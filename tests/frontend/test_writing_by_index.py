@@ -13,6 +13,7 @@ from compiler.ir.serialize import postorder
 from compiler.schedule.scheduler import schedule
 from frontend import Tensor
 from frontend.expr import uops
+from hcq.config import override
 from hcq.errors import UsageError
 
 RNG = np.random.default_rng(31)
@@ -155,3 +156,18 @@ def test_a_mask_beside_other_indices_selects_where_it_is_true():
     np.testing.assert_array_equal(x.numpy(), want)
     with pytest.raises(IndexError, match="mask of shape"):
         x[Tensor([True] * (X.shape[0] + 1))]
+
+
+def test_indices_outside_an_axis_are_added_nowhere():
+    x, one = Tensor.zeros(3, 4).contiguous(), Tensor([1.0])
+    for index in (([0], [5]), ([0], [-5]), ([3], [0]), ([-4], [0])):
+        with pytest.raises(IndexError, match="outside"):
+            x.index_put_(tuple(Tensor(i) for i in index), one, accumulate=True)
+    with pytest.raises(IndexError, match="outside"):
+        x.index_put_((Tensor([3]),), one, accumulate=True)
+    rows, columns = ((Tensor(i) * 2).realize() // 2 for i in ([0, 2, -1, 3, -4], [5, -5, -1, 0, 0]))
+    with override(validate=False):
+        x.index_put_((rows, columns), Tensor([1.0, 2.0, 4.0, 8.0, 16.0]), accumulate=True)
+        assert x.tolist() == [[0.0] * 4, [0.0] * 4, [0.0, 0.0, 0.0, 4.0]]
+    x.index_put_((Tensor([-1, 1]),), Tensor([1.0, 2.0, 3.0, 4.0]), accumulate=True)
+    assert x[1:].tolist() == [[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 8.0]]
