@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from frontend.launch import Kernel
 from frontend.symbolic.tensor import SymbolicTensor
@@ -61,13 +61,18 @@ class Capture:
         self.draws.append(buffer)
 
 
+NUMBERS: Final = "numbers"
+_NUMBERS: Final = frozenset({bool, int, float})
+
+
 def flattened(
-    value: Any, out: list[Tensor], what: str, *, strict: bool, known: dict[Any, int] | None = None
+    value: Any, out: list[Tensor], what: str, *, strict: bool, known: dict[Any, Any] | None = None
 ) -> Any:
     """Append the tensors of a nested container to `out`; return the container with a `Place` for each.
 
     `strict`: other values than None raise `UsageError`, which `what` starts. `known` takes the places of
-    bound variables; those of one variable with one value have one place.
+    bound variables; those of one variable with one value have one place. Under `NUMBERS` it takes the class
+    of each number, or the text of a zero, in order.
     """
     known = {} if known is None else known
     if value.__class__ is Tensor:
@@ -99,7 +104,17 @@ def flattened(
         raise UsageError(
             f"{what} {value!r}, which a replay could not compute; return tensors, containers of them, or None"
         )
+    if value.__class__ in _NUMBERS:
+        known.setdefault(NUMBERS, []).append(value.__class__ if value else repr(value))
     return value
+
+
+def numbers_of(value: Any) -> list[Any]:
+    """Return what `flattened` adds to `known[NUMBERS]` for a container that it returned."""
+    known: dict[Any, Any] = {}
+    flattened(value, [], "", strict=False, known=known)
+    found: list[Any] = known.get(NUMBERS, [])
+    return found
 
 
 def alike(a: Any, b: Any) -> bool:

@@ -205,7 +205,8 @@ class Captured:
                         f"argument {i} ({described(tensors[i])}) is assigned to by the captured function, "
                         f"and shares elements with argument {j}\nhint: pass .clone() of one of them"
                     )
-            if tensors[i].leaves[0].buffer in self.fixed:
+            shared = [m for m in (tensors[i], *others(tensors[i])) if m.expr.op is PARAM]
+            if any([m.leaves[0].buffer in self.fixed for m in shared]):  # noqa: C419 - a list is faster
                 raise UsageError(
                     f"argument {i} ({described(tensors[i])}) is assigned to by the captured function, which "
                     "also uses it from outside\nhint: use it in one of the two ways"

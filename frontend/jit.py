@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
 from frontend.assignment import LEAVING
 from frontend.autograd import state as grad_state
-from frontend.capture import Capture, Place, alike, filled, flattened, kernels_of
+from frontend.capture import NUMBERS, Capture, Place, alike, filled, flattened, kernels_of, numbers_of
 from frontend.captured import Assembly, Captured, own, settle
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
@@ -53,7 +53,7 @@ from frontend.refresh import recorded_uses, refresh
 from frontend.storage import Leaf
 from frontend.symbolic.tensor import SymbolicTensor
 from frontend.tensor import Tensor
-from frontend.tensor_base import EPOCH
+from frontend.tensor_base import EPOCH, Rebound
 from hcq.config import config
 from hcq.errors import UsageError
 
@@ -170,10 +170,13 @@ class TinyJit(Generic[P, R]):
         self.fn = fn
         self.calls = 0
         self._args: list[Any] = []
+        self._numbers: list[Any] = []
         self._names: dict[str, Any] = {}
         self._captured: Captured | None = None
         self._outside: list[weakref.ref[TensorBase]] = []
         """Tensors that the first call used and that existed before."""
+        self._returned: list[weakref.ref[Tensor]] = []
+        """Tensors that the first call returned: the second one returns those again that are from outside."""
         self._simple: list[Expr] | None = None
         """The expressions of the arguments, if all are tensors given by position; else None."""
         self.loaded = False
@@ -237,7 +240,7 @@ class TinyJit(Generic[P, R]):
         self.calls = 0
         self._captured = None
         self._simple = None
-        self._outside = []
+        self._outside, self._returned = [], []
 
     def __call__(self, *args: P.args, **names: P.kwargs) -> R:
         """Run, capture or replay the function; return its result. The device may still be working.
@@ -269,7 +272,8 @@ class TinyJit(Generic[P, R]):
                 f"{self!r} was captured on {self._captured.device.name}, which was closed; reset() it"
             )
         tensors: list[Tensor] = []
-        shape = flattened((args, names), tensors, "", strict=False)
+        known: dict[Any, Any] = {}
+        shape = flattened((args, names), tensors, "", strict=False, known=known)
         self.calls += 1
         if self.calls == 1:
             return self._first(args, names, tensors)
@@ -281,7 +285,7 @@ class TinyJit(Generic[P, R]):
             with LOCK:
                 if self._captured is None:  # another thread may have captured it
                     return self._capture(shape, tensors)
-        self._check(shape, tensors)
+        self._check(shape, tensors, known.get(NUMBERS, []))
         given = [tensors[i].leaves[0].buffer for i in self._captured.inputs]
         return self._captured.run(tensors, given)
 
@@ -292,17 +296,19 @@ class TinyJit(Generic[P, R]):
         with recorded_uses() as uses:
             result = self.fn(*args, **names)
             with LOCK:
-                for t in _tensors_of(result):
+                returned = _tensors_of(result)
+                for t in returned:
                     refresh(t)  # records what a pending result is built from
+        self._returned = [weakref.ref(t) for t in returned]
         arguments = {id(t) for t in tensors}
         self._outside = [use for use in uses if id(use()) not in arguments]
         return result
 
-    def _check(self, shape: Any, tensors: list[Tensor]) -> None:
+    def _check(self, shape: Any, tensors: list[Tensor], numbers: list[Any]) -> None:
         """Raise `UsageError` for arguments that differ from the captured ones, naming the first."""
         captured = self._captured
         assert captured is not None  # checked by the caller
-        if not alike(shape, self._args):
+        if not (shape == self._args and numbers == self._numbers) and not alike(shape, self._args):
             raise UsageError(
                 f"{self!r} was captured with arguments {self._args}, it was called with {shape}\n"
                 "hint: only values of tensors may change between calls; use another TinyJit for other numbers"
@@ -336,8 +342,10 @@ class TinyJit(Generic[P, R]):
             result = self.fn(*args, **names)
             del args, names
             returned: list[Tensor] = []
-            sizes: dict[Any, int] = {}
+            sizes: dict[Any, Any] = {}
             nest = flattened(result, returned, f"{self!r} returns", strict=True, known=sizes)
+            sizes.pop(NUMBERS, None)
+            self._own_returned(capture, stand_ins, returned)
             realize_many([*pending(), *returned])
             for i, (t, b) in enumerate(zip(stand_ins, given, strict=True)):
                 if t.expr.op is not PARAM or t.leaves[0].buffer is not b:
@@ -362,13 +370,25 @@ class TinyJit(Generic[P, R]):
             ],
         )
 
+    def _own_returned(self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor]) -> None:
+        """Give returned tensors from outside memory of their own, of which replays return copies."""
+        before = {id(ref()) for ref in self._returned} - {id(None), *map(id, stand_ins)}
+        self._returned = []
+        CAPTURE.now = None
+        try:
+            for t in returned:
+                if id(t) in before and (t.expr.op is PARAM or t.recipe.__class__ is not Rebound):
+                    own(t)
+        finally:
+            CAPTURE.now = capture
+
     def _replays(self, captured: Captured, shape: Any) -> None:
         """Replay a captured form from now on, for arguments of the given containers."""
         count = len(captured.expect)
         simple = shape == (tuple([Place(i) for i in range(count)]), {})
         only = captured.results[0] if captured.nest.__class__ is Place else None
         captured.plain = only[0] if isinstance(only, tuple) else None
-        self._captured, self._args = captured, shape
+        self._captured, self._args, self._numbers = captured, shape, numbers_of(shape)
         self._simple = captured.expect if simple and captured.inputs == list(range(count)) else None
 
     def _results(

@@ -246,3 +246,40 @@ def test_numbers_that_are_equal_and_nan_are_one_argument():
     f = TinyJit(lambda x, value, *_: x * value)
     for value, extra in ((2.0, float("nan")), (2.0, float("nan")), (2.0, math.nan)):
         assert f(Tensor([1.0, 2.0]), value, extra).tolist() == [2.0, 4.0]
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("outside", OUTSIDE)
+def test_a_returned_outside_tensor_has_its_value(outside: str, write: str):
+    def play(*, captured: bool) -> list[object]:
+        w = Tensor([1, 2]).realize()
+        y = OUTSIDE[outside](w)
+        f = TinyJit(lambda x: (x + 1, y))
+        call = f if captured else f.fn
+        seen: list[object] = []
+        for k in range(6):
+            seen.append([t.tolist() for t in call(Tensor([k, 2 * k]).realize())])
+            if k >= 2:
+                WRITES[write](y, w)
+        return seen
+
+    assert play(captured=True) == play(captured=False)
+
+
+def test_an_assigned_argument_whose_view_is_used_from_outside_is_refused():
+    a = Tensor([0, 1, 2, 3]).realize()
+    b = a.reshape(2, 2)[1].realize()
+    b.assign(b + 1).realize()
+
+    def add(x: Tensor) -> Tensor:
+        x += x
+        x[1:3] = b * 3
+        return b * 2
+
+    f = TinyJit(add)
+    for _ in range(3):
+        f(Tensor([1, 2, 3, 4]))
+    with pytest.raises(UsageError, match="also uses it from outside"):
+        f(a)
+    assert f(a.clone()).tolist() == (b * 2).tolist()
