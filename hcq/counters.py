@@ -24,11 +24,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hcq.counters_table import table
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
 
 
 @dataclass(slots=True)
@@ -322,10 +321,11 @@ def counting(device: Countable) -> Iterator[Counters]:
     """Count the kernels that a device runs inside a `with` block.
 
     It waits for the device's work before and after the block. Counted kernels are translated anew and run
-    slower;
-    results are the same. Blocks may be nested; the outer one counts all. Raises `UnsupportedError` for a
-    device that is not emulated.
+    slower; results are the same. Blocks may be nested; the outer one counts all. Raises `UnsupportedError`
+    for a device that is not emulated, `UsageTypeError` for what is no device.
     """
+    if not hasattr(device, "driver"):
+        raise UsageTypeError(f"counting: wanted an open device, seen {device!r}")
     device.sync()
     inner = Counters()
     outer = device.driver.count(inner)

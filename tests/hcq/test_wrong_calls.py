@@ -142,6 +142,7 @@ MADE: list[tuple[Callable[[Any], object], str]] = [
     (lambda _: hcq.open("cpu", profile="x"), "profile: wanted True, False or None, seen 'x'"),  # type: ignore[arg-type]
     (lambda _: hcq.open("cpu", seed=-1), "seed: wanted an int of at least 0, or None, seen -1"),
     (lambda _: override(nonsense=1).__enter__(), "no setting is called nonsense; there are device, valid"),
+    (lambda _: hcq.counting(None).__enter__(), "counting: wanted an open device, seen None"),  # type: ignore[arg-type]
     (lambda s: s.device.alloc(64.0), "wanted a size in bytes, an int of at least 1, seen 64.0"),
     (lambda s: s.device.alloc([64]), r"wanted a size in bytes, an int of at least 1, seen \[64\]"),
     (lambda s: s.device.alloc(16, "host"), "wanted a kind of memory, an hcq.BufferSpec, seen 'host'"),
