@@ -29,6 +29,8 @@ WRONG = [
     ("tools.gpu_kernels", ["--kernel", "foo"], "separated by commas; saw foo"),
     ("tools.gpu_kernels", ["--size", "0"], "wanted a whole number of at least 1, saw '0'"),
     ("tools.gpu_kernels", ["--count", "-5"], "wanted a whole number of at least 0, saw '-5'"),
+    ("tools.guests.bad_run", ["--only", "zzz"], "--only: no archive's and no kernel's name contains"),
+    ("tools.guests.corpus", ["--only", "zzz"], "--only: no kernel's name contains 'zzz'"),
     ("tools.guests.interpret", ["--device", "foo"], "no device is called 'foo'"),
     ("tools.guests.tutorials", ["--device", "foo"], "no device is called 'foo'"),
     ("tools.kernel_corpus", ["compile", NOWHERE, "sm_80"], "wanted a file, '/nowhere/file' is not there"),

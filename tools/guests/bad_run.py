@@ -111,6 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{name:14} {kernel:32} {'named' if seen else 'MISSED'}{'  RIGHT ONE TOO' * bool(right)}")
             for one in [*(broken if options.verbose or not seen else ()), *right]:
                 print("    " + sanitize.text(one).replace("\n", "\n    "))
+    if not count:
+        parser.error(f"--only: no archive's and no kernel's name contains {options.only!r}")
     print(f"{count - missed} of {count} named; {wrong} right kernels with findings", file=sys.stderr)
     return 1 if missed or wrong else 0
 

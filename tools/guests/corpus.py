@@ -96,14 +96,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--unchecked", action="store_true", help="without races and the other checks")
     parser.add_argument("--rebuild", action="store_true", help="compile all kernels first")
     options = parser.parse_args(argv)
+    if not any(_chosen(language, target, options.only) for language, target in _places(options.target)):
+        parser.error(f"--only: no kernel's name contains {options.only!r}")
     if options.rebuild and _rebuild():
         return 1
     bad = bad_run.main([]) if options.rebuild else 0
-    for language, targets in (("triton", TRITON), ("cuda", CUDA)):
-        for target, name in targets.items():
-            if target in (options.target or targets):
-                bad += _run(language, target, name, options.only, checked=not options.unchecked)
+    for (language, target), name in _places(options.target).items():
+        bad += _run(language, target, name, options.only, checked=not options.unchecked)
     return 1 if bad else 0
+
+
+def _places(chosen: Sequence[str] | None) -> dict[tuple[str, str], str]:
+    """Return (language, target) -> the device that runs its kernels; `chosen` None: of all targets."""
+    every = {("triton", target): name for target, name in TRITON.items()}
+    every |= {("cuda", target): name for target, name in CUDA.items()}
+    return {key: name for key, name in every.items() if key[1] in (chosen or (key[1],))}
+
+
+def _chosen(language: str, target: str, only: str) -> list[str]:
+    """Return the kernels of an archive whose name contains `only`."""
+    return [one for one in archive(f"{language}_{target}") if only in one]
 
 
 def _rebuild() -> int:
@@ -124,7 +136,7 @@ def _kept() -> dict[str, bytes]:
 
 def _run(language: str, target: str, device_name: str, only: str, *, checked: bool) -> int:
     """Run the kernels of an archive; return how many differ or have findings."""
-    names = [one for one in archive(f"{language}_{target}") if only in one]
+    names = _chosen(language, target, only)
     if not names:
         return 0
     bad = 0
