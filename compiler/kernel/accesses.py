@@ -287,7 +287,10 @@ class Memory:
             value = b.splat(value, place.lanes)
         if place.stride == -1:
             value = b.shuffle(value, value, range(place.lanes)[::-1])
-            mask = mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
+            if mask is not None and isinstance(mask.arg, tuple) and mask.op == "const":
+                mask = b.const(dtypes.bool, mask.arg[::-1], mask.lanes)
+            elif mask is not None and mask.lanes > 1:
+                mask = b.shuffle(mask, mask, range(mask.lanes)[::-1])
         if mask is None or (self.owner.plan.threads > 1 and mask.lanes == 1):
             whole = self.owner.plan.threads > 1 and place.stride == 1 and self._aligned(place)
             policy = "aligned" if whole else "stream" if self._streams(place, kind) else None
@@ -296,11 +299,24 @@ class Memory:
             if branch is not None:
                 b.leave_branch(branch)
         elif place.stride:
-            b.line("store_masked", kind, value.lanes, (address, value, b.splat(mask, place.lanes)))
+            self._store_masked(kind, address, value, b.splat(mask, place.lanes))
         else:
             branch = b.enter_branch(mask)
             b.line("store", kind, 1, (address, value))
             b.leave_branch(branch)
+
+    def _store_masked(self, kind: DType, address: Line, value: Line, mask: Line) -> None:
+        """Store the lanes of a vector where a mask is true.
+
+        A single lane that is known is stored alone: LLVM 22 stores 32 bits for one that it truncates to 16.
+        """
+        b = self.b
+        if mask.op == "const" and isinstance(mask.arg, tuple) and sum(mask.arg) == 1:
+            lane = mask.arg.index(True)
+            one = b.line("extract", kind, 1, (value,), lane)
+            b.line("store", kind, 1, (b.offset(address, b.index(lane), kind), one))
+        else:
+            b.line("store_masked", kind, value.lanes, (address, value, mask))
 
     def across(self, store: UOp) -> UOp | None:
         """Return the unrolled range along which an unmasked STORE of strided lanes is contiguous, or None."""
@@ -369,7 +385,7 @@ class Memory:
                 elif count == p.lanes:
                     b.line("store", kind, p.lanes, (address, row))
                 else:
-                    b.line("store_masked", kind, p.lanes, (address, row, some))
+                    self._store_masked(kind, address, row, some)
 
     def _store_apart(self, kind: DType, address: Line, row: Line, count: int) -> None:
         """Store the first lanes of a vector, `APART` elements from one to the next."""
@@ -379,7 +395,7 @@ class Memory:
             some = tuple([e % APART == 0 and e // APART < count for e in places])
             picked = b.shuffle(row, row, [min(e // APART, lanes - 1) for e in places])
             at = b.offset(address, b.index(start), kind)
-            b.line("store_masked", kind, lanes, (at, picked, b.const(dtypes.bool, some, lanes)))
+            self._store_masked(kind, at, picked, b.const(dtypes.bool, some, lanes))
 
     def _store_woven(self, store: UOp, unit: UOp, p: indexing.Parts, values: list[Line]) -> None:
         """Write a STORE of two vectors whose lanes are neighbours in turn; the position of `unit` is 0."""

@@ -313,6 +313,10 @@ class Indexer:
 
     def _below(self, x: UOp, c: int) -> Line | None:
         b, p = self.b, self.parts(x)
+        if p.stride and not p.computed and not p.outer:  # known in every lane
+            first = p.constant + sum([factor * self.env[u] for u, factor in p.units])
+            inside = tuple([first + p.stride * k < c for k in range(p.lanes)])
+            return None if all(inside) else b.const(dtypes.bool, inside, p.lanes)
         if len(x.src) == 1 and p.computed == [(x.src[0], -1)]:  # -a < c is a > -c, even for the least integer
             line, predicate, c = self.computed(x.src[0]), "sgt", -c
         else:

@@ -15,6 +15,7 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp
 from compiler.kernel import contraction, register_tile, roles
+from compiler.kernel.choice import ProductChoice
 from compiler.kernel.masks import hoist_masks
 from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
 from compiler.kernel.shape import analyse
@@ -412,3 +413,27 @@ def test_short_rows_that_are_read_whole_are_not_read_apart():
     choice = contraction.estimated(kernel, target_of("x86_64-v3"))
     assert choice is not None
     assert (choice.role, choice.staged, choice.copied) == (0, False, "no")
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("dtype", [dtypes.bfloat16, dtypes.float16, dtypes.float32])
+def test_a_block_with_one_column_in_its_last_vector_stores_nothing_behind_it(dtype, arch):
+    """LLVM stores 32 bits for the single 16-bit lane of a masked store whose value is truncated."""
+    i, j, r = loop(0, 40), loop(1, 33), loop(2, 34)
+    x, y = load(1, i * 34 + r, dtype), load(2, j * 34 + r, dtype)
+    if dtype is not dtypes.float32:
+        x, y = [op("CAST", value, dtype=dtypes.float32) for value in (x, y)]
+    total = reduce(op("MUL", x, y), "ADD", r)
+    ast = sink(store(0, i * 33 + j, total if dtype is dtypes.float32 else op("CAST", total, dtype=dtype)))
+    target = target_of(arch)
+    for rows, groups in ((8, 8), (8, 1), (4, 3), (3, 2)):
+        choice = ProductChoice(rows=rows, vectors=3, staged=True, copied="all", groups=groups)
+        made = pipeline.chosen(pipeline.prepared(ast), target, choice)
+        if made is None:  # too few registers
+            continue
+        code = target.emit(lower(made[0], target, made[1])[0], target.machine(), 0)
+        room = np.full(40 * 33 + 64, 7, stored_as(dtype))
+        given = np.zeros((40, 34), stored_as(dtype))
+        HostKernel(code).run([z.ctypes.data for z in (room, given, given)], groups=made[1].launch()[0][0])
+        assert not room[: 40 * 33].any()
+        assert (room[40 * 33 :] == 7).all(), choice
