@@ -7,6 +7,11 @@ real CPU would have done. The required order: entries, packets and arguments; a 
 the doorbell. Memory that is not write-combined needs no fence on x86. The doorbell page is uncached and needs
 no fence after the store.
 
+Not found: a fence by another thread than the one that stored, which drains nothing; late stores to the
+targets of entries that have the value of before, to look at which would cost every submission; those of
+entries in memory that needs no fence and that were stored behind the last fence; memory that a kernel or
+a copy reads besides its arguments.
+
 The vendor supplies a `CombinedRing`: the ring, its put index, and the memory that an entry refers to.
 
 Next: `drivers.nv.emu.machine.combining`, NVIDIA's rings.
@@ -88,6 +93,8 @@ class WriteCombining:
         self._lock = threading.Lock()
         self._put = 0
         """The put index at the last fence."""
+        self._rung = 0
+        """The put index at the last doorbell."""
         self._fenced: dict[int, _Fenced] = {}
         """Slot -> its state at the last fence before the put index covered it."""
         self._missing: str = ""
@@ -113,13 +120,17 @@ class WriteCombining:
             return  # an invalid index, which the doorbell refuses
         if put != self._put:
             self._publish(put)
+        fenced: dict[int, _Fenced] = {}
+        if put != self._rung:  # covered, and not rung yet: what the fence before the put index saw counts
+            fenced = {at: self._fenced[at] for at in self._slots(self._rung, put) if at in self._fenced}
         slot, raw = put, ring.slot(put)
         while raw != ring.stale(slot):
-            self._fenced[slot] = _Fenced(raw, ring.parts(slot, raw))
+            fenced[slot] = _Fenced(raw, ring.parts(slot, raw))
             slot = (slot + 1) % ring.slots
             if slot == put:
                 break
             raw = ring.slot(slot)
+        self._fenced = fenced
 
     def overlook(self) -> None:
         """Take what ring entries refer to as if its current contents had been there at the last fence.
@@ -142,14 +153,15 @@ class WriteCombining:
                 self._publish(put)
                 missing = self._missing
             self._missing = ""
-            self._put = put
+            self._put = self._rung = put
             if ring.put_combined and put != seen_put:
                 missing = missing or (
                     f"no fence between the store of {ring.put_name} {put}, in write-combined memory, and the "
                     f"doorbell: the host may fetch up to {seen_put} only"
                 )
             missing = missing or self._changed(first, put)
-            self._fenced.clear()
+            for slot in self._slots(first, put):
+                self._fenced.pop(slot, None)
         return missing
 
     def _publish(self, put: int) -> None:
@@ -172,9 +184,10 @@ class WriteCombining:
         ring = self._ring
         for slot in self._slots(first, put):
             seen = self._fenced.get(slot)
-            if seen is None:
+            raw = ring.slot(slot)
+            if seen is None or raw != seen.raw:  # the latter in a ring that needs no fence
                 continue
-            for now, before in zip(ring.parts(slot, ring.slot(slot)), seen.parts, strict=True):
+            for now, before in zip(ring.parts(slot, raw), seen.parts, strict=True):
                 if now.checksum != before.checksum:
                     return (
                         f"{now.name} was stored and not fenced before {ring.put_name} covered it: it is in "

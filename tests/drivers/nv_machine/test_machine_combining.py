@@ -121,6 +121,20 @@ def test_an_entry_rewritten_with_equal_contents_needs_no_fence(ready: Ready) -> 
     assert up.reports() == []
 
 
+def test_entries_stored_together_may_be_published_one_by_one(ready: Ready) -> None:
+    up, ring, memory = ready
+    for value in (2, 3, 4):
+        ring.push(sem(memory.va, value), ring=False)
+    up.kernel.fence()
+    last = ring.put
+    for put in range(last - 2, last + 1):
+        struct.pack_into("<I", ring.memory.view, 0x4000 + 0x8C, put)
+        up.kernel.fence()
+        write_doorbell(ring)
+    wait_word(memory, 0, 4, up)
+    assert up.reports() == []
+
+
 def test_a_doorbell_without_new_entries_needs_no_fence(ready: Ready) -> None:
     up, ring, memory = ready
     write_doorbell(ring)
