@@ -61,7 +61,11 @@ def reduce(m: Maker) -> None:
     m.add(
         f"{name}{axis, keep}",
         [i],
-        lambda x: getattr(x, "a" * (name in {"max", "min"}) + name)(axis, keepdim=keep),
+        lambda x: (
+            x.sum(axis, keep, dtype if v.kind == "i" else None)  # integers else give int64
+            if name == "sum"
+            else getattr(x, "a" * (name in {"max", "min"}) + name)(axis, keepdim=keep)
+        ),
         functions[name],
         dtype,
         exact=exact,
@@ -82,7 +86,7 @@ def place(m: Maker) -> None:
         m.add(
             f"cumsum{axis}",
             [i],
-            lambda t: t.cumsum(axis),
+            lambda t: t.cumsum(axis, v.dtype if v.kind == "i" else None),
             lambda x: np.cumsum(x, axis),
             v.dtype,
             exact=v.kind == "i",
