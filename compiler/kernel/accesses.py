@@ -5,7 +5,7 @@ Not here: addresses and masks (`indexing`), accumulators (`reductions`). Next: `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.kernel.builder import Builder
     from compiler.kernel.linear import Line
-    from compiler.kernel.linearize import Linearizer
+    from compiler.kernel.plan import Plan
 
 
 FEWEST = 4
@@ -46,10 +46,22 @@ def transposed(b: Builder, rows: list[Line]) -> list[Line]:
     return rows
 
 
+class LinearKernel(Protocol):
+    """The kernel whose loads and stores are written; `compiler.kernel.linearize.Linearizer` implements it."""
+
+    b: Builder
+    index: indexing.Indexer
+    plan: Plan
+    free: dict[UOp, frozenset[UOp]]
+    """Node -> the ranges that it depends on."""
+    values: dict[tuple[object, ...], Line]
+    unit_keys: dict[UOp, tuple[UOp, ...]]
+
+
 class Memory:
     """Writes the loads and stores of one kernel."""
 
-    def __init__(self, owner: Linearizer) -> None:
+    def __init__(self, owner: LinearKernel) -> None:
         self.owner = owner
         self.b = owner.b
         self.index = owner.index
