@@ -74,6 +74,10 @@ class Results:
             outputs = {a.range for a in owner.plan.axes}
             deep = [n for n in ordered(owner.ast) if _plain(n) and owner.free[n] <= outputs]
         results: list[tuple[UOp, Line]] = []
+        replaced = self._replaced()
+        for _ in owner.positions(units if replaced else []):
+            for node in replaced:
+                owner.value(node)
         for _ in owner.positions(units):
             for node in deep:
                 owner.value(node)
@@ -89,6 +93,18 @@ class Results:
                     at = units.index(unit)
                     rows = [found[(*here[:at], k, *here[at + 1 :], store)][1] for k in range(unit.arg[1])]
                     owner.memory.store_across(store, unit, rows)
+
+    def _replaced(self) -> list[UOp]:
+        """Return the loads of what the kernel replaces, where all threads of a workgroup sum one value.
+
+        All of them load, and one stores. A load behind the last barrier of the sum could be later than that
+        store, so it is written before the sum.
+        """
+        owner, stores = self.owner, self.owner.ast.src
+        if owner.plan.threads == 1 or any(a.threads for a in owner.plan.axes):
+            return []
+        written = {s.src[0].arg for s in stores}
+        return [n for n in inner_nodes(stores) if n.op is Ops.LOAD and n.src[0].arg in written]
 
     def _looped(self, r: UOp) -> None:
         """Write the results in a loop over the unrolled positions of one range."""

@@ -37,9 +37,13 @@ def archive(name: str) -> dict[str, tuple[dict[str, Any], bytes]]:
     return build.read(build.DATA / f"bad_{name}.tar.xz")
 
 
+HANG_S: Final = 10
+"""Seconds of processor time until a kernel counts as a hang: the right ones need less than one."""
+
+
 def opened(target: str) -> hcq.Device:
     """Open the emulated GPU of a target with all checks, as `interop.sanitize` does."""
-    with override(device=DEVICES[target], emu_checked=True, validate=True):
+    with override(device=DEVICES[target], emu_checked=True, validate=True, emu_timeout_s=HANG_S):
         return hcq.open(DEVICES[target])
 
 
