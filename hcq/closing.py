@@ -34,11 +34,11 @@ T = TypeVar("T")
 class Once:
     """Work that one thread does, to its end and once; after an exception the next call begins it again.
 
-    `locks` are held, in this order, while it is decided who does it, not while it is done.
+    Two locks are held, the outer one first, while it is decided who does it, not while it is done.
     """
 
-    def __init__(self, *locks: AbstractContextManager[object]) -> None:
-        self._locks = locks
+    def __init__(self, outer: AbstractContextManager[object], inner: AbstractContextManager[object]) -> None:
+        self._outer, self._inner = outer, inner
         self._thread = 0
         """Identity of the thread that does it, or has done it; 0: none."""
         self.done = False
@@ -55,9 +55,7 @@ class Once:
             return None
         me = threading.get_ident()
         try:
-            with ExitStack() as held:
-                for lock in self._locks:
-                    held.enter_context(lock)
+            with self._outer, self._inner:  # no ExitStack: an interrupt inside it may leave a lock held
                 if self._thread not in {0, me} or self.done:
                     return None
                 self._thread = me

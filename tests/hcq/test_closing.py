@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_work_is_done_once():
-    once = Once(threading.Lock())
+    once = Once(threading.Lock(), threading.Lock())
     assert (once.begun, once.done) == (False, False)
     assert once.run(lambda: 5) == 5
     assert (once.begun, once.done) == (True, True)
@@ -24,7 +24,7 @@ def test_work_is_done_once():
 
 
 def test_interrupted_work_is_begun_again():
-    once = Once(threading.Lock())
+    once = Once(threading.Lock(), threading.Lock())
 
     def interrupted() -> int:
         raise KeyboardInterrupt
@@ -36,7 +36,7 @@ def test_interrupted_work_is_begun_again():
 
 
 def test_another_thread_does_nothing_while_work_is_done():
-    once = Once(threading.Lock())
+    once = Once(threading.Lock(), threading.Lock())
     seen: list[object] = []
 
     def work() -> int:

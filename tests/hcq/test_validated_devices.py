@@ -53,13 +53,13 @@ def test_queue_state_does_not_grow_with_closed_queues():
 
 def test_the_nearest_buffer_is_named_even_if_it_was_freed(device: Device):
     kept = device.alloc(64, label="kept")
-    assert device.nearest(kept.va + 3) == f"inside {kept.va:#x} to {kept.va + 64:#x}, 64 bytes, 'kept'"
-    assert device.nearest(kept.va + 70).startswith("7 bytes after the end of ")
+    assert device.watch.nearest(kept.va + 3) == f"inside {kept.va:#x} to {kept.va + 64:#x}, 64 bytes, 'kept'"
+    assert device.watch.nearest(kept.va + 70).startswith("7 bytes after the end of ")
     va = device.alloc(4096, label="gone").va
-    assert "'gone', dropped at " in device.nearest(va)
-    assert __file__ in device.nearest(va)
+    assert "'gone', dropped at " in device.watch.nearest(va)
+    assert __file__ in device.watch.nearest(va)
     kept.close()
-    assert f"'kept', closed at {__file__}" in device.nearest(kept_va(kept, device))
+    assert f"'kept', closed at {__file__}" in device.watch.nearest(kept_va(kept, device))
 
 
 def kept_va(buffer: Buffer, device: Device) -> int:
@@ -75,7 +75,7 @@ def test_buffers_that_shared_an_address_are_dropped_separately(device: Device):
     forget = {ref(): ref for ref in device.watch._live}
     for gone in (second, first):
         forget[gone].__callback__(forget[gone])
-    assert device.nearest(third.va).endswith("'third'")
+    assert device.watch.nearest(third.va).endswith("'third'")
     assert [ref() for ref in device.watch._live if ref() in {first, second, third}] == [third]
 
 
@@ -85,4 +85,4 @@ def test_the_new_buffer_at_an_address_is_named_before_the_closed_one(device: Dev
     closed.close()
     new = device.alloc(64, label="new")
     assert new.va == va
-    assert device.nearest(va).endswith("'new'")
+    assert device.watch.nearest(va).endswith("'new'")
