@@ -1,26 +1,35 @@
-"""The recording of a captured call: the launches made during it, and nested containers of tensors.
+"""The recording of a captured call, and the captured form that is made of it.
 
-Not here: what a capture guarantees (`jit`), replays (`captured`).
+Not here: what a capture guarantees (`jit`), containers of tensors (`containers`), replays (`captured`).
 """
 
 from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from frontend.autograd import state as grad_state
+from frontend.captured import Assembly, Captured
+from frontend.device import Device, OpenDevice
 from frontend.launch import Kernel
-from frontend.symbolic.tensor import SymbolicTensor
-from frontend.tensor import Tensor
-from frontend.variable import Bound, Variable
+from frontend.plan import LARGE_BYTES
+from frontend.printing import described
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     import hcq
+    from frontend.expr import Expr
     from frontend.plan import Plan
+    from frontend.primitives.limits import Checks
     from frontend.storage import Leaf
+    from frontend.tensor import Tensor
+    from frontend.tensor_base import TensorBase
+
+    Result: TypeAlias = tuple[Expr, hcq.Buffer] | Tensor | int
+    """A returned tensor: new memory with its expression, a captured tensor, or the index of an argument."""
 
 
 @dataclass(slots=True)
@@ -61,120 +70,123 @@ class Capture:
         self.draws.append(buffer)
 
 
-NUMBERS: Final = "numbers"
-_NUMBERS: Final = frozenset({bool, int, float})
+def results_of(
+    capture: Capture, stand_ins: list[Tensor], returned: list[Tensor], sizes: frozenset[int]
+) -> list[Result]:
+    """Classify each returned tensor as argument, captured tensor or new memory.
 
-
-def flattened(
-    value: Any, out: list[Tensor], what: str, *, strict: bool, known: dict[Any, Any] | None = None
-) -> Any:
-    """Append the tensors of a nested container to `out`; return the container with a `Place` for each.
-
-    `strict`: other values than None raise `UsageError`, which `what` starts. `known` takes the places of
-    bound variables; those of one variable with one value have one place. Under `NUMBERS` it takes the class
-    of each number, or the text of a zero, in order.
+    `stand_ins` are the arguments of the recorded call. `sizes` are the indices of values of bound variables,
+    which are never copied. A returned tensor that shares memory is replaced, in `returned`, by a copy.
     """
-    known = {} if known is None else known
-    if value.__class__ is Tensor:
-        out.append(value)
-        return Place(len(out) - 1)
-    if isinstance(value, Bound):
-        key = value.variable, value.part if value.bound is None else value.bound
-        if key not in known:
-            out.append(Tensor.of_part(value.part))
-            known[key] = len(out) - 1
-        return BoundPlace(known[key], value.variable, value.factor, value.offset)
-    if isinstance(value, SymbolicTensor):
-        whole = flattened(value.whole, out, what, strict=strict)
-        return SizedPlace(whole, flattened(value.sizes, out, what, strict=False, known=known))
-    if isinstance(value, (list, tuple)):
-        parts = [flattened(v, out, what, strict=strict, known=known) for v in value]
-        return type(value)(parts) if not hasattr(value, "_fields") else type(value)(*parts)
-    if isinstance(value, dict):
-        # numbered in one order, whatever the order of the items
-        keys = sorted(value, key=lambda k: (type(k).__name__, repr(k)))
-        each = {k: flattened(value[k], out, what, strict=strict, known=known) for k in keys}
-        return {k: each[k] for k in value}
-    if not strict and hasattr(value, "__array__"):
-        raise UsageError(
-            "an array was passed to a captured function\n"
-            "hint: make it a Tensor: then its values may change from call to call"
-        )
-    if strict and value is not None:
-        raise UsageError(
-            f"{what} {value!r}, which a replay could not compute; return tensors, containers of them, or None"
-        )
-    if value.__class__ in _NUMBERS:
-        known.setdefault(NUMBERS, []).append(value.__class__ if value else repr(value))
-    return value
-
-
-def numbers_of(value: Any) -> list[Any]:
-    """Return what `flattened` adds to `known[NUMBERS]` for a container that it returned."""
-    known: dict[Any, Any] = {}
-    flattened(value, [], "", strict=False, known=known)
-    found: list[Any] = known.get(NUMBERS, [])
+    arguments = {t.leaves[0].buffer: i for i, t in enumerate(stand_ins)}
+    found: list[Result] = []
+    for i, t in enumerate(returned):
+        buffer = t.leaves[0].buffer
+        if any(t is s for s in stand_ins) or (i in sizes and buffer in arguments):
+            found.append(arguments[buffer])
+        elif buffer in capture.states and capture.states[buffer] is t:
+            found.append(t)
+        elif buffer in capture.leaves:
+            found.append((t.expr, buffer))
+        else:
+            copy = t.contiguous().realize()
+            returned[i] = copy
+            found.append((copy.expr, copy.leaves[0].buffer))
     return found
 
 
-def alike(a: Any, b: Any) -> bool:
-    """Return whether two containers of `flattened` stand for the same computation.
+def refuse_leftovers(
+    capture: Capture, returned: list[Tensor], before: dict[int, TensorBase | None], *, who: str
+) -> None:
+    """Raise `UsageError` for tensors and gradients kept outside that a replay would not update.
 
-    Numbers are equal in value, kind and sign; NaN is NaN.
+    `before` are the gradients before the call, by the id of their tensors; `who` names the function.
     """
-    if isinstance(a, (list, tuple)):
-        return type(a) is type(b) and len(a) == len(b) and all(map(alike, a, b))
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(alike(v, b[k]) for k, v in a.items())
-    for kind in (bool, int, float):
-        if isinstance(a, kind) or isinstance(b, kind):
-            return isinstance(a, kind) and isinstance(b, kind) and kind.__repr__(a) == kind.__repr__(b)
-    return a is b or bool(a == b)
+    for t in grad_state.wanting():
+        grad = grad_state.grad_of(t)
+        if grad is not None and grad is not before.get(id(t)):
+            raise UsageError(
+                f"{who} leaves a gradient in {described(t)}, which replays would not update\n"
+                "hint: step the optimiser inside, or return the gradient and clear .grad"
+            )
+    kept = {t.leaves[0] for t in returned}
+    for ref in capture.leaves.values():
+        leaf = ref()
+        if leaf is not None and leaf not in kept and leaf.buffer not in capture.states:
+            raise UsageError(
+                f"{who} computes a tensor ({leaf.buffer!r}) that is kept outside, "
+                "where replays would not update it\n"
+                "hint: return it, or assign it to a tensor made before"
+            )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The place of a tensor in a container: its index among the tensors."""
+def captured_form(
+    capture: Capture, stand_ins: list[Tensor], results: list[Result], nest: Any, *, who: str, label: str
+) -> Captured:
+    """Return the captured form of a recorded call, with one executable of all launches.
 
-    number: int
+    `nest` is the returned container with places. `who` names the function in errors, `label` in traces.
+    Raises `UsageError` for launches on several devices, and as `hcq.Graph.compile`.
+    """
+    kernels = kernels_of(capture)
+    arguments = [t.leaves[0].buffer for t in stand_ins]
+    written = {k.memory[i] for k in kernels for i in k.stores}
+    device = _device(capture, stand_ins, who)
+    touched = {b for k in kernels for b in k.memory}
+    inputs = [i for i, b in enumerate(arguments) if b in touched]
+    draws = [b in touched for b in capture.draws]
+    outputs = list(dict.fromkeys([r[1] for r in results if isinstance(r, tuple)]))
+    params = [(arguments[i], stand_ins[i].nbytes() or 1) for i in inputs]
+    params += [(b, 16) for b in capture.draws if b in touched]
+    params += [(b, b.size) for b in outputs]
+    inside = {*capture.leaves, *capture.snapshots}
+    fixed = {b: cast("hcq.Buffer", b) for b in touched if not isinstance(b, tuple) and b not in inside}
+    for b, _ in params:
+        fixed.pop(b, None)
+    work = Assembly.numbered(kernels, params, fixed, label)
+    return Captured(
+        device=device,
+        kernels=len(kernels),
+        expect=[t.expr for t in stand_ins],
+        inputs=inputs,
+        draws=draws,
+        sizes=[b.size for b in outputs],
+        results=[(r[0], outputs.index(r[1])) if isinstance(r, tuple) else r for r in results],
+        nest=nest,
+        states=[(t, b) for b, t in capture.states.items() if b not in arguments],
+        written=frozenset([b for b in capture.states if b not in arguments]),
+        executable=work.executable(device) if kernels else None,
+        large=sum([size for _, size in params]) >= LARGE_BYTES,
+        assigned=[i for i in inputs if arguments[i] in written],
+        fixed=frozenset(fixed.values()),
+        writes=bool(capture.states),
+        checks=_checks(capture, {*arguments, *fixed.values()} - set(capture.states)),
+        arguments=arguments,
+        assembly=work if kernels else None,
+        partial=any(kernel.partial for kernel in kernels),
+    )
 
-    def __repr__(self) -> str:
-        return f"<tensor {self.number}>"
+
+def _device(capture: Capture, stand_ins: list[Tensor], who: str) -> OpenDevice:
+    devices = {plan.device.name for plan, _, _ in capture.steps if plan is not None} | {
+        t.device for t in stand_ins
+    }
+    if len(devices) > 1:
+        raise UsageError(
+            f"{who} uses several devices ({', '.join(sorted(devices))}); capture one function for each"
+        )
+    return Device[devices.pop()] if devices else Device[Device.DEFAULT]
 
 
-@dataclass(frozen=True, slots=True)
-class BoundPlace:
-    """The place of a bound variable in a container: its index among the tensors, and its arithmetic."""
-
-    number: int
-    variable: Variable
-    factor: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class SizedPlace:
-    """The place of a tensor with symbolic sizes: that of its capacity, and its sizes with places."""
-
-    whole: Place
-    sizes: tuple[int | BoundPlace, ...]
-
-
-def filled(nest: Any, tensors: list[Tensor]) -> Any:
-    """Return the container that `flattened` gave, with tensors in their places again."""
-    if nest.__class__ is Place:
-        return tensors[nest.number]
-    if nest.__class__ is BoundPlace:
-        t = tensors[nest.number]
-        return Bound(nest.variable, (t.expr, t.leaves), nest.factor, nest.offset)
-    if nest.__class__ is SizedPlace:
-        return SymbolicTensor(filled(nest.whole, tensors), filled(nest.sizes, tensors))
-    if isinstance(nest, (list, tuple)):
-        parts = [filled(v, tensors) for v in nest]
-        return type(nest)(parts) if not hasattr(nest, "_fields") else type(nest)(*parts)
-    if isinstance(nest, dict):
-        return {k: filled(v, tensors) for k, v in nest.items()}
-    return nest
+def _checks(capture: Capture, known: set[hcq.Buffer]) -> list[tuple[Checks, list[hcq.Buffer]]]:
+    """Return (checks, inputs of the launch) of the checks that depend only on `known` buffers."""
+    found: list[tuple[Checks, list[hcq.Buffer]]] = []
+    for plan, inputs, _ in capture.steps:
+        limits = None if plan is None else plan.limits
+        part = None if limits is None else limits.over([i for i, b in enumerate(inputs) if b in known])
+        if part is not None:
+            found.append((part, inputs))
+    return found
 
 
 def kernels_of(capture: Capture) -> list[Kernel]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from frontend.assignment import root_of, write_rest
 from frontend.autograd.state import wants
-from frontend.capture import filled
+from frontend.containers import filled
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
 from frontend.history import realize_for_reading

@@ -14,7 +14,7 @@ the cache of kernels. Each kernel is stored once.
 
 Reading a file runs no code of it, and no pickle. Its kernels run on the device when the function is called.
 
-Not here: the replay (`captured`), nested containers (`capture`).
+Not here: the replay (`captured`), nested containers (`containers`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from compiler.dtype import by_name, dtypes
 from compiler.image import CompiledKernel, MalformedError, from_bytes, to_bytes
 from compiler.ir.serialize import kernel_key, parse_kernel
 from compiler.ir.verify import verify_kernel
-from frontend.capture import BoundPlace, Place, SizedPlace
 from frontend.captured import Assembly, Captured, own, settle
+from frontend.containers import BoundPlace, Place, SizedPlace
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr, leaf_expr
 from frontend.launch import Kernel

@@ -15,8 +15,7 @@ What a replay guarantees:
 - An argument that is assigned to inside, directly or through a view, is the tensor of the caller: its value
   changes in place at each replay.
 - A returned tensor is new memory at each call, owned by the caller, except a tensor that the function
-  assigned
-  to or was given, which is returned itself.
+  assigned to or was given, which is returned itself.
 - Under `HCQ_VALIDATE=1`, indices and integer divisors that come from arguments, or from outside tensors that
   are not assigned to, are checked at each replay; those computed inside only at the capture.
 - Views (`frontend.views`) of tensors that a replay assigns change with them.
@@ -29,7 +28,8 @@ without returning it.
 Arguments of another shape or dtype, such as a smaller last batch, raise an error; there is no second capture.
 Pad them to one shape, or call `.fn`, the function itself.
 
-Not here: the recording (`capture`), a replay (`captured`). Next: docs/nn-and-tinyjit.md.
+Not here: the recording (`capture`), a replay (`captured`), what is given and returned (`containers`). Next:
+docs/nn-and-tinyjit.md.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
 from frontend.assignment import LEAVING
 from frontend.autograd import state as grad_state
-from frontend.capture import NUMBERS, Capture, Place, alike, filled, flattened, kernels_of, numbers_of
-from frontend.captured import Assembly, Captured, own, settle
-from frontend.device import LOCK, Device, OpenDevice
-from frontend.expr import PARAM, Expr
+from frontend.capture import Capture, captured_form, refuse_leftovers, results_of
+from frontend.captured import own, settle
+from frontend.containers import NUMBERS, Place, alike, filled, flattened, numbers_of
+from frontend.device import LOCK, Device
+from frontend.expr import PARAM
 from frontend.history import realize_for_reading
 from frontend.later import AT_ONCE, later
-from frontend.plan import CAPTURE, LARGE_BYTES
+from frontend.plan import CAPTURE
 from frontend.printing import described
 from frontend.realize import pending, realize_many
 from frontend.refresh import recorded_uses, refresh
@@ -66,23 +67,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import hcq
-    from frontend.primitives.limits import Checks
+    from frontend.captured import Captured
+    from frontend.expr import Expr
     from frontend.tensor_base import TensorBase
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_new = object.__new__
-
-
-def _checks(capture: Capture, known: set[hcq.Buffer]) -> list[tuple[Checks, list[hcq.Buffer]]]:
-    """Return (checks, inputs of the launch) of the checks that depend only on `known` buffers."""
-    found: list[tuple[Checks, list[hcq.Buffer]]] = []
-    for plan, inputs, _ in capture.steps:
-        limits = None if plan is None else plan.limits
-        part = None if limits is None else limits.over([i for i, b in enumerate(inputs) if b in known])
-        if part is not None:
-            found.append((part, inputs))
-    return found
 
 
 def _only_in_file(path: str, label: str) -> Any:
@@ -171,7 +161,6 @@ class TinyJit(Generic[P, R]):
         self.calls = 0
         self._args: list[Any] = []
         self._numbers: list[Any] = []
-        self._names: dict[str, Any] = {}
         self._captured: Captured | None = None
         self._outside: list[weakref.ref[TensorBase]] = []
         """Tensors that the first call used and that existed before."""
@@ -353,11 +342,12 @@ class TinyJit(Generic[P, R]):
                         f"{self!r} replaces its argument {i}: the caller's tensor would not change\n"
                         "hint: return the new value, or assign it"
                     )
-            results = self._results(capture, stand_ins, returned, frozenset(sizes.values()))
-            self._no_leftovers(capture, returned, before)
+            results = results_of(capture, stand_ins, returned, frozenset(sizes.values()))
+            refuse_leftovers(capture, returned, before, who=repr(self))
         finally:
             CAPTURE.now = None
-        captured = self._assembled(capture, stand_ins, results, nest)
+        label = getattr(self.fn, "__name__", "jit")
+        captured = captured_form(capture, stand_ins, results, nest, who=repr(self), label=label)
         captured.check_arguments(tensors)
         for i in captured.assigned:
             tensors[i].assign(stand_ins[i]).realize()
@@ -390,106 +380,6 @@ class TinyJit(Generic[P, R]):
         captured.plain = only[0] if isinstance(only, tuple) else None
         self._captured, self._args, self._numbers = captured, shape, numbers_of(shape)
         self._simple = captured.expect if simple and captured.inputs == list(range(count)) else None
-
-    def _results(
-        self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor], sizes: frozenset[int]
-    ) -> list[tuple[Expr, hcq.Buffer] | Tensor | int]:
-        """Classify each returned tensor as argument, captured tensor or new memory.
-
-        `sizes` are the indices of values of bound variables, which are never copied.
-        """
-        arguments = {t.leaves[0].buffer: i for i, t in enumerate(stand_ins)}
-        found: list[tuple[Expr, hcq.Buffer] | Tensor | int] = []
-        for i, t in enumerate(returned):
-            buffer = t.leaves[0].buffer
-            if any(t is s for s in stand_ins) or (i in sizes and buffer in arguments):
-                found.append(arguments[buffer])
-            elif buffer in capture.states and capture.states[buffer] is t:
-                found.append(t)
-            elif buffer in capture.leaves:
-                found.append((t.expr, buffer))
-            else:
-                copy = t.contiguous().realize()
-                returned[i] = copy
-                found.append((copy.expr, copy.leaves[0].buffer))
-        return found
-
-    def _no_leftovers(
-        self, capture: Capture, returned: list[Tensor], before: dict[int, TensorBase | None]
-    ) -> None:
-        """Raise `UsageError` for tensors and gradients kept outside that a replay would not update."""
-        for t in grad_state.wanting():
-            grad = grad_state.grad_of(t)
-            if grad is not None and grad is not before.get(id(t)):
-                raise UsageError(
-                    f"{self!r} leaves a gradient in {described(t)}, which replays would not update\n"
-                    "hint: step the optimiser inside, or return the gradient and clear .grad"
-                )
-        kept = {t.leaves[0] for t in returned}
-        for ref in capture.leaves.values():
-            leaf = ref()
-            if leaf is not None and leaf not in kept and leaf.buffer not in capture.states:
-                raise UsageError(
-                    f"{self!r} computes a tensor ({leaf.buffer!r}) that is kept outside, "
-                    "where replays would not update it\n"
-                    "hint: return it, or assign it to a tensor made before"
-                )
-
-    def _assembled(
-        self,
-        capture: Capture,
-        stand_ins: list[Tensor],
-        results: list[tuple[Expr, hcq.Buffer] | Tensor | int],
-        nest: Any,
-    ) -> Captured:
-        """Return the captured form, with one executable of all launches."""
-        kernels = kernels_of(capture)
-        arguments = [t.leaves[0].buffer for t in stand_ins]
-        written = {k.memory[i] for k in kernels for i in k.stores}
-        device = self._device(capture, stand_ins)
-        touched = {b for k in kernels for b in k.memory}
-        inputs = [i for i, b in enumerate(arguments) if b in touched]
-        draws = [b in touched for b in capture.draws]
-        outputs = list(dict.fromkeys([r[1] for r in results if isinstance(r, tuple)]))
-        params = [(arguments[i], stand_ins[i].nbytes() or 1) for i in inputs]
-        params += [(b, 16) for b in capture.draws if b in touched]
-        params += [(b, b.size) for b in outputs]
-        inside = {*capture.leaves, *capture.snapshots}
-        fixed = {b: cast("hcq.Buffer", b) for b in touched if not isinstance(b, tuple) and b not in inside}
-        for b, _ in params:
-            fixed.pop(b, None)
-        work = Assembly.numbered(kernels, params, fixed, getattr(self.fn, "__name__", "jit"))
-        return Captured(
-            device=device,
-            kernels=len(kernels),
-            expect=[t.expr for t in stand_ins],
-            inputs=inputs,
-            draws=draws,
-            sizes=[b.size for b in outputs],
-            results=[(r[0], outputs.index(r[1])) if isinstance(r, tuple) else r for r in results],
-            nest=nest,
-            states=[(t, b) for b, t in capture.states.items() if b not in arguments],
-            written=frozenset([b for b in capture.states if b not in arguments]),
-            executable=work.executable(device) if kernels else None,
-            large=sum([size for _, size in params]) >= LARGE_BYTES,
-            assigned=[i for i in inputs if arguments[i] in written],
-            fixed=frozenset(fixed.values()),
-            writes=bool(capture.states),
-            checks=_checks(capture, {*arguments, *fixed.values()} - set(capture.states)),
-            arguments=arguments,
-            assembly=work if kernels else None,
-            partial=any(kernel.partial for kernel in kernels),
-        )
-
-    def _device(self, capture: Capture, stand_ins: list[Tensor]) -> OpenDevice:
-        devices = {plan.device.name for plan, _, _ in capture.steps if plan is not None} | {
-            t.device for t in stand_ins
-        }
-        if len(devices) > 1:
-            raise UsageError(
-                f"{self!r} uses several devices ({', '.join(sorted(devices))}); capture one function for each"
-            )
-        return Device[devices.pop()] if devices else Device[Device.DEFAULT]
 
     def __repr__(self) -> str:
         name = getattr(self.fn, "__name__", None) or repr(self.fn)

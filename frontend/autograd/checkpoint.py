@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frontend.capture import filled, flattened
+from frontend.containers import filled, flattened
 from frontend.expr import INPUT, SEGMENT
 from frontend.ops.arguments import whole
 from frontend.parameters import flag, shown
