@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from frontend.autograd import state as grad_state
 from frontend.captured import Assembly, Captured
 from frontend.device import Device, OpenDevice
-from frontend.launch import Kernel
+from frontend.launch import Launch
 from frontend.plan import LARGE_BYTES
 from frontend.printing import described
 from hcq.errors import UsageError
@@ -189,13 +189,13 @@ def _checks(capture: Capture, known: set[hcq.Buffer]) -> list[tuple[Checks, list
     return found
 
 
-def kernels_of(capture: Capture) -> list[Kernel]:
+def kernels_of(capture: Capture) -> list[Launch]:
     """Return all kernels of a capture. Keys of memory are buffers; temporaries are (launch number, key)."""
-    kernels: list[Kernel] = []
+    kernels: list[Launch] = []
     for number, (plan, inputs, outputs) in enumerate(capture.steps):
         if plan is None:
             size = min(inputs[0].size, outputs[0].size)
-            kernels.append(Kernel(None, (1, 1, 1), (1, 1, 1), (outputs[0], inputs[0]), (size, size), (0,)))
+            kernels.append(Launch(None, (1, 1, 1), (1, 1, 1), (outputs[0], inputs[0]), (size, size), (0,)))
             continue
         names: dict[Hashable, Hashable] = {("in", i): b for i, b in enumerate(inputs)}
         names |= {("out", n): b for (n, _), b in zip(plan.outputs, outputs, strict=True)}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     import hcq
-    from frontend.launch import Kernel
+    from frontend.launch import Launch
     from frontend.primitives.limits import Checks
     from frontend.tensor_base import Link, TensorBase
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class Assembly:
     """The arguments of `frontend.launch.assemble`, with numbers as keys of memory."""
 
-    kernels: Sequence[Kernel]
+    kernels: Sequence[Launch]
     params: Sequence[tuple[int, int]]
     fixed: Mapping[Hashable, hcq.Buffer]
     """Outside memory, by number."""
@@ -51,7 +51,7 @@ class Assembly:
     @classmethod
     def numbered(
         cls,
-        kernels: Sequence[Kernel],
+        kernels: Sequence[Launch],
         params: Sequence[tuple[Hashable, int]],
         fixed: Mapping[Hashable, hcq.Buffer],
         label: str,
@@ -120,7 +120,7 @@ class Captured:
     replaced: str = ""
     """An outside tensor that is read and has other memory since the capture; "": none."""
     partial: bool = False
-    """Whether outputs may keep elements that no kernel wrote; see `frontend.launch.Kernel.partial`."""
+    """Whether outputs may keep elements that no kernel wrote; see `frontend.launch.Launch.partial`."""
 
     def __post_init__(self) -> None:
         """Mark the memory that replays assign to."""

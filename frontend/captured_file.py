@@ -32,10 +32,10 @@ from compiler.image import CompiledKernel, MalformedError, from_bytes, to_bytes
 from compiler.ir.serialize import kernel_key, parse_kernel
 from compiler.ir.verify import verify_kernel
 from frontend.captured import Assembly, Captured, own, settle
-from frontend.containers import BoundPlace, Place, SizedPlace
+from frontend.containers import BoundPlaceholder, Placeholder, SizedPlaceholder
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr, leaf_expr
-from frontend.launch import Kernel
+from frontend.launch import Launch
 from frontend.nn.state.safetensors import SafeFile, safe_open, write
 from frontend.plan import scheduled
 from frontend.primitives.limits import Checks
@@ -73,17 +73,17 @@ class Unsaved(Checks):
 
 
 def encoded(value: Any, what: str) -> Any:
-    """Return a container of `Place`s, numbers and texts as JSON. Raises `UsageError` for anything else."""
+    """Return a container of placeholders, numbers and texts as JSON. Raises `UsageError` for all else."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if value.__class__ is float:
         return {"float": value.hex()}
-    if value.__class__ is Place:
+    if value.__class__ is Placeholder:
         return {"tensor": value.number}
-    if value.__class__ is BoundPlace:
+    if value.__class__ is BoundPlaceholder:
         v = value.variable
         return {"bound": [value.number, v.name, v.low, v.high, value.factor, value.offset]}
-    if value.__class__ is SizedPlace:
+    if value.__class__ is SizedPlaceholder:
         return {"sized": [encoded(value.whole, what), [encoded(n, what) for n in value.sizes]]}
     if value.__class__ in {list, tuple}:
         return {value.__class__.__name__: [encoded(v, what) for v in value]}
@@ -103,11 +103,11 @@ def decoded(value: Any) -> Any:
         case {"float": str(text)}:
             return float.fromhex(text)
         case {"tensor": int(number)}:
-            return Place(number)
+            return Placeholder(number)
         case {"bound": [int(number), str(name), int(low), int(high), int(factor), int(offset)]}:
-            return BoundPlace(number, Variable(name, low, high), factor, offset)
+            return BoundPlaceholder(number, Variable(name, low, high), factor, offset)
         case {"sized": [whole, [*sizes]]}:
-            return SizedPlace(decoded(whole), tuple([decoded(n) for n in sizes]))
+            return SizedPlaceholder(decoded(whole), tuple([decoded(n) for n in sizes]))
         case {"list": [*parts]}:
             return [decoded(v) for v in parts]
         case {"tuple": [*parts]}:
@@ -195,11 +195,11 @@ class _Writer:
             return ["argument", result]
         return ["state", next(i for i, (t, _) in enumerate(self.captured.states) if t is result)]
 
-    def _launch(self, kernel: Kernel) -> list[Any]:
+    def _launch(self, kernel: Launch) -> list[Any]:
         number = None if kernel.program is None else self._kernel(kernel)
         return [number, list(kernel.memory), list(kernel.sizes), list(kernel.stores)]
 
-    def _kernel(self, kernel: Kernel) -> int:
+    def _kernel(self, kernel: Launch) -> int:
         assert kernel.program is not None  # checked by the caller
         assert kernel.origin is not None  # every kernel of a plan has one
         image = kernel.program.image
@@ -367,7 +367,7 @@ class _Reader:
             )
         return t
 
-    def _kernels(self) -> list[Kernel]:
+    def _kernels(self) -> list[Launch]:
         """Return the launches, with loaded programs."""
         wanted = sorted({launch[0] for launch in self.facts["launches"]} - {None})
         made = dict(zip(wanted, self._compiled(wanted), strict=True))
@@ -376,7 +376,7 @@ class _Reader:
         for i, (number, memory, sizes, stores) in enumerate(self.facts["launches"]):
             kernel = None if number is None else made[number]
             kernels.append(
-                Kernel(
+                Launch(
                     None if kernel is None else self.device.program(kernel.image),
                     (1, 1, 1) if kernel is None else kernel.groups,
                     (1, 1, 1) if kernel is None else kernel.threads,

@@ -1,7 +1,7 @@
 """Nested containers of tensors, taken apart and put together: what captured functions take and return.
 
-`flattened` takes a list, tuple or dict apart into its tensors and the same container with a `Place` for each;
-`filled` puts tensors in their places again.
+`flattened` takes a list, tuple or dict apart into its tensors and the same container with a `Placeholder` for
+each; `filled` puts tensors in their places again.
 
 Not here: what a captured function may take and return (`jit`), containers in a file (`captured_file`).
 """
@@ -26,7 +26,7 @@ _NUMBERS: Final = frozenset({bool, int, float})
 def flattened(
     value: Any, out: list[Tensor], what: str, *, strict: bool, known: dict[Any, Any] | None = None
 ) -> Any:
-    """Append the tensors of a nested container to `out`; return the container with a `Place` for each.
+    """Append the tensors of a nested container to `out`; return the container with a `Placeholder` for each.
 
     `strict`: other values than None raise `UsageError`, which `what` starts. `known` takes the places of
     bound variables; those of one variable with one value have one place. Under `NUMBERS` it takes the class
@@ -35,16 +35,16 @@ def flattened(
     known = {} if known is None else known
     if value.__class__ is Tensor:
         out.append(value)
-        return Place(len(out) - 1)
+        return Placeholder(len(out) - 1)
     if isinstance(value, Bound):
         key = value.variable, value.part if value.bound is None else value.bound
         if key not in known:
             out.append(Tensor.of_part(value.part))
             known[key] = len(out) - 1
-        return BoundPlace(known[key], value.variable, value.factor, value.offset)
+        return BoundPlaceholder(known[key], value.variable, value.factor, value.offset)
     if isinstance(value, SymbolicTensor):
         whole = flattened(value.whole, out, what, strict=strict)
-        return SizedPlace(whole, flattened(value.sizes, out, what, strict=False, known=known))
+        return SizedPlaceholder(whole, flattened(value.sizes, out, what, strict=False, known=known))
     if isinstance(value, (list, tuple)):
         parts = [flattened(v, out, what, strict=strict, known=known) for v in value]
         return type(value)(parts) if not hasattr(value, "_fields") else type(value)(*parts)
@@ -91,8 +91,8 @@ def alike(a: Any, b: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The place of a tensor in a container: its index among the tensors."""
+class Placeholder:
+    """A tensor of a container: its index among the tensors."""
 
     number: int
 
@@ -101,8 +101,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundPlace:
-    """The place of a bound variable in a container: its index among the tensors, and its arithmetic."""
+class BoundPlaceholder:
+    """A bound variable of a container: its index among the tensors, and its arithmetic."""
 
     number: int
     variable: Variable
@@ -111,21 +111,21 @@ class BoundPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class SizedPlace:
-    """The place of a tensor with symbolic sizes: that of its capacity, and its sizes with places."""
+class SizedPlaceholder:
+    """A tensor with symbolic sizes: the placeholder of its capacity, and its sizes with placeholders."""
 
-    whole: Place
-    sizes: tuple[int | BoundPlace, ...]
+    whole: Placeholder
+    sizes: tuple[int | BoundPlaceholder, ...]
 
 
 def filled(nest: Any, tensors: list[Tensor]) -> Any:
     """Return the container that `flattened` gave, with tensors in their places again."""
-    if nest.__class__ is Place:
+    if nest.__class__ is Placeholder:
         return tensors[nest.number]
-    if nest.__class__ is BoundPlace:
+    if nest.__class__ is BoundPlaceholder:
         t = tensors[nest.number]
         return Bound(nest.variable, (t.expr, t.leaves), nest.factor, nest.offset)
-    if nest.__class__ is SizedPlace:
+    if nest.__class__ is SizedPlaceholder:
         return SymbolicTensor(filled(nest.whole, tensors), filled(nest.sizes, tensors))
     if isinstance(nest, (list, tuple)):
         parts = [filled(v, tensors) for v in nest]

@@ -42,7 +42,7 @@ from frontend.assignment import LEAVING
 from frontend.autograd import state as grad_state
 from frontend.capture import Capture, captured_form, refuse_leftovers, results_of
 from frontend.captured import own, settle
-from frontend.containers import NUMBERS, Place, alike, filled, flattened, numbers_of
+from frontend.containers import NUMBERS, Placeholder, alike, filled, flattened, numbers_of
 from frontend.device import LOCK, Device
 from frontend.expr import PARAM
 from frontend.history import realize_for_reading
@@ -375,8 +375,8 @@ class TinyJit(Generic[P, R]):
     def _replays(self, captured: Captured, shape: Any) -> None:
         """Replay a captured form from now on, for arguments of the given containers."""
         count = len(captured.expect)
-        simple = shape == (tuple([Place(i) for i in range(count)]), {})
-        only = captured.results[0] if captured.nest.__class__ is Place else None
+        simple = shape == (tuple([Placeholder(i) for i in range(count)]), {})
+        only = captured.results[0] if captured.nest.__class__ is Placeholder else None
         captured.plain = only[0] if isinstance(only, tuple) else None
         self._captured, self._args, self._numbers = captured, shape, numbers_of(shape)
         self._simple = captured.expect if simple and captured.inputs == list(range(count)) else None

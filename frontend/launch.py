@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class Launch:
     """One kernel launch, with its memory by key. Without a program it copies `memory[1]` to `memory[0]`."""
 
     program: hcq.Program | None
@@ -39,13 +39,13 @@ class Kernel:
     partial: bool = False
     """Whether it may leave elements beyond a symbolic size unwritten, which others load and discard."""
 
-    def renamed(self, names: Mapping[Hashable, Hashable]) -> Kernel:
+    def renamed(self, names: Mapping[Hashable, Hashable]) -> Launch:
         """Return the launch with keys replaced by `names`."""
         memory = tuple([names.get(key, key) for key in self.memory])
         return replace(self, memory=memory)
 
 
-def _lives(kernels: Sequence[Kernel], known: set[Hashable]) -> dict[Hashable, tuple[int, int, int]]:
+def _lives(kernels: Sequence[Launch], known: set[Hashable]) -> dict[Hashable, tuple[int, int, int]]:
     """Return (bytes, first kernel, last kernel) of every temporary."""
     lives: dict[Hashable, tuple[int, int, int]] = {}
     for i, kernel in enumerate(kernels):
@@ -64,7 +64,7 @@ class _Hazards:
         self._read: set[Any] = set()
         self._written: set[Any] = set()
 
-    def needs_barrier(self, kernel: Kernel) -> bool:
+    def needs_barrier(self, kernel: Launch) -> bool:
         """Add a kernel; return whether a barrier must precede it."""
         written = [kernel.memory[i] for i in kernel.stores]
         read = [key for i, key in enumerate(kernel.memory) if i not in kernel.stores]
@@ -94,7 +94,7 @@ class _Hazards:
 
 def assemble(
     device: OpenDevice,
-    kernels: Sequence[Kernel],
+    kernels: Sequence[Launch],
     params: Sequence[tuple[Hashable, int]],
     fixed: Mapping[Hashable, hcq.Buffer],
     *,

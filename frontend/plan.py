@@ -22,7 +22,7 @@ from compiler.ir.ops import Ops
 from compiler.ir.uop import trim_table
 from frontend.device import Device, OpenDevice
 from frontend.expr import PARAM, STOP, Expr, Leaves, uops
-from frontend.launch import Kernel, assemble
+from frontend.launch import Launch, assemble
 from frontend.primitives.limits import Checks, limits_of
 from frontend.stats import stats
 from frontend.storage import Leaf
@@ -72,7 +72,7 @@ class Plan:
     """The launch of one structure. Keys of memory are ("in", leaf number), ("out", n) and ("temp", n)."""
 
     device: OpenDevice
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Launch, ...]
     inputs: tuple[int, ...]
     """Numbers of the leaves that kernels access, in the order in which `replay` takes their buffers."""
     outputs: tuple[tuple[int, int], ...]
@@ -86,7 +86,7 @@ class Plan:
     limits: Checks | None = None
     """Limits of indices and divisors, checked under validation; None: there are none."""
     partial: bool = False
-    """Whether outputs may keep elements that no kernel wrote; see `Kernel.partial`."""
+    """Whether outputs may keep elements that no kernel wrote; see `Launch.partial`."""
 
     @property
     def nbytes(self) -> int:
@@ -207,9 +207,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
         keys = tuple([_key(ref) for ref in item.bufs])
         sizes = tuple([ref.nbytes for ref in item.bufs])
         origin, partial = (structure, n), _partial(item.ast)
-        kernels.append(
-            Kernel(program, made.groups, made.threads, keys, sizes, item.stores, origin, partial)
-        )
+        kernels.append(Launch(program, made.groups, made.threads, keys, sizes, item.stores, origin, partial))
     stats.plans += 1
     plan = _planned(parts, homes, device, tuple(kernels))
     if any([e.limited for e, _ in parts]):  # noqa: C419 - a list is faster
@@ -249,7 +247,7 @@ def _partial(ast: UOp) -> bool:
 
 
 def _planned(
-    parts: Sequence[Part], homes: Sequence[int], device: OpenDevice, kernels: tuple[Kernel, ...]
+    parts: Sequence[Part], homes: Sequence[int], device: OpenDevice, kernels: tuple[Launch, ...]
 ) -> Plan:
     touched = {key[1] for k in kernels for key in k.memory if key[0] == "in"}  # type: ignore[index]  # made by `build`
     sizes: dict[int, int] = {}
@@ -279,7 +277,7 @@ def _planned(
     return Plan(device, kernels, inputs, outputs, written, executable, large, partial=partial)
 
 
-def _label(kernels: Sequence[Kernel]) -> str:
+def _label(kernels: Sequence[Launch]) -> str:
     """Return the name of a plan in a trace: that of its last kernel, and the number of others."""
     name = "copy" if kernels[-1].program is None else kernels[-1].program.name
     return name if len(kernels) == 1 else f"{name} and {len(kernels) - 1} more"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from frontend.launch import Kernel
+    from frontend.launch import Launch
     from tools.bench.rows import Bench
 
     Array = NDArray[np.float64]
@@ -223,7 +223,7 @@ class Measured:
         elif work.choice is not None:
             self._compare(out)
 
-    def _chosen(self, out: Tensor, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    def _chosen(self, out: Tensor, kernels: tuple[Launch, ...]) -> tuple[Launch, ...]:
         """Return the one kernel under the plan of the work's choice."""
         (item,) = schedule(uops([(out.expr, tuple(range(len(out.leaves))))]))
         (kernel,) = kernels
@@ -269,7 +269,7 @@ class Measured:
             self._launch(commands, kernel)
             commands.barrier(hcq.Scope.DEVICE)
 
-    def _launch(self, commands: hcq.CommandBuffer, kernel: Kernel) -> None:
+    def _launch(self, commands: hcq.CommandBuffer, kernel: Launch) -> None:
         memory = [self._memory[key] for key in kernel.memory]
         if kernel.program is None:
             commands.copy(memory[0], memory[1], kernel.sizes[0])
