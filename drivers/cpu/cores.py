@@ -40,11 +40,26 @@ def move_away(pool: Pool, queue: Queue, core: u64, time: u64) -> u64:
     if pool.cores_bytes == 0 or time - queue.moved < pool.move_ns:
         return core
     queue.moved = time
+    queue.avoided = 0
     others = stack(128)
     all_but(pool, core, others)
     syscall(pool.syscall, SYS_SCHED_SETAFFINITY, 0, pool.cores_bytes, others, 0, 0, 0)
     syscall(pool.syscall, SYS_SCHED_SETAFFINITY, 0, pool.cores_bytes, pool.cores, 0, 0, 0)
     return call(pool.sched_getcpu)
+
+
+def keep_off(pool: Pool, queue: Queue, core: u64) -> None:
+    """Keep a processor that sleeps off the core of the host thread that is about to wake it.
+
+    That thread executes the packets itself until it sleeps or its time slice ends. A processor that is put
+    behind it helps only then, although another core is idle.
+    """
+    if pool.cores_bytes == 0 or queue.avoided == core + 1 or queue.thread == 0:
+        return
+    queue.avoided = core + 1
+    others = stack(128)
+    all_but(pool, core, others)
+    syscall(pool.syscall, SYS_SCHED_SETAFFINITY, queue.thread, pool.cores_bytes, others, 0, 0, 0)
 
 
 def join_pool(pool: Pool) -> None:

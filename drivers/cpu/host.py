@@ -11,7 +11,7 @@ subset of Python that `drivers.cpu.native` translates. Next: `device`, the calle
 
 from __future__ import annotations
 
-from drivers.cpu.cores import all_but, join_pool, keep_apart, move_away
+from drivers.cpu.cores import all_but, join_pool, keep_apart, keep_off, move_away
 from drivers.cpu.futex import ALL_THREADS, now, sleep, wake
 from drivers.cpu.layouts import PACKET, Driver, Op, Packet, Pool, Queue, Slot
 from drivers.cpu.primitives import (
@@ -186,7 +186,8 @@ def ring(queue: Queue, write_at: u64) -> None:
         pool.host_cpu = cpu
     release(queue.write, write_at)
     fetch_add(queue.bell, 1)
-    if acquire(queue.asleep) and swap(queue.asleep, 0):  # one system call, also if it wakes late
+    if acquire(queue.asleep) and swap(queue.asleep, 0):  # one wake-up, also if it wakes late
+        keep_off(pool, queue, cpu)
         wake(pool, address(queue.bell), 1)
 
 
@@ -227,7 +228,7 @@ def stop_all(pool: Pool) -> u64:
 
 
 FUNCTIONS = (
-    now, sleep, wake, all_but, move_away, join_pool, keep_apart, run,
+    now, sleep, wake, all_but, move_away, keep_off, join_pool, keep_apart, run,
     wake_some, take, worker, expected, share, dispatch, copy_group, copy, fill, counter,
     wake_signal, set_signal, sleep_until, wait_signal, wait, patch, report, step, host_continues, indirect,
     free_space, drain, processor, queue_of, drive, assist, wait_host, ring, wait_space, stop_all,

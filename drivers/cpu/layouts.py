@@ -400,6 +400,11 @@ class Queue(Record):
     """1 while the processor sleeps; in a rarely written cache line, because every doorbell reads it."""
     moved: u64
     """The time at which the processor last moved away from the host's core, in nanoseconds."""
+    thread: u64
+    """Number of the processor's thread, as sched_setaffinity takes it; 0 before it starts."""
+    avoided: u64
+    """One more than the core from which the processor is kept, that of the host thread that last woke it.
+    0 before a host thread did."""
     copy_dst: u64
     """The destination of the running shared copy; source, size and the address of memcpy follow."""
     copy_src: u64

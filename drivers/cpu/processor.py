@@ -10,7 +10,7 @@ Not here: what host threads call (`host`), launches and worker threads (`workers
 
 from __future__ import annotations
 
-from drivers.cpu.cores import move_away
+from drivers.cpu.cores import SYS_GETTID, move_away
 from drivers.cpu.futex import ALL_THREADS, now, sleep, wake
 from drivers.cpu.layouts import (
     PACKET,
@@ -46,6 +46,7 @@ from drivers.cpu.primitives import (
     store32,
     store64,
     swap,
+    syscall,
     u64,
     view,
 )
@@ -230,6 +231,7 @@ def processor(queue: Queue) -> u64:
     """
     pool = view(Pool, queue.pool)
     pool.float_mode = float_mode()
+    queue.thread = syscall(pool.syscall, SYS_GETTID, 0, 0, 0, 0, 0, 0)
     swap(queue.driver, Driver.FREE)
     spins = 0
     budget = pool.spins
