@@ -4,7 +4,8 @@ Opening a device initialises it up to the driver's own copy channel; compute and
 first use. If a step fails, the steps before it are undone. One lock guards memory, programs and faults,
 another one the reading of error notifiers; each queue locks its ring.
 
-Not here: the steps themselves (`rm`, `topology`, `channel`, `program`), choosing a GPU (`driver`).
+Not here: the steps themselves (`rm`, `topology`, `channel`, `program`), choosing a GPU (`driver`), what is
+known before (`info`), memory of the host and of other GPUs (`shared_memory`).
 """
 
 from __future__ import annotations
@@ -21,59 +22,33 @@ from drivers.nv import faults as faults_
 from drivers.nv.channel import Channel, ChannelKind, Context
 from drivers.nv.doorbell import Doorbell
 from drivers.nv.encode import NvEncoder
-from drivers.nv.layouts.cubin import RESERVED_SHARED
-from drivers.nv.layouts.host import SEM_ADDRESS_BITS
-from drivers.nv.layouts.qmd import CARVEOUTS_KIB, CLUSTER_LIMIT
+from drivers.nv.info import COMPUTE_QUEUES, COPY_QUEUES, device_info
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.memory import Memories, Memory
 from drivers.nv.program import NvProgram
 from drivers.nv.quirks import DEFAULT, Quirks
 from drivers.nv.ring import PUSH_BYTES, PUSH_BYTES_PER_ENTRY, NvRing
 from drivers.nv.rm import Rm
+from drivers.nv.shared_memory import SharedMemory
 from drivers.nv.slm import LocalMemory
 from drivers.nv.space import open_space
 from drivers.nv.topology import Gpu, Handles, open_objects, query_gpu
 from drivers.nv.uploader import Uploader
 from drivers.nv.vaspace import VaSpace
-from hcq.driver import Allocation, DeviceInfo, Place, QueueKind
-from hcq.errors import DriverError, FaultKind, FaultReport, UnsupportedError, UsageError
+from hcq.driver import Allocation, Place, QueueKind
+from hcq.errors import FaultKind, FaultReport, UnsupportedError, UsageError
 from hcq.profile import tie
 
 if TYPE_CHECKING:
     from drivers.kernel import Kernel
     from drivers.nv.rm import Card
     from hcq.counters import Counters
-    from hcq.driver import BufferSpec, DriverDevice
+    from hcq.driver import BufferSpec, DeviceInfo, DriverDevice
     from hcq.profile import Clock
     from hcq.program import DriverProgram, KernelImage
 
-COMPUTE_QUEUES: Final = 2
-COPY_QUEUES: Final = 2
 _SPIN_S: Final = 50e-6
 _NAPS_S: Final = (0.0, 20e-6, 50e-6, 100e-6, 200e-6)
-
-
-def device_info(driver: str, index: int, gpu: Gpu) -> DeviceInfo:
-    """Return the public facts of a GPU, from the results of its queries."""
-    return DeviceInfo(
-        driver=driver,
-        index=index,
-        name=gpu.name,
-        arch=gpu.arch,
-        vram_bytes=gpu.vram_bytes,
-        compute_queues=COMPUTE_QUEUES,
-        copy_queues=COPY_QUEUES,
-        compute_units=gpu.sms,
-        word_bits=32,
-        limits={
-            "max_threads": 1024,
-            "max_groups_x": (1 << 31) - 1,
-            "max_groups_y": (1 << 16) - 1,
-            "max_groups_z": (1 << 16) - 1,
-            "max_shared_bytes": (CARVEOUTS_KIB[gpu.family][-1] << 10) - RESERVED_SHARED,
-            **({"max_cluster": CLUSTER_LIMIT[gpu.family]} if gpu.family in CLUSTER_LIMIT else {}),
-        },
-    )
 
 
 class NvDevice:
@@ -102,10 +77,6 @@ class NvDevice:
         self._fault: FaultReport | None = None
         self._rings: dict[tuple[QueueKind, int], NvRing] = {}
         self._programs: list[NvProgram] = []
-        self._host_memory: dict[int, Memory] = {}
-        self._aliases: dict[int, Memory] = {}
-        self._lent: dict[int, list[tuple[NvDevice, Memory]]] = {}
-        """Address of an allocation -> the other devices that map it, each with its mapping."""
         self._launched: deque[str] = deque(maxlen=8)
         self._code_epoch = 1
         self._undo = contextlib.ExitStack()
@@ -125,6 +96,7 @@ class NvDevice:
             vaspace, space = open_space(self.rm, self.gpu, self.handles, choices, stack)
             self.memories = Memories(self.rm, space, self.handles, addresses, choices)
             stack.callback(self.memories.close)
+            self.shared = SharedMemory(self.rm, self.gpu, self.memories, lock=self._lock, name=self.name)
             self._context = Context(
                 self.rm, space, self.gpu, self.handles, self.memories, vaspace, doorbell.registers, choices
             )
@@ -134,7 +106,7 @@ class NvDevice:
             self._uploader = Uploader(ring, self.memories, self.fault)
             stack.callback(self._uploader.close)
             stack.callback(self._close_rings)
-            stack.callback(self._end_all_lending)
+            stack.callback(self.shared.close)
             self._undo = stack.pop_all()
 
     @property
@@ -163,8 +135,7 @@ class NvDevice:
         memory = allocation.handle
         if not isinstance(memory, Memory):
             raise UsageError(f"{allocation!r} was not allocated by {self.name}")
-        if memory.va in self._lent:
-            self._end_lending(memory.va)
+        self.shared.end_lending(memory.va)
         with self._lock:
             self.memories.free(memory)
 
@@ -175,40 +146,11 @@ class NvDevice:
         """
         if va % PAGE or size % PAGE:
             raise UsageError(f"host memory at {va:#x}, {size} bytes, is not whole pages of {PAGE}")
-        with self._lock:
-            memory = self.memories.map_host(va, size, label="host memory")
-            if not self.gpu.wide_host and va >> SEM_ADDRESS_BITS:
-                try:
-                    self._aliases[va] = self.memories.alias(memory)
-                except BaseException:
-                    self.memories.free(memory)
-                    raise
-            self._host_memory[va] = memory
+        self.shared.map_host(va, size)
 
     def unmap_host(self, va: int, size: int) -> None:
         """Undo `map_host`. Raises `UsageError` if the range was not mapped by it."""
-        with self._lock:
-            memory = self._host_memory.pop(va, None)
-            if memory is None or memory.size != size:
-                raise UsageError(f"host memory at {va:#x}, {size} bytes, is not shown to {self.name}")
-            alias = self._aliases.pop(va, None)
-            if alias is not None:
-                self.memories.free(alias)
-            self.memories.free(memory)
-
-    def semaphore_va(self, va: int) -> int:
-        """Return the address of a signal slot for the host engine, which before Hopper has 40 address bits.
-
-        Raises `UsageError` if `va` has more bits and is not a signal slot.
-        """
-        if self.gpu.wide_host:
-            return va
-        for start, alias in tuple(self._aliases.items()):  # a copy: other threads map and unmap memory
-            if start <= va < start + alias.size:
-                return alias.va + va - start
-        raise UsageError(
-            f"{va:#x} is beyond the addresses of the host engine of {self.gpu.sm}, and is not a signal slot"
-        )
+        self.shared.unmap_host(va, size)
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
         """Map another GPU's allocation at the same address.
@@ -223,34 +165,7 @@ class NvDevice:
             )
         if not isinstance(memory, Memory):
             raise UsageError(f"{allocation!r} was not allocated by {owner.name}")
-        label = f"{memory.label} of {owner.name}"
-        try:
-            with self._lock:
-                mine = self.memories.map_peer(memory, owner.rm, owner.gpu.uuid, label=label)
-        except DriverError as error:
-            raise UnsupportedError(
-                f"{self.name} cannot map {memory.size} bytes of {owner.name}: {error.call} ended with "
-                f"{error.status_name}\nhint: copy through host memory (BufferSpec(place=Place.HOST))"
-            ) from error
-        with owner._lock:  # noqa: SLF001 - of this class
-            owner._lent.setdefault(memory.va, []).append((self, mine))  # noqa: SLF001 - the same
-
-    def _end_lending(self, va: int) -> None:
-        """Unmap an allocation from all other GPUs.
-
-        The caller does not hold `_lock`, because their locks are taken.
-        """
-        with self._lock:
-            lent = self._lent.pop(va, [])
-        for peer, memory in lent:
-            with peer._lock:  # noqa: SLF001 - of this class
-                if memory in peer.memories.map:  # else the peer was closed
-                    peer.memories.free(memory)
-
-    def _end_all_lending(self) -> None:
-        with contextlib.ExitStack() as stack:
-            for va in tuple(self._lent):
-                stack.callback(self._end_lending, va)
+        self.shared.map_peer(memory, owner.shared)
 
     def ring(self, kind: QueueKind, index: int) -> NvRing:
         """Return the ring of a queue, created on first use. Raises `UsageError` if there is no such queue."""
@@ -316,7 +231,7 @@ class NvDevice:
         return NvEncoder(
             kind,
             self.choices,
-            semaphore_va=self.semaphore_va,
+            semaphore_va=self.shared.semaphore_va,
             launched=self._launched,
             graphics_copy_refusal=refusal,
         )

@@ -66,7 +66,7 @@ class NvDriver:
             kernel.close(kernel.open(_CONTROL_NODE))
         except HcqError:
             return []
-        from drivers.nv.device import device_info  # noqa: PLC0415 - heavy, and not needed without hardware
+        from drivers.nv.info import device_info  # noqa: PLC0415 - heavy, and not needed without hardware
         from drivers.nv.rm import Rm  # noqa: PLC0415 - the same
         from drivers.nv.topology import open_objects, query_gpu  # noqa: PLC0415 - the same
 

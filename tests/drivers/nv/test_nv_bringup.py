@@ -323,8 +323,8 @@ def test_host_memory_is_seen_at_its_own_address_and_below_40_bits_before_hopper(
             c for c in kernel.calls if c.startswith("UVM_CREATE_EXTERNAL_RANGE") and f"{host.va:#x}" in c
         ]
         assert len(ranges) == 1
-        assert (device.semaphore_va(host.va + 64) != host.va + 64) == aliased
-        assert device.semaphore_va(host.va + 64) >> 40 == 0 or not aliased
+        assert (device.shared.semaphore_va(host.va + 64) != host.va + 64) == aliased
+        assert device.shared.semaphore_va(host.va + 64) >> 40 == 0 or not aliased
         device.unmap_host(host.va, 65536)
         device.close()
         kernel.munmap(host.va, 65536)

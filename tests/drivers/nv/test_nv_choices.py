@@ -181,11 +181,11 @@ def test_a_channel_of_an_older_class_finds_signals_below_forty_bits() -> None:
         pool = made.rm.kernel.mmap(65536, flags=0x21)
         made.map_host(pool.va, 65536)
         assert pool.va >> 40
-        assert made.semaphore_va(pool.va + 16) < 1 << 40
+        assert made.shared.semaphore_va(pool.va + 16) < 1 << 40
         made.unmap_host(pool.va, 65536)
         made.rm.kernel.munmap(pool.va, 65536)
     with contextlib.closing(opened(ScriptedKernel(), "default")) as made:
-        assert made.semaphore_va(1 << 46) == 1 << 46
+        assert made.shared.semaphore_va(1 << 46) == 1 << 46
 
 
 @pytest.mark.parametrize("told", [0, 5])

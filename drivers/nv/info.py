@@ -1,0 +1,41 @@
+"""The `DeviceInfo` of a GPU, from the results of its queries.
+
+Not here: the queries (`topology`), opening (`device`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv.layouts.cubin import RESERVED_SHARED
+from drivers.nv.layouts.qmd import CARVEOUTS_KIB, CLUSTER_LIMIT
+from hcq.driver import DeviceInfo
+
+if TYPE_CHECKING:
+    from drivers.nv.topology import Gpu
+
+COMPUTE_QUEUES: Final = 2
+COPY_QUEUES: Final = 2
+
+
+def device_info(driver: str, index: int, gpu: Gpu) -> DeviceInfo:
+    """Return the public facts of a GPU, from the results of its queries."""
+    return DeviceInfo(
+        driver=driver,
+        index=index,
+        name=gpu.name,
+        arch=gpu.arch,
+        vram_bytes=gpu.vram_bytes,
+        compute_queues=COMPUTE_QUEUES,
+        copy_queues=COPY_QUEUES,
+        compute_units=gpu.sms,
+        word_bits=32,
+        limits={
+            "max_threads": 1024,
+            "max_groups_x": (1 << 31) - 1,
+            "max_groups_y": (1 << 16) - 1,
+            "max_groups_z": (1 << 16) - 1,
+            "max_shared_bytes": (CARVEOUTS_KIB[gpu.family][-1] << 10) - RESERVED_SHARED,
+            **({"max_cluster": CLUSTER_LIMIT[gpu.family]} if gpu.family in CLUSTER_LIMIT else {}),
+        },
+    )
