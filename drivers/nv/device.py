@@ -106,7 +106,6 @@ class NvDevice:
             self._uploader = Uploader(ring, self.memories, self.fault)
             stack.callback(self._uploader.close)
             stack.callback(self._close_rings)
-            stack.callback(self.shared.close)
             self._undo = stack.pop_all()
 
     @property
@@ -350,6 +349,7 @@ class NvDevice:
 
     def close(self) -> None:
         """Stop the queues and free all resources; idempotent."""
+        self.shared.close()  # before the lock: it takes those of other GPUs
         with self._lock:
             self._undo.close()
 

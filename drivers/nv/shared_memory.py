@@ -58,9 +58,10 @@ class SharedMemory:
     def unmap_host(self, va: int, size: int) -> None:
         """Undo `map_host`. Raises `UsageError` if the range was not mapped by it."""
         with self._lock:
-            memory = self._host.pop(va, None)
+            memory = self._host.get(va)
             if memory is None or memory.size != size:
                 raise UsageError(f"host memory at {va:#x}, {size} bytes, is not mapped into {self.name}")
+            del self._host[va]
             alias = self._aliases.pop(va, None)
             if alias is not None:
                 self._memories.free(alias)

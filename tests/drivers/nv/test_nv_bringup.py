@@ -331,6 +331,19 @@ def test_host_memory_is_seen_at_its_own_address_and_below_40_bits_before_hopper(
         assert kernel.leaks() == []
 
 
+def test_a_refused_unmapping_leaves_host_memory_mapped():
+    kernel = ScriptedKernel()
+    device = opened(kernel)
+    host = kernel.mmap(65536, flags=0x21)
+    device.map_host(host.va, 65536)
+    with pytest.raises(UsageError, match=rf"at {host.va:#x}, 4096 bytes, is not mapped into nv:0"):
+        device.unmap_host(host.va, 4096)
+    device.unmap_host(host.va, 65536)
+    device.close()
+    kernel.munmap(host.va, 65536)
+    assert kernel.leaks() == []
+
+
 def test_a_refused_copy_object_fails_copies_alone():
     from hcq.device import Device
 

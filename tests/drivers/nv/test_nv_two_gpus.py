@@ -99,6 +99,32 @@ def test_a_peer_and_an_owner_may_close_in_any_order(owner_first: bool):  # noqa:
             device.close()
 
 
+class NotedLock:
+    """The lock of a device, which notes whether its thread holds another one when it takes this."""
+
+    def __init__(self, lock: Any, other: Any) -> None:
+        self.lock, self.other = lock, other
+        self.held: list[bool] = []
+
+    def __enter__(self) -> bool:
+        self.held.append(self.other._is_owned())
+        return self.lock.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.__exit__(*error)
+
+
+def test_an_owner_that_closes_takes_the_lock_of_a_peer_alone():
+    """Two GPUs that map memory of each other may close at the same time."""
+    with pair() as (_, a, b):
+        owner: Any = a.driver
+        peer: Any = b.driver
+        peer.map_peer(owner.alloc(4096, BufferSpec()), owner)
+        lock = peer.shared._lock = NotedLock(peer._lock, owner._lock)
+        a.close()
+        assert lock.held == [False]
+
+
 def test_memory_of_another_vendor_is_refused():
     with pair() as (_, a, _b), hcq.open("cpu") as cpu:
         memory = cpu.driver.alloc(4096, BufferSpec())
