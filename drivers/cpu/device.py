@@ -1,6 +1,7 @@
 """The open `cpu` device: memory, and the threads that execute the packets of its rings.
 
-Not here: the rings themselves (`ring`), the packets (`layouts`).
+Not here: the rings themselves (`ring`), the packets (`layouts`), what threads and host share (`control`),
+faults (`faults`).
 
 At close the device's control memory (pool, queues, rings) returns to the driver for reuse and is never
 unmapped: a host thread that waits may still read it for some milliseconds.
@@ -16,30 +17,15 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from drivers.cpu.cores import CORES_BYTES, MOST_APART, NO_CORE
+from drivers.cpu.control import POLL_NS, Control
 from drivers.cpu.encode import CpuEncoder
-from drivers.cpu.layouts import (
-    LAYOUTS,
-    PACKET,
-    WAITERS,
-    Fault,
-    Op,
-    Packet,
-    Pool,
-    Queue,
-    Slot,
-    Timespec,
-    decode,
-)
+from drivers.cpu.faults import described, fault_report
 from drivers.cpu.program import CpuProgram
-from drivers.cpu.ring import RING_BYTES, CpuRing
-from drivers.cpu.threads import IMPORTS, STACK_BYTES
+from drivers.cpu.ring import CpuRing
 from drivers.kernel import MADV_HUGEPAGE, PAGE, view_at
-from hcq.driver import Allocation, DeviceInfo, QueueKind
+from hcq.driver import Allocation, QueueKind
 from hcq.errors import (
     DriverError,
-    FaultKind,
-    FaultReport,
     OutOfMemoryError,
     UnsupportedError,
     UsageError,
@@ -50,27 +36,10 @@ from hcq.profile import Clock
 if TYPE_CHECKING:
     from drivers.cpu.driver import CpuDriver
     from hcq.counters import Counters
-    from hcq.driver import BufferSpec, DriverDevice
+    from hcq.driver import BufferSpec, DeviceInfo, DriverDevice
+    from hcq.errors import FaultReport
     from hcq.program import KernelImage
 
-SPINS = 200
-"""PAUSE instructions before a thread sleeps, about 5 us. Longer spins cost time when cores are scarce."""
-LONG_SPINS = 1200
-"""The same, about 30 us, for a processor whose doorbell came within `OFTEN_NS` after its queue became
-empty, and for a host thread after a sleep shorter than that."""
-OFTEN_NS = 40_000
-MOVE_NS = 1_000_000
-"""Minimum interval between two moves of a processor away from the core of the host thread."""
-GRAIN_NS = 4000
-"""A dispatch with less estimated work runs on one thread."""
-PEEK_NS = 200_000
-"""The polling interval of a wait for a signal that a device of another driver may set."""
-POLL_NS = 5_000_000
-"""The longest sleep of a host thread in native code, before Python checks for faults and signals."""
-HELP_NS = 2_000_000
-"""A host thread that waits takes no workgroup with a longer estimate; it could not see Ctrl-C in time."""
-WAKE_NS = 40_000
-"""A dispatch with less estimated work wakes no sleeping worker: that takes as long as the work."""
 STOP_LOOK_S = 0.0005
 STOP_LOOKS = 2000
 """The number of checks, `STOP_LOOK_S` apart, after which `close` gives up a kernel that does not end.
@@ -80,14 +49,6 @@ It is a count and not a time, because on a suspended or busy machine the kernel 
 HUGE = 4 << 20
 """Allocations of at least this many bytes use huge pages."""
 HUGE_PAGE = 2 << 20
-CONTROL_QUEUES = 4096
-"""Offset of the queues in the control memory."""
-CONTROL_CORES = 3072
-"""Offset of the set of usable cores."""
-CONTROL_TIMES = 2048
-"""Offset of the timespecs in the control memory."""
-CONTROL_THREADS = CONTROL_QUEUES + 2048
-"""Offset of the numbers of the worker threads, after the queues."""
 
 
 class CpuDevice:
@@ -115,10 +76,21 @@ class CpuDevice:
         self._native_stop = ctypes.PYFUNCTYPE(number, word)(address["stop_all"])
         self._native_wait = ctypes.CFUNCTYPE(number, *[word] * 5)(address["wait_host"])
         self.native_space = ctypes.CFUNCTYPE(number, *[word] * 3)(address["wait_space"])
-        self._memory = driver.take_control()
-        self.pool = Pool(self._memory.va)
-        self.poll_va = self._memory.va + CONTROL_TIMES + Timespec.SIZE
-        self._rings = self._lay_out(workers)
+        kinds = [(QueueKind.COMPUTE, i) for i in range(info.compute_queues)]
+        kinds += [(QueueKind.COPY, i) for i in range(info.copy_queues)]
+        self._control = control = Control(
+            driver.take_control(),
+            len(kinds),
+            workers=workers,
+            code=address,
+            imports=driver.libc.address,
+            waiters=driver.waiters,
+        )
+        self.pool, self.poll_va = control.pool, control.poll_va
+        self._rings = {
+            (kind, index): CpuRing(self, f"{kind.value} queue {index}", control.queues[i], control.ring(i))
+            for i, (kind, index) in enumerate(kinds)
+        }
         self._threads: list[int] = []
         with ExitStack() as undo:
             undo.callback(self.close)
@@ -130,65 +102,6 @@ class CpuDevice:
             self._start("processor", ring.queue.va, f"hcq {label[0].value} {label[1]}")
         for i in range(self.pool.workers):
             self._start("worker", self.pool.va, f"hcq worker {i}")
-
-    def _lay_out(self, workers: int) -> dict[tuple[QueueKind, int], CpuRing]:
-        """Initialize the control memory.
-
-        Threads of its previous device may still read the constants in it.
-        """
-        va, pool = self._memory.va, self.pool
-        queues = self.info.compute_queues + self.info.copy_queues
-        for name in IMPORTS:
-            setattr(pool, name, self._driver.libc.address[name])
-        pool.waiters = self._driver.waiters
-        pool.workers, pool.spins, pool.grain_ns = workers, SPINS, GRAIN_NS
-        pool.long_spins, pool.often_ns = LONG_SPINS, OFTEN_NS
-        pool.move_ns = MOVE_NS
-        self._set_cores(pool)
-        pool.threads = va + CONTROL_THREADS
-        pool.queues = va + CONTROL_QUEUES
-        pool.queues_end = pool.queues + queues * Queue.SIZE
-        pool.copy_group = self._driver.code.address["copy_group"]
-        pool.assist = self._driver.code.address["assist"]
-        pool.stack_top = va + self._memory.size
-        pool.help_ns, pool.turn_ns, pool.wake_ns = HELP_NS, POLL_NS, WAKE_NS
-        pool.peek = va + CONTROL_TIMES
-        for at, ns in ((pool.peek, PEEK_NS), (self.poll_va, POLL_NS)):
-            Timespec(at).ns = ns
-        self._clear(queues)
-        rings = {}
-        kinds = [(QueueKind.COMPUTE, i) for i in range(self.info.compute_queues)]
-        kinds += [(QueueKind.COPY, i) for i in range(self.info.copy_queues)]
-        for i, (kind, index) in enumerate(kinds):
-            start = CONTROL_QUEUES + PAGE + i * RING_BYTES
-            view = self._memory.view[start : start + RING_BYTES]
-            queue = Queue(pool.queues + i * Queue.SIZE)
-            rings[kind, index] = CpuRing(self, f"{kind.value} queue {index}", queue, view)
-        return rings
-
-    def _clear(self, queues: int) -> None:
-        """Reset the pool and the queues to the state in which threads start."""
-        va, pool = self._memory.va, self.pool
-        for name in ("halt", "stop", "left", "fault", "fault_queue", "fault_packet", "fault_op", "sleepers"):
-            setattr(pool, name, 0)
-        pool.host_cpu = pool.device_cpu = pool.apart = NO_CORE
-        pool.joined = pool.shared = pool.brief = 0
-        self._memory.view[CONTROL_THREADS : CONTROL_THREADS + 8 * MOST_APART] = bytes(8 * MOST_APART)
-        self._memory.view[CONTROL_QUEUES : CONTROL_QUEUES + queues * Queue.SIZE] = bytes(queues * Queue.SIZE)
-        for i in range(queues):
-            queue = Queue(pool.queues + i * Queue.SIZE)
-            start = CONTROL_QUEUES + PAGE + i * RING_BYTES
-            queue.pool, queue.ring, queue.mask = va, va + start, RING_BYTES - 1
-
-    def _set_cores(self, pool: Pool) -> None:
-        """Record the set of cores that this process may use."""
-        cores = os.sched_getaffinity(0)
-        pool.cores, pool.cores_bytes = self._memory.va + CONTROL_CORES, 0
-        if len(cores) > 1 and max(cores) < 8 * CORES_BYTES:
-            self._memory.view[CONTROL_CORES : CONTROL_CORES + CORES_BYTES] = sum(
-                1 << core for core in cores
-            ).to_bytes(CORES_BYTES, "little")
-            pool.cores_bytes = CORES_BYTES
 
     def _start(self, function: str, argument: int, name: str) -> None:
         entry = self._driver.code.address[function]
@@ -315,40 +228,16 @@ class CpuDevice:
     def fault(self) -> FaultReport | None:
         """Return the report of the packet that the processor refused, or None."""
         if self._report is None and self.pool.fault_packet:
-            self._report = self._read_fault()
+            label = next(r.label for r in self._rings.values() if r.queue.va == self.pool.fault_queue)
+            self._report = fault_report(f"cpu:{self.info.index}", self.pool, label)
         return self._report
-
-    def _read_fault(self) -> FaultReport:
-        pool = self.pool
-        words = view_at(pool.fault_packet, PACKET).cast("Q")
-        label = next(ring.label for ring in self._rings.values() if ring.queue.va == pool.fault_queue)
-        reasons = {
-            Fault.UNKNOWN_OP: f"unknown op {pool.fault_op:#x}",
-            Fault.NESTED_INDIRECT: "an INDIRECT among the packets of another",
-            Fault.BAD_WIDTH: "a WRITE that is neither 4 nor 8 bytes wide",
-        }
-        return FaultReport(
-            device=f"cpu:{self.info.index}",
-            kind=FaultKind.BAD_PACKET,
-            message=f"the packet at {pool.fault_packet:#x} is {reasons[Fault(pool.fault)]}",
-            queue=label,
-            raw=tuple(decode(words.tolist())),
-        )
 
     def describe(self, op: int, first: int, second: int) -> str:
         """Describe a packet in execution from its op and first operands.
 
         "" if there is nothing to wait for.
         """
-        if op in {Op.NOP, Op.BARRIER}:
-            return ""
-        if op == Op.EXEC:
-            name = self._names.get(first, "unknown")
-            return f"runs kernel {name} at {first:#x}, arguments at {second:#x}"
-        if op == Op.WAIT:
-            return f"waits for the signal at {first:#x} to reach {second}, it is {Slot(first).value}"
-        packet = LAYOUTS[Op(op)].__name__ if op in LAYOUTS else Packet.__name__
-        return f"executes {packet} {op:#x} ({first:#x}, {second:#x})"
+        return described(op, first, second, self._names)
 
     def stop(self) -> None:
         """Stop all threads between two workgroups. If a kernel does not end, leak the device's memory.
@@ -379,9 +268,7 @@ class CpuDevice:
     def count(self, into: Counters | None) -> Counters | None:
         """Refuse: the host's processors are not emulated."""
         del into
-        raise UnsupportedError(
-            f"{self.info.name} counts no instructions\nhint: count on nv-emu or amd-emu"
-        )
+        raise UnsupportedError(f"{self.info.name} counts no instructions\nhint: count on nv-emu or amd-emu")
 
     def recover(self) -> None:
         """Stop all threads, empty the rings and start new threads; see `hcq.driver.DriverDevice.recover`.
@@ -394,7 +281,7 @@ class CpuDevice:
                 stuck = "; ".join(f"{ring.label} {ring.stuck()}" for ring in self._rings.values())
                 hint = "recover again once the kernel has ended; close() gives its memory up"
                 raise DriverError("recover", errno.EBUSY, "EBUSY", arguments=stuck, hint=hint)
-            self._clear(len(self._rings))
+            self._control.clear()
             for ring in self._rings.values():
                 ring.restart()
             self._start_all()
@@ -404,25 +291,8 @@ class CpuDevice:
         """Stop the device, and return its control memory to the driver unless it is leaked."""
         self.stop()
         with self._lock:
-            memory, leaked = self._memory, self._state == "leaked"
+            leaked = self._state == "leaked"
             if self._state != "closed":
                 self._state = "leaked" if leaked else "closed"
                 if not leaked:
-                    self._driver.give_control(memory)
-
-
-def stack_at(queues: int) -> int:
-    """Return the offset, in the control memory, of a guard page and the stack of a host thread that helps."""
-    return CONTROL_QUEUES + PAGE + queues * RING_BYTES
-
-
-def control_bytes(queues: int) -> int:
-    """Return the size in bytes of the control memory of a device with `queues` queues."""
-    return stack_at(queues) + PAGE + STACK_BYTES
-
-
-assert Pool.SIZE <= CONTROL_TIMES  # the timespecs follow the pool
-assert 4 * Queue.SIZE <= CONTROL_THREADS - CONTROL_QUEUES
-assert CONTROL_THREADS + 8 * MOST_APART <= CONTROL_QUEUES + PAGE  # the rings follow
-assert CONTROL_CORES + CORES_BYTES <= CONTROL_QUEUES
-assert WAITERS * 8 <= PAGE  # the counters of a process fit one page
+                    self._driver.give_control(self._control.memory)

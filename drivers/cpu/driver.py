@@ -10,7 +10,8 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from drivers.cpu.device import CpuDevice, control_bytes, stack_at
+from drivers.cpu.control import control_bytes, stack_at
+from drivers.cpu.device import CpuDevice
 from drivers.cpu.image import Code, processor_code
 from drivers.cpu.machine import cores, identify, memory_bytes
 from drivers.cpu.threads import Libc

@@ -1,0 +1,53 @@
+"""Faults of the `cpu` device, and its current packets as text.
+
+The processor refuses a packet that makes no sense, and halts the device. A kernel that faults is no fault of
+the device: it runs in this process, and ends it.
+
+Not here: polling for a fault (`device`), refusing a packet (`processor.report`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.cpu.layouts import LAYOUTS, PACKET, Fault, Op, Packet, Slot, decode
+from drivers.kernel import view_at
+from hcq.errors import FaultKind, FaultReport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivers.cpu.layouts import Pool
+
+
+def fault_report(device: str, pool: Pool, queue: str) -> FaultReport:
+    """Return the report of the packet that the processor refused; `queue` is the label of its queue."""
+    words = view_at(pool.fault_packet, PACKET).cast("Q")
+    reasons = {
+        Fault.UNKNOWN_OP: f"unknown op {pool.fault_op:#x}",
+        Fault.NESTED_INDIRECT: "an INDIRECT among the packets of another",
+        Fault.BAD_WIDTH: "a WRITE that is neither 4 nor 8 bytes wide",
+    }
+    return FaultReport(
+        device=device,
+        kind=FaultKind.BAD_PACKET,
+        message=f"the packet at {pool.fault_packet:#x} is {reasons[Fault(pool.fault)]}",
+        queue=queue,
+        raw=tuple(decode(words.tolist())),
+    )
+
+
+def described(op: int, first: int, second: int, kernels: Mapping[int, str]) -> str:
+    """Describe a packet in execution from its op and first operands; "" if there is nothing to wait for.
+
+    `kernels` are the names of the loaded kernels, by address.
+    """
+    if op in {Op.NOP, Op.BARRIER}:
+        return ""
+    if op == Op.EXEC:
+        name = kernels.get(first, "unknown")
+        return f"runs kernel {name} at {first:#x}, arguments at {second:#x}"
+    if op == Op.WAIT:
+        return f"waits for the signal at {first:#x} to reach {second}, it is {Slot(first).value}"
+    packet = LAYOUTS[Op(op)].__name__ if op in LAYOUTS else Packet.__name__
+    return f"executes {packet} {op:#x} ({first:#x}, {second:#x})"
