@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from drivers.cpu.cores import all_but, join_pool, keep_apart, keep_off, move_away
 from drivers.cpu.futex import ALL_THREADS, now, sleep, wake
-from drivers.cpu.layouts import PACKET, Driver, Op, Packet, Pool, Queue, Slot
+from drivers.cpu.layouts import PACKET, Op, Packet, Pool, Queue, Runner, Slot
 from drivers.cpu.primitives import (
     acquire,
     address,
@@ -57,7 +57,7 @@ from drivers.cpu.workers import (
 
 LOOK = 16
 """PAUSE instructions before a host thread first looks for work, and between two looks for packets without a
-driver."""
+runner."""
 
 
 def queue_of(pool: Pool, signal: u64) -> u64:
@@ -66,7 +66,7 @@ def queue_of(pool: Pool, signal: u64) -> u64:
     while at < pool.queues_end:
         queue = view(Queue, at)
         write = acquire(queue.write)
-        if write and acquire(queue.driver):
+        if write and acquire(queue.runner):
             last = view(Packet, queue.ring + ((write - PACKET) & queue.mask))
             if last.op == Op.SIGNAL and last.first == signal:
                 return at
@@ -75,12 +75,12 @@ def queue_of(pool: Pool, signal: u64) -> u64:
 
 
 def drive(pool: Pool, queue: Queue, signal: u64, value: u64) -> u64:
-    """Execute packets as the queue's driver until the signal is reached; return whether all were executed.
+    """Execute packets as the queue's runner until the signal is reached; return whether all were executed.
 
     The processor continues with the rest.
     """
     drain(pool, queue, signal, value)
-    cas(queue.driver, Driver.HOST, Driver.FREE)  # not if the processor has returned
+    cas(queue.runner, Runner.HOST, Runner.FREE)  # not if the processor has returned
     if queue.read == acquire(queue.write):
         return 1
     fetch_add(queue.bell, 1)
@@ -108,7 +108,7 @@ def assist(pool: Pool, queue: Queue, at: u64, value: u64) -> u64:
             drives
             and spins % LOOK == 0
             and queue.read != acquire(queue.write)
-            and cas(queue.driver, Driver.FREE, Driver.HOST)
+            and cas(queue.runner, Runner.FREE, Runner.HOST)
         ):
             drives = drive(pool, queue, at, value)
             worked = 1

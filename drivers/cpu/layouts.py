@@ -55,7 +55,7 @@ class Fault(enum.IntEnum):
     BAD_WIDTH = 3
 
 
-class Driver(enum.IntEnum):
+class Runner(enum.IntEnum):
     """The thread that executes the packets of a queue at present."""
 
     CLOSED = 0
@@ -388,8 +388,8 @@ class Queue(Record):
     """The op of the packet in execution, also within an INDIRECT (0 is none); its operands follow."""
     first: u64
     second: u64
-    driver: u64
-    """Which thread executes the packets, a `Driver`."""
+    runner: u64
+    """Which thread executes the packets, a `Runner`."""
     resume: u64
     """Address of the next packet of an INDIRECT that is not complete, or 0 at its beginning."""
     _line_ring: Line

@@ -15,7 +15,6 @@ from drivers.cpu.futex import ALL_THREADS, now, sleep, wake
 from drivers.cpu.layouts import (
     PACKET,
     Copy,
-    Driver,
     Exec,
     Fault,
     Fill,
@@ -26,6 +25,7 @@ from drivers.cpu.layouts import (
     Patch,
     Pool,
     Queue,
+    Runner,
     Slot,
     Timestamp,
     Wait,
@@ -199,7 +199,7 @@ def free_space(pool: Pool, queue: Queue) -> None:
 
 
 def drain(pool: Pool, queue: Queue, signal: u64, value: u64) -> None:
-    """Execute packets, as the queue's driver, until the ring is empty, or the device stops or faults.
+    """Execute packets, as the queue's runner, until the ring is empty, or the device stops or faults.
 
     A host thread gives the signal and the value for which it waits, and stops there, or before a packet that
     may take long; the processor gives 0.
@@ -232,7 +232,7 @@ def processor(queue: Queue) -> u64:
     pool = view(Pool, queue.pool)
     pool.float_mode = float_mode()
     queue.thread = syscall(pool.syscall, SYS_GETTID, 0, 0, 0, 0, 0, 0)
-    swap(queue.driver, Driver.FREE)
+    swap(queue.runner, Runner.FREE)
     spins = 0
     budget = pool.spins
     empty = 0
@@ -240,12 +240,12 @@ def processor(queue: Queue) -> u64:
     while not acquire(pool.stop):
         seen = acquire(queue.bell)
         if queue.read != acquire(queue.write) and not acquire(pool.halt):
-            if cas(queue.driver, Driver.FREE, Driver.PROCESSOR):
+            if cas(queue.runner, Runner.FREE, Runner.PROCESSOR):
                 cpu = call(pool.sched_getcpu)
                 if cpu != pool.device_cpu:
                     pool.device_cpu = cpu
                 drain(pool, queue, 0, 0)
-                cas(queue.driver, Driver.PROCESSOR, Driver.FREE)
+                cas(queue.runner, Runner.PROCESSOR, Runner.FREE)
                 empty = now(pool)
                 spins = 0
                 if pool.host_cpu == cpu and budget != pool.spins:
@@ -269,6 +269,6 @@ def processor(queue: Queue) -> u64:
                 cpu = call(pool.sched_getcpu)
                 if pool.host_cpu == cpu and budget != pool.spins:
                     cpu = move_away(pool, queue, cpu, empty)
-    swap(queue.driver, Driver.CLOSED)
+    swap(queue.runner, Runner.CLOSED)
     fetch_add(pool.left, 1)
     return 0

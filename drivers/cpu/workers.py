@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from drivers.cpu.cores import join_pool, keep_apart
 from drivers.cpu.futex import ALL_THREADS, LOW, sleep, wake
-from drivers.cpu.layouts import Copy, Driver, Exec, Pool, Queue
+from drivers.cpu.layouts import Copy, Exec, Pool, Queue, Runner
 from drivers.cpu.primitives import (
     acquire,
     address,
@@ -139,7 +139,7 @@ def expected(pool: Pool, queue: Queue, group_ns: u64) -> u64:
     It is the processor while a host thread executes the packets, else a host thread that waits: now, or
     during the last dispatch.
     """
-    if queue.driver == Driver.HOST:
+    if queue.runner == Runner.HOST:
         return 0 if acquire(queue.asleep) else 1
     if group_ns == 0 or group_ns > pool.help_ns:
         return 0

@@ -13,7 +13,7 @@ import pytest
 from drivers.cpu import device as cpu_device
 from drivers.cpu import layouts
 from drivers.cpu.image import Code, compile_object, nothing_from_outside
-from drivers.cpu.layouts import Driver, Slot
+from drivers.cpu.layouts import Runner, Slot
 from drivers.cpu.link import HostImage
 from drivers.cpu.native import translate
 from drivers.cpu.primitives import (
@@ -123,7 +123,7 @@ def test_a_waiting_host_thread_executes_the_packets_on_the_device_s_stack(
     rest(ring)
     assert on_host_stack(device, seen.stack)
     assert seen.count == 1
-    assert ring.queue.driver == Driver.FREE
+    assert ring.queue.runner == Runner.FREE
     assert device.pool.helping == 0
 
 
