@@ -10,7 +10,8 @@ mem2reg turns into values.
 
 The resulting module has no data, no external symbol and no relocation of its code.
 
-Next: `processor`, the program; `image`, which compiles it.
+Not here: the text of the primitives that are functions of their own (`intrinsics`). Next: `processor`, the
+program; `image`, which compiles it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import inspect
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from drivers.cpu.intrinsics import MACHINES, intrinsics
 from drivers.cpu.layouts import Record, place_of
 from hcq.layout import BitStruct
 
@@ -35,57 +37,6 @@ COMPARE: Mapping[type[ast.cmpop], str] = {
     ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "ult", ast.LtE: "ule", ast.Gt: "ugt", ast.GtE: "uge",
 }  # fmt: skip
 STORES = {"store8": 8, "store32": 32, "store64": 64}
-PAUSE = {
-    "x86_64": ("llvm.x86.sse2.pause", "", ""),
-    "aarch64": ("llvm.aarch64.hint", "i32", "i32 1"),
-}
-
-FLOAT_MODE = {
-    "x86_64": """declare void @llvm.x86.sse.stmxcsr(ptr)
-declare void @llvm.x86.sse.ldmxcsr(ptr)
-define internal i64 @float_mode() alwaysinline {
-%word = alloca i32
-call void @llvm.x86.sse.stmxcsr(ptr %word)
-%mode = load i32, ptr %word
-%wide = zext i32 %mode to i64
-ret i64 %wide
-}
-define internal void @set_float_mode(i64 %wide) alwaysinline {
-%word = alloca i32
-%mode = trunc i64 %wide to i32
-store i32 %mode, ptr %word
-call void @llvm.x86.sse.ldmxcsr(ptr %word)
-ret void
-}""",
-    "aarch64": """declare i64 @llvm.aarch64.get.fpcr()
-declare void @llvm.aarch64.set.fpcr(i64)
-define internal i64 @float_mode() alwaysinline {
-%mode = call i64 @llvm.aarch64.get.fpcr()
-ret i64 %mode
-}
-define internal void @set_float_mode(i64 %mode) alwaysinline {
-call void @llvm.aarch64.set.fpcr(i64 %mode)
-ret void
-}""",
-}
-ON_STACK = """declare ptr @llvm.stacksave.p0()
-declare void @llvm.stackrestore.p0(ptr)
-define internal i64 @on_stack(i64 %top, i64 %function, i64 %a, i64 %b, i64 %c, i64 %d) #1 {
-%more = and i64 %top, 15
-%size = add i64 %more, 16
-%dynamic = alloca i8, i64 %size, align 16
-store volatile ptr %dynamic, ptr %dynamic
-%old = call ptr @llvm.stacksave.p0()
-%new = inttoptr i64 %top to ptr
-%target = inttoptr i64 %function to ptr
-call void @llvm.stackrestore.p0(ptr %new)
-%result = call i64 %target(i64 %a, i64 %b, i64 %c, i64 %d)
-call void @llvm.stackrestore.p0(ptr %old)
-ret i64 %result
-}
-attributes #1 = { noinline optnone nounwind "frame-pointer"="all" }"""
-"""The allocation of dynamic size makes LLVM address this frame by the frame pointer and not by the stack
-pointer, which the function sets; no pass may change the function."""
 
 
 class NativeSyntaxError(SyntaxError):
@@ -97,16 +48,11 @@ def translate(functions: Sequence[Callable[..., object]], machine: str) -> str:
 
     Raises `NativeSyntaxError` if a function is outside the subset, or the machine is unknown.
     """
-    if machine not in PAUSE:
-        raise NativeSyntaxError(f"no spin-loop hint is known for {machine}; supported: {', '.join(PAUSE)}")
-    intrinsic, kind, argument = PAUSE[machine]
+    if machine not in MACHINES:
+        supported = ", ".join(MACHINES)
+        raise NativeSyntaxError(f"no spin-loop hint is known for {machine}; supported: {supported}")
     arity = {f.__name__: len(inspect.signature(f).parameters) for f in functions}
-    parts = [
-        f"declare void @{intrinsic}({kind})",
-        f"define internal void @pause() alwaysinline {{\ncall void @{intrinsic}({argument})\nret void\n}}",
-        FLOAT_MODE[machine],
-        ON_STACK,
-    ]
+    parts = [intrinsics(machine)]
     parts += [_Function(f, arity).text() for f in functions]  # type: ignore[arg-type]  # all are plain functions
     # internal, so that calls need no relocation; "used", so that each keeps a symbol
     used = ", ".join(f"ptr @{name}" for name in arity)
