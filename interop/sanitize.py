@@ -145,7 +145,8 @@ def text(found: dict[str, Any]) -> str:
         lines.append(
             f"=========     in {found['kernel']}, line {found['line']} ({place}): {found['instruction']}"
         )
-        lines.append(f"=========     by thread {tuple(found['thread'])} of block {tuple(found['block'])}")
+        if found["thread"] is not None:
+            lines.append(f"=========     by thread {tuple(found['thread'])} of block {tuple(found['block'])}")
         lines += [f"=========     {key}: {found[name]}" for key, name in _MORE if found[name]]
     lines += [f"=========     {one}" for one in found["arguments"]]
     return "\n".join(lines)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 class ReportKind(enum.IntEnum):
-    """The kind of a finding. Kinds below SHARED_RACE end the kernel; the others come from optional sanitizers."""
+    """The kind of a finding. Kinds below SHARED_RACE end the kernel, or keep it from starting; the others come from optional sanitizers."""
 
     OUT_OF_BOUNDS = 1
     MISALIGNED = 2
@@ -39,6 +39,7 @@ class ReportKind(enum.IntEnum):
     CLUSTER_NOT_ARRIVED = 21
     REGISTER_DEADLOCK = 22
     BAD_REGISTER_COUNT = 23
+    MISSING_WAIT = 24
     SHARED_RACE = 32
     GLOBAL_RACE = 33
     UNINITIALISED = 34
@@ -86,6 +87,7 @@ _TEXTS = {
     ReportKind.CLUSTER_NOT_ARRIVED: "wait at the barrier of a cluster without an arrival before",
     ReportKind.REGISTER_DEADLOCK: "setmaxnreg.inc that waits for registers which no warp can release",
     ReportKind.BAD_REGISTER_COUNT: "setmaxnreg that the registers of the warp do not allow",
+    ReportKind.MISSING_WAIT: "access to memory that was not waited for",
     ReportKind.SHARED_RACE: "race in shared memory",
     ReportKind.GLOBAL_RACE: "race in global memory",
     ReportKind.UNINITIALISED: "read of uninitialized memory",
@@ -109,8 +111,9 @@ class Report:
     line: int
     """The PTX line, or the byte offset in machine code."""
     instruction: str
-    block: tuple[int, int, int]
-    thread: tuple[int, int, int]
+    block: tuple[int, int, int] | None
+    thread: tuple[int, int, int] | None
+    """Both None where the finding is about the code, before any thread runs."""
     access: str
     """"read", "write", "atomic" or empty."""
     address: int | None
@@ -118,7 +121,7 @@ class Report:
     nearest: str
     """A description of the allocation nearest to the address."""
     other: str = ""
-    """A description of the other party of a race; "" for other kinds."""
+    """A description of the other party of a race, or of what an instruction should have waited for; else ""."""
 
     def __str__(self) -> str:
         where = (
@@ -126,7 +129,9 @@ class Report:
             if self.address is None
             else f" at {self.address:#x} ({self.access or 'access'} of {self.size} bytes)"
         )
-        text = f"{self.kind.text}{where} in {self.kernel}, line {self.line}: {self.instruction}; thread {self.thread} of block {self.block}"
+        text = f"{self.kind.text}{where} in {self.kernel}, line {self.line}: {self.instruction}"
+        if self.thread is not None:
+            text += f"; thread {self.thread} of block {self.block}"
         if self.nearest:
             text += f"; nearest: {self.nearest}"
         return text + (f"; against {self.other}" if self.other else "")
@@ -136,7 +141,7 @@ _PATTERN = re.compile(
     rf"(?P<kind>{'|'.join(re.escape(text) for text in _TEXTS.values())})"
     r"(?: at 0x(?P<address>[0-9a-f]+) \((?P<access>\w+) of (?P<size>\d+) bytes\))?"
     r" in (?P<kernel>[^,\n]+), line (?P<line>\d+): (?P<instruction>[^\n]*?)"
-    r"; thread \((?P<tx>\d+), (?P<ty>\d+), (?P<tz>\d+)\) of block \((?P<bx>\d+), (?P<by>\d+), (?P<bz>\d+)\)"
+    r"(?:; thread \((?P<tx>\d+), (?P<ty>\d+), (?P<tz>\d+)\) of block \((?P<bx>\d+), (?P<by>\d+), (?P<bz>\d+)\))?"
     r"(?:; nearest: (?P<nearest>[^;\n]*))?"
     r"(?:; against (?P<other>[^\n]*?))?"
     r"(?=; source: |; kernel: |; pc |; at |; PTX line |\n|$)(?:; source: (?P<source>[^;\n]*))?"
@@ -169,6 +174,8 @@ def parse(text: str) -> list[tuple[Report, str]]:
     return found
 
 
-def _point(found: re.Match[str], what: str) -> tuple[int, int, int]:
-    """Return the three numbers of a thread ("t") or of a block ("b") from a match of `_PATTERN`."""
+def _point(found: re.Match[str], what: str) -> tuple[int, int, int] | None:
+    """Return the three numbers of a thread ("t") or of a block ("b") from a match of `_PATTERN`; None without."""
+    if found[f"{what}x"] is None:
+        return None
     return int(found[f"{what}x"]), int(found[f"{what}y"]), int(found[f"{what}z"])

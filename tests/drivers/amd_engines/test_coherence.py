@@ -9,6 +9,7 @@ import pytest
 
 from drivers.amd.emu.machine.reports import Kind, QueueFault
 from drivers.amd.layouts.kfd import QueueType
+from drivers.emu.report import ReportKind, parse
 from tests.drivers.amd_engines.conftest import BUFFERS, DATA
 from tests.drivers.amd_engines.loaded import CODE, KERNARG, NO_INPUTS, SUMS, VALUES, Loaded, load
 from tests.drivers.amd_engines.test_aql import buffer, dispatch, opened
@@ -327,7 +328,7 @@ def video(b: Bench) -> None:
         mapped.kind = type(mapped.kind).VRAM
 
 
-def test_a_wait_that_machine_code_lacks_is_told_at_the_launch(bench: Callable[..., Bench]) -> None:
+def test_waits_that_machine_code_lacks_are_findings_of_the_launch(bench: Callable[..., Bench]) -> None:
     b = bench()
     kernel = load(b)
     code = bytearray(b.space.map.read(CODE, 512))
@@ -336,7 +337,13 @@ def test_a_wait_that_machine_code_lacks_is_told_at_the_launch(bench: Callable[..
     b.space.map.write(CODE, code)
     b.write(*first(kernel))
     b.ring()
-    refused(b, Kind.KERNEL, "has not returned", "lgkmcnt")
+    with pytest.raises(QueueFault) as caught:
+        b.finish()
+    assert caught.value.kind is Kind.KERNEL
+    found = [report for report, _ in parse(caught.value.message)]
+    assert {one.kind for one in found} == {ReportKind.MISSING_WAIT}
+    assert all(f"pc {CODE + one.line:#x}" in caught.value.message for one in found)
+    assert "lgkmcnt" in found[0].other
 
 
 def test_a_barrier_that_machine_code_lacks_is_a_race(bench: Callable[..., Bench]) -> None:

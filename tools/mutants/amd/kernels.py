@@ -69,7 +69,7 @@ class Case:
 
     def run(self, seed: int) -> tuple[str, bytes]:
         """Launch it under one order; return what was reported, if anything, and the bytes of its buffers."""
-        missing = missing_waits(self._instructions(), target(self.processor).family)
+        missing = missing_waits(self._instructions(), target(self.processor).family, kernel=self.name)
         if missing:
             return str(missing[0]), b""
         space, chosen, arrays = AddressSpace(), np.random.default_rng(7), []

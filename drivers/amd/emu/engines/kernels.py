@@ -20,13 +20,13 @@ from drivers.amd.emu.isa.modes import at_start
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
 from drivers.amd.emu.isa.programs import decoded, translated
 from drivers.amd.emu.isa.translate import Entry
-from drivers.amd.emu.machine.reports import Kind, QueueFault
 from drivers.amd.layouts.code import CODE_ALIGN, DESCRIPTOR_ALIGN, USER_SGPRS, Descriptor, Properties
 from drivers.amd.layouts.events import QueueException
 from drivers.amd.layouts.registers import RSRC3
 from drivers.emu.backing import HeldPages
 from drivers.emu.counts import Resources, counters
 from drivers.emu.simt.slices import SlicedLaunch
+from drivers.emu.simt.state import REPORT_LIMIT
 from drivers.emu.simt.work import Options, Work
 from drivers.emu.turns import Turn, Turns
 from drivers.emu.vaspace import Access
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 _TURNS: Final = 1024
 PATIENCE_S: Final = 0.02
 _MOST_CODE: Final = 16 << 20
-_SHOWN: Final = 4
-"""Missing waits that a report names."""
 _OWN_OF_DRIVER: Final = {
     "RSRC1": ("PRIV",), "RSRC2": ("LDS_SIZE", "TRAP_PRESENT", "SCRATCH_EN"), "RSRC3": (),
 }  # fmt: skip
@@ -159,13 +157,8 @@ class Kernels:
                 self.ledgers.refused(processor, str(error))
             raise unsupported(str(error)) from error
         if made.missing_waits:
-            raise QueueFault(
-                Kind.KERNEL,
-                f"the code at {launch.code:#x} uses what memory has not returned yet, "
-                f"{len(made.missing_waits)} times: {'; '.join(map(str, made.missing_waits[:_SHOWN]))}"
-                f"; pc {launch.code + made.missing_waits[0].address:#x}",
-                QueueException.WAVE_ABORT,
-            )
+            first, *others = made.missing_waits[:REPORT_LIMIT]
+            raise kernel_fault(first, others, launch.code)
         name = made.program.translation.name
         at = _descriptor_of(bus, launch, mapping)
         descriptor, place = None, None

@@ -20,7 +20,7 @@ from drivers.emu.simt.engine import Engine, Program, Settings, engine
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.instruction import Instruction
     from drivers.amd.emu.isa.translate import Entry
-    from drivers.amd.emu.isa.waits import MissingWait
+    from drivers.emu.report import Report
 
 _NARROW_SHAPES: Final = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4))
 """(bits, elements) of the accesses that an engine for waves of 64 lanes is compiled with beforehand."""
@@ -34,8 +34,8 @@ class Translated:
     program: Program
     registers: int
     """Vector registers that the instructions name."""
-    missing_waits: tuple[MissingWait, ...] = ()
-    """Uses of registers whose loads have not completed."""
+    missing_waits: tuple[Report, ...] = ()
+    """Uses of registers whose loads have not completed, and of LDS; each is a fault."""
 
 
 def engine_of(settings: Settings, lanes: int) -> Engine:
@@ -72,7 +72,7 @@ def translated(
     made = engine_of(settings, lanes)
     known = target(processor)
     translation = translate_instructions(made.library, name, kernel.instructions, known, entry, counts=counts)
-    missing = tuple(missing_waits(kernel.instructions, known.family))
+    missing = tuple(missing_waits(kernel.instructions, known.family, kernel=name))
     return Translated(Program(made, translation), _registers(kernel.instructions), missing)
 
 

@@ -24,31 +24,17 @@ from drivers.amd.emu.isa.operands import Reg
 from drivers.amd.emu.isa.registers_used import Register, used
 from drivers.amd.emu.isa.translate import cut
 from drivers.amd.emu.isa.wait_counters import events_of, waited
+from drivers.emu.report import Report, ReportKind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from drivers.amd.emu.isa.instruction import Instruction
 
 _FAR = 64
 """No counter counts further."""
 _STORED: Register = ("lds", 0)
 """Stands for stores to LDS that may not have arrived."""
-
-
-@dataclass(frozen=True, slots=True)
-class MissingWait:
-    """An instruction that uses a register before an access to memory has filled it."""
-
-    address: int
-    text: str
-    register: str
-    """As the assembler writes it; "LDS" where stores must have arrived at a barrier."""
-    counter: str
-    """The counter that the code should have waited for."""
-    issued: int
-    """The address of the access."""
-
-    def __str__(self) -> str:
-        return f"+{self.address:#x}: {self.text}: {self.register} is pending since +{self.issued:#x}; wait for {self.counter}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +48,11 @@ class _Pending:
 
 
 _State = dict[Register, frozenset[_Pending]]
+_Early = tuple["Instruction", Register, _Pending]
+"""An instruction, a register that it uses too early, and the access that will fill it."""
 
 
-def _step(i: Instruction, state: _State, family: str, found: dict[int, MissingWait] | None) -> _State:
+def _step(i: Instruction, state: _State, family: str, found: dict[int, _Early] | None) -> _State:
     for counter, left in waited(i, family).items():
         state = _without(state, counter, left)
     read, written = used(i, family)
@@ -77,10 +65,7 @@ def _step(i: Instruction, state: _State, family: str, found: dict[int, MissingWa
         for pending in sorted(state.get(register, ()), key=lambda p: p.issued):
             again = loads and register not in read and pending.counter in names and pending.ordered
             if found is not None and not again:
-                found.setdefault(
-                    i.address,
-                    MissingWait(i.address, i.text, _text(register), pending.counter, pending.issued),
-                )
+                found.setdefault(i.address, (i, register, pending))
     after = {r: p for r, p in state.items() if r not in written}
     if not events:
         return after
@@ -110,11 +95,15 @@ def _without(state: _State, counter: str, left: int) -> _State:
 
 
 def _text(register: Register) -> str:
+    """Return a register as the assembler writes it; "LDS" where stores must have arrived at a barrier."""
     return "LDS" if register == _STORED else str(Reg(*register))
 
 
-def missing_waits(instructions: list[Instruction], family: str) -> list[MissingWait]:
-    """Return the instructions that use registers too early, by address. `instructions` are a kernel's (`read_kernel`)."""
+def missing_waits(instructions: list[Instruction], family: str, *, kernel: str) -> list[Report]:
+    """Return the instructions that use registers too early, and barriers that stores to LDS have not reached, by address.
+
+    `instructions` are a kernel's (`read_kernel`), `kernel` names it in the reports.
+    """
     blocks = cut(instructions)
     begins: dict[int, _State] = {blocks[0][0][0].address: {}}
     bodies = {body[0].address: (body, follow) for body, follow in blocks}
@@ -130,11 +119,22 @@ def missing_waits(instructions: list[Instruction], family: str) -> list[MissingW
             if merged != begins.get(target):
                 begins[target] = merged
                 todo.append(target)
-    found: dict[int, MissingWait] = {}
+    found: dict[int, _Early] = {}
     for at, state in begins.items():
         for instruction in bodies[at][0]:
             state = _step(instruction, state, family, found)  # noqa: PLW2901 - followed through the block
-    return [found[address] for address in sorted(found)]
+    texts = {i.address: i.text for i in instructions}
+    return [_report(*found[address], texts, kernel) for address in sorted(found)]
+
+
+def _report(
+    i: Instruction, register: Register, pending: _Pending, texts: Mapping[int, str], kernel: str
+) -> Report:
+    return Report(
+        kind=ReportKind.MISSING_WAIT, kernel=kernel, line=i.address, instruction=i.text, block=None, thread=None,
+        access="", address=None, size=0, nearest="",
+        other=f"line {pending.issued}: {texts[pending.issued]}; {_text(register)} needs a wait for {pending.counter}",
+    )  # fmt: skip
 
 
 def _merged(old: _State | None, new: _State) -> _State:

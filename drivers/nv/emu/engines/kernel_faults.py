@@ -40,7 +40,8 @@ def kernel_error(
     source = ptx_line(loaded.cubin.ptx, fault.line)
     text = f"{in_source(fault, loaded)}; {where}" + (f"; PTX line {fault.line}: {source}" if source else "")
     text += also
-    sm = (fault.block[0] + grid[0] * (fault.block[1] + grid[1] * fault.block[2])) % sms
+    x, y, z = fault.block or (0, 0, 0)
+    sm = (x + grid[0] * (y + grid[1] * z)) % sms
     if fault.kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN) and fault.address is not None:
         kind = MmuFaultType.PTE if fault.kind is ReportKind.OUT_OF_BOUNDS else MmuFaultType.RO
         error = mmu_fault(fault.address, _ACCESS.get(fault.access, MmuAccess.READ), text, kind)
