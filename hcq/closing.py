@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CLOSE_S = 10.0
 """Seconds that `close` waits for work in flight before it stops the queues."""
+_LOOK_S = 0.05
+"""Elapsed seconds between two looks at the clock of a wait."""
 
 
 T = TypeVar("T")
@@ -82,8 +84,13 @@ class ClosedQueue(Protocol):
         ...
 
 
-def drain(queues: Sequence[ClosedQueue], fault: Callable[[], FaultReport | None], timeout_s: float) -> str:
-    """Wait for the queues of a device, each `timeout_s` seconds at most.
+def drain(
+    queues: Sequence[ClosedQueue],
+    fault: Callable[[], FaultReport | None],
+    timeout_s: float | None,
+    clock: Callable[[], float],
+) -> str:
+    """Wait for the queues of a device, each `timeout_s` seconds of `clock` at most (None: no limit).
 
     `fault` returns the report of the device's own fault, which ends the wait: its work in flight is lost.
     Returns the operations that the queues were stuck on, as text; empty when they completed or were lost.
@@ -92,12 +99,36 @@ def drain(queues: Sequence[ClosedQueue], fault: Callable[[], FaultReport | None]
         return ""
     try:
         for queue in queues:
-            queue.end().wait(timeout_s=timeout_s)
+            _wait(queue.end(), timeout_s, clock)
     except DeviceFault as error:
         return "" if error.report is fault() else str(error)
     except (SignalTimeout, UsageError) as error:  # UsageError: a deadlock
         return str(error)
     return ""
+
+
+def _wait(point: Point, timeout_s: float | None, clock: Callable[[], float]) -> None:
+    """Wait for a point.
+
+    Raises `SignalTimeout` after `timeout_s` seconds of a clock, and what `Point.wait` raises else.
+    """
+    if timeout_s is None:
+        point.wait()
+        return
+    begun = clock()
+    while True:
+        left = timeout_s - (clock() - begun)
+        try:
+            point.wait(timeout_s=max(0.0, min(left, _LOOK_S)))
+        except SignalTimeout as error:
+            waited = clock() - begun
+            if waited < timeout_s:
+                continue
+            signal = point.signal
+            text = signal.device.stuck_on(signal, point.value, waited)
+            raise SignalTimeout(text, point=point, seen=error.seen, waited_s=waited) from None
+        else:
+            return
 
 
 def stop(driver: DriverDevice, queues: Sequence[ClosedQueue], retired: Retired) -> None:

@@ -34,6 +34,7 @@ from hcq.faults.refusal import FaultRefusal
 from hcq.hardware import BufferSpec, QueueKind
 from hcq.heap import tracked
 from hcq.hostpool import SIGNALS, STAMPS
+from hcq.idle import IdleTime
 from hcq.memory import Buffer
 from hcq.outputs import Outputs
 from hcq.process import OPEN, counted, remember, traced
@@ -426,9 +427,11 @@ class Device:
         """Wait for work in flight, then release all resources. Idempotent.
 
         Each queue is waited for at most `timeout_s` seconds; then it is stopped, and a `ResourceWarning`
-        names the work. A trace or counts that cannot be written are a `UserWarning`. Raises `DeviceFault` for
-        a fault that no call has raised, and `UsageError` when validation found an overrun buffer; all is
-        released by then. Raises `UsageTypeError` for a timeout that is no number, and closes nothing.
+        names the work. For an emulated device these are seconds of `hcq.idle.IdleTime`: a loaded machine
+        takes longer, and loses no work. A trace or counts that cannot be written are a `UserWarning`. Raises
+        `DeviceFault` for a fault that no call has raised, and `UsageError` when validation found an overrun
+        buffer; all is released by then. Raises `UsageTypeError` for a timeout that is no number, and closes
+        nothing.
         """
         check_timeout(timeout_s)
         if not self._shut(timeout_s):
@@ -463,7 +466,8 @@ class Device:
             for queue in self.queues:
                 with queue.lock:  # a concurrent submission finishes first
                     queue.refusal = queue.refusal or refusal
-            stuck = drain(self.queues, lambda: self.report, timeout_s)
+            clock = IdleTime().read if self._emulated else time.monotonic
+            stuck = drain(self.queues, lambda: self.report, timeout_s, clock)
             if not met and isinstance(self.refusal, FaultRefusal) and not self.refusal.collected:
                 self._unmet = self.report
             unwritten = self._write_reports()

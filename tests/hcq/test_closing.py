@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hcq.closing import Once
+from hcq.closing import Once, drain
+from hcq.errors import SignalTimeout
+from hcq.idle import IdleTime, others_run
 from hcq.registry import wrap
 from tests.hcq.fake import FakeDevice
 
@@ -57,3 +60,67 @@ def test_a_device_closes_where_its_trace_cannot_be_written(tmp_path: Path):
         device.close()
     assert device.closed
     device.close()  # is complete: neither raises nor warns again
+
+
+class Late:
+    """A queue, its last point, and the signal of that: reached after some looks."""
+
+    value = 1
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+        self.signal = self.device = self
+
+    def end(self) -> Any:
+        return self
+
+    def wait(self, *, timeout_s: float) -> None:
+        self.looks -= 1
+        if self.looks >= 0:
+            raise SignalTimeout("one look", point=self, seen=0, waited_s=timeout_s)
+
+    def stuck_on(self, _signal: object, _value: int, waited_s: float) -> str:
+        return f"stuck for {waited_s} s"
+
+
+def test_work_is_waited_for_while_the_clock_stands_still():
+    late: Any = Late(1000)
+    assert not drain([late], lambda: None, 0.01, lambda: 0.0)
+    assert late.looks < 0
+
+
+def test_work_is_stuck_once_the_clock_has_passed():
+    late: Any = Late(1000)
+    ticks = itertools.count()
+    assert drain([late], lambda: None, 5, lambda: float(next(ticks))).startswith("stuck for ")
+    assert late.looks > 900
+
+
+def test_idle_time_passes_while_no_other_thread_runs_or_with_processor_time():
+    elapsed, spent, busy = [0.0], [0.0], [False]
+    clock = IdleTime(elapsed=lambda: elapsed[0], spent=lambda: spent[0], busy=lambda: busy[0])
+    elapsed[0] = 2.0
+    assert clock.read() == 2.0
+    busy[0], elapsed[0] = True, 5.0
+    assert clock.read() == 2.0
+    spent[0] = 4.0
+    assert clock.read() == 4.0
+    spent[0] = 9.0
+    assert clock.read() == 5.0
+    busy[0], elapsed[0] = False, 8.0
+    assert clock.read() == 8.0
+
+
+def test_a_thread_that_computes_is_seen():
+    ended = threading.Event()
+
+    def compute() -> None:
+        while not ended.is_set():
+            pass
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    while not others_run():  # nothing limits it but the limit of all tests
+        pass
+    ended.set()
+    thread.join()

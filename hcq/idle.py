@@ -1,0 +1,64 @@
+"""Seconds in which no other thread of this process could run: a clock for waits for the process's own work.
+
+The queues of an emulated device are threads of this process. On a loaded machine they get the processor
+late, so elapsed time does not say whether they are stuck.
+
+Not here: waits for hardware, which elapsed time limits (`signal`). Next: `closing`, the user.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TASKS = Path("/proc/self/task")
+_RUNNABLE = frozenset("RD")
+"""States of a thread that runs, waits for a processor, or waits for a disk (proc_pid_stat(5))."""
+
+
+def others_run() -> bool:
+    """Return whether another thread of this process runs or waits for a processor."""
+    own = str(threading.get_native_id())
+    for task in _TASKS.iterdir():
+        if task.name != own:
+            try:
+                text = (task / "stat").read_text(encoding="utf-8", errors="replace")
+            except (FileNotFoundError, ProcessLookupError):  # it has ended since
+                continue
+            if text.rpartition(")")[2].split()[0] in _RUNNABLE:
+                return True
+    return False
+
+
+class IdleTime:
+    """A clock that begins at 0 and passes between two reads if no other thread could run at the second.
+
+    It is never behind the processor time that the process has spent since, so that threads which never end do
+    not stop it, and never ahead of the elapsed time. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        *,
+        elapsed: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.process_time,
+        busy: Callable[[], bool] = others_run,
+    ) -> None:
+        """The arguments read the elapsed and the processor time, and whether other threads run."""
+        self._elapsed, self._spent, self._busy = elapsed, spent, busy
+        self._begun = self._last = elapsed()
+        self._spent_before = spent()
+        self._idle = 0.0
+
+    def read(self) -> float:
+        """Return the seconds since the clock was made."""
+        now = self._elapsed()
+        if not self._busy():
+            self._idle += now - self._last
+        self._last = now
+        return min(now - self._begun, max(self._idle, self._spent() - self._spent_before))
