@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu.sanitizers import clocks
+from drivers.emu.sanitizers import clocks, read_groups
 from drivers.emu.sanitizers.shadow_local import behind_bits
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.state import WARP
@@ -40,11 +40,11 @@ def _row(lib: Library, c: Code, warp: Value, lane: Value) -> Value:
 def _next_clock(c: Code, warp: Value) -> Value:
     """Append code that begins a new clock, and return the one that ends.
 
-    It does not begin one while an asynchronous operation reads for the warp: that read counts as of the next clock.
+    It does not begin one while an asynchronous operation reads for the warp whose clock is near: that read counts as of a later clock.
     """
     group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
     now = c.load("i32", clocks.clock(c, group, party, party))
-    with c.when(c.icmp("eq", WARP.load(c, warp, "reading"), 0)):
+    with c.when(read_groups.may_tick(c, warp, now)):
         clocks.tick(c, group, party)
     return now
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks, group_order, lane_order, shadow_local
 from drivers.emu.sanitizers.clocks import COPY, LANDED
+from drivers.emu.sanitizers.read_groups import BULK, GROUPED
 from drivers.emu.sanitizers.shadow_global import watch_global
 from drivers.emu.sanitizers.shadow_local import watch_local
 from drivers.emu.sanitizers.shadow_shared import ASYNC, group_exits, watch_shared
@@ -398,14 +399,15 @@ def proxy_reads(
 
 
 def proxy_waited(wf: Running) -> None:
-    """Append code for a warp that has waited for reads of the asynchronous proxy: its clock reaches them."""
+    """Append code for a warp that has waited for bulk copies: its clock reaches their reads."""
     if wf.lib.checks.shared_races:
         c = wf.c
         with c.when(c.icmp("ne", wf.active, 0)):
-            reading = c.icmp("ne", WARP.load(c, wf.warp, "reading"), 0)
+            before = WARP.load(c, wf.warp, "reading")
+            reading = c.icmp("ne", c.op("and", before, BULK), 0)
             step = c.select(reading, i32(clocks.READ_AHEAD), i32(1))
             clocks.tick(c, wf.group, WARP.load(c, wf.warp, "party"), step)
-            WARP.store(c, wf.warp, "reading", 0)
+            WARP.store(c, wf.warp, "reading", c.op("and", before, GROUPED))
 
 
 def proxy_fenced(wf: Running) -> None:

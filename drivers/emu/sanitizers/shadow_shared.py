@@ -33,6 +33,7 @@ from drivers.emu.sanitizers.clocks import (
     READ_AHEAD,
     STRONG_CLOCK,
 )
+from drivers.emu.sanitizers.read_groups import BULK, GROUPED
 from drivers.emu.sanitizers.shadow_global import THREAD_BITS, place_of
 from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, VOLATILE, WRITE
 from drivers.emu.simt.clusters import OFFSET, RANK_SHIFT, group_of_rank, peer, warp_at
@@ -113,7 +114,10 @@ def watch_shared(lib: Library, space: str) -> str:
         relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
         by_proxy = c.icmp("ne", c.op("and", access, ASYNC), 0)
         reads_later = c.op("and", by_proxy, c.not_(writes))
+        until = WARP.load(c, warp, "reads_until")
+        grouped = c.icmp("ne", until, 0)
         later = c.intrinsic("umin", c.op("add", clock, READ_AHEAD), i32(IN_FLIGHT - 1))
+        later = c.select(grouped, until, later)
         clock = c.select(reads_later, later, clock)
         clock = c.select(c.icmp("eq", kind, COPY), i32(IN_FLIGHT), clock)
         flag = c.select(strong, i32(STRONG_CLOCK), i32(0))
@@ -122,7 +126,8 @@ def watch_shared(lib: Library, space: str) -> str:
         if checks.lane_races:
             WARP.store(c, warp, "touched", 1)
         with c.when(reads_later):
-            WARP.store(c, warp, "reading", 1)
+            who = c.select(grouped, i32(GROUPED), i32(BULK))
+            WARP.store(c, warp, "reading", c.op("or", WARP.load(c, warp, "reading"), who))
         own_cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
 
         def of_party(place: Value, party: Value) -> Value:

@@ -166,6 +166,7 @@ WARP = Record(
     status="i32", barrier="i32", barrier_count="i32", barrier_site="i32", party="i32", arrived="i64", passed="i64", registers="i32", lanes="i64",
     poll_site="i32", poll_lane="i32", poll_address="i64", poll_wants="i64",
     synced="i32", touched="i32", grouped="i32", reading="i32", barrier_aligned="i32", cluster_site="i32", loop_site="i32", loop_lane="i32",
+    reads_until="i32", reads_first="i32",
 )  # fmt: skip
 """A warp: its lanes, its status, and the barrier at which it waits. Thread ids, pending masks and registers follow.
 
@@ -175,10 +176,12 @@ if the barrier has opened since. `lanes`: those with which the warp began. `part
 The `poll_*` describe its last failed test of a barrier in memory, for reports: `poll_wants` has the arrivals that the barrier waits for
 from bit 32 on, the bytes below, and bit 63.
 The others order its lanes (`drivers.emu.sanitizers.lane_order`): the clock at which all met last, and whether since then it has
-accessed shared memory, whether only some of them met before, and whether an asynchronous operation reads for it.
+accessed shared memory, whether only some of them met before, and which asynchronous operations read for it.
 `barrier_aligned`: whether all lanes must reach the barrier where some wait; kept where that is checked.
 `cluster_site`: the instruction with which lanes arrived last at the barrier of the cluster; kept where that is checked.
 `loop_site` and `loop_lane` describe the loop that it last left to yield: one more than the last instruction that can be named, a lane.
+`reads_until`: if not 0, the clock of what the asynchronous proxy reads for it now; `reads_first`: the earliest clock of a group of such
+reads in flight (`drivers.emu.sanitizers.read_groups`).
 """
 
 

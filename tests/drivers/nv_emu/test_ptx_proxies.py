@@ -59,6 +59,33 @@ def test_mistakes_around_products(bench: Any, lines: tuple[str, ...], kinds: set
     assert found(bench, *lines) == kinds
 
 
+SECOND_TILE = TILE.replace("[%r1]", "[%r1+2048]")
+SECOND = "add.u64 %rd7, %rd5, 128; " + PRODUCT.replace("%rd5, %rd5", "%rd7, %rd7")
+LEAVES_ONE = WAIT.replace(" 0;", " 1;")
+TWO = (TILE, SECOND_TILE, FENCE, BARRIER, BEGIN, ARM, PRODUCT, COMMIT, SECOND, COMMIT)
+RACES = {ReportKind.SHARED_RACE, ReportKind.ASYNC_READ}
+
+
+@pytest.mark.parametrize(
+    ("lines", "kinds"),
+    [
+        ((*TWO, LEAVES_ONE, BARRIER, TILE, WAIT, USE), set()),
+        ((*TWO, LEAVES_ONE, BARRIER, SECOND_TILE, WAIT, USE), RACES),
+        ((*TWO, LEAVES_ONE, WAIT, BARRIER, SECOND_TILE, USE), set()),
+        ((*TWO, LEAVES_ONE, PRODUCT, COMMIT, LEAVES_ONE, BARRIER, SECOND_TILE, WAIT, USE), set()),
+        ((*TWO, LEAVES_ONE, PRODUCT, COMMIT, LEAVES_ONE, BARRIER, TILE, WAIT, USE), RACES),
+        ((*TWO, COMMIT, LEAVES_ONE, BARRIER, SECOND_TILE, WAIT, USE), set()),
+        ((*TWO, PRODUCT, WAIT, BARRIER, SECOND_TILE, COMMIT, WAIT, USE), set()),
+        ((*TWO, PRODUCT, WAIT, BARRIER, TILE, COMMIT, WAIT, USE), RACES),
+    ],
+    ids=["first", "second", "both", "third in flight", "overwritten third", "empty group", "open group", "overwritten open group"],
+)  # fmt: skip
+def test_products_of_groups_not_waited_for_go_on_reading(
+    bench: Any, lines: tuple[str, ...], kinds: set[ReportKind]
+) -> None:
+    assert found(bench, *lines) == kinds
+
+
 INIT = f"@%p0 mbarrier.init.shared.b64 [b], 1; {BARRIER}"
 LOAD = "@!%p0 bra J; mbarrier.arrive.expect_tx.shared.b64 _, [b], 2048; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [s], [%rd2], 2048, [b]; J:"
 READ = "mov.u32 %r1, s; mad.lo.u32 %r1, %r0, 16, %r1; ld.shared.b32 %r2, [%r1]; st.global.b32 [%rd1], %r2;"
@@ -82,7 +109,9 @@ def test_mistakes_around_loads(bench: Any, lines: tuple[str, ...], kinds: set[Re
     assert found(bench, *lines) == kinds
 
 
-STORE = "@!%p0 bra J; cp.async.bulk.global.shared::cta.bulk_group [%rd2], [s], 2048; cp.async.bulk.commit_group;"
+STORE = (
+    "@!%p0 bra J; cp.async.bulk.global.shared::cta.bulk_group [%rd2], [s], 2048; cp.async.bulk.commit_group;"
+)
 DONE, ONE_LEFT = "cp.async.bulk.wait_group.read 0;", "cp.async.bulk.wait_group.read 1;"
 OTHER = "cp.async.bulk.global.shared::cta.bulk_group [%rd2+2048], [s+1024], 16; cp.async.bulk.commit_group;"
 
@@ -116,5 +145,11 @@ def test_warps_may_store_one_value_to_one_place(bench: Any, value: str, kinds: s
 
 
 def test_a_store_of_one_value_races_with_reads(bench: Any) -> None:
-    lines = ("shr.u32 %r4, %r0, 5; setp.eq.u32 %p1, %r4, 0; setp.eq.u32 %p3, %r4, 1;", "@%p1 st.shared.b32 [s], 7;", BARRIER, "@%p1 ld.shared.b32 %r5, [s];", "@%p3 st.shared.b32 [s], 7;")
+    lines = (
+        "shr.u32 %r4, %r0, 5; setp.eq.u32 %p1, %r4, 0; setp.eq.u32 %p3, %r4, 1;",
+        "@%p1 st.shared.b32 [s], 7;",
+        BARRIER,
+        "@%p1 ld.shared.b32 %r5, [s];",
+        "@%p3 st.shared.b32 [s], 7;",
+    )
     assert found(bench, *lines) == {ReportKind.SHARED_RACE}

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
-from drivers.emu.sanitizers import sanitize
+from drivers.emu.sanitizers import read_groups, sanitize
 from drivers.emu.simt import cluster_barrier, register_pool
 from drivers.emu.simt.blocks import Block, Convergence, Translation
 from drivers.emu.simt.counting import Counting
@@ -115,12 +115,13 @@ def translate(lib: Library, flat: Flat, *, arch: int, counts: bool = False) -> T
 
 
 def _areas(cut: list[BasicBlock]) -> tuple[dict[str, int], int]:
-    """Return the offsets of each kind of asynchronous copy in a warp's reserved memory, and its total bytes."""
+    """Return the offsets of what asynchronous operations keep in a warp's reserved memory, and its total bytes."""
     found: dict[str, int] = {}
     at = 0
     for name, uses, size in (
         ("copies", async_copies.uses, async_copies.AREA),
         ("bulk", bulk.uses, bulk_ring.AREA),
+        ("reads", wgmma.uses, read_groups.AREA),
     ):
         if any(uses(i) for block in cut for i in block.instructions):
             found[name] = at

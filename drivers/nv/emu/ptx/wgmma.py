@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
-from drivers.emu.sanitizers import sanitize
+from drivers.emu.sanitizers import read_groups
 from drivers.emu.simt import numeric
 from drivers.emu.simt.findings import emit_report, i32
 from drivers.emu.simt.ir_types import element
@@ -94,6 +94,11 @@ class _Product:
         return f"ptx.wgmma.{self.a_type}.{self.b_type}.{self.kind}.{flags or 'plain'}"
 
 
+def uses(i: Instruction) -> bool:
+    """Return whether an instruction keeps groups of products in a warp's reserved memory."""
+    return i.opcode == "wgmma"
+
+
 @meaning("wgmma")
 def _wgmma(t: Translator, i: Instruction, m: Modifiers) -> None:
     if t.arch != _ARCH:
@@ -109,8 +114,10 @@ def _wgmma(t: Translator, i: Instruction, m: Modifiers) -> None:
     found = operands(t, i, 1 if what == "wait_group" else 0)
     if found and not isinstance(found[0], Imm):
         raise t.error("the number of groups must be a constant")
-    if what == "wait_group":
-        sanitize.proxy_waited(t.wf)
+    if what == "commit_group":
+        read_groups.committed(t.wf, t.area("reads"))
+    elif what == "wait_group" and isinstance(found[0], Imm):
+        read_groups.waited(t.wf, t.area("reads"), found[0].value)
 
 
 def _mma_async(t: Translator, i: Instruction, m: Modifiers) -> None:
@@ -182,7 +189,9 @@ def _issue(
     left = _registers_of_a(t, a) if product.in_registers else c.extract(t.bits(a, 64), 0)
     keeps = _keeps(t, scale)
     arguments = (sums, left, c.extract(t.bits(b, 64), 0), i32(columns // 8), keeps, i32(site))
+    read_groups.begin(t.wf, t.area("reads"))
     c.call(_multiply(t, product), "void", t.wf.warp, *arguments)
+    read_groups.end(t.wf)
     if not product.in_registers:
         count_tile(t, left, by_rows=product.a_by_rows)
     count_tile(t, arguments[2], by_rows=product.b_by_rows, groups=columns // 8)
