@@ -3,7 +3,9 @@
 An access races with an earlier one if the accessing warp's vector clock does not cover the earlier one. Lanes
 of one warp are ordered where they meet (`lane_order`), or always if they run in step. Bytes that an asynchronous
 copy writes must not be used until its warp has waited for it; from then on the copy counts as a write of that warp. Strong accesses do not race with one
-another, nor does a store that changes nothing with other stores.
+another, nor does a store that changes nothing with other stores. A store that may be atomic (`addresses.UNMARKED`) is plain beside
+plain accesses and others like it, and does not race with accesses that poll: strong loads, and atomics that are marked so (STRONG).
+It races with other atomics.
 
 What the asynchronous proxy reads (ASYNC) must have been written by it, or a fence of the proxies must lie
 between. Such a read has a later clock than its warp (`READ_AHEAD`): the warp reaches it when it waits, not at
@@ -35,7 +37,7 @@ from drivers.emu.sanitizers.clocks import (
 )
 from drivers.emu.sanitizers.read_groups import BULK, GROUPED
 from drivers.emu.sanitizers.shadow_global import THREAD_BITS, place_of
-from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, VOLATILE, WRITE
+from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, UNMARKED, VOLATILE, WRITE
 from drivers.emu.simt.clusters import OFFSET, RANK_SHIFT, group_of_rank, peer, warp_at
 from drivers.emu.simt.findings import i32, i64, report_conflict, watch_parameters
 from drivers.emu.simt.state import GROUP, THREAD, WARP
@@ -109,6 +111,10 @@ def watch_shared(lib: Library, space: str) -> str:
         kind = c.op("and", access, STRONG - 1)
         strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
         volatile = c.icmp("ne", c.op("and", access, VOLATILE), 0)
+        unmarked = c.icmp("ne", c.op("and", access, UNMARKED), 0)
+        changes = c.icmp("eq", c.op("and", access, UNCHANGED), 0)
+        polls = c.icmp("ne", c.op("and", access, STRONG), 0)
+        published = c.op("or", strong, unmarked)
         writes = c.icmp("ne", kind, READ)
         uses = c.icmp("ne", kind, LANDED)
         relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
@@ -120,7 +126,7 @@ def watch_shared(lib: Library, space: str) -> str:
         later = c.select(grouped, until, later)
         clock = c.select(reads_later, later, clock)
         clock = c.select(c.icmp("eq", kind, COPY), i32(IN_FLIGHT), clock)
-        flag = c.select(strong, i32(STRONG_CLOCK), i32(0))
+        flag = c.select(published, i32(STRONG_CLOCK), i32(0))
         mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), PARTY_SHIFT), clock), flag)
         synced = WARP.load(c, warp, "synced")
         if checks.lane_races:
@@ -144,13 +150,15 @@ def watch_shared(lib: Library, space: str) -> str:
                 late = lane_order.apart(lib, c, warp, lane, other, c.op("and", stamp, CLOCK))
                 with c.when(late):
                     whom = of_party(place, index)
-                    report_conflict(lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, whom)
+                    report_conflict(
+                        lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, whom
+                    )
 
         def check(cell: Value, at: int, lane: Value, offset: Value) -> None:
             stamp = c.load("i32", c.gep(cell, at))
             other = c.op("lshr", stamp, PARTY_SHIFT)
             some, own = c.icmp("ne", other, 0), c.icmp("eq", other, c.op("add", index, 1))
-            both = c.op("and", strong, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
+            both = c.op("and", published, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
             away = c.icmp("eq", c.op("and", stamp, CLOCK), IN_FLIGHT)
             with c.when(c.op("and", away, uses)):
                 report_conflict(
@@ -159,7 +167,7 @@ def watch_shared(lib: Library, space: str) -> str:
             if checks.lane_races:
                 both = c.op("and", both, c.not_(c.op("and", own, volatile)))
             if at == 0:
-                both = c.op("or", both, c.icmp("ne", c.op("and", access, UNCHANGED), 0))
+                both = c.op("or", both, c.not_(changes))
             exempt = c.op("or", both, c.op("or", away, c.not_(uses)))
             with c.when(c.op("and", some, c.not_(exempt))):
                 party = c.op("sub", other, 1)
@@ -181,15 +189,22 @@ def watch_shared(lib: Library, space: str) -> str:
                     check_proxy(cell, stamp, c.op("sub", other, 1), reads, lane, offset)
 
         def check_plain(cell: Value, lane: Value, offset: Value) -> None:
-            """Report a strong access that is ordered after the last write, but not after the last plain one."""
+            """Report a strong access that is ordered after the last write, but not after the last plain one.
+
+            What polls does not race with a store that may be atomic.
+            """
             stamp = c.load("i32", c.gep(cell, PLAIN))
+            exempt = c.op("and", polls, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
             party, then = c.op("sub", c.op("lshr", stamp, PARTY_SHIFT), 1), c.op("and", stamp, CLOCK)
             foreign = c.op("and", c.icmp("ne", stamp, 0), c.icmp("ne", party, index))
+            foreign = c.op("and", foreign, c.not_(exempt))
             with c.when(c.op("and", foreign, c.icmp("ne", then, IN_FLIGHT))):
                 known = c.load("i32", clocks.clock(c, group, index, party))
                 with c.when(c.icmp("ugt", then, known)):
                     whom = of_party(c.op("and", c.load("i32", c.gep(cell, PLAIN_PLACE)), _PLACE), party)
-                    report_conflict(lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, whom)
+                    report_conflict(
+                        lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, whom
+                    )
 
         def check_proxy(  # a byte that the generic proxy wrote, with no fence of the proxies since
             cell: Value, stamp: Value, party: Value, reads: Value, lane: Value, offset: Value
@@ -245,7 +260,7 @@ def watch_shared(lib: Library, space: str) -> str:
                     report_conflict(lib, c, warp, what, site, lane, offset, size, kind, i32(0))
             if checks.shared_races:
                 check(cell, 0, lane, offset)
-                with c.when(strong):
+                with c.when(c.op("or", strong, c.op("and", unmarked, changes))):
                     check_plain(cell, lane, offset)
                 with c.when(writes):
                     for reader in (4, 8):

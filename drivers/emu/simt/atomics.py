@@ -38,7 +38,7 @@ def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "
     """`emu.atomic...(warp, addresses, values, [new values,] mask, site) -> old values`.
 
     `operation` is a key of INTEGER, "cas" (values are compared, new values stored), or "fadd", "fmin", "fmax" with `format_`
-    f16, bf16, f32, f64, f16x2 or bf16x2. `how` is 0 or NARROW.
+    f16, bf16, f32, f64, f16x2 or bf16x2. `how` is 0, NARROW, or STRONG for one that polls.
     """
     type_ = lib.v(f"i{bits}")
     swaps = operation == "cas"
@@ -68,7 +68,7 @@ def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "
     parameters = {"warp": "ptr", "addresses": address_type(lib, space), "values": type_}
     parameters |= {"fresh": type_} if swaps else {}
     parameters |= {"mask": lib.mask, "site": "i32"}
-    scope = ".narrow" if how and lib.checks.any else ""
+    scope = f".{how}" if how and lib.checks.any else ""
     name = f"emu.atomic.{space}.{operation}.{format_ or bits}{scope}"
     return lib.define(name, type_, parameters, body)
 

@@ -7,7 +7,7 @@ again and again, because they poll together, gives way after `_MOST_TURNS`, too.
 never complete: a deadlock is reported.
 
 Not here: host threads and memory of a launch (`launch`, `running`), lanes of one warp (`warp_function`), the barrier of a
-cluster (`cluster_barrier`), registers of warps (`register_pool`), queues (`drivers.emu.scheduler`).
+cluster (`cluster_barrier`), those in two parts (`split_barrier`), registers of warps (`register_pool`), queues (`drivers.emu.scheduler`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks, sanitize
-from drivers.emu.simt import cluster_barrier, register_pool
+from drivers.emu.simt import cluster_barrier, register_pool, split_barrier
 from drivers.emu.simt.clusters import group_of_rank, warp_at
 from drivers.emu.simt.findings import emit_report, i32, i64
 from drivers.emu.simt.state import (
@@ -35,6 +35,7 @@ from drivers.emu.simt.state import (
     POLL,
     READY,
     REGISTER_POOL,
+    SPLIT_BARRIER,
     THREAD,
     WAITING,
     WARP,
@@ -267,19 +268,26 @@ def _step(lib: Library) -> str:
             WARP.store(c, warp, "status", FINISHED)
             GROUP.store(c, group, "live_warps", c.op("sub", GROUP.load(c, group, "live_warps"), 1))
             used = c.icmp("ne", GROUP.load(c, group, "arrivals"), 0)
-            with c.when(used), c.count(i32(BARRIERS)) as number:
-                c.call(_settle(lib), "void", group, number)
+            with c.when(used):
+                with c.count(i32(BARRIERS)) as number:
+                    c.call(_settle(lib), "void", group, number)
+                c.call(split_barrier.settle(lib), "void", group)
         number = WARP.load(c, warp, "barrier")
-        of_cluster, of_pool = (c.icmp("eq", number, one) for one in (CLUSTER_BARRIER, REGISTER_POOL))
+        others = {
+            CLUSTER_BARRIER: cluster_barrier.wait,
+            REGISTER_POOL: register_pool.take,
+            SPLIT_BARRIER: split_barrier.wait,
+        }
         with c.when(waits):
             WARP.store(c, warp, "status", WAITING)
             items = [WARP.load(c, warp, f) for f in ("barrier", "barrier_count", "barrier_site")]
-            with c.when(of_cluster):
-                c.call(cluster_barrier.wait(lib), "void", warp)
-            with c.when(of_pool):
-                c.call(register_pool.take(lib), "void", warp)
-            with c.otherwise(c.op("or", of_cluster, of_pool)):
+            plain = c.icmp("ult", number, CLUSTER_BARRIER)
+            with c.when(plain):
                 c.call(arrive(lib), "void", warp, *items)
+            with c.otherwise(plain):
+                for other, begin in others.items():
+                    with c.when(c.icmp("eq", number, other)):
+                        c.call(begin(lib), "void", warp)
         more = c.icmp("ne", THREAD.load(c, thread, "cluster"), 1)
         with c.when(c.op("and", more, c.icmp("ne", gone, 0))):
             c.call(cluster_barrier.settle(lib), "void", group)
@@ -378,8 +386,9 @@ def _report_waiting(lib: Library, c: Code, warp: Value) -> None:
         lack = register_pool.lack(c, warp)
         emit_report(lib, c, warp, ReportKind.REGISTER_DEADLOCK, site, i32(0), other=lack)
     with c.otherwise(c.op("or", of_cluster, of_pool)):
-        kind = ReportKind.BARRIER_DEADLOCK
-        emit_report(lib, c, warp, kind, site, i32(0), other=c.resize(number, 64))
+        kind, of_split = ReportKind.BARRIER_DEADLOCK, c.icmp("eq", number, SPLIT_BARRIER)
+        shown = c.select(of_split, i32(0), number)
+        emit_report(lib, c, warp, kind, site, i32(0), other=c.resize(shown, 64))
 
 
 def run(lib: Library) -> str:

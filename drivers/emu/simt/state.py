@@ -155,9 +155,9 @@ BARRIER = Record(
 """One barrier of a workgroup: arrivals, and the votes of `bar.red`. `last_*` are the votes of the last completed round."""
 
 BARRIERS = 16
-CLUSTER_BARRIER, REGISTER_POOL = 1 << 16, (1 << 16) + 1
-"""Numbers, in `WARP.barrier`, of the barrier of a warp's cluster, and of its workgroup's pool of registers. Those of other
-barriers, existing or not, are below."""
+CLUSTER_BARRIER, REGISTER_POOL, SPLIT_BARRIER = 1 << 16, (1 << 16) + 1, (1 << 16) + 2
+"""Numbers, in `WARP.barrier`, of the barrier of a warp's cluster, of its workgroup's pool of registers, and of its workgroup's barrier in
+two parts. Those of other barriers, existing or not, are below."""
 GROUP_HEAD = GROUP.size + BARRIERS * BARRIER.size
 
 WARP = Record(
@@ -166,7 +166,7 @@ WARP = Record(
     status="i32", barrier="i32", barrier_count="i32", barrier_site="i32", party="i32", arrived="i64", passed="i64", registers="i32", lanes="i64",
     poll_site="i32", poll_lane="i32", poll_address="i64", poll_wants="i64",
     synced="i32", touched="i32", grouped="i32", reading="i32", barrier_aligned="i32", cluster_site="i32", loop_site="i32", loop_lane="i32",
-    reads_until="i32", reads_first="i32",
+    split="i32", reads_until="i32", reads_first="i32",
 )  # fmt: skip
 """A warp: its lanes, its status, and the barrier at which it waits. Thread ids, pending masks and registers follow.
 
@@ -180,6 +180,7 @@ accessed shared memory, whether only some of them met before, and which asynchro
 `barrier_aligned`: whether all lanes must reach the barrier where some wait; kept where that is checked.
 `cluster_site`: the instruction with which lanes arrived last at the barrier of the cluster; kept where that is checked.
 `loop_site` and `loop_lane` describe the loop that it last left to yield: one more than the last instruction that can be named, a lane.
+`split`: whether it has signalled at the barrier in two parts, and whether that has opened since (`split_barrier`).
 `reads_until`: if not 0, the clock of what the asynchronous proxy reads for it now; `reads_first`: the earliest clock of a group of such
 reads in flight (`drivers.emu.sanitizers.read_groups`).
 """

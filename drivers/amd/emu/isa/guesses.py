@@ -1,10 +1,10 @@
 """Loads whose value a compare-and-swap of the same address validates: the first guess of its loop.
 
 LLVM expands an atomic operation that a GPU lacks to a loop of compare-and-swaps, and begins it with a plain
-load, of the scalar unit where all lanes have one address. The code relies on the value only if the
-compare-and-swap finds it unchanged, so the load does not race with atomics. A load counts if its register
-reaches the comparison, with the same address, on the one path from it: no store and no barrier comes
-between, and no branch but the one that skips code without lanes.
+load of memory or LDS, of the scalar unit where all lanes have one address in memory. The code relies on the
+value only if the compare-and-swap finds it unchanged, so the load does not race with atomics. A load counts
+if its register reaches the comparison, with the same address, on the one path from it: no store and no
+barrier comes between, and no branch but the one that skips code without lanes.
 
 Not here: what the other accesses order (`orders`).
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from drivers.amd.emu.isa.instruction import Instruction
     from drivers.amd.emu.isa.operands import Operand
 
-_LOAD = re.compile(r"(global|flat|s)_load_(dword|dwordx2|b32|b64)$")
-_SWAP = re.compile(r"(global|flat)_atomic_cmpswap")
+_LOAD = re.compile(r"((global|flat|s)_load_(dword|dwordx2|b32|b64)|ds_(load|read)_b(32|64))$")
+_SWAP = re.compile(r"(global|flat)_atomic_cmpswap|ds_cmpst(ore)?_rtn_b(32|64)$")
 _STOPS = re.compile(r"\w+_store|s_barrier|s_endpgm|s_trap|s_setpc|s_swappc")
 _MOVES = ("v_mov_b32", "v_dual_mov_b32")
 
@@ -128,12 +128,15 @@ def _compares(
     i: Instruction, held: list[set[Register]], addresses: list[_Address], zeros: set[Register]
 ) -> bool:
     """Return whether a compare-and-swap at one of the addresses compares with a value held, by dword."""
-    at, count = 1 if returns(i) else 0, len(held)
-    place, data = _address(i, at), i.operands[at + 1]
-    if place is None or not isinstance(data, Reg) or data.count != 2 * count:
+    local, count = i.stem.startswith("ds_"), len(held)
+    at = 1 if local or returns(i) else 0
+    # Compared is the upper half of an operand; in LDS an operand alone, the first on gfx9, later the second.
+    place, data = _address(i, at), i.operands[at + (2 if "cmpstore" in i.stem else 1)]
+    if place is None or not isinstance(data, Reg) or data.count != (count if local else 2 * count):
         return False
+    first = data.index + (0 if local else count)
     places = [place, replace(place, low=None)] if place.low in zeros else [place]
-    compared = all((data.file, data.index + count + n) in each for n, each in enumerate(held))
+    compared = all((data.file, first + n) in each for n, each in enumerate(held))
     return compared and any(one.same(each) for one in places for each in addresses)
 
 

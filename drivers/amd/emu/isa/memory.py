@@ -20,7 +20,7 @@ from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.operands import Operand, Reg
 from drivers.amd.emu.isa.orders import RELEASED_UNMARKED, UNMARKED_STORE
 from drivers.amd.emu.isa.scopes import reach
-from drivers.emu.sanitizers import sanitize
+from drivers.emu.sanitizers import observed_shared, sanitize
 from drivers.emu.simt import access, row_access
 from drivers.emu.simt.addresses import STRONG, UNMARKED, address_type
 from drivers.emu.simt.findings import i32
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Code, Value
 
+_ATOMIC_STORE = re.compile(r"b(8|16|32|64)(_d16_hi)?")
 _SPACES = {"global": "global", "scratch": "local", "flat": "generic"}
 _SHAPES = ((32, 4, PLAIN), (32, 1, UNSIGNED), (32, 4, UNSIGNED), (64, 4, PLAIN))
 """Registers of addresses (bits, step, how extended) whose rows are searched for by code that is compiled beforehand."""
@@ -371,9 +372,15 @@ def _local_access(t: Translator) -> None:
     first, second = i.operands[:2]
     address = local_address(t, second if verb == "load" else first, i.get("offset"))
     if verb == "load":
-        load(t, what, first, "shared", address, t.active, 0)
-    else:
-        store(t, what, second, "shared", address, t.active, 0)
+        if i.address in t.polled:
+            observed_shared.observes(t.wf, address, t.active)
+        strong = i.address in t.polled or i.address in t.guesses
+        load(t, what, first, "shared", address, t.active, STRONG if strong else 0)
+        return
+    may_publish = bool(t.polled) and _ATOMIC_STORE.fullmatch(what) is not None
+    store(t, what, second, "shared", address, t.active, UNMARKED if may_publish else 0)
+    if may_publish:
+        observed_shared.published(t.wf)
 
 
 for _what in (

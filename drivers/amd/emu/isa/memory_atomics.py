@@ -15,6 +15,7 @@ from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.memory import flat_address, local_address, registers, set_registers
 from drivers.emu.sanitizers import observed_shared
 from drivers.emu.simt import atomics
+from drivers.emu.simt.addresses import STRONG
 from drivers.emu.simt.findings import i32
 
 if TYPE_CHECKING:
@@ -52,9 +53,13 @@ def atomic_values(t: Translator, name: str, data: Operand) -> list[Value]:
 
 
 def apply_atomic(
-    t: Translator, name: str, space: str, address: Value, values: list[Value], *, mask: Value | None = None
-) -> list[Value]:
-    """Write the code of an operation in the lanes of a mask (default those that execute); return what was there, by dword."""
+    t: Translator, name: str, space: str, address: Value, values: list[Value], *,
+    mask: Value | None = None, how: int = 0,
+) -> list[Value]:  # fmt: skip
+    """Write the code of an operation in the lanes of a mask (default those that execute); return what was there, by dword.
+
+    `how` is STRONG for one that polls.
+    """
     c = t.c
     match = re.fullmatch(r"(\w+?_b?[ufib])(16|32|64)", name)
     assert match is not None, name
@@ -68,7 +73,7 @@ def apply_atomic(
     lanes = t.active if mask is None else mask
     if t.wf.counting is not None:
         t.wf.counting.access(space, "atomic", address, bits // 8, lanes)
-    helper = atomics.atomic(t.lib, space, operation, bits, format_)
+    helper = atomics.atomic(t.lib, space, operation, bits, format_, how=how)
     old = c.call(
         helper,
         t.v(f"i{bits}"),
@@ -106,7 +111,8 @@ def _local_atomic(t: Translator) -> None:
         values.reverse()  # gfx9 has what is compared first, later targets what is stored
     if returns:
         observed_shared.observes(t.wf, address, t.active)
-    old = apply_atomic(t, name, "shared", address, values)
+    how = STRONG if i.address in t.polled else 0
+    old = apply_atomic(t, name, "shared", address, values, how=how)
     observed_shared.published(t.wf)
     if returns:
         set_registers(t, i.operands[0], old)

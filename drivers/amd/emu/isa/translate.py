@@ -40,14 +40,15 @@ from drivers.amd.emu.isa.modes import KEEP_ALL
 from drivers.amd.emu.isa.observed_lanes import unobserved
 from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC, Reg
 from drivers.amd.emu.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, orders
-from drivers.amd.emu.isa.polls import may_wait
+from drivers.amd.emu.isa.polls import may_wait, polled
 from drivers.amd.emu.isa.registers_used import used
 from drivers.amd.emu.isa.values import Translator
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
+from drivers.emu.simt import split_barrier
 from drivers.emu.simt.counting import Counting
 from drivers.emu.simt.findings import i32
-from drivers.emu.simt.state import PACKED_IDS
+from drivers.emu.simt.state import PACKED_IDS, SPLIT_BARRIER
 from drivers.emu.simt.wave_function import WaveBlock, WaveFunction
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def translate_instructions(
     modes.check(entry.modes, None, name)
     blocks = cut(instructions)
     begun = modes.at_blocks(blocks, entry.modes, name)
-    registers = {f"s{n}": "i32" for n in range(_SCALARS)} | {"scc": "i1", "signalled": "i1"}
+    registers = {f"s{n}": "i32" for n in range(_SCALARS)} | {"scc": "i1"}
     registers |= {f"{file}{n}": lib.v("i32") for file in "va" for n in range(_VECTORS)}
     full = everywhere(blocks, lib.lanes)
     full |= unobserved(blocks, target.family, lib.lanes, full)
@@ -209,6 +210,9 @@ def translate_instructions(
     translators[0].highest = highest_vector(instructions)
     if lib.checks.global_races:
         translators[0].orders = orders(blocks, target.family)
+    if lib.checks.shared_races:
+        translators[0].polled = polled(blocks, target.family)
+    if lib.checks.global_races or lib.checks.shared_races:
         translators[0].guesses = guesses(blocks, target.family)
     return wf.translate()
 
@@ -247,7 +251,6 @@ def _begin(t: Translator, entry: Entry) -> None:
         wf.write(f"s{EXEC}", c.resize(lanes_there, 32))
         wf.write(f"s{EXEC + 1}", c.resize(c.op("lshr", lanes_there, 32), 32))
     wf.write("v0", wf.thread_id(PACKED_IDS))
-    wf.write("signalled", c.const("i1", 0))
     wf.write("scc", c.const("i1", 0))
 
 
@@ -305,31 +308,20 @@ def _branch(t: Translator, last: Instruction) -> None:
 
 
 def _barrier(t: Translator, last: Instruction) -> None:
-    """Wait for the whole workgroup; on gfx12 the wave has signalled before.
-
-    There a wave counts as arrived when it waits, not when it signals: results are the same, but a wave that
-    signals and then spins on memory until another one has passed the barrier would hang.
-    """
-    site = t.site()
+    """Wait for the whole workgroup; on gfx12 the wave has signalled before."""
+    number = 0
     if last.stem == "s_barrier_wait":
         if last.get("simm16") != _ALL:
             raise t.error("only the workgroup's barrier (-1) is supported")
-        signalled = t.wf.read("signalled")
-        with t.c.otherwise(signalled):
-            t.wf.report(ReportKind.BAD_BARRIER, site, i32(0))
-        t.wf.write("signalled", t.c.const("i1", 0))
-    t.wf.sleep(0, last.next, site)
+        number = SPLIT_BARRIER
+    t.wf.sleep(number, last.next, t.site())
 
 
 def _signal(t: Translator) -> None:
     """Tell that this wave has come to the barrier; it must not be told twice."""
     if str(t.instruction.operands[0]) != "-1":
         raise t.error("only the workgroup's barrier (-1) is supported")
-    site = t.site()
-    signalled = t.wf.read("signalled")
-    with t.c.when(signalled):
-        t.wf.report(ReportKind.BAD_BARRIER, site, i32(0))
-    t.wf.write("signalled", t.c.const("i1", 1))
+    t.c.call(split_barrier.signal(t.lib), "void", t.wf.warp, i32(t.site()))
 
 
 MEANINGS["s_barrier_signal"] = _signal

@@ -60,6 +60,8 @@ class Translator:
         """The instructions that order workgroups (`orders`), by address; empty unless races are checked."""
         self.guesses: frozenset[int] = frozenset()
         """The loads that a compare-and-swap validates (`guesses`), by address; empty unless races are checked."""
+        self.polled: frozenset[int] = frozenset()
+        """The accesses by which loops poll a place of LDS (`polls`), by address; empty unless races are checked."""
         self.unmasked = False
         """Whether results may be written in all lanes: every lane that exists executes, or the others are not read."""
         self._moved: Value | None = None
