@@ -5,7 +5,7 @@ A step that fails undoes the steps before it. One lock guards memory, programs a
 guarded by the lock of its queue.
 
 Not here: choosing a GPU (`driver`), what is known before (`info`), memory of the host and of other GPUs
-(`shared_memory`), faults (`faults`), scratch memory (`scratch`).
+(`shared_memory`), rings, encoders and scratch memory (`rings`), faults (`faults`).
 """
 
 from __future__ import annotations
@@ -13,32 +13,25 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from drivers.amd import code, cwsr_sizes, faults, render
-from drivers.amd.aql_ring import AqlRing
-from drivers.amd.context import Context, Event
-from drivers.amd.encode import Pm4Encoder
-from drivers.amd.encode_aql import AqlEncoder
-from drivers.amd.encode_sdma import SdmaEncoder
+from drivers.amd.context import Event
 from drivers.amd.events import Events
-from drivers.amd.info import COMPUTE_QUEUES, COPY_QUEUES, device_info
+from drivers.amd.info import device_info
 from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
 from drivers.amd.layouts.events import kfd_hsa_hw_exception_data, kfd_hsa_memory_exception_data
 from drivers.amd.memory import Memories, Memory
 from drivers.amd.program import AmdProgram
-from drivers.amd.queues import RING_BYTES, Doorbells, Facts, HwQueue, Packets
+from drivers.amd.queues import Doorbells, Facts, Packets
 from drivers.amd.quirks import DEFAULT, Quirks
 from drivers.amd.refusals import BringUpError
-from drivers.amd.ring import AmdRing
-from drivers.amd.scratch import ScratchMemory
+from drivers.amd.rings import Rings
 from drivers.amd.shared_memory import SharedMemory
 from drivers.amd.targets import Generation, by_version
 from drivers.amd.uploader import Uploader
 from drivers.kernel import PAGE, tracker_of, view_at
-from hcq.driver import Allocation, Place, QueueKind
+from hcq.driver import Allocation, Place
 from hcq.errors import UnsupportedError, UsageError
 from hcq.profile import tie
 
@@ -46,9 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from drivers.amd.process import Process
+    from drivers.amd.rings import AnyEncoder, AnyRing
     from drivers.amd.topology import Gpu
     from hcq.counters import Counters
-    from hcq.driver import BufferSpec, DeviceInfo, DriverDevice
+    from hcq.driver import BufferSpec, DeviceInfo, DriverDevice, QueueKind
     from hcq.errors import FaultReport
     from hcq.profile import Clock
     from hcq.program import DriverProgram, KernelImage
@@ -58,8 +52,6 @@ PROVE_S: Final = 2.0
 _SPIN_S: Final = 50e-6
 _MES_SINCE: Final = Generation.GFX11
 """The first generation whose queues the firmware MES schedules (kfd_device.c)."""
-AnyEncoder: TypeAlias = Pm4Encoder | AqlEncoder | SdmaEncoder
-AnyRing: TypeAlias = AmdRing | AqlRing
 
 
 class AmdDevice:
@@ -80,18 +72,14 @@ class AmdDevice:
     ) -> None:
         self.process, self.gpu, self.choices = process, gpu, choices
         self._prove_s = PROVE_S if prove_s is None else prove_s
-        self._ring_bytes = ring_bytes
         self._lock = threading.RLock()
         self._fault: FaultReport | None = None
         self._lost = False
         """Whether the whole GPU was reset, so that the process must end."""
         self._closed = False
-        self._rings: dict[tuple[QueueKind, int], AnyRing] = {}
-        self._encoders: dict[tuple[QueueKind, int], AnyEncoder] = {}
         self._programs: list[AmdProgram] = []
         self._names: dict[int, str] = {}
         """Address of the code of each kernel ever loaded -> its name."""
-        self._launched: deque[str] = deque(maxlen=8)
         self._undo = contextlib.ExitStack()
         self.name = f"{driver}:{index}"
         with contextlib.ExitStack() as stack:
@@ -118,16 +106,22 @@ class AmdDevice:
             stack.callback(self.memories.close)
             self._events = Events(process, self.memories)
             stack.callback(self._events.close)
-            self._doorbells = Doorbells(process.kfd)
-            stack.callback(self._doorbells.close)
-            self._queue_facts = self._facts()
-            self._scratch = tuple(
-                ScratchMemory(self.target, self.geometry, self.memories, label=f"{self.name} compute {i}")
-                for i in range(COMPUTE_QUEUES)
+            doorbells = Doorbells(process.kfd)
+            stack.callback(doorbells.close)
+            self._rings = Rings(
+                process.kfd,
+                self.memories,
+                doorbells,
+                self._facts(),
+                Event(slot_va=self._events.slot_va, number=self._events.signal),
+                name=self.name,
+                lock=self._lock,
+                ring_bytes=ring_bytes,
+                fault=self.fault,
             )
             self._uploader = self._new_uploader()
             stack.callback(self._uploader.close)
-            stack.callback(self._close_rings)
+            stack.callback(self._rings.close)
             self._shared = SharedMemory(process, gpu, name=self.name)
             stack.callback(self._shared.close)
             self._undo = stack.pop_all()
@@ -144,7 +138,7 @@ class AmdDevice:
         )
 
     def _new_uploader(self) -> Uploader:
-        ring = self._packet_ring(Packets.SDMA, f"{self.name} service", list)
+        ring = self._rings.service()
         try:
             return Uploader(
                 ring, self.memories, self.target, fence_mtype=self.choices.fence_mtype, fault=self.fault
@@ -161,8 +155,7 @@ class AmdDevice:
     @property
     def compute_packets(self) -> Packets:
         """What compute queues run: AQL packets where several XCCs share the work."""
-        aql = self.geometry.xccs > 1 or (self.target.compute_aql and self.choices.single_xcc == "aql")
-        return Packets.AQL if aql else Packets.PM4
+        return self._rings.compute_packets
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
         """Allocate zeroed pages; see `hcq.driver.DriverDevice`."""
@@ -209,78 +202,11 @@ class AmdDevice:
 
     def ring(self, kind: QueueKind, index: int) -> AnyRing:
         """Return a ring, made on first use. Raises `UsageError` for a queue that the device does not have."""
-        count = COMPUTE_QUEUES if kind is QueueKind.COMPUTE else COPY_QUEUES
-        if not 0 <= index < count:
-            raise UsageError(f"{self.name} has {count} {kind.value} queues, there is no number {index}")
-        with self._lock:
-            ring = self._rings.get((kind, index))
-            if ring is None or ring.closed:
-                label = f"{self.name} {kind.value} {index}"
-                refresh = partial(self._new_code, kind, index)
-                if kind is QueueKind.COPY:
-                    ring = self._packet_ring(Packets.SDMA, label, refresh)
-                elif self.compute_packets is Packets.PM4:
-                    ring = self._packet_ring(Packets.PM4, label, refresh)
-                else:
-                    ring = self._aql_ring(index, label, refresh)
-                self._rings[kind, index] = ring
-            return ring
-
-    def _packet_ring(self, packets: Packets, label: str, refresh: Callable[[], Sequence[int]]) -> AmdRing:
-        queue = self._queue(packets, label)
-        return AmdRing(queue, refresh=refresh, fault=self.fault, fence=self.process.kernel.fence)
-
-    def _aql_ring(self, index: int, label: str, refresh: Callable[[], Sequence[int]]) -> AqlRing:
-        queue = self._queue(Packets.AQL, label)
-        fence = self.process.kernel.fence
-        try:
-            if self._scratch[index].backing.lane_bytes:
-                queue.set_scratch(self._scratch[index].backing)
-            return AqlRing(queue, self.memories, refresh=refresh, fault=self.fault, fence=fence)
-        except BaseException:
-            queue.close()
-            raise
-
-    def _queue(self, packets: Packets, label: str) -> HwQueue:
-        return HwQueue(
-            self.process.kfd,
-            self.memories,
-            self._doorbells,
-            self._queue_facts,
-            packets,
-            label=label,
-            ring_bytes=self._ring_bytes or RING_BYTES[packets],
-        )
-
-    def _new_code(self, kind: QueueKind, index: int) -> Sequence[int]:
-        """Return the words that a ring must send before its next ones after code was loaded."""
-        encoder = self.encoder(kind, index)
-        return () if isinstance(encoder, SdmaEncoder) else encoder.new_code()
+        return self._rings.ring(kind, index)
 
     def encoder(self, kind: QueueKind, index: int) -> AnyEncoder:
         """Return the encoder of one queue."""
-        with self._lock:
-            found = self._encoders.get((kind, index))
-            if found is None:
-                found = self._encoders[kind, index] = self._new_encoder(kind, index)
-            return found
-
-    def _new_encoder(self, kind: QueueKind, index: int) -> AnyEncoder:
-        event = Event(slot_va=self._events.slot_va, number=self._events.signal)
-        if kind is QueueKind.COPY:
-            return SdmaEncoder(
-                Context(target=self.target, geometry=self.geometry, choices=self.choices, event=event)
-            )
-        scratch = self._scratch[index]
-        context = Context(
-            target=self.target,
-            geometry=self.geometry,
-            choices=self.choices,
-            event=event,
-            scratch=lambda: scratch.backing,
-            launched=self._launched.append,
-        )
-        return Pm4Encoder(context) if self.compute_packets is Packets.PM4 else AqlEncoder(context)
+        return self._rings.encoder(kind, index)
 
     def load(self, image: KernelImage) -> AmdProgram:
         """Upload a code object, relocated for where it lies; see `hcq.driver.DriverDevice`."""
@@ -299,13 +225,9 @@ class AmdDevice:
                 geometry=self.geometry,
                 handle=memory,
             )
-            for index, scratch in enumerate(self._scratch):
-                ring = self._rings.get((QueueKind.COMPUTE, index))
-                if scratch.need(program.scratch_bytes) and ring is not None and not ring.closed:
-                    ring.queue.set_scratch(scratch.backing)
+            self._rings.need_scratch(program.scratch_bytes)
             self._uploader.upload(memory.va, found.load(memory.va))
-            for ring in self.rings():
-                ring.stale = True
+            self._rings.code_loaded()
             self._programs.append(program)
             self._names[program.what.entry_va] = image.name
             stack.pop_all()
@@ -381,7 +303,7 @@ class AmdDevice:
         return faults.Scene(
             device=self.name,
             memory=self.memories.map,
-            launched=tuple(self._launched),
+            launched=tuple(self._rings.launched),
             stuck=stuck,
             reports=self.process.take_reports(),
             programs=tuple(self._programs),
@@ -407,17 +329,9 @@ class AmdDevice:
                     "hint: start a new process"
                 )
             before = self._fault
-            rings = self.rings()
-            for ring in rings:
-                ring.queue.destroy()
+            self._rings.stop()
             self._events.forget()
-            for ring in rings:
-                ring.queue.create()
-                ring.attach()
-            for index, scratch in enumerate(self._scratch):
-                known = self._rings.get((QueueKind.COMPUTE, index))
-                if scratch.backing.lane_bytes and known is not None and not known.closed:
-                    known.queue.set_scratch(scratch.backing)
+            self._rings.start()
             self._fault = None
             try:
                 self._uploader.prove(self._prove_s)
@@ -430,21 +344,14 @@ class AmdDevice:
             except BaseException:
                 self._fault = before
                 raise
-            self._launched.clear()
+            self._rings.launched.clear()
 
     def rings(self) -> list[AnyRing]:
         """Return the rings that are open, the driver's own first."""
-        uploader: Uploader | None = getattr(self, "_uploader", None)
-        own = [uploader.ring] if uploader else []
-        return [*own, *(ring for ring in tuple(self._rings.values()) if not ring.closed)]
+        return self._rings.open()
 
     def close(self) -> None:
         """Destroy the queues and release everything; idempotent."""
         with self._lock:
             self._closed = True
             self._undo.close()
-
-    def _close_rings(self) -> None:
-        with contextlib.ExitStack() as stack:
-            for ring in self._rings.values():
-                stack.callback(ring.close)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drivers.amd.context import Geometry
-    from drivers.amd.device import AnyRing
     from drivers.amd.layouts.drm import drm_amdgpu_info_device
     from drivers.amd.quirks import Quirks
+    from drivers.amd.rings import AnyRing
     from drivers.amd.topology import Gpu
     from drivers.kernel import Kernel
 

@@ -17,7 +17,7 @@ from tools.bringup.evidence import hexed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.amd.device import AnyRing
+    from drivers.amd.rings import AnyRing
     from drivers.amd.targets import Target
     from drivers.kernel_trace import Call
     from tools.bringup.amd.bench import Bench

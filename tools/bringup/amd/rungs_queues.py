@@ -22,7 +22,7 @@ from tools.bringup.checks import SIGNAL_S
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from drivers.amd.device import AnyRing
+    from drivers.amd.rings import AnyRing
     from hcq.device import Device
     from tools.bringup.amd.bench import Bench
     from tools.bringup.checks import Facts
