@@ -17,6 +17,7 @@ import errno
 import mmap as _mmap
 import os
 import select
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
@@ -278,8 +279,10 @@ class LinuxKernel:
     ) -> Mapping:
         if flags is None:
             flags = MAP_PRIVATE | MAP_ANONYMOUS if fd < 0 else MAP_SHARED
-        got = self._mmap(va or None, size, prot, flags, fd, offset) or 0
         where = f"va {va:#x}, {size:#x} bytes, prot {prot:#x}, flags {flags:#x}, fd {fd}, offset {offset:#x}"
+        if size > sys.maxsize:  # of which ctypes would pass the low 64 bits alone
+            fail("mmap", errno.ENOMEM, where)
+        got = self._mmap(va or None, size, prot, flags, fd, offset) or 0
         if got in (-1, 2**64 - 1):
             fail("mmap", ctypes.get_errno(), where)
         if flags & MAP_FIXED_NOREPLACE and got != va:  # kernels before 4.17 take the address as a hint

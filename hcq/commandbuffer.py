@@ -207,9 +207,10 @@ class CommandBuffer:
         Raises `UsageError` for an address that is not naturally aligned, a buffer that is too small, another
         number of bits, and a number that does not fit them; `UsageTypeError` for other classes.
         """
-        if isinstance(value, int) and value < 0 and bits in {32, 64} and value >= -(1 << bits - 1):
-            value += 1 << bits
-        return self.add(Write(dst, value, bits))
+        command = Write(dst, value, bits)
+        if isinstance(value, int) and -(1 << 8 * command.nbytes - 1) <= value < 0:
+            command.value = value + (1 << bits)
+        return self.add(command)
 
     def add(self, command: Command) -> Self:
         """Append any command, checked against its declaration.

@@ -292,7 +292,7 @@ class Write(Command):
     @property
     def nbytes(self) -> int:
         """Bytes of the number. Raises `UsageError` for another number of bits."""
-        if self.bits not in {32, 64}:
+        if not isinstance(self.bits, int) or self.bits not in {32, 64}:
             raise UsageError(f"write: wanted 32 or 64 bits, seen {self.bits!r}")
         return self.bits // 8
 

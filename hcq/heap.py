@@ -26,6 +26,7 @@ CHUNK_BYTES = 2 << 20
 """Size of the allocations that small blocks are cut from."""
 LARGE_BYTES = 1 << 20
 """Blocks of at least this size have an allocation of their own."""
+_FLAGS = ("host_visible", "coherent", "upload", "executable")
 _SIZES_KEPT = 4096
 """Requested sizes whose free list is cached."""
 
@@ -131,6 +132,9 @@ class Pool:
             raise UsageError(f"alignment {align!r}: wanted a power of two up to {CHUNK_BYTES}")
         if not isinstance(spec.place, Place):
             raise UsageTypeError(f"wanted a place of memory, hcq.Place.VRAM or HOST, seen {spec.place!r}")
+        for flag in _FLAGS:
+            if not isinstance(seen := getattr(spec, flag), bool):
+                raise UsageTypeError(f"kind of memory, {flag}: wanted True or False, seen {seen!r}")
         self.driver = driver
         self.spec = spec
         self.reclaim = reclaim
@@ -264,7 +268,10 @@ class Heap:
 
         Raises `UsageError` for an alignment that it cannot have, `UsageTypeError` for another class.
         """
-        pool = self._pools.get(spec)
+        try:
+            pool = self._pools.get(spec)
+        except TypeError:  # unhashable, so no BufferSpec, or one of objects that are none of its fields
+            raise UsageTypeError(f"wanted a kind of memory, an hcq.BufferSpec, seen {spec!r}") from None
         if pool is None:
             if not isinstance(spec, BufferSpec):
                 raise UsageTypeError(f"wanted a kind of memory, an hcq.BufferSpec, seen {spec!r}")

@@ -194,12 +194,12 @@ class Buffer:
         Raises `UnsupportedError` when the two devices cannot share memory, `UsageTypeError` for what is no
         open device.
         """
+        try:
+            map_peer = peer.map_peer
+        except AttributeError:
+            raise UsageTypeError(f"map {self!r}: wanted an hcq.Device, seen {peer!r}") from None
         if not self.visible_to(peer):
             chunk = self.chunk
-            try:
-                map_peer = peer.map_peer
-            except AttributeError:
-                raise UsageTypeError(f"map {self!r}: wanted an hcq.Device, seen {peer!r}") from None
             map_peer(chunk.allocation, self.device)
             chunk.peers |= {peer}
 

@@ -157,7 +157,7 @@ def open(
     `DriverError` when the kernel driver refuses a call.
     """
     for option, given in (("validate", validate), ("profile", profile)):
-        if given not in {None, False, True}:
+        if given is not None and not (isinstance(given, int) and given in {0, 1}):
             raise UsageTypeError(f"{option}: wanted True, False or None, seen {given!r}")
     if seed is not None and (not isinstance(seed, int) or seed < 0):
         raise UsageTypeError(f"seed: wanted an int of at least 0, or None, seen {seed!r}")

@@ -49,7 +49,7 @@ def check_timeout(timeout_s: float | None) -> None:
     try:
         if timeout_s is None or timeout_s <= 0 or timeout_s > 0:
             return
-    except TypeError:
+    except (TypeError, ValueError):  # of an array of several numbers
         pass
     raise UsageTypeError(f"timeout_s: wanted seconds, as a number, or None for no limit, seen {timeout_s!r}")
 

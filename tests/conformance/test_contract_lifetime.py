@@ -194,9 +194,11 @@ def test_signal_in_use_is_not_recycled(lab: Lab) -> None:
 
 
 def test_out_of_memory_raises_and_leaves_the_device_usable(lab: Lab) -> None:
-    size = lab.device.info.vram_bytes
-    with pytest.raises(hcq.OutOfMemoryError):
-        lab.device.alloc(size + (1 << 21))
+    host = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
+    more = lab.device.info.vram_bytes + (1 << 21)
+    for size, spec in ((more, hcq.BufferSpec()), *((1 << 64, one) for one in (hcq.BufferSpec(), host))):
+        with pytest.raises(hcq.OutOfMemoryError):
+            lab.device.alloc(size, spec)
     out = lab.words(4)
     lab.queue.submit(lab.queue.record().fill(out, 3)).wait(timeout_s=HANG_S)
     assert read(out) == [3] * 4

@@ -61,6 +61,8 @@ def test_fixed_mapping_that_must_not_replace_is_refused_where_something_is(kerne
 
 
 def test_memory_that_cannot_be_had_is_out_of_memory(kernel: LinuxKernel) -> None:
+    with pytest.raises(OutOfMemoryError, match="0x10000000000001000 bytes"):
+        kernel.mmap((1 << 64) + PAGE)  # not its low 64 bits, a page
     with pytest.raises(OutOfMemoryError, match="ENOMEM"):
         kernel.mmap(1 << 62)
 

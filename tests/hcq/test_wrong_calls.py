@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import hcq
@@ -86,6 +87,8 @@ RECORDED: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: s.record().write(s.a, 1.5), "write, value: wanted an int.* seen 1.5"),
     (lambda s: s.record().write(s.a, 1, bits=16), "write: wanted 32 or 64 bits, seen 16"),
     (lambda s: s.record().write(s.a, 1, bits="x"), "write: wanted 32 or 64 bits, seen 'x'"),
+    (lambda s: s.record().write(s.a, -1, bits=[]), r"write: wanted 32 or 64 bits, seen \[\]"),
+    (lambda s: s.record().write(s.a, 1, bits=32.0), "write: wanted 32 or 64 bits, seen 32.0"),
     (lambda s: s.record().write(s.a, 1 << 40), "write: 0x10000000000 does not fit 32 bits; wanted"),
     (lambda s: s.record().write(s.a, -(1 << 40)), "write: -0x10000000000 does not fit 32 bits"),
     (lambda s: s.record().write(None, 1), "write to: wanted a Buffer.* seen None"),
@@ -123,6 +126,10 @@ SUBMITTED: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: s.submit(s.record().fill(s.x + 60, 0, 16), values={s.x: s.a}), "bytes 60 to 76 lie outside"),
     (lambda s: s.queue.sync(timeout_s="x"), "timeout_s: wanted seconds"),
     (lambda s: s.device.sync(timeout_s=NAN), "timeout_s: wanted seconds"),
+    (
+        lambda s: s.device.sync(timeout_s=np.zeros(2)),
+        r"timeout_s: wanted seconds, .* seen array\(\[0., 0.\]\)",
+    ),
     (lambda s: s.device.close(timeout_s="x"), "timeout_s: wanted seconds"),
     (lambda s: s.point.wait(timeout_s="x"), "timeout_s: wanted seconds"),
     (lambda s: s.signal.wait(9, timeout_s=NAN), "timeout_s: wanted seconds, .* seen nan"),
@@ -140,6 +147,7 @@ MADE: list[tuple[Callable[[Any], object], str]] = [
     (lambda _: hcq.open(None), "wanted the name of a device, such as 'cpu' or 'nv:0', seen None"),  # type: ignore[arg-type]
     (lambda _: hcq.open("cpu", validate="x"), "validate: wanted True, False or None, seen 'x'"),  # type: ignore[arg-type]
     (lambda _: hcq.open("cpu", profile="x"), "profile: wanted True, False or None, seen 'x'"),  # type: ignore[arg-type]
+    (lambda _: hcq.open("cpu", validate=[]), r"validate: wanted True, False or None, seen \[\]"),  # type: ignore[arg-type]
     (lambda _: hcq.open("cpu", seed=-1), "seed: wanted an int of at least 0, or None, seen -1"),
     (lambda _: override(nonsense=1).__enter__(), "no setting is called nonsense; there are device, valid"),
     (lambda _: hcq.counting(None).__enter__(), "counting: wanted an open device, seen None"),  # type: ignore[arg-type]
@@ -148,9 +156,16 @@ MADE: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: s.device.alloc(16, "host"), "wanted a kind of memory, an hcq.BufferSpec, seen 'host'"),
     (lambda s: s.device.alloc(16, hcq.BufferSpec(align="x")), "alignment 'x': wanted a power of two"),  # type: ignore[arg-type]
     (lambda s: s.device.alloc(16, hcq.BufferSpec(place="HOST")), "wanted a place of memory"),  # type: ignore[arg-type]
+    (lambda s: s.device.alloc(16, []), r"wanted a kind of memory, an hcq.BufferSpec, seen \[\]"),
+    (lambda s: s.device.alloc(16, hcq.BufferSpec(align=[])), "wanted a kind of memory"),  # type: ignore[arg-type]
+    (
+        lambda s: s.device.alloc(16, hcq.BufferSpec(coherent="no")),
+        "coherent: wanted True or False, seen 'no'",
+    ),  # type: ignore[arg-type]
     (lambda s: s.a.view("x"), "view of <Buffer 'a'.*: wanted bytes as ints, seen 'x' and None"),
     (lambda s: s.a.view(0, 1.5), "wanted bytes as ints, seen 0 and 1.5"),
     (lambda s: s.a.map_to("cpu"), "map <Buffer 'a'.*: wanted an hcq.Device, seen 'cpu'"),
+    (lambda s: s.a.map_to([]), r"map <Buffer 'a'.*: wanted an hcq.Device, seen \[\]"),
     (lambda s: s.a.close(after=5), "close <Buffer 'a'.*, after: wanted a Point, seen 5"),
     (lambda s: s.a.close(reason=5), "close <Buffer 'a'.*, reason: wanted a function, seen 5"),
     (lambda s: s.device.signal("x"), "wanted an int of 64 bits as its value, seen 'x'"),
