@@ -115,7 +115,7 @@ class DriverDevice(Protocol):
         ...
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
-        """Allocate at least `size` bytes, rounded up to pages and zeroed.
+        """Allocate at least `size` bytes, rounded up to pages; their contents are undefined.
 
         Raises `OutOfMemoryError`, and `UnsupportedError` for a kind of memory that the device does not have.
         """

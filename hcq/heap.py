@@ -35,7 +35,7 @@ class PageSource(Protocol):
     """The source of whole pages: a `DriverDevice`."""
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
-        """Allocate at least `size` bytes (page-rounded), zeroed. Raises `OutOfMemoryError`."""
+        """Allocate at least `size` bytes (page-rounded). Raises `OutOfMemoryError`."""
         ...
 
     def free(self, allocation: Allocation) -> None:

@@ -158,7 +158,7 @@ class AmdDevice:
         return self._rings.compute_packets
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
-        """Allocate zeroed pages; see `hcq.driver.DriverDevice`."""
+        """Allocate pages; see `hcq.driver.DriverDevice`. Those of host memory are zeroed."""
         with self._lock:
             if spec.place is Place.HOST or spec.coherent:
                 memory = self.memories.system(size, label=f"{size} bytes of host memory")

@@ -76,7 +76,10 @@ class Memories:
         )
 
     def vram(self, size: int, *, label: str, host_visible: bool = False) -> Memory:
-        """Allocate video memory, which the kernel clears. Raises `UnsupportedError` on a small PCI window."""
+        """Allocate video memory. Raises `UnsupportedError` on a small PCI window.
+
+        Its contents are undefined: the kernel wipes what a process frees, and does not clear what it gives.
+        """
         if not host_visible:
             return self._alloc(size, MemKind.VRAM, label, video=True)
         if not self._visible_bytes and not self._apu:
