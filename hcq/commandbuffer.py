@@ -22,7 +22,7 @@ from hcq.commands import (
     declared,
     operands,
 )
-from hcq.errors import UnsupportedError, UsageError, UsageTypeError
+from hcq.errors import UsageError, UsageTypeError
 from hcq.memory import Buffer
 from hcq.params import Expr, Param, Word
 from hcq.signal import Point, Signal, Stamp
@@ -155,31 +155,25 @@ class CommandBuffer:
             tx, ty, tz = _counts(program, "threads", (tx, ty, tz), open_=False)
         if args.epoch != self.epoch:
             self.epoch = -1
+        command = Exec(program, args, shape, (tx, ty, tz))
+        if cluster is not None:
+            self._clustered(command, cluster)
         if cooperative:
-            if cluster is not None and tuple(cluster) != (1, 1, 1):
-                raise UnsupportedError(
-                    f"kernel {program.name}: cooperative, in clusters of {cluster} workgroups\n"
-                    "hint: how many clusters a GPU runs at once is not known; use one of the two"
-                )
-            program.check_cooperative(shape, (tx, ty, tz))
-        if cluster is None:
-            self.commands.append(Exec(program, args, shape, (tx, ty, tz)))
-        else:
-            self._clustered(program, args, shape, (tx, ty, tz), cluster)
+            program.check_cooperative(shape, (tx, ty, tz), command.cluster)
+        self.commands.append(command)
         return self
 
-    def _clustered(
-        self, program: Program, args: KernArgs, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3
-    ) -> None:
+    @staticmethod
+    def _clustered(command: Exec, cluster: Dim3) -> None:
+        """Set the cluster of a launch."""
+        program = command.program
         try:
             x, y, z = map(operator.index, cluster)
         except (TypeError, ValueError):
-            raise _not_three(program, groups, threads, cluster) from None
-        command = Exec(program, args, groups, threads, (x, y, z))
-        if (x, y, z) == (1, 1, 1) and "max_cluster" not in program.device.info.limits:
-            command.cluster = None  # a device without clusters has no other launches
+            raise _not_three(program, command.groups, command.threads, cluster) from None
+        if (x, y, z) != (1, 1, 1) or "max_cluster" in program.device.info.limits:
+            command.cluster = x, y, z  # else nothing: a device without clusters has no other launches
         command.check_open()
-        self.commands.append(command)
 
     def copy(self, dst: Pointer, src: Pointer, size: Word | None = None) -> Self:
         """Copy `size` bytes from the start of `src` to the start of `dst`; None: the size of the smaller one.

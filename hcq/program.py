@@ -43,11 +43,13 @@ class Residency:
     """How many workgroups of one launch a device runs at the same time."""
 
     per_unit: int
-    """Workgroups that one multiprocessor holds."""
+    """Workgroups that one multiprocessor holds; in clusters, those of a cluster."""
     units: int
-    """Multiprocessors: of NVIDIA's GPUs SMs, of AMD's compute units or workgroup processors."""
+    """Multiprocessors: of NVIDIA's GPUs SMs, of AMD's compute units or workgroup processors; or clusters."""
     reasons: str
     """What each resource allows, for errors: "8 by registers (40 a thread), 2 by shared memory"."""
+    kind: str = "units"
+    """What `units` counts, for errors: "units" or "clusters"."""
 
     @property
     def groups(self) -> int:
@@ -59,8 +61,12 @@ class Residency:
 class Cooperative(Protocol):
     """A driver's program that knows how many of its workgroups run at the same time."""
 
-    def residency(self, threads: Dim3) -> Residency:
-        """Return it for workgroups of `threads`. Raises `UnsupportedError` where it is not known."""
+    def residency(self, threads: Dim3, cluster: Dim3 | None = None) -> Residency:
+        """Return it for workgroups of `threads`, in clusters of `cluster` workgroups.
+
+        None: in those that the image requires. Raises `UnsupportedError` where it is not known, `UsageError`
+        for a cluster that the image or the device excludes.
+        """
         ...
 
 
@@ -296,30 +302,36 @@ class Program:
         """
         return self._make(self, values)
 
-    def residency(self, threads: Dim3) -> Residency:
+    def residency(self, threads: Dim3, cluster: Dim3 | None = None) -> Residency:
         """Return how many workgroups of `threads` run at the same time where nothing else runs.
 
-        It follows from registers, shared memory and threads, as published for the device. Raises
-        `UnsupportedError` for a device where workgroups do not run at the same time, or where it is not
-        known.
+        It follows from registers, shared memory and threads, as published for the device. `cluster`: in
+        clusters of so many workgroups along x, y and z; None: in those that the image requires, else none.
+        Of clusters it is what the device runs at least. Raises `UnsupportedError` for a device where
+        workgroups do not run at the same time, or where it is not known; `UsageError` for a cluster that the
+        image or the device excludes, and for `threads` or `cluster` that are not three counts of at least 1.
         """
+        threads = _dimensions(self.name, "threads", threads)
+        cluster = None if cluster is None else _dimensions(self.name, "cluster", cluster)
         if not isinstance(self.loaded, Cooperative):
             raise UnsupportedError(
                 f"kernel {self.name}: {self.device.name} does not state how many workgroups it runs at once"
             )
-        return self.loaded.residency(threads)
+        return self.loaded.residency(threads, cluster)
 
-    def check_cooperative(self, groups: tuple[Word, Word, Word], threads: Dim3) -> None:
+    def check_cooperative(
+        self, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3 | None = None
+    ) -> None:
         """Raise `UsageError` unless all workgroups of a grid run at the same time; else as `residency`."""
         known = [one for one in groups if isinstance(one, int)]
         if len(known) < len(groups):
             raise UsageError(f"kernel {self.name}: {groups} workgroups; a cooperative grid cannot be open")
-        found = self.residency(threads)
+        found = self.residency(threads, cluster)
         if prod(known) > found.groups:
             raise UsageError(
                 f"kernel {self.name}: a cooperative grid of {prod(known)} workgroups of {prod(threads)} "
                 f"threads; {self.device.name} runs {found.groups} at once, {found.per_unit} on each of "
-                f"{found.units} units: {found.reasons}\n"
+                f"{found.units} {found.kind}: {found.reasons}\n"
                 f"hint: launch at most {found.groups} workgroups, each of which does more"
             )
 
@@ -341,6 +353,18 @@ class Program:
     def __del__(self) -> None:
         if not getattr(self, "closed", True):
             self.device.retire_program(self.loaded, wait=False)
+
+
+def _dimensions(name: str, what: str, counts: object) -> Dim3:
+    """Return three counts. Raises `UsageError`, which says what was seen."""
+    if (
+        isinstance(counts, (tuple, list))
+        and len(counts) == 3
+        and all(isinstance(one, int) and one > 0 for one in counts)
+    ):
+        x, y, z = counts
+        return x, y, z
+    raise UsageError(f"kernel {name}, {what}: wanted three ints of at least 1, seen {counts!r}")
 
 
 def _refuse_closed(program: Program, _values: object) -> KernArgs:

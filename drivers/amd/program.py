@@ -180,11 +180,15 @@ class AmdProgram:
             block[self.packet_at : self.packet_at + PACKET_BYTES] = words.tobytes()
         return Shape(array("Q", bytes(block)), self.launch.words(groups, threads))
 
-    def residency(self, threads: Dim3) -> Residency:
+    def residency(self, threads: Dim3, cluster: Dim3 | None = None) -> Residency:
         """Return how many workgroups run at the same time; a unit is a compute unit or workgroup processor.
 
-        Raises `UnsupportedError` without the topology.
+        Raises `UnsupportedError` without the topology, and for clusters, which AMD's GPUs do not have.
         """
+        if cluster is not None and math.prod(cluster) > 1:
+            raise UnsupportedError(
+                f"kernel {self.image.name}: clusters of {cluster} workgroups, {self._target.name} has none"
+            )
         if self._geometry is None:
             raise UnsupportedError(f"kernel {self.image.name}: the units of its device are not known")
         return residency(self.what, self._target, self._geometry, math.prod(threads))

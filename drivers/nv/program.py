@@ -226,17 +226,17 @@ class NvProgram:
         }
         return {name: value for name, value in fields.items() if name in self._bank0.FIELDS}
 
-    def residency(self, threads: Dim3) -> Residency:
-        """Return how many workgroups run at the same time.
+    def residency(self, threads: Dim3, cluster: Dim3 | None = None) -> Residency:
+        """Return how many workgroups run at the same time, of clusters at least.
 
-        Raises `UnsupportedError` for a kernel of clusters: how many fit depends on the GPCs.
+        `cluster` as for `shape`. Raises `UsageError` if the image or the device excludes it,
+        `UnsupportedError` for a device without clusters, or whose GPCs are not known.
         """
-        if self.kernel.cluster not in {None, _ONE}:
-            raise UnsupportedError(
-                f"kernel {self.image.name}: how many clusters of {self.kernel.cluster} workgroups the GPU "
-                "runs at once is not known"
-            )
-        return residency(self._gpu, self._launchable, math.prod(threads))
+        wanted = self._cluster(cluster)
+        if wanted is None:
+            return residency(self._gpu, self._launchable, math.prod(threads))
+        check_cluster(f"kernel {self.image.name}", self._info.name, self._info, wanted, wanted)
+        return residency(self._gpu, self._launchable, math.prod(threads), math.prod(wanted))
 
     @property
     def head_bytes(self) -> int:

@@ -36,7 +36,7 @@ from drivers.nv.layouts.qmd_values import (
     MembarType,
     SamplerIndex,
 )
-from hcq.errors import UsageError
+from hcq.errors import UnsupportedError, UsageError
 from hcq.program import Residency
 
 if TYPE_CHECKING:
@@ -182,8 +182,12 @@ def wanted_carveout(gpu: Gpu, kernel: Launchable, threads: int) -> int:
     return sm_config(next(kib for kib in steps if kib << 10 >= min(groups, held) * kernel.shared_bytes))
 
 
-def residency(gpu: Gpu, kernel: Launchable, threads: int) -> Residency:
-    """Return how many workgroups of `threads` threads the GPU runs at the same time."""
+def residency(gpu: Gpu, kernel: Launchable, threads: int, cluster: int = 1) -> Residency:
+    """Return how many workgroups of `threads` threads the GPU runs at the same time.
+
+    `cluster`: workgroups of a cluster. Raises `UnsupportedError` for clusters of a GPU whose GPCs are not
+    known.
+    """
     warps = max(1, -(-threads // WARP))
     shared = max(1, kernel.shared_bytes)
     most = {
@@ -193,7 +197,30 @@ def residency(gpu: Gpu, kernel: Launchable, threads: int) -> Residency:
         "workgroups": GROUPS_PER_SM[gpu.family],
     }
     reasons = ", ".join(f"{count} by {name}" for name, count in most.items())
-    return Residency(min(most.values()), gpu.sms, reasons)
+    if cluster == 1:
+        return Residency(min(most.values()), gpu.sms, reasons)
+    if not gpu.gpc_sms:
+        raise UnsupportedError(
+            f"how many clusters of {cluster} workgroups run at once is not known: the kernel driver does not "
+            "state which SMs lie in one GPC\nhint: launch it without clusters, or not as a cooperative grid"
+        )
+    count = clusters_at_once(gpu, min(most.values()), cluster)
+    parts = ", ".join(map(str, gpu.gpc_sms))
+    return Residency(cluster, count, f"on an SM {reasons}; GPCs of {parts} SMs", "clusters")
+
+
+def clusters_at_once(gpu: Gpu, per_sm: int, cluster: int) -> int:
+    """Return how many clusters of `cluster` workgroups run at the same time, at least.
+
+    `per_sm`: how many of their workgroups an SM holds. Public is that a cluster lies in one GPC, and not how
+    its workgroups share the SMs there. This holds for each way in which they take SMs of whole TPCs, one
+    each or several: of n SMs, k clusters of c fill k * c / per_sm at most, and the next one runs where c are
+    left.
+    """
+    if not per_sm:
+        return 0
+    taken = -(-cluster // gpu.sms_per_tpc) * gpu.sms_per_tpc
+    return sum((sms - taken) * per_sm // taken + 1 for sms in gpu.gpc_sms if sms >= taken)
 
 
 class Descriptor:

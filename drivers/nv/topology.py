@@ -8,6 +8,7 @@ Not here: the table of generations (`drivers.nv.layouts.families`), the doubtful
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,6 +87,8 @@ class Gpu:
     sms_per_tpc: int
     sms: int
     """The number of SMs present."""
+    gpc_sms: tuple[int, ...]
+    """The SMs of each part in which a cluster of workgroups lies, ascending; empty: not known."""
     vram_bytes: int
     copy_engines: tuple[int, ...]
     """NV2080 engine types of the copy engines outside the graphics run list, in order of use."""
@@ -201,8 +204,11 @@ def copy_engines(rm: Rm, subdevice: int) -> tuple[tuple[int, ...], tuple[int, ..
     return tuple(i for i in fastest if i not in graphics), graphics
 
 
-def count_sms(rm: Rm, subdevice: int, sms_per_tpc: int) -> int:
-    """Return the number of SMs after floor-sweeping."""
+def count_sms(rm: Rm, subdevice: int, sms_per_tpc: int) -> tuple[int, tuple[int, ...]]:
+    """Return the number of SMs after floor-sweeping, and those of each part in which clusters lie.
+
+    No parts where the order of the SMs is not known.
+    """
     try:
         order: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
     except DriverError:
@@ -214,9 +220,18 @@ def count_sms(rm: Rm, subdevice: int, sms_per_tpc: int) -> int:
             if gpcs.gpcMask >> gpc & 1
         ]
         tpcs: int = sum(mask.tpcMask.bit_count() for mask in masks)
-        return sms_per_tpc * tpcs
+        return sms_per_tpc * tpcs, ()  # not the virtual GPCs
     count: int = order.numSm
-    return count
+    return count, cluster_parts(order.globalSmId[:count])
+
+
+def cluster_parts(positions: Sequence[Any]) -> tuple[int, ...]:
+    """Return how many SMs each part of a GPU has in which a cluster lies, ascending.
+
+    A part is a GPC, physical and virtual: TPCs that some GPCs have beyond the others may form virtual GPCs of
+    one TPC (ctrl2080gr.h), and which of the two holds a cluster is not public.
+    """
+    return tuple(sorted(Counter((one.gpcId, one.virtualGpcId) for one in positions).values()))
 
 
 def uuid_of(rm: Rm, subdevice: int) -> bytes:
@@ -289,6 +304,7 @@ def query_gpu(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
     separate, _ = copy_engines(rm, handles.subdevice)
     if not separate:
         raise UnsupportedError(f"{name} has no copy engine outside the graphics run list, for copy queues")
+    sms, parts = count_sms(rm, handles.subdevice, sms_per_tpc)
     gpu = Gpu(
         name=name or row.name,
         uuid=uuid_of(rm, handles.subdevice),
@@ -302,7 +318,9 @@ def query_gpu(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
         gpcs=gpcs,
         tpcs_per_gpc=tpcs,
         sms_per_tpc=sms_per_tpc,
-        sms=count_sms(rm, handles.subdevice, sms_per_tpc),
+        sms=sms,
+        # A part larger than a GPC: the reply holds no positions.
+        gpc_sms=parts if parts and parts[-1] <= tpcs * sms_per_tpc else (),
         vram_bytes=fb_info(rm, handles.subdevice, (FbInfo.TOTAL_RAM_SIZE,))[0] << 10,
         copy_engines=_rotated(tuple(copy_engine(i) for i in separate), choices.copy_engine),
     )

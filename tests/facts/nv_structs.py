@@ -189,7 +189,7 @@ GLOBAL_SM_ORDER_ENTRY = (
     "gpcId", "localTpcId", "localSmId", "globalTpcId", "virtualGpcId", "migratableTpcId", "ugpuId",
     "physicalCpcId", "virtualTpcId",
 )
-"""The nine u16 of one 18-byte entry of globalSmId."""
+"""The nine u16 of one 18-byte entry of globalSmId; branch 570 has the first six in 12 bytes."""
 
 GR_GET_CTX_BUFFER_SIZE = ((0x0, 4, "hChannel"), (0x8, 8, "totalBufferSize"))
 """Parameters of control 0x20801218."""

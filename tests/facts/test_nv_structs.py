@@ -91,10 +91,12 @@ def test_branch_is_the_first_part_of_the_version(version: str, branch: int):
     assert branches.branch_of(version) == branch
 
 
-def test_entry_of_the_global_sm_order_is_nine_half_words():
-    entry = leaves(LAYOUTS["NV2080_CTRL_GR_GLOBAL_SM_ID"])
+@pytest.mark.parametrize(("branch", "words"), [(570, 6), (580, 9), (595, 9)])
+def test_entry_of_the_global_sm_order_is_half_words(branch: int, words: int):
+    order = branches.STRUCTS[branch]["NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS"]
+    entry = leaves(order.FIELDS["globalSmId"].type)
     assert {name: leaf[:2] for name, leaf in entry.items()} == {
-        name: (2 * i, 2) for i, name in enumerate(nv_structs.GLOBAL_SM_ORDER_ENTRY)
+        name: (2 * i, 2) for i, name in enumerate(nv_structs.GLOBAL_SM_ORDER_ENTRY[:words])
     }
 
 

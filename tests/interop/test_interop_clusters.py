@@ -45,9 +45,11 @@ def test_every_workgroup_reads_all_of_its_cluster(opened: tuple[hcq.Device, str]
     values = np.arange(8 * 32, dtype=np.float32).reshape(8, 32)
     out = interop.empty(device, (8, 32))
     kernel = interop.load(device, text, entry="ring")
+    # Eight workgroups fit at the same time in any clusters.
     kernel.launch(
-        interop.array(device, values), out, groups=8, threads=32, shared=128, cluster=(size, 1, 1)
-    ).wait()
+        interop.array(device, values), out, groups=8, threads=32, shared=128, cluster=(size, 1, 1),
+        cooperative=True,
+    ).wait()  # fmt: skip
     sums = values.reshape(-1, size, 32).sum(1, keepdims=True).repeat(size, 1).reshape(8, 32)
     assert np.array_equal(out.numpy(), sums + 1000 * size + 0.5)
 

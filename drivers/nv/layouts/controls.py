@@ -390,9 +390,14 @@ class NVC36F_CTRL_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX_PARAMS(Struct, size=4
 
 
 class NV2080_CTRL_GR_GLOBAL_SM_ID_570(Struct, size=12, source=SOURCE_570):
-    """The position of one SM, in the shorter record of branch 570, whose words are not known individually."""
+    """The position of one SM, in the shorter record of branch 570."""
 
-    words: tuple[int, ...] = u16(0x0, count=6)
+    gpcId: int = u16(0x0)
+    localTpcId: int = u16(0x2)
+    localSmId: int = u16(0x4)
+    globalTpcId: int = u16(0x6)
+    virtualGpcId: int = u16(0x8)
+    migratableTpcId: int = u16(0xA)
 
 
 class NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS_570(Struct, size=6168, source=SOURCE_570):
