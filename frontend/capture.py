@@ -13,6 +13,7 @@ from frontend.autograd import state as grad_state
 from frontend.captured import Assembly, Captured
 from frontend.device import Device, OpenDevice
 from frontend.launch import Launch
+from frontend.modes import Modes
 from frontend.plan import LARGE_BYTES
 from frontend.printing import described
 from hcq.errors import UsageError
@@ -46,6 +47,8 @@ class Capture:
     """The words of each random draw, in order."""
     snapshots: set[hcq.Buffer] = field(default_factory=set)
     """Copies of old contents, made by copy-on-write."""
+    modes: Modes = field(default_factory=Modes)
+    """The modes from outside that the function reads."""
 
     def record(self, plan: Plan, inputs: list[hcq.Buffer], outputs: list[hcq.Buffer]) -> None:
         """Record a launch."""
@@ -164,6 +167,7 @@ def captured_form(
         arguments=arguments,
         assembly=work if kernels else None,
         partial=any(kernel.partial for kernel in kernels),
+        modes=capture.modes,
     )
 
 

@@ -6,7 +6,7 @@ Not here: what a replay guarantees (`jit`), the recording (`capture`), the launc
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frontend.assignment import root_of, write_rest
@@ -16,6 +16,7 @@ from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
 from frontend.history import realize_for_reading
 from frontend.launch import assemble
+from frontend.modes import CHANGES, Modes
 from frontend.ops.random import GENERATOR
 from frontend.plan import verify_all
 from frontend.printing import described
@@ -121,6 +122,8 @@ class Captured:
     """An outside tensor that is read and has other memory since the capture; "": none."""
     partial: bool = False
     """Whether outputs may keep elements that no kernel wrote; see `frontend.launch.Launch.partial`."""
+    modes: Modes = field(default_factory=Modes)
+    """The modes that the function read from outside."""
 
     def __post_init__(self) -> None:
         """Mark the memory that replays assign to."""
@@ -134,6 +137,8 @@ class Captured:
                 f"{self.replaced} is used by a captured function, but was moved or replaced since\n"
                 "hint: reset() the function, so that it is captured again"
             )
+        if self.modes.seen != CHANGES[0]:
+            self.modes.check("a function" if self.assembly is None else self.assembly.label)
         with LOCK:
             if PENDING:
                 settle()

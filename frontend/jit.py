@@ -20,6 +20,8 @@ What a replay guarantees:
   are not assigned to, are checked at each replay; those computed inside only at the capture.
 - Views (`frontend.views`) of tensors that a replay assigns change with them.
 - Random draws are new at each replay, and the same as without capture.
+- Training modes, mixed precision and requires_grad that the function reads from outside are those of the
+  capture; in others a replay raises an error (`modes`).
 
 An operation that a replay could not repeat raises an error at the capture: reading a value, making a tensor
 of host data, moving between devices, replacing an argument, keeping a computed tensor or a gradient outside
@@ -150,7 +152,8 @@ class TinyJit(Generic[P, R]):
       device, a deep copy, a value returned that is no tensor, a replaced argument, a computed tensor or
       gradient kept outside that is not returned, an argument that is also assigned to from outside.
     - `UsageError` at a replay, for arguments whose shape, dtype, device, or other values differ from the
-      captured ones, for an outside tensor that was replaced, and for a closed device.
+      captured ones, for another training mode, autocast or requires_grad, for an outside tensor that was
+      replaced, and for a closed device.
     - `UsageIndexError` or `UsageZeroDivisionError` under `HCQ_VALIDATE=1`, for an invalid index or divisor.
     - `OutOfMemoryError` when there is no memory for the results; `DeviceFault` after a fault. After
       `OpenDevice.recover` the capture can be replayed.

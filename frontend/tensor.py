@@ -19,7 +19,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from frontend import assignment, copies, printing, transfer
+from frontend import assignment, copies, modes, printing, transfer
 from frontend.arg_aliases import accepts_aliases
 from frontend.autograd import engine
 from frontend.autograd import state as grad_state
@@ -362,12 +362,13 @@ class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
 
         Raises `UsageTypeError` for a `mode` that is no bool. The mode holds for the whole process.
         """
-        before = Tensor.training
-        Tensor.training = flag(mode, "train, mode")
-        try:
-            yield
-        finally:
-            Tensor.training = before
+        before, wanted = Tensor.training, flag(mode, "train, mode")
+        with modes.block(modes.TRAIN):
+            Tensor.training = wanted
+            try:
+                yield
+            finally:
+                Tensor.training = before
 
     @classmethod
     @contextlib.contextmanager

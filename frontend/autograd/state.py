@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.expr import PARAM, STOP, VERSION, Leaves, join
+from frontend.modes import changed
 from frontend.ops.sources import ruled
 from frontend.parameters import flag
 from frontend.realize import realize_many
@@ -84,6 +85,7 @@ def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: F
         for t in tensors:
             if t.expr.op is not PARAM:
                 _become_distinct(t)
+    changed(*[("requires_grad", id(t)) for t in tensors])
     for t in tensors:
         state_of(t).wanted = wanted
         if wanted:

@@ -25,6 +25,7 @@ import math
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
+from frontend import modes
 from frontend.nn.module import Module
 from frontend.nn.settings import number_within
 from frontend.ops.arguments import element_type
@@ -51,12 +52,13 @@ def autocast(dtype: DType | str = dtypes.bfloat16, *, enabled: bool = True) -> I
     wanted = element_type(dtype)
     if wanted not in {dtypes.float16, dtypes.bfloat16}:
         raise UsageError(f"autocast: wanted float16 or bfloat16, saw {dtype}")
-    before = Module.mixed
-    Module.mixed = wanted if flag(enabled, "autocast, enabled") else None
-    try:
-        yield
-    finally:
-        Module.mixed = before
+    before, chosen = Module.mixed, wanted if flag(enabled, "autocast, enabled") else None
+    with modes.block(modes.MIXED):
+        Module.mixed = chosen
+        try:
+            yield
+        finally:
+            Module.mixed = before
 
 
 class GradScaler:

@@ -15,7 +15,7 @@ import math
 from typing import cast
 
 from frontend.nn.checks import count, layer_input
-from frontend.nn.module import Module, in_training, lowered
+from frontend.nn.module import Module, in_training, lowered, mixed
 from frontend.nn.settings import number_within
 from frontend.ops.along import rows
 from frontend.ops.arguments import whole
@@ -57,7 +57,7 @@ class Linear(Module):
         inputs = self.weight.shape[1]
         if x.shape[-1:] != (inputs,):
             raise UsageError(f"Linear has {inputs} inputs, the last axis of {x.shape} is another")
-        if self.mixed is None:
+        if mixed() is None:
             return x.linear(self.weight.transpose(), self.bias)
         x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, self.weight, self.bias))
         return x.linear(weight.transpose(), bias)

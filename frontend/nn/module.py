@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from compiler.dtype import DType
+from frontend import modes
 from frontend.assignment import refer
 from frontend.autograd.engine import stopped
 from frontend.autograd.state import is_parameter, listed
@@ -51,8 +52,8 @@ class Module:
     `Tensor.train(mode)` that mode holds instead.
     """
 
-    training: bool = True
-    """Whether dropout is active and batch norms use the statistics of the batch."""
+    training = modes.Training()
+    """Whether dropout is active and batch norms use the statistics of the batch; True at first."""
     mixed: ClassVar[DType | None] = None
     """The dtype inside `nn.amp.autocast`, of all modules; None outside."""
 
@@ -250,9 +251,19 @@ def _moved(t: Tensor | None, device: str | None, dtype: DType | None) -> Tensor 
     return (new if kind is None else new.cast(kind)).realize()
 
 
+def _mixed_now(kind: type[Module]) -> DType | None:
+    return kind.mixed
+
+
+def mixed() -> DType | None:
+    """Return the dtype of the surrounding `nn.amp.autocast`, None outside."""
+    found: DType | None = modes.read(modes.MIXED, f"the dtype of {modes.MIXED}", Module, _mixed_now)
+    return found
+
+
 def lowered(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
     """Return float32 tensors in the dtype of `nn.amp.autocast`; outside of it all unchanged."""
-    dtype = Module.mixed
+    dtype = mixed()
     if dtype is None:
         return tensors
     return tuple([t.cast(dtype) if t is not None and _mixes(t) else t for t in tensors])
@@ -264,12 +275,13 @@ def _mixes(t: Tensor) -> bool:
 
 def raised(x: Tensor) -> Tensor:
     """Return a sixteen-bit tensor as float32 inside `nn.amp.autocast`; outside of it x itself."""
-    return x.cast("float32") if Module.mixed is not None and x.dtype.is_float and x.dtype.bits == 16 else x
+    return x.cast("float32") if mixed() is not None and x.dtype.is_float and x.dtype.bits == 16 else x
 
 
 def in_training(layer: Module) -> bool:
     """Return whether a layer trains: by the surrounding `Tensor.train`, else by its own mode."""
-    return layer.training if Tensor.training is None else Tensor.training
+    mode = modes.training(Tensor)
+    return layer.training if mode is None else mode
 
 
 def Parameter(data: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802, FBT001, FBT002 - the field's name

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
+from frontend import modes
 from frontend.ops import reduce
 from frontend.ops.arguments import Axes, axes_of, axis_of, tensor
 from frontend.ops.comparison import eq
@@ -131,7 +132,7 @@ def dropout(self: T, p: float = 0.5, training: bool | None = None) -> T:  # noqa
     if not 0 <= p <= 1:
         raise UsageError(f"dropout: the share must be in 0..1, saw {p}")
     if training is None:
-        training = self.training is not False
+        training = modes.training(self.__class__) is not False
     if not flag(training, "dropout, training") or p == 0:
         return self
     if p == 1:

@@ -1,0 +1,147 @@
+"""Modes that a captured function reads from outside: a replay in another one raises an error.
+
+Not here: other guarantees of captured functions (`test_tiny_jit`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frontend import Tensor, TinyJit, nn
+from hcq.errors import UsageError
+
+X = [[1.0, 2.0], [3.0, 5.0]]
+
+
+def called(function: Any, *args: Any, times: int = 3) -> Any:
+    """Call a function until it is replayed; return the last result."""
+    found = None
+    for _ in range(times):
+        found = function(*args)
+    return found
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.BatchNorm1d(2), nn.Sequential(nn.Dropout2d(0.5))])
+def test_a_replay_in_another_mode_of_a_layer_is_refused(layer: Any):
+    x, step = Tensor(X).realize(), TinyJit(lambda x: layer(x).sum().realize())
+    called(step, x)
+    layer.eval()
+    with pytest.raises(UsageError, match=r"training of .* was True when .* captured, and is False"):
+        step(x)
+    layer.train()
+    assert step(x).shape == ()
+    step.reset()
+    layer.eval()
+    assert called(step, x).item() == layer(x).sum().item()
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_replay_in_another_surrounding_mode_is_refused(inside: bool):  # noqa: FBT001
+    layer, x = nn.BatchNorm1d(2), Tensor(X).realize()
+    step = TinyJit(lambda x: layer(x).realize())
+    with Tensor.train(inside):
+        called(step, x)
+    with Tensor.train(not inside), pytest.raises(UsageError, match=r"mode of Tensor\.train was"):
+        step(x)
+    with pytest.raises(UsageError, match="is None now"):
+        step(x)
+    with Tensor.train(inside):
+        step(x)
+
+
+def test_the_method_dropout_reads_the_surrounding_mode():
+    x, step = Tensor.ones(64).realize(), TinyJit(lambda x: x.dropout(0.5).realize())
+    with Tensor.train(False):
+        assert called(step, x).tolist() == [1.0] * 64
+    with Tensor.train(), pytest.raises(UsageError, match=r"Tensor\.train"):
+        step(x)
+
+
+def test_a_replay_under_another_autocast_is_refused():
+    layer, x = nn.Linear(2, 2), Tensor(X).realize()
+    step = TinyJit(lambda x: layer(x).realize())
+    with nn.amp.autocast("float16"):
+        assert called(step, x).dtype.name == "float16"
+    with pytest.raises(UsageError, match=r"autocast was .*float16.*, and is None"):
+        step(x)
+    with nn.amp.autocast("float16"):
+        assert step(x).dtype.name == "float16"
+
+
+def test_a_replay_that_would_train_a_frozen_parameter_is_refused():
+    w, x = Tensor([2.0, 3.0]), Tensor([1.0, 1.0]).realize()
+    sgd = nn.optim.SGD([w], lr=0.5)
+
+    def fn(x: Tensor) -> Tensor:
+        loss = (w * x).sum().backward()
+        sgd.step()
+        return loss
+
+    step = TinyJit(fn)
+    called(step, x)
+    before = w.tolist()
+    w.requires_grad = False
+    with pytest.raises(UsageError, match=r"requires_grad of .* was True"):
+        step(x)
+    assert w.tolist() == before
+    w.requires_grad = True
+    step(x)
+    assert w.tolist() == [v - 0.5 for v in before]
+
+
+def test_modes_that_the_function_sets_are_those_of_each_replay():
+    layer, x = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(2)), Tensor(X).realize()
+
+    def fn(x: Tensor) -> Tensor:
+        layer.train()
+        with Tensor.train(False), nn.amp.autocast("float16"):
+            kept = layer(x)
+        with Tensor.train():
+            return (layer(x) + kept).realize()
+
+    step = TinyJit(fn)
+    called(step, x)
+    layer.eval()
+    with Tensor.train(False):
+        step(x)
+    assert [m.training for m in layer.modules()] == [True] * 3
+
+
+def test_a_function_may_freeze_parameters_while_it_runs():
+    fixed, w, x = Tensor([2.0]), Tensor([3.0]), Tensor([1.0]).realize()
+    both = nn.optim.SGD([fixed, w], lr=0.5)
+    only = nn.optim.SGD([w], lr=0.5)
+
+    def fn(x: Tensor) -> Tensor:
+        fixed.requires_grad = False
+        ((fixed * w) * x).sum().backward()
+        only.step()
+        fixed.requires_grad = True
+        loss = (fixed * w * x).sum().backward()
+        both.step()
+        fixed.requires_grad = False
+        return loss
+
+    step = TinyJit(fn)
+    for _ in range(4):
+        step(x)
+    found = fixed.item(), w.item()
+    fixed.assign(2.0).realize()
+    w.assign(3.0).realize()
+    for _ in range(4):
+        fn(x)
+    assert found == (fixed.item(), w.item())
+
+
+def test_modes_are_looked_at_only_after_a_change():
+    layer, x = nn.Dropout(0.5).eval(), Tensor(X).realize()
+    step = TinyJit(lambda x: (layer(x) + 1).realize())
+    called(step, x)
+    captured = step.captured
+    assert captured is not None
+    seen = captured.modes.seen
+    layer.__dict__["training"] = True  # no change that is counted
+    step(x)
+    assert captured.modes.seen == seen
