@@ -14,6 +14,7 @@ if AT_ONCE:
     from frontend.ops import (
         about,
         convolutions,
+        determinants,
         factors,
         indexed,
         parts,
@@ -25,6 +26,7 @@ if AT_ONCE:
 else:
     about = later("frontend.ops.about")
     convolutions = later("frontend.ops.convolutions")
+    determinants = later("frontend.ops.determinants")
     factors = later("frontend.ops.factors")
     indexed = later("frontend.ops.indexed")
     parts = later("frontend.ops.parts")
@@ -106,9 +108,9 @@ class FurtherMethods(TensorBase):
     qr = factors.qr
     solve = factors.solve
     inverse = factors.inverse
-    det = factors.det
-    slogdet = factors.slogdet
-    logdet = factors.logdet
+    det = determinants.det
+    slogdet = determinants.slogdet
+    logdet = determinants.logdet
     cholesky = factors.cholesky
     cholesky_solve = factors.cholesky_solve
     cholesky_inverse = factors.cholesky_inverse

@@ -1,10 +1,10 @@
-"""Factorisations of matrices and what follows from them: qr, cholesky, svd, inverse, det, solve.
+"""Factorisations of matrices and what follows from them: qr, cholesky, svd, inverse, solve.
 
 Matrices are the last two axes; others are stacks. `qr` takes Householder's reflections, one for each column;
-inverse, determinant and solutions use it. `svd` rotates pairs of columns (Jacobi), all that are disjoint
+inverses and solutions use it. `svd` rotates pairs of columns (Jacobi), all that are disjoint
 at once. The number of steps depends on the shape alone, so all of this can be captured.
 
-Not here: products (`linalg`, `products`).
+Not here: determinants (`determinants`), products (`linalg`, `products`).
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Generic, NamedTuple
 
+from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.autograd.engine import stopped
 from frontend.ops import reduce
 from frontend.ops.along import gather
 from frontend.ops.arguments import whole
 from frontend.ops.comparison import eq, lt
-from frontend.ops.diagonals import diagonal, tril, triu
+from frontend.ops.diagonals import tril, triu
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, mul, neg, sub, where
 from frontend.ops.functions import abs as absolute
-from frontend.ops.functions import log, sign, sqrt
+from frontend.ops.functions import sqrt
 from frontend.ops.linalg import matmul
 from frontend.ops.movement import expand, squeeze, transpose, unsqueeze
 from frontend.ops.parts import cat, part
@@ -46,13 +47,6 @@ class Factors(NamedTuple, Generic[T]):
     R: T
 
 
-class Determinant(NamedTuple, Generic[T]):
-    """The sign of a determinant and the logarithm of its absolute value."""
-
-    sign: T
-    logabsdet: T
-
-
 class Singular(NamedTuple, Generic[T]):
     """Two orthogonal matrices and the singular values between them, the greatest first."""
 
@@ -61,7 +55,8 @@ class Singular(NamedTuple, Generic[T]):
     V: T
 
 
-def _matrices(x: TensorBase, what: str, *, square: bool = False) -> None:
+def check_matrices(x: TensorBase, what: str, *, square: bool = False) -> None:
+    """Raise `UsageError` unless a tensor is matrices, square if wanted, of float32 or float64."""
     shape = x.expr.shape
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
         raise UsageError(f"{what}: wanted {'square ' if square else ''}matrices, saw the shape {shape}")
@@ -74,18 +69,26 @@ def _column(x: T, i: int) -> T:
     return part(x, len(x.expr.shape) - 1, i, i + 1)
 
 
-def _reduced(x: T, columns: int) -> tuple[T, T]:
+def reduced(x: T, columns: int, *, exchange: bool = False) -> tuple[T, T]:
     """Return x with zeros below the diagonal of its first columns, by reflections, and their determinant.
 
-    A column that has zeros below the diagonal already keeps its sign, as in LAPACK.
+    A column that has zeros below the diagonal already keeps its sign, as in LAPACK. Columns are divided by a
+    power of two near their greatest element, so that squares neither overflow nor vanish.
+
+    With `exchange`, a column that is far shorter than a later one trades places with the longest first. So
+    one of length 0 is met only where all later ones have length 0, and slopes at singular matrices are right.
     """
     m = x.expr.shape[-2]
     rank = len(x.expr.shape)
     turns = constant(x, 1.0, x.expr.dtype, (*x.expr.shape[:-2], 1, 1))
     for i in range(min(m - 1, columns)):
+        if exchange and i + 1 < columns:
+            x, traded = _exchanged(x, i)
+            turns = mul(turns, where(traded, -1.0, 1.0))
         column = part(x, rank - 1, i, i + 1)
         place = coordinate(column, column.expr.shape, rank - 2)
         below = where(lt(place, i), 0.0, column)
+        below = div(below, _power_below(reduce.fold(Ops.MAX, absolute(below), (rank - 2,), keepdim=True)))
         squares = reduce.sum(mul(below, below), -2, keepdim=True)
         empty = eq(squares, 0.0)
         size = sqrt(where(empty, 1.0, squares))
@@ -101,6 +104,37 @@ def _reduced(x: T, columns: int) -> tuple[T, T]:
     return x, turns
 
 
+def _exchanged(x: T, i: int) -> tuple[T, T]:
+    """Return x with column i exchanged for the longest later one where it is far shorter; and where it is."""
+    rank = len(x.expr.shape)
+    rows = coordinate(x, x.expr.shape, rank - 2)
+    lengths = reduce.fold(Ops.MAX, where(lt(rows, i), 0.0, absolute(x)), (rank - 2,), keepdim=True)
+    lengths = where(lt(coordinate(lengths, lengths.expr.shape, rank - 1), i), 0.0, lengths)
+    longest = reduce.fold(Ops.MAX, lengths, (rank - 1,), keepdim=True)
+    short = lt(mul(part(lengths, rank - 1, i, i + 1), 2.0**20), longest)
+    chosen = where(short, reduce.argmax(lengths, rank - 1, keepdim=True), i)
+    columns = coordinate(x, x.expr.shape, rank - 1)
+    is_chosen = eq(columns, chosen)
+    other = reduce.sum(where(is_chosen, x, 0.0), -1, keepdim=True)
+    traded = where(eq(columns, i), other, where(is_chosen, _column(x, i), x))
+    return apply(Ops.CONTIGUOUS, None, traded), short
+
+
+def _power_below(size: T) -> T:
+    """Return the greatest power of two that is not above a size, from 2**-126 to 2**126 (float64: 1022).
+
+    No gradient flows through it.
+    """
+    wide = size.expr.dtype is dtypes.float64
+    digits, most = (52, 2045) if wide else (23, 253)
+    whole = dtypes.int64 if wide else dtypes.int32
+    bits = apply(Ops.BITCAST, whole, size)
+    shape = bits.expr.shape
+    shift, low, high = (constant(bits, n, whole, shape) for n in (digits, 1, most))
+    power = apply(Ops.MIN, None, apply(Ops.MAX, None, apply(Ops.SHR, None, bits, shift), low), high)
+    return apply(Ops.BITCAST, size.expr.dtype, apply(Ops.SHL, None, power, shift))
+
+
 def _one(like: T, value: float = 1.0) -> T:
     return constant(like, value, like.expr.dtype, ())
 
@@ -109,7 +143,7 @@ def _one(like: T, value: float = 1.0) -> T:
 def _triangle(self: T) -> T:
     """Return R above Q transposed, beside each other: self and unit matrices, reduced together."""
     both = cat(self, unit_of(self, self.expr.shape[-2]), axis=-1)
-    return _reduced(both, self.expr.shape[-1])[0]
+    return reduced(both, self.expr.shape[-1])[0]
 
 
 def unit_of(like: T, n: int) -> T:
@@ -126,7 +160,7 @@ def qr(self: T, mode: str = "reduced") -> Factors[T]:
 
     "reduced" leaves out the columns of Q that meet zeros of R.
     """
-    _matrices(self, "qr")
+    check_matrices(self, "qr")
     if mode not in {"reduced", "complete"}:
         raise UsageError(f"qr: wanted the mode reduced or complete, saw {mode!r}")
     m, n = self.expr.shape[-2:]
@@ -158,7 +192,7 @@ def _back_substituted(self: T, right: T) -> T:
 @composite
 def triangular_solve(self: T, right: T, *, upper: bool = True) -> T:
     """Return x with self @ x = right, for triangular matrices self, whose other half is not read."""
-    _matrices(self, "triangular_solve", square=True)
+    check_matrices(self, "triangular_solve", square=True)
     if upper:
         return _back_substituted(self, right)
     n = self.expr.shape[-1]
@@ -182,7 +216,7 @@ def solve(self: T, right: T) -> T:
 
 @composite
 def _solution(self: T, right: T) -> T:
-    _matrices(self, "solve", square=True)
+    check_matrices(self, "solve", square=True)
     vector = len(right.expr.shape) == 1
     b = unsqueeze(right, -1) if vector else right
     if b.expr.shape[-2:-1] != self.expr.shape[-1:]:
@@ -205,42 +239,9 @@ def inverse(self: T) -> T:
 
 @method
 def _inverse(self: T) -> T:
-    _matrices(self, "inverse", square=True)
+    check_matrices(self, "inverse", square=True)
     q, r = qr(self)
     return _back_substituted(r, transpose(q, -1, -2))
-
-
-@method
-def _signed_diagonal(self: T) -> T:
-    """Return the diagonal of R, whose product is the determinant: the first has the sign of det(Q)."""
-    n = self.expr.shape[-1]
-    if not n:
-        return constant(self, 1.0, self.expr.dtype, (*self.expr.shape[:-2], 1))
-    x, turns = _reduced(self, n)
-    found = diagonal(x, 0, -2, -1)
-    first = eq(coordinate(found, found.expr.shape, len(found.expr.shape) - 1), 0)
-    return mul(found, where(first, squeeze(turns, -1), 1.0))
-
-
-@method
-def det(self: T) -> T:
-    """Return the determinants of square matrices."""
-    _matrices(self, "det", square=True)
-    return reduce.prod(_signed_diagonal(self), -1)
-
-
-@converting
-def slogdet(self: T) -> Determinant[T]:
-    """Return the signs of determinants and the logarithms of their absolute values."""
-    _matrices(self, "slogdet", square=True)
-    found = _signed_diagonal(self)
-    return Determinant(reduce.prod(sign(found), -1), reduce.sum(log(absolute(found)), -1))
-
-
-@method
-def logdet(self: T) -> T:
-    """Return the logarithms of determinants; NaN of negative ones."""
-    return log(det(self))
 
 
 def cholesky(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
@@ -256,7 +257,7 @@ def cholesky(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - the f
 
 @method
 def _cholesky(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - as above
-    _matrices(self, "cholesky", square=True)
+    check_matrices(self, "cholesky", square=True)
     n = self.expr.shape[-1]
     rank = len(self.expr.shape)
     even = mul(add(self, transpose(self, -1, -2)), 0.5)
@@ -280,8 +281,8 @@ def cholesky_solve(self: T, factor: T, upper: bool = False) -> T:  # noqa: FBT00
 
     Self is matrices of columns. The other half of the factor is not read.
     """
-    _matrices(self, "cholesky_solve")
-    _matrices(factor, "cholesky_solve", square=True)
+    check_matrices(self, "cholesky_solve")
+    check_matrices(factor, "cholesky_solve", square=True)
     if self.expr.shape[-2] != factor.expr.shape[-1]:
         raise UsageError(
             f"cholesky_solve: wanted {factor.expr.shape[-1]} rows, saw the shape {self.expr.shape}"
@@ -293,7 +294,7 @@ def cholesky_solve(self: T, factor: T, upper: bool = False) -> T:  # noqa: FBT00
 
 def cholesky_inverse(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - as above
     """Return the inverse of a, where self is `a.cholesky(upper)`."""
-    _matrices(self, "cholesky_inverse", square=True)
+    check_matrices(self, "cholesky_inverse", square=True)
     return cholesky_solve(unit_of(self, self.expr.shape[-1]), self, upper)
 
 
@@ -331,7 +332,7 @@ def _round(x: T, m: int, rank: int, left: list[int], right: list[int]) -> T:
     up, vp = part(a, rank - 2, 0, m), part(b, rank - 2, 0, m)
     alpha, beta = (reduce.sum(mul(t, t), -2, keepdim=True) for t in (up, vp))
     gamma = reduce.sum(mul(up, vp), -2, keepdim=True)
-    still = lt(absolute(gamma), 1e-30)
+    still = eq(gamma, 0.0)
     zeta = div(sub(beta, alpha), mul(where(still, 1.0, gamma), 2.0))
     t = div(where(lt(zeta, 0.0), -1.0, 1.0), add(absolute(zeta), sqrt(add(mul(zeta, zeta), 1.0))))
     t = where(still, 0.0, convert(t, x.expr.dtype))
@@ -349,7 +350,7 @@ def svd(self: T, some: bool = True) -> Singular[T]:  # noqa: FBT001, FBT002 - th
     With `some` U and V have as many columns as there are singular values; else they are square. Columns that
     belong to a singular value of 0 are 0 in U. float32 and float64. The gradient flows through S alone.
     """
-    _matrices(self, "svd")
+    check_matrices(self, "svd")
     m, n = self.expr.shape[-2:]
     if m < n:
         found = svd(transpose(self, -1, -2), some)
@@ -357,7 +358,8 @@ def svd(self: T, some: bool = True) -> Singular[T]:  # noqa: FBT001, FBT002 - th
     if not some and m != n:
         raise UsageError(f"svd: wanted some=True for matrices that are not square, saw {self.expr.shape}")
     rank = len(self.expr.shape)
-    both = stopped(_rotated(self))
+    size = reduce.fold(Ops.MAX, absolute(self), (rank - 2, rank - 1), keepdim=True)
+    both = stopped(_rotated(div(self, _power_below(size))))
     work, v = part(both, rank - 2, 0, m), part(both, rank - 2, m, m + n)
     size, order = sort(sqrt(reduce.sum(mul(work, work), -2)), -1, True)
     at = unsqueeze(order, -2)
