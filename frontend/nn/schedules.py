@@ -17,6 +17,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from frontend.nn.settings import number_within
+from frontend.parameters import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -213,36 +214,68 @@ class OneCycleLR(LambdaLR):
     """The learning rate up to `max_lr` and down again, along half cosines, over `total_steps` steps.
 
     It starts at max_lr / div_factor, reaches max_lr after `pct_start` of the steps, and ends at the start
-    divided by final_div_factor. Momentum is not changed.
+    divided by final_div_factor. Instead of `total_steps`, `epochs` and `steps_per_epoch` may be given.
+
+    With `cycle_momentum`, as by default in PyTorch, the momentum, or b1 of Adam and its relatives, goes from
+    `max_momentum` to `base_momentum` and back. A captured step cannot follow it: `step` raises `UsageError`,
+    and so does the schedule for an optimiser without momentum.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
         max_lr: float,
-        total_steps: int,
+        total_steps: int | None = None,
         pct_start: float = 0.3,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
+        *,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        cycle_momentum: bool = True,
+        base_momentum: float = 0.85,
+        max_momentum: float = 0.95,
     ) -> None:
-        top, start = max_lr, max_lr / div_factor
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise UsageError("OneCycleLR: wanted total_steps, or epochs and steps_per_epoch")
+            total_steps = epochs * steps_per_epoch
+        top, start, least = max_lr, max_lr / div_factor, max_lr / div_factor / final_div_factor
         rise, last = pct_start * total_steps - 1, total_steps - 1
+        self.cycled = flag(cycle_momentum, "OneCycleLR, cycle_momentum")
+
+        def between(n: int, first: float, middle: float, end: float) -> float:
+            """Return the number at step n: half cosines from the first to the middle one, and to the end."""
+            if n <= rise and rise > 0:
+                share = n / rise
+            else:
+                first, middle, share = middle, end, (n - rise) / (last - rise)
+            return middle + (first - middle) * (1 + math.cos(math.pi * share)) / 2
 
         def rate(n: int) -> float:
             if n > last:
                 raise UsageError(f"OneCycleLR: {total_steps} steps were wanted, this is one more")
-            first, end, share = (
-                (start, top, n / rise)
-                if n <= rise
-                else (top, start / final_div_factor, (n - rise) / (last - rise))
-            )
-            return end + (first - end) * (1 + math.cos(math.pi * share)) / 2
+            if self.cycled:
+                _set_momentum(optimizer, between(n, max_momentum, base_momentum, max_momentum))
+            return between(n, start, top, least)
 
         for group in optimizer.param_groups:
             group.initial = 1.0
         super().__init__(optimizer, rate)
         for group in optimizer.param_groups:
             group.initial = start
+
+
+def _set_momentum(optimizer: Optimizer, value: float) -> None:
+    """Set the momentum, or b1, of all groups. Raises `UsageError` where there is none, or it is captured."""
+    for group in optimizer.param_groups:
+        name = next((n for n in ("b1", "momentum") if group.get(n)), None)
+        if name is None or group.captured:
+            what = "has no momentum" if name is None else "is captured with the momentum that it has"
+            raise UsageError(
+                f"OneCycleLR cycles the momentum, and {group.kind} {what}\nhint: pass cycle_momentum=False"
+            )
+        group[name] = value
 
 
 class ReduceLROnPlateau(_Schedule):

@@ -250,3 +250,40 @@ def test_lbfgs_goes_on_from_its_state():
         other.load_state_dict({name: t for name, t in state.items() if name != "before"})
     with pytest.raises(UsageError, match="has the shape"):
         other.load_state_dict(state | {"before": Tensor([1.0])})
+
+
+def test_one_cycle_moves_the_momentum_as_pytorch_does():
+    w = Tensor([1.0, -2.0])
+    optimiser = nn.optim.SGD([w], 0.1, momentum=0.9)
+    schedule, found = schedules.OneCycleLR(optimiser, 0.5, epochs=2, steps_per_epoch=4), []
+    for _ in range(8):
+        found.append(optimiser.param_groups[0]["momentum"])
+        (w * w).sum().backward()
+        optimiser.step()
+        if len(found) < 8:
+            schedule.step()
+    # PyTorch 2.14: OneCycleLR(SGD(p, 0.1, momentum=0.9), 0.5, epochs=2, steps_per_epoch=4)
+    want = [0.95, 0.8688255, 0.8528058, 0.8688255, 0.8944018, 0.9216942, 0.9423362, 0.95]
+    np.testing.assert_allclose(found, want, atol=1e-6)
+
+
+def test_one_cycle_refuses_a_momentum_that_cannot_change():
+    with pytest.raises(UsageError, match="SGD has no momentum\nhint: pass cycle_momentum=False"):
+        schedules.OneCycleLR(nn.optim.SGD([Tensor([1.0])], 0.1), 0.5, 10)
+    with pytest.raises(UsageError, match="total_steps, or epochs"):
+        schedules.OneCycleLR(nn.optim.SGD([Tensor([1.0])], 0.1), 0.5)
+    w, x = Tensor([1.0]), Tensor([2.0]).realize()
+    adam = nn.optim.Adam([w], 0.1)
+    schedule = schedules.OneCycleLR(adam, 0.5, 10)
+
+    def fn(x: Tensor) -> Tensor:
+        loss = (w * x).sum().backward()
+        adam.step()
+        return loss
+
+    step = TinyJit(fn)
+    step(x)
+    schedule.step()
+    step(x)
+    with pytest.raises(UsageError, match="captured with the momentum"):
+        schedule.step()

@@ -43,7 +43,7 @@ SCHEDULES: Final = (
     "ConstantLR(o, 0.25, 3)",
     "PolynomialLR(o, 5, 2.0)",
     "CosineAnnealingWarmRestarts(o, 2, 2, 0.05)",
-    "OneCycleLR(o, 0.5, 10)",
+    "OneCycleLR(o, 0.5, 10, cycle_momentum=False)",
 )
 PLATEAU: Final = (
     "ReduceLROnPlateau(o, 'max', 0.5, 1, cooldown=1)",
