@@ -20,11 +20,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hcq.commandbuffer import CommandBuffer
-from hcq.commands import Timestamp, Wait
+from hcq.commands import Timestamp, Wait, check_ranges
 from hcq.errors import UsageError, UsageTypeError
 from hcq.locks import held, unless_taken
 from hcq.memory import Buffer
-from hcq.params import check_reach, check_values, reaches, resolve
+from hcq.params import Expr, Param, check_reach, check_values, reaches, resolve
 from hcq.profile import timed
 from hcq.replay.relocations import compile_bind
 from hcq.replay.slot import ReplaySlot
@@ -38,9 +38,13 @@ if TYPE_CHECKING:
     from hcq.commands import Command
     from hcq.device import Device
     from hcq.errors import HcqError
-    from hcq.params import Param, Patch, Value
+    from hcq.params import Patch, Value
     from hcq.queue import Queue
     from hcq.replay.segment import Segment
+
+
+def _has_open_size(command: Command) -> bool:
+    return any(isinstance(touch.size, (Param, Expr)) for touch in command.touches())
 
 
 class Executable:
@@ -60,6 +64,7 @@ class Executable:
         "_pointers",
         "_queue",
         "_short",
+        "_sized",
         "_slots",
         "_tails",
         "_turn",
@@ -103,6 +108,8 @@ class Executable:
         self._slots: list[ReplaySlot] = []
         self._checks: list[list[tuple[Patch, int]]] = [[] for _ in params]
         """For each parameter (patch, bits that a number may have there)."""
+        self._sized = [c for segment in segments for c in segment.commands if _has_open_size(c)]
+        """Commands whose number of bytes is a parameter."""
         for segment in segments:
             if segment.queue.watch is not None:
                 segment.commands = segment.queue.watch.reorder(segment.commands)
@@ -168,6 +175,8 @@ class Executable:
         """Bind values to a slot: write those that changed. On an error the slot is unbound."""
         try:
             slot.bind(given, slot.kept.given, slot.views)
+            for command in self._sized:
+                check_ranges(command, dict(zip(self.params, given, strict=True)))
         except BaseException:
             slot.unbind()
             if not isinstance(given, (list, tuple)):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import hcq
 from hcq.commands import Barrier
 from hcq.errors import SignalTimeout, UsageError
 from hcq.graph import Graph, segment
@@ -446,3 +447,27 @@ def test_graphs_of_several_devices(any_device: Device, fake: FakeDevice):
             assert point.done()
             assert b.host()[0] == byte
         executable.close()
+
+
+@pytest.mark.parametrize("kind", ["copy to", "copy from", "fill"])
+def test_a_replay_with_too_many_bytes_is_refused_without_validation(kind: str):
+    with hcq.open("cpu", validate=False) as device:
+        queue = device.compute if kind == "fill" else device.copies[0]
+        graph, small, large = Graph(), full(device, 1, 64), full(device, 2, 256)
+        size, where = graph.param("size"), graph.param("where")
+        commands = queue.record()
+        if kind == "fill":
+            commands.fill(where, 7, size)
+        elif kind == "copy to":
+            commands.copy(where, large, size)
+        else:
+            commands.copy(large, where, size)
+        graph.add(queue, commands)
+        executable = graph.compile()
+        executable.replay([64, small]).wait()
+        before = bytes(large.host())
+        for wrong in ([68, small], [260, large]):
+            with pytest.raises(UsageError, match=f"bytes 0 to {wrong[0]} lie outside"):
+                executable.replay(wrong)
+            assert bytes(large.host()) == before
+        executable.replay([64, small]).wait()
