@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from frontend import Device, Tensor, TinyJit, Variable, nn, stats
+from hcq.errors import HcqError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,8 +175,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-loss", type=float, default=2.3, help="exit with 1 above it, nats a character")
     args = parser.parse_args()
-    if args.device:
-        Device.DEFAULT = args.device
+    try:
+        Device.DEFAULT = args.device or Device.DEFAULT
+        Device[Device.DEFAULT]  # opens it
+    except HcqError as error:
+        parser.error("\n".join([str(error), *getattr(error, "__notes__", [])]))
     Tensor.manual_seed(args.seed)
     whole = text()
     characters = sorted(set(whole) | set(args.prompt))

