@@ -37,10 +37,11 @@ from hcq.hostpool import SIGNALS, STAMPS
 from hcq.idle import IdleTime
 from hcq.memory import Buffer
 from hcq.outputs import Outputs
-from hcq.process import OPEN, counted, remember, traced
+from hcq.process import OPEN, remember
 from hcq.profile import SpanLog
 from hcq.program import KernelImage, Program
 from hcq.queue import Queue
+from hcq.reports import write_counts, write_trace
 from hcq.retired import Retired
 from hcq.signal import LOST, Signal, Stamp, check_timeout
 from hcq.uncopied import refuse_copy
@@ -490,9 +491,9 @@ class Device:
             if self.trace:
                 if self.report is None:
                     self.span_log.read(self.clock())
-                traced(self.trace, self.span_log.take_kept())
+                write_trace(self.trace, self.span_log.take_kept())
             if self.counters is not None:
-                counted(*self.counters)
+                write_counts(*self.counters)
         except OSError as error:  # the device is closed all the same
             return f"a trace or counts could not be written: {error}"
         return ""

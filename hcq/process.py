@@ -1,18 +1,16 @@
 """Open devices of the process: closed at the end of the interpreter, made unusable in a forked child.
 
-Not here: closing one device (`device`). Next: `device`, which registers itself here.
+Not here: closing one device (`device`), what it writes then (`reports`). Next: `device`, which registers
+itself here.
 """
 
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import sys
 import warnings
 import weakref
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from hcq.errors import FaultWarning, HcqError, UsageError
@@ -21,10 +19,8 @@ from hcq.hostpool import SIGNALS, STAMPS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hcq.counters import Counters
     from hcq.driver import Ring
     from hcq.heap import Heap
-    from hcq.profile import Span
     from hcq.signal import Point, Timeline
     from hcq.validate.watch import Watch
 
@@ -74,10 +70,6 @@ OPEN: weakref.WeakSet[OpenDevice] = weakref.WeakSet()
 """The open devices of this process."""
 _hooked: set[str] = set()
 """Installed hooks: "close" devices when the interpreter ends; "orphan" or "keep" them in children."""
-_traces: dict[str, list[Span]] = {}
-"""The spans traced so far, by file, which all devices of the process share."""
-_counted: dict[str, list[dict[str, object]]] = {}
-"""The kernels counted so far, by file, of all devices of the process."""
 _in_children: set[Callable[[], None]] = set()
 """Further functions that a forked child calls first."""
 
@@ -119,24 +111,6 @@ def open_devices() -> tuple[OpenDevice, ...]:
             return tuple(OPEN)
         except RuntimeError:  # another thread opened one during the iteration
             continue
-
-
-def traced(path: str, spans: list[Span]) -> None:
-    """Add spans to the Chrome trace of this process at `path`, and write it."""
-    from hcq.profile import chrome_trace  # noqa: PLC0415 - only when tracing
-
-    _traces.setdefault(path, []).extend(spans)
-    Path(path).write_text(chrome_trace(_traces[path]))
-
-
-def counted(counters: Counters, target: str) -> None:
-    """Report counted kernels: as tables on the standard error for "1", else in the JSON file `target`."""
-    if target == "1":
-        if len(counters):
-            print(counters.table(), file=sys.stderr)  # noqa: T201 - asked for by HCQ_COUNTERS
-        return
-    _counted.setdefault(target, []).extend(one.data() for one in counters)
-    Path(target).write_text(json.dumps(_counted[target]))
 
 
 def _close_all() -> None:
