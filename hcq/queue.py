@@ -5,8 +5,8 @@ and recorded waits give order. A submission in flight keeps its commands alive, 
 programs and signals. Every method may be called from any thread; one lock per queue is held while a
 submission is encoded and sent.
 
-Not here: recording (`commands`), graphs and replays (`graph`), what happens after a fault
-(`hcq.faults.recovery`).
+Not here: recording (`commandbuffer`), values of open parameters (`values`), graphs and replays (`graph`),
+what happens after a fault (`hcq.faults.recovery`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from array import array
 from collections import deque
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -22,26 +21,27 @@ from typing import TYPE_CHECKING
 
 from hcq.backpressure import Backpressure
 from hcq.commandbuffer import CommandBuffer
-from hcq.commands import Command, Indirect, Wait, check_ranges, opened
+from hcq.commands import Command, Indirect, Wait
 from hcq.config import config
 from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError, UsageTypeError
 from hcq.faults.messages import room_text
 from hcq.faults.polling import poll_lost
-from hcq.kernarg_ring import ARGUMENTS, RING_BYTES, ArgumentRing
+from hcq.kernarg_ring import RING_BYTES, ArgumentRing
 from hcq.locks import unless_taken
-from hcq.memory import Buffer
-from hcq.params import check_reach, check_values, look_up, piece, reaches, resolve
+from hcq.params import check_values
 from hcq.profile import timed
 from hcq.pushbuffer import PushBuffer
-from hcq.replay.template import ArgumentArena, SubmitTemplate
+from hcq.replay.template import ArgumentArena, SubmitTemplate, stored_words
 from hcq.signal import LOST, SLOT_VALUES, Point, Timeline, check_timeout
 from hcq.uncopied import refuse_copy
+from hcq.values import write_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hcq.device import Device
     from hcq.hardware import QueueKind
+    from hcq.memory import Buffer
     from hcq.params import Param, Value
     from hcq.signal import Refusal
     from hcq.validate.watch import Watch
@@ -230,7 +230,7 @@ class Queue:
         try:
             self._encoder.encode(todo, pushbuffer)
             if pushbuffer.patches:
-                kept = [*kept, *self._apply_params(pushbuffer, values, todo)]
+                kept = [*kept, *write_values(pushbuffer, arguments, todo, values, self.device)]
             if len(pushbuffer.words) > self._max_words:
                 kept = [*kept, self._move_to_memory(pushbuffer)]
             pushbuffer.words += self._ending_of(point)
@@ -263,14 +263,11 @@ class Queue:
 
     def _move_to_memory(self, pushbuffer: PushBuffer) -> Buffer:
         """Move the words to a new buffer, and replace them by a call of it; return the buffer."""
-        bits = pushbuffer.word_bits
-        words = array("I" if bits == 32 else "Q", pushbuffer.words)
-        data = words.tobytes()
+        count = len(pushbuffer.words)
         label = f"a large submission to {self.label}"
-        buffer = self.device.alloc((len(data) + 7) // 8 * 8, ARGUMENTS, label=label)
-        buffer.host()[: len(data)] = data
+        buffer = stored_words(self.device, pushbuffer.words, pushbuffer.word_bits, label=label)
         pushbuffer.clear()
-        self._encoder.encode([Indirect(buffer, len(words))], pushbuffer)
+        self._encoder.encode([Indirect(buffer, count)], pushbuffer)
         return buffer
 
     def _ending_of(self, point: Point) -> Sequence[int]:
@@ -281,31 +278,6 @@ class Queue:
             ending = self._ending = SubmitTemplate(self, scratch)
         ending.fill((point.value - signal.base,))
         return ending.pushbuffer.words
-
-    def _apply_params(
-        self, pushbuffer: PushBuffer, values: Mapping[Param, Value] | None, todo: Sequence[Command]
-    ) -> list[object]:
-        """Write the values of Params into a push buffer; return the values, to be kept while in flight."""
-        given = []
-        pointers, _ = opened(todo)
-        if values:
-            for command in todo:
-                check_ranges(command, values)
-        for patch, reach in zip(pushbuffer.patches, reaches(pushbuffer.patches), strict=True):
-            param = patch.expr.param
-            value = look_up(param, values)
-            if isinstance(value, Buffer) is not (param in pointers):
-                wanted = "a Buffer" if param in pointers else "a number"
-                raise UsageTypeError(f"{param.name}: wanted {wanted}, seen {value!r}")
-            number = resolve(param, value, self.device, least=pointers.get(param, 0))
-            check_reach(patch, reach, number)
-            given.append(value)
-            bits = piece(patch, number)
-            if patch.target == "memory":
-                self._arguments.write(patch.offset, patch.lo, patch.width, bits)
-            else:
-                pushbuffer.words[8 * patch.offset // pushbuffer.word_bits] |= bits << patch.lo
-        return list(given)
 
     def _timed(self, commands: CommandBuffer, todo: list[Command]) -> list[Command]:
         """Add the time records of trace and profile, and register all spans of the submission."""

@@ -5,16 +5,14 @@ Not here: which slot a replay takes (`executable`), the values that it writes (`
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING
 
 from hcq.commands import Indirect
 from hcq.errors import UsageError
 from hcq.faults.inflight import Kept
-from hcq.kernarg_ring import ARGUMENTS
 from hcq.pushbuffer import PushBuffer
 from hcq.replay.relocations import Placed, elements
-from hcq.replay.template import ArgumentArena, SubmitTemplate, encoded
+from hcq.replay.template import ArgumentArena, SubmitTemplate, encoded, stored_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,9 +55,7 @@ class ReplaySlot:
             self.patches += [(segment, patch) for patch in patches]
             body = None
             if text:
-                data = array("I" if device.info.word_bits == 32 else "Q", text).tobytes()
-                buffer = device.alloc((len(data) + 7) // 8 * 8, ARGUMENTS, label=f"words of {label}")
-                buffer.host()[: len(data)] = data
+                buffer = stored_words(device, text, device.info.word_bits, label=f"words of {label}")
                 words.append(buffer)
                 body = Indirect(buffer, len(text))
             self.bodies.append(body)

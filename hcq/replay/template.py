@@ -63,6 +63,14 @@ class ArgumentArena:
         pushbuffer.at, pushbuffer.limit = 0, buffer.size
 
 
+def stored_words(device: Owner, words: Sequence[int], word_bits: int, *, label: str) -> Buffer:
+    """Return a new buffer with queue words, for an `Indirect`. Raises as `Device.alloc`."""
+    data = array("I" if word_bits == 32 else "Q", words).tobytes()
+    buffer = device.alloc((len(data) + 7) // 8 * 8, ARGUMENTS, label=label)
+    buffer.host()[: len(data)] = data
+    return buffer
+
+
 class SubmitTemplate:
     """The ring words of one submission: waits, the jump to `body` if there is one, the timeline's value.
 
