@@ -30,6 +30,7 @@ if AT_ONCE:
         linalg,
         losses,
         nnops,
+        padding,
         parts,
         powers,
         random,
@@ -54,6 +55,7 @@ else:
     linalg = later("frontend.ops.linalg")
     losses = later("frontend.ops.losses")
     nnops = later("frontend.ops.nnops")
+    padding = later("frontend.ops.padding")
     parts = later("frontend.ops.parts")
     powers = later("frontend.ops.powers")
     random = later("frontend.ops.random")
@@ -259,8 +261,8 @@ class Methods(Functions):
     expand = movement.expand
     flip = movement.flip
     shrink = movement.shrink
-    pad = movement.pad
-    pad2d = movement.pad
+    pad = padding.pad
+    pad2d = padding.pad
     squeeze = movement.squeeze
     unsqueeze = movement.unsqueeze
     flatten = movement.flatten

@@ -28,6 +28,11 @@ def whole(value: object, what: str) -> int:
     return found
 
 
+def is_pair(value: object) -> bool:
+    """Return whether a value is a tuple or a list of two."""
+    return isinstance(value, (tuple, list)) and len(value) == 2
+
+
 def whole_or_none(value: object) -> int | None:
     """Return a whole number; None for anything else, also for arrays, which may have `__index__`."""
     if value.__class__ is int:

@@ -22,7 +22,8 @@ from frontend.ops.comparison import eq, ne
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, result_dtype, where
 from frontend.ops.indexing import interleaved
-from frontend.ops.movement import pad, permute, reshape
+from frontend.ops.movement import permute, reshape
+from frontend.ops.padding import pad
 from frontend.ops.sources import constant, convert, coordinate, ruled
 from frontend.parameters import converting, flag
 from frontend.tensor_base import T

@@ -1,6 +1,6 @@
 """Other sizes of images: `interpolate` by the nearest element or linearly, along any spatial axes.
 
-Not here: pools and convolutions (`convolutions`), padding (`movement`).
+Not here: pools and convolutions (`convolutions`), padding (`padding`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from frontend.ops.division import floordiv, mod
 from frontend.ops.elementwise import invert, where
 from frontend.ops.indexing import getitem
 from frontend.ops.masks import places_of
-from frontend.ops.movement import expand, pad, reshape
+from frontend.ops.movement import expand, reshape
+from frontend.ops.padding import pad
 from frontend.ops.parts import part, stack
 from frontend.ops.sorting import argsort
 from frontend.ops.sources import convert, coordinate, suited
