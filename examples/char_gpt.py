@@ -165,14 +165,16 @@ def main() -> int:
     """Train, test, write; 1 when the loss on held-out text is too high."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default=None, help="such as cpu, nv; default: HCQ_DEVICE or any")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=300, help="(default 300)")
     parser.add_argument("--batch", type=int, default=12, help="windows a step")
     parser.add_argument("--context", type=int, default=96, help="characters of a window")
-    parser.add_argument("--width", type=int, default=96)
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--prompt", default="The statement ")
-    parser.add_argument("--temperature", type=float, default=0.6)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--width", type=int, default=96, help="of the model (default 96)")
+    parser.add_argument("--layers", type=int, default=3, help="of the model (default 3)")
+    parser.add_argument("--prompt", default="The statement ", help="the text begins so")
+    parser.add_argument(
+        "--temperature", type=float, default=0.6, help="small: likely characters only (default 0.6)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of weights and batches (default 0)")
     parser.add_argument("--max-loss", type=float, default=2.3, help="exit with 1 above it, nats a character")
     args = parser.parse_args()
     try:

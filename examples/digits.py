@@ -88,9 +88,9 @@ def main() -> int:
         default=None,
         help="such as cpu, nv, amd:1, nv-emu:sm_90; default: HCQ_DEVICE or what there is",
     )
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=300, help="(default 300)")
     parser.add_argument("--batch", type=int, default=128, help="images a step")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of weights and batches (default 0)")
     parser.add_argument("--min-accuracy", type=float, default=0.97, help="exit with 1 below it")
     args = parser.parse_args()
     try:

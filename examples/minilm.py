@@ -183,7 +183,9 @@ def folder_of(given: str | None) -> Path | None:
 def main() -> int:
     """Embed, search, report; 2 when a package is missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("question", nargs="*", default=["how do I clean up when a block ends"])
+    parser.add_argument(
+        "question", nargs="*", default=["how do I clean up when a block ends"], help="a sentence"
+    )
     parser.add_argument("--device", default=None, help="such as cpu, nv; default: HCQ_DEVICE or any")
     parser.add_argument("--paragraphs", type=int, default=128, help="how many to search")
     parser.add_argument("--batch", type=int, default=16, help="sentences a launch")

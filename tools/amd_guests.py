@@ -15,7 +15,6 @@ Not here: running them (`tests/drivers/amd/guests.py`).
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import itertools
 import json
@@ -27,8 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tools.arguments import command
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _TESTS: Final = Path(__file__).parents[1] / "tests/drivers/amd"
 TRITON, OPENCL = _TESTS / "triton", _TESTS / "opencl"
@@ -237,16 +238,15 @@ def _golden(listing: Path, clang: str) -> None:
         (GOLDEN / f"{arch}_opencl.txt").write_text(_shapes(pairs))
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compile what is named and write the tables."""
-    parser = argparse.ArgumentParser(prog="python -m tools.amd_guests", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("what", choices=("triton", "opencl", "golden"))
+    parser = command("tools.amd_guests", __doc__)
+    parser.add_argument("what", choices=("triton", "opencl", "golden"), help="what is made")
     parser.add_argument("names", nargs="*", metavar="KERNEL", help="Triton's kernels to compile (all)")
     parser.add_argument("--listing", type=Path, metavar="FOLDER", help="write Triton's assembly there")
-    parser.add_argument("--clang", default="clang-19")
-    parser.add_argument("--lld", default="ld.lld-19")
-    chosen = parser.parse_args()
+    parser.add_argument("--clang", default="clang-19", help="clang 19 (default: %(default)s)")
+    parser.add_argument("--lld", default="ld.lld-19", help="its linker (default: %(default)s)")
+    chosen = parser.parse_args(argv)
     if chosen.what == "golden":
         _golden(chosen.listing, chosen.clang)
         return 0

@@ -15,7 +15,6 @@ Next: `drivers.amd.emu.isa.opcodes`, which reads the tables.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import itertools
 import re
@@ -24,9 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.formats import GFX9, GFX11, GFX12, VOP3SD, Format
+from tools.arguments import command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 TARGETS = {"gfx1100": ("gfx11", GFX11), "gfx1201": ("gfx12", GFX12), "gfx942": ("gfx9", GFX9)}
 _TABLES = Path(__file__).parents[1] / "drivers/amd/emu/isa/tables"
@@ -269,12 +269,12 @@ class Prober:
                     yield " ".join([f"VOPD{side}", str(op), words[0], *literal])
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Write the tables of the given targets; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = command("tools.amd_isa", __doc__)
     parser.add_argument("target", nargs="*", default=list(TARGETS), help="processors (all)")
     parser.add_argument("--library", default="libLLVM.so.19.1", help="LLVM 19's shared library")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     for target in arguments.target:
         lines = list(Prober(arguments.library, target).lines())
         (_TABLES / f"{target}.txt").write_text("\n".join(lines) + "\n")

@@ -1,7 +1,8 @@
-"""Arguments of the tools' command lines: types that refuse wrong values, and errors as one line.
+"""Command lines of the tools: their parser, types that refuse wrong values, and errors as one line.
 
-    parser.add_argument("--cases", type=positive)
-    parser.add_argument("--device", type=device_name)
+    parser = command("tools.NAME", __doc__)
+    parser.add_argument("--cases", type=positive, help="how many")
+    parser.add_argument("--device", type=device_name, help="a name for hcq.open")
     ...
     if __name__ == "__main__":
         sys.exit(reported(main))
@@ -15,13 +16,15 @@ Not here: the settings of the environment (`hcq.config`), names of devices (`hcq
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import sys
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hcq.errors import HcqError, UsageError
+from hcq.errors import HcqError, UnsupportedError, UsageError
 from hcq.registry import parse
 
 if TYPE_CHECKING:
@@ -29,6 +32,42 @@ if TYPE_CHECKING:
 
 REFUSED: Final = 2
 """The exit status of a program that could not do what the command line asks, as argparse gives it."""
+_POINTERS: Final = re.compile(r"\s*\b(?:Not here|Next): .*?(?=\n\n|\Z)", re.DOTALL)
+_USAGE: Final = re.compile(r"\A`python -m [^`]*`[.:]\s*")
+
+
+def command(name: str, doc: str | None) -> ArgumentParser:
+    """Return the parser of `python -m NAME`.
+
+    Its help is the docstring of the module with its line breaks, without the pointers to other modules and
+    without a first line that repeats the usage.
+    """
+    text = _USAGE.sub("", _POINTERS.sub("", doc or "")).strip()
+    return ArgumentParser(
+        prog=f"python -m {name}",
+        description=text[:1].upper() + text[1:],
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+
+
+def library(name: str, *, cure: str) -> Any:
+    """Return an optional library. Raises `UnsupportedError` with the command that installs it.
+
+    The result is Any because the library has no types where it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0]:
+            raise
+        raise UnsupportedError(
+            f"this command needs {name}, which {sys.executable} lacks\nhint: {cure}"
+        ) from None
+
+
+def pytorch() -> Any:
+    """Return PyTorch. Raises `UnsupportedError` where this Python lacks it."""
+    return library("torch", cure="run it with the Python of an environment that has PyTorch")
 
 
 def natural(text: str) -> int:

@@ -14,7 +14,6 @@ which has this as a stage.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from typing import TYPE_CHECKING, Final
@@ -26,7 +25,7 @@ from compiler.targets.nvptx.assembler import assemble
 from compiler.targets.nvptx.target import ptx
 from drivers.emu.chips import CHIPS, estimates
 from hcq import ArgKind, ArgSlot, KernelImage, UnsupportedError, UsageError
-from tools.arguments import device_name, positive, reported
+from tools.arguments import command, device_name, positive, reported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,7 +189,7 @@ def chip_of(info: DeviceInfo, found: Sequence[Estimate]) -> Estimate:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.calibrate", description=__doc__)
+    parser = command("tools.calibrate", __doc__)
     parser.add_argument("--device", type=device_name, default="nv", help="the GPU; default: %(default)s")
     parser.add_argument("--groups", type=positive, default=GROUPS, help="workgroups; a multiple of 4")
     options = parser.parse_args(argv)

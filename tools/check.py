@@ -8,12 +8,17 @@ Not here: tests (`pytest`); .ci/run runs both in fresh environments.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools.arguments import command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"hcq", "drivers", "compiler", "frontend", "interop"}
@@ -69,11 +74,11 @@ def wheel() -> bool:
 CHECKS = {"ruff": ruff, "mypy": mypy, "users": users, "layers": layers, "wheel": wheel}
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the named checks, or all; print which failed."""
-    parser = argparse.ArgumentParser(prog="python -m tools.check", description=__doc__)
+    parser = command("tools.check", __doc__)
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"of: {', '.join(CHECKS)} (default: all)")
-    names = parser.parse_args().checks or list(CHECKS)
+    names = parser.parse_args(argv).checks or list(CHECKS)
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
         parser.error(f"no check called {', '.join(unknown)}; there are: {', '.join(CHECKS)}")

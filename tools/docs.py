@@ -8,13 +8,16 @@ Not here: docs/reference, which `tools.reference` writes. tests/docs checks both
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import re
 import sys
+from typing import TYPE_CHECKING
 
-from tools.arguments import existing
+from tools.arguments import command, existing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?P<shown>\n\n```text\n.*?```)?", re.DOTALL)
 
@@ -35,11 +38,13 @@ def refresh(text: str) -> str:
     return _BLOCK.sub(run, text)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Rewrite the named pages in place."""
-    parser = argparse.ArgumentParser(prog="python -m tools.docs", description=__doc__)
-    parser.add_argument("pages", nargs="+", type=existing)
-    for page in parser.parse_args().pages:
+    parser = command("tools.docs", __doc__)
+    parser.add_argument(
+        "pages", nargs="+", type=existing, metavar="PAGE", help="a Markdown file, rewritten in place"
+    )
+    for page in parser.parse_args(argv).pages:
         page.write_text(refresh(page.read_text()))
     return 0
 

@@ -19,7 +19,6 @@ and `compiler.kernel.device_contraction`, which plans the products.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -40,7 +39,7 @@ from frontend import Tensor
 from frontend.device import Device
 from frontend.expr import uops
 from hcq.counters import counting
-from tools.arguments import natural, positive, reported, some_of
+from tools.arguments import command, natural, positive, reported, some_of
 from tools.bank_conflicts import conflicts
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ def row(m: Made) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.gpu_kernels", description=__doc__)
+    parser = command("tools.gpu_kernels", __doc__)
     parser.add_argument("--arch", type=some_of(DEVICES), default=",".join(DEVICES))
     parser.add_argument("--kernel", type=some_of(KERNELS), default=",".join(KERNELS))
     parser.add_argument("--size", type=positive, default=1024)

@@ -20,7 +20,6 @@ Not here: how a stage runs (`tools.hardware.stage`), the rungs of the ladder (`t
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -32,11 +31,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tools.arguments import REFUSED, above_zero, folder
+from tools.arguments import REFUSED, above_zero, command, folder
 from tools.bringup.rung import LAUNCH
 from tools.hardware.stage import REPOSITORY, Run, Stage
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping, Sequence
 
 TOTAL_S: Final = 570.0
@@ -291,9 +291,7 @@ def _measure(
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; exit with status 2 for wrong arguments."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.hardware_run", description=(__doc__ or "").split("\n", 1)[0]
-    )
+    parser = command("tools.hardware_run", __doc__)
     parser.add_argument(
         "--out", default="hardware_report", metavar="DIR", help="folder of report.json and evidence.tar.gz"
     )

@@ -25,7 +25,7 @@ from compiler.image import CompiledKernel
 from compiler.targets import target_of
 from compiler.workers import compile_texts
 from drivers.elf import UNDEFINED, Elf
-from tools.arguments import existing, positive
+from tools.arguments import command, existing, positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,17 +107,16 @@ def line_of(count: Count) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.kernel_corpus", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = command("tools.kernel_corpus", __doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("record", help="write the kernels that a pytest run compiles")
-    one.add_argument("kernels", type=Path)
-    one.add_argument("pytest", nargs=argparse.REMAINDER)
+    one.add_argument("kernels", type=Path, help="the file that gets the kernels")
+    one.add_argument("pytest", nargs=argparse.REMAINDER, help="arguments of pytest, after --")
     two = commands.add_parser("compile", help="compile them")
-    two.add_argument("kernels", type=existing)
-    two.add_argument("archs", nargs="+")
+    two.add_argument("kernels", type=existing, help="a file that `record` wrote")
+    two.add_argument("archs", nargs="+", metavar="ARCH", help="such as gfx1100, sm_90a")
     two.add_argument("--every", type=positive, default=1, help="compile each n-th kernel only")
-    two.add_argument("--json", action="store_true")
+    two.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args(arguments)
     if chosen.command == "record":
         return record(chosen.kernels, [a for a in chosen.pytest if a != "--"])

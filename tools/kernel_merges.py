@@ -12,7 +12,6 @@ Next: `kernel_corpus`, which records the kernels.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -24,7 +23,7 @@ from compiler.compile import OPT_LEVEL
 from compiler.ir.serialize import parse_kernel
 from compiler.pipeline import steps
 from compiler.targets import target_of
-from tools.arguments import existing, positive
+from tools.arguments import command, existing, positive
 from tools.kernel_corpus import read
 
 if TYPE_CHECKING:
@@ -66,12 +65,11 @@ def meetings(kernels: Sequence[str], arch: str) -> dict[str, int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.kernel_merges", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("kernels", type=existing)
-    parser.add_argument("archs", nargs="+")
+    parser = command("tools.kernel_merges", __doc__)
+    parser.add_argument("kernels", type=existing, help="a file that `tools.kernel_corpus record` wrote")
+    parser.add_argument("archs", nargs="+", metavar="ARCH", help="such as gfx1100")
     parser.add_argument("--every", type=positive, default=1, help="look at each n-th kernel only")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args(arguments)
     kernels = read(chosen.kernels)[:: chosen.every]
     found = {}

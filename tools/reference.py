@@ -8,13 +8,17 @@ Not here: outputs in other pages (`tools.docs`).
 
 from __future__ import annotations
 
-import argparse
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hcq.layout import BitStruct, Struct
 from tools import ptx_forms, tensor_reference
+from tools.arguments import command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -58,11 +62,11 @@ def pages() -> dict[Path, str]:
     return {path: text for path, text in texts.items() if text}
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Write the pages; with --check print stale pages and return 1 if there is one."""
-    parser = argparse.ArgumentParser(prog="python -m tools.reference", description=__doc__)
+    parser = command("tools.reference", __doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is stale")
-    check = parser.parse_args().check
+    check = parser.parse_args(argv).check
     wanted = pages()
     gone = [path for path in PAGES.glob("*.md") if path not in wanted]
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]

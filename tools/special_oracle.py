@@ -2,7 +2,7 @@
 
     python -m tools.special_oracle
 
-Run it by hand in an environment with PyTorch; it imports nothing else of this repository. It writes
+Run it by hand in an environment with PyTorch. It writes
 `tests/frontend/data/special_values.json`: a table for each dtype and operation, with the first operand along
 the rows. Numbers are written with `repr`, so they are exact.
 
@@ -13,7 +13,14 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools.arguments import command, pytorch, reported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PLACE = Path(__file__).parents[1] / "tests/frontend/data/special_values.json"
 NUMBERS = [
@@ -22,10 +29,10 @@ NUMBERS = [
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
-def main() -> None:
-    """Write the tables."""
-    import torch  # type: ignore[import-not-found]  # noqa: PLC0415 - needs an environment with PyTorch
-
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the tables; return 0."""
+    command("tools.special_oracle", __doc__).parse_args(argv)
+    torch = pytorch()
     numbers = [*NUMBERS, *[-n for n in NUMBERS], math.nan]
     operations = {
         "pow": torch.pow,
@@ -40,7 +47,8 @@ def main() -> None:
         tables[name] = {op: [[repr(n) for n in row] for row in table] for op, table in results.items()}
     PLACE.write_text(json.dumps(tables, separators=(",", ":")).replace("]],", "]],\n") + "\n")
     print(f"written: {PLACE}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(reported(main))

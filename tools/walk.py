@@ -9,7 +9,6 @@ Not here: times (`tools.bench`). The figures are shown in docs/way-of-a-tensor.m
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from frontend import Device, Tensor
+from tools.arguments import command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,9 +108,7 @@ def measure() -> dict[str, Counts]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json one JSON object; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.walk", description="Count the calls of one operation."
-    )
+    parser = command("tools.walk", __doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--here", action="store_true", help="count in this process: new structure, steady state"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +14,17 @@ from tools import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 NOWHERE = "/nowhere/file"
+ROOT = Path(__file__).parents[2]
+STARTED_BY_OTHERS = ("program.py", "worker.py")
+"""Programs that another tool starts."""
+COMMANDS = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "tools").rglob("*.py")
+    if '\nif __name__ == "__main__"' in path.read_text() and path.name not in STARTED_BY_OTHERS
+)
+"""Every module that is a command."""
 
 WRONG = [
     ("tools.bench.__main__", ["submit", "--device", "foo"], "no device is called 'foo'; drivers: nv, amd"),
@@ -56,6 +66,38 @@ def test_a_wrong_value_is_refused_before_anything_runs(
         main(argv)
     assert ended.value.code == arguments.REFUSED
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_help_names_the_command_and_keeps_the_lines_of_the_docstring(
+    module: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as ended:
+        import_module(module).main(["--help"])
+    text = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert text.startswith(f"usage: python -m {module.removesuffix('.__main__')} [-h]")
+    assert not re.search(r"Not here:|\bNext: ", text)
+    assert len(text.splitlines()) > 4
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_an_unknown_option_is_refused(module: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        import_module(module).main(["--no-such-option"])
+    assert ended.value.code == arguments.REFUSED
+    assert "error: " in capsys.readouterr().err
+
+
+def test_every_command_is_on_the_page_of_tools():
+    page = (ROOT / "docs" / "tools.md").read_text()
+    named = set(re.findall(r"^\| `python -m (tools[\w.]*)`", page, re.MULTILINE))
+    assert named == {module.removesuffix(".__main__") for module in COMMANDS}
+
+
+def test_a_missing_library_is_named_with_its_cure():
+    with pytest.raises(UnsupportedError, match=r"needs no_such_library, (?s:.*)hint: pip install it"):
+        arguments.library("no_such_library", cure="pip install it")
 
 
 def test_right_values_are_taken(tmp_path: Path):

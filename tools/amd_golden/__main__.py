@@ -8,10 +8,15 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 
 from tools.amd_golden.corpus import kernels, selectable
+from tools.arguments import command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _GOLDEN = Path(__file__).parents[2] / "tests/golden/amd_isa"
 TARGETS = ("gfx1100", "gfx1201", "gfx942")
@@ -55,11 +60,16 @@ def prepare() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def main() -> int:
-    """Write the golden files."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the golden files; return 0."""
+    parser = command("tools.amd_golden", __doc__)
+    parser.add_argument(
+        "target", nargs="*", choices=[*TARGETS, []], metavar="TARGET", help=f"of: {', '.join(TARGETS)} (all)"
+    )
+    targets = parser.parse_args(argv).target or TARGETS
     prepare()
     _GOLDEN.mkdir(parents=True, exist_ok=True)
-    for target in sys.argv[1:] or TARGETS:
+    for target in targets:
         found, count = corpus(target)
         (_GOLDEN / f"{target}.txt").write_text("".join(f"{code}: {read}\n" for code, read in found.items()))
         print(f"{target}: {len(found)} forms of instructions in {count} kernels", file=sys.stderr)

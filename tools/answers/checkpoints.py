@@ -12,12 +12,16 @@ Not here: the readers (`frontend.nn.state`).
 from __future__ import annotations
 
 import collections
-import importlib
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from tools.arguments import command, library, pytorch, reported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 OUT: Final = Path(__file__).parents[2] / "tests" / "frontend" / "data" / "checkpoints"
 QUANTISED: Final = (
@@ -44,7 +48,7 @@ def wanted() -> dict[str, np.ndarray[Any, Any]]:
 
 def write_torch() -> None:
     """Write a state dictionary in both formats of `torch.save`, and files that a reader must refuse."""
-    torch: Any = importlib.import_module("torch")
+    torch = pytorch()
     tensors: dict[str, Any] = {name: torch.tensor(a) for name, a in wanted().items()}
     tensors["bfloat16"] = tensors["float32"].bfloat16()
     tensors["transposed"] = tensors["float32"].transpose(0, 2)
@@ -75,7 +79,7 @@ def write_torch() -> None:
 
 def write_gguf() -> None:
     """Write a file with tensors of plain and quantised types, and blocks with their numbers."""
-    gguf: Any = importlib.import_module("gguf")
+    gguf: Any = library("gguf", cure="pip install gguf==0.19.*")
     rng, found = np.random.default_rng(0), {}
     writer = gguf.GGUFWriter(OUT / "small.gguf", "llama")
     writer.add_uint32("llama.block_count", 2)
@@ -104,17 +108,17 @@ def write_gguf() -> None:
     np.savez_compressed(OUT / "blocks.npz", **found)  # type: ignore[arg-type] # arrays by name
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Write the files of the package that is named."""
-    OUT.mkdir(parents=True, exist_ok=True)
     writers = {"torch": write_torch, "gguf": write_gguf}
-    if sys.argv[1:] not in [[name] for name in writers]:
-        print(f"wanted one of {', '.join(writers)}, saw {sys.argv[1:]}")
-        return 2
-    writers[sys.argv[1]]()
+    parser = command("tools.answers.checkpoints", __doc__)
+    parser.add_argument("package", choices=tuple(writers), help="the package that writes its files")
+    package = parser.parse_args(argv).package
+    OUT.mkdir(parents=True, exist_ok=True)
+    writers[package]()
     print(f"written to {OUT}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

@@ -10,13 +10,15 @@ Not here: the comparison (`tests/frontend/test_gradients_in_place.py`).
 
 from __future__ import annotations
 
-import importlib
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tools.arguments import command, pytorch, reported
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 OUT: Final = Path(__file__).parents[2] / "tests" / "frontend" / "data" / "in_place.json"
 LEAVES: Final[dict[str, Any]] = {
@@ -117,12 +119,14 @@ def record(text: str, tensor: Callable[..., Any]) -> dict[str, Any]:
         return {"error": type(error).__name__}
 
 
-def main() -> None:
-    """Write the records."""
-    torch: Any = importlib.import_module("torch")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the records; return 0."""
+    command("tools.answers.in_place", __doc__).parse_args(argv)
+    torch = pytorch()
     OUT.write_text(json.dumps({text: record(text, torch.tensor) for text in PROGRAMS}, indent=0) + "\n")
     print(f"{len(PROGRAMS)} answers of PyTorch {torch.__version__} in {OUT}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(reported(main))

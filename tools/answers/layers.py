@@ -10,12 +10,17 @@ Not here: the comparison (`tests/frontend/test_layers_of_pytorch.py`).
 
 from __future__ import annotations
 
-import importlib
 import json
+import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from tools.arguments import command, pytorch, reported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 OUT: Final = Path(__file__).parents[2] / "tests" / "frontend" / "data" / "layers.json"
 
@@ -140,13 +145,15 @@ def record(torch: Any, text: str, shapes: tuple[tuple[int, ...], ...]) -> dict[s
     }
 
 
-def main() -> None:
-    """Write the records."""
-    torch: Any = importlib.import_module("torch")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the records; return 0."""
+    command("tools.answers.layers", __doc__).parse_args(argv)
+    torch = pytorch()
     lines = [f"{json.dumps(k)}: {json.dumps(record(torch, k, v))}" for k, v in LAYERS.items()]
     OUT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"{len(lines)} layers of PyTorch {torch.__version__} in {OUT}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(reported(main))

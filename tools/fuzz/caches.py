@@ -12,7 +12,6 @@ Not here: the damages (`damages`).
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import os
@@ -46,7 +45,7 @@ from drivers.kernel import LinuxKernel
 from hcq.config import override
 from hcq.errors import CacheWarning
 from hcq.store import Store
-from tools.arguments import natural, output, positive
+from tools.arguments import command, natural, output, positive
 from tools.fuzz.damages import DAMAGES, Entry, Scene
 
 if TYPE_CHECKING:
@@ -345,14 +344,14 @@ def explore(first: int, count: int, made: Sequence[Subject]) -> tuple[int, dict[
     return damages, failed
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.fuzz.caches", description=__doc__)
-    parser.add_argument("--cases", type=positive, default=700, metavar="N")
+    parser = command("tools.fuzz.caches", __doc__)
+    parser.add_argument("--cases", type=positive, default=700, metavar="N", help="(default 700)")
     parser.add_argument("--first", type=natural, default=0, metavar="SEED", help="the first seed (default 0)")
     parser.add_argument("--show", type=natural, metavar="SEED", help="print the steps of one case and stop")
     parser.add_argument("--json", type=output, metavar="FILE", help="write the failures by seed")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.show is not None:
         steps, busy = case(options.show)
         print(as_test(options.show, steps, [], busy=busy))

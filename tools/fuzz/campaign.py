@@ -8,7 +8,6 @@ Next: `tensors` and `queues`, command lines built on this.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import sys
@@ -16,9 +15,10 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Final
 
-from tools.arguments import natural, output, positive
+from tools.arguments import command, natural, output, positive
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
 CHUNK: Final = 25
@@ -27,7 +27,7 @@ CHUNK: Final = 25
 
 def parser(name: str, doc: str | None, *, cases: int = 200) -> argparse.ArgumentParser:
     """Return a parser with `--cases`, `--first`, `--jobs`, `--show` and `--json`."""
-    made = argparse.ArgumentParser(prog=f"python -m {name}", description=doc)
+    made = command(name, doc)
     made.add_argument("--cases", type=positive, default=cases, metavar="N", help=f"(default {cases})")
     made.add_argument("--first", type=natural, default=0, metavar="SEED", help="the first seed (default 0)")
     made.add_argument("--jobs", type=positive, default=2, metavar="N", help="worker processes (default 2)")

@@ -10,7 +10,6 @@ Next: `frontend.plan` and `hcq.store`, whose limits this checks.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -34,7 +33,7 @@ from hcq.errors import DeviceFault
 from hcq.graph import Graph
 from hcq.pushbuffer import PushBuffer
 from hcq.store import Store
-from tools.arguments import above_zero, natural, output
+from tools.arguments import above_zero, command, natural, output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,13 +181,13 @@ def endure(minutes: float, seed: int, cache: Path) -> tuple[list[Sample], int]:
     return samples, done
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.fuzz.endurance", description=__doc__)
-    parser.add_argument("--minutes", type=above_zero, default=30.0, metavar="N")
-    parser.add_argument("--seed", type=natural, default=0, metavar="SEED")
+    parser = command("tools.fuzz.endurance", __doc__)
+    parser.add_argument("--minutes", type=above_zero, default=30.0, metavar="N", help="(default 30)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="SEED", help="(default 0)")
     parser.add_argument("--json", type=output, metavar="FILE", help="write samples and result")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="hcq-endurance-") as folder:
         samples, done = endure(options.minutes, options.seed, Path(folder) / "cache")
     grew = growth(samples)

@@ -17,7 +17,6 @@ Not here: the operations (`interrupt_probes`).
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dis
 import gc
@@ -31,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from hcq.errors import HcqError, OutOfMemoryError
-from tools.arguments import above_zero, natural, output, positive
+from tools.arguments import above_zero, command, natural, output, positive
 from tools.fuzz.interrupt_probes import PROBES, Probe
 
 if TYPE_CHECKING:
@@ -264,7 +263,7 @@ class Run:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.fuzz.interrupts", description=__doc__)
+    parser = command("tools.fuzz.interrupts", __doc__)
     parser.add_argument("--probe", action="append", choices=sorted(PROBES), help="only this one; repeatable")
     parser.add_argument(
         "--every", type=positive, default=1, metavar="K", help="only every K-th place (default 1)"

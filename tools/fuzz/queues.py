@@ -225,7 +225,7 @@ def unreported(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
     parser = campaign.parser("tools.fuzz.queues", __doc__)
     parser.add_argument(
@@ -236,7 +236,7 @@ def main() -> int:
         help="open this device; may be repeated (default cpu)",
     )
     parser.add_argument("--faults", action="store_true", help=f"plant faults, of {len(FAULTS)} kinds")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     names = options.device or ["cpu"]
     if options.show is not None:
         stage = Stage(names, validate=True)

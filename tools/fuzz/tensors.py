@@ -336,11 +336,11 @@ def differing(first: int, count: int, mode: str) -> dict[int, str]:
     return found
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
     parser = campaign.parser("tools.fuzz.tensors", __doc__)
-    parser.add_argument("--mode", choices=MODES, default="eager")
-    options = parser.parse_args()
+    parser.add_argument("--mode", choices=MODES, default="eager", help="(default eager)")
+    options = parser.parse_args(argv)
     if options.show is not None:
         sys.stdout.write(as_test(program(options.show, options.mode), options.mode, ""))
         return 0

@@ -13,14 +13,17 @@ Not here: random cases (`probes`), the comparison (`compare`).
 
 from __future__ import annotations
 
-import importlib
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tools.arguments import command, pytorch, reported
 from tools.gradients.cases import CASES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tools.gradients.case import Case
 
 OUT = Path(__file__).parents[2] / "tests" / "frontend" / "data" / "gradients.jsonl"
@@ -93,9 +96,10 @@ def record(torch: Any, case: Case, dtype: str) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    """Write the records."""
-    torch = importlib.import_module("torch")  # needs an environment with PyTorch
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the records; return 0."""
+    command("tools.gradients.oracle", __doc__).parse_args(argv)
+    torch = pytorch()
     lines = []
     for case in CASES:
         for dtype in case.dtypes:
@@ -105,7 +109,8 @@ def main() -> None:
                 raise SystemExit(f"{case.name} {dtype}: {error}") from error
     OUT.write_text("\n".join(lines) + "\n")
     print(f"{len(lines)} records of PyTorch {torch.__version__} in {OUT}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(reported(main))

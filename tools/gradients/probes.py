@@ -12,21 +12,22 @@ Not here: the cases (`cases`), the record of these (`oracle`).
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import json
 import random
 import sys
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tools.arguments import existing, natural, output, positive
+from tools.arguments import command, existing, natural, output, positive, pytorch, reported
 from tools.gradients.case import INF, LEAST, MOST, NAN, Case
 from tools.gradients.cases import CASES
 from tools.gradients.compare import compared, inputs_of
 from tools.gradients.oracle import record
 from tools.gradients.reductions import CASES as REDUCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SHARES: Final = {"binary_crossentropy": (0, 1), "binary_crossentropy_logits": (1,)}
 """Method -> the inputs that must be between 0 and 1."""
@@ -124,7 +125,7 @@ def probe(seed: int) -> Probe:
 
 def ask(first: int, count: int) -> list[str]:
     """Return PyTorch's results of `count` probes from seed `first` on, as lines of JSON."""
-    torch = importlib.import_module("torch")  # needs an environment with PyTorch
+    torch = pytorch()
     lines: list[str] = []
     seed = first - 1
     while len(lines) < count:
@@ -154,16 +155,19 @@ def differing(lines: list[str]) -> dict[int, str]:
     return found
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.gradients.probes", description=__doc__)
+    parser = command("tools.gradients.probes", __doc__)
     acts = parser.add_subparsers(dest="act", required=True)
-    asking = acts.add_parser("ask")
-    asking.add_argument("--cases", type=positive, default=200, metavar="N")
-    asking.add_argument("--first", type=natural, default=0, metavar="SEED")
-    asking.add_argument("--out", type=output, required=True, metavar="FILE")
-    acts.add_parser("compare").add_argument("file", type=existing, metavar="FILE")
-    options = parser.parse_args()
+    asking = acts.add_parser("ask", help="record what PyTorch gives for random probes")
+    asking.add_argument("--cases", type=positive, default=200, metavar="N", help="how many (default 200)")
+    asking.add_argument("--first", type=natural, default=0, metavar="SEED", help="the first seed (default 0)")
+    asking.add_argument(
+        "--out", type=output, required=True, metavar="FILE", help="where the records are written"
+    )
+    comparing = acts.add_parser("compare", help="compare the records with this project")
+    comparing.add_argument("file", type=existing, metavar="FILE", help="records that `ask` wrote")
+    options = parser.parse_args(argv)
     if options.act == "ask":
         lines = ask(options.first, options.cases)
         options.out.write_text("\n".join(lines) + "\n")
@@ -178,4 +182,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

@@ -9,7 +9,6 @@ Exit status 1 if a finding is missing, or if a right kernel has one. Not here: t
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import sys
@@ -21,6 +20,7 @@ import hcq
 import interop
 from hcq.config import override
 from interop import sanitize
+from tools.arguments import command
 from tools.guests import bad_cases, build
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def named(source: str, kernel: str, found: Sequence[dict[str, Any]]) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.guests.bad_run", description=__doc__)
+    parser = command("tools.guests.bad_run", __doc__)
     parser.add_argument("--only", default="", help="archives or kernels whose name contains this text")
     parser.add_argument("--verbose", action="store_true", help="print the findings")
     parser.add_argument("--json", action="store_true", help="one JSON object a kernel")

@@ -14,7 +14,6 @@ Not here: running the data (`tests/interop/test_interop_corpus.py`, `tests/inter
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import re
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from interop import elements
+from tools.arguments import command
 from tools.guests import more_cases
 from tools.guests.cases import Case, Data, Pointers, Value, kernel_of
 
@@ -52,7 +52,7 @@ _DEBUG: Final = re.compile(r"\t?\.section\s+\.debug_(?!str\b)\w+\s*\{.*?\n\t?\}"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.guests.build", description=__doc__)
+    parser = command("tools.guests.build", __doc__)
     parser.add_argument("--target", action="append", choices=TARGETS, help="one of the targets; repeatable")
     parser.add_argument("--only", default="", help="cases whose name contains this text; others are kept")
     options = parser.parse_args(argv)

@@ -9,7 +9,6 @@ kernel; of Triton's kernels also one for each AMD GPU. Not here: running them (`
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interop import cuda
+from tools.arguments import command
 from tools.guests import bad_cases, build, cases, split
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.guests.build_bad", description=__doc__)
+    parser = command("tools.guests.build_bad", __doc__)
     parser.add_argument("--triton", action="store_true", help="the kernels of Triton, not those of CUDA C++")
     triton = parser.parse_args(argv).triton
     for name, target in bad_cases.ARCHIVES.items():

@@ -14,10 +14,14 @@ from __future__ import annotations
 import lzma
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from interop import cuda
+from tools.arguments import command
 from tools.guests import build, cuda_cases, cuda_more_cases, split
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 TARGETS: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_120a")
 SOURCES: Final = {"cuda_kernels.cu": cuda_cases.CASES, "cuda_more.cu": cuda_more_cases.CASES}
@@ -28,8 +32,9 @@ PRINTING: Final = ("talk", "check")
 """Modules in the folder of `build.SHOW`; their text is kept as it is, to be read."""
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compile all targets; return the exit status."""
+    command("tools.guests.build_cuda", __doc__).parse_args(argv)
     for target in TARGETS:
         kernels = []
         for name, cases in SOURCES.items():

@@ -15,7 +15,6 @@ Not here: the cases (`cases`, `more_cases`, `cuda_cases`, `cuda_more_cases`), ke
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import io
@@ -29,6 +28,7 @@ import hcq
 import interop
 from hcq.config import override
 from interop import sanitize
+from tools.arguments import command
 from tools.guests import bad_run, build, build_bad, build_cuda, more_cases
 from tools.guests.cases import Data, placed
 from tools.guests.tutorials import compare
@@ -88,7 +88,7 @@ def run_cuda(device: hcq.Device, name: str, target: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.guests.corpus", description=__doc__)
+    parser = command("tools.guests.corpus", __doc__)
     parser.add_argument(
         "--target", action="append", choices=sorted({*TRITON, *CUDA}), help="one of the targets; repeatable"
     )
@@ -121,7 +121,7 @@ def _chosen(language: str, target: str, only: str) -> list[str]:
 def _rebuild() -> int:
     """Compile all kernels, and print which files changed; return the exit status."""
     before = _kept()
-    status = build.main([]) or build_cuda.main() or build_bad.main([]) or build_bad.main(["--triton"])
+    status = build.main([]) or build_cuda.main([]) or build_bad.main([]) or build_bad.main(["--triton"])
     after = _kept()
     others = [name for name, data in after.items() if before.get(name) != data]
     print(f"{len(others)} of {len(after)} files of data changed: {', '.join(others) or 'none'}", flush=True)

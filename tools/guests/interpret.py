@@ -31,7 +31,7 @@ import numpy as np
 
 import hcq
 from interop import arrays, elements
-from tools.arguments import device_name, positive, reported
+from tools.arguments import command, device_name, positive, reported
 from tools.guests import cases, more_cases
 from tools.guests.tutorials import compare
 
@@ -92,7 +92,7 @@ class HostArray:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.guests.interpret", description=__doc__)
+    parser = command("tools.guests.interpret", __doc__)
     parser.add_argument(
         "--device", type=device_name, default="nv-emu:sm_80", help="the emulated GPU; default: %(default)s"
     )

@@ -10,7 +10,6 @@ Not here: the cases (`tools.guests.cases`).
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -21,7 +20,7 @@ import numpy as np
 
 import hcq
 from interop import arrays
-from tools.arguments import device_name, positive, reported
+from tools.arguments import command, device_name, positive, reported
 from tools.guests import cases, more_cases
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.guests.tutorials", description=__doc__)
+    parser = command("tools.guests.tutorials", __doc__)
     parser.add_argument("--device", type=device_name, default="nv-emu", help="a GPU, real or emulated")
     parser.add_argument("--full", action="store_true", help="sizes for a large GPU")
     parser.add_argument("--all", action="store_true", help="all kernels of the corpus, in small sizes")

@@ -21,10 +21,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tools.arguments import command
 from tools.bringup.evidence import kernel_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _FILES = (
     "/proc/driver/nvidia/version",
@@ -131,8 +132,9 @@ FACTS: tuple[tuple[str, Callable[[], object]], ...] = (
 )
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Write all facts to stdout; return 0."""
+    command("tools.hardware.box", __doc__).parse_args(argv)
     for name, ask in FACTS:
         try:
             value = ask()

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tools.arguments import natural, output, positive, share
+from tools.arguments import command, natural, output, positive, share
 from tools.mutants.devices import DEVICES, Target
 from tools.mutants.judge import TIMEOUT_S, Judge
 from tools.mutants.kept import Kept
@@ -122,16 +122,20 @@ def text(rows: Sequence[Row], total: int) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the tool and return its exit status."""
-    parser = argparse.ArgumentParser(prog="tools.mutants", description=__doc__)
+    parser = command("tools.mutants", __doc__)
     parser.add_argument("--sample", type=natural, default=200, help="number of mutants; 0 runs all")
     parser.add_argument("--seed", type=natural, default=1, help="seed of the sample")
-    parser.add_argument("--kind", choices=KINDS)
-    parser.add_argument("--device", choices=tuple(DEVICES), default=next(iter(DEVICES)))
+    parser.add_argument("--kind", choices=KINDS, help="only mutants of this kind; default: all")
+    parser.add_argument(
+        "--device", choices=tuple(DEVICES), default=next(iter(DEVICES)), help="(default %(default)s)"
+    )
     parser.add_argument("--profile", default="", help="emulated GPU; default: the first")
     parser.add_argument("--driver", default="", help="version of the kernel's driver; default: the first")
-    parser.add_argument("--jobs", type=positive, default=2)
-    parser.add_argument("--minimum", type=share, default=0.95)
-    parser.add_argument("--json", type=output)
+    parser.add_argument("--jobs", type=positive, default=2, help="worker processes (default 2)")
+    parser.add_argument(
+        "--minimum", type=share, default=0.95, help="exit with 1 below this score (default 0.95)"
+    )
+    parser.add_argument("--json", type=output, metavar="FILE", help="write every verdict")
     parser.add_argument("--list", action="store_true", help="print all mutants as JSON and run none")
     parser.add_argument("--keep", type=Path, help="file of verdicts; a run with the same file continues it")
     parser.add_argument(

@@ -9,7 +9,6 @@ Not here: mutants of the driver (`judge`), the kernels (`tools.mutants.nv.kernel
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from hcq.errors import HcqError
-from tools.arguments import output, share
+from tools.arguments import command, output, share
 from tools.mutants.amd import kernels as amd
 from tools.mutants.nv import kernels as nv
 from tools.mutants.verdicts import CAUGHT, SEEDS, Outcome, Verdict, overall
@@ -51,10 +50,14 @@ def judge(kernel: Kernel, expected: bytes) -> Verdict:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the tool and return its exit status."""
-    parser = argparse.ArgumentParser(prog="tools.mutants.corpus", description=__doc__)
-    parser.add_argument("--device", choices=tuple(CORPORA), default=next(iter(CORPORA)))
-    parser.add_argument("--json", type=output)
-    parser.add_argument("--minimum", type=share, default=0.95)
+    parser = command("tools.mutants.corpus", __doc__)
+    parser.add_argument(
+        "--device", choices=tuple(CORPORA), default=next(iter(CORPORA)), help="(default %(default)s)"
+    )
+    parser.add_argument("--json", type=output, metavar="FILE", help="write every verdict")
+    parser.add_argument(
+        "--minimum", type=share, default=0.95, help="exit with 1 below this score (default 0.95)"
+    )
     given = parser.parse_args(arguments)
     rows: list[dict[str, str]] = []
     for kernel in CORPORA[given.device]():

@@ -14,7 +14,6 @@ import re
 import struct
 import sys
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from drivers.kernel import view_at
@@ -40,6 +39,7 @@ from hcq.device import Device
 from hcq.driver import QueueKind
 from hcq.graph import Graph
 from hcq.program import ArgKind, ArgSlot, KernelImage
+from tools.arguments import command, made_folder
 from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
 
@@ -323,11 +323,9 @@ GOLDEN: Final[dict[str, Callable[[], str]]] = {
 
 def main(arguments: list[str]) -> int:
     """Write the files into a folder; return the exit status."""
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m tools.nv.golden FOLDER\n")
-        return 2
-    folder = Path(arguments[0])
-    folder.mkdir(parents=True, exist_ok=True)
+    parser = command("tools.nv.golden", __doc__)
+    parser.add_argument("folder", type=made_folder, metavar="FOLDER", help="where the files are written")
+    folder = parser.parse_args(arguments).folder
     for name, make in GOLDEN.items():
         (folder / f"{name}.txt").write_text(make())
         sys.stderr.write(f"{name}\n")

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.arguments import existing, output
+from tools.arguments import command, existing, output
 from tools.page.html import page
 from tools.page.record import kernels, record
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; return 0, or 1 if the program computed nothing."""
-    parser = argparse.ArgumentParser(prog="python -m tools.page", description=__doc__.split("\n\n")[1])
+    parser = command("tools.page", __doc__)
     parser.add_argument("--output", type=output, default=Path("run.html"), help="(default run.html)")
     parser.add_argument("program", type=existing, help="a Python file, run as __main__")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")

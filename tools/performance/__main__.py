@@ -9,7 +9,6 @@ Not here: the cases (`tools.performance.worker`, `tools.performance.steps`), que
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from tools.arguments import output, positive, program
+from tools.arguments import command, output, positive, program
 from tools.bench.rows import commit
 from tools.performance import products, worker
 from tools.performance.steps import STEPS, counts
@@ -140,7 +139,7 @@ def _table(times: dict[str, dict[str, float]]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, and write the page; return 0."""
-    parser = argparse.ArgumentParser(prog="python -m tools.performance", description=__doc__.split("\n\n")[1])
+    parser = command("tools.performance", __doc__)
     parser.add_argument(
         "--torch", type=program, metavar="PYTHON", help="the interpreter of an environment with PyTorch"
     )
@@ -177,9 +176,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = f"commit {commit()}, {cores} cores, load average {load:.1f} at the start, {options.rounds} rounds"
     about += ", one thread" * alone
     loaded = f". {LOADED}" if load > cores / 2 and not alone else ""
-    command = "python -m tools.performance" + " --torch PYTHON" * bool(options.torch) + " --threads 1" * alone
+    asked = "python -m tools.performance" + " --torch PYTHON" * bool(options.torch) + " --threads 1" * alone
     kind = "Least times of the processor" if alone else "Medians"
-    text = page(times, steps, about=about + loaded, command=command, kind=kind)
+    text = page(times, steps, about=about + loaded, command=asked, kind=kind)
     if str(options.output) == "-":
         sys.stdout.write(text)
     else:

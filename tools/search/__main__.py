@@ -7,13 +7,12 @@ Not here: what the commands do (`choose`, `check`).
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tools.arguments import device_name, part, reported
+from tools.arguments import command, device_name, part, reported
 from tools.search import small
 from tools.search.check import check
 from tools.search.choose import Compared, compare, summary
@@ -59,7 +58,7 @@ def _check(device: str, names: Sequence[str], *, lines: bool) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.search", description=__doc__)
+    parser = command("tools.search", __doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("choose", help="compare the chosen plan with the best of all, for many shapes")
     one.add_argument(
@@ -67,11 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     one.add_argument("--second", action="store_true", help="the shapes to which the model is not fitted")
     one.add_argument("--match", default="", help="only shapes whose name contains this text")
-    one.add_argument("--json", action="store_true")
+    one.add_argument("--json", action="store_true", help="print JSON lines")
     two = commands.add_parser("check", help="run every plan of small kernels")
-    two.add_argument("--device", type=device_name, default="cpu")
-    two.add_argument("--kernel", choices=small.NAMES, action="append")
-    two.add_argument("--json", action="store_true")
+    two.add_argument("--device", type=device_name, default="cpu", help="a name for hcq.open (default: cpu)")
+    two.add_argument("--kernel", choices=small.NAMES, action="append", help="only this one; repeatable")
+    two.add_argument("--json", action="store_true", help="print JSON lines")
     options = parser.parse_args(argv)
     if options.command == "choose":
         return _choose(options.part, options.match, second=options.second, lines=options.json)

@@ -9,26 +9,31 @@ Next: `catalogs`, the bugs; `run`, one of them.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
 
-from tools.arguments import device_name, output, reported, share
+from tools.arguments import command, device_name, output, reported, share
 from tools.mutants.planted.catalogs import CATALOGS
 from tools.mutants.planted.run import judge, unchanged
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def main() -> int:
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.mutants.planted", description=__doc__)
-    parser.add_argument("--driver", choices=tuple(CATALOGS), default=next(iter(CATALOGS)))
+    parser = command("tools.mutants.planted", __doc__)
+    parser.add_argument(
+        "--driver", choices=tuple(CATALOGS), default=next(iter(CATALOGS)), help="(default %(default)s)"
+    )
     parser.add_argument("--only", default="", metavar="TEXT", help="only bugs whose name contains TEXT")
     parser.add_argument(
         "--device", type=device_name, metavar="NAME", help="run on this device instead of each bug's own"
     )
     parser.add_argument("--minimum", type=share, default=0.96, metavar="SHARE", help="(default 0.96)")
     parser.add_argument("--json", type=output, metavar="FILE", help="write every verdict with its message")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     catalog = CATALOGS[options.driver]
     chosen = [bug for bug in catalog.bugs if options.only in bug.name]
     if not chosen:
