@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -89,6 +90,56 @@ def test_the_page_goes_from_graph_to_code_with_times() -> None:
     assert "4.00 µs" in text
     assert text.count('class="plan"') == 2
     assert text.count('class="kernel"') == 1
+
+
+def test_a_name_leads_into_the_section_that_it_opens() -> None:
+    run = recorded()
+    text = page(run, kernels(run))
+    assert re.search(r'<details class="kernel"><summary>.*?</summary><p id="k0">', text)
+    assert 'href="#k0"' in text
+
+
+def test_copies_and_fills_have_a_row() -> None:
+    run = recorded()
+    run.times["cpu", "copy 4096 bytes"] = [1000, 3000]
+    text = page(run, kernels(run))
+    assert (
+        'copies and fills</td><td class="n">2</td><td class="n">2.00 µs</td><td class="n">4.00 µs</td>'
+        in text
+    )
+
+
+def test_times_of_emulated_gpus_are_called_so_and_give_no_rate() -> None:
+    run = recorded()
+    assert "emulat" not in page(run, kernels(run))
+    assert "GB/s" in page(run, kernels(run))
+    (plan, _), (times,) = run.plans, run.times.values()
+    emulated = Run("p", [replace(plan, device="nv-emu:sm_80", arch="sm_80")])
+    for key in kernels(emulated):
+        emulated.times[key] = times
+        emulated.counts[key] = "bank conflicts  3 & more"
+    text = page(emulated, kernels(emulated))
+    assert "nv-emu:sm_80: emulated; times are those of the emulation, not of a GPU." in text
+    assert "GB/s" not in text
+    assert "<h4>Counters</h4><pre>bank conflicts  3 &amp; more</pre>" in text
+
+
+@pytest.mark.slow
+def test_counters_of_emulated_gpus_are_on_the_page(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("from frontend import Tensor\nTensor([1.0, 2.0]).exp().sum().realize()\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.page", "--counters", "--output", tmp_path / "run.html", program],
+        cwd=ROOT,
+        env=os.environ | {"HCQ_DEVICE": "nv-emu:sm_80", "HCQ_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "run.html").read_text()
+    assert "<h4>Counters</h4>" in text
+    assert "active lanes" in text
 
 
 @pytest.mark.slow

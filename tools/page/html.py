@@ -1,5 +1,7 @@
 """Write the HTML page of a recorded run: one file without scripts and without references to other files.
 
+The anchor of a kernel stands inside its `<details>`, so that browsers open it when its name is followed.
+
 Not here: the recording (`tools.page.record`). Next: `compiler.show`, the text of graphs and kernels.
 """
 
@@ -11,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from compiler import show
 from compiler.kernel.naming import kernel_name
+from hcq.registry import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tools.page.record import KernelPage, Planned, Run
 
@@ -39,7 +42,8 @@ _FORMS: Final = (("nest", "Loop nest"), ("lines", "Lines"), ("ir", "LLVM IR"), (
 
 def page(run: Run, kernels: Kernels) -> str:
     """Return the page: a summary, each scheduled graph with its kernels, and each kernel with its code."""
-    total = sum(k.total_ns for k in kernels.values())
+    others = [times for key, times in run.times.items() if key not in kernels]
+    total = sum(k.total_ns for k in kernels.values()) + sum(map(sum, others))
     head = (
         f"{len(run.plans)} graphs, {len(kernels)} different kernels, "
         f"{sum(len(k.nanoseconds) for k in kernels.values())} executions, {_time(total)}"
@@ -47,8 +51,9 @@ def page(run: Run, kernels: Kernels) -> str:
     legend = " ".join(f'<span class="{kind}">{escape(text)}</span>' for kind, text in LEGEND)
     anchors = {key: f"k{number}" for number, key in enumerate(kernels)}
     body = [
-        f"<h1>{escape(run.program)}</h1><p>{escape(head)}</p><p>{legend}</p><h2>Kernels by time</h2>",
-        _by_time(kernels, anchors, total),
+        f"<h1>{escape(run.program)}</h1><p>{escape(head)}</p>{_emulated(run)}<p>{legend}</p>",
+        "<h2>Kernels by time</h2>",
+        _by_time(kernels, anchors, total, others),
         "<h2>Graphs and schedules</h2>",
         *[_graph(number, plan, kernels, anchors) for number, plan in enumerate(run.plans)],
         "<h2>Code</h2>",
@@ -60,6 +65,14 @@ def page(run: Run, kernels: Kernels) -> str:
         + "\n".join(body)
         + "\n</body></html>\n"
     )
+
+
+def _emulated(run: Run) -> str:
+    """Return the note about the times of emulated GPUs; empty if none was used."""
+    names = [name for name in dict.fromkeys(plan.device for plan in run.plans) if parse(name)[0].emulated]
+    if not names:
+        return ""
+    return f"<p>{escape(', '.join(names))}: emulated; times are those of the emulation, not of a GPU.</p>"
 
 
 def _time(nanoseconds: float) -> str:
@@ -76,8 +89,10 @@ def _label(kernel: KernelPage) -> str:
     return f"<code><b>{words[0]}</b> {' '.join(words[1:])}</code>"
 
 
-def _by_time(kernels: Kernels, anchors: Mapping[tuple[str, str], str], total: int) -> str:
-    """Return the table of kernels, the longest total time first."""
+def _by_time(
+    kernels: Kernels, anchors: Mapping[tuple[str, str], str], total: int, others: Sequence[list[int]]
+) -> str:
+    """Return the table of kernels, the longest total time first, then copies and fills in one row."""
     rows = []
     for key, kernel in sorted(kernels.items(), key=lambda pair: -pair[1].total_ns):
         share = 100 * kernel.total_ns / total if total else 0.0
@@ -86,6 +101,14 @@ def _by_time(kernels: Kernels, anchors: Mapping[tuple[str, str], str], total: in
             f'<tr><td><a href="#{anchors[key]}">{escape(key[1])}</a></td><td class="n">{len(times)}</td>'
             f'<td class="n">{_time(median(times)) if times else ""}</td>'
             f'<td class="n">{_time(kernel.total_ns) if times else ""}</td>'
+            f'<td><span class="bar" style="width:{share:.1f}px"></span> {share:.1f} %</td></tr>'
+        )
+    if others:
+        every = [time for times in others for time in times]
+        share = 100 * sum(every) / total if total else 0.0
+        rows.append(
+            f'<tr><td>copies and fills</td><td class="n">{len(every)}</td>'
+            f'<td class="n">{_time(median(every))}</td><td class="n">{_time(sum(every))}</td>'
             f'<td><span class="bar" style="width:{share:.1f}px"></span> {share:.1f} %</td></tr>'
         )
     head = '<tr><th>kernel</th><th class="n">executions</th><th class="n">median</th>'
@@ -123,9 +146,11 @@ def _code(anchor: str, device: str, kernel: KernelPage) -> str:
         for name, title in _FORMS
     )
     times = f", {_time(median(kernel.nanoseconds))}" if kernel.nanoseconds else ""
-    rate = f", {kernel.nbytes / median(kernel.nanoseconds):.2f} GB/s" if kernel.nanoseconds else ""
+    timed = kernel.nanoseconds and not parse(device)[0].emulated
+    rate = f", {kernel.nbytes / median(kernel.nanoseconds):.2f} GB/s" if timed else ""
+    counts = f"<h4>Counters</h4><pre>{escape(kernel.counts)}</pre>" if kernel.counts else ""
     facts = f"{kernel.nbytes:,} bytes moved{times}{rate}, on {device}"
     return (
-        f'<details class="kernel" id="{anchor}"><summary>{_label(kernel)}</summary>'
-        f"<p>{escape(facts)}</p>{forms}</details>"
+        f'<details class="kernel"><summary>{_label(kernel)}</summary>'
+        f'<p id="{anchor}">{escape(facts)}</p>{counts}{forms}</details>'
     )

@@ -8,6 +8,7 @@ Not here: the page (`tools.page.html`). Next: `tools.page.__main__`, the caller.
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from collections import defaultdict
@@ -19,6 +20,7 @@ from compiler.kernel import label
 from compiler.kernel.naming import kernel_name
 from frontend import Device
 from hcq.config import override
+from hcq.counters_table import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +46,9 @@ class Run:
     program: str
     plans: list[Planned] = field(default_factory=list)
     times: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
-    """(device, kernel name) -> nanoseconds of each execution."""
+    """(device, kernel name) -> nanoseconds of each execution. Copies and fills are named by their sizes."""
+    counts: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(device, kernel name) -> what the emulated GPU counted, as text; empty if nothing was counted."""
 
     def listen(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Record the plan of an audit event `frontend.plan`; ignore all other events."""
@@ -53,11 +57,14 @@ class Run:
             self.plans.append(Planned(tuple(outputs), tuple(items), device, arch))
 
     def record_times(self) -> None:
-        """Wait for the devices that were used, and record the times of their kernels."""
+        """Wait for the devices that were used, and record the times and counts of their kernels."""
         for name in dict.fromkeys([plan.device for plan in self.plans]):
             Device[name].synchronize()
             for span in Device[name].hcq.spans():
                 self.times[name, span.name].append(span.end_ns - span.start_ns)
+            counted = Device[name].hcq.counters
+            if counted is not None:
+                self.counts |= {(name, one.kernel): table(one) for one in counted[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,8 @@ class KernelPage:
     parts: tuple[tuple[str, label.WordKind], ...]
     nbytes: int
     nanoseconds: tuple[int, ...]
+    counts: str = ""
+    """What an emulated GPU counted, as text; empty: nothing."""
 
     @property
     def total_ns(self) -> int:
@@ -84,18 +93,23 @@ def kernels(run: Run) -> dict[tuple[str, str], KernelPage]:
             if key not in found:
                 forms = show.forms(item.ast, plan.arch)
                 parts = tuple(label.parts(forms.name, forms.plan))
-                found[key] = KernelPage(forms, parts, show.moved(item), tuple(run.times.get(key, ())))
+                times = tuple(run.times.get(key, ()))
+                found[key] = KernelPage(forms, parts, show.moved(item), times, run.counts.get(key, ""))
     return found
 
 
-def record(program: str, arguments: Sequence[str]) -> Run:
-    """Run a Python file as `__main__` with a profile; return its record. Raises what the program raises."""
+def record(program: str, arguments: Sequence[str], *, counters: bool = False) -> Run:
+    """Run a Python file as `__main__` with a profile; return its record. Raises what the program raises.
+
+    With `counters`, emulated GPUs count what kernels execute; any other device that opens gives a warning.
+    """
     run = Run(program)
     sys.addaudithook(run.listen)
     before = sys.argv
     sys.argv = [program, *arguments]
+    counting = {"counters": os.devnull} if counters else {}
     try:
-        with override(profile=True):
+        with override(profile=True, **counting):
             runpy.run_path(program, run_name="__main__")
             run.record_times()
     finally:
