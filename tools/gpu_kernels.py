@@ -3,6 +3,7 @@
     python -m tools.gpu_kernels [--arch sm_90a,gfx1100] [--kernel matmul_f16] [--size 1024] [--plans] [--json]
     python -m tools.gpu_kernels --check                  # also run small kernels on the emulated GPUs
     python -m tools.gpu_kernels --count 256              # also count what kernels of that size execute there
+    python -m tools.gpu_kernels --plans --listing kernels    # loop nests, and a file of assembly for each
 
 A line for each kernel (products, a softmax, a layer norm, a transpose) and architecture. Registers and spills
 come from the assembler: records of the cubin, or LLVM's metadata of AMD code. Bank
@@ -10,8 +11,10 @@ conflicts are passes of a warp's accesses to shared memory beyond the least, eac
 (`tools.bank_conflicts`). `--check` compares with float64, and prints the largest error in units of the last
 place of the largest result. `--count` prints what kernels of another size execute on the emulated GPUs: bytes
 of global memory that lanes ask for, that requests move in whole sectors or lines, and that are touched at
-all, and cycles of shared memory, with those of bank conflicts. Exits with 1 if a kernel spills or an error is
-above the kernel's bound.
+all, and cycles of shared memory, with those of bank conflicts. `--listing` writes KERNEL_ARCH.s for AMD GPUs,
+KERNEL_ARCH.ptx for NVIDIA's and, where the assembler is installed, KERNEL_ARCH.cubin, of which `nvdisasm -c`
+of a CUDA toolkit shows the machine code. Exits with 1 if a kernel spills or an error is above the kernel's
+bound.
 
 Not here: times (`tools.performance`). Next: `compiler.pipeline`, whose steps run here as in a compilation,
 and `compiler.kernel.device_contraction`, which plans the products.
@@ -39,11 +42,12 @@ from frontend import Tensor
 from frontend.device import Device
 from frontend.expr import uops
 from hcq.counters import counting
-from tools.arguments import command, natural, positive, reported, some_of
+from tools.arguments import command, made_folder, natural, positive, reported, some_of
 from tools.bank_conflicts import conflicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from compiler.ir.uop import UOp
 
@@ -97,6 +101,16 @@ class Made:
     counted: Traffic | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The code of a kernel as text, PTX or AMD's assembly, and the cubin, empty without an assembler."""
+
+    suffix: str
+    """".ptx" or ".s"."""
+    text: str
+    cubin: bytes
+
+
 def graph(kernel: str, size: int, device: str = "cpu") -> tuple[Tensor, np.ndarray]:
     """Return a kernel's expression over random values, and the result in float64."""
     rng = np.random.default_rng(0)
@@ -128,33 +142,38 @@ def kernel_of(kernel: str, size: int) -> UOp:
     return items[-1].ast
 
 
-def made(kernel: str, arch: str, size: int) -> Made:
-    """Compile a kernel of square operands; return its figures. Raises `CompileError` as `steps` does."""
+def made(kernel: str, arch: str, size: int) -> tuple[Made, Listing]:
+    """Compile a kernel of square operands; return its figures and its code.
+
+    Raises `CompileError` as `steps` does.
+    """
     target, ast = target_of(arch), kernel_of(kernel, size)
     compiled = steps(ast, target)
     ir, plan = compiled.ir, compiled.plan
     found = conflicts(compiled.lines, target.warp)
     if arch.startswith("sm_"):
         text = ptx(ir, target.machine(), 0)
-        registers, shared, private = _cubin(text, arch, compiled.name)
+        code = assemble(text, arch) if available() else b""
+        registers, shared, private = _cubin(code, compiled.name)
         shared += compiled.dynamic_bytes
     else:
-        text = llvm.emit_assembly(ir, target.machine(), level=0)
+        text, code = llvm.emit_assembly(ir, target.machine(), level=0), b""
         registers, shared, private = (
             int(re.findall(rf"\.{word}:\s+(\d+)", text)[0])
             for word in ("vgpr_count", "group_segment_fixed_size", "private_segment_fixed_size")
         )
-    return Made(
+    figures = Made(
         kernel, arch, plan.launch()[0], plan.threads, registers, shared, private, len(_MATRIX.findall(text)),
         found.passes - found.least, found.passes, plan.text(),
     )  # fmt: skip
+    return figures, Listing(".ptx" if arch.startswith("sm_") else ".s", text, code)
 
 
-def _cubin(text: str, arch: str, name: str) -> tuple[int, int, int]:
-    """Return registers, shared bytes and local bytes of a kernel; (-1, -1, -1) without an assembler."""
-    if not available():
+def _cubin(code: bytes, name: str) -> tuple[int, int, int]:
+    """Return registers, shared bytes and local bytes of a kernel; (-1, -1, -1) for no code."""
+    if not code:
         return -1, -1, -1
-    _, _, kernel = read(assemble(text, arch), name)
+    _, _, kernel = read(code, name)
     return kernel.registers, kernel.shared_bytes, kernel.stack_bytes
 
 
@@ -181,6 +200,13 @@ def traffic(kernel: str, arch: str, size: int) -> Traffic:
     )  # fmt: skip
 
 
+def write(listing: Listing, path: Path) -> None:
+    """Write PATH.ptx or PATH.s, and PATH.cubin."""
+    path.with_suffix(listing.suffix).write_text(listing.text)
+    if listing.cubin:
+        path.with_suffix(".cubin").write_bytes(listing.cubin)
+
+
 def row(m: Made) -> str:
     """Return a line of the table."""
     grid = "x".join(map(str, m.groups))
@@ -197,13 +223,26 @@ def row(m: Made) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     parser = command("tools.gpu_kernels", __doc__)
-    parser.add_argument("--arch", type=some_of(DEVICES), default=",".join(DEVICES))
-    parser.add_argument("--kernel", type=some_of(KERNELS), default=",".join(KERNELS))
-    parser.add_argument("--size", type=positive, default=1024)
-    parser.add_argument("--plans", action="store_true")
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--count", type=natural, default=0, metavar="SIZE")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--arch", type=some_of(DEVICES), default=",".join(DEVICES), help="architectures (all)"
+    )
+    parser.add_argument("--kernel", type=some_of(KERNELS), default=",".join(KERNELS), help="kernels (all)")
+    parser.add_argument(
+        "--size", type=positive, default=1024, help="rows and columns of the operands (default 1024)"
+    )
+    parser.add_argument("--plans", action="store_true", help="also print the loop nest of each kernel")
+    parser.add_argument("--check", action="store_true", help="also run small kernels and print their errors")
+    parser.add_argument(
+        "--count",
+        type=natural,
+        default=0,
+        metavar="SIZE",
+        help="also count what kernels of this size execute",
+    )
+    parser.add_argument(
+        "--listing", type=made_folder, metavar="FOLDER", help="also write the assembly of each kernel"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(argv)
     results, good = [], True
     if not options.json:
@@ -215,7 +254,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for arch in options.arch:
             ulp = error(kernel, arch) if options.check else None
             counted = traffic(kernel, arch, options.count) if options.count else None
-            found = replace(made(kernel, arch, options.size), ulp=ulp, counted=counted)
+            figures, listing = made(kernel, arch, options.size)
+            found = replace(figures, ulp=ulp, counted=counted)
+            if options.listing:
+                write(listing, options.listing / f"{kernel}_{arch}")
             good = good and found.private_bytes <= 0 and (ulp is None or ulp <= BOUND_ULP[kernel])
             results.append(asdict(found))
             if not options.json:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
 from compiler.dtype import dtypes
 from compiler.kernel.builder import Builder
 from compiler.kernel.linear import POINTER, Line, flatten
+from drivers.elf import Elf, Machine
 from tools.bank_conflicts import Conflicts, conflicts
 from tools.gpu_kernels import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def stored(stride: int, lanes: int = 1, *, turned: bool = False) -> list[Line]:
@@ -52,6 +57,18 @@ def test_the_table_has_matrix_operations_and_no_spills(capsys: pytest.CaptureFix
         assert made["matrix"] > 0
         assert (made["private_bytes"], made["conflicts"]) == (0, 0)
         assert "matrix v_" in made["plan"]
+
+
+def test_listings_hold_the_matrix_instructions_that_the_table_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--arch", "gfx1201,sm_80", "--kernel", "matmul_f16", "--size", "128", "--json"]
+    assert main([*options, "--listing", str(tmp_path / "new")]) == 0
+    amd, nv = sorted(json.loads(capsys.readouterr().out), key=lambda made: made["arch"])
+    written = {path.name: path for path in (tmp_path / "new").iterdir()}
+    assert written["matmul_f16_gfx1201.s"].read_text().count("v_wmma_") == amd["matrix"] > 0
+    assert written["matmul_f16_sm_80.ptx"].read_text().count("mma.sync") == nv["matrix"] > 0
+    assert Elf(written["matmul_f16_sm_80.cubin"].read_bytes()).machine == Machine.CUDA
 
 
 @pytest.mark.slow
