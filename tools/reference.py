@@ -1,7 +1,8 @@
-"""Write docs/reference, the reference pages of layouts, `Tensor` and PTX: `python -m tools.reference`.
+"""Write docs/reference, the reference pages of layouts, `hcq`, `Tensor` and PTX: `python -m tools.reference`.
 
-The pages are generated from the declarations that drivers, emulators and tests use, one page per module, and
-by translating PTX (`ptx_forms`), so they always agree with the code. `--check` only reports stale pages.
+The pages are generated from the declarations that drivers, emulators and tests use, one page per module, from
+docstrings, and by translating PTX (`ptx_forms`), so they always agree with the code. `--check` only reports
+stale pages.
 
 Not here: outputs in other pages (`tools.docs`).
 """
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hcq.layout import BitStruct, Struct
-from tools import ptx_forms, tensor_reference
+from tools import model_reference, ptx_forms, tensor_reference
 from tools.arguments import command
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def pages() -> dict[Path, str]:
     texts = {PAGES / f"{name}.md": page(name) for name in modules()}
     texts[PAGES / "tensor.md"] = tensor_reference.page()
     texts[PAGES / "ptx.md"] = ptx_forms.page()
+    texts[PAGES / "hcq.md"] = model_reference.page()
     return {path: text for path, text in texts.items() if text}
 
 
