@@ -99,3 +99,12 @@ def test_references_in_module_docstrings_exist(package: str):
         names = [name for pointer in POINTERS.findall(text) for name in PLAIN.findall(pointer)]
         lost += [f"{source.relative_to(ROOT)}: {name}" for name in names if not found_from(source, name)]
     assert not lost
+
+
+def test_every_page_is_in_the_index():
+    folder = ROOT / "docs"
+    named = set(LINK.findall((folder / "README.md").read_text()))
+    pages = {
+        str(path.relative_to(folder)) for path in [*folder.glob("*.md"), *(folder / "how-to").glob("*.md")]
+    }
+    assert pages - named == {"README.md"}
