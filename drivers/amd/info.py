@@ -24,11 +24,11 @@ def device_info(driver: str, index: int, gpu: Gpu, target: Target, *, apu: bool,
     """
     geometry = gpu.geometry()
     vram = max(vram, gpu.vram_bytes)
+    codename = f" {gpu.codename}" if gpu.codename not in {"", target.name} else ""
     return DeviceInfo(
         driver=driver,
         index=index,
-        name=f"AMD {target.name} {gpu.codename}".rstrip()
-        + (" (APU, memory shared with the host)" if apu else ""),
+        name=f"AMD {target.name}{codename}" + (" (APU, memory shared with the host)" if apu else ""),
         arch=target.name,
         vram_bytes=vram,
         compute_queues=COMPUTE_QUEUES,

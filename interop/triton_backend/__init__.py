@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hcq.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from hcq.device import Device
 
@@ -21,9 +23,15 @@ if TYPE_CHECKING:
 def use(device: Device | str) -> Device:
     """Make Triton launch on `device` from now on; return it. A `str` opens the device, which the caller owns.
 
-    Raises `UnsupportedError` for a device that Triton has no compiler for, and the errors of `hcq.open`.
+    Raises `UnsupportedError` without Triton and for a device that Triton has no compiler for, and the errors
+    of `hcq.open`.
     """
-    import triton  # noqa: PLC0415 - heavy; this package is also imported where Triton is absent
+    try:
+        import triton  # noqa: PLC0415 - heavy; this package is also imported where Triton is absent
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
+            raise
+        raise UnsupportedError("Triton is not installed\nhint: pip install 'hcq[triton]'") from None
 
     import hcq  # noqa: PLC0415 - beside it
     from interop.triton_backend.driver import HcqDriver  # noqa: PLC0415 - imports Triton

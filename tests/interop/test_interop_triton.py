@@ -19,3 +19,23 @@ def test_kernels_launch_through_the_plug_in(tmp_path: Path):
         env={"PYTHONPATH": f"{HERE.parents[1]}:{HERE / 'triton_interface'}", "PATH": "/usr/bin:/bin"},
     )
     assert done.stdout == "done\n", done.stderr
+
+
+def test_the_plug_in_without_triton_names_the_command_that_installs_it():
+    program = """import sys
+sys.modules["triton"] = None  # as where it is not installed
+import hcq, interop.triton_backend
+try:
+    interop.triton_backend.use("cpu")
+except hcq.UnsupportedError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CHILD_S,
+        env={"PYTHONPATH": str(HERE.parents[1]), "PATH": "/usr/bin:/bin"},
+    )
+    assert done.stdout == "Triton is not installed\nhint: pip install 'hcq[triton]'\n", done.stderr

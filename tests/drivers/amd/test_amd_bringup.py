@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import hcq
 from drivers.amd.driver import AmdDriver
 from drivers.amd.layouts.kfd import ENOTSUPP, Call
 from drivers.amd.queues import Packets
@@ -247,6 +248,14 @@ def test_the_name_of_an_apu_says_that_it_is_one(gpu: str):
     with contextlib.closing(opened(kernel)) as device:
         assert listed == device.info
         assert ("APU" in device.info.name) == device.apu == (gpu in APUS)
+
+
+def test_the_name_of_a_gpu_has_its_code_name_unless_that_is_the_target():
+    gpu = ScriptedKernel(Script(gpus=("gfx1100",)))
+    (info,) = driver_of(gpu).enumerate()
+    assert info.name == "AMD gfx1100 gfx1100-card"
+    with hcq.open("amd-emu:gfx1201") as device:
+        assert device.info.name == "AMD gfx1201"
 
 
 CARDS = {
