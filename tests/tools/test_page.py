@@ -145,7 +145,9 @@ def test_counters_of_emulated_gpus_are_on_the_page(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_command_writes_the_page_of_a_program(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text("from frontend import Tensor\nTensor([1.0, 2.0]).exp().sum().realize()\n")
+    program.write_text(
+        "import sys\nfrom frontend import Tensor\nTensor([1.0, 2.0]).exp().sum().realize()\nsys.exit(3)\n"
+    )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tools.page", "--output", tmp_path / "run.html", program],
         cwd=ROOT,
@@ -154,7 +156,7 @@ def test_the_command_writes_the_page_of_a_program(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     text = (tmp_path / "run.html").read_text()
     assert "1 executions" in text
     assert Read(text).wrong == []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the tool; return 0, or 1 if the program computed nothing."""
+    """Run the tool; return the status of the program, or 1 if it computed nothing."""
     parser = command("tools.page", __doc__)
     parser.add_argument("--output", type=output, default=Path("run.html"), help="(default run.html)")
     parser.add_argument("--counters", action="store_true", help="count what kernels do on emulated GPUs")
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = kernels(run)
     options.output.write_text(page(run, found), encoding="utf-8")
     sys.stderr.write(f"{options.output}: {len(run.plans)} graphs, {len(found)} kernels\n")
-    return 0
+    return run.status
 
 
 if __name__ == "__main__":

@@ -49,6 +49,8 @@ class Run:
     """(device, kernel name) -> nanoseconds of each execution. Copies and fills are named by their sizes."""
     counts: dict[tuple[str, str], str] = field(default_factory=dict)
     """(device, kernel name) -> what the emulated GPU counted, as text; empty if nothing was counted."""
+    status: int = 0
+    """The status with which the program ended by `sys.exit`; 0 if it did not call it."""
 
     def listen(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Record the plan of an audit event `frontend.plan`; ignore all other events."""
@@ -98,8 +100,18 @@ def kernels(run: Run) -> dict[tuple[str, str], KernelPage]:
     return found
 
 
+def _status(ended: SystemExit) -> int:
+    """Return the exit status; a text is printed, as Python does at the end of a program."""
+    if isinstance(ended.code, int) or ended.code is None:
+        return ended.code or 0
+    sys.stderr.write(f"{ended.code}\n")
+    return 1
+
+
 def record(program: str, arguments: Sequence[str], *, counters: bool = False) -> Run:
-    """Run a Python file as `__main__` with a profile; return its record. Raises what the program raises.
+    """Run a Python file as `__main__` with a profile; return its record.
+
+    Raises what the program raises, but `SystemExit`, which ends the program only.
 
     With `counters`, emulated GPUs count what kernels execute; any other device that opens gives a warning.
     """
@@ -110,7 +122,10 @@ def record(program: str, arguments: Sequence[str], *, counters: bool = False) ->
     counting = {"counters": os.devnull} if counters else {}
     try:
         with override(profile=True, **counting):
-            runpy.run_path(program, run_name="__main__")
+            try:
+                runpy.run_path(program, run_name="__main__")
+            except SystemExit as ended:
+                run.status = _status(ended)
             run.record_times()
     finally:
         sys.argv = before
