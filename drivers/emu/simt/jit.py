@@ -73,6 +73,14 @@ def _initialise() -> None:
     llvm.initialize_native_asmprinter()
 
 
+@functools.cache
+def _machine(target: Host, *, optimise: bool) -> Any:
+    """Return LLVM's code generator for a host, which keeps what it derives from the features. Use it with `_lock` held."""
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=1 if optimise else 0, reloc="pic", codemodel="default",
+    )  # fmt: skip
+
+
 def compile_ir(text: str, target: Host, *, optimise: bool) -> bytes:
     """Compile IR text to a relocatable object for `target`. Raises AssertionError, with the line, if the IR is malformed."""
     _initialise()
@@ -83,9 +91,7 @@ def compile_ir(text: str, target: Host, *, optimise: bool) -> bytes:
             module.verify()
         except RuntimeError as error:
             raise AssertionError(f"the engine wrote bad IR: {error}") from error
-        machine = llvm.Target.from_triple(target.triple).create_target_machine(
-            cpu=target.cpu, features=target.features, opt=1 if optimise else 0, reloc="pic", codemodel="default",
-        )  # fmt: skip
+        machine = _machine(target, optimise=optimise)
         module.triple = target.triple
         module.data_layout = str(machine.target_data)
         if optimise:

@@ -70,12 +70,16 @@ class WarpFunction(WarpCode):
         self._layout = layout = lay_out(blocks, registers, self.lanes, spins=spins, reserve=reserve)
         self._places = layout.places
         self._now: dict[str, Value] = {}
+        self._before: dict[str, Value] = {}
+        """Register -> what its variable holds while the current block runs, if that was loaded."""
         self._dirty: set[str] = set()
         self._place = self._places[0]
         self._first_site = 0
         """The number of the first instruction that the current block can name."""
         self._mask = Value(lib.mask, "0")
         self._guard: Value | None = None
+        self._suspends = bool(spins or layout.sleepers or layout.converging)
+        """Whether the function may return before its lanes have left the kernel, to continue later."""
 
     def translate(self) -> Translation:
         """Write the function and return it."""
@@ -123,15 +127,33 @@ class WarpFunction(WarpCode):
         self._stop = LAUNCH.address(c, launch, "stop")
         self.thread, self.group = thread, WARP.load(c, self.warp, "group")
         start = c.resize(WARP.load(c, self.warp, "start"), self.lanes)
-        open_ = c.let(mask, f"sext i1 {c.icmp('ne', WARP.load(c, self.warp, 'release'), 0).ref} to {mask}")
         WARP.store(c, self.warp, "start", 0)
-        WARP.store(c, self.warp, "release", 0)
         c.store(c.resize(WARP.load(c, self.warp, "live"), self.lanes), self._live)
+        if self._suspends:
+            self._continue(start, in_memory=in_memory)
+        else:
+            c.store(c.zero(mask), self._blocked)
+            for i, pending in enumerate(self._pending):
+                if not (in_memory and i):
+                    c.store(start if i == 0 else c.zero(mask), pending)
+        for register, variable in self._variables.items():
+            type_ = self._storage(register)
+            saved = self._layout.saved.get(register)
+            c.store(c.load(type_, c.gep(self.warp, saved), align=64) if saved else c.zero(type_), variable)
+        c.jump("C0")
+
+    def _continue(self, start: Value, *, in_memory: bool) -> None:
+        """Restore the masks of a function that may have returned before; lanes of `start` begin."""
+        c, mask = self.c, self.lib.mask
+        open_ = c.let(mask, f"sext i1 {c.icmp('ne', WARP.load(c, self.warp, 'release'), 0).ref} to {mask}")
+        WARP.store(c, self.warp, "release", 0)
         blocked = c.resize(WARP.load(c, self.warp, "blocked"), self.lanes)
         c.store(c.op("and", blocked, c.not_(open_)), self._blocked)
         c.store(i32(_FUEL), self._fuel)
-        c.store(Value("i1", "false"), self._moved)
-        c.store(Value("i1", "false"), self._acted)
+        if self._layout.converging:
+            c.store(Value("i1", "false"), self._moved)
+        if self._layout.polling:
+            c.store(Value("i1", "false"), self._acted)
         for i, pending in enumerate(self._pending):
             waiting = c.load(mask, c.gep(self.warp, self._layout.pending_at + i * self.lanes // 8))
             if i == 0:
@@ -144,11 +166,6 @@ class WarpFunction(WarpCode):
             elif in_memory and i:
                 continue
             c.store(waiting, pending)
-        for register, variable in self._variables.items():
-            type_ = self._storage(register)
-            saved = self._layout.saved.get(register)
-            c.store(c.load(type_, c.gep(self.warp, saved), align=64) if saved else c.zero(type_), variable)
-        c.jump("C0")
 
     def _write_block(self, place: Place) -> None:
         c, i = self.c, place.index
@@ -159,12 +176,12 @@ class WarpFunction(WarpCode):
         c.store(c.zero(self.lib.mask), self._pending[i])
         self._mask, self._guard, self._place = waiting, None, place
         self._first_site = len(self.sites)
-        self._now, self._dirty = {}, set()
+        self._now, self._before, self._dirty = {}, {}, set()
         if place.block.convergence is not None:
             self._converge(place, place.block.convergence)
         if self._layout.converging:
             c.store(Value("i1", "true"), self._moved)
-        if place.index not in self._layout.polling:
+        if self._layout.polling and place.index not in self._layout.polling:
             c.store(Value("i1", "true"), self._acted)
         place.block.emit(self)
 
@@ -183,14 +200,20 @@ class WarpFunction(WarpCode):
         c.store(c.op("xor", waiting, staying), going)
         c.branch(c.icmp("eq", staying, waiting), self._next(place), together)
         c.label(together)
-        self._mask, self._now = c.load(self.lib.mask, going), {}
+        self._mask, self._now, self._before = c.load(self.lib.mask, going), {}, {}
 
     def _leave(self, *, in_memory: bool) -> None:
         c = self.c
         c.label(f"C{len(self._places)}")
         self._retry_convergence()
-        live, blocked = c.load(self.lib.mask, self._live), c.load(self.lib.mask, self._blocked)
+        live = c.load(self.lib.mask, self._live)
         WARP.store(c, self.warp, "live", live)
+        if not self._suspends:  # so no lane is left
+            c.ret(i32(DONE))
+            c.label("halt")
+            c.ret(i32(YIELD))
+            return
+        blocked = c.load(self.lib.mask, self._blocked)
         WARP.store(c, self.warp, "blocked", blocked)
         c.branch(c.icmp("eq", live, 0), "done", "suspend")
         c.label("suspend")
@@ -204,7 +227,9 @@ class WarpFunction(WarpCode):
             c.store(
                 c.load(self._storage(register), self._variables[register]), c.gep(self.warp, at), align=64
             )
-        running = c.select(c.load("i1", self._acted), i32(YIELD), i32(POLL))
+        running = i32(YIELD)
+        if self._layout.polling:
+            running = c.select(c.load("i1", self._acted), i32(YIELD), i32(POLL))
         c.ret(c.select(c.icmp("eq", live, blocked), i32(BARRIER_WAIT), running))
         c.label("done")
         c.ret(i32(DONE))
@@ -275,7 +300,7 @@ class WarpFunction(WarpCode):
             if variable is None:
                 value = self.c.zero(self.lib.v(f"i{self._registers[register]}"))
             else:
-                value = self.c.load(self._storage(register), variable)
+                value = self._before[register] = self.c.load(self._storage(register), variable)
                 if self._registers[register] == 1:
                     value = self.c.mask_lanes(value)
             self._now[register] = value
@@ -291,17 +316,19 @@ class WarpFunction(WarpCode):
         self._dirty.add(register)
 
     def _flush(self) -> None:
+        lanes: Value | None = None
         for register in sorted(self._dirty & self._place.node.live_out):
             value, variable = self._now[register], self._variables[register]
             if self._registers[register] == 1:
                 value = self.c.mask_bits(value)
             if self._place.index and (self._place.index, register) not in self._layout.unmasked:
-                old = self.c.load(self._storage(register), variable)
+                old = self._before.get(register) or self.c.load(self._storage(register), variable)
                 if self._registers[register] == 1:
                     kept = self.c.op("and", old, self.c.not_(self._mask))
                     value = self.c.op("or", kept, self.c.op("and", value, self._mask))
                 else:
-                    value = self.c.select(self.c.mask_lanes(self._mask), value, old)
+                    lanes = lanes or self.c.mask_lanes(self._mask)
+                    value = self.c.select(lanes, value, old)
             self.c.store(value, variable)
 
     def _next(self, place: Place) -> str:
@@ -314,16 +341,18 @@ class WarpFunction(WarpCode):
     def _go_back(self, target: int) -> None:
         """Jump to an earlier block, unless the launch is stopped or the warp must yield."""
         c, number = self.c, self._place.index
-        label, ended, tired = c.fresh("back"), c.fresh("ended"), c.fresh("tired")
+        named = len(self.sites) > self._first_site
+        label = c.fresh("back") if self._spins else f"C{target}"
+        ended, tired = c.fresh("ended") if named else "halt", c.fresh("tired")
         stop = c.load("i32", self._stop, volatile=True)
         c.emit(f"br {c.icmp('eq', stop, 0)}, label %{label}, label %{ended}, !prof !0")
-        c.label(ended)
-        self._note_loop()
-        c.jump("halt")
-        c.label(label)
+        if named:
+            c.label(ended)
+            self._note_loop()
+            c.jump("halt")
         if not self._spins:
-            c.jump(f"C{target}")
             return
+        c.label(label)
         c.emit('fence syncscope("singlethread") seq_cst')
         fuel = c.op("sub", c.load("i32", self._fuel), 1)
         c.store(fuel, self._fuel)

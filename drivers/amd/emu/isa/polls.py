@@ -62,8 +62,13 @@ def polled(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: 
 def _loops(
     blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str
 ) -> Iterator[list[Instruction]]:
-    """Yield the code of each loop that stores nothing and meets no barrier: what a backward branch spans."""
+    """Yield the code of each loop that stores nothing and meets no barrier: what a backward branch spans.
+
+    Yields none for a kernel that does not use LDS.
+    """
     code = [i for body, _ in blocks for i in body]
+    if not any(i.stem.startswith("ds_") for i in code):
+        return
     for body, follow in blocks:
         for target in follow:
             if target <= body[0].address:
