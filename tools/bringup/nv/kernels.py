@@ -230,6 +230,27 @@ _CLUSTER: Final = """
 }
 """
 
+_MEET: Final = """
+.visible .entry meet(.param .u64 out, .param .u32 count) {
+ .reg .b64 %rd<2>;
+ .reg .b32 %r<5>;
+ .reg .pred %p<3>;
+ ld.param.u64 %rd1, [out];
+ ld.param.u32 %r1, [count];
+ mov.u32 %r2, %tid.x;
+ setp.ne.u32 %p1, %r2, 0;
+ @%p1 bra over;
+ atom.acq_rel.gpu.global.add.u32 %r3, [%rd1], 1;
+look:
+ ld.acquire.gpu.global.u32 %r4, [%rd1];
+ setp.lt.u32 %p2, %r4, %r1;
+ @%p2 bra look;
+over:
+ bar.sync 0;
+ ret;
+}
+"""
+
 _OUT: Final = ArgSlot("out", ArgKind.POINTER, 0, 8, "w")
 KERNELS: Final[dict[str, tuple[str, tuple[ArgSlot, ...], int, int]]] = {
     "store": (_STORE, (_OUT,), 8, 0),
@@ -239,6 +260,7 @@ KERNELS: Final[dict[str, tuple[str, tuple[ArgSlot, ...], int, int]]] = {
     "count": (_COUNT, (_OUT, ArgSlot("seen", ArgKind.POINTER, 8, 8, "r")), 16, 0),
     "wild": (_WILD, (_OUT, ArgSlot("where", ArgKind.INT, 8, 8)), 16, 0),
     "cluster": (_CLUSTER, (_OUT,), 8, 0),
+    "meet": (_MEET, (ArgSlot("out", ArgKind.POINTER, 0, 8), ArgSlot("count", ArgKind.INT, 8, 4)), 16, 0),
     "stream": (_ELEMENTWISE, (_OUT, ArgSlot("from", ArgKind.POINTER, 8, 8, "r")), 16, 0),
 }
 """Name -> PTX without head, arguments, bytes of the argument block, static shared bytes."""

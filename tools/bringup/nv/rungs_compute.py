@@ -21,7 +21,7 @@ from drivers.nv.quirks import describe
 from hcq.commands import Scope
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
-from hcq.errors import DeviceFault, HcqError, SignalTimeout
+from hcq.errors import DeviceFault, HcqError, SignalTimeout, UnsupportedError
 from tools.bringup.checks import RungError
 from tools.bringup.child import child_command, two_at_once
 from tools.bringup.nv.kernels import PICKED, TOKEN, image
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from tools.bringup.nv.bench import Bench
 
 _HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+_FILLING = 1024
+"""Threads of workgroups of which few fit an SM."""
+_EMULATED_GROUPS = 16
+"""Workgroups that meet on an emulated GPU, whose threads all wait on a few of the host's."""
 
 
 def _device(bench: Bench) -> Device:
@@ -226,6 +230,42 @@ def clusters(bench: Bench) -> Facts:
             want.append((near | groups // size << 16 | rank << 24 | size << 28) & 0xFFFF_FFFF)
         _check(bench, out, want, f"clusters of {size} workgroups")
     return {"clusters": sizes}
+
+
+def meeting(bench: Bench) -> Facts:
+    """27: all workgroups of a cooperative grid wait for each other, as many as are said to fit.
+
+    Without clusters, then in clusters of 2, 4 and 8; two workgroups fill an SM.
+    """
+    device = _device(bench)
+    queue, threads = device.compute, (_FILLING, 1, 1)
+    counter, out = device.alloc(4), device.alloc(4, _HOST)
+    program = _load(bench, device, "meet")
+    facts: Facts = {}
+    for size in (1, 2, 4, 8):
+        if size > max(1, device.info.limits.get("max_cluster", 0)):
+            continue
+        cluster = None if size == 1 else (size, 1, 1)
+        try:
+            fit = program.residency(threads, cluster)
+        except UnsupportedError as error:
+            facts[f"clusters of {size}"] = str(error).partition("\n")[0]
+            continue
+        groups = fit.groups if bench.emulate is None else min(fit.groups, _EMULATED_GROUPS)
+        commands = queue.record().fill(counter, 0).barrier()
+        commands.exec(
+            program, program.args(counter, groups), groups=(groups, 1, 1), threads=threads, cluster=cluster,
+            cooperative=True,
+        )  # fmt: skip
+        what = f"{groups} workgroups of {_FILLING} threads, in clusters of {size}, {fit.reasons}"
+        try:
+            queue.submit(commands.barrier().copy(out, counter)).wait(timeout_s=bench.work_s)
+        except SignalTimeout as error:
+            raise RungError(f"{what}: they do not all run at the same time: {error}") from error
+        seen = _words(out, 1)[0]
+        bench.check(seen == groups, f"{what}: {seen} came")
+        facts[f"clusters of {size}" if size > 1 else "workgroups"] = groups
+    return facts
 
 
 def clocks(bench: Bench) -> Facts:

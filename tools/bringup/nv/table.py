@@ -93,6 +93,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(21, "local memory", high.local, ("stack", "all_sms", "windows"), (18,), _LOAD_S),
     Rung(22, "copies and kernels in turn", high.exchange, ("copy_engine", *_CHAINED), (18,), _LOAD_S),
     Rung(26, "clusters of workgroups", high.clusters, _CLUSTERS, (18,), _LOAD_S),
+    Rung(27, "workgroups that wait for each other", high.meeting, needs=(18,), limit_s=_LOAD_S),
     Rung(24, "bandwidth, two processes", high.clocks, needs=(18,), limit_s=60),
     Rung(23, "a deliberate fault", high.fault, needs=(18,), limit_s=_LOAD_S),
     Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
