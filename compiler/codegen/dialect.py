@@ -74,6 +74,10 @@ class Dialect:
     """LLVM's address space of the pointers to each kind of memory: argument, scratch, shared, table.
 
     Other kinds have generic pointers (address space 0)."""
+    opaque: str = ""
+    """The constraint of inline assembly that holds a vector, where masks pass through integers that LLVM
+    does not see through before their lanes are read one by one; "" where they need not. See
+    `llvm_ir.read_mask`."""
     half: str = ""
     """LLVM's intrinsic that rounds float32 to float16, without its types; "" for the instruction fptrunc."""
     expansions: Mapping[tuple[str, str], Callable[[], Expansion]] = field(default_factory=dict)

@@ -25,6 +25,28 @@ if TYPE_CHECKING:
     from hcq.program import Dim3
 
 
+_MASK_BITS = {2: 64, 4: 32, 8: 32, 16: 32, 32: 16, 64: 8}
+"""Lanes of a mask -> bits of the integers through which it passes: a whole vector register."""
+
+
+def read_mask(t: Text, mask: Line, name: str) -> str:
+    """Return the typed name of a mask whose lanes are read one by one.
+
+    LLVM 22.1 on AVX-512: where a mask is moved to a general register, the pass x86-compress-evex removes the
+    instruction that computes it (VPMOVD2M and alike), although a later instruction reads the mask and
+    overwrites it. On such a target the moved mask is another one, compared with 0 by VPTESTM.
+    """
+    if not t.dialect.opaque or mask.op == "const" or mask.lanes == 1:
+        return t.typed(mask)
+    bits = f"<{mask.lanes} x i{_MASK_BITS[mask.lanes]}>"
+    t.lines += [
+        f"  {name}.i = sext {t.typed(mask)} to {bits}",
+        f'  {name}.o = call {bits} asm "", "={t.dialect.opaque},0"({bits} {name}.i)',
+        f"  {name}.m = icmp ne {bits} {name}.o, zeroinitializer",
+    ]
+    return f"<{mask.lanes} x i1> {name}.m"
+
+
 def _alignment(dtype: DType, lanes: int) -> int:
     """Return the alignment of a vector in bytes; no access is wider than 16 bytes."""
     return min(dtype.itemsize * lanes, max(16, dtype.itemsize))
@@ -50,7 +72,8 @@ def _addresses(t: Text, pointer: Line, index: Line, dtype: DType, register: str)
 def _gather(t: Text, line: Line) -> None:
     kind, code = type_text(line.dtype, line.lanes), suffix(line.dtype, line.lanes)
     where = _addresses(t, line.src[0], line.src[1], line.dtype, f"%p{line.id}")
-    arguments = [where, f"i32 {line.dtype.itemsize}", t.typed(line.src[2]), f"{kind} zeroinitializer"]
+    mask = read_mask(t, line.src[2], f"%m{line.id}")
+    arguments = [where, f"i32 {line.dtype.itemsize}", mask, f"{kind} zeroinitializer"]
     name = f"llvm.masked.gather.{code}.v{line.lanes}p{t.space(line.src[0])}"
     t.put(line, t.intrinsic(kind, name, arguments))
 
@@ -76,7 +99,8 @@ def _store_masked(t: Text, line: Line) -> None:
 def _scatter(t: Text, line: Line) -> None:
     pointer, index, value, mask = line.src
     where = _addresses(t, pointer, index, value.dtype, f"%p{line.id}")
-    arguments = [t.typed(value), where, f"i32 {value.dtype.itemsize}", t.typed(mask)]
+    read = read_mask(t, mask, f"%m{line.id}")
+    arguments = [t.typed(value), where, f"i32 {value.dtype.itemsize}", read]
     name = f"llvm.masked.scatter.{suffix(value.dtype, value.lanes)}.v{value.lanes}p{t.space(pointer)}"
     t.lines.append("  " + t.intrinsic("void", name, arguments))
 
@@ -154,7 +178,14 @@ def _vector(t: Text, line: Line) -> None:
 
 def _any(t: Text, line: Line) -> None:
     s = line.src[0]
-    t.put(line, t.intrinsic("i1", f"llvm.vector.reduce.or.{suffix(s.dtype, s.lanes)}", [t.typed(s)]))
+    mask = read_mask(t, s, f"%m{line.id}")
+    t.put(line, t.intrinsic("i1", f"llvm.vector.reduce.or.{suffix(s.dtype, s.lanes)}", [mask]))
+
+
+def _extract(t: Text, line: Line) -> None:
+    s = line.src[0]
+    vector = read_mask(t, s, f"%m{line.id}") if s.dtype is dtypes.bool else t.typed(s)
+    t.put(line, f"extractelement {vector}, i32 {line.arg}")
 
 
 def _scratch(t: Text, line: Line) -> None:
@@ -275,7 +306,7 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "offset": lambda t, line: t.put(
         line, f"getelementptr {type_text(_element(line))}, {t.typed(line.src[0])}, {t.typed(line.src[1])}"
     ),
-    "extract": lambda t, line: t.put(line, f"extractelement {t.typed(line.src[0])}, i32 {line.arg}"),
+    "extract": _extract,
 }  # fmt: skip
 
 

@@ -299,10 +299,10 @@ class Memory:
             value = b.splat(value, place.lanes)
         if place.stride == -1:
             value = b.shuffle(value, value, range(place.lanes)[::-1])
-            if mask is not None and mask.lanes > 1:
-                known = ix.inside.get(mask, ())
+            if mask is not None and isinstance(mask.arg, tuple) and mask.op == "const":
+                mask = b.const(dtypes.bool, mask.arg[::-1], mask.lanes)
+            elif mask is not None and mask.lanes > 1:
                 mask = b.shuffle(mask, mask, range(mask.lanes)[::-1])
-                ix.inside[mask] = known[::-1]
         if mask is None or (self.owner.plan.threads > 1 and mask.lanes == 1):
             whole = self.owner.plan.threads > 1 and place.stride == 1 and self._aligned(place)
             policy = "aligned" if whole else "stream" if self._streams(place, kind) else None
@@ -321,13 +321,10 @@ class Memory:
         """Store the lanes of a vector where a mask is true.
 
         A single lane that is known is stored alone: LLVM 22 stores 32 bits for one that it truncates to 16.
-        Other known masks stay computed: LLVM 22 drops lanes where constant ones and copies of one bit meet.
         """
         b = self.b
-        constant = mask.arg if mask.op == "const" and isinstance(mask.arg, tuple) else ()
-        known = constant or self.index.inside.get(mask, ())
-        if sum(known) == 1:
-            lane = known.index(True)
+        if mask.op == "const" and isinstance(mask.arg, tuple) and sum(mask.arg) == 1:
+            lane = mask.arg.index(True)
             one = b.line("extract", kind, 1, (value,), lane)
             b.line("store", kind, 1, (b.offset(address, b.index(lane), kind), one))
         else:

@@ -99,8 +99,6 @@ class Indexer:
         """For a RANGE of the AST whose blocks extend beyond its end, the mask of the values inside."""
         self.known: set[UOp] = set()
         """Parts of masks of the AST that are true at the cursor."""
-        self.inside: dict[Line, tuple[bool, ...]] = {}
-        """For a mask that is known in every lane, where it is true."""
         self.memo: dict[UOp, UOp] = {}
         self.taken: dict[UOp, Parts] = {}
         self.lines: dict[tuple[UOp | Line | int | None, ...], Line] = {}
@@ -314,7 +312,11 @@ class Indexer:
         return self.b.const(dtypes.bool, False) if x is symbolic.FALSE else line
 
     def _below(self, x: UOp, c: int) -> Line | None:
-        b, p, bound = self.b, self.parts(x), c
+        b, p = self.b, self.parts(x)
+        if p.stride and not p.computed and not p.outer:  # known in every lane
+            first = p.constant + sum([factor * self.env[u] for u, factor in p.units])
+            inside = tuple([first + p.stride * k < c for k in range(p.lanes)])
+            return None if all(inside) else b.const(dtypes.bool, inside, p.lanes)
         if len(x.src) == 1 and p.computed == [(x.src[0], -1)]:  # -a < c is a > -c, even for the least integer
             line, predicate, c = self.computed(x.src[0]), "sgt", -c
         else:
@@ -322,8 +324,4 @@ class Indexer:
         if line.op == "const" and isinstance(line.arg, int):
             holds = line.arg > c if predicate == "sgt" else line.arg < c
             return None if holds else b.const(dtypes.bool, value=False)
-        mask = b.cmp(predicate, line, b.const(line.dtype, c))
-        if p.stride and not p.computed and not p.outer:
-            first = p.constant + sum([factor * self.env[u] for u, factor in p.units])
-            self.inside[mask] = tuple([first + p.stride * k < bound for k in range(p.lanes)])
-        return mask
+        return b.cmp(predicate, line, b.const(line.dtype, c))

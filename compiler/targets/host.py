@@ -80,6 +80,8 @@ X86_DIALECT = replace(
     ordered=("call void @llvm.x86.sse.sfence()", "declare void @llvm.x86.sse.sfence()"),
 )
 """aarch64 needs no fence: its non-temporal stores are ordered like all others."""
+WIDE_X86_DIALECT = replace(X86_DIALECT, opaque="v")
+"""With AVX-512."""
 
 
 @functools.cache
@@ -141,6 +143,13 @@ def _emit(ir: str, machine: llvm.Machine, level: int) -> bytes:
     return llvm.emit_object(ir, machine, level=level)
 
 
+def _dialect(name: str, vector_bytes: int) -> Dialect:
+    """Return the dialect of a machine with vectors of a size."""
+    if name != "x86_64":
+        return DIALECT
+    return WIDE_X86_DIALECT if vector_bytes == 64 else X86_DIALECT
+
+
 def target(arch: str) -> Target:
     """Return the target of a host architecture; `UnsupportedError` if its code cannot run on this machine."""
     return _target(arch, winograd=config().winograd)
@@ -159,7 +168,7 @@ def _target(arch: str, *, winograd: bool) -> Target:
     cache = LEVEL_CACHE if arch in LEVELS else _last_level_bytes()
     return Target(
         arch=arch,
-        dialect=X86_DIALECT if name == "x86_64" else DIALECT,
+        dialect=_dialect(name, vector_bytes),
         machine=functools.partial(_machine, arch),
         vector_bytes=vector_bytes,
         registers=registers,
