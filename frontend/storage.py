@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from frontend.expr import Expr, Leaves, Part
     from frontend.tensor_base import TensorBase
 
-_new = object.__new__
 CODES: Final = {
     "bool": "?",
     "int8": "b",

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from compiler.dtype import DType
 
-_new = object.__new__
 
 
 class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):

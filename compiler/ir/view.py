@@ -25,7 +25,7 @@ from compiler.dtype import dtypes
 from compiler.ir import graph
 from compiler.ir import index as symbolic
 from compiler.ir.movement import Index, push
-from compiler.ir.ops import MOVEMENT, Ops
+from compiler.ir.ops import MOVEMENT
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -219,12 +219,6 @@ class ShapeTracker:
     def render(self) -> str:
         """Return the base element as text, preceded by the mask if there is one."""
         return _render(*self.expr_idxs())
-
-
-def base_view(node: UOp) -> tuple[UOp, ShapeTracker] | None:
-    """Return (PARAM, view) of a graph that only moves a PARAM and needs no kernel; None for others."""
-    tracker = ShapeTracker(node)
-    return (tracker.base, tracker) if tracker.base.op is Ops.PARAM else None
 
 
 def _ranges(shape: Shape) -> Index:

@@ -53,7 +53,6 @@ class Metadata:
     max_threads: int
     """Work-items of a workgroup that the code was compiled for."""
     arguments: tuple[Argument, ...]
-    dynamic_stack: bool
 
 
 class _Reader:
@@ -142,5 +141,5 @@ def of_kernel(elf: Elf, symbol: str) -> Metadata | None:
                 threads = int(kernel.get(".max_flat_workgroup_size", 0))
             except (KeyError, TypeError, ValueError):
                 raise UsageError(f"the metadata of {symbol} has an argument without offset or size") from None
-            return Metadata(threads, tuple(arguments), bool(kernel.get(".uses_dynamic_stack", False)))
+            return Metadata(threads, tuple(arguments))
     return None

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _SHAPES_KEPT: Final = 256
 _GROUP_COUNTS: Final = ("nctaid", "nclusterid", "cga1_nclusterid")
 """Words of constant bank 0 that hold the grid's shape, along an axis where a cluster has one workgroup."""
-_FIRST_SM_WITH_RESERVE: Final = FIRST_SM_WITH_RESERVE
 _ONE: Final = (1, 1, 1)
 _SLOT_SIZES: Final = (1, 2, 4, 8)
 """Valid sizes of an argument slot in bytes (`hcq.program.ArgSlot`)."""
@@ -98,7 +97,7 @@ class NvProgram:
         counts = [name for name in _GROUP_COUNTS if name in self._bank0.FIELDS]
         self.group_counts = tuple(tuple(self._bank0.offset_of(n, axis) for n in counts) for axis in range(3))
         """Axis of the grid -> offsets of its size in constant bank 0, in bytes."""
-        reserve = 0 if kernel.sm >= _FIRST_SM_WITH_RESERVE else RESERVED_SHARED
+        reserve = 0 if kernel.sm >= FIRST_SM_WITH_RESERVE else RESERVED_SHARED
         static = kernel.shared_bytes - (RESERVED_SHARED if not reserve else 0)
         self.dynamic_shared = max(0, image.shared_bytes - max(static, 0))
         shared = max(kernel.shared_bytes + reserve, RESERVED_SHARED) + self.dynamic_shared

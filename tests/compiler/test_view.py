@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.dtype import dtypes
-from compiler.ir import graph as g
 from compiler.ir import index as symbolic
-from compiler.ir.view import ShapeTracker, View, base_view
+from compiler.ir.view import ShapeTracker, View
 from hcq.errors import UsageError
 
 
@@ -75,19 +73,6 @@ def test_a_view_that_needs_division_is_not_one_view() -> None:
 def test_stride_keeps_every_second_element() -> None:
     view = ShapeTracker.from_shape((7,)).stride((2,))
     assert (view.shape, view.real_strides()) == ((4,), (2,))
-
-
-def test_movement_of_a_parameter_is_a_view_of_it() -> None:
-    p = g.param(3, (4, 6), dtypes.float32)
-    found = base_view(g.permute(p, (1, 0)))
-    assert found is not None
-    assert found[0] is p
-    assert found[1].real_strides() == (1, 6)
-
-
-def test_arithmetic_is_no_view() -> None:
-    p = g.param(3, (4, 6), dtypes.float32)
-    assert base_view(g.binary("ADD", p, p)) is None
 
 
 @st.composite

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tools.amd.scripted_memory import Buffer
     from tools.amd.scripted_queues import QueueTable
 
-_LOW = 0xFFFF_FFFF
 _COMPARE: dict[int, Callable[[int, int], bool]] = {
     pm4.Function.LT: operator.lt,
     pm4.Function.LE: operator.le,

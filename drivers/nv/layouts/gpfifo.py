@@ -80,8 +80,6 @@ class Method:
     data: type[BitStruct] | None = None
 
 
-SEGMENT_ADDRESS_BITS: Final = 40
-"""Push buffers must lie below 2 to this power, so that no extended base is needed."""
 MAX_SEGMENT_WORDS: Final = (1 << 21) - 1
 MAX_METHOD_WORDS: Final = (1 << 13) - 1
 HOST_METHODS_END: Final = 0x100

@@ -37,8 +37,6 @@ ALIASES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
 
 ALIGNMENT: Final = 256
 """Alignment of a descriptor, and unit of its address in SEND_PCAS_A, in bytes."""
-ADDRESS_BITS: Final = 40
-"""A descriptor must lie below 2 to this power."""
 CONSTANT_BANKS: Final = 8
 GROUP_ID_TINYGRAD: Final = 0x3F
 GROUP_ID_NVK: Final = 0x1F

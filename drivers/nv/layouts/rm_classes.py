@@ -135,12 +135,6 @@ class VaspaceFlags(enum.IntFlag):
     ENABLE_PAGE_FAULTING = 0x40
 
 
-class VaspaceIndex(enum.IntEnum):
-    """NV_VASPACE_ALLOCATION_INDEX."""
-
-    GPU_NEW = 0
-
-
 class CtxshareFlags(enum.IntEnum):
     """NV_CTXSHARE_ALLOCATION_FLAGS."""
 
@@ -163,10 +157,6 @@ GR_ALLOCATION_VERSION: Final = 2
 COPY_ALLOCATION_VERSION: Final = 1
 PITCH_KIND: Final = 6
 """`format` of pitch-linear memory."""
-CHANNEL_WINDOW_BITS: Final[Mapping[str, int]] = MappingProxyType(
-    {"ampere": 40, "ada": 40, "hopper": 57, "blackwell": 57}
-)
-"""Generation -> bits of the address below which context-buffer windows must lie (nv.md 2.5)."""
 
 
 class NV_MEMORY_DESC_PARAMS(Struct, size=24, source=SOURCE):
