@@ -47,7 +47,7 @@ _THROUGH_TABLE: Final = frozenset({Relocation.GOTPCREL, Relocation.GOTPCREL32_LO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class KernelFacts:
     """One kernel of a code object, from its descriptor and its metadata."""
 
     name: str
@@ -103,7 +103,7 @@ class Object:
         return bytes(image.content)
 
 
-def read(data: bytes, name: str, target: Target) -> tuple[Object, Kernel]:
+def read(data: bytes, name: str, target: Target) -> tuple[Object, KernelFacts]:
     """Return the code object, laid out, and its kernel `name`.
 
     Raises `UsageError` for a file that is no code object or has no such kernel, `UnsupportedError` for one
@@ -159,7 +159,7 @@ def _laid_out(elf: Elf, placement: Placement) -> Object:
     return Object(elf, placement._replace(size=size, align=max(placement.align, CODE_ALIGN)), table)
 
 
-def _kernel(elf: Elf, content: bytes, at: int, name: str) -> Kernel:
+def _kernel(elf: Elf, content: bytes, at: int, name: str) -> KernelFacts:
     if at % DESCRIPTOR_ALIGN or at + Descriptor.SIZE > len(content):
         raise ElfError(f"kernel {name}: its descriptor lies at {at:#x}, not {DESCRIPTOR_ALIGN}-byte aligned")
     fields = Descriptor.from_bytes(content, at)
@@ -173,7 +173,7 @@ def _kernel(elf: Elf, content: bytes, at: int, name: str) -> Kernel:
         )
     found = metadata.of_kernel(elf, f"{name}{DESCRIPTOR_SUFFIX}")
     properties = Properties.from_int(fields.kernel_code_properties)
-    return Kernel(
+    return KernelFacts(
         name=name,
         descriptor=at,
         entry=entry,

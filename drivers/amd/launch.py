@@ -29,7 +29,7 @@ from drivers.amd.targets import Scratch
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from drivers.amd.code import Kernel
+    from drivers.amd.code import KernelFacts
     from drivers.amd.quirks import Quirks
     from drivers.amd.targets import Target
     from hcq.program import Dim3
@@ -70,7 +70,7 @@ class Sites:
 class Launchable:
     """The parts of a program that a launch needs."""
 
-    kernel: Kernel
+    kernel: KernelFacts
     descriptor_va: int
     entry_va: int
     group_bytes: int

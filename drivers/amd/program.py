@@ -30,7 +30,7 @@ from hcq.errors import UnsupportedError, UsageError
 from hcq.program import Residency
 
 if TYPE_CHECKING:
-    from drivers.amd.code import Kernel
+    from drivers.amd.code import KernelFacts
     from drivers.amd.context import Geometry
     from drivers.amd.quirks import Quirks
     from drivers.amd.targets import Target
@@ -90,7 +90,7 @@ class AmdProgram:
     def __init__(
         self,
         image: KernelImage,
-        kernel: Kernel,
+        kernel: KernelFacts,
         va: int,
         size: int,
         *,
@@ -251,7 +251,7 @@ def hidden_values(groups: Dim3, threads: Dim3, dynamic_bytes: int) -> dict[str, 
     }
 
 
-def check(image: KernelImage, kernel: Kernel, target: Target, group_bytes: int) -> None:
+def check(image: KernelImage, kernel: KernelFacts, target: Target, group_bytes: int) -> None:
     """Check that this GPU can run an image, and that it agrees with its code.
 
     Raises `UnsupportedError` and `UsageError`.
@@ -287,7 +287,7 @@ def check(image: KernelImage, kernel: Kernel, target: Target, group_bytes: int) 
         _check_slots(image, kernel)
 
 
-def _check_slots(image: KernelImage, kernel: Kernel) -> None:
+def _check_slots(image: KernelImage, kernel: KernelFacts) -> None:
     """Raise `UsageError` for argument slots that differ from the arguments of the code."""
     explicit = {one.offset: one for one in kernel.arguments or () if not one.hidden}
     layout = ", ".join(f"{one.size} at {one.offset}" for one in explicit.values())

@@ -49,7 +49,7 @@ _WORD = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class KernelFacts:
     """One kernel of a cubin, from its info records."""
 
     name: str
@@ -84,7 +84,7 @@ class Kernel:
     """The only workgroup size that the code supports; None: any."""
 
 
-def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
+def read(data: bytes, name: str) -> tuple[Elf, Placement, KernelFacts]:
     """Return the parsed file, the placement of its sections, and the facts of kernel `name`.
 
     Raises `UsageError` (or its subclass `ElfError`) if the data is not a valid cubin or has no such kernel.
@@ -107,7 +107,7 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
     parameters = _parameters(elf, name, own.get(InfoAttribute.PARAM_CBANK))
     shared = elf.section(f"{Section.SHARED}{name}")
     counts = own.get(InfoAttribute.NUM_BARRIERS)
-    kernel = Kernel(
+    kernel = KernelFacts(
         name=name,
         sm=(elf.flags >> SM_SHIFT.get(elf.abi, 0)) & 0xFF,
         # A linked function may need more registers than the kernel itself.

@@ -28,7 +28,7 @@ from hcq.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.nv.cubin import Kernel
+    from drivers.nv.cubin import KernelFacts
     from drivers.nv.memory import Memory
     from drivers.nv.quirks import Quirks
     from drivers.nv.topology import Gpu
@@ -84,7 +84,7 @@ class NvProgram:
     def __init__(  # noqa: PLR0917 - what a kernel is, and where it is
         self,
         image: KernelImage,
-        kernel: Kernel,
+        kernel: KernelFacts,
         memory: Memory,
         gpu: Gpu,
         choices: Quirks,
@@ -252,7 +252,7 @@ def thread_limit(registers: int) -> int:
     return resident_warps(registers) * WARP
 
 
-def check(image: KernelImage, kernel: Kernel, gpu: Gpu) -> type[Struct]:
+def check(image: KernelImage, kernel: KernelFacts, gpu: Gpu) -> type[Struct]:
     """Return the layout of constant bank 0.
 
     Raises `UnsupportedError` if the image is for another GPU, `UsageError` if image and code contradict each
@@ -288,7 +288,7 @@ def check(image: KernelImage, kernel: Kernel, gpu: Gpu) -> type[Struct]:
     return layout
 
 
-def _check_slots(image: KernelImage, kernel: Kernel) -> None:
+def _check_slots(image: KernelImage, kernel: KernelFacts) -> None:
     """Raise `UsageError` if argument slots contradict the parameters of the assembled code.
 
     A parameter of 1, 2, 4 or 8 bytes is one slot; one of another size, passed by value, may consist of
@@ -321,6 +321,6 @@ def _check_slots(image: KernelImage, kernel: Kernel) -> None:
         )
 
 
-def _hint(kernel: Kernel) -> str:
+def _hint(kernel: KernelFacts) -> str:
     layout = ", ".join(f"{one.size} at {one.offset}" for one in kernel.parameters)
     return f"hint: the code takes these bytes: {layout}"
