@@ -16,7 +16,7 @@ import pytest
 
 from tests.limits import HANG_S
 from tools import hardware_run
-from tools.hardware import box, summary
+from tools.hardware import box, machine, summary
 from tools.hardware.stage import REPOSITORY, Run, Stage, Timing
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ def test_a_host_without_a_gpu_gets_a_list_of_what_is_missing(
     run = made()
     run.options.dry = False
     run.stages.append(Stage("box", [], 1, facts=told))
-    said = hardware_run.missing(run)
+    said = machine.missing(run)
     assert all(word in said for word in words), said
     assert ("/dev/nvidiactl" in said) is not bool(told["nodes"])
 
@@ -325,18 +325,18 @@ def test_an_amd_host_gets_its_own_list_of_what_is_missing(
     run = made("--device", "amd")
     run.options.dry = False
     run.stages.append(Stage("box", [], 1, facts={"nodes": nodes, "files": files}))
-    said = hardware_run.missing(run)
+    said = machine.missing(run)
     assert bool(said) is bool(words)
     assert all(word in said for word in words), said
     assert "nvidia" not in said
 
 
 def test_the_vendor_is_that_of_the_nodes_or_the_one_that_is_named(tmp_path: Path, made: Callable[..., Run]):
-    assert hardware_run.detected(tmp_path) == "nv"
+    assert machine.detected(tmp_path) == "nv"
     (tmp_path / "kfd").touch()
-    assert hardware_run.detected(tmp_path) == "amd"
+    assert machine.detected(tmp_path) == "amd"
     (tmp_path / "nvidiactl").touch()
-    assert hardware_run.detected(tmp_path) == "nv"
+    assert machine.detected(tmp_path) == "nv"
     assert made("--device", "amd:2").device == "amd:2"
     assert made("--device", "amd", "--choices", "order=release").device == "amd:order=release:0"
     assert made("--device", "nv:1").device == "nv:1"
@@ -357,9 +357,9 @@ def test_a_host_with_a_gpu_lacks_nothing(made: Callable[..., Run]):
     run = made()
     nodes = [f"/dev/{name} crw 195,0" for name in ("nvidia-uvm", "nvidia0", "nvidiactl")]
     run.stages.append(Stage("box", [], 1, facts={"nodes": nodes, "files": {}}))
-    assert hardware_run.missing(run) == ""
+    assert machine.missing(run) == ""
     run.options.dry = False
-    assert hardware_run.missing(run) == ""
+    assert machine.missing(run) == ""
 
 
 def test_outcomes_are_read_from_one_process_and_from_several():

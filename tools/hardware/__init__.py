@@ -1,4 +1,4 @@
-"""Parts of a hardware run: stages and the description of the machine. The command is `tools.hardware_run`.
+"""Parts of a hardware run: stages, the machine and its description. The command is `tools.hardware_run`.
 
-Next: `stage`, how a stage runs; `box`, the description of the machine.
+Next: `stage`, how a stage runs; `box`, the description of the machine; `machine`, what it lacks.
 """
