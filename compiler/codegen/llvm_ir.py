@@ -3,8 +3,9 @@
 Text that differs between targets (entry, arguments, workgroup numbers, barriers) comes from the `Dialect` of
 the target (`compiler.codegen.dialect`). There are no fast-math flags.
 
-Not here: operations that only GPUs have (`llvm_device`), types and constants as text (`llvm_text`), the lines
-(`compiler.kernel.linear`), the dialects (`compiler.targets`), IR to an object (`compiler.llvm`).
+Not here: operations that only GPUs have (`llvm_device`), lines of several registers (`llvm_bundles`), types
+and constants as text (`llvm_text`), the lines (`compiler.kernel.linear`), the dialects (`compiler.targets`),
+IR to an object (`compiler.llvm`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from compiler.codegen import llvm_device, streamed
+from compiler.codegen import llvm_bundles, llvm_device, streamed
 from compiler.codegen.llvm_text import Text, constant_text, suffix, type_text
 from compiler.dtype import DType, dtypes
 from hcq.errors import CompileError
@@ -300,6 +301,7 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "group": _group,
     "thread": _number(lambda d: d.thread),
     "token": lambda _t, _line: None,
+    **llvm_bundles.RENDERERS,
     **llvm_device.RENDERERS,
     "fneg": lambda t, line: t.put(line, f"fneg {t.typed(line.src[0])}"),
     "freeze": lambda t, line: t.put(line, f"freeze {t.typed(line.src[0])}"),

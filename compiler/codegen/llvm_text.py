@@ -123,6 +123,7 @@ class Text:
         "name",
         "names",
         "open",
+        "rows",
         "space",
         "through",
         "top",
@@ -150,6 +151,8 @@ class Text:
         """Return the address space of a pointer."""
         self.typed = _Operands(self.names, spaces).__getitem__
         """Return a register or constant as an operand, `type name`; only after its name is known."""
+        self.rows: dict[Line, list[str]] = {}
+        """The names of the registers of each bundle."""
         self.label = label
         """The basic block of the next line."""
         self.through: dict[int, str] = {}
@@ -164,6 +167,11 @@ class Text:
         """Add the assignment of `text` to the line's register."""
         name = self.names[line] = f"%v{line.id}"
         self.lines.append(f"  {name} = {text}")
+
+    def bundle(self, line: Line, count: int) -> list[str]:
+        """Return the names of the registers of a bundle: `%v1.0`, `%v1.1`, ... for line 1."""
+        names = self.rows[line] = [f"%v{line.id}.{k}" for k in range(count)]
+        return names
 
     def intrinsic(self, result: str, name: str, arguments: Sequence[str]) -> str:
         """Return the call of an intrinsic, and declare it; `arguments` are operands with types."""

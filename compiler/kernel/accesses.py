@@ -32,18 +32,15 @@ LEAST_STREAMED = 16
 """Bytes of the narrowest vector that has a store instruction which bypasses the caches."""
 
 
-def transposed(b: Builder, rows: list[Line]) -> list[Line]:
-    """Transpose a square of registers by exchanging blocks of 1, 2, 4, ... elements."""
-    rows, width, step = list(rows), len(rows), 1
-    while step < width:
-        low = [j if not j & step else width + j - step for j in range(width)]
-        high = [j + step if not j & step else width + j for j in range(width)]
-        for i in range(width):
-            if not i & step:
-                x, y = rows[i], rows[i + step]
-                rows[i], rows[i + step] = b.shuffle(x, y, low), b.shuffle(x, y, high)
-        step *= 2
-    return rows
+def transposed(b: Builder, rows: list[Line]) -> Line:
+    """Return the bundle of a square of registers, rows and lanes exchanged."""
+    kind, lanes = rows[0].dtype, rows[0].lanes
+    return b.line("transpose", kind, lanes, (b.line("bundle", kind, lanes, tuple(rows)),))
+
+
+def rows_of(b: Builder, bundle: Line, count: int) -> list[Line]:
+    """Return the first registers of a bundle."""
+    return [b.line("row", bundle.dtype, bundle.lanes, (bundle,), k) for k in range(count)]
 
 
 class LinearKernel(Protocol):
@@ -127,28 +124,47 @@ class Memory:
 
         None for any other access. The values of the other unrolled positions are recorded, too.
         """
+        b, env = self.b, self.index.env
+        found = self._square(node)
+        if found is None:
+            return None
+        unit, square = found
+        here, keys = env[unit], self.owner.unit_keys[node]
+        for k, column in enumerate(rows_of(b, square, unit.arg[1])):
+            env[unit] = k
+            self.owner.values[node, *[env[u] for u in keys]] = conversions.unpack(b, column, node.dtype)
+        env[unit] = here
+        return self.owner.values[node, *[env[u] for u in keys]]
+
+    def square(self, node: UOp) -> tuple[UOp, Line] | None:
+        """Return an unrolled range, and the bundle of what a LOAD has in memory at all positions of it.
+
+        None where the access has a mask, or is not read by rows of a square along the range.
+        """
+        if node.op is not Ops.LOAD or len(node.src) > 2:
+            return None
+        return None if self._mask(None, self.owner.free[node]) is not None else self._square(node)
+
+    def _square(self, node: UOp) -> tuple[UOp, Line] | None:
         ix, b = self.index, self.b
         p = ix.parts(ix.split(node.src[1]))
         unit = self._side(p, part=p.stride > indexing.MOST_STRIDE and self.owner.plan.threads == 1)
         if unit is None or p.computed or p.stride in (-1, 0, 1):
             return None
-        here = self.index.env[unit]
-        self.index.env[unit] = 0
-        terms = [(ix.leaf(a), c) for a, c in p.outer]
-        offset = p.constant + sum([c * self.index.env[u] for u, c in p.units])
+        here = ix.env[unit]
+        ix.env[unit] = 0
+        offset = p.constant + sum([c * ix.env[u] for u, c in p.units])
+        ix.env[unit] = here
         kind = conversions.storage_type(node.dtype)
-        base = b.offset(ix.buffer(node.src[0].arg), ix.sum(terms), kind)
-        token = self._token(node.src[0])
-        count = unit.arg[1]
+        base = b.offset(ix.buffer(node.src[0].arg), ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
+        token, count = self._token(node.src[0]), unit.arg[1]
+        places = [offset + p.stride * lane for lane in range(p.lanes)]
+        if count == p.lanes:
+            rows = b.line("load_rows", kind, p.lanes, (base, *token), tuple(places))
+            return unit, b.line("transpose", kind, p.lanes, (rows,))
         some = b.const(dtypes.bool, tuple([k < count for k in range(p.lanes)]), p.lanes)
-        places = [b.offset(base, b.index(offset + p.stride * lane), kind) for lane in range(p.lanes)]
-        rows = [self._read_row(kind, at, p.lanes, None if count == p.lanes else some, token) for at in places]
-        for k, column in enumerate(transposed(b, rows)[:count]):
-            self.index.env[unit] = k
-            key = (node, *[self.index.env[u] for u in self.owner.unit_keys[node]])
-            self.owner.values[key] = conversions.unpack(b, column, node.dtype)
-        self.index.env[unit] = here
-        return self.owner.values[(node, *[self.index.env[u] for u in self.owner.unit_keys[node]])]
+        addresses = [b.offset(base, b.index(at), kind) for at in places]
+        return unit, transposed(b, [self._read_row(kind, at, p.lanes, some, token) for at in addresses])
 
     def _mask(self, mask: UOp | None, free: frozenset[UOp]) -> Line | None:
         """Return a node's mask and the guards of the ranges on which it depends, None if always true."""
@@ -390,12 +406,15 @@ class Memory:
             square = rows[first : first + p.lanes]
             count = len(square)
             some = b.const(dtypes.bool, tuple([k < count for k in range(p.lanes)]), p.lanes)
-            for lane, row in enumerate(transposed(b, square + rows[:1] * (p.lanes - count))):
+            turned = transposed(b, square + rows[:1] * (p.lanes - count))
+            if step == 1 and count == p.lanes:
+                places = tuple([offset + first + p.stride * lane for lane in range(p.lanes)])
+                b.line("store_rows", kind, p.lanes, (base, turned), places)
+                continue
+            for lane, row in enumerate(rows_of(b, turned, p.lanes)):
                 address = b.offset(base, b.index(offset + step * first + p.stride * lane), kind)
                 if step > 1:
                     self._store_apart(kind, address, row, count)
-                elif count == p.lanes:
-                    b.line("store", kind, p.lanes, (address, row))
                 else:
                     self._store_masked(kind, address, row, some)
 

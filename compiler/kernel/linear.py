@@ -7,6 +7,9 @@ built, the lines are in a tree of blocks (loops and branches); `flatten` makes t
 Integers wrap; no register is float16 or bfloat16 (such values are computed in float32); a bool register is
 one bit.
 
+A *bundle* is several registers of one type that single lines make and use, such as the rows of a square that
+is transposed; `row` is one of them. The text of a line with bundles has an instruction for each register.
+
 Not here: the choice of a line's block (`builder`), and of the lines for an operation (`isel`). Next:
 `compiler.codegen.llvm_ir`, the renderer.
 """
@@ -41,6 +44,8 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "load": (-1, "pointer [, token]: lanes contiguous values; arg None, or 'aligned' to the whole vector"),
     "load_masked": (-1, "pointer, mask [, token]: 0 where the mask is false, nothing is read there"),
     "gather": (-1, "pointer, index vector, mask [, token]"),
+    "load_rows": (-1, "pointer [, token]: a bundle of vectors, arg = the elements from the pointer to each"),
+    "store_rows": (2, "pointer, bundle; arg = the elements from the pointer to each vector"),
     "store": (2, "pointer, value; arg is the policy: None, 'stream', or 'aligned' to the whole vector"),
     "store_masked": (3, "pointer, value, mask"),
     "scatter": (4, "pointer, index vector, value, mask"),
@@ -78,6 +83,9 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "vector": (-1, "the sources, single values, one a lane"),
     "shuffle": (2, "lanes arg of both sources"),
     "any": (1, "true when any lane is"),
+    "bundle": (-1, "the sources, registers of one type"),
+    "transpose": (1, "bundle of as many vectors as lanes: rows and lanes exchanged"),
+    "row": (1, "register number arg of a bundle"),
     "loop": (2, "first, end; arg is the step; the line is the loop variable; at least one round runs"),
     "phi": (1, "carried value: the initial one; pairs with the endloop's"),
     "endloop": (-1, "the loop, then the next value of each phi"),
@@ -89,9 +97,9 @@ SIGNATURES: dict[str, tuple[int, str]] = {
 
 EFFECTS = frozenset((
     "store", "store_masked", "scatter", "prefetch", "token", "barrier", "copy", "commit", "wait", "publish",
-    "issue", "settle",
+    "issue", "settle", "store_rows",
 ))  # fmt: skip
-READS = frozenset(("load", "load_masked", "gather", "fragments"))
+READS = frozenset(("load", "load_masked", "gather", "fragments", "load_rows"))
 _STARTS, _ENDS = frozenset(("loop", "if")), frozenset(("endloop", "endif"))
 _INNER = frozenset(("result", "join"))
 """Operations whose sources are in the scope that ends before them."""
@@ -158,6 +166,16 @@ class Branch:
         self.joins: list[Line] = []
 
 
+def count_of(line: Line) -> int:
+    """Return the number of registers of a bundle; 0 for any other line."""
+    if line.op == "load_rows":
+        assert isinstance(line.arg, tuple)
+        return len(line.arg)
+    if line.op == "bundle":
+        return len(line.src)
+    return line.lanes if line.op == "transpose" else 0
+
+
 def flatten(block: Block) -> list[Line]:
     """Return the lines of a block and of all blocks inside it, in the order in which they run."""
     lines: list[Line] = []
@@ -220,15 +238,38 @@ def _conversion(line: Line) -> str:
     return "" if x.lanes == line.lanes else "lanes must not change"
 
 
+def _square(line: Line) -> str:
+    (x,) = line.src
+    same = x.dtype is line.dtype and x.lanes == line.lanes == count_of(x)
+    return "" if same else "wanted a bundle of as many vectors as lanes, of the result's type"
+
+
+def _row(line: Line) -> str:
+    (x,) = line.src
+    if x.dtype is not line.dtype or x.lanes != line.lanes:
+        return "a row has the type of its bundle"
+    number = line.arg if isinstance(line.arg, int) else -1
+    return "" if 0 <= number < count_of(x) else f"wanted one of {count_of(x)} rows, not {line.arg}"
+
+
+def _stored_rows(line: Line) -> str:
+    assert isinstance(line.arg, tuple)
+    count = count_of(line.src[1])
+    return _access(line) if count == len(line.arg) else f"wanted {len(line.arg)} vectors, saw {count}"
+
+
 _TYPE_RULES: dict[str, Callable[[Line], str]] = {
-    **dict.fromkeys(("alu", "fneg", "call", "freeze", "exchange"), _same),
+    **dict.fromkeys(("alu", "fneg", "call", "freeze", "exchange", "bundle"), _same),
     "cmp": _comparison,
     "select": _selection,
     **dict.fromkeys(
         ("load", "load_masked", "gather", "store", "store_masked", "scatter", "offset", "prefetch", "copy",
-         "fragments"),
+         "fragments", "load_rows"),
         _access,
     ),
+    "store_rows": _stored_rows,
+    "transpose": _square,
+    "row": _row,
     **dict.fromkeys(("convert", "saturate"), _conversion),
 }  # fmt: skip
 """Operation -> what is wrong with the types of a line with the right number of sources; "" if nothing."""

@@ -275,10 +275,33 @@ class _Copy:
         register = conversions.register_type(self.stage.value.dtype)
         dtype = conversions.storage_type(register)
         units = [owner.units[r] for r in (self.stage.axis, self.stage.ranges[-1]) if r in owner.units]
+        if units and self._squares(units, dtype):
+            return
         for _ in owner.positions(units):
             value = b.splat(owner.value(self.stage.value), self.lanes)
             address = ix.address(self.memory, ix.place(self.index), dtype)
             b.line("store", dtype, self.lanes, (address, conversions.pack(b, value, register)))
+
+    def _squares(self, units: list[UOp], dtype: DType) -> bool:
+        """Write the copy of squares that are transposed, if the values are such; return whether they are."""
+        owner, b, ix = self.owner, self.b, self.owner.index
+        *outer, last = units
+        for unit in units:
+            owner.env[unit] = 0
+        p = ix.parts(ix.split(self.index))
+        if p.computed or p.stride != 1 or p.lanes != self.lanes:
+            return False
+        step = dict(p.units).get(last, 0)
+        for _ in owner.positions(outer):
+            owner.env[last] = 0
+            found = owner.memory.square(self.stage.value)
+            if found is None or found[0] is not last or found[1].dtype is not dtype:
+                return False
+            place, square = ix.place(self.index), found[1]
+            places = tuple([place.offset + step * k for k in range(last.arg[1])])
+            first = b.offset(self.memory, place.base, dtype)
+            b.line("store_rows", dtype, self.lanes, (first, square), places)
+        return True
 
     def _loop(self, end: Line, body: Callable[[Line], None]) -> None:
         """A loop from 0; a single round is written without one."""
