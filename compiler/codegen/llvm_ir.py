@@ -228,6 +228,9 @@ def _phi(t: Text, line: Line) -> None:
     loop = next(reversed(t.open))
     t.open[loop][2].append((len(t.lines), line))
     t.lines.append("")
+    initial = t.rows.get(line.src[0])
+    if initial is not None:
+        t.bundle(line, len(initial))
 
 
 def _endloop(t: Text, line: Line) -> None:
@@ -239,14 +242,23 @@ def _endloop(t: Text, line: Line) -> None:
     t.lines.append(f"  br i1 %c{line.id}, label %L{loop.id}, label %D{loop.id}")
     t.lines[at] = f"  {t.name(loop)} = phi i64 [ {t.name(first)}, %{before} ], [ %n{line.id}, %{t.label} ]"
     for (position, phi), value in zip(phis, following, strict=True):
-        kind = type_text(phi.dtype, phi.lanes)
-        sources = f"[ {t.name(phi.src[0])}, %{before} ], [ {t.name(value)}, %{t.label} ]"
-        t.lines[position] = f"  {t.name(phi)} = phi {kind} {sources}"
+        kind, rows = type_text(phi.dtype, phi.lanes), t.rows.get(phi)
+        if rows is not None:
+            every = zip(rows, t.rows[phi.src[0]], t.rows[value], strict=True)
+        else:
+            every = zip([t.name(phi)], [t.name(phi.src[0])], [t.name(value)], strict=True)
+        t.lines[position] = "\n".join(
+            [f"  {name} = phi {kind} [ {x}, %{before} ], [ {y}, %{t.label} ]" for name, x, y in every]
+        )
     t.start(f"D{loop.id}")
 
 
 def _result(t: Text, line: Line) -> None:
-    t.names[line] = t.name(line.src[1])
+    value = line.src[1]
+    if value in t.rows:
+        t.rows[line] = t.rows[value]
+    else:
+        t.names[line] = t.name(value)
 
 
 def _if(t: Text, line: Line) -> None:

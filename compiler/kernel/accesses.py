@@ -5,6 +5,7 @@ Not here: addresses and masks (`indexing`), accumulators (`reductions`). Next: `
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Protocol
 
 from compiler.dtype import dtypes
@@ -32,10 +33,10 @@ LEAST_STREAMED = 16
 """Bytes of the narrowest vector that has a store instruction which bypasses the caches."""
 
 
-def transposed(b: Builder, rows: list[Line]) -> Line:
-    """Return the bundle of a square of registers, rows and lanes exchanged."""
+def transposed(b: Builder, rows: list[Line], count: int) -> Line:
+    """Return the first `count` registers of a square, rows and lanes exchanged, as a bundle."""
     kind, lanes = rows[0].dtype, rows[0].lanes
-    return b.line("transpose", kind, lanes, (b.line("bundle", kind, lanes, tuple(rows)),))
+    return b.line("transpose", kind, lanes, (b.line("bundle", kind, lanes, tuple(rows)),), count)
 
 
 def rows_of(b: Builder, bundle: Line, count: int) -> list[Line]:
@@ -157,14 +158,15 @@ class Memory:
         ix.env[unit] = here
         kind = conversions.storage_type(node.dtype)
         base = b.offset(ix.buffer(node.src[0].arg), ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
-        token, count = self._token(node.src[0]), unit.arg[1]
+        token, count = self.token(node.src[0]), unit.arg[1]
         places = [offset + p.stride * lane for lane in range(p.lanes)]
         if count == p.lanes:
             rows = b.line("load_rows", kind, p.lanes, (base, *token), tuple(places))
-            return unit, b.line("transpose", kind, p.lanes, (rows,))
+            return unit, b.line("transpose", kind, p.lanes, (rows,), count)
         some = b.const(dtypes.bool, tuple([k < count for k in range(p.lanes)]), p.lanes)
         addresses = [b.offset(base, b.index(at), kind) for at in places]
-        return unit, transposed(b, [self._read_row(kind, at, p.lanes, some, token) for at in addresses])
+        read = [self._read_row(kind, at, p.lanes, some, token) for at in addresses]
+        return unit, transposed(b, read, count)
 
     def _mask(self, mask: UOp | None, free: frozenset[UOp]) -> Line | None:
         """Return a node's mask and the guards of the ranges on which it depends, None if always true."""
@@ -179,7 +181,7 @@ class Memory:
         b, ix = self.b, self.index
         kind = conversions.storage_type(buffer.dtype)
         pointer = ix.buffer(buffer.arg)
-        token = self._token(buffer)
+        token = self.token(buffer)
         place = ix.place(index, strided=True)
         if place.vector is not None:
             lanes = place.vector.lanes
@@ -216,7 +218,7 @@ class Memory:
         base = b.select(mask, place.base, b.index(0))
         return b.offset(b.offset(pointer, base, kind), b.index(offset), kind)
 
-    def _token(self, buffer: UOp) -> tuple[Line, ...]:
+    def token(self, buffer: UOp) -> tuple[Line, ...]:
         """Return the source that keeps loads of scratch memory after its stores; none for other buffers."""
         kept = self.index.kept.get(buffer.arg)
         return () if kept is None else kept[1:]
@@ -333,6 +335,26 @@ class Memory:
             b.line("store", kind, 1, (address, value))
             b.leave_branch(branch)
 
+    def store_all(self, store: UOp, units: list[UOp], values: list[Line]) -> bool:
+        """Write an unmasked STORE of vectors at all positions of `units`, and return whether it is such."""
+        b, ix, buffer = self.b, self.index, store.src[0]
+        p, kind = ix.parts(ix.split(store.src[1])), conversions.storage_type(buffer.dtype)
+        if len(values) == 1 or self.owner.plan.threads > 1 or p.computed or p.stride != 1:
+            return False
+        if len(store.src) > 3 or any(r in self.owner.free[store] for r in ix.guards):
+            return False
+        if any(value.dtype is not kind or value.lanes != p.lanes for value in values):
+            return False
+        ix.env.update(dict.fromkeys(units, 0))
+        place, steps = ix.place(store.src[1]), dict(p.units)
+        if self._streams(place, kind):
+            return False
+        apart = [[steps.get(u, 0) * k for k in range(u.arg[1])] for u in units]
+        places = tuple([place.offset + sum(point) for point in itertools.product(*apart)])
+        first = b.offset(ix.buffer(buffer.arg), place.base, kind)
+        b.line("store_rows", kind, p.lanes, (first, b.line("bundle", kind, p.lanes, tuple(values))), places)
+        return True
+
     def _store_masked(self, kind: DType, address: Line, value: Line, mask: Line) -> None:
         """Store the lanes of a vector where a mask is true.
 
@@ -406,7 +428,7 @@ class Memory:
             square = rows[first : first + p.lanes]
             count = len(square)
             some = b.const(dtypes.bool, tuple([k < count for k in range(p.lanes)]), p.lanes)
-            turned = transposed(b, square + rows[:1] * (p.lanes - count))
+            turned = transposed(b, square + rows[:1] * (p.lanes - count), p.lanes)
             if step == 1 and count == p.lanes:
                 places = tuple([offset + first + p.stride * lane for lane in range(p.lanes)])
                 b.line("store_rows", kind, p.lanes, (base, turned), places)

@@ -16,7 +16,7 @@ Not here: the choice of a line's block (`builder`), and of the lines for an oper
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from compiler.dtype import DType, dtypes
 from hcq.errors import CompileError
@@ -28,6 +28,24 @@ POINTER = DType("pointer", 64, "uint", 8, None)
 """The dtype of address registers."""
 
 Arg = object
+
+
+class Loaded(NamedTuple):
+    """A factor of `products`: elements, or vectors, that are loaded at constant places after an address."""
+
+    kind: DType
+    """The dtype in memory; float16 is converted to float32."""
+    lanes: int
+    places: tuple[int, ...]
+    """For each accumulator the elements from the address to its factor."""
+
+
+class Products(NamedTuple):
+    """The argument of `products`: one product is added to each accumulator of a bundle."""
+
+    left: Loaded
+    right: Loaded
+
 
 SIGNATURES: dict[str, tuple[int, str]] = {
     # name: (number of sources, -1 for any; what it does)
@@ -84,8 +102,14 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "shuffle": (2, "lanes arg of both sources"),
     "any": (1, "true when any lane is"),
     "bundle": (-1, "the sources, registers of one type"),
-    "transpose": (1, "bundle of as many vectors as lanes: rows and lanes exchanged"),
+    "transpose": (
+        1,
+        "bundle of as many vectors as lanes: the first arg rows, if rows and lanes are exchanged",
+    ),
     "row": (1, "register number arg of a bundle"),
+    "repeat": (1, "bundle of the source, arg times"),
+    "alu_rows": (2, "LLVM's two-operand instruction arg on each pair of registers of two bundles"),
+    "products": (-1, "addresses of the factors, bundle [, tokens]: the bundle with the products arg added"),
     "loop": (2, "first, end; arg is the step; the line is the loop variable; at least one round runs"),
     "phi": (1, "carried value: the initial one; pairs with the endloop's"),
     "endloop": (-1, "the loop, then the next value of each phi"),
@@ -99,7 +123,7 @@ EFFECTS = frozenset((
     "store", "store_masked", "scatter", "prefetch", "token", "barrier", "copy", "commit", "wait", "publish",
     "issue", "settle", "store_rows",
 ))  # fmt: skip
-READS = frozenset(("load", "load_masked", "gather", "fragments", "load_rows"))
+READS = frozenset(("load", "load_masked", "gather", "fragments", "load_rows", "products"))
 _STARTS, _ENDS = frozenset(("loop", "if")), frozenset(("endloop", "endif"))
 _INNER = frozenset(("result", "join"))
 """Operations whose sources are in the scope that ends before them."""
@@ -171,9 +195,16 @@ def count_of(line: Line) -> int:
     if line.op == "load_rows":
         assert isinstance(line.arg, tuple)
         return len(line.arg)
-    if line.op == "bundle":
-        return len(line.src)
-    return line.lanes if line.op == "transpose" else 0
+    if line.op in ("repeat", "transpose"):
+        assert isinstance(line.arg, int)
+        return line.arg
+    if line.op in _SAME_COUNT:
+        return count_of(line.src[_SAME_COUNT[line.op]])
+    return len(line.src) if line.op == "bundle" else 0
+
+
+_SAME_COUNT = {"phi": 0, "result": 1, "alu_rows": 0, "products": 2}
+"""Operation -> the source that is a bundle of as many registers, if the line is a bundle."""
 
 
 def flatten(block: Block) -> list[Line]:
@@ -240,7 +271,7 @@ def _conversion(line: Line) -> str:
 
 def _square(line: Line) -> str:
     (x,) = line.src
-    same = x.dtype is line.dtype and x.lanes == line.lanes == count_of(x)
+    same = x.dtype is line.dtype and x.lanes == line.lanes == count_of(x) >= count_of(line)
     return "" if same else "wanted a bundle of as many vectors as lanes, of the result's type"
 
 
@@ -258,8 +289,27 @@ def _stored_rows(line: Line) -> str:
     return _access(line) if count == len(line.arg) else f"wanted {len(line.arg)} vectors, saw {count}"
 
 
+def _same_rows(line: Line) -> str:
+    x, y = line.src
+    return _same(line) or ("" if count_of(x) == count_of(y) > 0 else "wanted two bundles of one size")
+
+
+def _products(line: Line) -> str:
+    left, right, sums, *_ = line.src
+    assert isinstance(line.arg, Products)
+    if left.dtype is not POINTER or right.dtype is not POINTER:
+        return f"{left} or {right} is not an address"
+    if sums.dtype is not line.dtype or sums.lanes != line.lanes:
+        return "accumulators and result must have the same type"
+    counts = [len(factor.places) for factor in line.arg]
+    if counts != [count_of(sums)] * 2:
+        return f"wanted {count_of(sums)} places of each factor, saw {counts}"
+    fits = all(factor.lanes in (1, line.lanes) for factor in line.arg)
+    return "" if fits else f"factors have one lane or {line.lanes}"
+
+
 _TYPE_RULES: dict[str, Callable[[Line], str]] = {
-    **dict.fromkeys(("alu", "fneg", "call", "freeze", "exchange", "bundle"), _same),
+    **dict.fromkeys(("alu", "fneg", "call", "freeze", "exchange", "bundle", "repeat"), _same),
     "cmp": _comparison,
     "select": _selection,
     **dict.fromkeys(
@@ -270,6 +320,8 @@ _TYPE_RULES: dict[str, Callable[[Line], str]] = {
     "store_rows": _stored_rows,
     "transpose": _square,
     "row": _row,
+    "alu_rows": _same_rows,
+    "products": _products,
     **dict.fromkeys(("convert", "saturate"), _conversion),
 }  # fmt: skip
 """Operation -> what is wrong with the types of a line with the right number of sources; "" if nothing."""

@@ -62,6 +62,8 @@ class Linearizer:
         self.digits: dict[UOp, list[tuple[UOp, int]]] = {}
         """For each range its thread parts: (the digit of the thread's number, values between neighbours)."""
         self.unit_keys: dict[UOp, tuple[UOp, ...]] = {}
+        self.sum_units: dict[UOp, list[UOp]] = {}
+        """For each REDUCE whose values are a bundle, the unrolled ranges that number them."""
         self.siblings: dict[object, list[UOp]] = {}
         self.readers: dict[UOp, Callable[[UOp], Line]] = {}
         """For each value that is in memory of the kernel, what loads it."""
@@ -318,6 +320,9 @@ class Linearizer:
         """Write the loops of a REDUCE, of its family and of all unrolled positions."""
         if not node.arg[1]:
             return self.value(node.src[0])
+        sums = self.sums_of(node)
+        if sums is not None:
+            return self._row(node, sums)
         if self.plan.reductions[bound_ranges(node, self.free)].staged:
             asynchronous = self.plan.shared_stages()[0].mechanism == "asynchronous copies"
             (PipelinedSum if asynchronous else StagedSum)(self, node).run()
@@ -336,7 +341,23 @@ class Linearizer:
         self.rows.filled(node)
         self.b.cursor = cursor
         self.env.update(here)
+        sums = self.sums_of(node)
+        if sums is not None:
+            return self._row(node, sums)
         return self.values[(node, *[self.env[u] for u in self.unit_keys[node]])]
+
+    def sums_of(self, node: UOp) -> Line | None:
+        """Return the bundle of the sums of a REDUCE at all unrolled positions; None without one."""
+        found = self.values.get((node, "sums"))
+        return found if found is not None and found.block.open else None
+
+    def _row(self, node: UOp, sums: Line) -> Line:
+        """Return the value of a REDUCE at the current position from the bundle of its sums."""
+        number = 0
+        for u in self.sum_units[node]:
+            number = number * u.arg[1] + self.env[u]
+        row = self.b.line("row", sums.dtype, sums.lanes, (sums,), number)
+        return conversions.rounded(self.b, row, node.dtype)
 
     def units_of(self, node: UOp) -> list[UOp]:
         """Return the unrolled ranges of a REDUCE, by the number of the range that each is a part of.
@@ -364,6 +385,11 @@ class Linearizer:
         if keys is None:
             keys = self._keys(node)
         self.values[(node, *[self.env[u] for u in keys])] = conversions.rounded(self.b, total, node.dtype)
+
+    def finish_all(self, node: UOp, units: list[UOp], sums: Line) -> None:
+        """Record the bundle of a reduction's sums at all positions of `units`, before they are rounded."""
+        self.values[node, "sums"] = sums
+        self.sum_units[node] = units
 
 
 _HANDLERS: Final[dict[str, Callable[[Linearizer, UOp], Line]]] = {

@@ -19,7 +19,8 @@ from compiler.codegen.workgroup_reduce import Total, over_threads
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import bound_ranges
-from compiler.kernel import borders, isel, matrix_words
+from compiler.kernel import borders, isel, matrix_words, tile_products
+from compiler.kernel.accesses import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.kernel.linear import Block, Line
     from compiler.kernel.linearize import Linearizer
+    from compiler.kernel.tile_products import TileProducts
 
 
 _MANY = 512
@@ -48,16 +50,24 @@ class Reducer:
         self.points = list(itertools.product(*[range(u.arg[1]) for u in units]))
         self.per = self.plan.unroll if self.plan.inside is None else 1
         """Accumulators of each output."""
+        self.products: TileProducts | None = None
+        """The products of a round as one line; the accumulators are then one bundle."""
+        if len(family) == 1 and not self.rows:
+            self.products = tile_products.find(owner, family[0], self.plan, units, self.points)
 
     def sums(self, home: Block) -> list[Line]:
         """Write the loops inside `home`, and return the accumulators of all places."""
         self.b.cursor = home
-        return self._level(0, self._identities())
+        totals = self._level(0, self._identities())
+        return totals if self.products is None else rows_of(self.b, totals[0], len(self.points))
 
     def run(self, home: Block) -> None:
         """Write the loops inside `home`, and record the results with `Linearizer.finish`."""
         self.b.cursor = home
         totals = self._level(0, self._identities())
+        if self.products is not None:
+            self.owner.finish_all(self.family[0], self.units, totals[0])
+            return
         per = self.per
         places = list(itertools.product(self.family, self.points))
         sums = (self._unrolled(node, totals[i * per : (i + 1) * per]) for i, (node, _) in enumerate(places))
@@ -87,6 +97,10 @@ class Reducer:
 
     def _identities(self) -> list[Line]:
         lanes = self.plan.lanes
+        if self.products is not None:
+            (node,) = self.family
+            zero = isel.identity(self.b, node.arg[0], node.dtype, self._lanes_of(node))
+            return [self.b.line("repeat", zero.dtype, zero.lanes, (zero,), len(self.points))]
         out: list[Line] = []
         for node in self.family:
             wide = lanes if lanes > 1 else self._lanes_of(node)
@@ -190,6 +204,9 @@ class Reducer:
 
     def _joined(self, totals: list[Line], parts: list[Line]) -> list[Line]:
         """Combine two sets of accumulators, one by one."""
+        if self.products is not None:
+            (total,) = totals
+            return [self.b.line("alu_rows", total.dtype, total.lanes, (total, parts[0]), "fadd")]
         each = len(totals) // len(self.family)
         return [
             isel.combine(self.b, node.arg[0], node.dtype, totals[k], parts[k])
@@ -235,6 +252,8 @@ class Reducer:
         owner, per = self.owner, self.per
         totals = list(totals)
         r = self.plan.ranges[-1]
+        if self.products is not None:
+            return [self.products.add(totals[0])]
         if self.plan.inside is not None:
             self._inside(self.plan.inside, totals)
             return totals

@@ -83,6 +83,9 @@ class Results:
                 owner.value(node)
             results += [(store, owner.value(store.src[2])) for store in stores]
         turned = [owner.memory.across(store) for store in stores]
+        values = [value for _, value in results]
+        if len(stores) == 1 and turned == [None] and owner.memory.store_all(stores[0], units, values):
+            return
         found = dict(zip(itertools.product(*[range(u.arg[1]) for u in units], stores), results, strict=True))
         for _ in owner.positions(units):
             for store, unit in zip(stores, turned, strict=True):
@@ -150,6 +153,10 @@ class Results:
         memory = b.line("scratch", POINTER, 1, (), (kind, count, "results", len(self.sums)))
         for _ in owner.positions(units):
             value = b.splat(owner.value(node), width)
+            sums = owner.sums_of(node)
+            if sums is not None and sums.lanes == width and kind is node.dtype:
+                b.line("store_rows", kind, width, (memory, sums), tuple(range(0, count, width)))
+                break
             b.line("store", kind, width, (ix.address(memory, ix.place(index), kind), value))
         return _Sums(memory, moving, kind, rounded=True)
 

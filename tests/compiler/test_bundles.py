@@ -62,7 +62,7 @@ def test_the_first_vector_is_at_the_pointer_itself():
 @pytest.mark.parametrize(("lanes", "shuffles"), [(2, 2), (4, 8), (16, 64)])
 def test_a_square_is_transposed_by_shuffles_of_two_rows(lanes: int, shuffles: int):
     b = Builder()
-    square = b.line("transpose", F32, lanes, (rows(b, lanes, lanes),))
+    square = b.line("transpose", F32, lanes, (rows(b, lanes, lanes),), lanes)
     b.line("store_rows", F32, lanes, (pointer(b), square), tuple(range(lanes)))
     text = text_of(b)
     assert sum("shufflevector" in line for line in text) == shuffles
@@ -71,9 +71,16 @@ def test_a_square_is_transposed_by_shuffles_of_two_rows(lanes: int, shuffles: in
 
 def test_shuffles_of_equal_rows_are_written_once():
     b = Builder()
-    square = transposed(b, rows_of(b, rows(b, 1, 4), 1) * 4)
+    square = transposed(b, rows_of(b, rows(b, 1, 4), 1) * 4, 4)
     b.line("store_rows", F32, 4, (pointer(b), square), (0, 4, 8, 12))
     assert sum("shufflevector" in line for line in text_of(b)) == 6
+
+
+def test_rows_of_a_square_that_are_not_wanted_have_no_shuffles():
+    b = Builder()
+    square = b.line("transpose", F32, 4, (rows(b, 4, 4),), 1)
+    b.line("store_rows", F32, 4, (pointer(b), square), (0,))
+    assert sum("shufflevector" in line for line in text_of(b)) == 3
 
 
 def test_a_row_of_a_bundle_is_used_like_any_register():
@@ -107,7 +114,7 @@ def test_more_addresses_than_vectors_are_refused():
 
 def test_a_bundle_that_is_no_square_is_not_transposed():
     b = Builder()
-    square = b.line("transpose", F32, 4, (rows(b, 3, 4),))
+    square = b.line("transpose", F32, 4, (rows(b, 3, 4),), 3)
     b.line("store_rows", F32, 4, (pointer(b), square), (0, 4, 8, 12))
     with pytest.raises(CompileError, match="as many vectors as lanes"):
         text_of(b)
@@ -117,5 +124,95 @@ def test_a_panel_that_is_transposed_takes_a_few_lines():
     made = steps(products(256), target_of(X86))
     ops = [line.op for line in made.lines]
     assert "shuffle" not in ops
-    assert ops.count("load_rows") == ops.count("transpose") == ops.count("store_rows") == 1
+    assert ops.count("load_rows") == ops.count("transpose") == 1
+    copy = next(line for line in made.lines if line.op == "store_rows")
+    assert copy.src[1].op == "transpose"
     assert made.ir.count("shufflevector") >= 64
+
+
+def test_the_products_of_a_round_are_one_line():
+    made = steps(products(256), target_of(X86))
+    ops = [line.op for line in made.lines]
+    (line,) = [line for line in made.lines if line.op == "products"]
+    tile = linear.count_of(line)
+    assert tile >= 16
+    assert made.ir.count("@llvm.fma.v16f32(") == tile + 1, "and its declaration"
+    assert made.ir.count("= phi <16 x float>") == tile
+    assert "splat" not in ops
+    assert len(ops) < 100
+
+
+def test_results_without_a_mask_are_stored_by_one_line():
+    made = steps(products(256), target_of(X86))
+    (line,) = [line for line in made.lines if line.op == "products"]
+    *_, last = [one for one in made.lines if one.op == "store_rows"]
+    assert last.src[1].op == "bundle"
+    assert linear.count_of(last.src[1]) == linear.count_of(line)
+    assert "store" not in [one.op for one in made.lines]
+
+
+def test_a_masked_factor_is_written_by_single_lines():
+    i, j, k = loop(0, 64), loop(1, 64), loop(2, 64)
+    x, y = load(1, i * 64 + k, mask=i + k < 100), load(2, k * 64 + j)
+    made = steps(sink(store(0, i * 64 + j, reduce(op("MUL", x, y), "ADD", k))), target_of(X86))
+    assert "llvm.fma" in made.ir
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32, dtypes.float64])
+def test_each_element_is_loaded_once_and_spread_once(dtype: DType):
+    i, j, k = loop(0, 64), loop(1, 64), loop(2, 64)
+    left, right = load(1, i * 64 + k, dtype), load(2, k * 64 + j, dtype)
+    if dtype is dtypes.float16:
+        left, right = [op("CAST", x, dtype=F32) for x in (left, right)]
+    ast = sink(store(0, i * 64 + j, reduce(op("MUL", left, right), "ADD", k)))
+    made = steps(ast, target_of(X86))
+    (line,) = [line for line in made.lines if line.op == "products"]
+    assert isinstance(line.arg, linear.Products)
+    elements = next(factor for factor in line.arg if factor.lanes == 1)
+    inside = next(part for part in made.ir.split("br i1") if "@llvm.fma." in part)
+    assert inside.count("insertelement") == len(set(elements.places))
+
+
+def filled(b: Builder, count: int) -> Line:
+    return b.line("repeat", F32, 4, (b.const(F32, 0.0, 4),), count)
+
+
+def products_of(b: Builder, sums: Line, places: tuple[int, ...], lanes: int = 4) -> Line:
+    left, right = linear.Loaded(F32, 1, places), linear.Loaded(F32, lanes, (0,) * len(places))
+    return b.line("products", F32, 4, (pointer(b), pointer(b), sums), linear.Products(left, right))
+
+
+def test_products_keep_their_accumulators_in_a_loop():
+    b = Builder()
+    loop_ = b.enter_loop(b.index(0), b.index(10), 1, b.cursor)
+    sums = b.carry(loop_, filled(b, 3))
+    (total,) = b.leave_loop(loop_, [products_of(b, sums, (0, 5, 10))])
+    both = b.line("alu_rows", F32, 4, (total, total), "fadd")
+    b.line("store_rows", F32, 4, (pointer(b), both), (0, 4, 8))
+    text = "\n".join(text_of(b))
+    assert text.count("= phi <4 x float>") == 3
+    assert text.count("= load float,") == 3
+    assert text.count("= load <4 x float>,") == 1
+    assert text.count("= fadd <4 x float>") == 3
+
+
+def test_products_for_other_accumulators_are_refused():
+    b = Builder()
+    b.line("store_rows", F32, 4, (pointer(b), products_of(b, filled(b, 3), (0, 5))), (0, 4, 8))
+    with pytest.raises(CompileError, match=r"wanted 3 places of each factor, saw \[2, 2\]"):
+        text_of(b)
+
+
+def test_factors_of_another_width_are_refused():
+    b = Builder()
+    b.line("store_rows", F32, 4, (pointer(b), products_of(b, filled(b, 2), (0, 5), 2)), (0, 4))
+    with pytest.raises(CompileError, match="one lane or 4"):
+        text_of(b)
+
+
+def test_bundles_of_different_sizes_are_not_added():
+    b = Builder()
+    both = b.line("alu_rows", F32, 4, (filled(b, 2), filled(b, 3)), "fadd")
+    b.line("store_rows", F32, 4, (pointer(b), both), (0, 4))
+    with pytest.raises(CompileError, match="two bundles of one size"):
+        text_of(b)

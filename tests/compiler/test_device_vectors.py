@@ -109,4 +109,3 @@ def test_a_workgroup_that_loops_over_its_row_writes_all_of_it() -> None:
     got = run(ast, {1: x}, {0: (x.size, F32)})[0].reshape(x.shape)
     wide = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
     np.testing.assert_allclose(got, wide / wide.sum(1, keepdims=True), rtol=1e-5, atol=1e-9)
-
