@@ -106,26 +106,26 @@ class Memories:
         page = HUGE if huge else (_BIG if page_size is PageSize.BIG else PAGE)
         size = -(-size // page) * page
         physicality = Physicality.CONTIGUOUS if contiguous else Physicality.ALLOW_NONCONTIGUOUS
-        params = NV_MEMORY_ALLOCATION_PARAMS(
-            owner=self._rm.root,
-            type=MemType.IMAGE,
-            flags=_FLAGS | (MemFlags.PERSISTENT_VIDMEM if self._choices.persistent_vidmem else 0),
-            attr=int(
-                MemAttr(
-                    PHYSICALITY=physicality,
-                    LOCATION=Location.VIDMEM,
-                    PAGE_SIZE=page_size,
-                )
-            ),
-            attr2=int(MemAttr2(ZBC=1, GPU_CACHEABLE=1, PAGE_SIZE_HUGE=int(page_size is PageSize.HUGE))),
-            format=self._format,
-            size=size,
-            alignment=page,
-            limit=size - 1,
-        )
         with contextlib.ExitStack() as stack:
-            va = self._space.reserve(size)
+            va = self._space.reserve(size)  # raises for sizes that no field of the parameters holds
             stack.callback(self._space.release, va)
+            params = NV_MEMORY_ALLOCATION_PARAMS(
+                owner=self._rm.root,
+                type=MemType.IMAGE,
+                flags=_FLAGS | (MemFlags.PERSISTENT_VIDMEM if self._choices.persistent_vidmem else 0),
+                attr=int(
+                    MemAttr(
+                        PHYSICALITY=physicality,
+                        LOCATION=Location.VIDMEM,
+                        PAGE_SIZE=page_size,
+                    )
+                ),
+                attr2=int(MemAttr2(ZBC=1, GPU_CACHEABLE=1, PAGE_SIZE_HUGE=int(page_size is PageSize.HUGE))),
+                format=self._format,
+                size=size,
+                alignment=page,
+                limit=size - 1,
+            )
             hint = (
                 f"{size >> 20} MiB of video memory were asked for; "
                 "close buffers, or check with nvidia-smi which process uses it"
