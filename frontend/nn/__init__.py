@@ -126,6 +126,7 @@ from frontend.nn.pools import (
 )
 from frontend.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from frontend.nn.schedules import clip_grad_norm_, clip_grad_value_
+from frontend.nn.transformer import TransformerDecoder, TransformerDecoderLayer, TransformerEncoder
 
 if TYPE_CHECKING:
     from frontend.nn import data, functional, init, utils
@@ -239,6 +240,9 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
     "TransformerEncoderLayer",
     "Unflatten",
     "Unfold",

@@ -1,34 +1,72 @@
 """PyTorch's `torch.nn.functional`: `import frontend.nn.functional as F`, `F.relu(x)`.
 
-Most functions are methods of `Tensor` with the same arguments (`METHODS`). Those whose methods have others
-are written here: the weights of `linear` are (outputs, inputs), as PyTorch has them.
+Most functions are methods of `Tensor` with the same arguments (`METHODS`), or layers of `nn` that are made
+for the call (`LAYERS`). Those whose methods have others are written here: the weights of `linear` are
+(outputs, inputs), as PyTorch has them.
 
-Not here: what the methods do (`frontend.ops`).
+Not here: what the methods do (`frontend.ops`), the layers (`frontend.nn`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from frontend.ops.arguments import sizes
+from frontend import nn
+from frontend.nn.losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    cross_entropy,
+    gaussian_nll_loss,
+    margin_ranking_loss,
+    nll_loss,
+    poisson_nll_loss,
+    triplet_margin_loss,
+)
+from frontend.ops.along import rows
+from frontend.ops.arguments import axis_of, repeated, sizes, whole
+from frontend.parameters import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from frontend.ops.convolutions import Sizes
+
+__all__ = [
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cosine_embedding_loss",
+    "cross_entropy",
+    "gaussian_nll_loss",
+    "margin_ranking_loss",
+    "nll_loss",
+    "poisson_nll_loss",
+    "triplet_margin_loss",
+]
 
 METHODS: Final = frozenset({
-    *("avg_pool2d", "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "conv2d", "elu"),
-    *("cross_entropy", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "huber_loss"),
-    *("interpolate", "kl_div", "l1_loss", "leaky_relu", "log_softmax", "logsigmoid", "max_pool2d", "mish"),
-    *("max_unpool2d", "mse_loss", "nll_loss", "normalize", "one_hot", "pad", "prelu", "relu", "relu6"),
-    *("scaled_dot_product_attention", "sigmoid", "silu", "smooth_l1_loss", "softmax", "softmin", "softplus"),
-    *("selu", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"),
+    *("avg_pool2d", "celu", "conv2d", "conv_transpose2d", "elu", "gelu", "glu", "hardshrink", "hardsigmoid"),
+    *("hardswish", "hardtanh", "huber_loss", "interpolate", "kl_div", "l1_loss", "leaky_relu", "log_softmax"),
+    *("logsigmoid", "max_pool2d", "max_unpool2d", "mish", "mse_loss", "normalize", "one_hot", "pad", "prelu"),
+    *("relu", "relu6", "scaled_dot_product_attention", "selu", "sigmoid", "silu", "smooth_l1_loss"),
+    *("softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"),
 })  # fmt: skip
 """Names of methods with the meaning of PyTorch's functions."""
-
+LAYERS: Final = {
+    **{f"adaptive_avg_pool{n}d": f"AdaptiveAvgPool{n}d" for n in (1, 2, 3)},
+    **{f"adaptive_max_pool{n}d": f"AdaptiveMaxPool{n}d" for n in (1, 2, 3)},
+    "fold": "Fold",
+    "unfold": "Unfold",
+    "pixel_shuffle": "PixelShuffle",
+    "pixel_unshuffle": "PixelUnshuffle",
+    "local_response_norm": "LocalResponseNorm",
+}
+"""Names of functions of one tensor, and the layers that compute them with the other arguments as settings."""
 
 conv1d = conv3d = Tensor.conv2d
+conv_transpose1d = conv_transpose3d = Tensor.conv_transpose2d
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -36,14 +74,32 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return input.linear(weight.transpose(0, 1) if weight.ndim == 2 else weight, bias)
 
 
-def embedding(input: Tensor, weight: Tensor) -> Tensor:
-    """Return the rows of a table that integers name."""
-    return weight[input]
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """Return the rows of a table that integers name; the row `padding_idx` gets no gradient."""
+    found = rows(weight, input)
+    if padding_idx is None:
+        return found
+    row = whole(padding_idx, "embedding, padding_idx")
+    if not -weight.shape[0] <= row < weight.shape[0]:
+        raise UsageError(f"embedding, padding_idx: wanted one of {weight.shape[0]} rows, saw {row}")
+    return (input == row % weight.shape[0]).unsqueeze(-1).where(found.detach(), found)
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
     """Return elements with probability 1 - p, divided by it, else 0; the input itself unless `training`."""
     return input.dropout(p, training)
+
+
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:  # noqa: FBT001, FBT002 - as above
+    """Return `dropout` of whole channels of (batch, channels, ...)."""
+    if input.ndim < 2:
+        raise UsageError(f"dropout2d: wanted (batch, channels, ...), saw the shape {input.shape}")
+    shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
+    kept = Tensor.ones(shape, dtype=input.dtype, device=input.device).dropout(p, training)
+    return input * kept if flag(training, "dropout2d, training") else input
+
+
+dropout1d = dropout3d = dropout2d
 
 
 def layer_norm(
@@ -54,17 +110,145 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Return the input with mean 0 and variance 1 over its last axes, scaled and shifted."""
-    shape = sizes((tuple(normalized_shape),), "layer_norm, normalized_shape")
-    if not shape or input.shape[-len(shape) :] != shape:
-        raise UsageError(f"layer_norm: wanted the last axes {shape}, saw the shape {input.shape}")
-    found = input.layernorm(tuple(range(-len(shape), 0)), eps)
+    found = input.layernorm(_last_axes(input, normalized_shape, "layer_norm"), eps)
     found = found if weight is None else found * weight
     return found if bias is None else found + bias
+
+
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """Return the input divided by its root mean square over its last axes, scaled."""
+    _last_axes(input, normalized_shape, "rms_norm")
+    found = nn.RMSNorm(tuple(normalized_shape), eps, elementwise_affine=False)(input)
+    return found if weight is None else found * weight
+
+
+def _last_axes(input: Tensor, normalized_shape: Sequence[int], what: str) -> tuple[int, ...]:
+    shape = sizes((tuple(normalized_shape),), f"{what}, normalized_shape")
+    if not shape or input.shape[-len(shape) :] != shape:
+        raise UsageError(f"{what}: wanted the last axes {shape}, saw the shape {input.shape}")
+    return tuple(range(-len(shape), 0))
+
+
+def batch_norm(  # noqa: PLR0917 - the field's signature
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,  # noqa: FBT001, FBT002 - as above
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return (batch, channels, ...) normalised by channel: see `nn.BatchNorm`.
+
+    With `training` by the batch's statistics, which move the running ones, if given; else by the running
+    ones. Raises `UsageError` without running statistics outside of training.
+    """
+    if input.ndim < 2 or (not training and (running_mean is None or running_var is None)):
+        raise UsageError(
+            f"batch_norm: wanted (batch, channels, ...) and, unless training, running statistics, "
+            f"saw the shape {input.shape}"
+        )
+    layer = nn.BatchNorm(
+        input.shape[1], eps, momentum, affine=False, track_running_stats=running_mean is not None
+    )
+    layer.weight, layer.bias, layer.training = weight, bias, flag(training, "batch_norm, training")
+    if running_mean is not None and running_var is not None:
+        layer.running_mean, layer.running_var = running_mean, running_var
+    with Tensor.train(layer.training):
+        found: Tensor = layer(input)
+    return found
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return (batch, channels, ...) normalised in groups of channels, scaled and shifted by channel."""
+    if input.ndim < 2:
+        raise UsageError(f"group_norm: wanted (batch, channels, ...), saw the shape {input.shape}")
+    found: Tensor = nn.GroupNorm(num_groups, input.shape[1], eps, affine=False)(input)
+    shape = (1, -1, *(1,) * (input.ndim - 2))
+    found = found if weight is None else found * weight.reshape(shape)
+    return found if bias is None else found + bias.reshape(shape)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """Return the cosine of the angle between two tensors along an axis."""
+    found: Tensor = nn.CosineSimilarity(dim, eps)(x1, x2)
+    return found
+
+
+def pairwise_distance(
+    x1: Tensor,
+    x2: Tensor,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+) -> Tensor:
+    """Return the p-norm of the difference along the last axis, to which `eps` is added."""
+    found: Tensor = nn.PairwiseDistance(p, eps, keepdim)(x1, x2)
+    return found
+
+
+def gumbel_softmax(
+    logits: Tensor,
+    tau: float = 1,
+    hard: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    *,
+    dim: int = -1,
+) -> Tensor:
+    """Return a draw of the Gumbel-softmax distribution along an axis.
+
+    With `hard` it is one-hot, and its gradient is that of the soft draw.
+    """
+    noise = logits.full_like(0.0).contiguous().exponential_().log()
+    soft: Tensor = ((logits - noise) / tau).softmax(dim)
+    if not flag(hard, "gumbel_softmax, hard"):
+        return soft
+    axis = axis_of(dim, logits.shape, "gumbel_softmax")
+    places = Tensor.arange(logits.shape[axis], device=logits.device)
+    places = places.reshape(-1, *(1,) * (logits.ndim - axis - 1))
+    found: Tensor = (places == soft.argmax(axis, keepdim=True)).cast(soft.dtype) - soft.detach() + soft
+    return found
+
+
+def _pool(method: str, rank: int) -> Callable[..., Any]:
+    """Return a pool over `rank` axes, whose kernel may be one number."""
+
+    def pool(input: Tensor, kernel_size: Sizes, *args: Any, **names: Any) -> Any:
+        return getattr(input, method)(repeated(kernel_size, rank, pool.__name__), *args, **names)
+
+    pool.__name__ = f"{method[:-2]}{rank}d"
+    pool.__doc__ = f"Return `Tensor.{method}` over the last axes, {rank} of them."
+    return pool
+
+
+avg_pool1d, avg_pool3d = _pool("avg_pool2d", 1), _pool("avg_pool2d", 3)
+max_pool1d, max_pool3d = _pool("max_pool2d", 1), _pool("max_pool2d", 3)
+
+
+def _of_layer(name: str) -> Callable[..., Any]:
+    """Return the function of a layer that is made for each call."""
+
+    def function(input: Tensor, *args: Any, **names: Any) -> Any:
+        return getattr(nn, LAYERS[name])(*args, **names)(input)
+
+    function.__name__ = name
+    function.__doc__ = f"Return `nn.{LAYERS[name]}` of the input; the other arguments are its settings."
+    return function
 
 
 def __getattr__(name: str) -> Any:
     if name in METHODS:
         return getattr(Tensor, name)
+    if name in LAYERS:
+        return _of_layer(name)
     raise AttributeError(
         f"module 'frontend.nn.functional' has no attribute {name!r}"
         + (f"; there is Tensor.{name}, whose arguments may differ" if hasattr(Tensor, name) else "")

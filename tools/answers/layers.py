@@ -94,6 +94,13 @@ LAYERS: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
     "MultiheadAttention(4, 2, batch_first=True, bias=False)": ((2, 3, 4), (2, 5, 4), (2, 5, 4)),
     "TransformerEncoderLayer(4, 2, 8)": ((3, 2, 4),),
     "TransformerEncoderLayer(4, 2, 8, activation='gelu', batch_first=True, norm_first=True)": ((2, 3, 4),),
+    "TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 2)": ((3, 2, 4),),
+    "TransformerDecoderLayer(4, 2, 8)": ((3, 2, 4), (5, 2, 4)),
+    "TransformerDecoderLayer(4, 2, 8, activation='gelu', norm_first=True)": ((3, 2, 4), (5, 2, 4)),
+    "TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 8, batch_first=True), 2, nn.LayerNorm(4))": (
+        (2, 3, 4),
+        (2, 5, 4),
+    ),
     "CosineSimilarity(0)": ((4, 2), (4, 2)),
     "PairwiseDistance(1)": ((2, 4), (2, 4)),
     "Unfold(2)": ((1, 2, 3, 4),),

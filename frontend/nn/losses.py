@@ -1,0 +1,156 @@
+"""Losses with PyTorch's arguments, for `nn.functional`: those with weights, and those of several tensors.
+
+Not here: losses that are methods with the same arguments (`frontend.ops.losses`), losses as layers
+(`functions`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+from frontend import nn
+from frontend.parameters import number
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def _reduced(loss: Tensor, reduction: str) -> Tensor:
+    if reduction not in {"mean", "sum", "none"}:
+        raise UsageError(f"reduction: wanted 'mean', 'sum' or 'none', saw {reduction!r}")
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Return the cross entropy of logits (batch, classes, ...): see `Tensor.cross_entropy`.
+
+    `weight` is one number for each class; beside it label smoothing raises `UsageError`.
+    """
+    loss = nn.CrossEntropyLoss(
+        weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+    )
+    found: Tensor = loss(input, target)
+    return found
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Return the negative of log probabilities at integer classes: see `Tensor.nll_loss`."""
+    return input.nll_loss(target, reduction, weight=weight, ignore_index=ignore_index)
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Return the cross entropy of probabilities; `weight`, broadcast, multiplies each element."""
+    if weight is None:
+        return input.binary_crossentropy(target, reduction)
+    return _reduced(input.binary_crossentropy(target, "none") * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: Reduction = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """Return the cross entropy of logits: see `Tensor.binary_crossentropy_logits`."""
+    return input.binary_crossentropy_logits(target, reduction, weight, pos_weight)
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    *,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Return how far the distance to `positive`, and a margin, exceeds that to `negative`; at least 0.
+
+    With `swap`, the distance of positive and negative counts where it is less.
+    """
+    distance = nn.PairwiseDistance(p, eps)
+    apart = distance(anchor, negative)
+    if swap:
+        apart = apart.minimum(distance(positive, negative))
+    return _reduced((distance(anchor, positive) - apart + number(margin, "margin")).relu(), reduction)
+
+
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Return max(0, -target * (input1 - input2) + margin), for targets of 1 and -1."""
+    return _reduced((target * (input2 - input1) + number(margin, "margin")).relu(), reduction)
+
+
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Return 1 - cosine where the target is 1, max(0, cosine - margin) where it is -1."""
+    size = [(t * t).sum(-1) + 1e-12 for t in (input1, input2)]
+    cosine = (input1 * input2).sum(-1) / (size[0] * size[1]).sqrt()
+    unlike = (target == -1).where((cosine - number(margin, "margin")).relu(), 0.0)
+    return _reduced((target == 1).where(1 - cosine, unlike), reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor,
+    *,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Return (log(var) + (input - target)² / var) / 2, with var at least `eps`; `full` adds log(2 pi) / 2.
+
+    The limit of var has no gradient.
+    """
+    limited = var + (var.maximum(eps) - var).detach()
+    loss = (limited.log() + (input - target) ** 2 / limited) * 0.5
+    return _reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
+
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+    *,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Return exp(input) - target * input, or input - target * log(input + eps) without `log_input`.
+
+    `full` adds Stirling's approximation of log(target!) where the target is above 1.
+    """
+    loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        safe = (target > 1).where(target, 1.0)
+        more = safe * safe.log() - safe + (safe * (2 * math.pi)).log() * 0.5
+        loss = loss + (target > 1).where(more, 0.0)
+    return _reduced(loss, reduction)
