@@ -56,9 +56,9 @@ def std(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: bo
 def var(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """Return the variance over axes: squared distances from the mean, divided by count - correction."""
     if correction == int(correction):
-        return x.var(axis, keepdims, int(correction))
+        return x.var(axis, keepdim=keepdims, correction=int(correction))
     count = x.numel() // x.amax(axis).numel()
-    return x.var(axis, keepdims, 0) * (count / (count - correction))
+    return x.var(axis, keepdim=keepdims, correction=0) * (count / (count - correction))
 
 
 def any(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:

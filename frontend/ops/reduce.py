@@ -24,7 +24,7 @@ from frontend.ops.functions import exp, log, sqrt
 from frontend.ops.powers import pow as power
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
 from frontend.trace import apply, method
-from hcq.errors import UsageError, UsageIndexError
+from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 if TYPE_CHECKING:
     from frontend.tensor_base import T, TensorBase
@@ -204,18 +204,30 @@ def mean(
 def var(
     self: T,
     axis: Axes = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    *others: object,
+    keepdim: bool = False,
     correction: int = 1,
-    unbiased: bool | None = None,  # noqa: FBT001 - as above
+    unbiased: bool | None = None,
 ) -> T:
     """Return the variance over axes: squared distances from the mean, divided by count - correction.
 
-    Integers and bools give float32; floats keep their dtype. NaN where count - correction is 0.
+    Integers and bools give float32; floats keep their dtype. NaN where count - correction is 0. Arguments
+    behind the axis are given by name; `unbiased` stands for a correction of 1 or 0.
     """
+    refuse_unnamed("var", others)
     correction = correction if unbiased is None else int(unbiased)
     axes = axes_of(axis, self.expr.shape, "var")
     x = widened(self)
     return narrowed(_variance(x, mean(x, axes, keepdim=True), axes, keepdim, correction), self)
+
+
+def refuse_unnamed(what: str, others: tuple[object, ...]) -> None:
+    """Refuse arguments behind the axis by position: PyTorch has `unbiased` there, NumPy the dtype."""
+    if others:
+        raise UsageTypeError(
+            f"{what}: wanted the arguments behind the axis by name, saw {others[0]!r}\n"
+            "hint: unbiased= (PyTorch's second argument), keepdim= or correction="
+        )
 
 
 def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: int) -> T:  # noqa: FBT001 - internal
@@ -229,14 +241,16 @@ def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: int) -> T
 def std(
     self: T,
     axis: Axes = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    *others: object,
+    keepdim: bool = False,
     correction: int = 1,
-    unbiased: bool | None = None,  # noqa: FBT001 - as above
+    unbiased: bool | None = None,
 ) -> T:
     """Return the square root of the variance. Of equal numbers it is 0, and so is its gradient.
 
     The mean is taken twice, then of the distances from the first one: it is exact for equal numbers.
     """
+    refuse_unnamed("std", others)
     correction = correction if unbiased is None else int(unbiased)
     axes = axes_of(axis, self.expr.shape, "std")
     x = widened(self)
@@ -252,28 +266,36 @@ def std(
 def var_mean(
     self: T,
     axis: Axes = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    *others: object,
+    keepdim: bool = False,
     correction: int = 1,
+    unbiased: bool | None = None,
 ) -> tuple[T, T]:
     """Return the variance and the mean.
 
     Both as `var` and `mean` return them: shape, dtype and errors.
     """
-    return var(self, axis, keepdim, correction), mean(self, axis, keepdim)
+    refuse_unnamed("var_mean", others)
+    found = var(self, axis, keepdim=keepdim, correction=correction, unbiased=unbiased)
+    return found, mean(self, axis, keepdim)
 
 
 @accepts_aliases
 def std_mean(
     self: T,
     axis: Axes = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    *others: object,
+    keepdim: bool = False,
     correction: int = 1,
+    unbiased: bool | None = None,
 ) -> tuple[T, T]:
     """Return the standard deviation and the mean.
 
     Both as `std` and `mean` return them: shape, dtype and errors.
     """
-    return std(self, axis, keepdim, correction), mean(self, axis, keepdim)
+    refuse_unnamed("std_mean", others)
+    found = std(self, axis, keepdim=keepdim, correction=correction, unbiased=unbiased)
+    return found, mean(self, axis, keepdim)
 
 
 @method

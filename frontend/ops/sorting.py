@@ -20,6 +20,7 @@ from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
 from frontend.ops.arguments import axis_of, whole
 from frontend.ops.elementwise import where
+from frontend.ops.movement import reshape
 from frontend.ops.sources import constant, convert, coordinate
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from frontend.tensor_base import T
@@ -105,6 +106,8 @@ def topk(
     Returns the named tuple `(values, indices)`; indices are int32. Raises `UsageError` for k outside 0..size.
     """
     shape = self.expr.shape
+    if not shape:
+        return Sorted(*[reshape(part, ()) for part in topk(reshape(self, 1), k, axis, largest)])
     a = axis_of(axis, shape, "topk")
     if not 0 <= whole(k, "topk") <= shape[a]:
         raise UsageError(f"topk: wanted 0 to {shape[a]} values along axis {a} of the shape {shape}, saw {k}")

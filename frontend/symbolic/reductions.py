@@ -15,7 +15,7 @@ from compiler.dtype import dtypes
 from frontend.expr import float_dtype
 from frontend.ops.arguments import axes_of, axis_of
 from frontend.ops.extremes import Extreme
-from frontend.ops.reduce import total_of_mean
+from frontend.ops.reduce import refuse_unnamed, total_of_mean
 from frontend.symbolic.sizes import Sizes, symbolic
 from frontend.symbolic.tensor import SymbolicTensor, filled, is_tensor, made, shape_of, whole_of
 from hcq.errors import UnsupportedError
@@ -121,9 +121,13 @@ def _var(
     call: Any,
     x: Any,
     axis: Axes = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - as the methods
+    *others: object,
+    keepdim: bool = False,
     correction: int = 1,
+    unbiased: bool | None = None,
 ) -> Any:
+    refuse_unnamed(call.__name__, others)
+    correction = correction if unbiased is None else int(unbiased)
     axes = axes_of(axis, x.whole.expr.shape, call.__name__)
     y = _wide(x)
     distance = y - y.mean(axes, True)
@@ -135,8 +139,11 @@ def _var(
     return found.cast(float_dtype(x.dtype))
 
 
-def _var_mean(call: Any, x: Any, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Any:  # noqa: ARG001, FBT001, FBT002 - as the methods
-    return x.var(axis, keepdim, correction), x.mean(axis, keepdim)
+def _var_mean(
+    call: Any, x: Any, axis: Axes = None, *others: object, keepdim: bool = False, **names: Any
+) -> Any:
+    refuse_unnamed(call.__name__, others)
+    return x.var(axis, keepdim=keepdim, **names), x.mean(axis, keepdim)
 
 
 def _below_top(x: Any, axis: int) -> tuple[Any, int]:
