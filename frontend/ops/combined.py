@@ -12,7 +12,19 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div, mod, truncdiv
-from frontend.ops.elementwise import add, agree, clip, maximum, minimum, mul, neg, sub, where
+from frontend.ops.elementwise import (
+    add,
+    agree,
+    clip,
+    is_half,
+    maximum,
+    minimum,
+    mul,
+    neg,
+    result_dtype,
+    sub,
+    where,
+)
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, sin, sqrt, trunc
 from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
@@ -53,8 +65,17 @@ def logaddexp(self: T, other: T | Number) -> T:
 
 @operator
 def hypot(self: T, other: T | Number) -> T:
-    """Return sqrt(self² + other²), also where the squares would overflow or vanish; integers give float32."""
+    """Return sqrt(self² + other²), also where the squares would overflow or vanish; integers give float32.
+
+    It is infinite beside an infinity, also for NaN, as C's hypot.
+    """
     x, y = agree("hypot", self, other, floats=True)
+    found = _hypotenuse(x, y)
+    infinite = apply(Ops.OR, None, eq(absolute(x), math.inf), eq(absolute(y), math.inf))
+    return ruled("beside", where(infinite, math.inf, found), found)
+
+
+def _hypotenuse(x: T, y: T) -> T:
     dtype = x.expr.dtype
     if dtype is not dtypes.float64:
         x, y = convert(x, dtypes.float64), convert(y, dtypes.float64)
@@ -96,13 +117,21 @@ def xlogy(self: T, other: T | Number) -> T:
 
 @composite
 def addcmul(self: T, first: T, second: T, value: float = 1) -> T:
-    """Return self + value * first * second."""
+    """Return self + value * first * second; of sixteen-bit floats rounded once."""
+    dtype = result_dtype(self, first, second)
+    if is_half(dtype):
+        x, a, b = (convert(t, dtypes.float32) for t in (self, first, second))
+        return convert(addcmul(x, a, b, value), dtype)
     return add(self, mul(mul(first, second), value))
 
 
 @composite
 def addcdiv(self: T, first: T, second: T, value: float = 1) -> T:
-    """Return self + value * first / second."""
+    """Return self + value * first / second; of sixteen-bit floats rounded once."""
+    dtype = result_dtype(self, first, second)
+    if is_half(dtype):
+        x, a, b = (convert(t, dtypes.float32) for t in (self, first, second))
+        return convert(addcdiv(x, a, b, value), dtype)
     return add(self, mul(div(first, second), value))
 
 

@@ -56,6 +56,11 @@ def beside(wide: DType, scalar: DType) -> DType:
     return scalar if category[scalar.kind] > category[wide.kind] else wide
 
 
+def is_half(dtype: DType) -> bool:
+    """Return whether a dtype is a float of sixteen bits."""
+    return dtype.is_float and dtype.bits == 16
+
+
 def agree(what: str, a: T, b: T | Number, *, floats: bool = False) -> tuple[T, T]:
     """Return both operands in one shape and dtype; `floats` converts them to a float dtype."""
     dtype = result_dtype(a, b)
@@ -266,7 +271,7 @@ def clip(self: T, low: T | Number | None = None, high: T | Number | None = None)
 def lerp(self: T, end: T, weight: T | Number) -> T:
     """Return self + (end - self) * weight.
 
-    Shapes broadcast; integers give float32.
+    Shapes broadcast; integers give float32. Sixteen-bit floats are rounded once.
     """
     return _lerp(self, end, weight)
 
@@ -274,6 +279,13 @@ def lerp(self: T, end: T, weight: T | Number) -> T:
 @composite
 def _lerp(self: T, end: T, weight: T | Number) -> T:
     """Start from the end that is nearer, so that a weight of 1 gives the end exactly."""
+    dtype = result_dtype(self, end, weight)
+    if is_half(dtype):
+        a, b = convert(self, dtypes.float32), convert(end, dtypes.float32)
+        share: Any = weight
+        share = convert(share, dtypes.float32) if hasattr(share, "expr") else share
+        found: T = convert(_lerp(a, b, share), dtype)
+        return found
     x, y = agree("lerp", self, end, floats=True)
     x, w = agree("lerp", x, weight)
     y = spread(convert(y, x.expr.dtype), x.expr.shape)

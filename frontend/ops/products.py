@@ -19,7 +19,7 @@ from frontend.ops.functions import reciprocal, sqrt
 from frontend.ops.linalg import contract, matmul
 from frontend.ops.movement import expand, permute, reshape, transpose
 from frontend.ops.parts import roll
-from frontend.ops.sources import convert, coordinate
+from frontend.ops.sources import convert, coordinate, narrowed, widened
 from frontend.parameters import shown
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError, UsageTypeError
@@ -235,8 +235,10 @@ def renorm(self: T, p: float, axis: int, maxnorm: float) -> T:
     """Return self with each part along an axis scaled so that its p-norm is at most `maxnorm`."""
     a = axis_of(axis, self.expr.shape, "renorm")
     others = tuple([i for i in range(len(self.expr.shape)) if i != a])
-    size = reduce.norm(self, p, others, keepdim=True)
-    return where(gt(size, maxnorm), mul(self, mul(reciprocal(add(size, 1e-7)), maxnorm)), self)
+    x = widened(self)
+    size = reduce.norm(x, p, others, keepdim=True)
+    scaled = mul(x, mul(reciprocal(add(size, 1e-7)), maxnorm))
+    return narrowed(where(gt(size, maxnorm), scaled, x), self)
 
 
 @method
@@ -260,4 +262,3 @@ def unit(like: T) -> T:
     rank = len(shape)
     same = apply(Ops.EQ, None, coordinate(like, shape, rank - 2), coordinate(like, shape, rank - 1))
     return convert(same, like.expr.dtype)
-

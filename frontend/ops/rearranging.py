@@ -127,7 +127,7 @@ def diag_embed(self: T, offset: int = 0, axis1: int = -2, axis2: int = -1) -> T:
     lead = [(0, 0)] * (rank - 2)
     spread = apply(Ops.PAD, (*lead, (low, n - shape[-1] - low)), self)
     wide = apply(Ops.EXPAND, square, apply(Ops.RESHAPE, (*shape[:-1], n, 1), spread))
-    found = where(apply(Ops.EQ, None, place, row), wide, 0)
+    found = where(apply(Ops.EQ, None, place, row), wide, constant(wide, 0, wide.expr.dtype, square))
     return movedim(found, (rank - 2, rank - 1), (a, b))
 
 

@@ -95,7 +95,10 @@ def lgamma(self: T) -> T:
     found = where(gt(z, 1e17), mul(z, sub(log(z), 1.0)), found)
     turn = sin(mul(sub(x, rounded(x)), math.pi))
     sine = absolute(where(mirrored, turn, 1.0))
-    both = sub(log(div(_number(x, math.pi), sine)), found)
+    apart = absolute(where(mirrored, sub(x, rounded(x)), 1.0))
+    near = lt(apart, 1e-10)  # the sine of a subnormal number times pi has few digits
+    part = sub(log(where(near, 1.0, sine)), math.log(math.pi))
+    both = sub(neg(where(near, log(apart), part)), found)
     whole = where(lt(x, 0.5), eq(x, floor(x)), False)
     result = where(whole, math.inf, where(mirrored, both, found))
     return narrowed(ruled("lgamma", where(eq(absolute(x), math.inf), math.inf, result), x), self)

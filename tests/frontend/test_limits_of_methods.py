@@ -5,6 +5,8 @@ Recorded answers of PyTorch over usual values: `test_answers_of_pytorch`.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -79,3 +81,30 @@ def test_a_weight_of_zero_is_not_drawn_where_its_random_number_is_zero():
     weights[7] = 1.0
     Tensor.manual_seed(seed)
     assert Tensor(weights).multinomial(1).tolist() == [7]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_hypotenuse_beside_an_infinity_is_infinite(dtype: str):
+    x, y = (
+        Tensor([math.inf, -math.inf, math.nan, math.nan], dtype=dtype),
+        Tensor([math.nan, 1.0, math.inf, 1.0]),
+    )
+    assert x.hypot(y.cast(dtype)).tolist()[:3] == [math.inf] * 3
+    assert math.isnan(x.hypot(y.cast(dtype)).tolist()[3])
+
+
+@pytest.mark.parametrize("x", [5e-324, 1e-310, -1e-310, 1e-300])
+def test_the_logarithm_of_gamma_beside_0(x: float):
+    assert Tensor([x], dtype="float64").lgamma().item() == pytest.approx(math.lgamma(x), rel=1e-14)
+
+
+def test_products_and_means_of_half_floats_do_not_overflow_on_their_way():
+    half = Tensor([60000.0]).half()
+    assert half.lerp(-half, 0.25).item() == 30000.0
+    assert (-half).addcmul(Tensor([300.0]).half(), Tensor([300.0]).half()).item() == 30000.0
+    assert Tensor([0.0]).half().addcdiv(half * 1, Tensor([4.0]).half(), value=2).item() == 30000.0
+    assert Tensor([[60000.0, 60000.0]]).half().renorm(2, 0, 1.0).tolist()[0] == [0.70703125] * 2
+
+
+def test_a_matrix_of_bools_is_of_bools():
+    assert Tensor([True, False]).diag_embed().tolist() == [[True, False], [False, False]]
