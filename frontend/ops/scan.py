@@ -164,9 +164,11 @@ def _running(op: str, x: T) -> T:
         return _combined(op, windows, rank)
     blocks = -(-n // _BLOCK)
     inner = _inside(op, x, blocks)
-    rows = apply(Ops.RESHAPE, (*shape[:-1], blocks, _BLOCK), _ended(op, x, blocks * _BLOCK - n))
+    most = (blocks - 1) * _BLOCK  # the last block, which may be shorter, is in front of no other
+    front = apply(Ops.SHRINK, (*[(0, m) for m in shape[:-1]], (0, most)), x)
+    rows = apply(Ops.RESHAPE, (*shape[:-1], blocks - 1, _BLOCK), front)
     totals = apply(Ops.CONTIGUOUS, None, _combined(op, rows, rank))
-    before = _running(op, apply(Ops.SHRINK, tuple([(0, m) for m in totals.expr.shape]), _led(op, totals, 1)))
+    before = _running(op, _led(op, totals, 1))
     beside = spread(apply(Ops.RESHAPE, (*shape[:-1], blocks, 1), before), inner.expr.shape)
     whole = apply(Ops.CONTIGUOUS, None, _joined(op, inner, beside))
     flat = apply(Ops.RESHAPE, (*shape[:-1], blocks * _BLOCK), whole)
@@ -207,17 +209,6 @@ def _identity(op: str, x: TensorBase) -> float:
     if dtype.is_float:
         return -math.inf if low else math.inf
     return dtype.min if low else dtype.max
-
-
-def _ended(op: str, x: T, count: int) -> T:
-    """Return x padded after its last axis: with zeros, or for extremes with neutral elements."""
-    padded = apply(Ops.PAD, (*[(0, 0)] * (len(x.expr.shape) - 1), (0, count)), x)
-    if op in _IDENTITY:
-        return padded
-    shape = padded.expr.shape
-    place = coordinate(x, shape, len(shape) - 1)
-    inside = apply(Ops.LT, None, place, constant(x, x.expr.shape[-1], place.expr.dtype, shape))
-    return apply(Ops.WHERE, None, inside, padded, constant(x, _identity(op, x), x.expr.dtype, shape))
 
 
 def _led(op: str, x: T, count: int) -> T:

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import postorder
 from compiler.pipeline import planned
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
@@ -86,3 +88,12 @@ def test_gradients_of_running_sums_are_sums_from_the_end(n: int) -> None:
 def test_running_sums_need_few_operations_for_each_element(n: int) -> None:
     x = Tensor.zeros(64, n).contiguous().realize()
     assert estimate(x.cumsum(1)) < 10 * 64 * n
+
+
+@pytest.mark.parametrize("n", [65, 80, 3249])
+def test_totals_of_blocks_are_of_whole_blocks(n: int) -> None:
+    """The last block is in front of no other, so that no load of a total has a mask."""
+    x = Tensor.zeros(4, n).contiguous().realize().cumsum(1)
+    totals, *_ = schedule(uops([(x.expr, tuple(range(len(x.leaves))))]))
+    loads = [node for node in postorder((totals.ast,)) if node.op is Ops.LOAD]
+    assert [len(node.src) for node in loads] == [2]
