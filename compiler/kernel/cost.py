@@ -289,7 +289,9 @@ class Model:
         if r is not None:
             runs = trips / r.arg[1]
             trips = runs * -(-r.arg[1] // lanes)
-            after = self.costs.across + self.costs.each * accumulators
+            alone = len(self.kernel.families) == 1
+            overlap = self._overlap(family, r, lanes, operations) if alone else 1.0
+            after = self.costs.across / overlap + self.costs.each * accumulators
         loop = self.costs.loop * (0.25 if copies > 8 else 0.5)
         beside *= self.costs.beside
         most = unroll or self._unroll(accumulators, registers, family, r, lanes, whole=whole)

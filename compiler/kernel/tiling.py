@@ -56,6 +56,8 @@ ROWS = (2, 3, 4, 5, 6, 8, 12)
 COLUMNS = (1, 2, 3, 4, 8, 16)
 SIDE_BY_SIDE = (2, 4)
 """Rows whose sums, with vectors along them, run at once."""
+SHORT_SUM = 4
+"""Vectors of a sum up to which adding up its lanes takes longer than reading it, also from memory."""
 
 
 def choose(ast: UOp, target: Target) -> Plan:
@@ -265,7 +267,8 @@ def _tiles(model: Model, main: Family | None, base: Split, *, kept: bool) -> lis
     else:
         columns, rows = [1], reuse
     near = main is not None and all(load.nbytes <= model.target.l1_bytes for load in main.loads)
-    slow = main is not None and (bool(reuse) or picks(main) or len(kernel.families) > 1 or near)
+    short = main is not None and main.trips <= SHORT_SUM * model.width
+    slow = main is not None and (bool(reuse) or picks(main) or len(kernel.families) > 1 or near or short)
     if main is not None and slow and v not in main.free and not model.threaded:
         whole = [n for n in columns if v is not None and n * base.lanes == v.arg[1]]
         out += [  # sums of several rows side by side: their ends wait for one another no longer
@@ -352,14 +355,16 @@ def _steps(
 ) -> tuple[Step, ...]:
     """Return the loop nest: workgroups, then loops.
 
-    Ranges on which all reductions depend are outermost; among the others the vector range is outside the
-    unrolled one, but inside it where squares are transposed and their lines stay in the caches.
+    Ranges on which all reductions depend are outermost; among the others the vector range is outside an
+    unrolled one for whose values a sum loads the same elements, but inside it where squares are transposed
+    and their lines stay in the caches. Other ranges are in the order of the results in memory.
     """
     kernel, target = model.kernel, model.target
     if model.threaded:  # a workgroup computes a whole row whose reductions all its results use
         return _device_steps(kernel, axes)
     count = {a.range: a.count for a in axes}
     turned = _turned(model, split)
+    reused = [r for r in split.upcast if turned is not None or any(_reuses(f, r) for f in kernel.families)]
 
     def rank(r: UOp) -> tuple[int, int, int]:
         missing = sum(r not in f.free for f in kernel.families)
@@ -367,7 +372,7 @@ def _steps(
         if turned is not None and not streamed:  # neighbours along the vectors are stored in turn
             tiled = int(r is split.vector)
         elif turned is not None or kernel.families:
-            tiled = 1 if r is split.vector else 2 if r in split.upcast else 0
+            tiled = 1 if r is split.vector else 2 if r in reused else 0
         return missing, tiled, int(r.arg[0])
 
     order = sorted(kernel.outputs, key=rank)

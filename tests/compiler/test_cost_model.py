@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compiler.kernel import contraction, nearby, tiling
+from compiler.kernel.choice import SplitChoice
 from compiler.kernel.cost import Model, Split
-from compiler.kernel.plan import Stage
+from compiler.kernel.plan import Stage, Step
 from compiler.kernel.roles import candidates
 from compiler.kernel.shape import analyse
 from compiler.pipeline import planned, prepared
@@ -88,6 +89,32 @@ def test_ragged_rows_are_unrolled_less() -> None:
     ragged, whole = [tiling.estimated(analyse(sum_of_rows(800, n)), host()) for n in (87, 96)]
     assert ragged.sums == ((1, 1),)
     assert whole.sums == ((1, 2),)
+
+
+@pytest.mark.parametrize(("rows", "n"), [(52000, 16), (4096, 20), (512, 49), (1000, 64)])
+def test_sums_of_few_vectors_run_along_the_row_several_at_once(rows: int, n: int) -> None:
+    """Their ends overlap: 16 adjacent floats took 3 cycles, and one after the other 10."""
+    choice = tiling.estimated(analyse(sum_of_rows(rows, n)), host())
+    assert choice.upcast == ((0, 4),)
+    assert [vector for vector, _ in choice.sums] == [1]
+
+
+def order_of_loops(ast: UOp, choice: SplitChoice) -> list[int]:
+    plan = tiling.chosen(analyse(ast), host(), choice)
+    return [step.range.arg[0] for step in plan.steps if isinstance(step, Step) and step.kind == "loop"]
+
+
+def test_unrolled_rows_are_outside_where_their_sums_share_no_loads() -> None:
+    """Sums over windows of three rows: the loop over neighbours in memory stays the inner one."""
+    c, y, x, i = loop(0, 64), loop(1, 56), loop(2, 48), loop(3, 3)
+    at = c * 58 * 48 + (y + i) * 48 + x
+    ast = sink(store(0, c * 56 * 48 + y * 48 + x, reduce(load(1, at), "ADD", i)))
+    assert order_of_loops(ast, SplitChoice(vector=2, upcast=((0, 16),))) == [0, 1, 2]
+
+
+def test_unrolled_rows_are_inside_where_their_sums_load_the_same_elements() -> None:
+    """Blocks of rows of a product read the same vectors of a matrix in turn."""
+    assert order_of_loops(matmul(64, 64, 64), SplitChoice(vector=1, upcast=((0, 4), (1, 2)))) == [1, 0]
 
 
 def test_row_is_added_in_vectors_that_compute_little_twice() -> None:
