@@ -288,11 +288,11 @@ class Devices:
 Device: Final = Devices()
 
 
-def _void_plans(name: str) -> None:
+def _drop_launches(name: str) -> None:
     """Drop the launches of a closed device's expressions."""
     for found in (*expr.TABLE.values(), *expr.LEAVES.values()):
         if found.__class__ is expr.Expr and found.device == name:
             found.run = None
 
 
-Device.closing.append(_void_plans)
+Device.closing.append(_drop_launches)

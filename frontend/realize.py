@@ -314,7 +314,7 @@ def _drop_lost(name: str) -> None:
             PENDING.pop(id(t), None)
 
 
-def _void_plans(name: str) -> None:
+def _drop_plans(name: str) -> None:
     """Drop the plans and the pending assignments of a closed device."""
     for t in pending():
         if t.expr.device == name:
@@ -322,5 +322,5 @@ def _void_plans(name: str) -> None:
     PLANS.drop(name)
 
 
-Device.closing.append(_void_plans)
+Device.closing.append(_drop_plans)
 Device.recovered.append(_drop_lost)

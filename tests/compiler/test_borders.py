@@ -15,7 +15,7 @@ from compiler.search.space import Space
 from compiler.targets import target_of
 from tests.compiler.host_kernel import ARCH
 from tests.compiler.kernels import load, loop, op, reduce, sink, store
-from tests.compiler.test_pictures import ARCHES, Convolution, run_plan
+from tests.compiler.pictures import ARCHES, Convolution, run_plan
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp

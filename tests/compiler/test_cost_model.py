@@ -21,7 +21,7 @@ from compiler.pipeline import planned, prepared
 from compiler.search.space import Space
 from compiler.targets import target_of
 from tests.compiler.kernels import load, loop, op, reduce, sink, store
-from tests.compiler.test_pictures import Convolution
+from tests.compiler.pictures import Convolution
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp

@@ -21,7 +21,7 @@ from compiler.pipeline import arguments, planned, prepared, to_lines
 from compiler.targets import target_of
 from tests.compiler.host_kernel import ARCH
 from tests.compiler.kernels import load, loop, number, op, reduce, run, sink, store, stored_as
-from tests.compiler.test_pictures import Convolution
+from tests.compiler.pictures import Convolution
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

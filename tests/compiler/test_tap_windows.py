@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from compiler.ir import index as symbolic
-from compiler.kernel.choice import ProductChoice
 from compiler.kernel.plan import Stage
 from compiler.pipeline import planned
-from compiler.search.space import Space
 from compiler.targets import target_of
 from tests.compiler.host_kernel import ARCH
 from tests.compiler.kernels import load, loop, op, reduce, sink, store
-from tests.compiler.test_pictures import ARCHES, run_plan
+from tests.compiler.pictures import ARCHES, run_plan, windowed
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
@@ -72,18 +70,11 @@ class Gradient:
         np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-4, atol=1e-3)
 
 
-def windowed(shape: Gradient, arch: str, *, groups: int = 0) -> list[tuple[UOp, Plan]]:
+def with_window(shape: Gradient, arch: str, *, groups: int = 0) -> list[tuple[UOp, Plan]]:
     """Return the plans that copy pieces of pictures for all taps."""
-    space = Space(shape.ast(), replace(target_of(arch), winograd=False))
-    found = []
-    for role in range(6):
-        for rows, vectors in ((2, 1), (3, 2), (8, 1), (5, 2), (12, 2)):
-            choice = ProductChoice(
-                role=role, rows=rows, vectors=vectors, staged=True, copied="window", groups=groups
-            )
-            made = space.candidate(choice)
-            found += [] if made is None else [(made.ast, made.plan)]
-    return [(ast, plan) for ast, plan in found if any(isinstance(s, Stage) and s.window for s in plan.steps)]
+    target = replace(target_of(arch), winograd=False)
+    sizes = ((2, 1), (3, 2), (8, 1), (5, 2), (12, 2))
+    return windowed(shape.ast(), target, [(rows, vectors, groups) for rows, vectors in sizes])
 
 
 SHAPES = [
@@ -102,7 +93,7 @@ SHAPES = [
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gradients_of_filters_with_a_window_of_all_taps(shape: Gradient, arch: str) -> None:
-    plans = windowed(shape, arch)
+    plans = with_window(shape, arch)
     assert plans or shape.size == 1
     for plan in plans:
         shape.check(arch, plan)
@@ -111,7 +102,7 @@ def test_gradients_of_filters_with_a_window_of_all_taps(shape: Gradient, arch: s
 @pytest.mark.parametrize("groups", [1, 2, 7, 30])
 def test_workgroups_copy_their_part_of_a_piece(groups: int) -> None:
     for shape in (Gradient(3, 12, 12, 20, 5, padding=2), Gradient(1, 30, 24, 40, 3, padding=1)):
-        plans = windowed(shape, ARCH, groups=groups)
+        plans = with_window(shape, ARCH, groups=groups)
         assert plans
         for plan in plans:
             shape.check(ARCH, plan)
@@ -119,7 +110,7 @@ def test_workgroups_copy_their_part_of_a_piece(groups: int) -> None:
 
 def test_a_picture_that_exceeds_the_cache_is_copied_in_pieces_of_rows() -> None:
     shape = Gradient(1, 64, 64, 16, 5, padding=2)
-    plans = windowed(shape, ARCH)
+    plans = with_window(shape, ARCH)
     assert plans
     assert any("loop(r5," in plan.text() for _, plan in plans)
     for plan in plans:

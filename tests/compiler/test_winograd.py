@@ -25,7 +25,7 @@ from frontend.expr import uops
 from hcq.config import override
 from tests.compiler.host_kernel import ARCH, HostKernel
 from tests.compiler.kernels import load, op, sink, store
-from tests.compiler.test_pictures import Convolution
+from tests.compiler.pictures import Convolution
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
