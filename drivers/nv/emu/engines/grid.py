@@ -19,26 +19,25 @@ from drivers.emu.turns import Turn, Turns
 from drivers.nv.emu.engines.fit import bank_bytes, judge
 from drivers.nv.emu.engines.images import check_bank
 from drivers.nv.emu.engines.kernel_faults import in_source, kernel_error
+from drivers.nv.emu.engines.modules import Modules
 from drivers.nv.emu.engines.ready import Launches, Ready, key_of, ready
 from drivers.nv.emu.machine.caches import ACTION_ALONE, GridCaches
 from drivers.nv.emu.machine.reports import Kind, launch_error
-from drivers.nv.emu.ptx import accuracy
-from drivers.nv.emu.ptx import module as ptx
 from drivers.nv.emu.ptx.statements import PtxError
 from drivers.nv.layouts.cubin import BANK0
 from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from drivers.emu.accuracy import Steering
     from drivers.emu.simt.engine import Settings
     from drivers.nv.emu.engines.banks import Bank
     from drivers.nv.emu.engines.compute import Windows
     from drivers.nv.emu.engines.descriptor import Descriptor
     from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.engines.images import Loaded
+    from drivers.nv.emu.ptx.module import Kernel
 
 _LANES = 32
 _INSTRUCTION_BYTES = 16
@@ -124,23 +123,21 @@ class Invalidation(NamedTuple):
 
 
 class Grids:
-    """The runner of grids of one machine; it keeps modules by image, and the contents of caches."""
+    """The runner of grids of one machine; it keeps the modules that ran last, and the contents of caches."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self.settings = settings
         self.timeout_s: float = config().emu_timeout_s
         """Time limit of a kernel in seconds; one that takes longer is a hang."""
         self._turns = Turns(_TURNS, _PATIENCE_S)
-        self._modules: dict[int, ptx.Module] = {}
+        self.modules = Modules(settings)
         self._loaded: dict[tuple[int, int], Loaded] = {}
         self._constants: dict[tuple[int, int], bytes] = {}
         self._launches = Launches()
-        self._accuracies: dict[int, tuple[Mapping[str, Mapping[str, int]], tuple[Steering, ...]]] = {}
-        """By the identity of a kernel's statements, which its module keeps."""
 
     def prepare(self) -> None:
         """Create the SIMT engine in advance; this takes some seconds if its code is not cached on disk."""
-        engine(self._settings)
+        engine(self.settings)
 
     def invalidate(self, *, instructions: bool, constants: bool) -> None:
         """Invalidate all caches."""
@@ -232,12 +229,8 @@ class Grids:
             out[index] = content
         return out
 
-    def _kernel(self, run: Run, loaded: Loaded, one: Descriptor) -> ptx.Kernel:
-        module = self._modules.get(id(loaded.cubin))
-        if module is None:
-            arch = run.machine.profile.assembler_arch
-            module = ptx.load_ptx(loaded.cubin.ptx, arch=arch, settings=self._settings)
-            self._modules[id(loaded.cubin)] = module
+    def _kernel(self, run: Run, loaded: Loaded, one: Descriptor) -> Kernel:
+        module = self.modules.find(loaded.cubin.ptx, run.machine.profile.assembler_arch)
         addresses = {}
         bank3 = loaded.kernel.banks.get(3)
         for symbol in loaded.cubin.elf.symbols:
@@ -281,13 +274,6 @@ class Grids:
         if caches is not None:
             caches.end()
 
-    def _judged(self, kernel: ptx.Kernel) -> tuple[Mapping[str, Mapping[str, int]], tuple[Steering, ...]]:
-        """Return how exact a kernel's instructions are, judged once."""
-        key = id(kernel.flat)
-        if key not in self._accuracies:
-            self._accuracies[key] = accuracy.counts(kernel.flat), accuracy.decided(kernel.flat)
-        return self._accuracies[key]
-
     def _begin(
         self, run: Run, windows: Windows, what: Ready, bank0: bytes, *, pages: HeldPages
     ) -> SlicedLaunch:
@@ -300,6 +286,7 @@ class Grids:
             local_window=windows.local or 0,
         )
         if run.machine.ledger is not None:
-            run.machine.ledger.launched(kernel.name, *self._judged(kernel))
+            judged = self.modules.judged(what.loaded.cubin.ptx, kernel)
+            run.machine.ledger.launched(kernel.name, *judged)
         work = what.work(bank0)
         return SlicedLaunch(kernel.program, work, run.space.map, options, on_end=pages.drop)

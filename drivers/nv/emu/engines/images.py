@@ -24,6 +24,8 @@ from drivers.nv.layouts.fault import MmuAccess
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from drivers.emu.memory import Mapping
     from drivers.emu.vaspace import VaSpace
 
@@ -31,6 +33,8 @@ _REACH: Final = 8 << 20
 """Bytes around a program address that are searched for its image."""
 _MAGIC: Final = b"\x7fELF\x02\x01\x01"
 _LARGEST: Final = 64 << 20
+KEPT: Final = 512
+"""Images of one machine that stay parsed; others are parsed again when their code runs at a new address."""
 _SECTION_BYTES: Final = 64
 """Bytes of a section header."""
 
@@ -49,18 +53,23 @@ class Loaded:
 
 
 class Images:
-    """The images that one machine has found."""
+    """The images that one machine has found: those that ran last, and those that a test has registered."""
 
-    def __init__(self) -> None:
-        self._cubins: dict[bytes, Cubin] = {}
-        self._broken: dict[bytes, str] = {}
+    def __init__(self, *, most: int = KEPT) -> None:
+        self._most = most
+        self._learned: dict[bytes, Cubin] = {}
+        self._found: dict[bytes, Cubin] = {}
+        """The images that were found in device memory, the latest used last."""
+
+    def __len__(self) -> int:
+        return len(self._learned) + len(self._found)
 
     def learn(self, data: bytes) -> Cubin:
-        """Register an image; each is parsed once."""
-        key = hashlib.blake2b(data, digest_size=16).digest()
-        if key not in self._cubins:
-            self._cubins[key] = Cubin.parse(data)
-        return self._cubins[key]
+        """Register an image for as long as the machine lives; each is parsed once."""
+        key = _digest(data)
+        if key not in self._learned:
+            self._learned[key] = self._found[key] if key in self._found else Cubin.parse(data)
+        return self._learned[key]
 
     def find(self, space: VaSpace, program: int) -> Loaded:
         """Return the verified kernel at a program address. Raises a launch error if there is none."""
@@ -73,58 +82,61 @@ class Images:
             )
         if program % TEXT_ALIGN:
             raise launch_error(f"the program address {program:#x} is not aligned to {TEXT_ALIGN} bytes")
-        near = self._scan(mapping, program)
-        found = self._match(space, mapping, program, near)
-        if isinstance(found, str):
-            for other in space.map.mappings():
-                if other is not mapping and other.size <= _LARGEST:
-                    self._scan(other, other.va)
-            found = self._match(space, mapping, program, near)
-        if isinstance(found, str):
-            reasons = "".join(f"; {reason}" for reason in self._broken.values())
-            raise launch_error(f"no image has the code at {program:#x}: {found}{reasons}")
-        return found
-
-    def _match(self, space: VaSpace, mapping: Mapping, program: int, near: dict[bytes, int]) -> Loaded | str:
-        """Return the known kernel with its code at a program address, or which one comes nearest.
-
-        `near` has the distances of images around the address, which come first.
-        """
         best: tuple[int, str] = (-1, "no image was uploaded")
-        newest = list(reversed(self._cubins))
-        for key in sorted(newest, key=lambda one: near.get(one, _LARGEST)):
-            cubin = self._cubins[key]
+        broken: dict[int, str] = {}
+        for key, cubin in self._candidates(space, mapping, program, broken):
             for kernel in cubin.kernels.values():
                 same, seen = _compare(mapping, program, kernel)
                 if same == len(kernel.code):
+                    self._keep(key, cubin)
                     return self._verified(space, program, cubin, kernel)
                 best = max(
                     best, (same, f"it comes nearest to {kernel.name}, whose byte {same:#x} differs ({seen})")
                 )
-        return best[1]
+        reasons = "".join(f"; {reason}" for reason in broken.values())
+        raise launch_error(f"no image has the code at {program:#x}: {best[1]}{reasons}")
 
-    def _scan(self, mapping: Mapping, program: int) -> dict[bytes, int]:
-        """Register every image near a program address; return their distances from it in bytes."""
-        distances: dict[bytes, int] = {}
-        first = max(mapping.va, program - _REACH)
-        last = min(mapping.end, max(program, mapping.va) + _REACH)
-        view = view_at(mapping.host + first - mapping.va, last - first)
-        data = view.tobytes()
-        at = data.find(_MAGIC)
-        while at >= 0:
-            size = _elf_size(data, at)
-            raw = data[at : at + size]
-            key = hashlib.blake2b(raw, digest_size=16).digest()
-            if size and key not in self._cubins and key not in self._broken:
-                try:
-                    self._cubins[key] = Cubin.parse(raw)
-                except UsageError as error:
-                    self._broken[key] = f"the image at {first + at:#x} is broken: {error}"
-            start = first + at
-            away = max(start - program, program - start - size + 1, 0)
-            distances[key] = min(away, distances.get(key, away))
-            at = data.find(_MAGIC, at + max(size, 1))
-        return distances
+    def _candidates(
+        self, space: VaSpace, mapping: Mapping, program: int, broken: dict[int, str]
+    ) -> Iterator[tuple[bytes, Cubin]]:
+        """Yield every image once: those around the address by distance, the known ones, those elsewhere.
+
+        Images that cannot be parsed are noted in `broken`, by address.
+        """
+        seen: set[bytes] = set()
+        near = sorted(_images_in(mapping, program), key=lambda one: _distance(one, program))
+        yield from self._parsed(near, seen, broken)
+        for known in (self._found, self._learned):
+            for key in [key for key in reversed(known) if key not in seen]:
+                seen.add(key)
+                yield key, known[key]
+        for other in space.map.mappings():
+            if other is not mapping and other.size <= _LARGEST:
+                yield from self._parsed(_images_in(other, other.va), seen, broken)
+
+    def _parsed(
+        self, places: Iterable[tuple[int, bytes]], seen: set[bytes], broken: dict[int, str]
+    ) -> Iterator[tuple[bytes, Cubin]]:
+        """Yield the images at some places that are not in `seen`; add them to it."""
+        for at, raw in places:
+            key = _digest(raw)
+            if key in seen:
+                continue
+            seen.add(key)
+            known = self._learned.get(key) or self._found.get(key)
+            try:
+                yield key, known or Cubin.parse(raw)
+            except UsageError as error:
+                broken[at] = f"the image at {at:#x} is broken: {error}"
+
+    def _keep(self, key: bytes, cubin: Cubin) -> None:
+        """Keep an image as the one that was used last; drop the others that were used first."""
+        if key in self._learned:
+            return
+        self._found.pop(key, None)
+        self._found[key] = cubin
+        while len(self._found) > self._most:
+            del self._found[next(iter(self._found))]
 
     def _verified(self, space: VaSpace, program: int, cubin: Cubin, kernel: KernelInfo) -> Loaded:
         code = space.map.read(program, len(kernel.code))
@@ -139,6 +151,31 @@ class Images:
         )
         _solve(space, loaded, [(code, patch) for patch in kernel.patches])
         return loaded
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _images_in(mapping: Mapping, program: int) -> list[tuple[int, bytes]]:
+    """Return the address and the bytes of every file in the part of a mapping around an address."""
+    first = max(mapping.va, program - _REACH)
+    last = min(mapping.end, max(program, mapping.va) + _REACH)
+    data = view_at(mapping.host + first - mapping.va, last - first).tobytes()
+    found = []
+    at = data.find(_MAGIC)
+    while at >= 0:
+        size = _elf_size(data, at)
+        if size:
+            found.append((first + at, data[at : at + size]))
+        at = data.find(_MAGIC, at + max(size, 1))
+    return found
+
+
+def _distance(place: tuple[int, bytes], program: int) -> int:
+    """Return how many bytes an address lies outside a file; 0 inside."""
+    start, raw = place
+    return max(start - program, program - start - len(raw) + 1, 0)
 
 
 def check_bank(space: VaSpace, loaded: Loaded, bank: int, content: bytes) -> None:
