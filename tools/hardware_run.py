@@ -4,6 +4,7 @@
     python -m tools.hardware_run --out report --device amd:1   another GPU than the first
     python -m tools.hardware_run --out report --wheels DIR   install missing packages from DIR
     python -m tools.hardware_run --out report --dry          run every stage without a GPU
+    python -m tools.hardware_run --out report --device nv-emu    rehearse on an emulated GPU, with less work
     python -m tools.hardware_run --out more --only ladder --choices stack=low     run some stages again
 
 Stages: installation of wheels, description of the machine, its packages, the ladder without its fault,
@@ -52,6 +53,8 @@ _PROCESSES: Final = 8
 """Processes of tests and of random programs at most."""
 _FAULT_S: Final = 60
 _AFTER_S: Final = 20
+_FEW_TESTS: Final = ("tests/frontend/test_movement_methods.py", "tests/frontend/test_assignment.py")
+"""The tests of operations that a rehearsal on an emulated GPU has time for."""
 
 
 def wheels(run: Run) -> None:
@@ -132,7 +135,7 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
     # The ladder ends before its limit, so that it is not killed with its last child.
     budget = min(limit_s * run.patience, run.left_s() - 5 - run.reserve_s) - 20
     command = [run.python, "-m", "tools.bringup", "--from", str(first), "--to", str(last)]
-    command += ["--device", f"{run.options.vendor}:{run.options.device}"]
+    command += ["--device", run.options.emulated or f"{run.options.vendor}:{run.options.device}"]
     command += ["--choices", run.choices, "--variants", variants]
     command += ["--report", str(out), "--traces", str(run.logs / name), "--budget", f"{max(budget, 0):.0f}"]
     command += ["--dry"] * run.options.dry
@@ -184,8 +187,8 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
     command = [run.python, "-m", "pytest", "-p", "no:cacheprovider"]
     if find_spec("pytest_timeout") or (run.site / "pytest_timeout.py").exists():
         command += ["-p", "pytest_timeout"]  # its marker is used, and plugins are not loaded automatically
-    if name == "operations" and (find_spec("xdist") or (run.site / "xdist").exists()):
-        # Side by side: conformance is not, because a test of it may use all queues of the device.
+    alone = name == "conformance" and not run.options.emulated  # a test of it may use all queues of the GPU
+    if not alone and (find_spec("xdist") or (run.site / "xdist").exists()):
         command += ["-p", "xdist.plugin", "-n", str(min(os.cpu_count() or 1, _PROCESSES))]
     command += ["-W", "ignore::pytest.PytestConfigWarning", *selection, *there]
     # -v prints each name when the test starts: after a hang the last name is the test that hung.
@@ -227,7 +230,7 @@ def outcomes_in(text: str) -> list[tuple[str, str]]:
 
 def programs(run: Run, limit_s: float) -> None:
     """Compare random programs of tensors with NumPy, and of queues with their sequential execution."""
-    cases = "2" if run.options.dry else "200"
+    cases = "2" if run.options.dry else "5" if run.options.emulated else "200"
     device = "cpu" if run.options.dry else run.device
     jobs = ["--cases", cases, "--jobs", str(min(os.cpu_count() or 1, _PROCESSES))]
     modes = " && ".join(
@@ -254,7 +257,7 @@ def benchmarks(run: Run, limit_s: float) -> None:
             "copy",
             "eager",
             "jit",
-            "kernels",
+            *(["--quick"] if run.options.emulated else ["kernels"]),
             "--device",
             run.device,
         ]
@@ -263,7 +266,7 @@ def benchmarks(run: Run, limit_s: float) -> None:
 
 def beside_cuda(run: Run, limit_s: float) -> None:
     """Run the benchmarks through CUDA or HIP by PyTorch; in a dry run only import them."""
-    if run.options.dry:
+    if run.options.dry or run.options.emulated:
         code = "from tools.bench.cuda import CASES; print(*CASES)"
         run.run(Stage("cuda", [run.python, "-c", code], limit_s))
     else:
@@ -273,8 +276,8 @@ def beside_cuda(run: Run, limit_s: float) -> None:
 def calibration(run: Run, limit_s: float) -> None:
     """Time kernels beside the estimates of the counters; in a dry run on the emulated GPU."""
     arguments = ["--device", run.device]
-    if run.options.dry:
-        arguments = ["--device", f"{run.options.vendor}-emu", "--groups", "4"]
+    if run.options.dry or run.options.emulated:
+        arguments = ["--device", run.options.emulated or f"{run.options.vendor}-emu", "--groups", "4"]
     _measure(run, "calibration", arguments, limit_s, module="tools.calibrate")
 
 
@@ -304,7 +307,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--kernels", type=folder, metavar="DIR", help="kernels that `tools.bringup --prepare` built"
     )
-    parser.add_argument("--device", default="", metavar="N", help="which GPU: N, nv:N, amd:N")
+    parser.add_argument(
+        "--device",
+        default="",
+        metavar="N",
+        help="which GPU: N, nv:N, amd:N; nv-emu, nv-emu:VARIANT, amd-emu: an emulated one, with less work",
+    )
     parser.add_argument(
         "--choices", default="default", metavar="TEXT", help="doubtful values: stack=low+pcas=3"
     )
@@ -324,9 +332,16 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     strangers = {name for name in options.only.split(",") if name}.difference(NAMES)
     if strangers:
         parser.error(f"--only: no stage is called {', '.join(sorted(strangers))}")
-    named = re.fullmatch(rf"(?:({'|'.join(VENDORS)})(?::|$))?(\d*)", options.device)
+    options.emulated = ""
+    vendors = "|".join(VENDORS)
+    if emulated := re.fullmatch(rf"({vendors})-emu(?::.+)?", options.device):
+        if options.dry or options.choices != "default":
+            parser.error(f"--device {options.device} takes neither --dry nor --choices")
+        options.emulated, options.vendor, options.device = options.device, emulated[1], 0
+        return options
+    named = re.fullmatch(rf"(?:({vendors})(?::|$))?(\d*)", options.device)
     if named is None:
-        parser.error(f"--device takes N, nv:N or amd:N, not {options.device!r}")
+        parser.error(f"--device takes N, nv:N, amd:N, nv-emu or amd-emu, not {options.device!r}")
     options.vendor, options.device = named[1] or detected(Path("/dev")), int(named[2] or 0)
     return options
 
@@ -343,7 +358,8 @@ def run_stages(run: Run) -> None:
     benchmarks(run, 90)
     beside_cuda(run, 60)
     calibration(run, 60)
-    tests(run, "operations", ["tests/frontend"], 150, "-m", "not slow")
+    operations = _FEW_TESTS if run.options.emulated else ("tests/frontend",)
+    tests(run, "operations", operations, 150, "-m", "not slow")
     programs(run, 60)
     ladder(run, "variants", 0, 24, 80, variants="only")
     if fault:

@@ -344,6 +344,29 @@ def test_the_vendor_is_that_of_the_nodes_or_the_one_that_is_named(tmp_path: Path
         made("--device", "intel:0")
 
 
+@pytest.mark.parametrize("name", ["nv-emu", "nv-emu:sm_80", "amd-emu:gfx942"])
+def test_a_rehearsal_runs_every_stage_on_the_emulated_gpu(tmp_path: Path, name: str):
+    folders = ["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
+    run = Recorded(hardware_run.parse(["--device", name, *folders]))
+    hardware_run.run_stages(run)
+    assert run.device == name
+    assert {stage for stage, _ in run.seen} == set(hardware_run.NAMES) - {"wheels"}
+    commands = run.commands
+    assert f"--device {name}" in commands["ladder"]
+    for stage in ("benchmarks", "calibration", "programs"):
+        assert name in commands[stage]
+    assert "test_assignment" in commands["operations"]
+    assert "tests/conformance" in commands["conformance"]
+    assert "kernels" not in commands["benchmarks"].split()
+    assert machine.missing(run) == ""
+
+
+@pytest.mark.parametrize("more", [["--dry"], ["--choices", "stack=low"]])
+def test_a_rehearsal_has_neither_choices_nor_a_dry_run(more: list[str]):
+    with pytest.raises(SystemExit):
+        hardware_run.parse(["--device", "nv-emu", *more])
+
+
 def test_stages_of_an_amd_run_name_its_device(made: Callable[..., Recorded]):
     run = made("--device", "amd:1", kind=Recorded)
     hardware_run.run_stages(run)

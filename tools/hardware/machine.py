@@ -26,7 +26,7 @@ def missing(run: Run) -> str:
     "" if nothing is known to be missing.
     """
     facts = next((stage.facts for stage in run.stages if stage.name == "box" and stage.facts), None)
-    if run.options.dry or facts is None:
+    if run.options.dry or run.options.emulated or facts is None:
         return ""
     nodes = [str(node).split(" ", 1)[0] for node in facts.get("nodes after", facts.get("nodes", []))]
     lacks, hint = (_amd_lacks if run.options.vendor == "amd" else _nv_lacks)(nodes, facts)

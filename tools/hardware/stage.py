@@ -96,6 +96,8 @@ class Run:
     @property
     def device(self) -> str:
         """The name of the device that the stages open."""
+        if self.options.emulated:
+            return str(self.options.emulated)
         name, number = self.options.vendor, self.options.device
         return f"{name}:{number}" if self.choices == "default" else f"{name}:{self.choices}:{number}"
 
@@ -190,7 +192,7 @@ class Run:
     def write(self) -> dict[str, Any]:
         """Write report and archive; return the report."""
         stages = [asdict(stage) for stage in self.stages]
-        given = f"{self.options.vendor}:{self.options.device}"
+        given = self.options.emulated or f"{self.options.vendor}:{self.options.device}"
         report = {
             "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "dry": self.options.dry,
