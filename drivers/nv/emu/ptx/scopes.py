@@ -22,8 +22,6 @@ class Scope:
 
 def renamed(instruction: Instruction, names: dict[str, str]) -> Instruction:
     """Replace the labels and variables of a scope by their unique names."""
-    if not names:
-        return instruction
 
     def rename(operand: Operand) -> Operand:
         match operand:

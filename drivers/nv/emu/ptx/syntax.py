@@ -205,10 +205,11 @@ class Parser:
                 self._label(function, scope)
             else:
                 function.body.append(self._instruction(scope))
-        for i in range(first, len(function.body)):
+        others = {name: unique for name, unique in scope.names.items() if name != unique}
+        for i in range(first, len(function.body) if others else first):
             statement = function.body[i]
             if isinstance(statement, Instruction):
-                function.body[i] = renamed(statement, scope.names)
+                function.body[i] = renamed(statement, others)
         for name, labels in list(function.targets.items()):
             function.targets[name] = tuple(scope.names.get(n, n) for n in labels)
 

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from drivers.nv.emu.ptx.statements import Imm, PtxError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 _TOKEN = re.compile(
-    r"""(?P<space>[ \t\r]+|//[^\n]*|/\*.*?\*/)|(?P<newline>\n)
+    r"""(?P<space>[ \t\r]+|//[^\n]*|/\*.*?\*/)|(?P<newline>\n[ \t\r\n]*)
     |(?P<word>(?:[A-Za-z][\w$]*|[_$%][\w$]*)(?:(?:\.|::)\w+)*)|(?P<directive>\.[A-Za-z_]\w*(?:::\w+)*)
     |(?P<number>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+\.\d*(?:[eE][-+]?\d+)?|\d+U?)
     |(?P<string>"[^"]*")|(?P<mark><<|>>|[-+!@{}()\[\],;:=|<>~*/&])""",
@@ -24,9 +20,8 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A word, number, directive, string or mark, with its line."""
+class Token(NamedTuple):
+    """A word, number, directive, string or mark, with its line; a tuple, because a text has many."""
 
     kind: str
     text: str
@@ -34,18 +29,23 @@ class Token:
     at: int
 
 
-def _tokens(text: str) -> Iterator[Token]:
+def _tokens(text: str) -> list[Token]:
+    found: list[Token] = []
     at, line = 0, 1
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise PtxError(line, f"cannot read {text[at : at + 20]!r}")
-        kind = match.lastgroup or ""
+    for match in _TOKEN.finditer(text):
+        begin, end = match.span()
+        if begin != at:
+            break
+        kind, word = match.lastgroup or "", match[0]
         if kind not in ("space", "newline"):
-            yield Token(kind, match[0], line, at)
-        line += match[0].count("\n")
-        at = match.end()
-    yield Token("end", "", line, at)
+            found.append(Token(kind, word, line, at))
+        if kind not in ("word", "directive", "number", "mark"):
+            line += word.count("\n")
+        at = end
+    if at < len(text):
+        raise PtxError(line, f"cannot read {text[at : at + 20]!r}")
+    found.append(Token("end", "", line, at))
+    return found
 
 
 def number(text: str, line: int) -> Imm:
@@ -70,24 +70,21 @@ class Tokens:
     """The tokens of a text, with a current position."""
 
     def __init__(self, text: str) -> None:
-        self._list = list(_tokens(text))
+        self._list = _tokens(text)
         self._at = 0
-
-    @property
-    def now(self) -> Token:
+        self.now = self._list[0]
         """The current token."""
-        return self._list[self._at]
 
     def next(self) -> Token:
         """Consume and return a token."""
-        token = self._list[self._at]
-        self._at += 1
+        token = self.now
+        self.skip()
         return token
 
     def accept(self, text: str) -> bool:
         """Consume a token if it has this text; return whether it did."""
         if self.now.text == text:
-            self._at += 1
+            self.skip()
             return True
         return False
 
@@ -118,11 +115,13 @@ class Tokens:
         """Skip the rest of the line."""
         line = self.now.line
         while self.now.line == line and self.now.kind != "end":
-            self._at += 1
+            self.skip()
 
     def skip(self) -> None:
-        """Skip a token."""
+        """Skip a token; behind the end there is none."""
         self._at += 1
+        if self._at < len(self._list):
+            self.now = self._list[self._at]
 
     def following(self) -> str:
         """Return the text of the token after the current one."""
