@@ -56,8 +56,6 @@ ROWS = (2, 3, 4, 5, 6, 8, 12)
 COLUMNS = (1, 2, 3, 4, 8, 16)
 SIDE_BY_SIDE = (2, 4)
 """Rows whose sums, with vectors along them, run at once."""
-SHORT_SUM = 4
-"""Vectors of a sum up to which adding up its lanes takes longer than reading it, also from memory."""
 
 
 def choose(ast: UOp, target: Target) -> Plan:
@@ -267,8 +265,7 @@ def _tiles(model: Model, main: Family | None, base: Split, *, kept: bool) -> lis
     else:
         columns, rows = [1], reuse
     near = main is not None and all(load.nbytes <= model.target.l1_bytes for load in main.loads)
-    short = main is not None and main.trips <= SHORT_SUM * model.width
-    slow = main is not None and (bool(reuse) or picks(main) or len(kernel.families) > 1 or near or short)
+    slow = main is not None and (bool(reuse) or picks(main) or len(kernel.families) > 1 or near)
     if main is not None and slow and v not in main.free and not model.threaded:
         whole = [n for n in columns if v is not None and n * base.lanes == v.arg[1]]
         out += [  # sums of several rows side by side: their ends wait for one another no longer

@@ -91,11 +91,11 @@ def test_ragged_rows_are_unrolled_less() -> None:
     assert whole.sums == ((1, 2),)
 
 
-@pytest.mark.parametrize(("rows", "n"), [(52000, 16), (4096, 20), (512, 49), (1000, 64)])
-def test_sums_of_few_vectors_run_along_the_row_several_at_once(rows: int, n: int) -> None:
-    """Their ends overlap: 16 adjacent floats took 3 cycles, and one after the other 10."""
+@pytest.mark.parametrize(("rows", "n"), [(52000, 16), (40000, 20), (40000, 32), (10000, 64)])
+def test_short_sums_run_along_the_row_one_by_one(rows: int, n: int) -> None:
+    """Their ends overlap: sums of 16 floats took 3 cycles, element after element 10; four at once no less."""
     choice = tiling.estimated(analyse(sum_of_rows(rows, n)), host())
-    assert choice.upcast == ((0, 4),)
+    assert choice.upcast == ()
     assert [vector for vector, _ in choice.sums] == [1]
 
 
