@@ -305,7 +305,12 @@ def stopped(self: T) -> T:
     return apply(STOP, None, self)
 
 
-def backward(self: T, gradient: T | None = None) -> T:
+def backward(
+    self: T,
+    gradient: T | None = None,
+    retain_graph: bool | None = None,  # noqa: ARG001, FBT001 - the field's signature; histories always stay
+    create_graph: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+) -> T:
     """Add the gradient of self to `.grad` of every tensor with requires_grad that it depends on; return self.
 
     Self is a float tensor of shape (); with `gradient`, the gradient of self, it may have any shape.
@@ -317,11 +322,17 @@ def backward(self: T, gradient: T | None = None) -> T:
         weight.grad.realize()
 
     The value of self may be read before (`item`, `numpy`, ...). `realize()` ends its history, and so does
-    reading its value after `backward`.
+    reading its value after `backward`. `retain_graph` changes nothing: what is pending keeps its history.
 
     Raises `UsageError` when self is realized, no float, not of shape () without `gradient`, or does not
-    depend on a tensor with requires_grad; nothing is changed then.
+    depend on a tensor with requires_grad, and for `create_graph`: `gradient` gives gradients that can be
+    differentiated. Nothing is changed then.
     """
+    if create_graph:
+        raise UsageError(
+            "backward(create_graph=True) is refused: reading a .grad ends its history\n"
+            "hint: loss.gradient(weight) returns gradients that can be differentiated"
+        )
     with LOCK:
         _add_gradients(self, gradient)
     return self

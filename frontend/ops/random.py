@@ -209,7 +209,7 @@ def randint(
 
     By position as in PyTorch, too: `randint(high, (2, 3))`, `randint(low, high, (2, 3))`.
 
-    Raises `UsageError` unless low < high, at most 2**32 apart.
+    Raises `UsageError` unless low < high, at most 2**32 apart, within the dtype.
     """
     if len(shape) in {2, 3} and isinstance(shape[-1], (tuple, list)):
         *bounds, size = shape
@@ -218,9 +218,19 @@ def randint(
     span = whole(high, "randint") - whole(low, "randint")
     if not 0 < span <= 1 << 32:
         raise UsageError(f"randint: wanted low < high, at most 2**32 apart, saw {low} and {high}")
-    return _randint(
-        _draw(cls, device), low, span, shape_of(shape, "randint"), element_type(dtype) or dtypes.int32
-    )
+    found = element_type(dtype) or dtypes.int32
+    refuse_beyond("randint", low, high, found)
+    return _randint(_draw(cls, device), low, span, shape_of(shape, "randint"), found)
+
+
+def refuse_beyond(what: str, low: int, high: int, dtype: DType) -> None:
+    """Raise `UsageError` if a dtype does not hold all numbers low <= x < high."""
+    if dtype.is_float:
+        there = all(math.isfinite(round_to(float(n), dtype)) for n in (low, high - 1))
+    else:
+        there = dtype is dtypes.bool or (dtype.min <= low and high - 1 <= dtype.max)
+    if not there:
+        raise UsageError(f"{what}: {dtype.name} does not hold the numbers {low} to {high - 1}")
 
 
 def uniform(

@@ -79,7 +79,8 @@ def _resized(self: T, sizes: Shape, factors: tuple[float, ...] | None, mode: str
         step = n / m if factors is None else 1 / factors[i]
         if corners:
             step = (n - 1) / (m - 1) if m > 1 else 0.0
-        place = convert(coordinate(x, (m,), 0), dtypes.float32)
+        exact = x.expr.dtype is dtypes.float64 or max(n, m) > 1 << 24
+        place = convert(coordinate(x, (m,), 0), dtypes.float64 if exact else dtypes.float32)
         if mode == "nearest" or corners:
             at = mul(place, step)
         else:

@@ -17,7 +17,7 @@ from frontend.ops.division import div
 from frontend.ops.elementwise import add, mul, neg, sub, where
 from frontend.ops.functions import exp, floor, log, tan
 from frontend.ops.movement import narrow, unsqueeze
-from frontend.ops.random import normal, rand, randint
+from frontend.ops.random import normal, rand, randint, refuse_beyond
 from frontend.ops.reduce import detached
 from frontend.ops.reduce import sum as total
 from frontend.ops.scan import cumsum
@@ -132,6 +132,7 @@ def whole_numbers(self: T, first: int | None = None, to: int | None = None) -> T
     most = int(e.dtype.max) + 1 if not e.dtype.is_float else 2 ** WHOLE[e.dtype.name]
     low, high = (0, most if first is None else first) if to is None else (first or 0, to)
     high = min(high, low + (1 << 32)) if first is None and to is None else high
+    refuse_beyond("random_", low, high, e.dtype)
     found = randint(self.__class__, e.shape, low=low, high=high, dtype=dtypes.int64, device=e.device)
     return cast(found, e.dtype)
 

@@ -68,7 +68,7 @@ class LBFGS(Optimizer):
         self.before: Tensor | None = None
         """The gradient of the iteration before."""
 
-    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor:  # type: ignore[override]  # calls it
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor:
         """Evaluate the closure and update the parameters several times; return the loss at the start.
 
         Raises `UsageTypeError` without a closure, `UsageError` inside a captured function and for a parameter

@@ -12,7 +12,7 @@ Not here: the rules (`descent`, `adam`, `layerwise`), gradients (`frontend.autog
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, cast
 
 from compiler.dtype import DType, dtypes
@@ -224,12 +224,17 @@ class Optimizer(ABC):
         assigned = [cast("Tensor", t) for t in pending() if t.expr.device == self.device]
         return [*self.params, *changed, *self.buffers, *assigned, *losses.values()]
 
-    def step(self) -> None:
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Update the parameters in one launch, and remove their gradients.
 
-        Raises `UsageError` when a parameter has no gradient; nothing is changed then.
+        A closure, which computes the loss and its gradients, is called first, and its result returned. Raises
+        `UsageError` when a parameter has no gradient; nothing is changed then.
         """
+        if closure is not None and not callable(closure):
+            raise UsageTypeError(f"step: wanted a function that computes the loss, saw {shown(closure)}")
+        loss = None if closure is None else closure()
         realize_many(self.schedule_step())
+        return loss
 
     def _move(self, grads: list[Tensor]) -> list[Tensor]:
         """Assign to every parameter, given its gradient; return the state tensors that were assigned too."""

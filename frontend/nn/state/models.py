@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from frontend.parameters import shown
 from frontend.realize import realize_many
 from frontend.tensor import Tensor
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +55,8 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = T
     """Assign values to the tensors of an object by name, in place.
 
     Values are cast to the dtype and moved to the device of their target. With `strict`, missing and unknown
-    names raise `UsageError`; a value of another shape always raises it. What raises assigns nothing.
+    names raise `UsageError`; a value of another shape always raises it, one that is no tensor
+    `UsageTypeError`. What raises assigns nothing.
     """
     own = get_state_dict(model)
     missing, extra = [n for n in own if n not in state], [n for n in state if n not in own]
@@ -62,6 +64,10 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = T
         raise UsageError(f"load_state_dict: missing {missing or 'nothing'}, unknown {extra or 'nothing'}")
     pairs = [(name, t, state[name]) for name, t in own.items() if name in state]
     for name, t, value in pairs:
+        if not isinstance(value, Tensor):
+            raise UsageTypeError(
+                f"load_state_dict: {name} is {shown(value)}, no tensor\nhint: Tensor(value) makes one"
+            )
         if t.shape != value.shape:
             raise UsageError(f"load_state_dict: {name} has the shape {t.shape}, the value has {value.shape}")
     for _, t, value in pairs:

@@ -9,19 +9,20 @@ Not here: other formats (`checkpoints`, `gguf`), the mapping (`mapped`), the ten
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from compiler.dtype import DType, dtypes
 from frontend.nn.state.mapped import Entry, TensorFile, count_of, mapped
+from frontend.parameters import shown
 from frontend.realize import realize_many
-from hcq.errors import UsageError
+from frontend.tensor import Tensor
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Callable, Mapping
-
-    from frontend.tensor import Tensor
+    from collections.abc import Callable
 
 _NAMES: Final[dict[str, DType]] = {
     "BOOL": dtypes.bool,
@@ -38,6 +39,8 @@ _NAMES: Final[dict[str, DType]] = {
     "F32": dtypes.float32,
     "F64": dtypes.float64,
 }
+_METADATA: Final = "__metadata__"
+"""The name of the texts in the header, which no tensor can have."""
 _CODES: Final = {dtype: name for name, dtype in _NAMES.items()}
 
 
@@ -47,7 +50,7 @@ class SafeFile(TensorFile):
     def __init__(self, path: str | Path, data: mmap.mmap, device: str | None) -> None:
         super().__init__(path, device)
         header, start = _header(data, path)
-        self.metadata = header.pop("__metadata__", {})
+        self.metadata = header.pop(_METADATA, {})
         """Names and texts."""
         if not isinstance(self.metadata, dict):
             raise UsageError(f"{path}: __metadata__ is {self.metadata!r}, not an object of names and texts")
@@ -100,10 +103,29 @@ def safe_save(
 ) -> None:
     """Write tensors to a safetensors file; `metadata` maps text to text.
 
-    Pending tensors are computed first. Raises `OSError` when the file cannot be written.
+    Pending tensors are computed first. Raises `OSError` when the file cannot be written, and before it is
+    opened `UsageTypeError` for anything but tensors by name, and metadata that is no text, and `UsageError`
+    for the name `__metadata__`.
     """
+    _check_named(tensors)
+    if metadata and not all(isinstance(text, str) for pair in metadata.items() for text in pair):
+        raise UsageTypeError(f"safe_save, metadata: wanted texts by name, saw {shown(metadata)}")
     realize_many(list(tensors.values()))
     write({n: (t.dtype, t.shape, t.data) for n, t in tensors.items()}, path, metadata)
+
+
+def _check_named(tensors: Any) -> None:
+    """Raise unless a value maps names, as the format has them, to tensors."""
+    if not isinstance(tensors, Mapping):
+        raise UsageTypeError(f"safe_save: wanted tensors by name, saw {shown(tensors)}")
+    for name, t in tensors.items():
+        if not isinstance(name, str) or not isinstance(t, Tensor):
+            raise UsageTypeError(
+                f"safe_save: wanted a tensor for each name, saw {shown(t)} for {name!r}\n"
+                "hint: nn.state.get_state_dict(value) has those of nested containers; Tensor(array) makes one"
+            )
+    if _METADATA in tensors:
+        raise UsageError(f"safe_save: {_METADATA} is the format's own name; give the tensor another one")
 
 
 def write(
@@ -114,7 +136,7 @@ def write(
     """Write a safetensors file of (dtype, shape, a function that gives the bytes) by name."""
     header: dict[str, Any] = {}
     if metadata:
-        header["__metadata__"] = dict(metadata)
+        header[_METADATA] = dict(metadata)
     at = 0
     for name, (dtype, shape, _) in parts.items():
         end = at + count_of(shape) * dtype.itemsize
