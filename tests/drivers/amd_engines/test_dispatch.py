@@ -220,6 +220,19 @@ def test_code_is_translated_once_for_all_machines(bench: Callable[..., Bench]) -
     assert programs.translated.cache_info().misses <= before + 1
 
 
+def test_code_that_ran_last_is_kept(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    kernel, kept = load(b), b.engines.kernels
+    kept.most = 3
+    for number in range(8):
+        b.put(CODE + 0x2000 + 256 * number, 0xBFB00000)  # s_endpgm
+        b.do(*ACQUIRE, *launch(kernel, code=CODE + 0x2000 + 256 * number))
+        assert len(kept) == min(number + 1, 3)
+    b.do(*ACQUIRE, *launch(kernel))
+    assert sums(b) == WANTED
+    assert len(kept) == 3
+
+
 def test_a_wild_access_of_a_kernel_is_a_memory_fault(bench: Callable[..., Bench]) -> None:
     b = bench()
     kernel = load(b)

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 _TURNS: Final = 1024
 PATIENCE_S: Final = 0.02
 _MOST_CODE: Final = 16 << 20
+KEPT: Final = 512
+"""Kernels that stay decoded when the instruction caches are invalidated, by where they ran last."""
 _OWN_OF_DRIVER: Final = {
     "RSRC1": ("PRIV",), "RSRC2": ("LDS_SIZE", "TRAP_PRESENT", "SCRATCH_EN"), "RSRC3": (),
 }  # fmt: skip
@@ -94,13 +96,21 @@ class Kernels:
         self._clean: dict[int, list[Mapping]] = {}
         """Address space -> its allocations when its instruction caches were invalidated last."""
         self._read_before: dict[tuple[object, ...], Code] = {}
-        """What was last found at an address: much of it is still the same when a cache was invalidated."""
+        """What was last found at an address: much of it is still the same when a cache was invalidated.
+
+        Of `most` addresses, those used last.
+        """
+        self.most = KEPT
 
     def invalidate(self, space: GpuSpace) -> None:
         """Drop what the instruction caches of a GPU hold."""
         for key in [key for key in self._cached if key[0] == space.number]:
             del self._cached[key]
         self._clean[space.number] = space.map.mappings()
+
+    def __len__(self) -> int:
+        """Return the number of addresses whose code is kept."""
+        return len(self._cached.keys() | self._read_before.keys())
 
     def begin(self, bus: Bus, launch: Launch) -> Iterator[SlicedLaunch]:
         """Check a launch, and return its steps; nothing runs yet."""
@@ -140,10 +150,12 @@ class Kernels:
                 f"the instruction cache was not invalidated since {mapping} was mapped: an "
                 "acquire with GLI_INV precedes the first use of code (facts 8.2)"
             )
-        before = self._read_before.get(key)
+        before = self._read_before.pop(key, None)
         if before is None or not _same(bus, launch, before, mapping):
-            before = self._read_before[key] = self._read(bus, launch, mapping)
-        self._cached[key] = before
+            before = self._read(bus, launch, mapping)
+        self._read_before[key] = self._cached[key] = before
+        while len(self._read_before) > self.most:
+            del self._read_before[next(iter(self._read_before))]
         return before
 
     def _read(self, bus: Bus, launch: Launch, mapping: Mapping) -> Code:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _NARROW_SHAPES: Final = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4))
 """(bits, elements) of the accesses that an engine for waves of 64 lanes is compiled with beforehand."""
-_KEPT: Final = 4096
+KEPT: Final = 512
+"""Translated kernels of a process: each has its instructions, IR text and machine code, some 200 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def decoded(code: bytes, processor: str, lanes: int, kernel: str) -> Decoded:
     return Decoded(code[: max(one.next for one in instructions)], instructions)
 
 
-@functools.lru_cache(maxsize=_KEPT)
+@functools.lru_cache(maxsize=KEPT)
 def translated(
     settings: Settings, processor: str, lanes: int, entry: Entry, kernel: Decoded, *, counts: bool = False
 ) -> Translated:
