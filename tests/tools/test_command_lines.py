@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import pytest
 
 from hcq.errors import UnsupportedError
 from tools import arguments
+from tools.guests import build, build_bad, corpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,6 +95,16 @@ def test_every_command_is_on_the_page_of_tools():
     page = (ROOT / "docs" / "tools.md").read_text()
     named = set(re.findall(r"^\| `python -m (tools[\w.]*)`", page, re.MULTILINE))
     assert named == {module.removesuffix(".__main__") for module in COMMANDS}
+
+
+def test_archives_stay_where_triton_is_missing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "triton", None)  # as where it is not installed
+    archives = {path: path.stat().st_mtime_ns for path in build.DATA.glob("*.tar.xz")}
+    for main, argv in ((build.main, []), (build_bad.main, ["--triton"]), (corpus.main, ["--rebuild"])):
+        with pytest.raises(UnsupportedError, match=r"needs triton, (?s:.*)hint: pip install 'hcq\[triton\]'"):
+            main(argv)
+    assert archives
+    assert {path: path.stat().st_mtime_ns for path in archives} == archives
 
 
 def test_a_missing_library_is_named_with_its_cure():

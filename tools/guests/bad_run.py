@@ -20,7 +20,7 @@ import hcq
 import interop
 from hcq.config import override
 from interop import sanitize
-from tools.arguments import command
+from tools.arguments import command, reported
 from tools.guests import bad_cases, build
 
 if TYPE_CHECKING:
@@ -122,4 +122,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interop import cuda
-from tools.arguments import command
+from tools.arguments import command, library, reported
 from tools.guests import bad_cases, build, cases, split
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command("tools.guests.build_bad", __doc__)
     parser.add_argument("--triton", action="store_true", help="the kernels of Triton, not those of CUDA C++")
     triton = parser.parse_args(argv).triton
+    if triton:
+        library("triton", cure="pip install 'hcq[triton]'")
     for name, target in bad_cases.ARCHIVES.items():
         source, launches = bad_cases.source_of(name), bad_cases.launches_of(name)
         if (source == bad_cases.TRITON) == triton:
@@ -82,4 +84,4 @@ def digest(name: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

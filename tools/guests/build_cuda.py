@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from interop import cuda
-from tools.arguments import command
+from tools.arguments import command, reported
 from tools.guests import build, cuda_cases, cuda_more_cases, split
 
 if TYPE_CHECKING:
@@ -60,4 +60,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))

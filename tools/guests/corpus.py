@@ -28,7 +28,7 @@ import hcq
 import interop
 from hcq.config import override
 from interop import sanitize
-from tools.arguments import command
+from tools.arguments import command, reported
 from tools.guests import bad_run, build, build_bad, build_cuda, more_cases
 from tools.guests.cases import Data, placed
 from tools.guests.tutorials import compare
@@ -161,4 +161,4 @@ def _run(language: str, target: str, device_name: str, only: str, *, checked: bo
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))
