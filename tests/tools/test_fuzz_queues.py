@@ -26,6 +26,14 @@ def test_programs_of_the_emulated_gpu_agree_with_a_sequential_run(first: int, co
     assert not differing(first, count, ["nv-emu"])
 
 
+@pytest.mark.parametrize("name", ["amd-emu", "amd-emu:gfx942"])
+@pytest.mark.parametrize(("first", "count"), [(3000, 1), pytest.param(3001, 5, marks=pytest.mark.slow)])
+def test_programs_of_an_emulated_amd_gpu_agree_with_a_sequential_run(
+    name: str, first: int, count: int
+) -> None:
+    assert not differing(first, count, [name])
+
+
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=[fault.name for fault in FAULTS])
 def test_a_planted_fault_is_reported(number: int) -> None:

@@ -1,4 +1,4 @@
-"""The kernel of the queue fuzzer, out[x] = out[x] * 3 + a[x] + term, for the host and for NVIDIA GPUs.
+"""The kernel of the queue fuzzer, out[x] = out[x] * 3 + a[x] + term, for the host and for GPUs.
 
 Next: `queue_programs`, which launches it.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from compiler.llvm import emit_object, host
+from compiler.llvm import Machine, emit_object, host
 from compiler.targets.nvptx.assembler import assemble
-from hcq import ArgKind, ArgSlot, KernelImage, UnsupportedError
+from hcq import ArgKind, ArgSlot, KernelImage
 
 if TYPE_CHECKING:
     from hcq import DeviceInfo
@@ -60,6 +60,30 @@ _PTX: Final = """.version {version}
  ret;
 }}
 """
+_UNUSED: Final = (
+    "dispatch-ptr", "implicitarg-ptr", "queue-ptr", "dispatch-id", "workgroup-id-y", "workgroup-id-z",
+    "workitem-id-x", "workitem-id-y", "workitem-id-z",
+)  # fmt: skip
+"""Inputs that the kernel does not use, so that they take no registers."""
+_AMDGPU: Final = (
+    """
+declare i32 @llvm.amdgcn.workgroup.id.x()
+define amdgpu_kernel void @mix(ptr addrspace(1) %out, ptr addrspace(1) %a, i32 %term) #0 {
+  %x = call i32 @llvm.amdgcn.workgroup.id.x()
+  %o = getelementptr i32, ptr addrspace(1) %out, i32 %x
+  %i = getelementptr i32, ptr addrspace(1) %a, i32 %x
+  %old = load i32, ptr addrspace(1) %o
+  %more = load i32, ptr addrspace(1) %i
+  %three = mul i32 %old, 3
+  %sum = add i32 %three, %more
+  %v = add i32 %sum, %term
+  store i32 %v, ptr addrspace(1) %o
+  ret void
+}
+attributes #0 = { "amdgpu-flat-work-group-size"="1,1" """
+    + " ".join(f'"amdgpu-no-{one}"' for one in _UNUSED)
+    + " }\n"
+)
 
 
 @functools.cache
@@ -68,7 +92,7 @@ def _code(arch: str) -> bytes:
         version = "8.8" if arch.startswith(("sm_10", "sm_12")) else "8.0"
         return assemble(_PTX.format(arch=arch, version=version), arch)
     if arch.startswith("gfx"):
-        raise UnsupportedError(f"the queue fuzzer has no kernel for {arch}; add one to {__file__}")
+        return emit_object(_AMDGPU, Machine("amdgcn-amd-amdhsa", arch, ""))
     return emit_object(_HOST, host())
 
 
