@@ -133,7 +133,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--small", action="store_true", help="small cases, 25 in a kernel")
     parser.add_argument("--seed", type=natural, metavar="N", help="run one case alone")
     parser.add_argument(
-        "--keep", type=Path, metavar="FILE", help="the cases that are done; goes on behind them"
+        "--keep",
+        type=Path,
+        metavar="FILE",
+        help="file of the cases that are done; a run with the same file continues it",
     )
     options = parser.parse_args(argv)
     shown = options.show if options.show is not None else options.seed
