@@ -126,19 +126,19 @@ def _pairs_of(mask: UOp, c: Contraction) -> dict[UOp, tuple[UOp, list[int]]] | N
         parts.setdefault(outputs[0], []).append(part)
     found: dict[UOp, tuple[UOp, list[int]]] = {}
     for r, every in parts.items():
-        tap = taps[r]
+        tap, lines = taps[r], [_line(part, r, taps[r]) for part in every]
         inside = [
-            sum([all(_holds(part, {r: y, tap: p}) for part in every) for p in range(tap.arg[1])])
+            sum([all(at * y + step * p < end for at, step, end in lines) for p in range(tap.arg[1])])
             for y in range(r.arg[1])
         ]
         found[r] = tap, inside
     return found
 
 
-def _holds(part: UOp, at: dict[UOp, int]) -> bool:
-    """Return whether a part of a mask is true."""
+def _line(part: UOp, place: UOp, tap: UOp) -> tuple[int, int, int]:
+    """Return a part of a mask as (a, b, c): it is true where a * place + b * tap < c."""
     terms, constant = symbolic.terms_of(part.src[0])
-    return constant + sum([factor * at[atom] for atom, factor in terms.items()]) < int(part.arg)
+    return terms[place], terms[tap], int(part.arg) - constant
 
 
 def bounds(b: Builder, ix: Indexer, mask: UOp, r: UOp) -> tuple[Line, Line, list[UOp]]:

@@ -80,9 +80,14 @@ def choose(kernel: Kernel, target: Target) -> Plan | None:
         return None
     choices = candidates(kernel)[:MOST_CANDIDATES]
     kinds: Kinds = {}
-    planners = [_Planner(kernel, c, target, kinds, inside=inside) for c in choices for inside in _ways(c)]
-    plans = [plan for planner in planners if (plan := planner.plan()) is not None]
-    return min(plans, key=lambda plan: plan.nanoseconds, default=None)
+    best: Plan | None = None
+    for planner in [
+        _Planner(kernel, c, target, kinds, inside=inside) for c in choices for inside in _ways(c)
+    ]:
+        plan = planner.plan(math.inf if best is None else best.nanoseconds)
+        if plan is not None and (best is None or plan.nanoseconds < best.nanoseconds):
+            best = plan
+    return best
 
 
 def chosen(kernel: Kernel, target: Target, choice: ProductChoice) -> Plan | None:
@@ -162,10 +167,11 @@ class _Planner:
         self.pieces: dict[UOp, int] = {}
         self.piece = self.k
 
-    def plan(self) -> Plan | None:
+    def plan(self, most_ns: float = math.inf) -> Plan | None:
         """Return the plan; None where the streamed operand would be gathered for too few rows.
 
-        With a choice, None also where its tile or panels do not fit.
+        Also None where it takes `most_ns` or more before all is counted. With a choice, None also where its
+        tile or panels do not fit.
         """
         c, choice, tile = self.c, self.choice, self.tile
         if self.inside and (tile.border is None or (choice is not None and choice.copied != "no")):
@@ -213,7 +219,7 @@ class _Planner:
             rows=tile.rows, vectors=tile.vectors, staged=staged, copied=copied,
             piece=most if self.pieces else 0, inside=self.inside,
         )  # fmt: skip
-        return self._nest(copies, panel)
+        return self._nest(copies, panel, most_ns)
 
     def _estimate(self, *, in_rows: bool) -> tuple[bool, int]:
         """Return whether the streamed operand is copied, and the most products of a piece; 0: one piece."""
@@ -234,12 +240,14 @@ class _Planner:
         cut = staged and k * tile.rows * tile.itemsize > target.l1_bytes
         return staged, PIECE if cut else 0
 
-    def _nest(self, copies: Copies, panel: int) -> Plan:
-        """Return the plan with these copies; `panel` is the bytes of a panel of columns."""
+    def _nest(self, copies: Copies, panel: int, most_ns: float) -> Plan | None:
+        """Return the plan with these copies; `panel` is the bytes of a panel of columns. None as `plan`."""
         c, target, tile = self.c, self.target, self.tile
         columns, outer, inner = copies
         held = max(1, min(self.axes[c.columns].count, PANEL_SHARE * target.l2_bytes // panel))
         nanoseconds = cycles(tile, copies, self.order, self.piece, held) / target.gigahertz
+        if nanoseconds >= most_ns:
+            return None
         copied = float(bool(outer or inner))
         if outer and outer[0].window:
             copied = nearby.share(outer[0].window, c, tile.lanes)

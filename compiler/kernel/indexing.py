@@ -147,29 +147,36 @@ class Indexer:
 
         The stride is -1, 0 or 1, with `strided` up to MOST_STRIDE; any other needs a vector.
         """
+        shift = index.arg[1] if index.op is Ops.SUM else 0
+        if shift:  # indices that differ by a number have one base
+            index = symbolic.add(index, symbolic.const(-shift))
         x = self.split(index)
         p = self.parts(x)
         if not p.computed and (p.stride in (-1, 0, 1) or (strided and 1 < p.stride <= MOST_STRIDE)):
-            return self._affine(x, p)
+            return self._affine(x, p, shift)
         terms = [(self.leaf(a), c) for a, c in p.outer]
-        offset = p.constant
+        offset = p.constant + shift
         for u, c in p.units:
             offset += c * self.env[u]
         for atom, c in p.computed:
             line = self.computed(atom)
             if line.lanes > 1:
-                return Place(line, 0, 0, line.lanes, self.materialised(x))
+                return Place(line, 0, 0, line.lanes, self._moved(x, shift))
             if line.op == "const" and isinstance(line.arg, int):
                 offset += line.arg * c
             else:
                 terms.append((line, c))
         if p.stride not in (-1, 0, 1) and not (strided and 1 < p.stride <= MOST_STRIDE):
-            return Place(self.b.index(0), 0, 0, p.lanes, self.materialised(x))
+            return Place(self.b.index(0), 0, 0, p.lanes, self._moved(x, shift))
         return Place(self.sum(terms), offset, p.stride, p.lanes, align=gcd(offset, *[c for _, c in terms]))
 
-    def _affine(self, x: UOp, p: Parts) -> Place:
+    def _moved(self, x: UOp, shift: int) -> Line:
+        """Return an index over split ranges plus a number as one register."""
+        return self.materialised(symbolic.add(x, symbolic.const(shift)))
+
+    def _affine(self, x: UOp, p: Parts, shift: int) -> Place:
         """Return the elements of an access whose index computes nothing; all units have one base."""
-        offset = p.constant
+        offset = p.constant + shift
         for u, c in p.units:
             offset += c * self.env[u]
         key = (x, *[self.bound.get(a) for a, _ in p.outer])

@@ -19,9 +19,9 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.ir.walk import bound_ranges, ranges_in
-from compiler.kernel import conversions, isel, phases, values
+from compiler.kernel import conversions, isel, linear, phases, values
 from compiler.kernel import limits as loop_limits
-from compiler.kernel.accesses import Memory
+from compiler.kernel.accesses import Memory, rows_of
 from compiler.kernel.builder import Builder
 from compiler.kernel.device_pipeline import PipelinedSum
 from compiler.kernel.device_sum import StagedSum
@@ -317,16 +317,40 @@ class Linearizer:
         return handler(self, node)
 
     def reduce(self, node: UOp) -> Line:
-        """Write the loops of a REDUCE, of its family and of all unrolled positions."""
+        """Return the current value of a REDUCE, after the loops of its family at all unrolled positions."""
         if not node.arg[1]:
             return self.value(node.src[0])
-        sums = self.sums_of(node)
+        sums, keys = self.summed(node), self.unit_keys[node]
         if sums is not None:
-            return self._row(node, sums)
+            order = [self.sum_units[node].index(u) for u in keys]
+            points = itertools.product(*[range(u.arg[1]) for u in self.sum_units[node]])
+            for point, row in zip(points, rows_of(self.b, sums, linear.count_of(sums)), strict=True):
+                self.values[node, *[point[k] for k in order]] = conversions.rounded(self.b, row, node.dtype)
+        return self.values[node, *[self.env[u] for u in keys]]
+
+    def summed(self, node: UOp) -> Line | None:
+        """Write the loops of a REDUCE if they are not; return the bundle of its sums before they are rounded.
+
+        None if the sums are single registers.
+        """
+        written = self.values.get((node, "sums"))
+        if written is not None and written.block.open:
+            return written
+        keys = self.unit_keys.get(node)
+        if keys is None:
+            keys = self._keys(node)
+        found = self.values.get((node, *[self.env[u] for u in keys]))
+        if found is None or not found.block.open:
+            self._sum(node)
+        written = self.values.get((node, "sums"))
+        return written if written is not None and written.block.open else None
+
+    def _sum(self, node: UOp) -> None:
+        """Write the loops of a REDUCE, and record its values."""
         if self.plan.reductions[bound_ranges(node, self.free)].staged:
             asynchronous = self.plan.shared_stages()[0].mechanism == "asynchronous copies"
             (PipelinedSum if asynchronous else StagedSum)(self, node).run()
-            return self.value(node)
+            return
         family = self.siblings[self._family(node)]
         units = self.units_of(node)
         here = {u: self.env[u] for u in units}
@@ -341,23 +365,6 @@ class Linearizer:
         self.rows.filled(node)
         self.b.cursor = cursor
         self.env.update(here)
-        sums = self.sums_of(node)
-        if sums is not None:
-            return self._row(node, sums)
-        return self.values[(node, *[self.env[u] for u in self.unit_keys[node]])]
-
-    def sums_of(self, node: UOp) -> Line | None:
-        """Return the bundle of the sums of a REDUCE at all unrolled positions; None without one."""
-        found = self.values.get((node, "sums"))
-        return found if found is not None and found.block.open else None
-
-    def _row(self, node: UOp, sums: Line) -> Line:
-        """Return the value of a REDUCE at the current position from the bundle of its sums."""
-        number = 0
-        for u in self.sum_units[node]:
-            number = number * u.arg[1] + self.env[u]
-        row = self.b.line("row", sums.dtype, sums.lanes, (sums,), number)
-        return conversions.rounded(self.b, row, node.dtype)
 
     def units_of(self, node: UOp) -> list[UOp]:
         """Return the unrolled ranges of a REDUCE, by the number of the range that each is a part of.

@@ -151,12 +151,13 @@ class Results:
             return _Sums(owner.partials.block(totals), moving, kind, rounded=False)
         count = math.prod(sizes) * width
         memory = b.line("scratch", POINTER, 1, (), (kind, count, "results", len(self.sums)))
+        owner.env.update(dict.fromkeys(units, 0))
+        bundle = owner.summed(node)
+        if bundle is not None and bundle.lanes == width and kind is node.dtype:
+            b.line("store_rows", kind, width, (memory, bundle), tuple(range(0, count, width)))
+            return _Sums(memory, moving, kind, rounded=True)
         for _ in owner.positions(units):
             value = b.splat(owner.value(node), width)
-            sums = owner.sums_of(node)
-            if sums is not None and sums.lanes == width and kind is node.dtype:
-                b.line("store_rows", kind, width, (memory, sums), tuple(range(0, count, width)))
-                break
             b.line("store", kind, width, (ix.address(memory, ix.place(index), kind), value))
         return _Sums(memory, moving, kind, rounded=True)
 

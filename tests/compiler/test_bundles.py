@@ -216,3 +216,17 @@ def test_bundles_of_different_sizes_are_not_added():
     b.line("store_rows", F32, 4, (pointer(b), both), (0, 4))
     with pytest.raises(CompileError, match="two bundles of one size"):
         text_of(b)
+
+
+def test_sums_that_a_loop_finishes_are_stored_as_one_bundle():
+    """A long epilogue loops over rows: it loads the sums, which are stored as one bundle."""
+    i, j, k = loop(0, 64), loop(1, 64), loop(2, 64)
+    total = reduce(op("MUL", load(1, i * 64 + k), load(2, k * 64 + j)), "ADD", k)
+    value = total
+    for _ in range(12):
+        value = op("ADD", op("MUL", value, value), total)
+    made = steps(sink(store(0, i * 64 + j, value)), target_of(X86))
+    assert made.plan.looped is not None
+    kept = next(line for line in made.lines if line.op == "store_rows")
+    assert kept.src[1].op == "result"
+    assert "row" not in [line.op for line in made.lines]

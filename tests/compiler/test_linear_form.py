@@ -210,3 +210,26 @@ def test_registers_of_a_closed_loop_are_written_again():
     b.leave_loop(loop, [])
     again = ix.place(symbolic.mul(outer, 3))
     assert again.base is not bases[0]
+
+
+def test_indices_that_differ_by_a_number_have_one_base():
+    b = Builder()
+    ix = Indexer(b, lambda _node: b.index(0), 1)
+    outer, lane = ix.fresh(8), ix.fresh(4)
+    ix.lane_ranges[lane] = 4
+    ix.bound[outer] = b.line("group", dtypes.int64, 1, (), 0)
+    places = [ix.place(symbolic.dot((outer, lane), (12, 1), number)) for number in (0, 5, -7)]
+    assert [place.offset for place in places] == [0, 5, -7]
+    assert len({place.base for place in places}) == len(ix.bases) == 1
+    assert [place.align for place in places] == [12, 1, 1]
+
+
+def test_a_vector_of_indices_has_the_number_of_its_index():
+    b = Builder()
+    ix = Indexer(b, lambda _node: b.index(0), 1)
+    lane = ix.fresh(4)
+    ix.lane_ranges[lane] = 4
+    place = ix.place(symbolic.dot((lane,), (50,), 7))
+    assert place.vector is not None
+    base, steps = place.vector.src
+    assert (base.arg, steps.arg) == (7, (0, 50, 100, 150))
