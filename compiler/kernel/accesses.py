@@ -12,6 +12,7 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from compiler.kernel import conversions, indexing
 from compiler.kernel.linear import POINTER
+from compiler.kernel.tile_products import Source
 
 if TYPE_CHECKING:
     from compiler.dtype import DType
@@ -31,6 +32,8 @@ WOVEN = 2
 """Vectors that are interleaved in a store."""
 LEAST_STREAMED = 16
 """Bytes of the narrowest vector that has a store instruction which bypasses the caches."""
+_FLOATS = (dtypes.float16, dtypes.float32, dtypes.float64)
+"""Floats that memory has as such."""
 
 
 def transposed(b: Builder, rows: list[Line], count: int) -> Line:
@@ -119,6 +122,15 @@ class Memory:
             return ix.address(pointer, place, kind), None
         where = b.select(mask, b.add(place.base, b.index(place.offset)), b.index(0))
         return b.offset(pointer, where, kind), mask
+
+    def plain(self, node: UOp) -> Source | None:
+        """Return where the values of a LOAD are, if they are loaded without masks, and floats in memory."""
+        if node.op is not Ops.LOAD or len(node.src) > 2 or node in self.ahead:
+            return None
+        if node.dtype not in _FLOATS or any(r in self.index.guards for r in self.owner.free[node]):
+            return None
+        buffer = node.src[0]
+        return Source(self.index.buffer(buffer.arg), node.src[1], node.dtype, self.token(buffer))
 
     def _load_transposed(self, node: UOp) -> Line | None:
         """Load a square or a part of one by rows along an unrolled range, and transpose it in registers.

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.kernel.linear import Block, Branch, Line
     from compiler.kernel.plan import Axis, Phase, Plan, Reduction
+    from compiler.kernel.tile_products import Source
 
 
 class Linearizer:
@@ -289,6 +290,18 @@ class Linearizer:
     def stored(self, node: UOp) -> Line:
         """Return the register of a LOAD at the current position, of the type in memory."""
         return self.memory.stored(node)
+
+    def in_memory(self, operand: UOp) -> Source | None:
+        """Return where an operand is in memory; None where it is computed, masked, or fetched ahead."""
+        if operand in self.readers:
+            return self.stages.source(operand)
+        if (
+            operand.op is Ops.CAST
+            and operand.dtype is dtypes.float32
+            and operand.src[0].dtype in conversions.HALF
+        ):
+            return self.in_memory(operand.src[0])  # its register is float32 already
+        return self.memory.plain(operand)
 
     def source(self, node: UOp) -> tuple[Line, Line | None]:
         """Return the address of the vector of a LOAD at the current position, and its mask."""

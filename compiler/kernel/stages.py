@@ -21,6 +21,7 @@ from compiler.ir.ops import Ops
 from compiler.kernel import conversions, windows
 from compiler.kernel.linear import POINTER
 from compiler.kernel.shape import inner_nodes
+from compiler.kernel.tile_products import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,6 +110,13 @@ class Stages:
         for panels in self.panels.values():
             if panels.stage.axis is r and panels.panel.op is Ops.RANGE:
                 self.owner.index.bound[panels.panel] = self.b.alu("sub", number, panels.first)
+
+    def source(self, operand: UOp) -> Source | None:
+        """Return where the values of an operand are in its panels; None without any, or of another type."""
+        panels = self.panels.get(operand)
+        if panels is None or panels.dtype is not conversions.register_type(operand.dtype):
+            return None
+        return Source(panels.memory, panels.index, panels.dtype, (panels.token,))
 
     def read(self, operand: UOp) -> Line:
         """Load the operand at the current position from its panel."""

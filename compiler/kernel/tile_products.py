@@ -11,9 +11,8 @@ Not here: loops, and rounds of computed factors (`reductions`, the caller), the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.kernel import conversions
@@ -24,12 +23,10 @@ if TYPE_CHECKING:
 
     from compiler.dtype import DType
     from compiler.ir.uop import UOp
+    from compiler.kernel.builder import Builder
+    from compiler.kernel.indexing import Indexer
     from compiler.kernel.linear import Line
-    from compiler.kernel.linearize import Linearizer
-    from compiler.kernel.plan import Reduction
-
-_KINDS = (dtypes.float16, dtypes.float32, dtypes.float64)
-"""What factors may be in memory; float16 is converted when it is loaded."""
+    from compiler.kernel.plan import Plan, Reduction
 
 
 class Source(NamedTuple):
@@ -43,11 +40,23 @@ class Source(NamedTuple):
     """The source that keeps its loads after the stores to that memory; none for other memory."""
 
 
+class Writer(Protocol):
+    """What the products need of the writer of their kernel (`linearize.Linearizer`)."""
+
+    b: Builder
+    index: Indexer
+    plan: Plan
+
+    def in_memory(self, operand: UOp) -> Source | None:
+        """Return where an operand is in memory; None where it is computed, masked, or fetched ahead."""
+        ...
+
+
 class TileProducts:
     """The products of all unrolled positions of one sum."""
 
     def __init__(
-        self, owner: Linearizer, units: Sequence[UOp], factors: tuple[Source, Source], what: Products
+        self, owner: Writer, units: Sequence[UOp], factors: tuple[Source, Source], what: Products
     ) -> None:
         self.owner = owner
         self.units = units
@@ -64,7 +73,7 @@ class TileProducts:
 
 
 def find(
-    owner: Linearizer, node: UOp, plan: Reduction, units: Sequence[UOp], points: Sequence[tuple[int, ...]]
+    owner: Writer, node: UOp, plan: Reduction, units: Sequence[UOp], points: Sequence[tuple[int, ...]]
 ) -> TileProducts | None:
     """Return the products of a sum at all unrolled positions; None where single lines are needed.
 
@@ -79,7 +88,7 @@ def find(
     counters = symbolic.atoms_of((owner.index.starts[plan.ranges[-1]],))
     factors, loaded = [], []
     for operand in value.src:
-        source = source_of(owner, operand)
+        source = owner.in_memory(operand)
         if source is None or conversions.register_type(source.kind) is not kind:
             return None
         p = owner.index.parts(owner.index.split(source.place))
@@ -93,22 +102,3 @@ def find(
         loaded.append(Loaded(source.kind, p.lanes if p.stride else 1, tuple(offsets)))
     left, right = factors
     return TileProducts(owner, units, (left, right), Products(*loaded))
-
-
-def source_of(owner: Linearizer, operand: UOp) -> Source | None:
-    """Return where an operand is in memory; None where it is computed, masked, or fetched ahead."""
-    if operand in owner.readers:
-        panels = owner.stages.panels.get(operand)
-        if panels is None or panels.dtype is not conversions.register_type(operand.dtype):
-            return None
-        return Source(panels.memory, panels.index, panels.dtype, (panels.token,))
-    if operand.op is Ops.CAST and operand.dtype is dtypes.float32 and operand.src[0].dtype is dtypes.float16:
-        return source_of(owner, operand.src[0])  # its register is float32 already
-    guarded = any(r in owner.index.guards for r in owner.free[operand])
-    if operand.op is not Ops.LOAD or len(operand.src) > 2 or guarded or operand in owner.memory.ahead:
-        return None
-    buffer = operand.src[0]
-    if buffer.dtype not in _KINDS:
-        return None
-    pointer, token = owner.index.buffer(buffer.arg), owner.memory.token(buffer)
-    return Source(pointer, operand.src[1], buffer.dtype, token)
