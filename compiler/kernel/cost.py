@@ -178,6 +178,8 @@ class Model:
         self.vector_bytes = 4 * self.width if self.threaded else target.vector_bytes
         self.kinds: dict[tuple[object, ...], Kind] = {}
         self.pitches: dict[tuple[UOp, UOp], int] = {}
+        self.inners: dict[tuple[object, ...], Inner] = {}
+        """The fastest way to run a family whose vectors are not along an output range, for its blocks."""
 
     def lanes(self, r: UOp) -> int:
         """Return the lanes of vectors (or the threads) along a range."""
@@ -238,6 +240,19 @@ class Model:
             return self._rounds(family, split, r, 1 if r is None else self.lanes(r), unroll)
         if along:
             return self._rounds(family, split, None, split.lanes)
+        v, copies = split.vector, [(r, n) for r, n in split.upcast.items() if r in family.free]
+        whole = v.arg[1] if v is not None and split.block(v) == v.arg[1] else 0
+        key = family.ranges, family.free, tuple(copies), whole
+        found = self.inners.get(key)
+        if found is None:
+            found = self.inners[key] = self._apart(family, split)
+        return found
+
+    def _apart(self, family: Family, split: Split) -> Inner:
+        """Return the fastest way to run a family that does not depend on the range of the vectors.
+
+        Only the copies along its own ranges count, and whether a block has a whole row.
+        """
         best = self._rounds(family, split, None, 1)
         for r in sorted(family.ranges, key=lambda r: int(r.arg[0])):
             if r.arg[1] >= (32 if self.threaded else 4) and self.width > 1:

@@ -129,3 +129,19 @@ def test_few_filters_of_several_channels_have_no_panels(channels, filters, split
     assert (plan == tiling.split_plan(analyse(made), host())) is split
     estimated = Space(ast, host()).estimated()
     assert (estimated.ast, estimated.plan) == (made, plan)
+
+
+def test_sums_along_rows_cost_the_same_beside_other_splits() -> None:
+    """What a model remembers of one split is what another model finds for the next one."""
+    i, j, r = loop(0, 64), loop(1, 96), loop(2, 96)
+    total = reduce(op("EXP", load(1, i * 96 + r)), "ADD", r)
+    kernel = analyse(sink(store(0, i * 96 + j, op("DIV", load(1, i * 96 + j), total))))
+    rows, columns = kernel.outputs
+    model, (family,) = Model(kernel, host()), kernel.families
+    splits = [Split(columns, 16, {columns: n, rows: m}) for m in (1, 2, 4) for n in (1, 2, 6)]
+    splits += [Split(None, 1), Split(rows, 16)]
+    assert [model.inner(family, s) for s in splits] == [
+        Model(kernel, host()).inner(family, s) for s in splits
+    ]
+    assert model.inner(family, splits[0]) is model.inner(family, splits[1])
+    assert model.inner(family, splits[1]) is not model.inner(family, splits[2]), "a block with the whole row"
