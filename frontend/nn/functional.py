@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from frontend import nn
+from frontend.nn import folds, pools
+from frontend.nn.functions import CosineSimilarity, PairwiseDistance
 from frontend.nn.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -23,6 +24,7 @@ from frontend.nn.losses import (
     poisson_nll_loss,
     triplet_margin_loss,
 )
+from frontend.nn.normalisation import BatchNorm, GroupNorm, LocalResponseNorm, RMSNorm
 from frontend.ops.along import rows
 from frontend.ops.arguments import axis_of, repeated, sizes, whole
 from frontend.parameters import flag
@@ -54,14 +56,14 @@ METHODS: Final = frozenset({
     *("softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"),
 })  # fmt: skip
 """Names of methods with the meaning of PyTorch's functions."""
-LAYERS: Final = {
-    **{f"adaptive_avg_pool{n}d": f"AdaptiveAvgPool{n}d" for n in (1, 2, 3)},
-    **{f"adaptive_max_pool{n}d": f"AdaptiveMaxPool{n}d" for n in (1, 2, 3)},
-    "fold": "Fold",
-    "unfold": "Unfold",
-    "pixel_shuffle": "PixelShuffle",
-    "pixel_unshuffle": "PixelUnshuffle",
-    "local_response_norm": "LocalResponseNorm",
+LAYERS: Final[dict[str, type[Any]]] = {
+    **{f"adaptive_avg_pool{n}d": getattr(pools, f"AdaptiveAvgPool{n}d") for n in (1, 2, 3)},
+    **{f"adaptive_max_pool{n}d": getattr(pools, f"AdaptiveMaxPool{n}d") for n in (1, 2, 3)},
+    "fold": folds.Fold,
+    "unfold": folds.Unfold,
+    "pixel_shuffle": pools.PixelShuffle,
+    "pixel_unshuffle": pools.PixelUnshuffle,
+    "local_response_norm": LocalResponseNorm,
 }
 """Names of functions of one tensor, and the layers that compute them with the other arguments as settings."""
 
@@ -120,7 +122,7 @@ def rms_norm(
 ) -> Tensor:
     """Return the input divided by its root mean square over its last axes, scaled."""
     _last_axes(input, normalized_shape, "rms_norm")
-    found = nn.RMSNorm(tuple(normalized_shape), eps, elementwise_affine=False)(input)
+    found = RMSNorm(tuple(normalized_shape), eps, elementwise_affine=False)(input)
     return found if weight is None else found * weight
 
 
@@ -151,7 +153,7 @@ def batch_norm(  # noqa: PLR0917 - the field's signature
             f"batch_norm: wanted (batch, channels, ...) and, unless training, running statistics, "
             f"saw the shape {input.shape}"
         )
-    layer = nn.BatchNorm(
+    layer = BatchNorm(
         input.shape[1], eps, momentum, affine=False, track_running_stats=running_mean is not None
     )
     layer.weight, layer.bias, layer.training = weight, bias, flag(training, "batch_norm, training")
@@ -172,7 +174,7 @@ def group_norm(
     """Return (batch, channels, ...) normalised in groups of channels, scaled and shifted by channel."""
     if input.ndim < 2:
         raise UsageError(f"group_norm: wanted (batch, channels, ...), saw the shape {input.shape}")
-    found: Tensor = nn.GroupNorm(num_groups, input.shape[1], eps, affine=False)(input)
+    found: Tensor = GroupNorm(num_groups, input.shape[1], eps, affine=False)(input)
     shape = (1, -1, *(1,) * (input.ndim - 2))
     found = found if weight is None else found * weight.reshape(shape)
     return found if bias is None else found + bias.reshape(shape)
@@ -180,7 +182,7 @@ def group_norm(
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Return the cosine of the angle between two tensors along an axis."""
-    found: Tensor = nn.CosineSimilarity(dim, eps)(x1, x2)
+    found: Tensor = CosineSimilarity(dim, eps)(x1, x2)
     return found
 
 
@@ -192,7 +194,7 @@ def pairwise_distance(
     keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
 ) -> Tensor:
     """Return the p-norm of the difference along the last axis, to which `eps` is added."""
-    found: Tensor = nn.PairwiseDistance(p, eps, keepdim)(x1, x2)
+    found: Tensor = PairwiseDistance(p, eps, keepdim)(x1, x2)
     return found
 
 
@@ -237,10 +239,12 @@ def _of_layer(name: str) -> Callable[..., Any]:
     """Return the function of a layer that is made for each call."""
 
     def function(input: Tensor, *args: Any, **names: Any) -> Any:
-        return getattr(nn, LAYERS[name])(*args, **names)(input)
+        return LAYERS[name](*args, **names)(input)
 
     function.__name__ = name
-    function.__doc__ = f"Return `nn.{LAYERS[name]}` of the input; the other arguments are its settings."
+    function.__doc__ = (
+        f"Return `nn.{LAYERS[name].__name__}` of the input, set by the other arguments."
+    )
     return function
 
 

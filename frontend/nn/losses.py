@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
-from frontend import nn
+from frontend.nn.functions import CrossEntropyLoss, PairwiseDistance
 from frontend.parameters import number
 from hcq.errors import UsageError
 
@@ -38,7 +38,7 @@ def cross_entropy(
 
     `weight` is one number for each class; beside it label smoothing raises `UsageError`.
     """
-    loss = nn.CrossEntropyLoss(
+    loss = CrossEntropyLoss(
         weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )
     found: Tensor = loss(input, target)
@@ -93,7 +93,7 @@ def triplet_margin_loss(
 
     With `swap`, the distance of positive and negative counts where it is less.
     """
-    distance = nn.PairwiseDistance(p, eps)
+    distance = PairwiseDistance(p, eps)
     apart = distance(anchor, negative)
     if swap:
         apart = apart.minimum(distance(positive, negative))

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tools.answers.layers import given
+from tools.arguments import command, pytorch, reported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 OUT: Final = Path(__file__).parents[2] / "tests" / "frontend" / "data" / "functions.json"
 FUNCTIONS: Final = """
@@ -83,9 +85,10 @@ def names(make: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
     return {"t": t, "p": p, "whole": whole}
 
 
-def main() -> None:
-    """Write the records."""
-    torch: Any = importlib.import_module("torch")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the records; return 0."""
+    command("tools.answers.functions", __doc__).parse_args(argv)
+    torch = pytorch()
     space = {"F": importlib.import_module("torch.nn.functional"), **names(torch.tensor)}
     found = {}
     for text in FUNCTIONS:
@@ -95,7 +98,8 @@ def main() -> None:
     lines = [f"{json.dumps(text)}: {json.dumps(record)}" for text, record in found.items()]
     OUT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"{len(lines)} functions of PyTorch {torch.__version__} in {OUT}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(reported(main))
