@@ -14,17 +14,24 @@ from frontend import Tensor, nn
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
 @pytest.mark.parametrize(
-    "value",
-    [{"a": np.ones(3)}, {"a": {"b": Tensor([1.0])}}, {1: Tensor([1.0])}, [Tensor([1.0])], Tensor([1.0])],
+    "made",
+    [
+        lambda _: {"a": np.ones(3)},
+        lambda t: {"a": {"b": t}},
+        lambda t: {1: t},
+        lambda t: [t],
+        lambda t: t,
+    ],
     ids=["array", "nested", "number as name", "list", "tensor"],
 )
-def test_a_file_is_of_tensors_by_name(value: Any, tmp_path: Path):
+def test_a_file_is_of_tensors_by_name(made: Callable[[Tensor], Any], tmp_path: Path):
     with pytest.raises(UsageTypeError, match="safe_save: wanted"):
-        nn.state.safe_save(value, tmp_path / "file")
+        nn.state.safe_save(made(Tensor([1.0])), tmp_path / "file")
     assert not (tmp_path / "file").exists()
 
 
