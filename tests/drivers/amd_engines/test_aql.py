@@ -127,6 +127,26 @@ def test_a_bad_packet_stops_the_queue_and_tells_its_signal(
     assert b.get64(INACTIVE + 8) == inactive
 
 
+@pytest.mark.parametrize(
+    ("at", "wrong", "text"),
+    [
+        (44, 0x0, "accumulation registers at 4"),
+        (44, 0x3F, "accumulation registers at 256"),
+        (58, 0x7F, "preloaded"),
+    ],
+)
+def test_a_descriptor_whose_registers_do_not_fit_is_refused(
+    bench: Callable[..., Bench], at: int, wrong: int, text: str
+) -> None:
+    b = opened(bench)
+    kernel = load(b, "gfx942")
+    word = at // 4 * 4
+    shift = 8 * (at - word)
+    b.put(DESCRIPTOR + word, b.get(DESCRIPTOR + word)[0] & ~(0xFFFF << shift) | wrong << shift)
+    with pytest.raises(QueueFault, match=text):
+        b.do(*dispatch(kernel))
+
+
 def test_a_register_launch_on_several_xccs_is_refused(bench: Callable[..., Bench]) -> None:
     b = opened(bench)
     b.put(BUFFERS, 0xC0031500, 1, 1, 1, 5)

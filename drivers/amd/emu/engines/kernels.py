@@ -20,9 +20,9 @@ from drivers.amd.emu.isa.modes import at_start
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
 from drivers.amd.emu.isa.programs import decoded, translated
 from drivers.amd.emu.isa.translate import Entry
-from drivers.amd.layouts.code import CODE_ALIGN, DESCRIPTOR_ALIGN, USER_SGPRS, Descriptor, Properties
+from drivers.amd.layouts.code import CODE_ALIGN, DESCRIPTOR_ALIGN, USER_SGPRS, Descriptor, Preload, Properties
 from drivers.amd.layouts.events import QueueException
-from drivers.amd.layouts.registers import RSRC3
+from drivers.amd.layouts.registers import RSRC3, Rsrc3Gfx90a
 from drivers.emu.backing import HeldPages
 from drivers.emu.counts import Resources, counters
 from drivers.emu.simt.slices import SlicedLaunch
@@ -65,6 +65,8 @@ class Code:
     decoded: Decoded
     registers: int
     """Vector registers that the instructions name."""
+    accumulators: int
+    """Accumulation registers that the instructions name."""
     program: Program
     descriptor: Descriptor | None
     """What lies beside it; None where no descriptor points to it."""
@@ -183,7 +185,7 @@ class Kernels:
             translated, self._settings, processor, launch.lanes, _entry(launch), kernel, counts=True
         )
         return Code(
-            name, kernel, made.registers, made.program, descriptor, f"{at or 0:#x}", place,
+            name, kernel, made.registers, made.accumulators, made.program, descriptor, f"{at or 0:#x}", place,
             lambda: counting().program,
         )  # fmt: skip
 
@@ -333,6 +335,14 @@ def check(bus: Bus, launch: Launch, code: Code) -> tuple[int, bytes] | None:
             f"the code names {code.registers} vector registers, RSRC1 gives it {allocated} of {target.vgprs}",
             QueueException.PACKET_DISPATCH_REGISTER_INVALID,
         )
+    if target.generation == 9:  # vector and accumulation registers share one file
+        first = 4 * (Rsrc3Gfx90a.from_int(launch.rsrc3).ACCUM_OFFSET + 1)
+        if code.registers > first or first + code.accumulators > allocated:
+            raise dispatch_fault(
+                f"RSRC3 begins the accumulation registers at {first}; the code names {code.registers} vector "
+                f"and {code.accumulators} accumulation registers, RSRC1 gives it {allocated}",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
     if launch.lds_bytes > target.lds_bytes:
         raise dispatch_fault(
             f"{launch.lds_bytes} bytes of LDS, {target.name} has {target.lds_bytes}",
@@ -400,6 +410,13 @@ def _arguments(
         if name == "KERNARG_SEGMENT_PTR":
             found = (values[1] or 0) << 32 | (values[0] or 0)
         at += count
+    preloaded = Preload.from_int(descriptor.kernarg_preload).LENGTH
+    if at + preloaded > launch.rsrc2.USER_SGPR:
+        raise dispatch_fault(
+            f"the descriptor counts {launch.rsrc2.USER_SGPR} user SGPRs, {at} lie before {preloaded} "
+            "preloaded words of arguments",
+            QueueException.PACKET_DISPATCH_CODE_INVALID,
+        )
     if found is None or not descriptor.kernarg_size:
         return None
     bus.aligned(found, 16, "the address of kernel arguments")

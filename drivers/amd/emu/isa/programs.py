@@ -35,6 +35,8 @@ class Translated:
     program: Program
     registers: int
     """Vector registers that the instructions name."""
+    accumulators: int
+    """Accumulation registers that the instructions name."""
     missing_waits: tuple[Report, ...] = ()
     """Uses of registers whose loads have not completed, and of LDS; each is a fault."""
 
@@ -74,14 +76,15 @@ def translated(
     known = target(processor)
     translation = translate_instructions(made.library, name, kernel.instructions, known, entry, counts=counts)
     missing = tuple(missing_waits(kernel.instructions, known.family, kernel=name))
-    return Translated(Program(made, translation), _registers(kernel.instructions), missing)
+    vectors, accumulators = _registers(kernel.instructions, "v"), _registers(kernel.instructions, "a")
+    return Translated(Program(made, translation), vectors, accumulators, missing)
 
 
-def _registers(instructions: list[Instruction]) -> int:
+def _registers(instructions: list[Instruction], file: str) -> int:
     most = 0
     for one in instructions:
         for part in (one, one.second):
             for operand in () if part is None else part.operands:
-                if isinstance(operand, Reg) and operand.file == "v":
+                if isinstance(operand, Reg) and operand.file == file:
                     most = max(most, operand.index + operand.count)
     return most
