@@ -28,6 +28,7 @@ from frontend.modes import read
 from frontend.ops import elementwise
 from frontend.ops.arguments import tensor
 from frontend.ops.sources import constant
+from frontend.parameters import flag
 from frontend.plan import CAPTURE
 from frontend.printing import described
 from frontend.refresh import refresh
@@ -308,7 +309,7 @@ def stopped(self: T) -> T:
 def backward(
     self: T,
     gradient: T | None = None,
-    retain_graph: bool | None = None,  # noqa: ARG001, FBT001 - the field's signature; histories always stay
+    retain_graph: bool | None = None,  # noqa: FBT001 - the field's signature; histories always stay
     create_graph: bool = False,  # noqa: FBT001, FBT002 - the field's signature
 ) -> T:
     """Add the gradient of self to `.grad` of every tensor with requires_grad that it depends on; return self.
@@ -328,7 +329,9 @@ def backward(
     depend on a tensor with requires_grad, and for `create_graph`: `gradient` gives gradients that can be
     differentiated. Nothing is changed then.
     """
-    if create_graph:
+    if retain_graph is not None:
+        flag(retain_graph, "backward, retain_graph")
+    if flag(create_graph, "backward, create_graph"):
         raise UsageError(
             "backward(create_graph=True) is refused: reading a .grad ends its history\n"
             "hint: loss.gradient(weight) returns gradients that can be differentiated"

@@ -6,7 +6,7 @@ Not here: settings that are plain numbers (`settings`), the layers (`layers`, `n
 from __future__ import annotations
 
 from inspect import signature
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from frontend.ops.arguments import repeated, representable, whole
 from frontend.parameters import shown
@@ -19,10 +19,21 @@ if TYPE_CHECKING:
     from frontend.ops.convolutions import Sizes
 
 
+MOST_LAYERS: Final = 1000
+"""More layers than any model has: a larger number is a mistake, and would take hours and all memory."""
+
+
 def count(what: str, value: int) -> int:
     """Return a whole number of at least 1. Raises `UsageError` for a smaller one; `what` names it."""
     if representable(whole(value, what)) < 1:
         raise UsageError(f"{what}: wanted at least 1, saw {value}")
+    return value
+
+
+def count_of_layers(what: str, value: int) -> int:
+    """Return a number of layers. Raises `UsageError` below 1 and above `MOST_LAYERS`; `what` names it."""
+    if count(what, value) > MOST_LAYERS:
+        raise UsageError(f"{what}: wanted at most {MOST_LAYERS}, saw {value}")
     return value
 
 

@@ -11,9 +11,9 @@ Not here: attention (`attention`), other layers (`layers`).
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Final, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
-from frontend.nn.checks import choice, count, layer_input
+from frontend.nn.checks import choice, count, count_of_layers, layer_input
 from frontend.nn.module import Module, in_training, lowered
 from frontend.nn.settings import number_within
 from frontend.parameters import flag
@@ -24,8 +24,6 @@ Weights = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 """Of the input and of the hidden state, then their biases."""
 State = tuple[Tensor, ...]
 """h, or h and c of an LSTM, each (batch, hidden)."""
-_MOST_LAYERS: Final = 1000
-"""More layers than any model has: a larger number is a mistake, and would take hours."""
 
 
 def _weight(*shape: int, hidden: int) -> Tensor:
@@ -182,9 +180,7 @@ class _Recurrent(Module):
         kind = type(self).__name__
         n = count(f"{kind}, hidden_size", hidden_size)
         self.input_size, self.hidden_size = count(f"{kind}, input_size", input_size), n
-        self.num_layers = count(f"{kind}, num_layers", num_layers)
-        if num_layers > _MOST_LAYERS:
-            raise UsageError(f"{kind}, num_layers: wanted at most {_MOST_LAYERS}, saw {num_layers}")
+        self.num_layers = count_of_layers(f"{kind}, num_layers", num_layers)
         self.bias, self.batch_first = flag(bias, f"{kind}, bias"), flag(batch_first, f"{kind}, batch_first")
         self.dropout = number_within(f"{kind}, dropout", dropout, 0.0, math.nextafter(1.0, 2.0))
         self.bidirectional = flag(bidirectional, f"{kind}, bidirectional")

@@ -14,14 +14,14 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 from frontend.nn.attention import MultiheadAttention, TransformerEncoderLayer
-from frontend.nn.checks import choice, count, layer_input
+from frontend.nn.checks import choice, count_of_layers, layer_input
 from frontend.nn.layers import Dropout, Linear
 from frontend.nn.module import Module, ModuleList
 from frontend.nn.normalisation import LayerNorm
 from frontend.ops.arguments import whole
-from frontend.parameters import flag
+from frontend.parameters import flag, shown
 from frontend.tensor import Tensor
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from typing import Any
@@ -33,15 +33,26 @@ def causal_mask(size: int, *, device: str | None = None) -> Tensor:
     return Tensor.full((size, size), -math.inf, device=device).triu(1)
 
 
+def _copies(layer: Module, number: int, what: str) -> ModuleList:
+    if not isinstance(layer, Module):
+        raise UsageTypeError(f"{what}: wanted a layer to copy, saw {shown(layer)}")
+    return ModuleList([copy.deepcopy(layer) for _ in range(count_of_layers(f"{what}, num_layers", number))])
+
+
+def _norm(layer: Module | None, what: str) -> Module | None:
+    if layer is not None and not isinstance(layer, Module):
+        raise UsageTypeError(f"{what}, norm: wanted a layer or None, saw {shown(layer)}")
+    return layer
+
+
 class TransformerEncoder(Module):
     """A number of copies of an encoder layer, one after the other, and a last norm, if given."""
 
     def __init__(
         self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None
     ) -> None:
-        copies = count("TransformerEncoder, num_layers", num_layers)
-        self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(copies)])
-        self.norm = norm
+        self.layers = _copies(encoder_layer, num_layers, "TransformerEncoder")
+        self.norm = _norm(norm, "TransformerEncoder")
 
     def forward(
         self,
@@ -124,9 +135,8 @@ class TransformerDecoder(Module):
     def __init__(
         self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None
     ) -> None:
-        copies = count("TransformerDecoder, num_layers", num_layers)
-        self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(copies)])
-        self.norm = norm
+        self.layers = _copies(decoder_layer, num_layers, "TransformerDecoder")
+        self.norm = _norm(norm, "TransformerDecoder")
 
     def forward(self, tgt: Tensor, memory: Tensor, *masks: Tensor | None, **named: Any) -> Tensor:
         """Return the shape of `tgt`; masks are those of `TransformerDecoderLayer`."""

@@ -56,6 +56,11 @@ LAYERS = {
 """Layers of one tensor; losses have two, and their methods are tested."""
 SETTINGS: dict[str, tuple[Any, ...]] = {"Embedding": (2, 2), "Unflatten": (0, (1, 2))}
 """Settings of layers that do not work with 2 for each."""
+STACKS: dict[str, Callable[[], nn.Module]] = {
+    "TransformerEncoder": lambda: nn.TransformerEncoderLayer(2, 2),
+    "TransformerDecoder": lambda: nn.TransformerDecoderLayer(2, 2),
+}
+"""Layers that stacks copy."""
 OPTIMISERS = {
     name: member
     for name, member in vars(nn.optim).items()
@@ -197,9 +202,17 @@ def test_layers_raise_hcq_errors(name: str):
     for args, names in calls(made, 0):
         refused_or_right(lambda a=args, n=names: made(*a, **n), name, args, names)
     needed = [p for p in inspect.signature(made).parameters.values() if p.default is p.empty]
-    layer = made(*SETTINGS.get(name, [2 for _ in needed]))
+    layer = made(STACKS[name](), 2) if name in STACKS else made(*SETTINGS.get(name, [2 for _ in needed]))
     for value in wrong():
         refused_or_right(lambda v=value: layer(v), name, value)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_stacks_raise_hcq_errors(name: str):
+    layer = STACKS[name]()
+    for value in wrong():
+        refused_or_right(lambda v=value: LAYERS[name](layer, v), name, value)
+        refused_or_right(lambda v=value: LAYERS[name](layer, 2, v), name, value)
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)

@@ -215,7 +215,7 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="shared memory without the system's reserve",
         file="program.py",
-        old="        reserve = 0 if kernel.sm >= _FIRST_SM_WITH_RESERVE else RESERVED_SHARED\n",
+        old="        reserve = 0 if kernel.sm >= FIRST_SM_WITH_RESERVE else RESERVED_SHARED\n",
         new="        reserve = 0\n",
         device="nv-emu:sm_80",
         names=r"shared",
