@@ -106,7 +106,27 @@ class MultiheadAttention(Module):
         return found
 
 
-class TransformerEncoderLayer(Module):
+class TransformerLayer(Module):
+    """What layers of encoders and decoders share: attention to the input itself, and two linear layers."""
+
+    self_attn: MultiheadAttention
+    linear1: Linear
+    linear2: Linear
+    dropout: Dropout
+    dropout1: Dropout
+    activation: str
+
+    def _own(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
+        found, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)
+        return self.dropout1(found)
+
+    def _forwarded(self, x: Tensor) -> Tensor:
+        hidden = self.linear1(x)
+        hidden = hidden.relu() if self.activation == "relu" else hidden.gelu()
+        return self.linear2(self.dropout(hidden))
+
+
+class TransformerEncoderLayer(TransformerLayer):
     """Self-attention and two linear layers, each with a residual and a layer norm, before it or after it."""
 
     def __init__(
@@ -136,16 +156,7 @@ class TransformerEncoderLayer(Module):
         """Return the same shape of (time, batch, d_model), or (batch, time, ...) with `batch_first`."""
         x = layer_input(self, src, self.linear1.weight)
         if self.norm_first:
-            x = x + self._attended(self.norm1(x), src_mask, src_key_padding_mask)
-            return x + self._forwarded(self.norm2(x))
-        x = self.norm1(x + self._attended(x, src_mask, src_key_padding_mask))
-        return self.norm2(x + self._forwarded(x))
-
-    def _attended(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
-        found, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)
-        return self.dropout1(found)
-
-    def _forwarded(self, x: Tensor) -> Tensor:
-        hidden = self.linear1(x)
-        hidden = hidden.relu() if self.activation == "relu" else hidden.gelu()
-        return self.dropout2(self.linear2(self.dropout(hidden)))
+            x = x + self._own(self.norm1(x), src_mask, src_key_padding_mask)
+            return x + self.dropout2(self._forwarded(self.norm2(x)))
+        x = self.norm1(x + self._own(x, src_mask, src_key_padding_mask))
+        return self.norm2(x + self.dropout2(self._forwarded(x)))

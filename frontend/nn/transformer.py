@@ -2,7 +2,7 @@
 
 Weights have PyTorch's names and shapes.
 
-Not here: attention and the encoder's layer (`attention`).
+Not here: attention, the encoder's layer, what both layers share (`attention`).
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -13,7 +13,7 @@ import copy
 import math
 from typing import TYPE_CHECKING, Literal
 
-from frontend.nn.attention import MultiheadAttention, TransformerEncoderLayer
+from frontend.nn.attention import MultiheadAttention, TransformerEncoderLayer, TransformerLayer
 from frontend.nn.checks import choice, count_of_layers, layer_input
 from frontend.nn.layers import Dropout, Linear
 from frontend.nn.module import Module, ModuleList
@@ -69,7 +69,7 @@ class TransformerEncoder(Module):
         return src if self.norm is None else self.norm(src)
 
 
-class TransformerDecoderLayer(Module):
+class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to a memory, and two linear layers, each with a residual and a layer norm."""
 
     def __init__(
@@ -110,23 +110,14 @@ class TransformerDecoderLayer(Module):
         if self.norm_first:
             x = x + self._own(self.norm1(x), *own)
             x = x + self._attended(self.norm2(x), memory, *other)
-            return x + self._forwarded(self.norm3(x))
+            return x + self.dropout3(self._forwarded(self.norm3(x)))
         x = self.norm1(x + self._own(x, *own))
         x = self.norm2(x + self._attended(x, memory, *other))
-        return self.norm3(x + self._forwarded(x))
-
-    def _own(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
-        found, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)
-        return self.dropout1(found)
+        return self.norm3(x + self.dropout3(self._forwarded(x)))
 
     def _attended(self, x: Tensor, memory: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
         found, _ = self.multihead_attn(x, memory, memory, padding, need_weights=False, attn_mask=mask)
         return self.dropout2(found)
-
-    def _forwarded(self, x: Tensor) -> Tensor:
-        hidden = self.linear1(x)
-        hidden = hidden.relu() if self.activation == "relu" else hidden.gelu()
-        return self.dropout3(self.linear2(self.dropout(hidden)))
 
 
 class TransformerDecoder(Module):
