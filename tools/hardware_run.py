@@ -245,11 +245,10 @@ def programs(run: Run, limit_s: float) -> None:
 
 
 def benchmarks(run: Run, limit_s: float) -> None:
-    """Run the benchmarks of the device and of the scripted kernel; in a dry run only the latter."""
+    """Run the benchmarks of the device; in a dry run alone those of the scripted kernel."""
     cases = [run.options.vendor, "--device", "cpu"]
     if not run.options.dry:
         cases = [
-            run.options.vendor,
             "submit",
             "replay",
             "gap",
@@ -355,7 +354,7 @@ def run_stages(run: Run) -> None:
     packages(run)
     launches = ladder(run, "ladder", 0, 24, 300, variants="needed")
     tests(run, "conformance", ["tests/conformance"], 100)
-    benchmarks(run, 90)
+    benchmarks(run, 120)
     beside_cuda(run, 60)
     calibration(run, 60)
     operations = _FEW_TESTS if run.options.emulated else ("tests/frontend",)
