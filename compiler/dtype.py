@@ -95,15 +95,23 @@ _TENSOR: Final = (
     dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64,
     dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64,
 )  # fmt: skip
-_BY_NAME: Final = {t.name: t for t in (*_TENSOR, dtypes.index, dtypes.void)}
+_KERNEL: Final = {t.name: t for t in (*_TENSOR, dtypes.index, dtypes.void)}
+_OTHER_NAMES: Final = {
+    "half": dtypes.float16, "float": dtypes.float32, "double": dtypes.float64,
+    "char": dtypes.int8, "short": dtypes.int16, "int": dtypes.int32, "long": dtypes.int64,
+    "byte": dtypes.uint8, "bool_": dtypes.bool,
+}  # fmt: skip
+"""PyTorch's short names."""
 _SIGNED: Final = {8: dtypes.int16, 16: dtypes.int32, 32: dtypes.int64, 64: dtypes.float64}
 
 
 def by_name(name: str) -> DType:
-    """Return the type with a name; `UsageError` if there is none."""
-    found = _BY_NAME.get(name)
+    """Return the type with a name, or with a short name of PyTorch's; `UsageError` if there is none."""
+    found = _KERNEL.get(name) or _OTHER_NAMES.get(name)
     if found is None:
-        raise UsageError(f"no element type is called {name!r}; there are: {', '.join(_BY_NAME)}")
+        raise UsageError(
+            f"no element type is called {name!r}; there are: {', '.join([t.name for t in _TENSOR])}"
+        )
     return found
 
 

@@ -48,9 +48,22 @@ def __getattr__(name: str) -> object:
     elif name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
     else:
-        raise AttributeError(f"module 'frontend' has no attribute {name!r}")
+        raise AttributeError(f"module 'frontend' has no attribute {name!r}{_nearest(name)}")
     globals()[name] = value
     return value
+
+
+def _nearest(name: str) -> str:
+    """Return a hint at the name that was probably meant, or nothing."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for messages only
+
+    if not name.startswith("_"):
+        if hasattr(Tensor, name):
+            return f"\nhint: there is Tensor.{name}"
+        for place, names in (("", __all__), ("Tensor.", dir(Tensor))):
+            if near := get_close_matches(name, names, n=1):
+                return f"\nhint: did you mean {place}{near[0]}?"
+    return ""
 
 
 def __dir__() -> list[str]:

@@ -220,7 +220,9 @@ class Devices:
             try:
                 entry, index, variant = parse(name)
             except UsageError as error:
-                raise UsageError(f"{error}\nhint: this machine has {self.available()}") from None
+                raise UsageError(
+                    f"{error}{_own_name(name)}\nhint: this machine has {self.available()}"
+                ) from None
             found = entry.name + (f":{variant}" if variant else "") + (f":{index}" if index else "")
             self._names[name] = found
         return found
@@ -283,6 +285,13 @@ class Devices:
         return (
             f"<Device: default {self._default or 'not yet chosen'}, open: {', '.join(self._open) or 'none'}>"
         )
+
+
+def _own_name(name: str) -> str:
+    """Return a hint for the names that other frameworks give to GPUs, or nothing."""
+    first = name.partition(":")[0]
+    own = {"cuda": "nv", "hip": "amd", "rocm": "amd", "gpu": "nv or amd"}.get(first)
+    return "" if own is None else f"\nhint: GPUs are called {own}"
 
 
 Device: Final = Devices()

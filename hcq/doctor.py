@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hcq.driver import DeviceInfo, Driver
     from hcq.registry import DriverEntry
 
-_INSTALL = "pip install hcq"
+_INSTALL = "install hcq again; in a checkout: pip install -e ."
 _EXTRAS = re.compile(r"""extra\s*==\s*["'](\w+)["']""")
 _SHOWN_EXTRAS = {"nv"}
 
@@ -258,5 +258,5 @@ def _packages(requirements: Iterable[str], version_of: Callable[[str], str]) -> 
         if named is None or not extras <= _SHOWN_EXTRAS or named[0] == "hcq":
             continue
         version = version_of(named[0])
-        cure = f"pip install 'hcq[{min(extras)}]'" if extras else f"pip install {named[0]}"
+        cure = f"pip install '{line.partition(';')[0].strip()}'"
         yield Package(named[0], version, "" if version else cure)

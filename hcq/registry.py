@@ -47,7 +47,10 @@ class Tool:
 
 
 _ASSEMBLER = Tool(
-    "PTX assembler", "compiler.targets.nvptx.assembler", "available", cure="pip install 'hcq[nv]'"
+    "PTX assembler",
+    "compiler.targets.nvptx.assembler",
+    "available",
+    cure="pip install 'nvidia-nvjitlink>=13.0,<14'",
 )
 
 

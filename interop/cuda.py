@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIBRARY: Final = "libnvrtc.so.13"
-_HINT: Final = "hint: pip install 'hcq[cuda]' (nvidia-cuda-nvrtc 13 and the headers of CUDA)"
+_HINT: Final = (
+    "hint: pip install 'nvidia-nvjitlink>=13.0,<14' 'nvidia-cuda-nvrtc>=13,<14' "
+    "'nvidia-cuda-runtime>=13,<14' 'nvidia-cuda-cccl>=13,<14' 'nvidia-cuda-crt>=13,<14'"
+)
 _DECLARATIONS: Final = """
 typedef struct _nvrtcProgram *nvrtcProgram;
 const char *nvrtcGetErrorString(int);

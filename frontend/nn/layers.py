@@ -56,7 +56,10 @@ class Linear(Module):
         x = layer_input(self, x, self.weight)
         inputs = self.weight.shape[1]
         if x.shape[-1:] != (inputs,):
-            raise UsageError(f"Linear has {inputs} inputs, the last axis of {x.shape} is another")
+            raise UsageError(
+                f"Linear has {inputs} inputs, saw {x.shape}"
+                + (f", whose last axis is {x.shape[-1]}" if x.shape else "")
+            )
         if mixed() is None:
             return x.linear(self.weight.transpose(), self.bias)
         x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, self.weight, self.bias))
@@ -127,6 +130,7 @@ class Embedding(Module):
         if self.padding_idx is None:
             return found
         return (index == self.padding_idx).unsqueeze(-1).where(found.detach(), found)
+
 
 class EmbeddingBag(Embedding):
     """Rows of a table, reduced within bags: their mean, sum or greatest elements.

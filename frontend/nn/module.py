@@ -65,9 +65,9 @@ class Module:
             check_count_of_inputs(type(self).__name__, self.forward, args, names)
             raise
 
-    def forward(self, *args: Any, **names: Any) -> Any:
+    def forward(self, *args: Any, **names: Any) -> Any:  # noqa: ARG002 - a subclass uses them
         """Return the result of the module; a subclass defines it. Raises `UsageError` here."""
-        raise UsageError(f"{type(self).__name__} defines no forward(): {len(args) + len(names)} arguments")
+        raise UsageError(f"{type(self).__name__} defines no forward()")
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """Yield this module and all that it consists of, by name, each once."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 from operator import index
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 from compiler.dtype import DType, by_name, dtypes
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
@@ -155,10 +155,29 @@ def number_dtype(value: object, beside: DType) -> DType:
     raise UsageTypeError(f"wanted a tensor or a number, saw {value!r}")
 
 
+_PYTHON_TYPES: Final = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool}
+
+
+def _foreign(wanted: object) -> object:
+    """Return the dtype that a type of Python or NumPy, or a dtype of PyTorch names; else the object."""
+    if isinstance(wanted, type) and wanted in _PYTHON_TYPES:
+        return _PYTHON_TYPES[wanted]
+    home = (wanted if isinstance(wanted, type) else type(wanted)).__module__.partition(".")[0]
+    if home not in {"numpy", "torch"}:
+        return wanted
+    name = wanted.__name__ if isinstance(wanted, type) else getattr(wanted, "name", str(wanted))
+    return by_name(str(name).removeprefix("torch."))
+
+
 def element_type(wanted: DType | str | None) -> DType | None:
-    """Return a dtype given by itself or by name; None for None."""
-    found = by_name(wanted) if isinstance(wanted, str) else wanted
+    """Return a dtype given by itself, by name, as a Python type or as a NumPy type; None for None.
+
+    Python's types mean what they mean to PyTorch and NumPy: float is float64, int is int64.
+    """
+    found: Any = by_name(wanted) if isinstance(wanted, str) else wanted
     if found is not None and found.__class__ is not DType:
+        found = _foreign(found)
+    if not isinstance(found, DType | None):
         raise UsageTypeError(f"dtype: wanted a dtype such as dtypes.float32, or its name, saw {wanted!r}")
     if found is dtypes.index or found is dtypes.void:
         names = ", ".join([t.name for t in dtypes.all()])

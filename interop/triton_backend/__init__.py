@@ -31,7 +31,9 @@ def use(device: Device | str) -> Device:
     except ModuleNotFoundError as error:
         if error.name != "triton":
             raise
-        raise UnsupportedError("Triton is not installed\nhint: pip install 'hcq[triton]'") from None
+        raise UnsupportedError(
+            "Triton is not installed\nhint: pip install 'triton>=3.6' 'nvidia-nvjitlink>=13.0,<14'"
+        ) from None
 
     import hcq  # noqa: PLC0415 - beside it
     from interop.triton_backend.driver import HcqDriver  # noqa: PLC0415 - imports Triton

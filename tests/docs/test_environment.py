@@ -1,11 +1,13 @@
 """The page of environment variables lists what is declared, with defaults and meanings."""
 
 import re
+import tomllib
 from pathlib import Path
 
 from hcq.doctor import examine
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "environment.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "environment.md"
 ROW = re.compile(r"^\| `(\w+)` \| (?:`(.*?)`)? ?\| (.*) \|$", re.MULTILINE)
 
 
@@ -13,3 +15,14 @@ def test_the_page_lists_every_declared_variable(tmp_path: Path):
     report = examine(entries=(), environment={"HCQ_CACHE": str(tmp_path)})
     declared = [(item.name, item.default, item.meaning) for item in report.settings]
     assert ROW.findall(PAGE.read_text()) == declared
+
+
+def test_every_cure_that_installs_packages_names_requirements_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = {line for lines in project["optional-dependencies"].values() for line in lines}
+    known |= set(project["dependencies"])
+    package = re.compile("'((?:" + "|".join({re.split("[<>=[]", line)[0] for line in known}) + ")[<>=][^']*)'")
+    sources = [path for name in ("hcq", "drivers", "compiler", "interop") for path in (ROOT / name).rglob("*.py")]
+    named = {cure for path in sources for cure in package.findall(path.read_text())}
+    assert "nvidia-nvjitlink>=13.0,<14" in named
+    assert named <= known

@@ -59,10 +59,41 @@ def test_dtypes_by_name_wherever_one_is_wanted():
     assert Tensor(X).to(dtypes.float16).dtype is dtypes.float16
     with pytest.raises(UsageError, match="no element type is called 'floaty'"):
         Tensor(X).cast("floaty")
-    for wrong in (3, float, None):
+    for wrong in (3, list, None):
         for convert in (Tensor(X).cast, Tensor(X).bitcast):
             with pytest.raises(UsageError, match="wanted a dtype such as"):
                 convert(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [(float, "float64"), (int, "int64"), (bool, "bool"), (np.float32, "float32"),
+     (np.dtype("uint8"), "uint8"), (np.bool_, "bool"), ("half", "float16"), ("float", "float32"), ("double", "float64"), ("long", "int64")],
+    ids=str,
+)  # fmt: skip
+def test_dtypes_by_the_types_of_python_and_numpy_and_by_pytorch_s_names(given: Any, want: str):
+    assert Tensor.zeros(2, dtype=given).dtype.name == want
+    assert Tensor(X).cast(given).dtype.name == want
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("zeros", "there is Tensor.zeros"),
+        ("sigmod", "did you mean Tensor.sigmoid"),
+        ("TinyJIT", "mean TinyJit"),
+    ],
+)
+def test_a_missing_name_of_the_package_is_answered_with_the_nearest(name: str, hint: str):
+    import frontend
+
+    with pytest.raises(AttributeError, match=hint):
+        getattr(frontend, name)
+
+
+def test_names_that_others_give_to_gpus_are_answered_with_the_driver():
+    with pytest.raises(UsageError, match="GPUs are called nv\nhint: this machine has"):
+        Tensor(X).to("cuda:1")
 
 
 def test_a_device_is_a_name():

@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"no case called {', '.join(unknown)}; there are: {', '.join(CASES)}")
     if options.plot:
-        library("matplotlib", cure="pip install 'hcq[plot]'")  # before anything is measured
+        library("matplotlib", cure="pip install 'matplotlib>=3.9'")  # before anything is measured
     rows: list[Row] = []
     label = commit()
     with ExitStack() as undo:

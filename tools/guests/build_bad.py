@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--triton", action="store_true", help="the kernels of Triton, not those of CUDA C++")
     triton = parser.parse_args(argv).triton
     if triton:
-        library("triton", cure="pip install 'hcq[triton]'")
+        library("triton", cure="pip install 'triton>=3.6'")
     for name, target in bad_cases.ARCHIVES.items():
         source, launches = bad_cases.source_of(name), bad_cases.launches_of(name)
         if (source == bad_cases.TRITON) == triton:

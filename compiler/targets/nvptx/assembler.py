@@ -28,7 +28,7 @@ _LINES: Final = "-lineinfo"
 _INPUT_PTX: Final = 2  # nvJitLinkInputType NVJITLINK_INPUT_PTX, nvJitLink.h
 _LIBRARY: Final = "libnvJitLink.so.13"
 _HINT: Final = (
-    "install the assembler with `pip install 'hcq[nv]'` (nvidia-nvjitlink 13), "
+    "install the assembler with `pip install 'nvidia-nvjitlink>=13.0,<14'`, "
     "or put a CUDA 13 `ptxas` on the PATH"
 )
 _DECLARATIONS: Final = """

@@ -117,7 +117,10 @@ def safe_save(
 def _check_named(tensors: Any) -> None:
     """Raise unless a value maps names, as the format has them, to tensors."""
     if not isinstance(tensors, Mapping):
-        raise UsageTypeError(f"safe_save: wanted tensors by name, saw {shown(tensors)}")
+        raise UsageTypeError(
+            f"safe_save: wanted tensors by name, saw {shown(tensors)}\n"
+            "hint: nn.state.get_state_dict(model) returns those of a model"
+        )
     for name, t in tensors.items():
         if not isinstance(name, str) or not isinstance(t, Tensor):
             raise UsageTypeError(
