@@ -21,8 +21,13 @@ def test_every_cure_that_installs_packages_names_requirements_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     known = {line for lines in project["optional-dependencies"].values() for line in lines}
     known |= set(project["dependencies"])
-    package = re.compile("'((?:" + "|".join({re.split("[<>=[]", line)[0] for line in known}) + ")[<>=][^']*)'")
-    sources = [path for name in ("hcq", "drivers", "compiler", "interop") for path in (ROOT / name).rglob("*.py")]
-    named = {cure for path in sources for cure in package.findall(path.read_text())}
+    names = "|".join({re.split("[<>=[]", line)[0] for line in known})
+    package = re.compile(f"'((?:{names})[<>=][^']*)'")
+    named = {
+        cure
+        for folder in ("hcq", "drivers", "compiler", "interop")
+        for path in (ROOT / folder).rglob("*.py")
+        for cure in package.findall(path.read_text())
+    }
     assert "nvidia-nvjitlink>=13.0,<14" in named
     assert named <= known

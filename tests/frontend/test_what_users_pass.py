@@ -68,7 +68,8 @@ def test_dtypes_by_name_wherever_one_is_wanted():
 @pytest.mark.parametrize(
     ("given", "want"),
     [(float, "float64"), (int, "int64"), (bool, "bool"), (np.float32, "float32"),
-     (np.dtype("uint8"), "uint8"), (np.bool_, "bool"), ("half", "float16"), ("float", "float32"), ("double", "float64"), ("long", "int64")],
+     (np.dtype("uint8"), "uint8"), (np.bool_, "bool"), ("half", "float16"), ("float", "float32"),
+     ("double", "float64"), ("long", "int64")],
     ids=str,
 )  # fmt: skip
 def test_dtypes_by_the_types_of_python_and_numpy_and_by_pytorch_s_names(given: Any, want: str):

@@ -261,7 +261,8 @@ def test_packages_are_those_needed_at_run_time():
              "hcq[nv,plot]; extra == 'test'")  # fmt: skip
     packages = diagnosed(entry("cpu", 1), requirements=lines).packages
     assert [package.name for package in packages] == ["numpy", "cffi", "nvidia-nvjitlink"]
-    assert [package.cure for package in packages] == ["", "pip install 'cffi>=1.17'", "pip install 'nvidia-nvjitlink>=13'"]
+    cures = [package.cure for package in packages]
+    assert cures == ["", "pip install 'cffi>=1.17'", "pip install 'nvidia-nvjitlink>=13'"]
 
 
 def test_the_exit_status_is_zero_if_a_device_opens(capsys: pytest.CaptureFixture[str]):

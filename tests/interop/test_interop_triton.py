@@ -38,4 +38,5 @@ except hcq.UnsupportedError as error:
         timeout=CHILD_S,
         env={"PYTHONPATH": str(HERE.parents[1]), "PATH": "/usr/bin:/bin"},
     )
-    assert done.stdout == "Triton is not installed\nhint: pip install 'triton>=3.6' 'nvidia-nvjitlink>=13.0,<14'\n", done.stderr
+    cure = "hint: pip install 'triton>=3.6' 'nvidia-nvjitlink>=13.0,<14'"
+    assert done.stdout == f"Triton is not installed\n{cure}\n", done.stderr
