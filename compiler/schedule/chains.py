@@ -63,7 +63,8 @@ def join_chains(items: Sequence[ScheduleItem]) -> list[ScheduleItem]:
     gone: set[int] = set()
     for n, item in enumerate(items):
         chain = _chain(items, n, only) if _is_product(item.ast) else None
-        if chain is not None and _may_wait(items, chain):
+        # The last product of a chain is not the first one of the next: it would be computed in neither.
+        if chain is not None and made.keys().isdisjoint(chain) and _may_wait(items, chain):
             joined = _joined([items[k] for k in chain])
             if joined is not None:
                 made[n] = joined
@@ -185,21 +186,47 @@ def _nested(terms: dict[UOp, int], rows: Sequence[UOp]) -> bool:
 
 
 def _aligned(ast: UOp, shared: _Shared) -> UOp | None:
-    """Return a part that stores the matrix, over the shared ranges; None if it does not store rows so."""
+    """Return a part that stores the matrix, over the shared ranges; None if it does not store rows so.
+
+    With the shared ranges the part has as many results as alone, so each is computed once.
+    """
     if len(ast.src) != 1:
         return None
-    terms, constant = symbolic.terms_of(ast.src[0].src[1])
     row, start = shared.strides[-1], shared.index()
+    ast = _cut_at_rows(ast, row)
+    terms, constant = symbolic.terms_of(ast.src[0].src[1])
     if constant or not all(atom.op is Ops.RANGE and c > 0 for atom, c in terms.items()):
         return None
     within = {r: c for r, c in terms.items() if c * r.arg[1] <= row}
     if sum([c * (r.arg[1] - 1) for r, c in within.items()]) >= row:
         return None
     env = {r: symbolic.mod(symbolic.div(start, c), r.arg[1]) for r, c in terms.items() if r not in within}
+    if prod(shared.sizes) * prod([r.arg[1] for r in within]) != prod([r.arg[1] for r in terms]):
+        return None
     made = _renumbered(ast, _outputs(ast), env, len(shared.sizes))
     stored, _ = symbolic.terms_of(made.src[0].src[1])
+    if not all(atom.op is Ops.RANGE for atom in stored):
+        return None
     own = {r: c for r, c in stored.items() if r.arg[0] < len(shared.sizes)}
     return made if own == symbolic.terms_of(start)[0] else None
+
+
+def _cut_at_rows(ast: UOp, row: int) -> UOp:
+    """Return a part whose ranges count within rows of a length or whole rows, where none does both.
+
+    A copy of a matrix has one range over all of its elements, because nothing keeps rows and columns apart.
+    """
+    terms, _ = symbolic.terms_of(ast.src[0].src[1])
+    both = [r for r, c in terms.items() if r.op is Ops.RANGE and 0 < c < row < c * r.arg[1]]
+    if not all(row % terms[r] == 0 and terms[r] * r.arg[1] % row == 0 for r in both):
+        return ast
+    first = 1 + max([int(n.arg[0]) for n in ordered(ast) if n.op is Ops.RANGE], default=0)
+    env: dict[UOp, UOp] = {}
+    for n, r in enumerate(both):
+        columns = row // terms[r]
+        rows = symbolic.loop(first + 2 * n, r.arg[1] // columns)
+        env[r] = symbolic.dot((rows, symbolic.loop(first + 2 * n + 1, columns)), (columns, 1))
+    return replace_ranges(ast, env) if env else ast
 
 
 def _loaded(ast: UOp, shared: _Shared, slot: int) -> _Shared | None:

@@ -16,6 +16,7 @@ from compiler.ir.verify import verify_kernel
 from compiler.ir.walk import ordered
 from compiler.kernel.naming import kernel_name
 from compiler.pipeline import planned
+from compiler.schedule.item import TempRef
 from compiler.schedule.scheduler import Limits, ScheduleItem, schedule
 from compiler.targets import target_of
 from frontend import Tensor
@@ -215,3 +216,58 @@ def test_the_verifier_checks_what_parts_of_a_chain_load() -> None:
     backwards = uop(Ops.SINK, item.ast.dtype, item.ast.src[::-1], item.ast.arg)
     with pytest.raises(CompileError, match="no part before"):
         verify_kernel(backwards)
+
+
+def softened(x) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("between", ["nothing", "relu", "softmax"])
+@pytest.mark.parametrize("batch", [(), (1,), (2,), (3, 2)], ids=str)
+@pytest.mark.parametrize(("rows", "keys"), [(1, 1), (1, 2), (1, 5), (2, 1), (3, 4)])
+def test_products_of_one_row_in_a_batch_are_those_of_their_own_matrices(between, batch, rows, keys) -> None:
+    s, x, p, o = (
+        values(*batch, rows, keys),
+        values(*batch, keys, 4, seed=1),
+        values(4, 4, seed=2),
+        values(4, 4, seed=3),
+    )
+    found, wanted = Tensor(s) @ (Tensor(x) @ Tensor(p)), s.astype(np.float64) @ (x @ p)
+    if between == "relu":
+        found, wanted = found.relu(), np.maximum(wanted, 0)
+    elif between == "softmax":
+        found, wanted = found.softmax(-1), softened(wanted)
+    np.testing.assert_allclose((found @ Tensor(o)).numpy(), wanted @ o, rtol=1e-4, atol=1e-5)
+
+
+def test_two_chains_that_would_share_a_product_do_not_lose_it() -> None:
+    factors = [values(*size, seed=n) for n, size in enumerate([(5, 8), (8, 3), (3, 4), (4, 4), (4, 2)])]
+    found, wanted = Tensor(factors[0]), factors[0].astype(np.float64)
+    for factor in factors[1:]:
+        found, wanted = found.softmax(-1) @ Tensor(factor), softened(wanted) @ factor
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_each_temporary_that_is_loaded_was_stored() -> None:
+    x = of_one(5, 8)
+    for size in (3, 4, 4, 2):
+        x = x.softmax(-1) @ of_one(x.shape[-1], size)
+    stored: set[object] = set()
+    for item in scheduled(x):
+        loaded = {ref for ref in item.bufs if isinstance(ref, TempRef) and ref not in item.writes}
+        assert loaded <= stored
+        stored.update(item.writes)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "shape"),
+    [((4, 6, 2), (2, 2), (1, 16, 1, 3)), ((1, 4), (4, 4), (1, 2, 2)), ((3, 2, 4), (3, 4, 2), (3, 4)),
+     ((2, 3), (3, 4), (4, 2)), ((4, 4, 4), (4, 4), (4, 16))],
+    ids=str,
+)  # fmt: skip
+def test_rows_of_a_chain_may_lie_across_the_rows_of_its_parts(left, right, shape) -> None:
+    a, b, o = values(*left), values(*right, seed=1), values(shape[-1], 5, seed=2)
+    found = (Tensor(a) @ Tensor(b)).softmax(-1).reshape(*shape) @ Tensor(o)
+    wanted = softened(a.astype(np.float64) @ b).reshape(shape) @ o
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4)

@@ -23,6 +23,7 @@ SHARES = {
     "gradients": (80_000, 3, 21),
     "graphs": (100_000, 4, 96),
     "wide": (120_000, 5, 45),
+    "chains": (140_000, 4, 36),
 }
 """By mode: the first seed, the programs of the quick part, and those of the slow part behind them."""
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 SIZES: Final = (1, 2, 3, 4, 4, 5, 7, 8, 8, 16, 17, 31, 32)
 """Sizes of axes: blocks of vectors, and one more or less."""
+CHAINED: Final = (1, 1, 1, 2, 2, 3, 4, 5, 7, 8, 16)
+"""Sizes of axes of products in chains: one row, one column and one summed product are rules of their own."""
 EXACT: Final = 2.0**24
 """Integers of float32 up to here are exact."""
 _BOUND: Final = 2.0**-18
@@ -60,7 +62,14 @@ def normed(x: Array, axis: int) -> tuple[Array, Array]:
     return y, np.broadcast_to(_BOUND * len(str(x.shape[axis])) * (1 + np.abs(y)) * size / spread, y.shape)
 
 
-FUNCTIONS: Final = (convolved, greatest_of_windows, softened, normed)
+def attended(scores: Array, values: Array) -> tuple[Array, Array]:
+    """Return the softmax of rows times a matrix in float64, and its error bound in float32."""
+    weights, bound = softened(scores, -1)
+    wide = values.astype(np.float64)
+    return weights @ wide, (bound + _BOUND * weights) @ np.abs(wide)
+
+
+FUNCTIONS: Final = (convolved, greatest_of_windows, softened, normed, attended)
 
 
 def _exact(m: Maker, needs: tuple[str, ...], numpy: str) -> bool:
@@ -104,6 +113,62 @@ def product(m: Maker) -> None:
     numpy = f"{_cut(m, a, left)} @ {same}"
     if _exact(m, (a, b), numpy):
         m.add((a, b), f"{_cut(m, a, left)}.matmul({text})", numpy)
+
+
+def chain(m: Maker) -> None:
+    """Append a chain of two to four products of new leaves, with functions of rows between them.
+
+    No value between the products has a name, so the scheduler may join them.
+    """
+    r = m.r
+    count = r.choice((3, 3, 3, 4, 5))
+    batch, shared = r.choice(((), (), (1,), (2,), (3,), (2, 2), (3, 1))), r.random() < 0.5
+    sizes = [r.choice(CHAINED) for _ in range(count + 1)]
+    operands: list[tuple[str, str]] = []
+    needs: list[str] = []
+    for n in range(count):
+        lead, form = (() if n and shared and r.random() < 0.5 else batch), r.random()
+        rows, columns = sizes[n], sizes[n + 1]
+        cut = f"{{{n}}}", f"{{{n}}}"
+        if form < 0.2:
+            shape, cut = (*lead, columns, rows), (cut[0] + ".transpose(-2, -1)", cut[1] + ".swapaxes(-2, -1)")
+        elif form < 0.35:
+            shape, cut = (*lead, rows, columns + 1), (cut[0] + "[..., 1:]", cut[1] + "[..., 1:]")
+        elif form < 0.5 and lead:
+            shape = (*[1 for _ in lead], rows, columns)
+            whole = (*lead, rows, columns)
+            cut = (cut[0] + f".expand({whole})", f"np.broadcast_to({cut[1]}, {whole})")
+        else:
+            shape = (*lead, rows, columns)
+        operands.append(cut)
+        needs.append(m.leaf(np.asarray(m.rng.integers(-2, 3, shape), np.float32)))
+    first_last = r.random() < 0.3
+    order = operands[::-1] if first_last else operands
+    tensor, numpy = order[0]
+    for n, (right, same) in enumerate(order[1:]):
+        if n:
+            between, also = r.choices(_BETWEEN, (1, 1, 3, 3, 1, 1))[0]
+            tensor, numpy = between.replace("#", f"({tensor})"), also.replace("#", f"({numpy})")
+        if n == count - 2 and not first_last and r.random() < 0.3:
+            tensor, numpy = f"({tensor}).softmax(-1).matmul({right})", f"attended({numpy}, {same})"
+            m.add(tuple(needs), tensor, numpy, kind="sum")
+            return
+        if first_last:
+            tensor, numpy = f"({right}).matmul({tensor})", f"({same}) @ ({numpy})"
+        else:
+            tensor, numpy = f"({tensor}).matmul({right})", f"({numpy}) @ ({same})"
+    m.add(tuple(needs), tensor, numpy)
+
+
+_BETWEEN: Final = (
+    ("#", "#"),
+    ("#.relu()", "positive(#)"),
+    ("(# - #.amax(-1, True))", "(# - #.max(-1, keepdims=True))"),
+    ("(# - #.sum(-1, True))", "(# - #.sum(-1, keepdims=True))"),
+    ("(# * 0.5)", "(# * 0.5)"),
+    ("#.tril()", "np.tril(#)"),
+)
+"""Functions of a matrix between two products, exact for small integers, in both dialects."""
 
 
 def convolution(m: Maker) -> None:

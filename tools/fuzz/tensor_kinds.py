@@ -62,6 +62,7 @@ SMOOTH: Final[Kinds] = (
     (writes.write_at_variable, 1),
 )
 """Kinds for differentiated programs: values and slopes of small integers stay exact."""
+CHAINS: Final[Kinds] = ((graphs.chain, 1),)
 GRAPHS: Final[Kinds] = (
     (smooth.binary, 6),
     (smooth.unary, 4),

@@ -120,20 +120,22 @@ class Maker:
             shape = tuple(n if self.r.random() < 0.75 else 1 for n in chosen)
             dtype = self.r.choice(dtypes)
             data = slopes.leaf(self.rng, shape, dtype) if most else leaf(self.rng, shape, dtype)
-            self._leaf(np.asarray(data))
+            self.leaf(np.asarray(data))
         for _ in range(steps * 5):
             if len(self.lines) >= steps:
                 break
             self.r.choices(*zip(*kinds, strict=True))[0](self)
         self.program = Program(seed, tuple(self.lines))
 
-    def _leaf(self, data: Array) -> None:
+    def leaf(self, data: Array) -> str:
+        """Append an input with some values; return its name."""
         name = f"v{len(self.lines)}"
         text = literal(data)
         self.env[name] = data
         self.inputs.add(name)
         self.alias[name] = len(self.lines)
         self.lines.append(Line(name, (), f"{name} = Tensor({text})", f"{name} = {text}", "leaf"))
+        return name
 
     def bound(self, high: int) -> str:
         """Append a `Variable` from 0 to `high`, bound to a random value; return its name."""

@@ -4,7 +4,8 @@ It compares random tensor programs with NumPy bit by bit. Modes: `eager` realize
 and after random lines; `jit` captures a function and changes inputs and variables; `threads` runs four
 threads; `views` writes through views; `wide` does so with more of the API (lists and masks as indices,
 methods in place, einsum, selections); `gradients` differentiates, with and without capture; `graphs` computes
-all values, and all gradients, in one launch, fused and with stored intermediate values. It prints each
+all values, and all gradients, in one launch, fused and with stored intermediate values; `chains` does so with
+products of products, whose kernels may be joined. It prints each
 differing program as a shrunk test, and exits with 1 if there is one. `HCQ_DEVICE` names the device.
 
 Not here: making a program (`tensor_programs`), the kinds of lines (`tensor_kinds`).
@@ -24,14 +25,14 @@ import numpy as np
 
 from tools.fuzz import campaign, slopes
 from tools.fuzz.tensor_graphs import SIZES
-from tools.fuzz.tensor_kinds import GRAPHS, KINDS, SMOOTH, WIDE
+from tools.fuzz.tensor_kinds import CHAINS, GRAPHS, KINDS, SMOOTH, WIDE
 from tools.fuzz.tensor_programs import Line, Maker, Program, namespace
 from tools.fuzz.tensor_values import leaf, near, same_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-MODES: Final = ("eager", "jit", "threads", "views", "wide", "gradients", "graphs")
+MODES: Final = ("eager", "jit", "threads", "views", "wide", "gradients", "graphs", "chains")
 CALLS: Final = 4
 """Calls of a captured function: the first runs, the second is captured, two are replays."""
 _THREADS: Final = 4
@@ -39,6 +40,8 @@ _WHOLE: Final = 2.0**12
 """The largest value in a differentiated program, so that all values are exact."""
 _SMALL: Final = 2.0**9
 """The largest value in a program of mode `graphs`, so that its sums are exact."""
+_EXACT: Final = 2.0**20
+"""The largest value in a program of mode `chains`."""
 _STEEP: Final = 2.0**18
 """Calls with greater slopes are skipped, because sums round in float32."""
 _NEAR: Final = 2.0**-20
@@ -53,6 +56,8 @@ def program(seed: int, mode: str) -> Program:
     """Return the program of a seed."""
     if mode == "graphs":
         return Maker(seed, GRAPHS, dtypes=("float32",), sizes=SIZES, most=_SMALL).program
+    if mode == "chains":
+        return Maker(seed, CHAINS, dtypes=("float32",), steps=12, most=_EXACT).program
     if mode != "gradients":
         kinds = WIDE if mode == "wide" else KINDS
         return Maker(seed, kinds, views=mode in {"views", "wide"}).program
@@ -287,7 +292,7 @@ def threads(program: Program) -> None:
 
 RUNS: Final[dict[str, Callable[[Program], None]]] = {
     "eager": eager, "jit": jit, "threads": threads, "views": eager, "wide": eager, "gradients": gradients,
-    "graphs": graphs,
+    "graphs": graphs, "chains": graphs,
 }  # fmt: skip
 
 
