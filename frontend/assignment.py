@@ -305,15 +305,16 @@ def in_place(operation: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(operation)
     def call(self: Kind, *args: Any, **names: Any) -> Kind:
-        new, dtype = operation(self, *args, **names), self.expr.dtype
-        if new.expr.dtype is not dtype:
-            if _CATEGORY[new.expr.dtype.kind] > _CATEGORY[dtype.kind]:
-                raise UsageError(
-                    f"{operation.__name__} in place: the result is {new.expr.dtype.name}, this tensor "
-                    f"{dtype.name}; cast it first"
-                )
-            new = converted(new, dtype)
-        return change(self, new)
+        with LOCK:  # no other thread writes between reading the old value and writing the new one
+            new, dtype = operation(self, *args, **names), self.expr.dtype
+            if new.expr.dtype is not dtype:
+                if _CATEGORY[new.expr.dtype.kind] > _CATEGORY[dtype.kind]:
+                    raise UsageError(
+                        f"{operation.__name__} in place: the result is {new.expr.dtype.name}, this tensor "
+                        f"{dtype.name}; cast it first"
+                    )
+                new = converted(new, dtype)
+            return change(self, new)
 
     return call
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.ir.ops import Ops
 from frontend.assignment import change
+from frontend.device import LOCK
 from frontend.later import AT_ONCE, later
 from frontend.ops.along import written as written_along
 from frontend.ops.arguments import Shape, broadcast
@@ -52,7 +53,8 @@ def setitem(self: TensorBase, key: Any, value: Any) -> None:
     """
     if value.__class__ is self.__class__ and _is_there(self, key, value):
         return
-    change(self, written(self, key, value))
+    with LOCK:  # the new value has what other threads wrote to other parts
+        change(self, written(self, key, value))
 
 
 def _is_there(x: T, key: Any, value: T) -> bool:

@@ -156,3 +156,28 @@ def test_threads_that_open_the_default_device_at_once_share_one() -> None:
         print(len({id(device) for device in seen}))
     """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n1\n", "")
+
+
+def test_threads_that_write_other_rows_of_one_tensor_lose_no_write() -> None:
+    done = child("""
+        rows = Tensor(np.zeros((6, 16), np.float32)).realize()
+        masked, listed = Tensor(np.zeros((6, 4), np.float32)), Tensor(np.zeros((6, 4), np.float32))
+        counted, summed = Tensor(np.zeros(8, np.float32)), Tensor(np.zeros(4, np.float32))
+
+        def work(k, rng):
+            for step in range(20):
+                rows[k] = Tensor(np.full(16, step + 1, np.float32))
+                rows[k][8:] = step + 2
+                masked[Tensor(np.arange(6) == k)] = step + 1
+                listed[[k]] = step + 1
+                summed.add_(1)
+                global counted
+                counted[k] += 1
+
+        all_threads(6, work)
+        assert (rows.numpy()[:, :8] == 20).all() and (rows.numpy()[:, 8:] == 21).all(), rows.numpy()
+        assert (masked.numpy() == 20).all() and (listed.numpy() == 20).all(), (masked.numpy(), listed.numpy())
+        assert (summed.numpy() == 120).all(), summed.numpy()
+        assert (counted.numpy()[:6] == 20).all(), counted.numpy()
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
