@@ -111,7 +111,8 @@ def _packed_pairs(t: Translator) -> None:
         raise t.error("clamp of a packed pair is not supported")
     results = []
     for place, signs in ((0, "neg"), (1, "neg_hi")):
-        select = i.get("op_sel" if place == 0 else "op_sel_hi")
+        # v_pk_mov_b32: D.lo = S0[OPSEL[0]], D.hi = S1[OPSEL[1]] (CDNA3 ISA); op_sel_hi has no meaning
+        select = i.get("op_sel" if place == 0 or t.stem == "v_pk_mov_b32" else "op_sel_hi")
         values = []
         for number, operand in enumerate(rest):
             part = _of_pair(t, operand, select >> number & 1)

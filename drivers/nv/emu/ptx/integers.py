@@ -102,15 +102,22 @@ def _add(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 
 def _with_carry(t: Translator, name: str, a: Value, b: Value, carry: Value | None) -> tuple[Value, Value]:
+    """Add or subtract as the machine's adder does; return the result and the carry.
+
+    A difference is a + ~b + 1, so its carry is 1 where nothing is borrowed, and `addc` after `sub.cc` adds that.
+    """
     c = t.c
-    first = c.op(name, a, b)
-    out = c.icmp("ult", first if name == "add" else a, a if name == "add" else b)
+    if name == "sub" and carry is None:
+        return c.op("sub", a, b), c.icmp("uge", a, b)
+    if name == "sub":
+        b = c.op("xor", b, (1 << bits_of(a.type)) - 1)
+    first = c.op("add", a, b)
+    out = c.icmp("ult", first, a)
     if carry is None:
         return first, out
     step = c.resize(carry, bits_of(a.type))
-    second = c.op(name, first, step)
-    again = c.icmp("ult", second, step) if name == "add" else c.icmp("ult", first, step)
-    return second, c.op("or", out, again)
+    second = c.op("add", first, step)
+    return second, c.op("or", out, c.icmp("ult", second, step))
 
 
 def _product(t: Translator, a: Value, b: Value, type_: str, part: str) -> Value:
