@@ -65,7 +65,10 @@ class Worker:
         self._arch = target_of(arch).arch
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
         self._process = subprocess.Popen(
-            [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr
+            [sys.executable, "-P", "-c", start],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
         )
         self.dead = False
 

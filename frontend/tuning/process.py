@@ -53,7 +53,10 @@ class Process:
         self._left = b""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr
+            [sys.executable, "-P", "-c", start],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
         )
         try:
             self._answer(self._start_s)
@@ -97,7 +100,15 @@ class Process:
                 raise self._ended()
             self._left += data
         line, _, self._left = self._left.partition(b"\n")
-        reply: Reply = json.loads(line)
+        try:
+            reply = json.loads(line)
+        except ValueError:  # also of bytes that are no text
+            reply = None
+        if not isinstance(reply, dict):
+            self._process.kill()
+            self.dead = True
+            seen = f"saw {line[:SHOWN]!r}; the process was ended"
+            raise FailedError(f"wanted an object of JSON as the answer, {seen}")
         if "error" in reply:
             self.dead = bool(reply.get("lost"))
             raise FailedError(reply["error"])

@@ -52,6 +52,13 @@ def start(arch: str) -> workers.Worker:
     return workers.Worker(arch, prelude=ABORTS)
 
 
+def test_a_worker_imports_no_module_of_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "struct.py").write_text("raise SystemExit('a module of the working folder ran')\n")
+    monkeypatch.chdir(tmp_path)
+    (result,) = workers.compile_texts([kernel_key(kernel_of("ADD", 1.0))], ARCH, processes=1)
+    assert isinstance(result, CompiledKernel)
+
+
 def test_a_worker_aborted_by_llvm_costs_one_kernel():
     asts = [kernel_of("ADD", 1.0), kernel_of("SUB", 1.0), kernel_of("MUL", 3.0), kernel_of("ADD", 2.0)]
     results = workers.compile_texts([kernel_key(a) for a in asts], ARCH, processes=1, start=start)

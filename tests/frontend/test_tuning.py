@@ -153,6 +153,21 @@ def test_computed_indices_cannot_be_measured() -> None:
         Trial(device, ast)
 
 
+def test_a_search_imports_no_module_of_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('a module of the working folder ran')\n")
+    monkeypatch.chdir(tmp_path)
+    with override(cache=tmp_path):
+        Process("cpu").close()
+
+
+@pytest.mark.parametrize("line", ["no JSON", "[1]", "\\xff"])
+def test_an_answer_that_is_no_object_of_json_ends_the_process(line: str) -> None:
+    with pytest.raises(FailedError, match="wanted an object of JSON as the answer"):
+        Process("cpu", prelude=f"sys.stdout.buffer.write(b'{line}\\n'); sys.stdout.flush()")
+
+
 @pytest.mark.slow
 def test_aborts_hangs_and_errors_of_one_plan_end_at_most_its_process(tmp_path: Path) -> None:
     ast = small.ast_of("transpose")
