@@ -160,6 +160,26 @@ def test_blocks_are_dequantised_to_the_last_bit(name: int):
     assert got.tobytes() == want.tobytes()
 
 
+@pytest.mark.parametrize("kind", blocks.PACKINGS, ids=lambda kind: blocks.PACKINGS[kind].name)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_gguf_tensor_of_blocks_may_have_no_rows_or_one(kind: int, rows: int, tmp_path: Path):
+    packing, path = blocks.PACKINGS[kind], tmp_path / "x.gguf"
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q", 1) + b"x"
+    head += struct.pack("<IQQIQ", 2, packing.elements, rows, kind, 0)
+    path.write_bytes(head + bytes(-len(head) % 32) + bytes(rows * packing.size))
+    with nn.state.gguf_open(path) as file:
+        assert file["x"].shape == (rows, packing.elements)
+        assert file["x"].numpy().size == rows * packing.elements
+        assert file.rows("x", 0, 0).shape == (0, packing.elements)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (1,), (1, 1), ()])
+def test_safetensors_hold_tensors_of_no_elements_or_one(shape: tuple[int, ...], tmp_path: Path):
+    want, path = np.zeros(shape, np.float32), tmp_path / "x"
+    nn.state.safe_save({"x": Tensor(want)}, path)
+    equal(nn.state.safe_load(path)["x"], want)
+
+
 def test_a_gguf_file_is_read_tensor_by_tensor():
     with nn.state.gguf_open(DATA / "small.gguf") as file:
         assert file.metadata["general.architecture"] == "llama"

@@ -45,8 +45,9 @@ def _bits(b: Bytes, begin: int, end: int, width: int, run: int) -> Bytes:
     import numpy as np  # noqa: PLC0415 - only where such files are read
 
     shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
-    fields = b[:, begin:end].reshape(len(b), -1, 1, run) >> shifts & np.uint8((1 << width) - 1)
-    found: Bytes = fields.reshape(len(b), -1)
+    runs = b[:, begin:end].reshape(len(b), (end - begin) // run, 1, run)  # no -1: there may be no blocks
+    fields = runs >> shifts & np.uint8((1 << width) - 1)
+    found: Bytes = fields.reshape(len(b), (end - begin) * 8 // width)
     return found
 
 
@@ -92,11 +93,11 @@ def _q8_0(b: Bytes) -> Floats:
 
 def _grouped(q: Any, scale: Floats, least: Floats | None = None) -> Floats:
     """Return scale * q - least, where each scale (n, groups) holds for neighbouring elements."""
-    groups = q.reshape(len(q), scale.shape[1], -1).astype("float32")
+    groups = q.reshape(len(q), scale.shape[1], q.shape[1] // scale.shape[1]).astype("float32")
     y = scale[:, :, None] * groups
     if least is not None:
         y -= least[:, :, None]
-    found: Floats = y.reshape(len(q), -1)
+    found: Floats = y.reshape(q.shape)
     return found
 
 
