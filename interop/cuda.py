@@ -54,7 +54,8 @@ def to_ptx(source: str, arch: str, *, name: str = "kernel.cu", options: Sequence
         interop.load(device, interop.cuda.to_ptx(source, device.info.arch))
     """
     if not arch.startswith("sm_"):
-        raise UnsupportedError(f"NVRTC compiles for NVIDIA GPUs (sm_80, sm_90a, ...), saw {arch!r}")
+        hint = "hint: without such a GPU the device 'nv-emu' runs it"
+        raise UnsupportedError(f"NVRTC compiles for NVIDIA GPUs (sm_80, sm_90a, ...), saw {arch!r}\n{hint}")
     ffi, library = _library()
     flags = [f"--gpu-architecture=compute_{arch.removeprefix('sm_')}", "-std=c++17", "--generate-line-info"]
     flags += [f"-I{folder}" for folder in _headers()] + list(options)

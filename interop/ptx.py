@@ -26,6 +26,12 @@ _PARAMETER: Final = re.compile(
 _LIMIT: Final = re.compile(r"\.(reqntid|maxntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _ADDRESS: Final = re.compile(r"\bcvta\.param\b")
 _TARGET: Final = re.compile(r"\.target\s+(sm_\d+[af]?)\b")
+_UNITS: Final = frozenset({1, 2, 4, 8, 16})
+"""Bytes of the types of parameters."""
+_DIGITS: Final = 10
+"""Most digits of a number: of those of 32 bits."""
+_SHOWN: Final = 40
+"""Characters of a number that an error shows."""
 _KINDS: Final = {"u": ArgKind.INT, "s": ArgKind.INT, "f": ArgKind.FLOAT}
 
 
@@ -61,7 +67,8 @@ def takes_addresses(text: str) -> bool:
 def _entry(found: re.Match[str], base: int) -> Entry:
     name, parameters, directives = found[1], found[2] or "", found[3]
     limits = {
-        one[1]: (int(one[2]), int(one[3] or 1), int(one[4] or 1)) for one in _LIMIT.finditer(directives)
+        one[1]: (_number(name, one[2]), _number(name, one[3] or "1"), _number(name, one[4] or "1"))
+        for one in _LIMIT.finditer(directives)
     }
     required = limits.get("reqntid")
     x, y, z = required or limits.get("maxntid") or (1024, 1, 1)
@@ -76,15 +83,25 @@ def _parameters(entry: str, text: str, base: int) -> tuple[Parameter, ...]:
         if found is None:
             raise UsageError(f"entry {entry}: {part!r} is no parameter of PTX")
         kind = found["type"]
-        unit = int(kind.lstrip("abcdefghijklmnopqrstuvwxyz")) // 8
-        size = unit * int(found["count"] or 1)
-        align = int(found["align"] or found["align2"] or unit)
+        unit = _number(entry, kind.lstrip("abcdefghijklmnopqrstuvwxyz")) // 8
+        size = unit * _number(entry, found["count"] or "1")
+        align = _number(entry, found["align"] or found["align2"] or str(unit))
+        if unit not in _UNITS or align.bit_count() != 1:
+            wanted = "a type of 8 to 128 bits and an alignment that is a power of two"
+            raise UsageError(f"entry {entry}: wanted {wanted}, saw {part!r}")
         at = -(-at // align) * align
         held = _kind(found, unit)
         whole = held is None and not found["count"] and kind[0] in "us"
         out.append(Parameter(found["name"], at - base, size, held, whole))
         at += size
     return tuple(out)
+
+
+def _number(entry: str, text: str) -> int:
+    """Return a number of 32 bits. Raises `UsageError` for 0 and larger ones."""
+    if len(text) > _DIGITS or not 0 < int(text) < 1 << 32:
+        raise UsageError(f"entry {entry}: wanted a number from 1 to {(1 << 32) - 1}, saw {text[:_SHOWN]}")
+    return int(text)
 
 
 def _kind(found: re.Match[str], unit: int) -> ArgKind | None:

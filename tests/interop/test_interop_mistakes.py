@@ -9,7 +9,7 @@ import pytest
 
 import hcq
 import interop
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import CompileError, UnsupportedError, UsageError
 
 PTX = """.version 8.5
 .target sm_80
@@ -157,3 +157,33 @@ def test_nvrtc_compiles_for_nvidia_only():
 
     with pytest.raises(UnsupportedError, match="saw 'gfx1100'"):
         cuda.to_ptx("", "gfx1100")
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        ".param .align 0 .b8 p[8]",
+        ".param .align 3 .b8 p[8]",
+        ".param .u64 .ptr .global .align 8 .align 0 p",
+        ".param .b8 p[0]",
+        ".param .b8 p[99999999999]",
+        f".param .b8 p[{'9' * 5000}]",
+        ".param .u0 p",
+        ".param .u24 p",
+    ],
+)
+def test_numbers_of_parameters_that_ptx_does_not_allow_are_refused(device: hcq.Device, parameter: str):
+    text = PTX.replace(".param .u32 n", parameter)
+    with pytest.raises((UsageError, CompileError)):
+        interop.load(device, text)
+
+
+@pytest.mark.parametrize("limits", [".maxntid 0", ".reqntid 0, 1, 1", f".maxntid {'9' * 5000}"])
+def test_limits_of_threads_that_ptx_does_not_allow_are_refused(device: hcq.Device, limits: str):
+    with pytest.raises((UsageError, CompileError)):
+        interop.load(device, PTX.replace(".u64 out) {", f".u64 out) {limits} {{"))
+
+
+def test_cuda_for_a_processor_names_the_emulated_gpu():
+    with pytest.raises(UnsupportedError, match="nv-emu"):
+        interop.cuda.to_ptx("", "x86_64-avx2")
