@@ -218,6 +218,11 @@ def read(environment: Mapping[str, str], *, home_of_user: Callable[[], str] = _h
     return Config(**values, cache=_cache(environment, home_of_user))
 
 
+def process_environment() -> Mapping[str, str]:
+    """Return the environment of this process, for the modules that show it."""
+    return os.environ
+
+
 _current: list[Config] = []
 
 
@@ -227,7 +232,7 @@ def config() -> Config:
     Raises `UsageError` for an invalid value; warns (`CacheWarning`) when compiled code cannot be kept.
     """
     if not _current:
-        _current.append(read(os.environ))
+        _current.append(read(process_environment()))
         if _current[0].cache is None:
             text = "compiled code is not kept: this user has no home\nhint: HCQ_CACHE names a folder for it"
             warnings.warn(text, CacheWarning, stacklevel=2)

@@ -8,7 +8,6 @@ Next: `registry`, the drivers by name; `config`, the settings.
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from importlib import metadata
 from itertools import count
 from typing import TYPE_CHECKING
 
-from hcq.config import Config, read, variables
+from hcq.config import Config, process_environment, read, variables
 from hcq.errors import HcqError, UsageError
 from hcq.registry import drivers
 from hcq.store import Store
@@ -122,7 +121,7 @@ def examine(
     Defaults: all registered drivers, the environment of this process, `importlib.metadata` for versions, and
     the requirements of the installed hcq (lines such as "numpy>=1.26").
     """
-    environment = os.environ if environment is None else environment
+    environment = process_environment() if environment is None else environment
     version_of = version_of or _installed_version
     entries = drivers() if entries is None else entries
     settings, error = Config(), ""

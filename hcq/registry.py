@@ -9,6 +9,7 @@ Not here: what a driver implements (`driver`, docs/how-to/add-a-device.md), devi
 
 from __future__ import annotations
 
+import difflib
 import os
 import threading
 from dataclasses import dataclass
@@ -220,8 +221,12 @@ def parse(name: str) -> tuple[DriverEntry, int, str | None]:
     if entry is None and first:
         entry = next((entry for entry in _registered() if entry.name == first), None)
     if entry is None or len(rest) > 2:
-        known = ", ".join(entry.name for entry in drivers())
-        raise UsageError(f"no device is called {name!r}; drivers: {known}; for example: cpu, nv:0")
+        names = [entry.name for entry in drivers()]
+        near = [known for known in names if first and known.startswith(first)]
+        near = near or difflib.get_close_matches(first, names, n=1)
+        hint = f"\nhint: did you mean {near[0]!r}?" if near and entry is None else ""
+        known = ", ".join(names)
+        raise UsageError(f"no device is called {name!r}; drivers: {known}; for example: cpu, nv:0{hint}")
     index, variant = 0, None
     for part in rest:
         if part.isdecimal():

@@ -54,6 +54,12 @@ def test_auto_is_the_configured_device_without_fallback():
         hcq.open()
 
 
+@pytest.mark.parametrize(("name", "meant"), [("nv-em", "nv-emu"), ("amd-emulated", "amd-emu"), ("cp", "cpu")])
+def test_an_unknown_name_brings_the_nearest_driver(name: str, meant: str):
+    with pytest.raises(UsageError, match=f"hint: did you mean '{meant}'"):
+        hcq.open(name)
+
+
 def test_the_table_has_real_gpus_first():
     kinds = [entry.hardware for entry in DRIVERS]
     assert kinds == sorted(kinds, reverse=True)
