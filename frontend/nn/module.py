@@ -107,16 +107,17 @@ class Module:
         return self.train(False)
 
     def named_parameters(self) -> list[tuple[str, Tensor]]:
-        """Return the float tensors that an optimiser may change, by name.
+        """Return the float tensors that an optimiser may change, by name; a shared one by its first name.
 
         A tensor with requires_grad False is none, unless it was listed here before: those that a program
         freezes stay parameters.
         """
-        every = state.get_state_dict(self).items()
-        return [(name, listed(t)) for name, t in every if t.dtype.is_float and is_parameter(t)]
+        every = {id(t): (name, t) for name, t in reversed(state.get_state_dict(self).items())}
+        names = reversed(every.values())
+        return [(name, listed(t)) for name, t in names if t.dtype.is_float and is_parameter(t)]
 
     def parameters(self) -> list[Tensor]:
-        """Return the tensors that an optimiser may change."""
+        """Return the tensors that an optimiser may change, each once."""
         return [t for _, t in self.named_parameters()]
 
     def named_buffers(self) -> list[tuple[str, Tensor]]:

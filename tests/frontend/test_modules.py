@@ -138,3 +138,29 @@ def test_no_grad_cuts_what_is_computed_inside():
     (cut * w).sum().backward()
     assert w.grad is not None
     close(w.grad, [4.0, 6.0])
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        self.wte = nn.Embedding(5, 4)
+        self.head = nn.Linear(4, 5, bias=False)
+        self.head.weight = self.wte.weight
+
+    def forward(self, x: Tensor) -> Any:
+        return self.head(self.wte(x))
+
+
+def test_a_tied_weight_is_one_parameter_with_two_names_in_the_state():
+    net = Tied().requires_grad_()
+    assert [name for name, _ in net.named_parameters()] == ["wte.weight"]
+    assert list(net.state_dict()) == ["wte.weight", "head.weight"]
+    assert len(nn.state.get_parameters(net)) == 1
+    assert nn.utils.parameters_to_vector(net.parameters()).shape == (20,)
+    net(Tensor([1, 3])).sum().backward()
+    gradient = net.wte.weight.grad.numpy()
+    norm = nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+    np.testing.assert_allclose(norm.item(), np.sqrt((gradient**2).sum()), rtol=1e-5)
+    np.testing.assert_allclose(np.sqrt((net.wte.weight.grad.numpy() ** 2).sum()), 0.5, rtol=1e-4)
+    net.load_state_dict({name: Tensor.ones(5, 4) for name in net.state_dict()})
+    assert net.head.weight.numpy().sum() == 20
+    assert net.to(dtype="float16").head.weight is net.wte.weight

@@ -287,3 +287,59 @@ def test_one_cycle_refuses_a_momentum_that_cannot_change():
     step(x)
     with pytest.raises(UsageError, match="captured with the momentum"):
         schedule.step()
+
+
+@pytest.mark.parametrize("kind", ["Adam", "Adamax", "RAdam"])
+def test_the_correction_of_the_start_has_the_decay_rates_of_the_present_step(kind: str):
+    """PyTorch's 1 - beta ** step; with the rates changed after two steps."""
+    w, m, v = np.array(START), np.zeros((2, 3)), np.zeros((2, 3))
+    found = Tensor(START, dtype=dtypes.float64)
+    optimiser = getattr(nn.optim, kind)([found], 0.1)
+    b1, b2 = 0.9, 0.999
+    for t in range(1, 6):
+        if t == 3:
+            b1, b2 = 0.5, 0.9
+            optimiser.param_groups[0]["b1"], optimiser.param_groups[0]["b2"] = b1, b2
+        g = 2 * (w - np.array(TARGET)) * (np.array(TARGET) + 2)
+        found.grad = Tensor(g)
+        optimiser.step()
+        m = b1 * m + (1 - b1) * g
+        if kind == "Adamax":
+            v = np.maximum(b2 * v, np.abs(g) + 1e-8)
+            w = w - 0.1 / (1 - b1**t) * m / v
+            continue
+        v = b2 * v + (1 - b2) * g * g
+        root = np.sqrt(v / (1 - b2**t)) + 1e-8
+        if kind == "RAdam":
+            most = 2 / (1 - b2) - 1
+            length = most - 2 * t * b2**t / (1 - b2**t)
+            top = (length - 4) * (length - 2) * most
+            scale = np.sqrt(top / ((most - 4) * (most - 2) * length)) if length > 5 else 0.0
+            root = 1 / (scale * np.sqrt(1 - b2**t) / (np.sqrt(v) + 1e-8)) if length > 5 else 1.0
+        w = w - 0.1 * m / (1 - b1**t) / root
+    np.testing.assert_allclose(found.numpy(), w, rtol=1e-6)
+
+
+def test_a_momentum_that_a_schedule_changes_is_that_of_pytorch():
+    """The values are PyTorch's, of AdamW under OneCycleLR with its defaults."""
+    w, target = Tensor(START, dtype=dtypes.float64), Tensor(TARGET, dtype=dtypes.float64)
+    optimiser = nn.optim.AdamW([w], 0.02)
+    schedule = nn.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=0.1, total_steps=6)
+    for _ in range(5):
+        loss(w, target).backward()
+        optimiser.step()
+        schedule.step()
+    wanted = [
+        [0.7862402486854202, -1.7823319903152148, 0.2864681231700351],
+        [0.15434747913244776, 2.7826432348540227, -1.2834508506298639],
+    ]
+    np.testing.assert_allclose(w.numpy(), wanted, rtol=1e-6)
+
+
+def test_a_parameter_that_is_given_twice_is_updated_once_with_a_warning():
+    w = Tensor([1.0], requires_grad=True)
+    with pytest.warns(UserWarning, match="SGD: 1 parameters are given twice"):
+        optimiser = nn.optim.SGD([w, w], 0.5)
+    (w * 2).sum().backward()
+    optimiser.step()
+    assert w.tolist() == [0.0]

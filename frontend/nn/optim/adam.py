@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Moments(Optimizer):
-    """What all of them have: `self.m` and `self.v`, and powers of the decay rates with the number of steps.
+    """What all have: `self.m` and `self.v`, the number of steps, and powers of the decay rates with it.
 
     `b1` and `b2` in 0..1, or `betas`, are the decay rates of m and v; sixteen-bit parameters have float32
     moments. Raises `UsageError` for numbers out of range.
@@ -48,12 +48,13 @@ class Moments(Optimizer):
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
         exact = self._exact(group)
-        return {"b1_t": (1.0, exact), "b2_t": (1.0, exact)}
+        return {"t": (0.0, exact), "b1_t": (1.0, exact), "b2_t": (1.0, exact)}
 
     def _count(self, group: Group) -> None:
+        """Count the step; the powers are of the rates of this step, whatever they were before."""
+        t = self.store(group.counters["t"], group.counters["t"] + 1)
         for name in ("b1", "b2"):
-            t = group.counters[f"{name}_t"]
-            self.store(t, t * group.number(name))
+            self.store(group.counters[f"{name}_t"], group.number(name) ** t)
 
     def _means(self, i: int, g: Tensor, group: Group) -> tuple[Tensor, Tensor]:
         """Assign and return m and v of parameter i."""
@@ -189,11 +190,7 @@ class NAdam(Moments):
         super().__init__(params, lr, **settings)
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
-        return {
-            **super()._counters(group),
-            "t": (0.0, self._exact(group)),
-            "product": (1.0, self._exact(group)),
-        }
+        return {**super()._counters(group), "product": (1.0, self._exact(group))}
 
     def _factor(self, group: Group, ahead: int) -> Tensor:
         """Return the momentum of this step, or of the one ahead."""
@@ -202,7 +199,6 @@ class NAdam(Moments):
 
     def _count(self, group: Group) -> None:
         super()._count(group)
-        self.store(group.counters["t"], group.counters["t"] + 1)
         self.store(group.counters["product"], group.counters["product"] * self._factor(group, 0))
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
@@ -239,13 +235,6 @@ class RAdam(Moments):
         b1, b2 = pair("betas", betas)
         settings = {"b1": b1, "b2": b2, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, lr, **settings, decoupled_weight_decay=decoupled_weight_decay)
-
-    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
-        return {**super()._counters(group), "t": (0.0, self._exact(group))}
-
-    def _count(self, group: Group) -> None:
-        super()._count(group)
-        self.store(group.counters["t"], group.counters["t"] + 1)
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         decay, lr = group.number("weight_decay"), group.lr.cast(g.dtype)

@@ -11,6 +11,7 @@ Not here: the rules (`descent`, `adam`, `layerwise`), gradients (`frontend.autog
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, cast
@@ -89,7 +90,13 @@ class Optimizer(ABC):
         kind = type(self).__name__
         if self.captured:
             raise UsageError(f"{kind}: a captured step has its parameters; make another optimiser")
-        every = list({id(p): p for p in _tensors(given["params"])}.values())
+        named = _tensors(given["params"])
+        every = list({id(p): p for p in named}.values())
+        if len(every) < len(named):
+            text = (
+                f"{kind}: {len(named) - len(every)} parameters are given twice; each is updated once a step"
+            )
+            warnings.warn(text, stacklevel=2)
         if not every:
             raise UsageError("an optimiser needs at least one tensor")
         kept = [i for i, p in enumerate(self.buffers) if not (self._frozen[i] and p.requires_grad)]

@@ -47,8 +47,8 @@ def _walk(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) -> No
 
 
 def get_parameters(model: Any) -> list[Tensor]:
-    """Return the tensors of an object, in the order of `get_state_dict`, also those without requires_grad."""
-    return list(get_state_dict(model).values())
+    """Return the tensors of an object, each once, in the order of `get_state_dict`, parameters or not."""
+    return list({id(t): t for t in get_state_dict(model).values()}.values())
 
 
 def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = True) -> None:
