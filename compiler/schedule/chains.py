@@ -139,6 +139,8 @@ def _joined(parts: Sequence[ScheduleItem]) -> ScheduleItem | None:
                     return None
         asts.insert(0, _with_slots(ast, [slots[ref] for ref in part.bufs]))
     assert shared is not None
+    if not _all_stored(asts, len(externals), len(shared.sizes)):
+        return None
     if sum([ref.nbytes for ref in kept]) > ROW_BYTES * prod(shared.sizes) and not keys_of(asts):
         return None
     ast = uop(Ops.SINK, dtypes.void, tuple(asts), (len(externals), len(shared.sizes)))
@@ -240,6 +242,46 @@ def _loaded(ast: UOp, shared: _Shared, slot: int) -> _Shared | None:
             return None
         found.add(tuple([terms[r] for r in ranges]))
     return _Shared(shared.sizes, *found) if len(found) == 1 else None
+
+
+def _all_stored(parts: Sequence[UOp], externals: int, shared: int) -> bool:
+    """Return whether each part loads of the matrices only what parts before it store in the same row.
+
+    This is proved from the finished parts alone, so it does not depend on how their ranges were found. A row
+    is stored without gaps if its strides, in order, are the products of the sizes before: it is then known
+    for all values of the ranges that a load is within it if its last element is.
+    """
+    rows: dict[int, tuple[dict[UOp, int], int]] = {}
+    for part in parts:
+        for load in [n for n in ordered(part) if n.op is Ops.LOAD and n.src[0].arg >= externals]:
+            found = _row_of(load.src[1], shared)
+            if found is None or load.src[0].arg not in rows:
+                return False
+            start, within = rows[load.src[0].arg]
+            if found[0] != start or sum([c * (r.arg[1] - 1) for r, c in found[1].items()]) >= within:
+                return False
+        for store in [s for s in part.src if s.src[0].arg >= externals]:
+            found = _row_of(store.src[1], shared)
+            if found is None or len(found[0]) != shared:
+                return False
+            count = 1
+            for r, c in sorted(found[1].items(), key=lambda item: item[1]):
+                if c != count:
+                    return False
+                count *= r.arg[1]
+            if count > min(found[0].values()):
+                return False
+            rows[store.src[0].arg] = found[0], count
+    return True
+
+
+def _row_of(index: UOp, shared: int) -> tuple[dict[UOp, int], dict[UOp, int]] | None:
+    """Return the strides of the shared ranges and of the others in an index; None if it is no such sum."""
+    terms, constant = symbolic.terms_of(index)
+    if constant or not all(atom.op is Ops.RANGE and c > 0 for atom, c in terms.items()):
+        return None
+    first = {r: c for r, c in terms.items() if r.arg[0] < shared}
+    return first, {r: c for r, c in terms.items() if r not in first}
 
 
 def _renumbered(ast: UOp, outputs: Sequence[UOp], env: dict[UOp, UOp], first: int = 0) -> UOp:

@@ -9,17 +9,20 @@ import math
 import numpy as np
 import pytest
 
+from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, parse_kernel
 from compiler.ir.uop import uop
 from compiler.ir.verify import verify_kernel
-from compiler.ir.walk import ordered
+from compiler.ir.walk import ordered, ranges_in
+from compiler.kernel.merge import replace_ranges
 from compiler.kernel.naming import kernel_name
 from compiler.pipeline import planned
+from compiler.schedule.chains import _all_stored
 from compiler.schedule.item import TempRef
 from compiler.schedule.scheduler import Limits, ScheduleItem, schedule
 from compiler.targets import target_of
-from frontend import Tensor
+from frontend import Tensor, nn
 from frontend.expr import uops
 from hcq.errors import CompileError
 
@@ -271,3 +274,62 @@ def test_rows_of_a_chain_may_lie_across_the_rows_of_its_parts(left, right, shape
     found = (Tensor(a) @ Tensor(b)).softmax(-1).reshape(*shape) @ Tensor(o)
     wanted = softened(a.astype(np.float64) @ b).reshape(shape) @ o
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4)
+
+
+def stored_and_loaded(item: ScheduleItem) -> None:
+    """Evaluate all indices of a chain: each load follows a store with the same shared values."""
+    externals, shared = item.ast.arg
+    stored: dict[tuple[int, int], tuple[int, ...]] = {}
+    for part in item.ast.src:
+        ranges = sorted({n for n in ordered(part) if n.op is Ops.RANGE}, key=lambda r: r.arg[0])
+        accesses = [n for n in ordered(part) if n.op in (Ops.LOAD, Ops.STORE) and n.src[0].arg >= externals]
+        for point in np.ndindex(*[r.arg[1] for r in ranges]):
+            env = dict(zip(ranges, point, strict=True))
+            row = tuple([n for r, n in env.items() if r.arg[0] < shared])
+            for n in accesses:
+                at = n.src[0].arg, symbolic.evaluate(n.src[1], env)
+                if n.op is Ops.STORE:
+                    stored[at] = row
+                else:
+                    assert stored.get(at) == row
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("keys", [1, 2, 3])
+def test_each_element_of_a_matrix_is_stored_in_the_row_that_loads_it(batch, heads, rows, keys) -> None:
+    q, k, v = of_one(batch, rows, heads, 2), of_one(batch, keys, heads, 2), of_one(batch, keys, heads, 2)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    attended = q.scaled_dot_product_attention(k, v)
+    merged = attended.transpose(1, 2).reshape(batch, rows, -1) @ of_one(2 * heads, 3)
+    chained = of_one(batch, rows, keys) @ (of_one(batch, keys, 2) @ of_one(2, 4)) @ of_one(4, 3)
+    for result in (attended, merged, chained):
+        for item in scheduled(result):
+            if item.ast.src[0].op is Ops.SINK:
+                stored_and_loaded(item)
+
+
+def test_a_chain_whose_parts_share_too_few_elements_is_refused() -> None:
+    q = of_one(2, 3, 4, 2)
+    (item,) = scheduled(q.scaled_dot_product_attention(q, q))
+    externals, shared = item.ast.arg
+    assert _all_stored(item.ast.src, externals, shared)
+    for n in range(2):
+        part = item.ast.src[n]
+        inner = next(r for r in ranges_in(part)[part.src[0].src[1]] if r.arg[0] >= shared)
+        short = replace_ranges(part, {inner: symbolic.loop(inner.arg[0], inner.arg[1] - 1)})
+        parts = [short if k == n else x for k, x in enumerate(item.ast.src)]
+        assert not _all_stored(parts, externals, shared)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("batch", [2, 3])
+def test_attention_of_one_token_is_that_of_each_batch_alone(dtype, training, batch) -> None:
+    Tensor.manual_seed(0)
+    layer = nn.MultiheadAttention(4, 2, batch_first=True).to(dtype=dtype).train(training)
+    x = Tensor(values(batch, 1, 4)).cast(dtype).realize()
+    together = layer(x, x, x)[0].float().numpy()
+    alone = [layer(x[n : n + 1], x[n : n + 1], x[n : n + 1])[0].float().numpy()[0] for n in range(batch)]
+    np.testing.assert_allclose(together, alone, atol={"float32": 1e-6}.get(dtype, 2e-2))
