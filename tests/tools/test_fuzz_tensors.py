@@ -13,7 +13,7 @@ from tools.fuzz.tensor_graphs import convolved, greatest_of_windows
 from tools.fuzz.tensor_kinds import KINDS
 from tools.fuzz.tensor_programs import Line, Maker
 from tools.fuzz.tensor_values import brief, cast, near, same_bits, total
-from tools.fuzz.tensors import as_test, failure, oracle, program, shrunk
+from tools.fuzz.tensors import as_test, failure, joined_kernels, oracle, program, shrunk
 
 SHARES = {
     "eager": (0, 5, 45),
@@ -52,6 +52,12 @@ def test_graphs_on_emulated_gpus_agree_with_the_oracle(device: str) -> None:
             assert not text, as_test(made, "graphs", text)
     finally:
         Device.DEFAULT = default
+
+
+def test_programs_of_chains_reach_many_different_joined_kernels() -> None:
+    found = [joined_kernels(program(seed, "chains")) for seed in range(140_000, 140_020)]
+    assert len(set().union(*found)) >= 10
+    assert any(not kernels for kernels in found)
 
 
 def test_a_graph_that_computes_something_else_when_fused_is_found() -> None:

@@ -5,8 +5,8 @@ and after random lines; `jit` captures a function and changes inputs and variabl
 threads; `views` writes through views; `wide` does so with more of the API (lists and masks as indices,
 methods in place, einsum, selections); `gradients` differentiates, with and without capture; `graphs` computes
 all values, and all gradients, in one launch, fused and with stored intermediate values; `chains` does so with
-products of products, whose kernels may be joined. It prints each
-differing program as a shrunk test, and exits with 1 if there is one. `HCQ_DEVICE` names the device.
+products of products, whose kernels may be joined, and prints how many different joined kernels there were. It
+prints each differing program as a shrunk test, and exits with 1 if there is one. `HCQ_DEVICE` names a device.
 
 Not here: making a program (`tensor_programs`), the kinds of lines (`tensor_kinds`).
 """
@@ -31,6 +31,8 @@ from tools.fuzz.tensor_values import leaf, near, same_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from compiler.ir.uop import UOp
 
 MODES: Final = ("eager", "jit", "threads", "views", "wide", "gradients", "graphs", "chains")
 CALLS: Final = 4
@@ -307,6 +309,21 @@ def failure(program: Program, mode: str) -> str:
     return ""
 
 
+def joined_kernels(program: Program) -> set[UOp]:
+    """Return the ASTs of the chains of kernels that one launch of a program has on a processor."""
+    from compiler.ir.ops import Ops  # noqa: PLC0415 - `--show` needs none
+    from compiler.schedule.scheduler import Limits, schedule  # noqa: PLC0415 - as above
+    from frontend.expr import uops  # noqa: PLC0415 - as above
+
+    env = run(program, lambda _: False)
+    values = [env[name] for name in program.names()]
+    slots: dict[int, int] = {}
+    parts = [(x.expr, tuple([slots.setdefault(id(s), len(slots)) for s in x.leaves])) for x in values]
+    outputs = uops(parts)
+    asts = [item.ast for item in schedule(outputs, limits=Limits(chains=True), verify=True)]
+    return {ast for ast in asts if ast.src[0].op is Ops.SINK}
+
+
 def shrunk(program: Program, fails: Callable[[Program], object]) -> Program:
     """Remove lines, from the last to the first, as long as the rest still fails."""
     kept = list(program.lines)
@@ -349,7 +366,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.show is not None:
         sys.stdout.write(as_test(program(options.show, options.mode), options.mode, ""))
         return 0
-    return campaign.run(partial(differing, mode=options.mode), options, f"{options.mode} programs agree")
+    status = campaign.run(partial(differing, mode=options.mode), options, f"{options.mode} programs agree")
+    if options.mode == "chains":
+        plans: set[UOp] = set()
+        for seed in range(options.first, options.first + options.cases):
+            plans |= joined_kernels(program(seed, options.mode))
+        sys.stdout.write(f"{len(plans)} different joined kernels on processors\n")
+    return status
 
 
 if __name__ == "__main__":
