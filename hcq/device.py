@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from hcq.driver import DriverDevice
     from hcq.errors import FaultReport
     from hcq.hardware import Allocation, DeviceInfo
-    from hcq.heap import Block, Condition, FreeList, Pool
+    from hcq.heap import Block, FreeList, Pool
     from hcq.profile import Clock, Span
     from hcq.program import DriverProgram
     from hcq.retired import Replayable
-    from hcq.signal import Refusal
+    from hcq.signal import Point, Refusal
     from hcq.validate.watch import Watch
 
 DEFAULT = BufferSpec()
@@ -192,7 +192,7 @@ class Device:
         self.retired.sweep()
 
     def retire_block(
-        self, block: Block | None, free_list: FreeList, peers: Iterable[Device], after: Condition | None
+        self, block: Block | None, free_list: FreeList, peers: Iterable[Device], after: Point | None
     ) -> None:
         """Return the memory of a closed buffer to its pool once the work now in flight is done.
 
@@ -202,7 +202,7 @@ class Device:
             device.close_epoch += 1
         if block is None or self.closed:
             return
-        points: list[Condition] = [*self.retired.in_flight(queue for peer in peers for queue in peer.queues)]
+        points = self.retired.in_flight(queue for peer in peers for queue in peer.queues)
         if after is not None:
             points.append(after)
         self.heap.defer_free(points, block, free_list)

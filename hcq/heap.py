@@ -9,7 +9,6 @@ Not here: buffers (`memory`); the pages themselves (`hcq.driver.DriverDevice.all
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from hcq.hardware import Allocation, BufferTracker
+    from hcq.signal import Point
 
 CHUNK_BYTES = 2 << 20
 """Size of the allocations that small blocks are cut from."""
@@ -87,36 +87,10 @@ def tracked(block: Block, free_list: FreeList, size: int) -> FreeList:
     return TrackedList(tracker, free_list)
 
 
-class Condition(Protocol):
-    """What must be reached before memory has another owner, such as a `hcq.signal.Point`."""
-
-    def over(self) -> bool:
-        """Return whether it is reached, or can never be."""
-        ...
-
-
-class HostViews:
-    """The objects from which living views of some memory in the host's address space were made."""
-
-    __slots__ = ("_living",)
-
-    def __init__(self) -> None:
-        self._living: dict[int, weakref.ref[object]] = {}
-
-    def add(self, exporter: object) -> None:
-        """Count an object until nothing refers to it, its views included."""
-        living, number = self._living, id(exporter)
-        living[number] = weakref.ref(exporter, lambda _: living.pop(number, None))
-
-    def __bool__(self) -> bool:
-        """Return whether a view exists."""
-        return bool(self._living)
-
-
 class Chunk:
     """One allocation of the driver, from which blocks are cut."""
 
-    __slots__ = ("allocation", "blocks", "host_views", "peers", "used")
+    __slots__ = ("allocation", "blocks", "peers", "used")
 
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
@@ -126,7 +100,6 @@ class Chunk:
         """Number of blocks cut."""
         self.peers: frozenset[object] = frozenset()
         """Other devices that can address it."""
-        self.host_views = HostViews()
 
 
 def size_class(size: int, align: int) -> int:
@@ -258,18 +231,16 @@ class Pool:
             return sum(chunk.allocation.size for chunk in gone)
 
     def close(self) -> None:
-        """Return all memory to the driver, including that of open buffers; not what host views refer to.
+        """Return all memory to the driver, including that of open buffers.
 
-        The device must be idle and closed. The driver frees the rest when it closes, or leaves it mapped.
+        The device must be idle and closed.
         """
         with self._lock:
             self._chunk = None
             for free_list in self._free_lists.values():
                 free_list.clear()
             while self._chunks:
-                chunk = self._chunks.pop()
-                if not chunk.host_views:
-                    self.driver.free(chunk.allocation)
+                self.driver.free(self._chunks.pop().allocation)
 
     def chunks(self) -> list[Allocation]:
         """Return the driver allocations that the pool holds."""
@@ -289,7 +260,7 @@ class Heap:
         """Called when a free was deferred, so that the owner calls `sweep` later."""
         self._lock = threading.RLock()
         self._pools: dict[BufferSpec, Pool] = {}
-        self.deferred_frees: deque[tuple[list[Condition], Block, FreeList]] = deque()
+        self.deferred_frees: deque[tuple[list[Point], Block, FreeList]] = deque()
         """(points, block, its free list) of closed buffers that work in flight may still access."""
 
     def pool(self, spec: BufferSpec) -> Pool:
@@ -315,7 +286,7 @@ class Heap:
         for pool in tuple(self._pools.values()):
             pool.trim()
 
-    def defer_free(self, points: list[Condition], block: Block, free_list: FreeList) -> None:
+    def defer_free(self, points: list[Point], block: Block, free_list: FreeList) -> None:
         """Return a block to its free list: now if all points are reached or lost, else at a later `sweep`."""
         if all(point.over() for point in points):
             free_list.append(block)

@@ -13,19 +13,17 @@ Not here: the allocator (`heap`); signal memory (`signal`); the argument ring (`
 from __future__ import annotations
 
 import weakref
-from ctypes import c_char
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from hcq.errors import UsageError, UsageTypeError
-from hcq.heap import HostViews
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hcq.hardware import Allocation, BufferSpec
-    from hcq.heap import Block, Chunk, Condition, FreeList
+    from hcq.heap import Block, Chunk, FreeList
     from hcq.signal import Point, Refusal
 
 
@@ -59,7 +57,7 @@ class Owner(Protocol):
         ...
 
     def retire_block(
-        self, block: Block | None, free_list: FreeList, peers: Iterable[Any], after: Condition | None
+        self, block: Block | None, free_list: FreeList, peers: Iterable[Any], after: Point | None
     ) -> None:
         """Return the memory of a closed buffer to its pool once the work now in flight is done."""
         ...
@@ -73,18 +71,6 @@ class _Closed:
 
 
 CLOSED: Any = _Closed()
-
-
-class _Unviewed:
-    """The condition that all host views of a closed buffer are gone, and that a point is reached."""
-
-    def __init__(self, views: HostViews, after: Point | None) -> None:
-        self._views = views
-        self._after = after
-
-    def over(self) -> bool:
-        """Return whether the memory can have another owner; `hcq.heap.Heap.sweep` asks again later."""
-        return not self._views and (self._after is None or self._after.over())
 
 
 class Buffer:
@@ -112,7 +98,6 @@ class Buffer:
         "__weakref__",
         "_block",
         "_free_list",
-        "_host_views",
         "_views",
         "device",
         "label",
@@ -141,8 +126,6 @@ class Buffer:
         self.offset = 0
         """Bytes from the start of the root buffer."""
         self._views: set[weakref.ref[Buffer]] | None = None
-        self._host_views: HostViews | None = None
-        """Of a root: the host views of it and of its views; None before the first."""
         self.where = ""
         """"file:line" that closed the buffer, when validation was on."""
 
@@ -164,7 +147,7 @@ class Buffer:
         part._block = None
         part.device, part.spec, part.label, part.where = self.device, self.spec, self.label, ""
         part.va, part.size, part.root, part.offset = self.va + offset, size, root, self.offset + offset
-        part._views = part._host_views = None
+        part._views = None
         if root._views is None:
             root._views = set()
         root._views.add(weakref.ref(part, root._views.discard))
@@ -179,26 +162,10 @@ class Buffer:
         return block.chunk
 
     def host(self) -> memoryview:
-        """Return a writable view of the bytes in the host's address space.
+        """Return a writable view of the bytes in the host's address space, valid while the buffer is open.
 
-        The view, and what is made from it (slices, casts, NumPy arrays), holds the buffer: while one of them
-        exists, the memory has no other owner, also after `close`. On the `cpu` device it stays mapped after
-        `Device.close`, too; on others the views must not be used then. Raises `UsageError` for memory that is
-        not mapped for the host.
+        Raises `UsageError` for memory that is not mapped for the host.
         """
-        view = self.mapped()
-        if not view:
-            return view
-        exporter: Any = (c_char * self.size).from_buffer(view)
-        root = exporter.owner = self.root or self
-        if root._host_views is None:
-            root._host_views = HostViews()
-        root._host_views.add(exporter)
-        root.chunk.host_views.add(exporter)
-        return memoryview(exporter).cast("B")
-
-    def mapped(self) -> memoryview:
-        """Return the view of `host` without a hold on the buffer, for immediate use. Raises as `host`."""
         allocation = self.chunk.allocation
         if allocation.host is None:
             spec = "hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)"
@@ -294,10 +261,7 @@ class Buffer:
                 if reason is not None:
                     device.reasons[part] = reason
         block, self._block = self._block, None
-        until: Condition | None = after
-        if root is self and self._host_views:
-            until = _Unviewed(self._host_views, after)
-        device.retire_block(block, self._free_list, peers, until)
+        device.retire_block(block, self._free_list, peers, after)
 
     def __enter__(self) -> Self:
         return self

@@ -249,25 +249,3 @@ def test_a_kernel_that_overruns_its_buffer_is_named(lab: Lab, name: str):
     with pytest.raises(hcq.UsageError, match=r"overrun: .*'short' of 16 bytes.*past the end(.|\n)*copy"):
         lab.queue.submit(commands).wait(timeout_s=HANG_S)
     lab.device.sync()
-
-
-def test_a_host_view_keeps_the_memory_of_a_buffer_that_was_dropped(lab: Lab) -> None:
-    view = lab.words([7] * 16).host()
-    part = view.cast("I")[4:8]
-    del view
-    others = [lab.words([n] * 16) for n in range(20)]
-    assert part.tolist() == [7] * 4
-    part[0] = 9
-    assert [read(b) for b in others] == [[n] * 16 for n in range(20)]
-
-
-def test_a_host_view_keeps_the_memory_of_a_closed_buffer_until_it_is_dropped(lab: Lab) -> None:
-    buffer = lab.words([7] * 16)
-    view, va = buffer.host(), buffer.va
-    buffer.close()
-    others = [lab.words([n] * 16) for n in range(20)]
-    assert view.cast("I").tolist() == [7] * 16
-    assert va not in {b.va for b in others}
-    del view
-    lab.device.heap.sweep()
-    assert va in {b.va for b in [lab.words(16) for _ in range(20)]}
