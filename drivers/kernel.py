@@ -18,6 +18,7 @@ import mmap as _mmap
 import os
 import select
 import sys
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
@@ -55,6 +56,22 @@ def view_at(va: int, size: int) -> memoryview:
 def address_of(memory: bytearray | memoryview) -> int:
     """Return the host address of writable memory; the caller keeps `memory` alive and does not resize it."""
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def keep_pages(kernel: Kernel, view: memoryview) -> None:
+    """Replace the pages of a mapping by private ones with the same contents.
+
+    They are unmapped with the last view made from `view`. What other threads write meanwhile may be lost.
+    """
+    va, size, contents = address_of(view), len(view), bytes(view)
+    kernel.mmap(size, va=va, flags=MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED)
+    view[:] = contents
+    unmap_last(LinuxKernel(), view, va)
+
+
+def unmap_last(kernel: Kernel, view: memoryview, va: int) -> None:
+    """Unmap whole pages from `va` on when the object that `view` and views made from it share has gone."""
+    weakref.finalize(view.obj, kernel.munmap, va, len(view)).atexit = False
 
 
 @dataclass(frozen=True, slots=True)

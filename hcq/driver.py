@@ -121,8 +121,12 @@ class DriverDevice(Protocol):
         """
         ...
 
-    def free(self, allocation: Allocation) -> None:
-        """Free an allocation, which nothing accesses any more."""
+    def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
+        """Free an allocation, which the device does not access any more.
+
+        `keep_host`: the host still has views made from `allocation.host`, as the device closes. Their pages
+        stay mapped, with their contents, as long as `allocation.host.obj` exists.
+        """
         ...
 
     def map_host(self, va: int, size: int) -> None:

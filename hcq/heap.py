@@ -16,6 +16,7 @@ from hcq.errors import OutOfMemoryError, UsageError, UsageTypeError
 from hcq.hardware import BufferSpec, Place
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
@@ -38,17 +39,19 @@ class PageSource(Protocol):
         """Allocate at least `size` bytes (page-rounded). Raises `OutOfMemoryError`."""
         ...
 
-    def free(self, allocation: Allocation) -> None:
-        """Free an allocation that no work uses any more."""
+    def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
+        """Free an allocation that no work uses any more; see `hcq.driver.DriverDevice.free`."""
         ...
 
 
 class Block:
     """A part of an allocation. It exists as long as its chunk, and serves one buffer at a time."""
 
-    __slots__ = ("chunk", "offset", "size", "va")
+    __slots__ = ("chunk", "offset", "size", "va", "views")
 
     def __init__(self, chunk: Chunk, offset: int, size: int) -> None:
+        self.views: set[weakref.ref[object]] = set()
+        """What the host still reads or writes the block through; meanwhile it serves no other buffer."""
         self.chunk = chunk
         self.offset = offset
         self.size = size
@@ -90,7 +93,7 @@ def tracked(block: Block, free_list: FreeList, size: int) -> FreeList:
 class Chunk:
     """One allocation of the driver, from which blocks are cut."""
 
-    __slots__ = ("allocation", "blocks", "peers", "used")
+    __slots__ = ("allocation", "blocks", "peers", "used", "viewed")
 
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
@@ -100,6 +103,8 @@ class Chunk:
         """Number of blocks cut."""
         self.peers: frozenset[object] = frozenset()
         """Other devices that can address it."""
+        self.viewed: set[Block] = set()
+        """Blocks of which the host had views."""
 
 
 def size_class(size: int, align: int) -> int:
@@ -233,14 +238,18 @@ class Pool:
     def close(self) -> None:
         """Return all memory to the driver, including that of open buffers.
 
-        The device must be idle and closed.
+        The device must be idle and closed. What the host still has views of stays mapped until they end.
         """
         with self._lock:
             self._chunk = None
             for free_list in self._free_lists.values():
                 free_list.clear()
             while self._chunks:
-                self.driver.free(self._chunks.pop().allocation)
+                chunk = self._chunks.pop()
+                if any(block.views for block in chunk.viewed):
+                    self.driver.free(chunk.allocation, keep_host=True)
+                else:
+                    self.driver.free(chunk.allocation)
 
     def chunks(self) -> list[Allocation]:
         """Return the driver allocations that the pool holds."""
@@ -287,8 +296,11 @@ class Heap:
             pool.trim()
 
     def defer_free(self, points: list[Point], block: Block, free_list: FreeList) -> None:
-        """Return a block to its free list: now if all points are reached or lost, else at a later `sweep`."""
-        if all(point.over() for point in points):
+        """Return a block to its free list: now, or at a later `sweep`.
+
+        It returns when all points are reached or lost, and the host has no view of it.
+        """
+        if not block.views and all(point.over() for point in points):
             free_list.append(block)
         else:
             self.deferred_frees.append((points, block, free_list))

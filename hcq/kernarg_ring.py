@@ -37,7 +37,7 @@ class ArgumentRing:
         self._retire_oldest = retire_oldest
         """Waits for the oldest submission in flight and retires it; returns False when there is none."""
         self._buffer = device.alloc(size, ARGUMENTS, label=f"arguments of {label}")
-        self._view = self._buffer.host().cast("Q")
+        self._view = self._buffer.borrow().cast("Q")
         self.tail = 0
         """Byte offset of the oldest block in flight."""
         self.extra: list[Buffer] = []
@@ -78,7 +78,7 @@ class ArgumentRing:
                 break
         buffer = self._device.alloc(max(size, end), ARGUMENTS, label="arguments of one large submission")
         self.extra.append(buffer)
-        pushbuffer.view, pushbuffer.base = buffer.host().cast("Q"), buffer.va
+        pushbuffer.view, pushbuffer.base = buffer.borrow().cast("Q"), buffer.va
         pushbuffer.at, pushbuffer.limit = 0, buffer.size
 
     def finish(self, pushbuffer: PushBuffer) -> list[Buffer]:
@@ -102,7 +102,7 @@ class ArgumentRing:
         for buffer in (self._buffer, *self.extra):
             if buffer.va <= va < buffer.va + buffer.size:
                 at = va - buffer.va
-                part = buffer.host()[at : at + (lo + width + 7) // 8]
+                part = buffer.borrow()[at : at + (lo + width + 7) // 8]
                 part[:] = (int.from_bytes(part, "little") | value << lo).to_bytes(len(part), "little")
                 return
         raise UsageError(f"a patch at {va:#x} lies outside what this submission placed")

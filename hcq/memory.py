@@ -12,6 +12,7 @@ Not here: the allocator (`heap`); signal memory (`signal`); the argument ring (`
 # ruff: noqa: SLF001 - a view and its root are two objects of one class
 from __future__ import annotations
 
+import ctypes
 import weakref
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -71,6 +72,15 @@ class _Closed:
 
 
 CLOSED: Any = _Closed()
+
+
+class _Held:
+    """The reference of a host view to its buffer. It ends with the last view of the same call of `host`."""
+
+    __slots__ = ("__weakref__", "_buffer")
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
 
 
 class Buffer:
@@ -162,10 +172,27 @@ class Buffer:
         return block.chunk
 
     def host(self) -> memoryview:
-        """Return a writable view of the bytes in the host's address space, valid while the buffer is open.
+        """Return a writable view of the bytes in the host's address space.
 
-        Raises `UsageError` for memory that is not mapped for the host.
+        The view, and arrays made from it, hold the memory: it serves no other buffer before they end. After
+        the buffer or its device is closed they still have its bytes, which the device no longer sees. Raises
+        `UsageError` for memory that is not mapped for the host.
         """
+        memory = self.borrow()
+        exporter = (ctypes.c_ubyte * self.size).from_buffer(memory)
+        root = self.root or self
+        held = _Held(root)
+        exporter.held = held  # type: ignore[attr-defined]  # objects of ctypes have attributes
+        block = root._block
+        if block is None:  # another thread closed it
+            self.live()
+            raise UsageError(f"{self!r} was used after it was closed")
+        block.chunk.viewed.add(block)
+        block.views.add(weakref.ref(held, block.views.discard))
+        return memoryview(exporter).cast("B")
+
+    def borrow(self) -> memoryview:
+        """Return the bytes as `host` does, for a caller that keeps the buffer open while it uses them."""
         allocation = self.chunk.allocation
         if allocation.host is None:
             spec = "hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)"
@@ -204,8 +231,15 @@ class Buffer:
             chunk.peers |= {peer}
 
     def visible_to(self, device: Owner) -> bool:
-        """Return whether `device` can access the memory: its owner, or a device it was mapped to."""
-        return device is self.device or device in self.chunk.peers
+        """Return whether `device` can access the memory: its owner, or a device it was mapped to.
+
+        Raises as `live` does, and `UsageTypeError` for what is no device.
+        """
+        if device is self.device:
+            return True
+        if not hasattr(device, "map_peer"):
+            raise UsageTypeError(f"{self!r}: wanted an hcq.Device, seen {device!r}")
+        return device in self.chunk.peers
 
     def unseen_by(self, device: Owner) -> str:
         """Return the part of an error that says why `device` cannot access the buffer, with a hint."""

@@ -41,7 +41,7 @@ class Ring:
             raise UsageError(f"output_bytes={size}: wanted a multiple of 8 from {2 * HEAD_BYTES} on")
         self._name = name
         self._buffer = device.alloc(size, STAGING, label=f"output of {name}")
-        self._memory = self._buffer.host()
+        self._memory = self._buffer.borrow()
         self._memory[:] = bytes(size)
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self.va = self._buffer.va

@@ -167,13 +167,13 @@ class AmdDevice:
                 memory = self.memories.vram(size, label=label, host_visible=spec.host_visible)
         return Allocation(memory.va, memory.size, memory.view, memory, tracker_of(self.process.kernel))
 
-    def free(self, allocation: Allocation) -> None:
+    def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
         """Free what `alloc` returned. Raises `UsageError` for memory of another device, or freed before."""
         memory = allocation.handle
         with self._lock:
             if not isinstance(memory, Memory) or memory not in self.memories.map:
                 raise UsageError(f"{allocation!r} was not allocated by {self.name}")
-            self.memories.free(memory)
+            self.memories.free(memory, keep_host=keep_host)
 
     def map_host(self, va: int, size: int) -> None:
         """Map whole pages of host memory at the same address. Raises `UsageError` for parts of pages."""

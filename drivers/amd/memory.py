@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.kfd import MemFlags, MemKind
 from drivers.amd.refusals import BringUpError, small_bar
-from drivers.kernel import MAP_FIXED, MAP_SHARED, PAGE
+from drivers.kernel import MAP_FIXED, MAP_SHARED, PAGE, keep_pages
 from drivers.memorymap import MemoryMap
 from hcq.errors import DriverError, OutOfMemoryError, size_text
 
@@ -163,10 +163,13 @@ class Memories:
             del memory.gpus[gpu_id]
             self._kfd.unmap(memory.handle, (gpu_id,))
 
-    def free(self, memory: Memory) -> None:
-        """Unmap from all GPUs, and free."""
+    def free(self, memory: Memory, *, keep_host: bool = False) -> None:
+        """Unmap from all GPUs, and free. `keep_host`: see `hcq.driver.DriverDevice.free`."""
         with contextlib.ExitStack() as stack:
-            stack.callback(self._space.give_back, memory.va, memory.size)
+            if keep_host and memory.view is not None:
+                keep_pages(self._kfd.kernel, memory.view)  # the range is given back with them
+            else:
+                stack.callback(self._space.give_back, memory.va, memory.size)
             stack.callback(self._kfd.free, memory.handle)
             self.map.remove(memory)
             gpus = tuple(memory.gpus)

@@ -22,7 +22,7 @@ from drivers.cpu.encode import CpuEncoder
 from drivers.cpu.faults import described, fault_report
 from drivers.cpu.program import CpuProgram
 from drivers.cpu.ring import CpuRing
-from drivers.kernel import MADV_HUGEPAGE, PAGE, view_at
+from drivers.kernel import MADV_HUGEPAGE, PAGE, unmap_last, view_at
 from hcq.driver import Allocation, QueueKind
 from hcq.errors import (
     DriverError,
@@ -151,10 +151,14 @@ class CpuDevice:
             if error.status_name != "EINVAL":  # a kernel without transparent huge pages returns EINVAL
                 raise
 
-    def free(self, allocation: Allocation) -> None:
+    def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
         """Unmap pages, or leak them if a kernel that did not end may still use them."""
         self._allocated -= allocation.size
-        if self._state != "leaked":
+        if self._state == "leaked":
+            return
+        if keep_host and allocation.host is not None:
+            unmap_last(self._kernel, allocation.host, allocation.va)
+        else:
             self._kernel.munmap(allocation.va, allocation.size)
 
     def map_host(self, va: int, size: int) -> None:

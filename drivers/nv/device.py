@@ -129,14 +129,14 @@ class NvDevice:
                     raise
         return Allocation(memory.va, memory.size, memory.view, memory, tracker_of(self.rm.kernel))
 
-    def free(self, allocation: Allocation) -> None:
+    def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
         """Free an allocation. Raises `UsageError` if it is from another driver."""
         memory = allocation.handle
         if not isinstance(memory, Memory):
             raise UsageError(f"{allocation!r} was not allocated by {self.name}")
         self.shared.end_lending(memory.va)
         with self._lock:
-            self.memories.free(memory)
+            self.memories.free(memory, keep_host=keep_host)
 
     def map_host(self, va: int, size: int) -> None:
         """Map whole pages of host memory for the device, at the same address.

@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_SHARED, PAGE
+from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_SHARED, PAGE, keep_pages, unmap_last
 from drivers.memorymap import MemoryMap
 from drivers.nv.layouts.rm_classes import (
     NV_MEMORY_ALLOCATION_PARAMS,
@@ -260,10 +260,16 @@ class Memories:
         va = self._space.reserve(size)
         return self._note(Memory(va=va, size=size, view=None, handle=0, label=label))
 
-    def free(self, memory: Memory) -> None:
-        """Unmap and free memory."""
+    def free(self, memory: Memory, *, keep_host: bool = False) -> None:
+        """Unmap and free memory. `keep_host`: see `hcq.driver.DriverDevice.free`."""
         with contextlib.ExitStack() as stack:
-            if memory.own_range:
+            if keep_host and memory.own_range and memory.view is not None:
+                if memory.of_process:  # pages of this process, pinned until the object is freed
+                    unmap_last(self._rm.kernel, memory.view, memory.va)
+                else:
+                    keep_pages(self._rm.kernel, memory.view)
+                self._space.keep(memory.va)
+            elif memory.own_range:
                 stack.callback(self._space.release, memory.va)
             if memory.handle and memory.own_object:
                 stack.callback(self._rm.free, memory.handle)

@@ -92,6 +92,10 @@ class VaSpace:
                 merged.append((start, end))
         self._free = merged
 
+    def keep(self, va: int) -> None:
+        """Leave a reserved range to the host, which still uses its pages as the device closes."""
+        del self._held[va]
+
     def close(self) -> None:
         """Free all ranges."""
         for va in list(self._held):

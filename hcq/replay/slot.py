@@ -61,7 +61,7 @@ class ReplaySlot:
             self.bodies.append(body)
         memories = [*words, *[buffer for arena in arenas.values() for buffer in arena.buffers]]
         # "L" has 8 bytes too, and CPython stores to it in two thirds of the time of "Q".
-        self.views = tuple([buffer.host().cast("L") for buffer in memories])
+        self.views = tuple([buffer.borrow().cast("L") for buffer in memories])
         placed = [self._placed(segment, patch, memories) for segment, patch in self.patches]
         self.plan = elements(placed, params, self.views)
         self.bind: Callable[[Sequence[Value], list[object], Sequence[memoryview]], None]

@@ -59,7 +59,7 @@ class ArgumentArena:
         least = 2 * self.buffers[-1].size if self.buffers else ARENA_BYTES
         buffer = self._device.alloc(max(size, least), ARGUMENTS, label=f"arguments of {self._label}")
         self.buffers.append(buffer)
-        pushbuffer.view, pushbuffer.base = buffer.host().cast("Q"), buffer.va
+        pushbuffer.view, pushbuffer.base = buffer.borrow().cast("Q"), buffer.va
         pushbuffer.at, pushbuffer.limit = 0, buffer.size
 
 
@@ -67,7 +67,7 @@ def stored_words(device: Owner, words: Sequence[int], word_bits: int, *, label: 
     """Return a new buffer with queue words, for an `Indirect`. Raises as `Device.alloc`."""
     data = array("I" if word_bits == 32 else "Q", words).tobytes()
     buffer = device.alloc((len(data) + 7) // 8 * 8, ARGUMENTS, label=label)
-    buffer.host()[: len(data)] = data
+    buffer.borrow()[: len(data)] = data
     return buffer
 
 

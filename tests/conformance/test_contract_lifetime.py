@@ -6,6 +6,7 @@ import gc
 import weakref
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import hcq
@@ -249,3 +250,54 @@ def test_a_kernel_that_overruns_its_buffer_is_named(lab: Lab, name: str):
     with pytest.raises(hcq.UsageError, match=r"overrun: .*'short' of 16 bytes.*past the end(.|\n)*copy"):
         lab.queue.submit(commands).wait(timeout_s=HANG_S)
     lab.device.sync()
+
+
+def test_a_host_view_holds_the_memory_of_a_dropped_buffer(lab: Lab) -> None:
+    device = lab.device
+    view = device.alloc(64, SHARED).host()
+    view[:] = b"A" * 64
+    other = device.alloc(64, SHARED)
+    other.host()[:] = b"B" * 64
+    assert bytes(view) == b"A" * 64
+
+
+def test_a_host_view_holds_the_memory_of_a_closed_buffer(lab: Lab) -> None:
+    device = lab.device
+    buffer = device.alloc(64, SHARED)
+    part = buffer.host()[8:16]
+    part[:] = b"A" * 8
+    buffer.close()
+    others = [device.alloc(64, SHARED) for _ in range(4)]
+    for other in others:
+        other.host()[:] = b"B" * 64
+    device.heap.trim()
+    assert bytes(part) == b"A" * 8
+
+
+def test_memory_serves_other_buffers_after_its_last_host_view(lab: Lab) -> None:
+    device = lab.device
+    buffer = device.alloc(4 << 20, SHARED)
+    va, view = buffer.va, buffer.host()
+    buffer.close()
+    del view
+    device.sweep()
+    assert device.alloc(4 << 20, SHARED).va == va
+
+
+def test_host_views_outlive_their_device(name: str) -> None:
+    device = opened(name)
+    small, large = device.alloc(64, SHARED, label="small"), device.alloc(4 << 20, SHARED)
+    array = np.frombuffer(small.host(), np.uint8)
+    array[:] = 7
+    view = large.view(4096, 16).host()
+    view[:] = b"A" * 16
+    device.compute.submit(device.compute.record().fill(large.view(8192, 16), 5)).wait()
+    device.close()
+    del small, large, device
+    gc.collect()
+    with opened(name) as again:
+        again.alloc(64, SHARED).host()[:] = b"B" * 64
+        assert array.tolist() == [7] * 64
+        assert bytes(view) == b"A" * 16
+    view[:] = b"C" * 16
+    assert bytes(view) == b"C" * 16

@@ -240,7 +240,10 @@ class FakeDevice:
         self.memory[va] = (size, memoryview(pages))
         return Allocation(va, size, self.memory[va][1], pages)
 
-    def free(self, allocation: Allocation) -> None:
+    def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
+        if keep_host:
+            del self.memory[allocation.va]
+            return
         size, view = self.memory.pop(allocation.va)
         view[:] = b"\xdd" * size
 

@@ -42,8 +42,9 @@ class DmaDevice:
         self._allocated += size
         return Allocation(start + skip, size, memoryview(memory)[skip : skip + size], memory)
 
-    def free(self, allocation: Allocation) -> None:
+    def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
         """Count the bytes as free; the pages are unmapped with their last view."""
+        del keep_host
         self._allocated -= allocation.size
 
     def map_host(self, va: int, size: int) -> None:

@@ -333,7 +333,7 @@ class Rig:
         size = len(self._maps[va])
         return Allocation(va, size, view_at(va, size))
 
-    def free(self, allocation: Allocation) -> None:
+    def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
         """Keep it: tests are short."""
 
     def map_host(self, va: int, size: int) -> None:
