@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from hcq.commands import Timestamp
+from hcq.errors import UsageTypeError
 from hcq.signal import Stamp
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ class Clock:
     hz: int
 
     def to_ns(self, ticks: int) -> int:
-        """Return the CLOCK_MONOTONIC nanoseconds of a device time in ticks."""
+        """Return the CLOCK_MONOTONIC nanoseconds of a device time in ticks.
+
+        Raises `UsageTypeError` for what is no int.
+        """
+        if not isinstance(ticks, int):
+            raise UsageTypeError(f"wanted ticks as an int, seen {ticks!r}")
         return self.host_ns + (ticks - self.ticks) * 1_000_000_000 // self.hz
 
 

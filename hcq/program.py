@@ -202,8 +202,16 @@ class KernelImage:
             if not isinstance(value, int) or value < least:
                 wanted = f"an int of at least {least}"
                 raise UsageTypeError(f"kernel {self.name}, {what}: wanted {wanted}, seen {value!r}")
+            if value > _MOST:
+                raise UsageError(f"kernel {self.name}, {what}: wanted at most {_MOST}, seen {value}")
         for slot in self.args:
-            if not isinstance(slot, ArgSlot) or not isinstance(slot.kind, ArgKind) or slot.offset < 0:
+            if (
+                not isinstance(slot, ArgSlot)
+                or not isinstance(slot.kind, ArgKind)
+                or not isinstance(slot.offset, int)
+                or not isinstance(slot.size, int)
+                or slot.offset < 0
+            ):
                 wanted = "an hcq.ArgSlot with an hcq.ArgKind, at byte 0 or behind it"
                 raise UsageTypeError(f"kernel {self.name}: wanted {wanted}, seen {slot}")
             if slot.access not in {"r", "w", "rw"}:
@@ -215,6 +223,8 @@ _FIELDS = {"name": str, "arch": str, "code": bytes, "args": tuple}
 """Field of an image -> its class."""
 _LEAST = {"kernarg_size": 0, "shared_bytes": 0, "scratch_bytes": 0, "max_threads": 1, "group_ns": 0}
 """Numbers of an image -> the least value."""
+_MOST = (1 << 31) - 1
+"""The greatest value of each of them."""
 
 
 class KernArgs:

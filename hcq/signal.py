@@ -244,10 +244,14 @@ class Point:
     def passed(self) -> bool:
         """Return whether the point is reached, without recording that the host observed it.
 
-        A value above the last one issued reaches no point.
+        A value above the last one issued reaches no point. Raises `UsageTypeError` for a value that is no
+        number, which `Signal.at` does not check.
         """
         signal = self.signal
-        return self.value <= signal._words[signal._index] + signal.base <= signal.issued  # noqa: SLF001 - hot
+        try:
+            return self.value <= signal._words[signal._index] + signal.base <= signal.issued  # noqa: SLF001 - hot
+        except TypeError:
+            raise UsageTypeError(f"point of {signal!r}: wanted an int, seen {self.value!r}") from None
 
     def over(self) -> bool:
         """Return whether the work of the point uses nothing any more: it is reached, or lost to a fault."""

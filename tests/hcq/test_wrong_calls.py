@@ -16,7 +16,7 @@ import pytest
 import hcq
 from hcq.config import override
 from hcq.errors import UsageError, UsageTypeError
-from hcq.params import Param
+from hcq.params import Expr, Param
 from hcq.registry import wrap
 from tests.hcq.fake import ADD, ONE, FakeDevice
 
@@ -172,6 +172,16 @@ MADE: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: s.device.signal(1 << 64), "wanted an int of 64 bits as its value"),
     (lambda s: setattr(s.signal, "value", 1.5), "wanted an int as its value, seen 1.5"),
     (lambda _: Param("n", bits=0), "parameter n, bits: wanted an int of at least 1, seen 0"),
+    (lambda s: Expr(s.n, 0, -1).evaluate(5), "a shift that is an int of at least 0, seen 0 and -1"),
+    (lambda s: Expr(s.n, "x").evaluate(5), "wanted an int to add"),  # type: ignore[arg-type]
+    (lambda s: Expr(s.n, float_bits=8).evaluate(5), "wanted 0, 16, 32 or 64 float_bits, seen 8"),  # type: ignore[arg-type]
+    (lambda s: Expr(s.n, float_bits=32).evaluate("x"), "n = 'x' is no float32"),  # type: ignore[arg-type]
+    (lambda s: s.device.clock().to_ns("x"), "wanted ticks as an int, seen 'x'"),
+    (lambda s: s.signal.at("x").done(), "wanted an int, seen 'x'"),
+    (lambda s: s.load(args=(hcq.ArgSlot("a", hcq.ArgKind.POINTER, "x", 8),)), "at byte 0 or behind it"),  # type: ignore[arg-type]
+    (lambda s: s.load(args=(hcq.ArgSlot("a", hcq.ArgKind.INT, 0, "8"),)), "wanted an hcq.ArgSlot"),  # type: ignore[arg-type]
+    (lambda s: s.load(kernarg_size=2**70), "kernel add, kernarg_size: wanted at most"),
+    (lambda s: s.a.visible_to([]), r"wanted an hcq.Device, seen \[\]"),
     (lambda _: Param("n", size="x"), "parameter n, size: wanted an int of at least 0, seen 'x'"),  # type: ignore[arg-type]
     (lambda s: s.n + "x", "wanted an int"),
     (lambda s: s.n >> -1, "wanted an int of at least 0"),
