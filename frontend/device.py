@@ -102,10 +102,10 @@ class OpenDevice:
         if not size:
             return buffer
         if self.direct:
-            buffer.host()[:size] = data
+            buffer.borrow()[:size] = data
             return buffer
         staging = self.hcq.alloc(size, self._visible, label="staging")
-        staging.host()[:size] = data
+        staging.borrow()[:size] = data
         queue = self.hcq.copies[0] if self.hcq.copies else self.queue
         point = queue.submit(queue.record(label="upload").copy(buffer, staging, size))
         self.queue.submit(self.queue.record(label="after upload"), after=[point])
@@ -114,7 +114,7 @@ class OpenDevice:
     def write_small(self, data: bytes) -> hcq.Buffer:
         """Return host-visible memory that contains `data`, for a few bytes that the device reads in place."""
         buffer = self.hcq.alloc(len(data), self._visible)
-        buffer.host()[: len(data)] = data
+        buffer.borrow()[: len(data)] = data
         return buffer
 
     def read(self, buffer: hcq.Buffer, nbytes: int) -> memoryview:
@@ -125,13 +125,13 @@ class OpenDevice:
         """
         if self.direct or not nbytes:
             self.queue.end().wait()
-            return buffer.host()[:nbytes] if nbytes else memoryview(b"")
+            return buffer.borrow()[:nbytes] if nbytes else memoryview(b"")
         staging = self.hcq.alloc(nbytes, self._visible, label="staging")
         queue = self.hcq.copies[0] if self.hcq.copies else self.queue
         queue.submit(
             queue.record(label="download").copy(staging, buffer, nbytes), after=[self.queue.end()]
         ).wait()
-        return memoryview(bytes(staging.host()[:nbytes]))
+        return memoryview(bytes(staging.borrow()[:nbytes]))
 
     def copied(self, buffer: hcq.Buffer) -> hcq.Buffer:
         """Return a new buffer with the same contents. The copy is ordered among the launches."""

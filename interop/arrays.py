@@ -206,8 +206,8 @@ def _transfer(buffer: Buffer, host: Array, *, up: bool) -> None:
         for at in range(0, host.nbytes, CHUNK):
             count = min(CHUNK, host.nbytes - at)
             if up:
-                stage.host()[:count] = flat[at : at + count].data
+                stage.borrow()[:count] = flat[at : at + count].data
                 queue.submit(queue.record(label="upload").copy(buffer.view(at, count), stage, count)).wait()
             else:
                 queue.submit(queue.record(label="download").copy(stage, buffer.view(at, count), count)).wait()
-                flat[at : at + count].data[:] = stage.host()[:count]
+                flat[at : at + count].data[:] = stage.borrow()[:count]

@@ -247,7 +247,7 @@ class Pm4Encoder:
         if count <= MAX_IB_WORDS:
             out.words += packets.indirect(va, count)
             return
-        for start, end in cut(command.buffer.host().cast("I"), count, MAX_IB_WORDS):
+        for start, end in cut(command.buffer.borrow().cast("I"), count, MAX_IB_WORDS):
             out.words += packets.indirect(va + 4 * start, end - start)
 
 

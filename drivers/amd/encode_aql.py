@@ -212,7 +212,7 @@ class AqlEncoder:
         if self._open >= 0:
             self._close(out.words)
         at, va = len(out.words), command.buffer.va
-        for start, count in resolve(command.buffer.host().cast("I"), va, command.words):
+        for start, count in resolve(command.buffer.borrow().cast("I"), va, command.words):
             out.calls.append((at, count << CALL_SHIFT | va + 4 * start))
         self._ordered = True
 

@@ -233,7 +233,7 @@ class SdmaEncoder:
         va, end = command.buffer.va, command.words
         ranges = [(0, end)]
         if end > sdma.MAX_INDIRECT_WORDS:
-            ranges = list(cut(command.buffer.host().cast("I"), end, sdma.MAX_INDIRECT_WORDS))
+            ranges = list(cut(command.buffer.borrow().cast("I"), end, sdma.MAX_INDIRECT_WORDS))
         for start, stop in ranges:
             out.words += _PADDING[(-len(out.words) - sdma.Indirect.WORDS) % sdma.ALIGN_WORDS]
             base = va + 4 * start

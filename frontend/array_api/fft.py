@@ -27,7 +27,8 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: str | None
 
 
 def _shifted(x: Tensor, axes: Any, sign: int) -> Tensor:
-    named = tuple(range(x.ndim)) if axes is None else axes if isinstance(axes, tuple) else (axes,)
+    given = range(x.ndim) if axes is None else axes
+    named = tuple(given) if isinstance(given, (list, range, tuple)) else (given,)
     sizes = [x.shape[a] for a in named]
     return x.roll(tuple([n // 2 if sign > 0 else (n + 1) // 2 for n in sizes]), named)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from frontend.nn.checks import layer_input
 from frontend.nn.module import Module, raised
-from frontend.ops.arguments import sizes, whole
+from frontend.ops.arguments import broadcast, sizes, whole
 from frontend.parameters import flag, number, shown
 from hcq.errors import UsageError, UsageTypeError
 
@@ -242,6 +242,8 @@ class CosineSimilarity(Module):
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Return the similarity without the axis."""
         a, b = layer_input(self, x1), layer_input(self, x2)
+        shape = broadcast((a.shape, b.shape), "CosineSimilarity")
+        a, b = a.expand(shape), b.expand(shape)
         sizes = [t.square().sum(self.dim, keepdim=True).sqrt().maximum(self.eps) for t in (a, b)]
         return (a / sizes[0] * (b / sizes[1])).sum(self.dim)
 

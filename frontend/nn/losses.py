@@ -7,14 +7,13 @@ Not here: losses that are methods with the same arguments (`frontend.ops.losses`
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from frontend.nn.functions import CrossEntropyLoss, PairwiseDistance
+from frontend.ops.arguments import broadcast
 from frontend.parameters import number
+from frontend.tensor import Tensor
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor import Tensor
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -111,6 +110,8 @@ def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
 ) -> Tensor:
     """Return 1 - cosine where the target is 1, max(0, cosine - margin) where it is -1."""
+    shape = broadcast((input1.shape, input2.shape), "cosine_embedding_loss")
+    input1, input2 = input1.expand(shape), input2.expand(shape)
     size = [(t * t).sum(-1) + 1e-12 for t in (input1, input2)]
     cosine = (input1 * input2).sum(-1) / (size[0] * size[1]).sqrt()
     unlike = (target == -1).where((cosine - number(margin, "margin")).relu(), 0.0)
@@ -120,7 +121,7 @@ def cosine_embedding_loss(
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
-    var: Tensor,
+    var: Tensor | float,
     *,
     full: bool = False,
     eps: float = 1e-6,
@@ -128,8 +129,17 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """Return (log(var) + (input - target)² / var) / 2, with var at least `eps`; `full` adds log(2 pi) / 2.
 
-    The limit of var has no gradient.
+    `var` is a number, or has the shape of the input, that with 1 as its last axis, or that without its last
+    axis; then each row has one. Raises `UsageError` for other shapes. The limit of var has no gradient.
     """
+    var = var if isinstance(var, Tensor) else input.full_like(number(var, "gaussian_nll_loss, var"))
+    if var.shape != input.shape:
+        if var.shape == input.shape[:-1]:
+            var = var.unsqueeze(-1)
+        elif var.shape != (*input.shape[:-1], 1):
+            raise UsageError(
+                f"gaussian_nll_loss: var has the shape {var.shape}, wanted {input.shape} or one for each row"
+            )
     limited = var + (var.maximum(eps) - var).detach()
     loss = (limited.log() + (input - target) ** 2 / limited) * 0.5
     return _reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

@@ -339,15 +339,21 @@ def avg_pool2d(
     padding: Sizes = 0,
     ceil_mode: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     count_include_pad: bool = True,  # noqa: FBT001, FBT002 - as above
+    divisor_override: int | None = None,
     dilation: Sizes = 1,
 ) -> T:
     """Return the mean of each window over the last axes.
 
-    Padded zeros are included unless `count_include_pad` is false.
+    Padded zeros are included unless `count_include_pad` is false. With `divisor_override` the sum of each
+    window is divided by that number.
 
     Integers give float32. Raises `UsageError` for a window larger than the padded axis.
     """
     x, axes = _windows(self, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d", ceil=ceil_mode)
+    if divisor_override is not None:
+        if not whole(divisor_override, "avg_pool2d, divisor_override"):
+            raise UsageError("avg_pool2d, divisor_override: wanted a number other than 0")
+        return div(reduce.sum(x, axes), divisor_override)
     if count_include_pad and not ceil_mode:
         return reduce.mean(x, axes)
     ones = constant(self, 1.0, float_dtype(self.expr.dtype), self.expr.shape)

@@ -181,13 +181,11 @@ def arange(
 ) -> T:
     """Return start, start + step, ... below stop. Whole numbers give integers, others float32.
 
-    With one number: from 0. Raises `UsageError` for a step of 0.
+    With one number: from 0. With an integer dtype the fractions of start, stop and step are cut off. Raises
+    `UsageError` for a step of 0.
     """
     start, stop = (0, start) if stop is None else (start, stop)
     start, stop, step = _finite("arange", start, stop, step)
-    if step == 0:
-        raise UsageError("arange: the step must not be 0")
-    count = max(0, math.ceil((stop - start) / step))
     found = element_type(dtype) or (
         dtypes.float32
         if any(isinstance(v, float) for v in (start, stop, step))
@@ -195,6 +193,11 @@ def arange(
     )
     if found is dtypes.bool:
         raise UsageError("arange gives numbers, wanted a dtype of numbers, saw bool; compare the result")
+    if found.is_int:
+        start, stop, step = int(start), int(stop), int(step)
+    if step == 0:
+        raise UsageError("arange: the step must not be 0")
+    count = max(0, math.ceil((stop - start) / step))
     last = start + (count - 1) * step
     if found.is_int and count and not all(found.min <= v <= found.max for v in (start, last)):
         raise UsageError(f"arange from {start} to {last} does not fit {found.name}: {found.min}..{found.max}")

@@ -61,13 +61,15 @@ def pad(
     """
     shape = self.expr.shape
     pairs = _padding(padding, shape)
-    if mode != "constant":
+    if mode not in {"constant", "circular"}:
         return _continued(self, pairs, mode)
     cut = tuple([(max(0, -lo), n - max(0, -hi)) for (lo, hi), n in zip(pairs, shape, strict=True)])
     if any(begin > end for begin, end in cut):
         raise UsageError(f"pad of {shape} by {pairs}: cuts more than there is")
     x = apply(Ops.SHRINK, cut, self)
     grow = tuple([(max(0, lo), max(0, hi)) for lo, hi in pairs])
+    if mode == "circular":  # what was cut off does not come back at the other end
+        return _continued(x, grow, mode)
     padded = apply(Ops.PAD, grow, x)
     if value == 0:
         return padded

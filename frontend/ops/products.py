@@ -211,18 +211,21 @@ def dist(self: T, other: T, p: float = 2.0) -> T:
 
 @method
 def cov(self: T, *, correction: int = 1) -> T:
-    """Return the covariances of the rows of a matrix, which are variables; columns are observations."""
+    """Return the covariances of the rows of a matrix, which are variables; columns are observations.
+
+    The result is a matrix, or of shape () for one variable.
+    """
     x = reshape(self, (1, -1)) if len(self.expr.shape) < 2 else self
     _ranks("cov", (x, 2))
     x = convert(x, float_dtype(x.expr.dtype))
     apart = sub(x, reduce.mean(x, 1, keepdim=True))
     found = div(matmul(apart, transpose(apart, 0, 1)), float(max(0, x.expr.shape[1] - correction)))
-    return reshape(found, ()) if len(self.expr.shape) < 2 else found
+    return reshape(found, ()) if found.expr.shape == (1, 1) else found
 
 
 @method
 def corrcoef(self: T) -> T:
-    """Return the correlations of the rows of a matrix, within -1..1; a vector gives 1."""
+    """Return the correlations of the rows of a matrix, within -1..1; one row gives 1."""
     found = cov(self)
     if not found.expr.shape:
         return div(found, found)

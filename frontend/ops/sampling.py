@@ -18,12 +18,14 @@ from frontend.ops.elementwise import add, mul, neg, sub, where
 from frontend.ops.functions import exp, floor, log, tan
 from frontend.ops.movement import narrow, unsqueeze
 from frontend.ops.random import normal, rand, randint, refuse_beyond
+from frontend.ops.reduce import all as every
 from frontend.ops.reduce import detached
 from frontend.ops.reduce import sum as total
 from frontend.ops.scan import cumsum
 from frontend.ops.sorting import argsort, topk
 from frontend.ops.sources import widened
 from frontend.parameters import flag, number
+from frontend.plan import CAPTURE
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ def multinomial(self: T, num_samples: int, replacement: bool = False) -> T:  # n
     """Return indices (int32) drawn with these weights, of a vector or of each row of a matrix.
 
     Without `replacement` no index is drawn twice. Raises `UsageError` for other ranks, no floats, and more
-    samples than weights; weights of 0 are drawn only when the others are used up.
+    samples than weights; and, outside captured functions, which read no values, for weights that are
+    negative, infinite, NaN, or all 0. Weights of 0 are drawn only when the others are used up.
     """
     replacement = flag(replacement, "multinomial, replacement")
     shape = self.expr.shape
@@ -53,6 +56,10 @@ def multinomial(self: T, num_samples: int, replacement: bool = False) -> T:  # n
     if whole(num_samples, "multinomial") < 1 or (not replacement and num_samples > shape[-1]):
         raise UsageError(f"multinomial: {num_samples} samples of {shape[-1]} weights, wanted 1..{shape[-1]}")
     weights = detached(widened(self))
+    if CAPTURE.now is None:
+        fit = every(mul(ge(weights, 0.0), lt(weights, math.inf)), -1)
+        if not every(mul(fit, gt(total(weights, -1), 0.0))).item():
+            raise UsageError("multinomial: wanted weights from 0 on, finite, not all 0; saw others")
     if not replacement:
         chance = rand(self.__class__, shape, device=self.expr.device)
         reached = where(gt(weights, 0.0), div(log(neg(sub(chance, 1.0))), weights), -math.inf)

@@ -82,11 +82,11 @@ def nonzero(
         steps = [prod(shape[i + 1 :]) for i in range(len(shape))]
         each = [mod(floordiv(flat, max(1, step)), max(1, n)) for step, n in zip(steps, shape, strict=True)]
         axes = [where(lt(flat, 0), fill_value, axis) for axis in each]
+    count = 0 if axes else int(bool(self.item())) if size is None else size
     if as_tuple:
-        return tuple(axes)
+        return tuple(axes) or (convert(coordinate(self, (count,), 0), dtypes.int32),)
     if axes:
         return stack(axes, axis=1)
-    count = int(bool(self.item())) if size is None else size
     return convert(coordinate(self, (count, 0), 1), dtypes.int32)
 
 

@@ -311,3 +311,9 @@ def test_the_page_of_coverage_is_current():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=page.parents[1]
     )
     assert done.stdout == page.read_text()
+
+
+def test_frequencies_are_shifted_along_a_list_of_axes():
+    x = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    assert xp.fft.fftshift(x, axes=[1]).tolist() == [[3.0, 1.0, 2.0], [6.0, 4.0, 5.0]]
+    assert xp.fft.ifftshift(xp.fft.fftshift(x, axes=[0, 1]), axes=[0, 1]).tolist() == x.tolist()

@@ -183,3 +183,68 @@ def test_parameters_become_a_vector_and_back():
     with pytest.raises(UsageError, match="9 elements"):
         nn.utils.vector_to_parameters(vector[1:], model.parameters())
     assert nn.optim.lr_scheduler.StepLR is StepLR
+
+
+def test_the_seventh_argument_of_avg_pool2d_is_the_divisor():
+    found = F.avg_pool2d(Tensor.ones(1, 1, 5, 5), 3, 1, 1, True, False, 2)
+    assert found.tolist()[0][0][0] == [2.0, 3.0, 3.0, 3.0, 2.0]
+    with pytest.raises(UsageError, match="divisor_override: wanted a number other than 0"):
+        F.avg_pool2d(Tensor.ones(1, 1, 5, 5), 3, divisor_override=0)
+
+
+@pytest.mark.parametrize("dim", [-2, 0, 1, 2])
+def test_the_cosine_of_broadcast_tensors_is_that_of_their_expanded_ones(dim: int):
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((1, 2, 3)), rng.standard_normal((2, 1, 3))
+    size = [np.sqrt((np.broadcast_to(x, (2, 2, 3)) ** 2).sum(dim)) for x in (a, b)]
+    wanted = (a * b).sum(dim) / size[0] / size[1]
+    np.testing.assert_allclose(F.cosine_similarity(Tensor(a), Tensor(b), dim=dim).numpy(), wanted, rtol=1e-12)
+
+
+def test_the_cosine_loss_of_broadcast_tensors_is_that_of_their_expanded_ones():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((4, 3)), rng.standard_normal((4, 1))
+    cosine = (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * 3 * b[:, 0] ** 2)
+    found = F.cosine_embedding_loss(Tensor(a), Tensor(b), Tensor.ones(4), reduction="none")
+    np.testing.assert_allclose(found.numpy(), 1 - cosine, rtol=1e-9)
+
+
+def test_variances_of_a_gaussian_loss_are_one_for_each_row():
+    x, zeros = Tensor([[0.0, 1.0], [2.0, 3.0]]), Tensor.zeros(2, 2)
+    assert F.gaussian_nll_loss(x, zeros, Tensor([1.0, 4.0])).item() == pytest.approx(0.8778236)
+    assert F.gaussian_nll_loss(x, zeros, Tensor([[1.0], [4.0]])).item() == pytest.approx(0.8778236)
+    with pytest.raises(UsageError, match=r"var has the shape \(3,\), wanted \(2, 3\) or one for each row"):
+        F.gaussian_nll_loss(Tensor.ones(2, 3), Tensor.ones(2, 3), Tensor.ones(3))
+
+
+@pytest.mark.parametrize(
+    "weights", [[0.0, 0.0], [1.0, -1.0], [1.0, float("inf")], [1.0, float("nan")], [[1.0], [0.0]]]
+)
+@pytest.mark.parametrize("replacement", [True, False])
+def test_weights_from_which_nothing_can_be_drawn_are_refused(weights: Any, replacement: bool):  # noqa: FBT001
+    with pytest.raises(UsageError, match="multinomial: wanted weights from 0 on, finite, not all 0"):
+        Tensor(weights).multinomial(1, replacement)
+
+
+@pytest.mark.parametrize(
+    ("padding", "wanted"),
+    [((-1, 1), [2, 3, 4, 2]), ((1, -1), [3, 1, 2, 3]), ((2, -2), [1, 2, 1, 2]), ((-1, 2), [2, 3, 4, 2, 3])],
+)
+def test_circular_padding_continues_with_what_was_not_cut_off(padding: tuple[int, int], wanted: list[int]):
+    assert Tensor([[[1.0, 2.0, 3.0, 4.0]]]).pad(padding, mode="circular").tolist() == [[wanted]]
+
+
+def test_one_variable_has_a_covariance_and_a_correlation_without_axes():
+    assert Tensor([[1.0, 2.0]]).cov().shape == ()
+    assert (Tensor([[1.0, 2.0]]).corrcoef().shape, Tensor([[1.0, 2.0]]).corrcoef().item()) == ((), 1.0)
+
+
+def test_the_places_of_a_number_that_is_not_zero_are_a_tuple_of_one():
+    assert [x.tolist() for x in Tensor(1.0).nonzero(as_tuple=True)] == [[0]]
+    assert [x.shape for x in Tensor(0.0).nonzero(as_tuple=True)] == [(0,)]
+
+
+def test_fractions_of_a_range_of_integers_are_cut_off():
+    assert Tensor.arange(2.1, -2.9, -1.0, dtype="int64").tolist() == [2, 1, 0, -1]
+    with pytest.raises(UsageError, match="the step must not be 0"):
+        Tensor.arange(0, 1, 0.5, dtype="int32")

@@ -50,10 +50,9 @@ FORMS: dict[str, tuple[int, str, int, Callable[..., Array]]] = {
 """Name: opcode, type of a part, sources, and the definition of a part."""
 
 
-def template(wide: bool, count: int) -> objects.KernelCode:
+def template(dtype: str, count: int) -> objects.KernelCode:
     """Return a kernel with one packed operation of floats."""
-    type_ = "<2 x float>" if wide else "<2 x half>"
-    kind = "f32" if wide else "f16"
+    type_, kind = ("<2 x float>", "f32") if dtype[1] == "4" else ("<2 x half>", "f16")
     code = f"  %r = fadd {type_} %x, %y"
     if count == 3:
         code = f"  %r = call {type_} @llvm.fma.v2{kind}({type_} %x, {type_} %y, {type_} %z)"
@@ -62,9 +61,10 @@ def template(wide: bool, count: int) -> objects.KernelCode:
 
 
 def changed(
-    kernel: objects.KernelCode, opcode: int, low: int, high: int, neg: int, neg_hi: int
+    kernel: objects.KernelCode, opcode: int, selects: tuple[int, int], signs: tuple[int, int]
 ) -> objects.KernelCode:
     """Return the kernel with another operation and other selects; it has one packed operation."""
+    (low, high), (neg, neg_hi) = selects, signs
     words = list(struct.unpack(f"<{len(kernel.code) // 4}I", kernel.code))
     (at,) = [n for n, word in enumerate(words) if word >> 23 == VOP3P]
     words[at] = (
@@ -84,7 +84,7 @@ def sources(dtype: str) -> list[Array]:
 
 
 def selects(count: int) -> list[tuple[int, int]]:
-    """Return (op_sel, op_sel_hi): all of two sources; of three each of both beside all of the other's defaults."""
+    """Return (op_sel, op_sel_hi): all of two sources; of three all of one beside the default of the other."""
     every = range(1 << count)
     if count == 2:
         return list(product(every, every))
@@ -95,13 +95,13 @@ def selects(count: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("name", FORMS)
 def test_selects_and_signs_of_packed_operations(name: str) -> None:
     opcode, dtype, count, compute = FORMS[name]
-    bench, kernel = Bench("gfx942"), template(dtype[1] == "4", count)
+    bench, kernel = Bench("gfx942"), template(dtype, count)
     given = sources(dtype)
     kept = [bench.new(x.ravel().view("u4"), "u4") for x in given]
     out = bench.new(np.zeros(kept[0].size), "u4")
     for number, (low, high) in enumerate(selects(count)):
         neg, neg_hi = (number & 3, number >> 1 & 3) if dtype[0] == "f" else (0, 0)
-        program = objects.program(changed(kernel, opcode, low, high, neg, neg_hi), bench.settings)
+        program = objects.program(changed(kernel, opcode, (low, high), (neg, neg_hi)), bench.settings)
         done = bench.launch(program, kernel, 1, LANES, out, *kept, options=QUICK)
         assert done.fault is None, done.fault
         parts = [[x[:, select >> n & 1] for n, x in enumerate(given[:count])] for select in (low, high)]
