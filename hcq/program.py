@@ -191,19 +191,18 @@ class KernelImage:
                 f"it must hold them and be a multiple of 8"
             )
 
-
     def _check_fields(self) -> None:
         for what, kind in _FIELDS.items():
             if not isinstance(value := getattr(self, what), kind):
                 seen = f"{what} is a {type(value).__name__}, not {kind.__name__}"
                 raise UsageTypeError(f"kernel {self.name}: {seen}")
-        for what, least in _LEAST.items():
+        for what, (least, most) in _RANGES.items():
             value = getattr(self, what)
             if not isinstance(value, int) or value < least:
                 wanted = f"an int of at least {least}"
                 raise UsageTypeError(f"kernel {self.name}, {what}: wanted {wanted}, seen {value!r}")
-            if value > _MOST:
-                raise UsageError(f"kernel {self.name}, {what}: wanted at most {_MOST}, seen {value}")
+            if value > most:
+                raise UsageError(f"kernel {self.name}, {what}: wanted at most {most}, seen {value}")
         for slot in self.args:
             if (
                 not isinstance(slot, ArgSlot)
@@ -221,10 +220,14 @@ class KernelImage:
 
 _FIELDS = {"name": str, "arch": str, "code": bytes, "args": tuple}
 """Field of an image -> its class."""
-_LEAST = {"kernarg_size": 0, "shared_bytes": 0, "scratch_bytes": 0, "max_threads": 1, "group_ns": 0}
-"""Numbers of an image -> the least value."""
-_MOST = (1 << 31) - 1
-"""The greatest value of each of them."""
+_RANGES = {
+    "kernarg_size": (0, (1 << 31) - 1),
+    "shared_bytes": (0, (1 << 31) - 1),
+    "scratch_bytes": (0, (1 << 31) - 1),
+    "max_threads": (1, (1 << 31) - 1),
+    "group_ns": (0, (1 << 63) - 1),
+}
+"""Numbers of an image -> the least and the greatest value."""
 
 
 class KernArgs:

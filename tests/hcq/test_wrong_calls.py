@@ -181,6 +181,7 @@ MADE: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: s.load(args=(hcq.ArgSlot("a", hcq.ArgKind.POINTER, "x", 8),)), "at byte 0 or behind it"),  # type: ignore[arg-type]
     (lambda s: s.load(args=(hcq.ArgSlot("a", hcq.ArgKind.INT, 0, "8"),)), "wanted an hcq.ArgSlot"),  # type: ignore[arg-type]
     (lambda s: s.load(kernarg_size=2**70), "kernel add, kernarg_size: wanted at most"),
+    (lambda s: s.load(group_ns=2**63), "kernel add, group_ns: wanted at most"),
     (lambda s: s.a.visible_to([]), r"wanted an hcq.Device, seen \[\]"),
     (lambda _: Param("n", size="x"), "parameter n, size: wanted an int of at least 0, seen 'x'"),  # type: ignore[arg-type]
     (lambda s: s.n + "x", "wanted an int"),
