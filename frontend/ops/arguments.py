@@ -162,8 +162,9 @@ def _foreign(wanted: object) -> object:
     """Return the dtype that a type of Python or NumPy, or a dtype of PyTorch names; else the object."""
     if isinstance(wanted, type) and wanted in _PYTHON_TYPES:
         return _PYTHON_TYPES[wanted]
-    home = (wanted if isinstance(wanted, type) else type(wanted)).__module__.partition(".")[0]
-    if home not in {"numpy", "torch"}:
+    home = wanted if isinstance(wanted, type) else type(wanted)
+    of_others = home.__module__.partition(".")[0] in {"numpy", "torch"}
+    if not of_others or (home is not wanted and "dtype" not in home.__name__.lower()):
         return wanted
     name = wanted.__name__ if isinstance(wanted, type) else getattr(wanted, "name", str(wanted))
     return by_name(str(name).removeprefix("torch."))
