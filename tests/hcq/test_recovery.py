@@ -232,9 +232,7 @@ def test_another_device_that_waits_for_lost_work_gets_the_fault_and_recovers_too
         other.recover()
 
 
-def test_a_signal_of_lost_work_is_usable_after_resubmission(
-    device: Device, fake: FakeDevice
-):
+def test_a_signal_of_lost_work_is_usable_after_resubmission(device: Device, fake: FakeDevice):
     signal = device.signal(label="step")
     commands = device.compute.record().signal(signal, 3)
     fake.hold = True

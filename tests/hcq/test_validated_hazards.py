@@ -40,9 +40,7 @@ def test_a_barrier_between_conflicting_accesses_orders_them(device: Device, abc:
     device.compute.submit(adding(device, commands, c, b, b)).wait()
 
 
-def test_a_write_after_a_read_needs_a_barrier(
-    device: Device, abc: list[Buffer]
-):
+def test_a_write_after_a_read_needs_a_barrier(device: Device, abc: list[Buffer]):
     a, b, c = abc
     commands = adding(device, adding(device, device.compute.record(), b, a, a), a, c, c)
     with pytest.raises(UsageError, match=r"argument b, reads <Buffer 'a' .* argument out, writes it"):
@@ -122,9 +120,7 @@ def test_a_point_orders_only_earlier_work(device: Device, abc: list[Buffer]):
         device.copies[0].submit(device.copies[0].record().copy(b, a), after=[early])
 
 
-def test_refusals_do_not_depend_on_device_progress(
-    device: Device, fake: FakeDevice, abc: list[Buffer]
-):
+def test_refusals_do_not_depend_on_device_progress(device: Device, fake: FakeDevice, abc: list[Buffer]):
     a, b, _ = abc
     early = device.compute.submit(device.compute.record())
     device.compute.submit(device.compute.record().fill(a, 1))

@@ -51,7 +51,10 @@ CASES: dict[str, tuple[Callable[[Any, Any, Any, Any], object], str]] = {
     "truth": (lambda a, b, i, p: bool(a > 0), r"\.item\(\)"),
     "device": (lambda a, b, i, p: Tensor([1], device="gpu9000"), "(?s)'gpu9000'; drivers: .*has .*cpu"),
     "device number": (lambda a, b, i, p: a.to("cpu:7"), "one cpu device"),
-    "layer": (lambda a, b, i, p: nn.Linear(5, 2)(a), r"Linear has 5 inputs, the last axis of \(3, 4\)"),
+    "layer": (
+        lambda a, b, i, p: nn.Linear(5, 2)(a),
+        r"Linear has 5 inputs, saw \(3, 4\), whose last axis is 4",
+    ),
     "targets": (lambda a, b, i, p: a.cross_entropy(i[:2]), r"wanted integer targets \(3,\), saw int32\[2\]"),
     "size": (
         lambda a, b, i, p: (Tensor.ones(2**40, 2**40) * a[0, 0]).realize(),

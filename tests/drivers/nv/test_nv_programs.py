@@ -233,7 +233,7 @@ def test_a_missing_assembler_is_reported_with_its_cure(monkeypatch: pytest.Monke
     monkeypatch.setattr(assembler, "_candidates", lambda: [assembler.Path("/nowhere/libnvJitLink.so.13")])
     monkeypatch.setattr(assembler.shutil, "which", lambda _: None)
     try:
-        with pytest.raises(UnsupportedError, match=r"pip install 'hcq\[nv\]'"):
+        with pytest.raises(UnsupportedError, match=r"pip install 'nvidia-nvjitlink"):
             assembler.assemble("", "sm_90a")
         assert assembler.available() == ""
     finally:
