@@ -1,5 +1,9 @@
 """Which registers an instruction reads and writes, told by its operands.
 
+On RDNA a D16 access to memory uses one half of its data register and leaves the other alone. A VALU
+instruction uses whole registers: where it writes a half, the GPU writes back 32 bits (LLVM:
+D16Writes32BitVgpr of gfx11 and gfx12).
+
 Next: `waits`, which checks their use.
 """
 
@@ -15,8 +19,11 @@ if TYPE_CHECKING:
     from drivers.amd.emu.isa.instruction import Instruction
 
 Register = tuple[str, int]
+Half = tuple[str, int, str]
+"""A half of a register, "l" or "h"; where halves are not told apart "l" stands for the whole."""
 _READS_VCC = ("v_div_fmas", "v_dual_cndmask")
 _SOURCES_ALONE = ("s_cmp", "s_bitcmp", "s_setreg", "s_barrier_signal", "s_waitcnt_")
+_DATA = ("vdst", "vdata", "data0")
 _CHANGES_DESTINATION = (
     "s_addk",
     "s_mulk",
@@ -84,3 +91,39 @@ def used_alone(i: Instruction, family: str) -> tuple[set[Register], set[Register
     if i.stem.startswith("v_cmpx") or "saveexec" in i.stem or "wrexec" in i.stem:
         written.add(("s", EXEC))
     return read, written
+
+
+def used_halves(i: Instruction, family: str) -> tuple[set[Half], set[Half]]:
+    """Return the halves of registers that an instruction reads and those that it writes."""
+    halves = {"v": "l" if family == "gfx9" else "lh"}
+    read, written = (
+        {(file, number, half) for file, number in part for half in halves.get(file, "l")}
+        for part in used(i, family)
+    )
+    data = _data_half(i) if family != "gfx9" else None
+    if data is None:
+        return read, written
+    operand, half = data
+    other = (operand.file, operand.index, "l" if half == "h" else "h")
+    if "_load_" in i.stem:
+        written.discard(other)
+    elif not any(operand.index in range(r.index, r.index + r.count) for r in _addresses(i, operand)):
+        read.discard(other)
+    return read, written
+
+
+def _data_half(i: Instruction) -> tuple[Reg, str] | None:
+    """Return the data register of an access to memory and the half that it uses; None where it uses both."""
+    if not i.stem.startswith(("global_", "flat_", "scratch_", "buffer_", "ds_")) or "format" in i.stem:
+        return None
+    if "d16" not in i.stem and not i.stem.endswith(("_store_b8", "_store_b16")):
+        return None
+    for slot, operand in zip(i.opcode.operands, i.operands, strict=False):
+        if slot.field in _DATA and isinstance(operand, Reg):
+            return operand, "h" if "d16_hi" in i.stem else "l"
+    return None
+
+
+def _addresses(i: Instruction, data: Reg) -> list[Reg]:
+    """Return the other vector registers that a store reads, which are whole."""
+    return [r for r in i.operands if isinstance(r, Reg) and r is not data and r.file == data.file]

@@ -1,9 +1,9 @@
 """Whether machine code waits where it must: the static verifier of `s_waitcnt` and of gfx12's split counters.
 
 Loads return later than they are issued, and a register that a load will fill must be neither read nor written
-before the code has waited for it. The verifier follows each pending register through the code with how many
-accesses were counted since, so it costs nothing while the code runs. It is exact for code without indirect
-register access.
+before the code has waited for it. The verifier follows each pending register, on RDNA by halves, through the code
+with how many accesses were counted since, so it costs nothing while the code runs. It is exact for code without
+indirect register access.
 
 Stores to LDS must have arrived at a barrier, because a barrier does not go through LDS (docs/sources-amd.md).
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.operands import Reg
-from drivers.amd.emu.isa.registers_used import Register, used
+from drivers.amd.emu.isa.registers_used import Half, used_halves
 from drivers.amd.emu.isa.translate import cut
 from drivers.amd.emu.isa.wait_counters import events_of, waited
 from drivers.emu.report import Report, ReportKind
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _FAR = 64
 """No counter counts further."""
-_STORED: Register = ("lds", 0)
+_STORED: Half = ("lds", 0, "l")
 """Stands for stores to LDS that may not have arrived."""
 
 
@@ -47,15 +47,15 @@ class _Pending:
     issued: int
 
 
-_State = dict[Register, frozenset[_Pending]]
-_Early = tuple["Instruction", Register, _Pending]
-"""An instruction, a register that it uses too early, and the access that will fill it."""
+_State = dict[Half, frozenset[_Pending]]
+_Early = tuple["Instruction", Half, _Pending]
+"""An instruction, a half of a register that it uses too early, and the access that will fill it."""
 
 
 def _step(i: Instruction, state: _State, family: str, found: dict[int, _Early] | None) -> _State:
     for counter, left in waited(i, family).items():
         state = _without(state, counter, left)
-    read, written = used(i, family)
+    read, written = used_halves(i, family)
     if i.stem in ("s_barrier", "s_barrier_signal"):
         read = {_STORED}
     events = events_of(i, family)
@@ -94,9 +94,9 @@ def _without(state: _State, counter: str, left: int) -> _State:
     return result
 
 
-def _text(register: Register) -> str:
+def _text(register: Half) -> str:
     """Return a register as the assembler writes it; "LDS" where stores must have arrived at a barrier."""
-    return "LDS" if register == _STORED else str(Reg(*register))
+    return "LDS" if register == _STORED else str(Reg(*register[:2]))
 
 
 def missing_waits(instructions: list[Instruction], family: str, *, kernel: str) -> list[Report]:
@@ -128,7 +128,7 @@ def missing_waits(instructions: list[Instruction], family: str, *, kernel: str) 
 
 
 def _report(
-    i: Instruction, register: Register, pending: _Pending, texts: Mapping[int, str], kernel: str
+    i: Instruction, register: Half, pending: _Pending, texts: Mapping[int, str], kernel: str
 ) -> Report:
     return Report(
         kind=ReportKind.MISSING_WAIT, kernel=kernel, line=i.address, instruction=i.text, block=None, thread=None,
