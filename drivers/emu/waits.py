@@ -1,8 +1,9 @@
 """Waits that never end: deadlocks over semaphores, and equality waits whose value has passed.
 
-The host may also write a semaphore. So a wait is certain never to end in two cases only: its release comes
-later in the stream of a queue that itself waits; or the word only rises and is past the one value that ends
-the wait.
+The host may also write a semaphore, and submit more to any queue. So a wait counts as endless in two cases
+only: every release of the least value that ends it comes later in the stream of a queue that itself waits
+without end; or the word only rises and is past the one value that ends the wait. A later release of a greater
+value tells nothing: on a timeline that queues share, another store brings the values between.
 
 Not here: how a vendor's queue finds its later releases; the vendor's error codes.
 """
@@ -94,20 +95,28 @@ def find_deadlock(blocked: Sequence[W], promised: Callable[[W], Iterable[Promise
     promises = {id(queue): list(promised(queue)) for queue in blocked}
     for queue in blocked:
         wait = queue.waiting
-        if wait is None:
-            continue
-        edges[id(queue)] = [
-            (other, one)
-            for other in blocked
-            for one in promises[id(other)]
-            if one.va == wait.va and wait.satisfied(one.payload & ((1 << wait.bits) - 1))
-        ]
+        if wait is not None:
+            edges[id(queue)] = [
+                (other, one) for other in blocked for one in promises[id(other)] if _ends(wait, one)
+            ]
+    while free := [
+        waiter for waiter, ways in edges.items() if not ways or any(id(one) not in edges for one, _ in ways)
+    ]:
+        for waiter in free:
+            del edges[waiter]
     for queue in blocked:
         cycle = _cycle(queue, edges)
         if cycle:
             words = "; ".join(_describe(one, edges) for one in cycle)
             return dict.fromkeys(cycle, f"queues wait for each other: {words}")
     return None
+
+
+def _ends(wait: Wait, one: Promise) -> bool:
+    """Return whether a release stores the least value that ends a wait."""
+    whole = (1 << wait.bits) - 1
+    value = one.payload & whole
+    return one.va == wait.va and wait.satisfied(value) and not wait.satisfied((value - 1) & whole)
 
 
 def _cycle(start: W, edges: Mapping[int, Sequence[tuple[W, Promise]]]) -> list[W]:

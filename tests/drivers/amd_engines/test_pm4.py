@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd.emu.machine.reports import MemoryFault, QueueFault
+from drivers.amd.layouts.kfd import QueueType
 from drivers.emu.operation import Outcome
 from tests.drivers.amd_engines.conftest import BUFFERS, DATA, READ_ONLY
 from tests.drivers.amd_engines.test_rings import write_data
+from tests.drivers.amd_engines.test_sdma import fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,3 +165,15 @@ def test_queues_that_wait_for_each_other_are_named(bench: Callable[..., Bench]) 
     found = b.engines.endless_waits([b.run])
     assert list(found) == [b.run]
     assert "itself" in found[b.run]
+
+
+def test_a_queue_may_signal_more_than_it_waits_for(bench: Callable[..., Bench]) -> None:
+    """One timeline of two queues: the host submits the value between to a copy queue, later."""
+    b = bench()
+    copies = b.second(QueueType.SDMA)
+    b.do(*wait(DATA, 59), *release(DATA, 60))
+    assert b.step() is Outcome.BLOCKED
+    assert b.engines.endless_waits([b.run]) == {}
+    copies.do(*fence(DATA, 59))
+    b.finish()
+    assert b.get(DATA) == [60]

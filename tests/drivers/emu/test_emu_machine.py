@@ -74,6 +74,24 @@ def test_a_wait_without_a_future_release_is_left_to_the_host() -> None:
     assert find_deadlock([Waiting("a", Geq(AT, 2), (Release(AT, 1),))], promised) is None
 
 
+def test_a_later_release_of_a_greater_value_is_not_taken_for_the_only_one() -> None:
+    """On a timeline that queues share the host may still submit the value between to another queue."""
+    own = Waiting("a", Geq(AT, 59), (Release(AT, 60),))
+    other = Waiting("b", Geq(AT, 60), (Release(AT, 61),))
+    assert find_deadlock([own], promised) is None
+    assert find_deadlock([own, other], promised) is None
+    assert (
+        find_deadlock([Waiting("a", Geq(AT, 59), (Release(AT, 60), Release(AT, 59)))], promised) is not None
+    )
+
+
+def test_a_release_by_a_queue_that_waits_for_the_host_may_still_come() -> None:
+    a = Waiting("a", Geq(AT, 1), (Release(AT + 8, 1),))
+    b = Waiting("b", Geq(AT + 8, 1), (Release(AT, 1),))
+    c = Waiting("c", Geq(AT + 16, 1), (Release(AT, 1),))
+    assert find_deadlock([a, b, c], promised) is None
+
+
 @pytest.mark.parametrize(
     ("wanted", "equality", "endless"), [(1, True, True), (1, False, False), (3, True, False)]
 )

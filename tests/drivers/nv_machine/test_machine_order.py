@@ -96,6 +96,19 @@ def test_waiting_for_the_host_is_no_deadlock(up: Client):
     wait_word(memory, 16, 1, up)
 
 
+def test_a_channel_may_release_more_than_it_waits_for(up: Client):
+    """One timeline of two channels: the host submits the value between to the other channel, later."""
+    first, second = up.copy_channel(2), up.copy_channel(3)
+    memory = up.memory(4096)
+    first.push(sem(memory.va, 59, GEQ) + sem(memory.va, 60))
+    wait_until(lambda: stuck(up, 1), up)
+    with up.machine.lock:
+        up.machine.scheduler.check_waits()
+    assert up.kernel.reports == []
+    second.push(sem(memory.va, 59))
+    wait_word(memory, 0, 60, up)
+
+
 def stuck(client: Client, channels: int) -> bool:
     """Return whether the first channels can only wait."""
     with client.machine.lock:
