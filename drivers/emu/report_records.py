@@ -33,7 +33,10 @@ _PEERS = (ReportKind.UNSTARTED_PEER, ReportKind.UNORDERED_EXIT)
 
 
 def decode(program: Program, work: Work, memory: AddressSpace, raw: Raw) -> list[Report]:
-    """Return the reports in the buffer `raw`, at most one of each kind for an instruction."""
+    """Return the reports in the buffer `raw`, at most one of each kind for an instruction.
+
+    Reads of uninitialised memory come last: with a missing barrier they follow from the race.
+    """
     (count,) = struct.unpack_from("<I", raw)
     lanes = program.engine.settings.lanes
     found: dict[tuple[int, int], Report] = {}
@@ -53,7 +56,7 @@ def decode(program: Program, work: Work, memory: AddressSpace, raw: Raw) -> list
             other=_other(what, other, work, group, program),
         )  # fmt: skip
         found.setdefault((kind, number), report)
-    return list(found.values())
+    return sorted(found.values(), key=lambda report: report.kind is ReportKind.UNINITIALISED)
 
 
 def _access(kind: ReportKind, other: int) -> str:

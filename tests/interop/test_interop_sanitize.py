@@ -50,6 +50,7 @@ def test_missing_barrier_is_named_with_its_source_line(script: str, capsys: pyte
     races = {row["source"] for row in rows if row["kind"] == "shared_race"}
     assert races <= {"reverse.cu:7", "reverse.cu:9"}
     assert "reverse.cu:9" in {row["source"] for row in rows}
+    assert [row["kind"] for row in rows] == ["shared_race"] * (len(rows) - 1) + ["uninitialised"]
     assert {row["kernel"] for row in rows} == {"reverse"}
     assert all("out = " in row["arguments"][0] for row in rows)
     assert "reverse.cu" in sanitize.text(rows[0])
