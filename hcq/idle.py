@@ -1,9 +1,9 @@
-"""Seconds in which no other thread of this process could run: a clock for waits for the process's own work.
+"""Seconds in which no other thread of this process could run: clocks for waits for the process's own work.
 
 The queues of an emulated device are threads of this process. On a loaded machine they get the processor
 late, so elapsed time does not say whether they are stuck.
 
-Not here: waits for hardware, which elapsed time limits (`signal`). Next: `closing`, the user.
+Not here: waits for hardware, which elapsed time limits (`signal`). Next: `closing`, a user.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 _TASKS = Path("/proc/self/task")
 _RUNNABLE = frozenset("RD")
 """States of a thread that runs, waits for a processor, or waits for a disk (proc_pid_stat(5))."""
+LOOK_S = 0.05
+"""Elapsed seconds between two looks of `Standstill`."""
+STANDSTILL_S = 3.0
+"""Seconds of `Standstill` after which an emulated device no longer does what is waited for."""
+_SPENT_PER_SECOND = 60.0
 
 
 def others_run() -> bool:
@@ -62,3 +67,43 @@ class IdleTime:
             self._idle += now - self._last
         self._last = now
         return min(now - self._begun, max(self._idle, self._spent() - self._spent_before))
+
+
+class Standstill:
+    """A clock of the seconds since another thread of this process was last seen to run, 0 at first.
+
+    It looks at most every `LOOK_S`, and a look adds no more than that, so that a pause of the whole process
+    does not count. Threads that never end do not stop it: 60 seconds of the caller's own processor time are
+    one second at least. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        *,
+        elapsed: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
+        busy: Callable[[], bool] = others_run,
+    ) -> None:
+        """The arguments are those of `IdleTime`; `spent` is the processor time of the calling thread."""
+        self._elapsed, self._spent, self._busy = elapsed, spent, busy
+        self._looked, self._spent_before = elapsed(), spent()
+        self._still = 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds."""
+        now = self._elapsed()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self._still = 0.0 if self._busy() else self._still + LOOK_S
+        return max(self._still, (self._spent() - self._spent_before) / _SPENT_PER_SECOND)
+
+
+class SpentTime:
+    """A clock of the processor time that the calling thread has spent since it was made."""
+
+    def __init__(self) -> None:
+        self._begun = time.thread_time()
+
+    def __call__(self) -> float:
+        """Return the seconds."""
+        return time.thread_time() - self._begun

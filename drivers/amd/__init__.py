@@ -27,11 +27,9 @@ def _engines(settings: Settings) -> Engines:
     return AmdEngines(settings, report=config().emu_report)
 
 
-_PROVE_S = 100.0
-"""Seconds: an emulated GPU shares the interpreter with all other threads, on a machine that may be loaded."""
 DRIVER = AmdDriver()
 """The real hardware of this machine."""
-EMULATED = AmdDriver("amd-emu", Machines(_engines), lasting=False, prove_s=_PROVE_S)
+EMULATED = AmdDriver("amd-emu", Machines(_engines), lasting=False, emulated=True)
 """GPUs emulated below the ioctl: "amd-emu", "amd-emu:gfx1201", "amd-emu:gfx942+6.12.107"."""
 
 __all__ = ["DRIVER", "EMULATED", "AmdDriver"]

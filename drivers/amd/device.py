@@ -29,10 +29,11 @@ from drivers.amd.refusals import BringUpError
 from drivers.amd.rings import Rings
 from drivers.amd.shared_memory import SharedMemory
 from drivers.amd.targets import Generation, by_version
-from drivers.amd.uploader import Uploader
+from drivers.amd.uploader import TIMEOUT_S, Uploader
 from drivers.kernel import PAGE, tracker_of, view_at
 from hcq.driver import Allocation, Place
 from hcq.errors import UnsupportedError, UsageError
+from hcq.idle import STANDSTILL_S, SpentTime, Standstill
 from hcq.profile import tie
 
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ _MES_SINCE: Final = Generation.GFX11
 
 
 class AmdDevice:
-    """See `hcq.driver.DriverDevice`. `recover` gives a faulted device new queues; its memory stays."""
+    """See `hcq.driver.DriverDevice`. `recover` gives a faulted device new queues; its memory stays.
+
+    `emulated`: the GPU's engines are threads of this process, whose standstill ends waits.
+    """
 
     def __init__(
         self,
@@ -68,10 +72,11 @@ class AmdDevice:
         ring_bytes: int = 0,
         others: Sequence[Gpu] = (),
         released: Callable[[], None] = lambda: None,
-        prove_s: float | None = None,
+        emulated: bool = False,
     ) -> None:
         self.process, self.gpu, self.choices = process, gpu, choices
-        self._prove_s = PROVE_S if prove_s is None else prove_s
+        self._prove_s = STANDSTILL_S if emulated else PROVE_S
+        self._emulated = emulated
         self._lock = threading.RLock()
         self._fault: FaultReport | None = None
         self._lost = False
@@ -141,7 +146,13 @@ class AmdDevice:
         ring = self._rings.service()
         try:
             return Uploader(
-                ring, self.memories, self.target, fence_mtype=self.choices.fence_mtype, fault=self.fault
+                ring,
+                self.memories,
+                self.target,
+                fence_mtype=self.choices.fence_mtype,
+                fault=self.fault,
+                timeout_s=STANDSTILL_S if self._emulated else TIMEOUT_S,
+                clock=Standstill if self._emulated else SpentTime,
             )
         except BaseException:
             ring.close()

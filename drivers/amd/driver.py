@@ -49,8 +49,7 @@ class AmdDriver:
     """See `hcq.driver.Driver`. Thread-safe.
 
     `make_kernel` gets the variant, the text after the colon that is no number. On real hardware (`lasting`)
-    it names choices instead: "amd:order=release" (`quirks.parse`). `prove_s` is how many seconds a recovered
-    GPU may take to run its first packet; None: as many as hardware gets.
+    it names choices instead: "amd:order=release" (`quirks.parse`). `emulated` as in `AmdDevice`.
     """
 
     def __init__(
@@ -59,12 +58,12 @@ class AmdDriver:
         make_kernel: Callable[[str | None], Kernel] | None = None,
         *,
         lasting: bool = True,
-        prove_s: float | None = None,
+        emulated: bool = False,
     ) -> None:
         self._name = name
         self.make_kernel = make_kernel or Linux()
         self._lasting = lasting
-        self._prove_s = prove_s
+        self._emulated = emulated
         self._lock = threading.Lock()
         self._processes: dict[int, tuple[Process, int]] = {}
         """Identity of a kernel -> the process on it, and how many devices are open there."""
@@ -127,7 +126,7 @@ class AmdDriver:
                 ring_bytes=config().ring_bytes,
                 others=gpus,
                 released=released,
-                prove_s=self._prove_s,
+                emulated=self._emulated,
             )
 
     def _enter(self, kernel: Kernel) -> Process:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.amd.layouts import sdma
 from drivers.amd.refusals import BringUpError
 from hcq.errors import DeviceFault
+from hcq.idle import SpentTime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +26,7 @@ STAGE_BYTES: Final = 1 << 20
 _SLOT_BYTES: Final = 4096
 _LOW: Final = 0xFFFF_FFFF
 TIMEOUT_S: Final = 20.0
-"""CPU time that a call spends on looking whether its work is over. A loaded machine slows the looks as it
-slows an emulated GPU."""
+"""Seconds of its clock that a call waits for its work."""
 _SNOOPED_SINCE: Final = 5
 """The version of SDMA since which fences name a memory type."""
 
@@ -34,8 +34,9 @@ _SNOOPED_SINCE: Final = 5
 class Uploader:
     """Synchronous copies into device memory. Thread-safe. Owns its ring and its staging memory.
 
-    Calls raise `DeviceFault` if the device faults, `BringUpError` if the queue does not finish in 20 s.
-    `clock` returns the seconds that count: the CPU time of the calling thread, which looks without a pause.
+    Calls raise `DeviceFault` if the device faults, `BringUpError` if the queue does not finish in
+    `timeout_s`. `clock` makes the clock of one call: by default the CPU time of the calling thread, which
+    looks without a pause; for an emulated GPU how long its threads stand still (`hcq.idle.Standstill`).
     """
 
     def __init__(
@@ -46,12 +47,13 @@ class Uploader:
         *,
         fence_mtype: bool,
         fault: Callable[[], FaultReport | None],
-        clock: Callable[[], float] = time.thread_time,
+        timeout_s: float = TIMEOUT_S,
+        clock: Callable[[], Callable[[], float]] = SpentTime,
     ) -> None:
         self.ring = ring
         self._memories = memories
         self._fault = fault
-        self._clock = clock
+        self._timeout_s, self._clock = timeout_s, clock
         self._lock = threading.Lock()
         self._value = 0
         packets = sdma.packets(target.sdma)
@@ -86,7 +88,8 @@ class Uploader:
         with self._lock:
             self._run((), timeout_s)
 
-    def _run(self, words: tuple[int, ...], timeout_s: float = TIMEOUT_S) -> None:
+    def _run(self, words: tuple[int, ...], timeout_s: float | None = None) -> None:
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
         # The slot holds 0 before, so no value is 0.
         self._value = value = self._value % _LOW + 1
         self._slot[0] = 0
@@ -96,12 +99,12 @@ class Uploader:
             *self._fence(ADDRESS_LO=at & _LOW, ADDRESS_HI=at >> 32, DATA=value, **self._fence_options),
         )
         self.ring.send((*words, *(sdma.NOP_WORD,) * (-len(words) % sdma.ALIGN_WORDS)))
-        deadline = self._clock() + timeout_s
+        clock = self._clock()
         while self._slot[0] != value:
             report = self._fault()
             if report is not None:
                 raise DeviceFault(report)
-            if self._clock() > deadline:
+            if clock() > timeout_s:
                 raise BringUpError(
                     f"the driver's copy queue ran no packet in {timeout_s:.1f} s: {self.ring.stuck()}"
                 )

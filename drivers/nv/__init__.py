@@ -75,7 +75,12 @@ def _emulated(variant: str | None) -> Kernel:
 
 DRIVER = NvDriver()
 """The driver of the GPUs of this machine."""
-EMULATED = NvDriver("nv-emu", _emulated, hint=lambda: f"a bare number is the index of a GPU; {_variants()}")
+EMULATED = NvDriver(
+    "nv-emu",
+    _emulated,
+    hint=lambda: f"a bare number is the index of a GPU; {_variants()}",
+    emulated=True,
+)
 """The driver of GPUs that are emulated below the ioctl: "nv-emu", "nv-emu:sm_80+570"."""
 
 __all__ = ["DRIVER", "EMULATED", "NvDriver", "check_variant"]

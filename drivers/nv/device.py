@@ -33,10 +33,11 @@ from drivers.nv.shared_memory import SharedMemory
 from drivers.nv.slm import LocalMemory
 from drivers.nv.space import open_space
 from drivers.nv.topology import Gpu, Handles, open_objects, query_gpu
-from drivers.nv.uploader import Uploader
+from drivers.nv.uploader import TIMEOUT_S, Uploader
 from drivers.nv.vaspace import VaSpace
 from hcq.driver import Allocation, Place, QueueKind
 from hcq.errors import FaultKind, FaultReport, UnsupportedError, UsageError
+from hcq.idle import STANDSTILL_S, SpentTime, Standstill
 from hcq.profile import tie
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ _NAPS_S: Final = (0.0, 20e-6, 50e-6, 100e-6, 200e-6)
 class NvDevice:
     """An open GPU; see `hcq.driver.DriverDevice` for the methods' contracts.
 
-    `ring_bytes` is the size of the push-buffer memory of each ring; 0 is the default. Raises
+    `ring_bytes` is the size of the push-buffer memory of each ring; 0 is the default. `emulated`: the GPU's
+    engines are threads of this process, whose standstill ends waits. Raises
     `UnsupportedError`, `DriverError` or `BringUpError` if the GPU cannot be opened.
     """
 
@@ -67,6 +69,7 @@ class NvDevice:
         index: int,
         choices: Quirks = DEFAULT,
         ring_bytes: int = 0,
+        emulated: bool = False,
     ) -> None:
         self.choices = choices
         self._push_bytes = ring_bytes or PUSH_BYTES
@@ -103,7 +106,13 @@ class NvDevice:
             self._local = LocalMemory(self.gpu, self.memories)
             ring = self._new_ring(ChannelKind.COPY, 0, f"{self.name} service")
             stack.callback(ring.close)
-            self._uploader = Uploader(ring, self.memories, self.fault)
+            self._uploader = Uploader(
+                ring,
+                self.memories,
+                self.fault,
+                timeout_s=STANDSTILL_S if emulated else TIMEOUT_S,
+                clock=Standstill if emulated else SpentTime,
+            )
             stack.callback(self._uploader.close)
             stack.callback(self._close_rings)
             self._undo = stack.pop_all()

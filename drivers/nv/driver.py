@@ -39,7 +39,7 @@ class NvDriver:
 
     `make_kernel` receives the variant: the text after the colon of a device's name that is not a number. On
     real hardware the variant sets doubtful values instead: "nv:stack=low" (`quirks.parse`). `hint` returns
-    the hint of the error for an unknown GPU number.
+    the hint of the error for an unknown GPU number. `emulated` as in `NvDevice`.
     """
 
     def __init__(
@@ -48,10 +48,12 @@ class NvDriver:
         make_kernel: Callable[[str | None], Kernel] = linux,
         *,
         hint: Callable[[], str] = str,
+        emulated: bool = False,
     ) -> None:
         self._name = name
         self.make_kernel = make_kernel
         self._hint = hint
+        self._emulated = emulated
 
     @property
     def name(self) -> str:
@@ -108,6 +110,7 @@ class NvDriver:
             index=index,
             choices=choices,
             ring_bytes=config().ring_bytes,
+            emulated=self._emulated,
         )
 
     def _absent(self, index: int, count: int) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.nv import push
 from drivers.nv.refusals import BringUpError
 from hcq.errors import DeviceFault
+from hcq.idle import SpentTime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 STAGE_BYTES: Final = 1 << 20
 _SLOT_BYTES: Final = 4096
 TIMEOUT_S: Final = 20.0
-"""CPU time that a call spends on looking whether its work is over. A loaded machine slows the looks as it
-slows an emulated GPU."""
+"""Seconds of its clock that a call waits for its work."""
 
 
 class Uploader:
     """Synchronous copies and fills. Thread-safe. It owns its ring and its staging memory.
 
-    Calls raise `DeviceFault` if the device faults, `BringUpError` if the channel does not finish in 20 s.
-    `clock` returns the seconds that count: the CPU time of the calling thread, which looks without a pause.
+    Calls raise `DeviceFault` if the device faults, `BringUpError` if the channel does not finish in
+    `timeout_s`. `clock` makes the clock of one call: by default the CPU time of the calling thread, which
+    looks without a pause; for an emulated GPU how long its threads stand still (`hcq.idle.Standstill`).
     """
 
     def __init__(
@@ -40,12 +41,13 @@ class Uploader:
         memories: Memories,
         fault: Callable[[], FaultReport | None],
         *,
-        clock: Callable[[], float] = time.thread_time,
+        timeout_s: float = TIMEOUT_S,
+        clock: Callable[[], Callable[[], float]] = SpentTime,
     ) -> None:
         self.ring = ring
         self._memories = memories
         self._fault = fault
-        self._clock = clock
+        self._timeout_s, self._clock = timeout_s, clock
         self._lock = threading.Lock()
         self._value = 0
         self._stage = memories.host(_SLOT_BYTES + STAGE_BYTES, label="staging memory")
@@ -71,14 +73,15 @@ class Uploader:
         self._value = value = (self._value + 1) & 0x7FFF_FFFF
         self._slot[0] = 0
         self.ring.send((*words, *push.copy_signal(self._stage.va, value)))
-        deadline = self._clock() + TIMEOUT_S
+        clock = self._clock()
         while self._slot[0] != value:
             report = self._fault()
             if report is not None:
                 raise DeviceFault(report)
-            if self._clock() > deadline:
+            if clock() > self._timeout_s:
                 raise BringUpError(
-                    f"the driver's copy channel did not finish in {TIMEOUT_S:.0f} s: {self.ring.stuck()}"
+                    f"the driver's copy channel did not finish in {self._timeout_s:.0f} s: "
+                    f"{self.ring.stuck()}"
                 )
             time.sleep(0)
 

@@ -10,7 +10,7 @@ import pytest
 
 from hcq.closing import Once, drain
 from hcq.errors import SignalTimeout
-from hcq.idle import IdleTime, others_run
+from hcq.idle import LOOK_S, IdleTime, Standstill, others_run
 from hcq.registry import wrap
 from tests.hcq.fake import FakeDevice
 
@@ -124,3 +124,19 @@ def test_a_thread_that_computes_is_seen():
         pass
     ended.set()
     thread.join()
+
+
+def test_a_standstill_is_counted_by_looks_that_see_no_thread_run():
+    elapsed, spent, busy = [0.0], [0.0], [False]
+    clock = Standstill(elapsed=lambda: elapsed[0], spent=lambda: spent[0], busy=lambda: busy[0])
+    assert clock() == 0.0
+    for _ in range(20):
+        elapsed[0] += 1000.0  # as after a pause of the whole process
+        seen = clock()
+    assert seen == clock() == pytest.approx(20 * LOOK_S)
+    busy[0], elapsed[0] = True, elapsed[0] + LOOK_S / 2
+    assert clock() == seen
+    elapsed[0] += LOOK_S
+    assert clock() == 0.0
+    spent[0] = 300.0  # threads that never end do not stop it
+    assert clock() == 5.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import time
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from tests.drivers.amd.opened import HOST, driver_of, image, machine, opened
 from tests.limits import HANG_S
 from tools.amd.script import Script
 from tools.amd.scripted import ScriptedKernel
+from tools.bringup.amd.kernels import image as wild
 
 GPU_ID = Script().gpu_id(0)
 
@@ -252,6 +254,22 @@ def test_new_queues_that_do_not_run_leave_the_device_faulted():
                 device.recover()
             assert device.fault() is report
     assert kernel.leaks() == []
+
+
+@pytest.mark.slow
+def test_an_emulated_gpu_refuses_to_recover_once_its_threads_stand_still():
+    # The limit is of processor time: a loaded machine does not change it.
+    with hcq.open("amd-emu") as device:
+        program, buffer = device.load(wild("wild", device.info.arch)), device.alloc(4096)
+        commands = device.compute.record().exec(
+            program, program.args(buffer, 0x5EAD_0000_0000), groups=(1, 1, 1), threads=(1, 1, 1)
+        )
+        with pytest.raises(DeviceFault, match="0x5ead00000"):
+            device.compute.submit(commands).wait(timeout_s=HANG_S)
+        spent = time.thread_time()
+        with pytest.raises(BringUpError, match=r"(?s)do not run.*hint: .*until it ends"):
+            device.recover()
+        assert time.thread_time() - spent < 50
 
 
 def test_recovery_succeeds_where_the_kernel_lets_new_queues_run():

@@ -90,7 +90,7 @@ class AmdMachine:
     @staticmethod
     def driver(kernel: Kernel) -> AmdDriver:
         """Return the driver on a kernel."""
-        return AmdDriver("amd-emu", lambda _: kernel, lasting=False)
+        return AmdDriver("amd-emu", lambda _: kernel, lasting=False, emulated=True)
 
     @staticmethod
     def call(request: int, argument: bytearray) -> Call:

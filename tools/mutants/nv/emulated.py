@@ -89,7 +89,7 @@ class NvMachine:
     @staticmethod
     def driver(kernel: Kernel) -> NvDriver:
         """Return the driver on a kernel."""
-        return NvDriver("nv-emu", lambda _: kernel)
+        return NvDriver("nv-emu", lambda _: kernel, emulated=True)
 
     def call(self, request: int, argument: bytearray) -> Call:
         """Describe an ioctl."""
