@@ -116,7 +116,12 @@ def packages(run: Run) -> None:
 
     def lacking(stage: Stage) -> str:
         absent = [name for name in _NEEDED if str(_seen(stage).get(name, "")).startswith("absent")]
-        return f"not installed: {', '.join(absent)}; --wheels DIR installs them" if absent else ""
+        if not absent:
+            return ""
+        return (
+            f"not installed: {', '.join(absent)}\n"
+            "hint: python -m pip install -e '.[test]' in the checkout; without a network, --wheels DIR"
+        )
 
     stage = run.run(Stage("packages", [run.python, "-c", code], 60), lacking)
     stage.facts = _seen(stage)

@@ -199,6 +199,14 @@ def test_the_time_limits_fit_into_ten_minutes():
     assert options.total + Timing().end_s < 600 - 10
 
 
+def test_missing_packages_name_the_installation_of_the_tests(made: Callable[..., Run]):
+    run = made(python="""echo '{"pytest": "absent: No module named pytest", "numpy": "2"}'; exit 1\n""")
+    hardware_run.packages(run)
+    (stage,) = run.stages
+    assert stage.status == "failed"
+    assert stage.reason.startswith("not installed: pytest\nhint: python -m pip install -e '.[test]'")
+
+
 def test_only_some_stages_run_on_request(made: Callable[..., Run]):
     run = made("--only", "box,packages")
     assert run.run(Stage("ladder", ["false"], 5)).status == "not run"

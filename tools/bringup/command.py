@@ -156,14 +156,16 @@ def first_line(error: str) -> str:
 
 
 def summary(ladder: Ladder) -> str:
-    """Return the summary: the highest rung passed, the values that work, and counts of the variants."""
-    passed = [r.rung for r in ladder.results if r.passed and not r.variant]
-    passed += [r.rung for r in ladder.results if r.passed and r.variant]
-    lines = [
-        f"highest rung passed: {max(passed)}; choices that work: {ladder.working}"
-        if passed
-        else "no rung passed"
-    ]
+    """Return the summary, which ends with the first failure and its cure.
+
+    Before it: the highest rung passed, the values that work where a rung tried any, the time, and counts of
+    the variants.
+    """
+    passed = {r.rung for r in ladder.results if r.passed}
+    line = f"highest rung passed: {max(passed)}" if passed else "no rung passed"
+    if any(rung.doubts for rung in ladder.rungs if rung.number in passed):
+        line += f"; choices that work: {ladder.working}"
+    lines = [f"{line}; {ladder.seconds:.0f} s in total"]
     variants = [r for r in ladder.results if r.variant]
     if variants:
         counts = {
@@ -174,6 +176,13 @@ def summary(ladder: Ladder) -> str:
         }
         text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
         lines.append(f"{len(variants)} variants tried: {text}")
+    failures = ladder.report()["failed"]
+    if failures:
+        first, *later = failures
+        more = f" (the first of {1 + len(later)} that failed or did not run)" if later else ""
+        lines.append(f"failed: rung {first['rung']}, {first['name']}{more}: {first_line(first['error'])}")
+        lines += [text for line in first["error"].splitlines() if (text := line.strip()).startswith("hint:")]
+        lines.append(f"again: {first['again']}")
     return "\n".join(lines)
 
 

@@ -54,7 +54,7 @@ class Ladder:
         self, rungs: Sequence[Rung], arguments: argparse.Namespace, show: Callable[[Result], None]
     ) -> None:
         self._vendor: Vendor[Any] = arguments.vendor
-        self._rungs = [rung for rung in rungs if wanted(rungs, rung, arguments)]
+        self.rungs = [rung for rung in rungs if wanted(rungs, rung, arguments)]
         self._arguments = arguments
         self._show = show
         self.results: list[Result] = []
@@ -64,7 +64,8 @@ class Ladder:
         self._seen: dict[tuple[int, str], bool] = {}
         self._left: list[subprocess.Popen[bytes]] = []
         """Abandoned children, which hang in the kernel."""
-        self._end = time.monotonic() + arguments.budget
+        self._start = time.monotonic()
+        self._end = self._start + arguments.budget
         self._commit = commit()
 
     @property
@@ -77,11 +78,16 @@ class Ladder:
         """Whether every rung passed with some values."""
         return not self._failed
 
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._start
+
     def climb(self) -> None:
         """Run the rungs in order, then the other values, then the deliberate fault."""
         with contextlib.ExitStack() as held:
             opened = False
-            for rung in self._rungs:
+            for rung in self.rungs:
                 if rung.number > NODES and not opened:  # not before rung 1: an open may hang
                     self._keep_open(held)
                     opened = True
@@ -150,7 +156,7 @@ class Ladder:
         """Try each other value, at the rungs that passed."""
         if self._arguments.variants not in {"all", "only"}:
             return
-        for rung in self._rungs:
+        for rung in self.rungs:
             if rung.number in self._failed or rung.number == FAULT:
                 continue
             for name in rung.doubts:
@@ -191,7 +197,8 @@ class Ladder:
 
     def report(self, *, finished: bool = False) -> dict[str, Any]:
         """Return the report so far, as data for JSON."""
-        bad = [result for result in self.results if not result.passed and not result.variant]
+        works = {result.rung for result in self.results if result.passed}  # perhaps with other values only
+        bad = [one for one in self.results if not one.passed and not one.variant and one.rung not in works]
         versions = [one.facts["version"] for one in self.results if one.passed and "version" in one.facts]
         return {
             "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -202,8 +209,10 @@ class Ladder:
             "python": platform.python_version(),
             "kernel": platform.release(),
             "failed": [self._failure(result) for result in bad],
-            "passed": finished and self.passed,
+            # Not false before the end: false stands beside what failed.
+            "passed": self.passed if finished or not self.passed else None,
             "finished": finished,
+            "seconds": round(self.seconds, 1),
             "working": self.working,
             "choices": asdict(self.best),
             "rungs": [asdict(result) for result in self.results],

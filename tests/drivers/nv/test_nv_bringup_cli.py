@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -99,17 +100,44 @@ def test_a_failure_shows_its_error_and_where_the_raw_evidence_is(capsys: pytest.
     assert "ring: 0000" in told(capsys, result(passed=False, variant="", **raw), verbose=True)
 
 
+def summed(ladder: Ladder) -> str:
+    return re.sub(r"\d+ s in total", "N s in total", command.summary(ladder))
+
+
 def test_the_last_lines_count_the_variants() -> None:
-    ladder = Ladder((), command.parse([]), lambda _: None)
-    assert command.summary(ladder) == "no rung passed"
+    ladder = Ladder(NV.rungs, command.parse([]), lambda _: None)
+    assert summed(ladder) == "no rung passed; N s in total"
     ladder.results += [
         result(passed=True, variant=""), result(passed=True), result(passed=False),
         result(passed=False, expected="why"), result(passed=False, offered=False),
     ]  # fmt: skip
-    assert command.summary(ladder) == (
-        "highest rung passed: 18; choices that work: default\n"
+    assert summed(ladder) == (
+        "highest rung passed: 18; choices that work: default; N s in total\n"
         "4 variants tried: 1 work, 1 fail as expected, 1 fail, 1 are not offered"
     )
+
+
+def test_the_last_lines_repeat_the_first_failure_and_its_cure() -> None:
+    ladder = Ladder(NV.rungs, command.parse([]), lambda _: None)
+    missing = "DriverError: open failed\nhint: load the module: modprobe nvidia"
+    ladder.results += [
+        Result(0, "environment", "default", passed=True, seconds=0.0),
+        Result(1, "nodes open", "default", passed=False, seconds=0.0, error=missing),
+        Result(2, "version", "default", passed=False, seconds=0.0, error="not run", tried=False),
+    ]
+    assert summed(ladder).splitlines() == [
+        "highest rung passed: 0; N s in total",  # it used no value in doubt, so none is said to work
+        "failed: rung 1, nodes open (the first of 2 that failed or did not run): DriverError: open failed",
+        "hint: load the module: modprobe nvidia",
+        "again: python -m tools.bringup --device nv:0 --from 1 --to 1 --verbose",
+    ]
+
+
+def test_a_rung_that_passes_with_other_values_did_not_fail() -> None:
+    ladder = Ladder(NV.rungs, command.parse([]), lambda _: None)
+    ladder.results += [result(passed=False, variant=""), result(passed=True)]
+    assert ladder.report()["failed"] == []
+    assert "failed" not in summed(ladder)
 
 
 def test_values_that_are_expected_to_fail_are_choices() -> None:

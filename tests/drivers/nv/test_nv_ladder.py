@@ -198,6 +198,7 @@ def test_the_report_is_whole_after_every_child(
         write(ladder, finished=finished)
         report = json.loads(path.read_text())
         assert report["finished"] is finished
+        assert report["passed"] is (True if finished else None)
         counts.append(len(report["rungs"]))
 
     monkeypatch.setattr(Ladder, "write", counting)

@@ -93,10 +93,14 @@ def test_the_comparison_with_cuda_reports_what_it_needs():
 
 
 @pytest.mark.slow
-def test_the_ladder_climbs_an_emulated_gpu_and_recovers_from_its_fault(capsys: pytest.CaptureFixture[str]):
-    assert command.main(["--emulate", "", "--variants", "none", "--json"]) == 0
+@pytest.mark.parametrize("device", ["nv-emu", "nv-emu:checked", "amd-emu:checked"])
+def test_the_ladder_climbs_an_emulated_gpu_and_recovers_from_its_fault(
+    device: str, capsys: pytest.CaptureFixture[str]
+):
+    status = command.main(["--device", device, "--variants", "none", "--json"])
     report = json.loads(capsys.readouterr().out)
-    assert [r["rung"] for r in report["rungs"] if not r["passed"]] == []
+    assert report["failed"] == []
+    assert (status, report["passed"]) == (0, True)
     fault = next(r for r in report["rungs"] if r["rung"] == 23)
     assert "wild" in fault["facts"]["report"]
     assert fault["facts"]["recovered"]

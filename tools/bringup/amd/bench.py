@@ -237,6 +237,7 @@ class Bench(Checks):
             index=self.index,
             choices=self.choices,
             others=self.gpus,
+            emulated=self.emulate is not None,
         )
         self.devices.append(driver)
         device = Device(driver)

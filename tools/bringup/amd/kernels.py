@@ -128,7 +128,10 @@ done:
   %k2 = and i32 %m2, 1023
   %at2 = getelementptr [1024 x i32], ptr addrspace(5) %stack, i32 0, i32 %k2
   %seen = load volatile i32, ptr addrspace(5) %at2
-  %to = getelementptr i32, ptr addrspace(1) %out, i32 %thread
+  %group = call i32 @llvm.amdgcn.workgroup.id.x()
+  %first = shl i32 %group, 8
+  %own = or i32 %first, %thread
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %own
   store i32 %seen, ptr addrspace(1) %to
   ret void
 }

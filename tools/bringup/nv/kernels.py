@@ -149,7 +149,10 @@ fill:
  mul.wide.u32 %rd4, %r6, 4;
  add.u64 %rd4, %rd2, %rd4;
  ld.local.u32 %r7, [%rd4];
- mul.wide.u32 %rd5, %r2, 4;
+ mov.u32 %r8, %ctaid.x;
+ shl.b32 %r8, %r8, 8;
+ or.b32 %r8, %r8, %r2;
+ mul.wide.u32 %rd5, %r8, 4;
  add.u64 %rd5, %rd1, %rd5;
  st.global.u32 [%rd5], %r7;
  ret;

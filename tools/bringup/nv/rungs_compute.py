@@ -43,7 +43,14 @@ _EMULATED_GROUPS = 16
 
 
 def _device(bench: Bench) -> Device:
-    driver = NvDevice(bench.kernel, bench.card, driver="nv", index=bench.index, choices=bench.choices)
+    driver = NvDevice(
+        bench.kernel,
+        bench.card,
+        driver="nv",
+        index=bench.index,
+        choices=bench.choices,
+        emulated=bench.emulate is not None,
+    )
     bench.devices.append(driver)
     device = Device(driver)
     bench.stack.callback(device.close)
@@ -163,11 +170,11 @@ def shared(bench: Bench) -> Facts:
 def local(bench: Bench) -> Facts:
     """21: local memory: an array of 4 KiB per thread, indexed at run time, in 256 workgroups."""
     device = _device(bench)
-    out = device.alloc(4096, _HOST)
+    out = device.alloc(4 * 256 * 256, _HOST)
     step = 7
     _launch(bench, device, _load(bench, device, "local"), out, step, groups=256, threads=256)
     # With an odd step each element (i * step) & 1023 is written once, by iteration i.
-    want = [2 * i for i in range(256)]
+    want = [2 * i for i in range(256)] * 256
     _check(bench, out, want, "local memory")
     return {"bytes_per_thread": 4096}
 
@@ -304,7 +311,8 @@ def _stream(bench: Bench) -> float:
     size = 1 << 20 if bench.dry or bench.emulate is not None else 1 << 30
     device = _device(bench)
     first, second = device.alloc(size), device.alloc(size)
-    program = _load(bench, device, "stream")
+    program, copies = _load(bench, device, "stream"), device.copies[0]
+    copies.submit(copies.record().fill(second, 1)).wait(timeout_s=bench.work_s)
     groups = size // (256 * 16)
     best = min(_launch(bench, device, program, first, second, groups=groups, threads=256) for _ in range(10))
     return round(2 * size / best / 1e3, 1)
