@@ -35,6 +35,10 @@ class Operation:
     """The remaining steps, once it has begun."""
     slice: SlicedLaunch | None = None
     """The launch that the last step advanced."""
+    number: int = 0
+    """Its place in the order of the starts of its queue, which sets it."""
+    over: bool = False
+    """Whether its queue has nothing more to do for it."""
 
     @property
     def in_background(self) -> bool:

@@ -75,6 +75,8 @@ def timeout_text(device: OpenDevice, signal: Signal, value: int, waited_s: float
     busy = False
     for queue in device.queues:
         doing = stuck_in(queue)
+        if not doing and any(not point.passed() for point, _ in queue.inflight()):
+            doing = "its last work was fetched and is not complete"
         if doing:
             busy, last = True, queue.timeline.last
             text += f"; {queue.label} at {last.signal.value} of {last.value}: {doing}"

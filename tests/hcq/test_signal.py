@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,11 +13,12 @@ from hcq.errors import SignalTimeout, UsageError
 from hcq.hostpool import HostPool
 from hcq.registry import wrap
 from hcq.signal import SLOT_VALUES, Point, Signal, Timeline
-from tests.hcq.fake import FakeDevice
+from tests.hcq.fake import FakeDevice, FakeRing
 from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from hcq.device import Device
+    from hcq.driver import QueueKind
 
 
 def test_a_point_is_done_when_the_value_is_reached(device: Device):
@@ -49,6 +51,44 @@ def test_a_timeout_carries_the_value_seen(device: Device):
         SignalTimeout, match=r"ready stuck at 2 of 7 after \d+\.\d s; all queues of fake:0 are idle"
     ):
         signal.wait(7, timeout_s=0.01)
+
+
+@dataclass
+class FetchedRing(FakeRing):
+    """A ring whose words are all fetched, so that it has nothing to tell; asked, it may do its work."""
+
+    completes: bool = False
+
+    def stuck(self) -> str:
+        if self.completes:
+            self.device.run()
+        return ""
+
+
+class FetchingDevice(FakeDevice):
+    completes = False
+
+    def ring(self, kind: QueueKind, index: int) -> FakeRing:
+        self.rings.append(FetchedRing(self, kind, index, completes=self.completes))
+        return self.rings[-1]
+
+
+def test_a_queue_with_work_in_flight_is_not_called_idle():
+    driver = FetchingDevice()
+    driver.hold = True
+    with wrap(driver) as device:
+        point = device.compute.submit(device.compute.record())
+        with pytest.raises(SignalTimeout, match=r"at 0 of 1: its last work was fetched and is not complete$"):
+            point.wait(timeout_s=0.01)
+        driver.hold = False
+
+
+def test_a_wait_whose_value_comes_while_its_error_is_made_ends():
+    driver = FetchingDevice()
+    driver.hold = driver.completes = True
+    with wrap(driver) as device:
+        device.compute.submit(device.compute.record()).wait(timeout_s=0.01)
+        driver.hold = False
 
 
 def test_the_host_sets_only_signals_made_for_it(device: Device):

@@ -26,6 +26,7 @@ from drivers.nv.emu.engines.compute import Compute
 from drivers.nv.emu.engines.copy import Copy
 from drivers.nv.emu.engines.faults import Faults
 from drivers.nv.emu.engines.host import Host
+from drivers.nv.emu.engines.inflight import InFlight
 from drivers.nv.emu.engines.pushbuffer import decode
 from drivers.nv.emu.engines.ring import RingEntries, RingEntry, decode_entry
 from drivers.nv.emu.machine.combining import GpfifoRing
@@ -90,7 +91,7 @@ class ChannelRun:
     draining: tuple[str | None, Callable[[], None]] | None = None
     """The engine whose work must be done first (None: all engines), and the action that follows."""
     yielded: bool = False
-    inflight: list[Operation] = field(default_factory=list)
+    inflight: InFlight = field(default_factory=InFlight)
     calls: deque[MethodCall] = field(default_factory=deque)
     entries: deque[_Entry] = field(default_factory=deque)
     bound: dict[int, Engine] = field(default_factory=dict)
@@ -182,8 +183,7 @@ class ChannelRun:
     @property
     def computing(self) -> bool:
         """Whether it can only continue kernels that are in flight."""
-        ready = self._ready()
-        return bool(ready) and all(one.slice is not None for one in ready) and not self._can_advance()
+        return self.inflight.computing and not self._can_advance()
 
     def doorbell(self) -> None:
         """Record the entries up to GPPut at a doorbell; nothing is executed."""
@@ -250,9 +250,9 @@ class ChannelRun:
         self.yielded = False
         can = self._can_advance()
         if self.inflight:
-            ready = [operation for operation in self._ready() if not operation.in_background]
+            ready = self.inflight.ready()
             if ready and (not can or self.rng.random() < _FINISH_CHANCE):
-                return self._advance(self.rng.choice(ready))
+                return self._advance(ready.choose(self.rng))
         if not can:
             return Outcome.BLOCKED if self.waiting or self.inflight else Outcome.IDLE
         if self.draining is not None:
@@ -274,22 +274,11 @@ class ChannelRun:
     def _can_advance(self) -> bool:
         """Return whether it can continue in its ring."""
         if self.draining is not None:
-            engine = self.draining[0]
-            return not any(engine in (None, operation.engine) for operation in self.inflight)
+            return not self.inflight.any(self.draining[0])
         if self.waiting is not None:
             value = self.space.word(self.waiting.va, self.waiting.bits, "SEM_EXECUTE acquire")
             return self.waiting.satisfied(value)
         return bool(self.calls or self.entries)
-
-    def _ready(self) -> list[Operation]:
-        """Return the operations in flight that may run next."""
-        seen: set[str] = set()
-        out = []
-        for operation in self.inflight:
-            if not operation.ordered or operation.engine not in seen:
-                out.append(operation)
-            seen.add(operation.engine)
-        return out
 
     def _advance(self, operation: Operation) -> Outcome:
         at, self._at, self.acting = self._at, operation.at, operation
@@ -297,11 +286,8 @@ class ChannelRun:
         if over:
             self._check_race(operation.work)
         self._at, self.acting = at, None
-        if not over:
-            return Outcome.SLICE
-        if operation in self.inflight:
-            self.inflight.remove(operation)
-        return Outcome.PROGRESS
+        self.inflight.ran(operation, over=over)
+        return Outcome.PROGRESS if over else Outcome.SLICE
 
     def released(self, written: SemaphoreStore) -> None:
         """Record that the running operation or method is about to write a semaphore."""
@@ -369,7 +355,7 @@ class ChannelRun:
         work = self._work(engine, what)
         if ordered:
             join(work.known, {work.stream: work.number - 1})
-        self.inflight.append(Operation(run, engine, ordered, what, self.at, work))
+        self.inflight.add(Operation(run, engine, ordered, what, self.at, work))
 
     def when_idle(self, then: Callable[[], None], engine: str | None = None) -> None:
         """Block the ring until all work of an engine (None: of all engines) is done, then call `then`."""
@@ -382,9 +368,7 @@ class ChannelRun:
 
     def abandon(self) -> None:
         """Drop all remaining work."""
-        for operation in self.inflight:
-            operation.abandon()
-        self.inflight.clear()
+        self.inflight.abandon()
         self.calls.clear()
         self.entries.clear()
         self.waiting = self.draining = None
