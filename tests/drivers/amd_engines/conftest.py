@@ -58,6 +58,7 @@ class Bench:
         self.launches: Counter[str] = Counter()
         self.counters: dict[int, Counters] = {}
         self.lints: list[str] = []
+        self.hdp_flushes = 0
         self.interrupts: list[tuple[int, int]] = []
         self.slots = range(0)
         """Addresses of the slots of events."""

@@ -62,7 +62,7 @@ def refuses(b: Bench, words: tuple[int, ...], kind: Kind, text: str) -> None:
         ((5 | 3 << 16 | SNOOP, DATA, 0, 1), "SNOOP"),
         (poll(0, mask=WHOLE - 1), "hides low bits"),
         (poll(0, retry=7), "gives up after 8 polls"),
-        (poll(0), "every value ends it"),
+        ((*fence(DATA, 3), *poll(0)), "every value ends it"),
         ((poll(0)[0] & ~(7 << 28), *poll(0)[1:]), "ALWAYS"),
         (fence(SLOT, EVENT), "no interrupt"),
         ((*fence(SLOT, EVENT), *fence(SLOT, EVENT), TRAP, EVENT), "no interrupt"),
@@ -71,6 +71,13 @@ def refuses(b: Bench, words: tuple[int, ...], kind: Kind, text: str) -> None:
 )
 def test_doubtful_packets_of_copy_queues(copies: Bench, words: tuple[int, ...], text: str) -> None:
     refuses(copies, padded(*words), Kind.METHOD, text)
+
+
+def test_a_wait_for_0_at_the_begin_of_a_timeline_is_advice(copies: Bench, commands: Bench) -> None:
+    for b, words in ((copies, padded(*poll(0))), (commands, wait(DATA, 0))):
+        b.do(*words)
+        assert not b.run.busy
+        assert ["every value ends it" in one for one in b.lints] == [True]
 
 
 def test_a_slot_that_is_told_and_a_wait_for_low_bits_are_no_doubt(copies: Bench) -> None:
@@ -84,7 +91,7 @@ def test_a_slot_that_is_told_and_a_wait_for_low_bits_are_no_doubt(copies: Bench)
     [
         ((*wait(DATA, 0)[:5], WHOLE - 1, 4), "hides low bits"),
         (wait(DATA, 0, 0), "ALWAYS"),
-        (wait(DATA, 0), "every value ends it"),
+        ((*release(DATA, 3), *wait(DATA, 3), *wait(DATA, 0)), "every value ends it"),
         (release(DATA, 1, interrupt=2), "context 0"),
         (release(DATA, 1, interrupt=1, context=EVENT), "before its store has arrived"),
         (release(SLOT, EVENT), "no interrupt"),

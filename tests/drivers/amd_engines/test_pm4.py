@@ -31,6 +31,13 @@ def wait(va: int, value: int, function: int = 5) -> tuple[int, ...]:
     return (0xC0053C00, function | 1 << 4, va, 0, value, 0xFFFF_FFFF, 4 | 1 << 31)
 
 
+def flush_host_path(
+    value: int = 0xFFFF_FFFF, *, function: int = 5, request: int = 0xD20 + 0x106, done: int = 0xD20 + 0x107
+) -> tuple[int, ...]:
+    """Return a WAIT_REG_MEM that writes GPU_HDP_FLUSH_REQ and waits for GPU_HDP_FLUSH_DONE."""
+    return (0xC0053C00, function | 1 << 6, request, done, value, value, 4)
+
+
 def indirect(va: int, words: int, flags: int = 1 << 23) -> tuple[int, ...]:
     return (0xC0023F00, va, 0, words | flags)
 
@@ -114,7 +121,11 @@ def test_copies_fills_and_atomics_of_the_command_processor(bench: Callable[..., 
         (release(DATA, 1, event=0x1514), "GLM_WB without GLM_INV"),
         (release(DATA, 1, event=0x80000514), "bit 31 of word 1"),
         (release(DATA, 1, select=5), "DATA_SEL"),
-        ((0xC0053C00, 5, 0x106, 0x107, 1, 1, 4), "registers 0x106"),
+        ((0xC0053C00, 5, 0xE26, 0xE27, 1, 1, 4), "with WAIT of REGISTER"),
+        ((0xC0053C00, 5 | 1 << 4 | 1 << 6, DATA, 0, 1, 1, 4), "with WRITE_WAIT_WRITE of MEMORY"),
+        (flush_host_path(request=0x106, done=0x107), "registers 0x106"),
+        (flush_host_path(request=0xE27, done=0xE26), "registers 0xe27"),
+        (flush_host_path(function=6), "never ends"),
         (wait(DATA + 1, 1), "aligned to 4"),
         ((0xC0017600, 0x400, 0), "SH registers end"),
         ((0xC0017600, 0x214, 0), "COMPUTE_VMID"),
@@ -177,3 +188,32 @@ def test_a_queue_may_signal_more_than_it_waits_for(bench: Callable[..., Bench]) 
     copies.do(*fence(DATA, 59))
     b.finish()
     assert b.get(DATA) == [60]
+
+
+@pytest.mark.parametrize("name", ["gfx1100", "gfx1201", "gfx942"])
+def test_the_host_data_path_is_flushed_by_its_registers(bench: Callable[..., Bench], name: str) -> None:
+    b = bench(name=name)
+    b.do(*flush_host_path(), *flush_host_path(1, function=3), *write_data(DATA, 1))
+    assert (b.hdp_flushes, b.get(DATA), b.lints) == (2, [1], [])
+
+
+@pytest.mark.parametrize(("size", "notes"), [(0xFF, 0), (0x01FF_FFFF, 1), (0xFFFF_FFFF, 1)])
+def test_more_than_8_bits_of_the_size_of_an_acquire_are_advice(
+    bench: Callable[..., Bench], size: int, notes: int
+) -> None:
+    for name, words in (("gfx1100", (0xC0065800, 0, 0xFFFFFFFF, size, 0, 0, 10, 1)),
+                        ("gfx942", (0xC0055800, 1 << 23, 0xFFFFFFFF, size, 0, 0, 10))):  # fmt: skip
+        b = bench(name=name)
+        b.do(*words, *write_data(DATA, 1))
+        assert b.get(DATA) == [1]
+        assert len(b.lints) == notes
+    with pytest.raises(QueueFault, match="of a range"):
+        bench().do(0xC0065800, 0, 0xFFFFFFFF, 0x7F, 0, 0, 10, 1)
+
+
+@pytest.mark.parametrize("bits", [1 << 12, 1 << 13, 1 << 15, 0xB000])
+def test_cache_bits_that_gfx12_ignores_are_advice(bench: Callable[..., Bench], bits: int) -> None:
+    b = bench(name="gfx1201")
+    b.do(*release(DATA, 1, event=0x514 | bits))
+    assert b.get(DATA) == [1]
+    assert ["gfx12 ignores" in one for one in b.lints] == [True]

@@ -156,3 +156,15 @@ def test_a_fence_is_uncached_where_its_packet_says_so(
     else:
         with pytest.raises(QueueFault, match="MTYPE 0"):
             b.finish()
+
+
+def test_the_host_data_path_is_flushed_by_registers_and_by_a_constant(bench: Callable[..., Bench]) -> None:
+    """What Linux sends: DONE and REQ in bytes; what ROCr sends names no register."""
+    done, request = 4 * (0xD20 + 0x107), 4 * (0xD20 + 0x106)
+    b = bench(QueueType.SDMA)
+    b.do(8 | 1 << 26 | 3 << 28, done, request, 4, 4, 0xFFF << 16 | 10, *fence(DATA, 1))
+    assert (b.hdp_flushes, b.get(DATA)) == (1, [1])
+    b.do(8, 0, 0x8000_0000, 0, 0, 0, *fence(DATA, 2))
+    assert b.get(DATA) == [2]
+    with pytest.raises(QueueFault, match="GPU_HDP_FLUSH_DONE"):
+        b.do(8 | 1 << 26 | 3 << 28, request, done, 4, 4, 0xFFF << 16 | 10)

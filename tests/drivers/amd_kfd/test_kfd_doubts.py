@@ -50,6 +50,14 @@ def test_a_queue_behind_runtime_enable_is_no_doubt(strict: Caller) -> None:
     assert reports(strict) == []
 
 
+def test_a_queue_behind_runtime_enable_of_mode_0_is_advice(strict: Caller) -> None:
+    """Drivers that read no exceptions call it so, for what the kernel sets up besides."""
+    strict.call(Call.RUNTIME_ENABLE, kfd.kfd_ioctl_runtime_enable_args, mode_mask=0)
+    strict.queue(QueueType.SDMA)
+    assert reports(strict) == []
+    assert ["RUNTIME_ENABLE" in one.message for one in strict.machine.reports] == [True]
+
+
 def test_a_wait_that_a_fault_does_not_end(strict: Caller) -> None:
     memory = strict.event(EventType.MEMORY).event_id
     strict.wait((1, 0), (memory, 0))

@@ -49,7 +49,6 @@ def test_handles_name_gpu_and_number(caller: Caller) -> None:
     ("change", "wanted"),
     [
         ({"size": 0}, ERRNOS["ALLOC_MEMORY_OF_GPU"]["size 0"]),
-        ({"size": 4097}, errno.EINVAL),
         ({"flags": int(MemFlags.WRITABLE)}, ERRNOS["ALLOC_MEMORY_OF_GPU"]["no type flag"]),
         ({"flags": SYSTEM | MemFlags.VRAM}, errno.EINVAL),
         ({"flags": SYSTEM | 1 << 5}, errno.EINVAL),
@@ -242,7 +241,6 @@ def test_user_pointers_show_the_pages_of_the_process(caller: Caller) -> None:
 @pytest.mark.parametrize(
     ("flags", "change", "wanted"),
     [
-        (VRAM, {}, errno.EPERM),
         (SYSTEM, {"offset": PAGE}, errno.EINVAL),
         (SYSTEM, {"size": 2 * PAGE}, errno.EINVAL),
         (SYSTEM, {"flags": MAP_PRIVATE}, errno.EINVAL),
@@ -327,3 +325,30 @@ def test_two_machines_share_nothing() -> None:
     assert one.process is not two.process
     one.shut()
     two.shut()
+
+
+def test_sizes_are_rounded_up_to_pages(caller: Caller) -> None:
+    """Linux: `aligned_size = PAGE_ALIGN(size)` of amdgpu_amdkfd_gpuvm_alloc_memory_of_gpu."""
+    for flags in (SYSTEM, VRAM):
+        memory = caller.memory(0x100, flags, va_addr=caller.reserve(2 * PAGE))
+        space = caller.gpus[0].space
+        assert space is not None
+        assert space.mapped(memory.va, 2 * PAGE) == PAGE
+        caller.unmap(memory)
+        caller.free(memory)
+    assert caller.refused(*ALLOC, **caller.allocate(0x100) | {"va_addr": (1 << 40) + 0x100}) == errno.EINVAL
+    doorbell = caller.allocate(0x100, int(MemFlags.DOORBELL))
+    assert caller.refused(*ALLOC, **doorbell) == ERRNOS["ALLOC_MEMORY_OF_GPU"]["doorbell of another size"]
+
+
+def test_video_memory_that_is_not_public_can_be_mapped(caller: Caller) -> None:
+    """Linux since 5.15 sets no NO_CPU_ACCESS on it."""
+    memory = caller.memory(PAGE, VRAM)
+    assert not caller.gpus[0].handles[memory.handle & 0xFFFF_FFFF].cpu_visible
+    caller.see(memory)[:4] = b"seen"
+    space = caller.gpus[0].space
+    assert space is not None
+    assert space.read(memory.va, 4, "a test") == b"seen"
+    assert caller.gpus[0].handles[memory.handle & 0xFFFF_FFFF].cpu_visible
+    assert ["PUBLIC" in one.message for one in caller.machine.reports] == [True]
+    assert caller.machine.fatal == []

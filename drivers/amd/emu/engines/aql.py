@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.engines.dispatch import Dim3, Launch, check_block, check_grid, whole_and_rest
+from drivers.amd.emu.engines.dispatch import (
+    Dim3,
+    Launch,
+    check_arguments_place,
+    check_block,
+    check_grid,
+    whole_and_rest,
+)
 from drivers.amd.emu.engines.errors import check, dispatch_fault, packet_fault, unsupported
 from drivers.amd.emu.engines.flights import Sort, once
 from drivers.amd.emu.engines.maintenance import of_scopes
@@ -16,7 +23,6 @@ from drivers.amd.emu.engines.pm4 import Pm4
 from drivers.amd.emu.engines.waits import Wait
 from drivers.amd.emu.machine.reports import QueueFault
 from drivers.amd.layouts.aql import (
-    KERNARG_ALIGN,
     PACKET_WORDS,
     PACKETS,
     READ_DISPATCH_ID_FIELD_BASE,
@@ -224,7 +230,7 @@ class Aql:
             function = _CONDITIONS[packet.CONDITION]
             self._waits = [Wait("BARRIER_VALUE", va, packet.VALUE, function, 64, packet.MASK)]
             if self._waits[0].vain:
-                self._bus.doubt(f"{self._waits[0]} waits for nothing: every value ends it")
+                self._bus.waits_for_nothing(self._waits[0])
             self._any, self._barrier = False, packet
         else:
             raise unsupported(f"{self._at} is not emulated")
@@ -362,7 +368,7 @@ class Aql:
             "PRIVATE_SEGMENT_SIZE": (packet.PRIVATE_SEGMENT_SIZE,),
         }
         if properties.KERNARG_SEGMENT_PTR:
-            self._bus.aligned(packet.KERNARG_ADDRESS, KERNARG_ALIGN, "kernarg_address")
+            check_arguments_place(self._bus, packet.KERNARG_ADDRESS)
         preload = Preload.from_int(descriptor.kernarg_preload)
         out: list[int | None] = []
         for name, _ in USER_SGPRS:

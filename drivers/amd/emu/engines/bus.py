@@ -10,6 +10,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.engines.errors import packet_fault
+from drivers.amd.emu.kfd.profiles import HDP_FLUSH
 from drivers.amd.layouts.events import UNSIGNALLED
 from drivers.emu.releases import SemaphoreStore
 from drivers.emu.vaspace import Access
@@ -148,6 +149,28 @@ class Bus:
         """Raise an interrupt."""
         self._slot = 0
         self.machine.interrupt(self.gpu, context, bits)
+
+    def flush_host_path(self, request: int, done: int, wait: Wait, what: str) -> None:
+        """Write the payload of a wait to the register `request`, and wait for the register `done` (facts 3).
+
+        The flush is over at once, and `done` holds what was requested.
+        """
+        if (request, done) != HDP_FLUSH:
+            raise packet_fault(
+                f"{what} of registers {request:#x} and {done:#x}: user queues reach GPU_HDP_FLUSH_REQ and "
+                f"GPU_HDP_FLUSH_DONE alone, {HDP_FLUSH[0]:#x} and {HDP_FLUSH[1]:#x}"
+            )
+        if not wait.satisfied(wait.payload):
+            raise packet_fault(
+                f"{what} never ends: HDP_FLUSH_DONE holds {wait.payload:#x}, which was requested"
+            )
+        self.machine.hdp_flushes += 1
+
+    def waits_for_nothing(self, wait: Wait) -> None:
+        """Object to a wait that every value ends; one for 0 begins a timeline that nobody has released."""
+        host = self.space.host(wait.va, wait.bits // 8, Access.READ, wait.name)
+        fresh = self.order is None or not self.order.watch.history.width(host)
+        (self.lint if fresh else self.doubt)(f"{wait} waits for nothing: every value ends it")
 
     def settled(self) -> None:
         """Object to an event's slot that was written with no interrupt behind it (facts 7)."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.errors import dispatch_fault, unsupported
+from drivers.amd.layouts.aql import KERNARG_ALIGN
 from drivers.amd.layouts.events import QueueException
 from drivers.amd.layouts.registers import (
     NUM_THREAD,
@@ -38,6 +39,8 @@ MAX_THREADS: Final = 1024
 MAX_GROUPS: Final = (1 << 31) - 1
 """Workgroups of a grid that HIP allows (maxGridSize); hardware would be busy for seconds with more."""
 _POISON: Final = 0xCCCC_CCCC
+_KERNARG_ALIGN: Final = 8
+"""What compilers give the segment of arguments (`.kernarg_segment_align`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,13 @@ def check_grid(bus: Bus, groups: Dim3) -> None:
     """Object to a grid that ends within no time limit."""
     if groups[0] * groups[1] * groups[2] > MAX_GROUPS:
         bus.doubt(f"a grid of {groups} workgroups: at most {MAX_GROUPS} end within any time limit")
+
+
+def check_arguments_place(bus: Bus, va: int) -> None:
+    """Refuse an address of arguments that pointers cannot lie at; hsa.h asks for more than hardware."""
+    bus.aligned(va, _KERNARG_ALIGN, "the address of kernel arguments")
+    if va % KERNARG_ALIGN:
+        bus.lint(f"the address of kernel arguments is not aligned to {KERNARG_ALIGN} bytes, as hsa.h asks")
 
 
 def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirect) -> Launch:

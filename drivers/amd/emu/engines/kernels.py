@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from drivers.amd.emu.engines.dispatch import check_arguments_place
 from drivers.amd.emu.engines.errors import changed_fault, dispatch_fault, stale_fault, unsupported
 from drivers.amd.emu.engines.faults import kernel_fault, kernel_findings
 from drivers.amd.emu.engines.loads import Loads
@@ -419,6 +420,6 @@ def _arguments(
         )
     if found is None or not descriptor.kernarg_size:
         return None
-    bus.aligned(found, 16, "the address of kernel arguments")
+    check_arguments_place(bus, found)
     bus.space.check_range(found, descriptor.kernarg_size, Access.READ, "the kernel's arguments")
     return found, bus.read(found, descriptor.kernarg_size, "the kernel's arguments")

@@ -41,6 +41,9 @@ class Machine(Protocol):
         """gpu_id -> what dispatches of the GPU are counted into."""
         ...
 
+    hdp_flushes: int
+    """Flushes of the host data path so far."""
+
     def lint(self, message: str) -> None:
         """Report once what works, and is a sign of a mistake all the same."""
         ...

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from hcq.layout import BitStruct
 
 _SHADER_TYPE: Final = Header.FIELDS["SHADER_TYPE"].mask()
+_IGNORED: Final = {
+    (Opcode.ACQUIRE_MEM, generation): (3, 0xFFFF_FF00, "COHER_SIZE_HI of more than its 8 bits")
+    for generation in (9, 10, 11, 12)
+} | {(Opcode.RELEASE_MEM, 12): (1, 0xB000, "GLM or GL1, which gfx12 ignores")}
+"""(packet, generation) -> dword, bits of it that hardware ignores, and what they are (facts 4.2)."""
 
 
 def wide(low: int, high: int) -> int:
@@ -73,7 +78,18 @@ def decode(words: Sequence[int], generation: int) -> BitStruct:
     if len(words) <= layout.WORDS if data else len(words) != layout.WORDS:
         wanted = f"{layout.WORDS + 1} or more" if data else f"{layout.WORDS}"
         raise packet_fault(f"{code.name} has {len(words)} dwords, gfx{generation} has {wanted}")
-    return _checked(code, generation, (words[0] & ~_SHADER_TYPE, *words[1 : layout.WORDS]))
+    kept = [words[0] & ~_SHADER_TYPE, *words[1 : layout.WORDS]]
+    if (code, generation) in _IGNORED:
+        word, mask, _ = _IGNORED[code, generation]
+        kept[word] &= ~mask
+    return _checked(code, generation, tuple(kept))
+
+
+def ignored(words: Sequence[int], generation: int) -> str:
+    """Return what hardware ignores of a packet and a driver sets all the same; empty for nothing."""
+    code = opcode(words[0], generation)
+    word, mask, what = _IGNORED.get((code, generation), (0, 0, ""))
+    return f"{code.name} names {what}" if len(words) > word and words[word] & mask else ""
 
 
 @functools.lru_cache(maxsize=4096)

@@ -17,7 +17,7 @@ from drivers.amd.emu.engines.dispatch import from_registers
 from drivers.amd.emu.engines.errors import changed_fault, packet_fault, unsupported
 from drivers.amd.emu.engines.flights import Sort, once
 from drivers.amd.emu.engines.maintenance import check_gcr, of_acquire_gfx9, of_gcr
-from drivers.amd.emu.engines.packets import decode, length, opcode, stores, wide
+from drivers.amd.emu.engines.packets import decode, ignored, length, opcode, stores, wide
 from drivers.amd.emu.engines.pm4_release import check_release, release
 from drivers.amd.emu.engines.sh_registers import ShRegisters
 from drivers.amd.emu.engines.waits import Wait
@@ -169,6 +169,8 @@ class Pm4:
         if code is Opcode.SET_UCONFIG_REG:
             self._uconfig(words)
         elif code is not Opcode.NOP:
+            if note := ignored(words, self.generation):
+                self._bus.lint(note)
             self._execute(decode(words, self.generation), words)
 
     def _execute(self, packet: object, words: list[int]) -> None:
@@ -237,15 +239,17 @@ class Pm4:
     def _wait(self, packet: WaitRegMem) -> None:
         if packet.ENGINE:
             raise packet_fault("WAIT_REG_MEM names an engine, which compute queues have not")
-        if packet.MEM_SPACE is MemSpace.REGISTER:
+        registers = packet.MEM_SPACE is MemSpace.REGISTER
+        if registers != (packet.OPERATION is WaitOperation.WRITE_WAIT_WRITE):
             raise packet_fault(
-                f"WAIT_REG_MEM of registers {packet.ADDRESS_LO:#x} and {packet.ADDRESS_HI:#x}: no "
-                "register is "
-                "emulated that user queues wait for"
+                f"WAIT_REG_MEM with {packet.OPERATION.name} of {packet.MEM_SPACE.name}: queues wait for "
+                "memory, and flush the host data path with WRITE_WAIT_WRITE of its registers"
             )
-        if packet.OPERATION is WaitOperation.WRITE_WAIT_WRITE:
-            raise packet_fault("WAIT_REG_MEM with WRITE_WAIT_WRITE of memory: it is for registers")
         va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
+        if registers:
+            wait = Wait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
+            self._bus.flush_host_path(packet.ADDRESS_LO, packet.ADDRESS_HI, wait, "WAIT_REG_MEM")
+            return
         self._bus.aligned(va, 4, "WAIT_REG_MEM")
         if packet.FUNCTION is Function.ALWAYS:
             self._bus.doubt(f"{self.at} with FUNCTION ALWAYS waits for nothing")
@@ -254,7 +258,7 @@ class Pm4:
             if self.waiting.unordered:
                 self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")
             if self.waiting.vain:
-                self._bus.doubt(f"{self.waiting} waits for nothing: every value ends it")
+                self._bus.waits_for_nothing(self.waiting)
 
     def _event(self, packet: EventWrite) -> None:
         if (packet.EVENT_TYPE, packet.EVENT_INDEX) != (Event.CS_PARTIAL_FLUSH, EventIndex.CS_PARTIAL_FLUSH):

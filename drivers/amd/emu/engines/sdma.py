@@ -201,9 +201,10 @@ class Sdma:
 
     def _poll(self, packet: PollRegmem) -> None:
         if packet.HDP_FLUSH:
-            raise unsupported(
-                "POLL_REGMEM with HDP_FLUSH: the registers of the host data path are not emulated"
-            )
+            done, request = packet.ADDRESS_LO // 4, packet.ADDRESS_HI // 4
+            wait = Wait("POLL_REGMEM", 0, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
+            self._bus.flush_host_path(request, done, wait, "POLL_REGMEM with HDP_FLUSH")
+            return
         if not packet.MEM_POLL:
             raise packet_fault(f"POLL_REGMEM of register {packet.ADDRESS_LO:#x}: user queues poll memory")
         va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
@@ -217,7 +218,7 @@ class Sdma:
             if packet.RETRY != POLL_FOREVER:
                 self._bus.doubt(f"{self.waiting} gives up after {packet.RETRY + 1} polls")
             if self.waiting.vain:
-                self._bus.doubt(f"{self.waiting} waits for nothing: every value ends it")
+                self._bus.waits_for_nothing(self.waiting)
             self._retries = 0 if packet.RETRY == POLL_FOREVER else packet.RETRY + 1
 
     def _indirect(self, packet: Indirect) -> None:

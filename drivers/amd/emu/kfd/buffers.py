@@ -36,6 +36,8 @@ class Buffer:
     mapped: set[Gpu] = field(default_factory=set)
     queues: int = 0
     """Queues that have it in use (ring, pointers, context save)."""
+    shown: bool = False
+    """Whether the process has mapped it through the render node."""
     lost: bool = False
     """A user pointer whose pages the process has unmapped."""
 
@@ -51,10 +53,9 @@ class Buffer:
 
     @property
     def cpu_visible(self) -> bool:
-        """Return whether the render node maps it."""
-        return self.kind is MemFlags.GTT or (
-            self.kind is MemFlags.VRAM and bool(self.flags & MemFlags.PUBLIC)
-        )
+        """Return whether the CPU may see it: GTT, and VRAM that is PUBLIC or was mapped."""
+        public = self.shown or bool(self.flags & MemFlags.PUBLIC)
+        return self.kind is MemFlags.GTT or (self.kind is MemFlags.VRAM and public)
 
     @property
     def cached(self) -> bool:

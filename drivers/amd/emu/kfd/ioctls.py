@@ -175,6 +175,7 @@ def _runtime_enable(ask: Asked) -> None:
         refuse(errno.EINVAL, f"mode_mask {mode:#x} has unknown bits")
     if mode == RuntimeMode.TTMP_SAVE:
         ask.process.hardware.lint("RUNTIME_ENABLE with TTMP_SAVE alone enables nothing: ENABLE is missing")
+    ask.process.runtime_asked = True
     if not mode & RuntimeMode.ENABLE:
         ask.process.runtime = False
         return

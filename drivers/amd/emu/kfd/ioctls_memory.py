@@ -29,7 +29,7 @@ from drivers.amd.layouts.kfd_unused import (
     kfd_ioctl_get_dmabuf_info_args,
     kfd_ioctl_import_dmabuf_args,
 )
-from drivers.emu.backing import PAGE, Backing
+from drivers.emu.backing import PAGE, Backing, page_up
 from drivers.emu.user_memory import first_unwritable
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ def allocate(ask: Asked) -> None:
     if flags & MemFlags.AQL_QUEUE_MEM:
         raise NotEmulated(errno.EINVAL, "AQL_QUEUE_MEM, which is for gfx7 and gfx8 only")
     ask.process.bound(args.gpu_id)
-    place(ask.process, gpu, args.va_addr, args.size)
-    kind = kinds[0]
+    kind, size = kinds[0], page_up(args.size)
+    place(ask.process, gpu, args.va_addr, size)
     backing = _pages(ask.process, gpu, kind, args)
-    buffer = Buffer(gpu.new_handle(), gpu, args.va_addr, args.size, MemFlags(flags), kind, backing)
+    buffer = Buffer(gpu.new_handle(), gpu, args.va_addr, size, MemFlags(flags), kind, backing)
     gpu.handles[buffer.handle & 0xFFFF_FFFF] = buffer
     if kind is MemFlags.MMIO_REMAP:
         buffer.mmap_offset = int(MmapOffset(GPU_ID=gpu.gpu_id, TYPE=MmapType.MMIO))
@@ -86,9 +86,9 @@ def allocate(ask: Asked) -> None:
 
 
 def place(process: Process, gpu: Gpu, va: int, size: int) -> None:
-    """Refuse an address that memory of a GPU cannot have."""
-    if va % PAGE or size % PAGE:
-        refuse(errno.EINVAL, f"[{va:#x}, +{size:#x}) is not made of pages of {PAGE} bytes")
+    """Refuse an address that memory of a GPU cannot have; `size` is one of whole pages."""
+    if va % PAGE:
+        refuse(errno.EINVAL, f"[{va:#x}, +{size:#x}) is not aligned to pages of {PAGE} bytes")
     if not gpu.inside(va, size):
         first, end = gpu.span()
         refuse(errno.EINVAL, f"[{va:#x}, +{size:#x}) is not inside [{first:#x}, {end:#x}) of {gpu.name}")
@@ -102,15 +102,15 @@ def place(process: Process, gpu: Gpu, va: int, size: int) -> None:
 def _pages(
     process: Process, gpu: Gpu, kind: MemFlags, args: kfd_ioctl_alloc_memory_of_gpu_args
 ) -> Backing | None:
-    size = args.size
+    size = page_up(args.size)
     match kind:
         case MemFlags.DOORBELL:
-            if size != DOORBELL_SLICE_BYTES:
-                refuse(errno.EINVAL, f"a doorbell of {size} bytes, wanted {DOORBELL_SLICE_BYTES}")
+            if args.size != DOORBELL_SLICE_BYTES:
+                refuse(errno.EINVAL, f"a doorbell of {args.size} bytes, wanted {DOORBELL_SLICE_BYTES}")
             return None
         case MemFlags.MMIO_REMAP:
-            if size != MMIO_REMAP_BYTES:
-                refuse(errno.EINVAL, f"MMIO remap of {size} bytes, wanted {MMIO_REMAP_BYTES}")
+            if args.size != MMIO_REMAP_BYTES:
+                refuse(errno.EINVAL, f"MMIO remap of {args.size} bytes, wanted {MMIO_REMAP_BYTES}")
             return None
         case MemFlags.USERPTR:
             return _user_pages(process, args.mmap_offset, size, writes=bool(args.flags & MemFlags.WRITABLE))

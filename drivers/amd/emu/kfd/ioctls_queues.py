@@ -76,8 +76,10 @@ def create(ask: Asked) -> None:
         process.hardware.queue_created(queue)
         undo.pop_all()
     if process.tracks and process.kernel.minor >= _EXCEPTIONS_SINCE and not process.runtime:
-        process.hardware.doubt(
-            f"{queue.name} was created before RUNTIME_ENABLE: its exceptions are not delivered (facts 1.2)"
+        tell = process.hardware.lint if process.runtime_asked else process.hardware.doubt
+        tell(
+            f"{queue.name} was created before RUNTIME_ENABLE with ENABLE: its exceptions are not delivered "
+            "(facts 1.2)"
         )
     gpu.queues.append(queue)
     token = MmapOffset(OFFSET=queue.doorbell * DOORBELL_BYTES, GPU_ID=gpu.gpu_id, TYPE=MmapType.DOORBELL)

@@ -91,6 +91,8 @@ class Process:
     host_used: int = 0
     runtime: bool = False
     """RUNTIME_ENABLE was called with ENABLE: queue exceptions are delivered."""
+    runtime_asked: bool = False
+    """RUNTIME_ENABLE was called, with any mode."""
     xnack: int = 0
 
     def gpu(self, gpu_id: int) -> Gpu:
@@ -207,5 +209,5 @@ class Process:
                 self.drop(buffer)
             gpu.begin()
         self.events = Events()
-        self.runtime = False
+        self.runtime = self.runtime_asked = False
         return found

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from drivers.amd.layouts.cwsr import Sizes
 
 _GIB: Final = 1 << 30
+BIF_SEGMENTS: Final = (0x0000_0000, 0x0000_0014, 0x0000_0D20)
+"""Bases of the segments of the bus interface's registers, in dwords."""
+HDP_FLUSH: Final = (BIF_SEGMENTS[2] + 0x106, BIF_SEGMENTS[2] + 0x107)
+"""The registers GPU_HDP_FLUSH_REQ and GPU_HDP_FLUSH_DONE of NBIO 4.3 and 7.9 and NBIF 6.3.1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
+from drivers.amd.emu.kfd.profiles import BIF_SEGMENTS
 from drivers.amd.emu.kfd.refusal import refuse
 from drivers.amd.layouts.topology import (
     ALIAS,
@@ -40,7 +41,7 @@ _BLOCKS: Final = {
     "GC": (11, _GC_BASES),
     "SDMA0": (42, _GC_BASES),
     "SDMA1": (43, _GC_BASES),
-    "NBIF": (108, (0x0000_0000, 0x0000_0014, 0x0000_0D20)),
+    "NBIF": (108, BIF_SEGMENTS),
 }
 """Name -> (hardware id, bases of its segments in dwords), of the blocks that a driver looks for."""
 _CACHES: Final = ((1, 32, 128), (2, 6144, 128))

@@ -17,7 +17,14 @@ from drivers.amd.emu.kfd.sysfs import Sysfs
 from drivers.amd.emu.machine.doorbells import DoorbellSlice, HdpFlush
 from drivers.amd.emu.machine.reports import Kind
 from drivers.amd.layouts.events import EVENT_PAGE_BYTES
-from drivers.amd.layouts.kfd import DOORBELL_SLICE_BYTES, MMIO_REMAP_BYTES, Call, MmapOffset, MmapType
+from drivers.amd.layouts.kfd import (
+    DOORBELL_SLICE_BYTES,
+    MMIO_REMAP_BYTES,
+    Call,
+    MemFlags,
+    MmapOffset,
+    MmapType,
+)
 from drivers.amd.layouts.topology import KFD_NODE, RENDER_NODE
 from drivers.emu.backing import page_up
 from drivers.emu.tracked import TrackedBuffers
@@ -218,12 +225,17 @@ class EmulatedKernel:
             refuse(errno.EINVAL, f"{file.path} has no memory at offset {offset:#x}")
         if gpu.drm_fd != file.fd:
             refuse(errno.EACCES, f"{buffer} belongs to descriptor {gpu.drm_fd}, which ACQUIRE_VM was given")
-        if not buffer.cpu_visible or buffer.backing is None:
-            refuse(errno.EPERM, f"{buffer} is not visible to the CPU: GTT, and VRAM that is PUBLIC, are")
+        if buffer.kind not in (MemFlags.GTT, MemFlags.VRAM) or buffer.backing is None:
+            refuse(errno.EPERM, f"{buffer} is not visible to the CPU: GTT and VRAM are")
         if not 0 < page_up(size) <= page_up(buffer.size):
             refuse(errno.EINVAL, f"{size:#x} bytes of {buffer}")
         if not prot & PROT_READ or not prot & PROT_WRITE:
             self.machine.doubt(f"{buffer} is mapped with rights {prot}: the CPU could not read and write it")
+        if not buffer.cpu_visible:
+            self.machine.lint(
+                "VRAM that is not PUBLIC is mapped: Linux allows it, and moves it where the BAR is small"
+            )
+        buffer.shown = True
         buffer.backing.mark_written()
         return buffer.backing.fd
 
