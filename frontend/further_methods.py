@@ -115,6 +115,7 @@ class FurtherMethods(TensorBase):
     cholesky_solve = factors.cholesky_solve
     cholesky_inverse = factors.cholesky_inverse
     svd = factors.svd
+    pinverse = factors.pinverse
     matrix_power = factors.matrix_power
 
     tile = rearranging.tile

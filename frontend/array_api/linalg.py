@@ -5,8 +5,6 @@ Eigenvalues of matrices that are not symmetric are missing: they are complex.
 Not here: the algorithms (`frontend.ops.factors`).
 """
 
-
-
 from __future__ import annotations
 
 import math
@@ -15,6 +13,7 @@ from typing import Any, NamedTuple
 from frontend.array_api.data_types import finfo
 from frontend.array_api.elementwise import agreed
 from frontend.array_api.statistics import sum_dtype
+from frontend.ops import factors
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -143,10 +142,7 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 def pinv(x: Tensor, /, *, rtol: Tensor | float | None = None) -> Tensor:
     """Return Moore-Penrose inverses; singular values up to rtol times the greatest count as 0."""
-    u, s, vh = svd(x, full_matrices=False)
-    large: Tensor = s > s.amax(-1, True) * _share(x, rtol)
-    scale = large.where(large.where(s, 1.0).reciprocal(), 0.0)
-    return (vh.adjoint() * scale.unsqueeze(-2)) @ u.adjoint()
+    return x.pinverse(rtol)
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
@@ -177,12 +173,8 @@ def svdvals(x: Tensor, /) -> Tensor:
 
 
 def eigh(x: Tensor, /) -> EighResult:
-    """Return eigenvalues and vectors of symmetric matrices: singular ones of shifted matrices."""
-    n = x.shape[-1]
-    shift = x.norm(2, (-2, -1), keepdim=True)
-    unit = Tensor.eye(n, dtype=x.dtype, device=x.device)
-    found = (x.tril() + x.tril(-1).adjoint() + shift * unit).svd()
-    return EighResult(found.S.flip(-1) - shift.squeeze(-1), found.V.flip(-1))
+    """Return eigenvalues and vectors of symmetric matrices, whose upper half is not read."""
+    return EighResult(*factors.eigh(x))
 
 
 def eigvalsh(x: Tensor, /) -> Tensor:

@@ -19,7 +19,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import Ops
-from frontend.autograd import inverse_rules
+from frontend.autograd import inverse_rules, matrix_rules
 from frontend.ops.activation import gate, gate_rest, sigmoid
 from frontend.ops.combined import xlogy
 from frontend.ops.division import floordiv
@@ -326,6 +326,7 @@ def custom(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gr
 
 RULES: Final[dict[str, Callable[[TensorBase, TensorBase, Sources, About], Gradients]]] = {
     **inverse_rules.RULES,
+    **matrix_rules.RULES,
     "custom": custom,
     "zero": zero,
     "beside": beside,

@@ -18,7 +18,7 @@ from frontend.autograd.engine import stopped
 from frontend.ops import reduce
 from frontend.ops.along import gather
 from frontend.ops.arguments import whole
-from frontend.ops.comparison import eq, lt
+from frontend.ops.comparison import eq, gt, lt
 from frontend.ops.diagonals import tril, triu
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, mul, neg, sub, where
@@ -30,7 +30,7 @@ from frontend.ops.parts import cat, part
 from frontend.ops.products import power_of
 from frontend.ops.singular import refuse_indefinite, refuse_singular
 from frontend.ops.sorting import sort
-from frontend.ops.sources import constant, convert, coordinate
+from frontend.ops.sources import constant, convert, coordinate, ruled
 from frontend.parameters import converting
 from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
@@ -348,7 +348,8 @@ def svd(self: T, some: bool = True) -> Singular[T]:  # noqa: FBT001, FBT002 - th
     """Return U, S and V with self = U @ diag(S) @ V.T, the singular values in descending order.
 
     With `some` U and V have as many columns as there are singular values; else they are square. Columns that
-    belong to a singular value of 0 are 0 in U. float32 and float64. The gradient flows through S alone.
+    belong to a singular value of 0 are 0 in U. float32 and float64. The gradient of U and V is infinite or
+    NaN where two singular values are equal, as the vectors are not unique there.
     """
     check_matrices(self, "svd")
     m, n = self.expr.shape[-2:]
@@ -366,7 +367,50 @@ def svd(self: T, some: bool = True) -> Singular[T]:  # noqa: FBT001, FBT002 - th
     work, v = (gather(x, -1, expand(at, x.expr.shape)) for x in (work, v))
     none = unsqueeze(eq(size, 0.0), -2)
     u = where(none, 0.0, div(work, where(none, 1.0, unsqueeze(size, -2))))
-    return Singular(u, reduce.sum(mul(u, matmul(self, v)), -2), v)
+    both = _with_rule(cat(u, v, axis=-2), self, rule="singular_vectors")
+    u, v = part(both, rank - 2, 0, m), part(both, rank - 2, m, m + n)
+    return Singular(
+        u, _with_rule(reduce.sum(mul(u, matmul(self, v)), -2), self, both, rule="singular_values"), v
+    )
+
+
+@composite
+def _with_rule(self: T, *sources: T, rule: str) -> T:
+    return ruled(rule, self, *sources)
+
+
+@converting
+def eigh(self: T) -> tuple[T, T]:
+    """Return the eigenvalues of symmetric matrices, the least first, and their vectors as columns.
+
+    The upper half is not read. They are the singular ones of matrices that are shifted by their norm. The
+    gradient of the vectors is infinite or NaN where two eigenvalues are equal.
+    """
+    check_matrices(self, "eigh", square=True)
+    even = stopped(add(tril(self), transpose(tril(self, -1), -1, -2)))
+    shift = sqrt(reduce.sum(mul(even, even), (-2, -1), keepdim=True))
+    found = svd(add(even, mul(shift, unit_of(self, self.expr.shape[-1]))))
+    vectors = _with_rule(stopped(_flipped(found.V, -1)), self, rule="eigenvectors")
+    values = sub(_flipped(found.S, -1), squeeze(shift, -1))
+    return _with_rule(stopped(values), self, vectors, rule="eigenvalues"), vectors
+
+
+@converting
+def pinverse(self: T, rcond: T | float | None = None) -> T:
+    """Return Moore-Penrose inverses; singular values up to `rcond` times the greatest count as 0.
+
+    Without it that is the greater size times the distance of 1 and the next number.
+    """
+    check_matrices(self, "pinverse")
+    u, s, v = svd(stopped(self))
+    step = 2.0 ** (-52 if self.expr.dtype is dtypes.float64 else -23)
+    share: T | float = max(self.expr.shape[-2:]) * step
+    if rcond is not None:
+        share = rcond if isinstance(rcond, (int, float)) else unsqueeze(rcond, -1)
+    large = gt(s, mul(reduce.fold(Ops.MAX, s, (len(s.expr.shape) - 1,), keepdim=True), share))
+    scale = where(large, div(_one(s), where(large, s, 1.0)), 0.0)
+    found = matmul(mul(v, unsqueeze(scale, -2)), transpose(u, -1, -2))
+    return _with_rule(stopped(found), self, rule="pseudoinverse")
 
 
 @converting

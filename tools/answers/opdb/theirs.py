@@ -111,6 +111,8 @@ def _given(torch: Any, t: Any, *, rounded: bool) -> Given:
         raise LeftOutError(f"{name}, {t.layout}, {t.device}, {t.ndim} axes")
     if name.startswith(("float8", "bits", "quint", "qint")):
         raise LeftOutError(name)
+    if t._is_zerotensor():  # noqa: SLF001 - it has no public name
+        raise LeftOutError("a tensor of zeros without memory")
     wide = t.detach().resolve_conj().resolve_neg()
     array = (wide.float() if name == "bfloat16" else wide).numpy().copy()
     if rounded and name in FLOATS:
@@ -176,6 +178,8 @@ def _result(t: Any, wide: Any) -> Result:
     name = str(t.dtype).removeprefix("torch.")
     if t.is_complex():
         return Result(tuple(t.shape), name, None)
+    if t._is_zerotensor():  # noqa: SLF001 - it has no public name
+        t = t.new_zeros(t.shape)
     values = (t.detach().double() if t.is_floating_point() else t.detach()).numpy()
     truth, error = None, 0.0
     if wide is not None and name in FLOATS and wide.shape == t.shape and wide.is_floating_point():

@@ -1,0 +1,134 @@
+"""Gradient rules of singular values and vectors, eigenvalues and eigenvectors, and pseudoinverses.
+
+The formulas are PyTorch's. Gradients of vectors divide by differences of (squared) values: where two are
+equal the vectors have no gradient, and it is infinite or NaN. Rules use their results, which keep their
+rules, so they can be differentiated.
+
+Not here: the factors (`frontend.ops.factors`), other rules (`rules`).
+"""
+
+# ruff: noqa: ARG001 - all rules have one signature, and their docstrings are formulas
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from frontend.ops.comparison import eq
+from frontend.ops.diagonals import tril
+from frontend.ops.division import div
+from frontend.ops.elementwise import add, mul, neg, sub, where
+from frontend.ops.linalg import matmul
+from frontend.ops.movement import transpose, unsqueeze
+from frontend.ops.parts import part
+from frontend.ops.reduce import sum as total
+from frontend.ops.sources import coordinate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from frontend.tensor_base import TensorBase
+
+Sources = tuple["TensorBase", ...]
+About = tuple[Any, ...]
+Gradients = tuple["TensorBase | None", ...]
+
+
+def _turned(x: TensorBase) -> TensorBase:
+    return transpose(x, -1, -2)
+
+
+def _product(*factors: TensorBase) -> TensorBase:
+    found = factors[0]
+    for f in factors[1:]:
+        found = matmul(found, f)
+    return found
+
+
+def _apart(values: TensorBase) -> TensorBase:
+    """Return value j less value i at (i, j), and 1 on the diagonal."""
+    across, down = unsqueeze(values, -2), unsqueeze(values, -1)
+    shape = (*values.expr.shape, values.expr.shape[-1])
+    rank = len(shape)
+    same = eq(coordinate(values, shape, rank - 2), coordinate(values, shape, rank - 1))
+    return where(same, 1.0, sub(across, down))
+
+
+def _halves(x: TensorBase, rows: int) -> tuple[TensorBase, TensorBase]:
+    axis = len(x.expr.shape) - 2
+    return part(x, axis, 0, rows), part(x, axis, rows, x.expr.shape[-2])
+
+
+def singular_values(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+    """S of a = U diag(S) V.T, a and U above V given: U diag(g) V.T, and none."""
+    u, v = _halves(sources[1], sources[0].expr.shape[-2])
+    return _product(mul(u, unsqueeze(g, -2)), _turned(v)), None
+
+
+def singular_vectors(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+    """U above V of a = U diag(S) V.T, which has no more columns than rows.
+
+    U ((skew(U.T gU) / E) S + S (skew(V.T gV) / E)) V.T + (gU - U U.T gU) / S V.T, with skew(x) = x - x.T and
+    E[i, j] = S[j]² - S[i]².
+    """
+    a = sources[0]
+    m, n = a.expr.shape[-2:]
+    (u, v), (gu, gv) = _halves(out, m), _halves(g, m)
+    s = total(mul(u, matmul(a, v)), -2)
+    across, down = unsqueeze(s, -2), unsqueeze(s, -1)
+    between = _apart(mul(s, s))
+    ours, theirs = matmul(_turned(u), gu), matmul(_turned(v), gv)
+    core = add(
+        mul(div(sub(ours, _turned(ours)), between), across),
+        mul(down, div(sub(theirs, _turned(theirs)), between)),
+    )
+    found = _product(u, core, _turned(v))
+    if m > n:
+        found = add(found, matmul(div(sub(gu, matmul(u, ours)), across), _turned(v)))
+    return (found,)
+
+
+def eigenvalues(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+    """L of a = V diag(L) V.T, a and V given: V diag(g) V.T, and none."""
+    v = sources[1]
+    return _product(mul(v, unsqueeze(g, -2)), _turned(v)), None
+
+
+def eigenvectors(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+    """V of a = V diag(L) V.T: V ((V.T g) / E) V.T, with E[i, j] = L[j] - L[i] and a diagonal of 0."""
+    a = sources[0]
+    even = add(tril(a), _turned(tril(a, -1)))
+    values = total(mul(out, matmul(even, out)), -2)
+    between = _apart(values)
+    turns = matmul(_turned(out), g)
+    shape = turns.expr.shape
+    rank = len(shape)
+    same = eq(coordinate(turns, shape, rank - 2), coordinate(turns, shape, rank - 1))
+    return (_product(out, where(same, 0.0, div(turns, between)), _turned(out)),)
+
+
+def pseudoinverse(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+    """P of a, with h = g.T.
+
+    With k = h P, for no more rows than columns: k P.T - (P k).T - a P k P.T + P.T P (h - k a); for others
+    with k = P h: (h - a k) P P.T - (k P).T + P.T k (1 - P a).
+    """
+    a, p, h = sources[0], out, _turned(g)
+    pt = _turned(p)
+    if a.expr.shape[-2] <= a.expr.shape[-1]:
+        k = matmul(h, p)
+        kp = matmul(k, pt)
+        found = sub(sub(kp, _turned(matmul(p, k))), _product(a, p, kp))
+        return (add(found, _product(pt, p, sub(h, matmul(k, a)))),)
+    k = matmul(p, h)
+    pk = matmul(pt, k)
+    found = add(neg(_turned(matmul(k, p))), _product(sub(h, matmul(a, k)), p, pt))
+    return (add(found, sub(pk, _product(pk, p, a))),)
+
+
+RULES: Final[dict[str, Callable[[TensorBase, TensorBase, Sources, About], Gradients]]] = {
+    "singular_values": singular_values,
+    "singular_vectors": singular_vectors,
+    "eigenvalues": eigenvalues,
+    "eigenvectors": eigenvectors,
+    "pseudoinverse": pseudoinverse,
+}
