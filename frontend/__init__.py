@@ -12,9 +12,10 @@ Not here: queues and devices (`hcq`), kernels (`compiler`). Next: docs/way-of-a-
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
+from frontend.arg_aliases import accepts_aliases
 from frontend.device import Device
 from frontend.stats import stats
 from frontend.tensor import Tensor
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Device", "Function", "Tensor", "TinyJit", "Variable", "checkpoint", "checkpoint_sequential", "dtypes",
-    "nn", "stats",
+    "nn", "stats", "tensor",
 ]  # fmt: skip
 
 _HOMES = {
@@ -38,6 +39,14 @@ _HOMES = {
     "checkpoint": "frontend.autograd.checkpoint",
     "checkpoint_sequential": "frontend.autograd.checkpoint",
 }
+
+
+@accepts_aliases
+def tensor(
+    data: Any, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None
+) -> Tensor:
+    """Return a tensor of numbers, lists or an array: `Tensor(data)`, under PyTorch's name."""
+    return Tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def __getattr__(name: str) -> object:

@@ -1,18 +1,21 @@
-"""Aliases of argument names: those of PyTorch and NumPy, accepted by every method.
+"""Names of arguments: aliases of PyTorch and NumPy for every method, and calls that fit no signature.
 
 A method declares one name for each argument, which its signature shows: `axis` or `axes`, `keepdim`, `low`,
 `high`, ... A name that it does not declare is replaced by the declared name with the same meaning:
-`x.sum(dim=1)` is `x.sum(axis=1)`, `x.clamp(min=0)` is `x.clamp(low=0)`.
+`x.sum(dim=1)` is `x.sum(axis=1)`, `x.clamp(min=0)` is `x.clamp(low=0)`. A name without a meaning, an argument
+too many or a missing one raises `UsageTypeError`, which lists the arguments that there are.
 
 Not here: reading the values (`parameters`, `frontend.ops.arguments`).
 """
 
 from __future__ import annotations
 
+import inspect
 from functools import wraps
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,13 +84,80 @@ def without_aliases(
     return args, found
 
 
+def check_call(what: str, fn: Callable[..., Any], args: Any, names: Any) -> inspect.BoundArguments:
+    """Return arguments bound to the parameters of a function; raise `UsageTypeError`, which `what` starts."""
+    own = inspect.signature(fn)
+    try:
+        return own.bind(*args, **names)
+    except TypeError as error:
+        plain = [
+            str(p.replace(annotation=p.empty)) for n, p in own.parameters.items() if n not in {"self", "cls"}
+        ]
+        raise UsageTypeError(f"{what}: {error}; its arguments are {', '.join(plain) or 'none'}") from None
+
+
 def accepts_aliases(fn: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function so that it accepts aliases of its argument names."""
+    """Decorate a function so that it accepts aliases, and names its arguments where a call does not fit."""
+    raw = inspect.unwrap(fn)
+    by_position = hasattr(fn, "by_position")
 
     @wraps(fn)
     def call(*args: Any, **names: Any) -> R:
         if names and not ALIASES.keys().isdisjoint(names):
-            args, names = without_aliases(fn, args, names)
-        return fn(*args, **names)
+            args, names = without_aliases(raw, args, names)
+        if names and by_position:
+            args, names = check_call(raw.__name__, raw, args, names).args, {}
+        try:
+            return fn(*args, **names)
+        except TypeError as error:
+            if not isinstance(error, UsageTypeError):
+                check_call(raw.__name__, raw, args, names)
+            raise
+
+    found: Callable[P, R] = answers(call)
+    return found
+
+
+def answers(call: Any) -> Any:
+    """Mark a function whose calls raise typed errors for arguments that do not fit; return it."""
+    call.answers = True
+    return call
+
+
+def answered(name: str, member: Any) -> Any:
+    """Return a member of a class so that its calls are answered as those of `accepts_aliases`."""
+    if name.startswith("_") or hasattr(getattr(member, "__func__", member), "answers"):
+        return member
+    if isinstance(member, (staticmethod, classmethod)):
+        return type(member)(accepts_aliases(member.__func__))
+    return accepts_aliases(member) if isinstance(member, FunctionType) else member
+
+
+def answering(cls: type[R]) -> type[R]:
+    """Decorate a class so that all its methods, also inherited ones, answer calls that do not fit."""
+    answer_class(cls)
+    for base in cls.__mro__[:-1]:
+        for name, member in list(vars(base).items()):
+            if (found := answered(name, member)) is not member:
+                setattr(base, name, found)
+    return cls
+
+
+def answer_class(cls: type[Any]) -> None:
+    """Let `__init__` and `__call__` of a class of this package answer calls that do not fit."""
+    for name in {"__init__", "__call__"} & vars(cls).keys():
+        if cls.__module__.startswith("frontend."):
+            setattr(cls, name, _answering_by_class(vars(cls)[name]))
+
+
+def _answering_by_class(fn: Any) -> Any:
+    @wraps(fn)
+    def call(self: Any, /, *args: Any, **names: Any) -> Any:
+        try:
+            return fn(self, *args, **names)
+        except TypeError as error:
+            if not isinstance(error, UsageTypeError):
+                check_call(type(self).__name__, fn, (self, *args), names)
+            raise
 
     return call

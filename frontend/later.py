@@ -23,6 +23,8 @@ from importlib import import_module
 from threading import Condition, get_ident
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
+from frontend.arg_aliases import answered
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -69,7 +71,7 @@ class Item:
         self.owner, self.name = owner, name
 
     def __get__(self, instance: object, owner: type) -> Any:
-        setattr(self.owner, self.name, self.load())
+        setattr(self.owner, self.name, answered(self.name, self.load()))
         return getattr(owner if instance is None else instance, self.name)
 
     def __call__(self, *args: Any, **names: Any) -> Any:

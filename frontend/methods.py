@@ -13,6 +13,7 @@ from functools import cached_property, wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec
 
+from frontend.arg_aliases import accepts_aliases
 from frontend.later import AT_ONCE, Item, later, static
 from frontend.ops import casts, comparison, creation, division, elementwise, functions, movement
 from frontend.ops.functions import Functions
@@ -104,7 +105,7 @@ class Maker(Generic[P]):
     def __func__(self) -> Callable[Concatenate[type[Any], P], Any]:
         """The function, which gets the class first."""
         fn: Any = self._fn.load() if isinstance(self._fn, Item) else self._fn
-        return sized(fn) if self._takes_variables else fn
+        return accepts_aliases(sized(fn) if self._takes_variables else fn)
 
     def __get__(self, instance: object, owner: type[T]) -> Callable[P, T]:
         return MethodType(self.__func__, owner)

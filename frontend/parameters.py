@@ -16,7 +16,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
 
-from frontend.arg_aliases import ALIASES, without_aliases
+from frontend.arg_aliases import ALIASES, answers, check_call, without_aliases
 from frontend.ops.arguments import number_dtype, representable, whole_or_none
 from hcq.errors import UsageError, UsageTypeError
 
@@ -193,7 +193,8 @@ def converting(fn: Callable[P, R]) -> Callable[P, R]:
         given = fitted(fn, args, names)
         return fn(*args, **names) if given is None else fn(*given[0], **given[1])
 
-    return call
+    converted: Callable[P, R] = answers(call)
+    return converted
 
 
 def flag(value: Any, what: str) -> bool:
@@ -227,11 +228,16 @@ def fitted(
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Return the arguments converted by the annotations of a function; None if none changes.
 
-    The first argument, a tensor, is not converted. A wrong count of arguments is left to the call itself.
+    The first argument, a tensor, is not converted. Raises `UsageTypeError` for arguments that the function
+    does not have, for too many and too few.
     """
     code = fn.__code__
     declared = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     rest = code.co_varnames[len(declared)] if code.co_flags & _VARIADIC else None
+    needed = declared[len(args) : code.co_argcount - len(fn.__defaults__ or ())]
+    many = rest is None and len(args) > code.co_argcount
+    if many or any(n not in names for n in needed) or any(n not in declared[len(args) :] for n in names):
+        check_call(fn.__name__.strip("_"), fn, args, names)
     like = args[0]
     every = [like]
     for i, value in enumerate(args[1:], 1):

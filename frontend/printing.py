@@ -37,8 +37,10 @@ def described(t: TensorBase) -> str:
     return f"<Tensor {e.dtype.name}{list(e.shape)} on {e.device}, {state}>"
 
 
-def shown(t: Any) -> str:
+def shown(t: Any, *, flowing: bool = False) -> str:
     """Return the values of a tensor, with its dtype and device unless they are the usual ones.
+
+    `flowing`: gradients flow through it, to a tensor with requires_grad; it is marked as PyTorch marks it.
 
     Computes a pending tensor. Inside a captured function or a traced method, and where the value cannot be
     computed, returns what `described` returns.
@@ -53,8 +55,8 @@ def shown(t: Any) -> str:
     more = [] if e.dtype.name in {"float32", "int32", "bool"} else [f"dtype={e.dtype.name}"]
     if e.device != Device.named(None):
         more.append(f"device={e.device!r}")
-    if t.requires_grad:
-        more.append("requires_grad=True")
+    if t.requires_grad or flowing:
+        more.append("requires_grad=True" if t.requires_grad else "grad_fn=<Backward>")
     if not prod(e.shape):
         return f"Tensor({', '.join(['[]', *([f'size={e.shape}'] if len(e.shape) > 1 else []), *more])})"
     cut = prod(e.shape) > MOST

@@ -20,7 +20,7 @@ import math
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from frontend import assignment, copies, modes, printing, transfer
-from frontend.arg_aliases import accepts_aliases
+from frontend.arg_aliases import accepts_aliases, answering
 from frontend.autograd import engine
 from frontend.autograd import state as grad_state
 from frontend.device import Device
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from compiler.dtype import DType
 
 
-
+@answering
 class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
     """A lazy array of numbers of one dtype on one device.
 
@@ -421,7 +421,8 @@ class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
         found = self.numpy()
         return found if dtype is None else found.astype(dtype)
 
-    __repr__ = printing.shown
+    def __repr__(self) -> str:
+        return printing.shown(self, flowing=engine.flows(self))
 
     def __format__(self, spec: str) -> str:
         """Return the text of the only number of a tensor of shape (), and of any other as `str` does.

@@ -7,7 +7,7 @@ change tensors take a `TensorBase`. Not here: the class that users see, with all
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
@@ -85,7 +85,21 @@ class Link(NamedTuple):
     names: dict[str, Any] | None = None
 
 
-class TensorBase(ABC):
+INTERNAL: Final = frozenset({
+    *("epoch", "expr", "leaves", "link", "of_part", "operand", "parameter", "recipe", "state"),
+    *("symbolic_rules", "training", "used"),
+})  # fmt: skip
+"""Members for functions of tensors, which `dir` does not show."""
+
+
+class _Listed(ABCMeta):
+    """A class whose `dir` shows what users call."""
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if name not in INTERNAL]
+
+
+class TensorBase(metaclass=_Listed):
     """The state of a tensor: an expression, the realized leaves that it is over, and its recipe."""
 
     __slots__ = ("__weakref__", "epoch", "expr", "leaves", "link", "recipe", "state", "used")
@@ -115,6 +129,9 @@ class TensorBase(ABC):
         t.used = False
         t.epoch = EPOCH[0]
         return t
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
 
     @abstractmethod
     def operand(self, value: Any) -> Any:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
 
-from frontend.arg_aliases import ALIASES, without_aliases
+from frontend.arg_aliases import ALIASES, answers, check_call, without_aliases
 from frontend.expr import STOP, TABLE, Expr, Leaves, Part, join, merge
 from frontend.parameters import fitted
 from frontend.tensor_base import EPOCH, T, TensorBase
@@ -209,7 +209,7 @@ def method(
             shared(x, t, call, args, names)
         return t
 
-    return cast("Callable[Concatenate[T, P], T]", call)
+    return cast("Callable[Concatenate[T, P], T]", answers(call))
 
 
 def operator(fn: Callable[[Any, Any], TensorBase]) -> Callable[[T, Any], T]:
@@ -257,6 +257,7 @@ def operator(fn: Callable[[Any, Any], TensorBase]) -> Callable[[T, Any], T]:
             _stop(t)
         return t
 
+    call.by_position = True  # type: ignore[attr-defined]  # its own names are not those of `fn`
     return cast("Callable[[T, Any], T]", call)
 
 
@@ -366,16 +367,14 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
             _stop(made)
         return made
 
-    return cast("Callable[P, T]", call)
+    return cast("Callable[P, T]", answers(call))
 
 
 def _by_position(
     fn: Any, args: tuple[Any, ...], names: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments with named ones moved to their positions where the function allows that."""
-    from inspect import signature  # noqa: PLC0415 - rarely needed, and slow to import
-
-    bound = signature(fn).bind(*args, **names)
+    bound = check_call(fn.__name__.strip("_"), fn, args, names)
     bound.apply_defaults()
     return bound.args, bound.kwargs
 

@@ -264,6 +264,9 @@ __all__ = [
 
 if not TYPE_CHECKING:  # type checkers know all names
 
+    def __dir__() -> list[str]:
+        return __all__
+
     def __getattr__(name: str) -> object:
         """Load a module that not every program needs when it is first used."""
         if name not in {"data", "functional", "init", "utils"}:

@@ -5,7 +5,6 @@ Not here: settings that are plain numbers (`settings`), the layers (`layers`, `n
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from frontend.ops.arguments import repeated, representable, whole
@@ -14,7 +13,7 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from frontend.ops.convolutions import Sizes
 
@@ -54,18 +53,10 @@ def choice(what: str, value: object, names: Iterable[str]) -> str:
     raise error(f"{what}: wanted {' or '.join([repr(n) for n in every])}, saw {shown(value)}")
 
 
-def check_count_of_inputs(what: str, fn: Callable[..., Any], args: Any, names: Any) -> None:
-    """Raise `UsageTypeError` if a function cannot be called with these arguments; `what` names it."""
-    try:
-        signature(fn).bind(*args, **names)
-    except TypeError as error:
-        raise UsageTypeError(f"{what} wants inputs {signature(fn)}: {error}") from None
-
-
 def layer_input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:
-    """Return the input of a layer; arrays and lists become a tensor on the device of its weights.
+    """Return the input of a layer, or of a function by name; arrays and lists become a tensor.
 
-    Raises `UsageTypeError` for anything else.
+    It is on the device of the weights, `like`. Raises `UsageTypeError` for anything else.
     """
     if isinstance(x, Tensor):
         return x
@@ -73,9 +64,8 @@ def layer_input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:
         return cast("Tensor", x)
     if isinstance(x, (list, tuple)) or hasattr(x, "__array__"):
         return Tensor(x, device=None if like is None else like.device)
-    raise UsageTypeError(
-        f"{type(layer).__name__} needs a tensor, an array or lists of numbers, saw {shown(x)}"
-    )
+    name = layer if isinstance(layer, str) else type(layer).__name__
+    raise UsageTypeError(f"{name} needs a tensor, an array or lists of numbers, saw {shown(x)}")
 
 
 def _axes_at_least(layer: object, x: Tensor, least: int) -> None:

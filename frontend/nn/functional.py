@@ -9,9 +9,13 @@ Not here: what the methods do (`frontend.ops`), the layers (`frontend.nn`).
 
 from __future__ import annotations
 
+from functools import wraps
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
+from frontend.arg_aliases import accepts_aliases
 from frontend.nn import folds, pools
+from frontend.nn.checks import layer_input
 from frontend.nn.functions import CosineSimilarity, PairwiseDistance
 from frontend.nn.losses import (
     binary_cross_entropy,
@@ -67,8 +71,21 @@ LAYERS: Final[dict[str, type[Any]]] = {
 }
 """Names of functions of one tensor, and the layers that compute them with the other arguments as settings."""
 
-conv1d = conv3d = Tensor.conv2d
-conv_transpose1d = conv_transpose3d = Tensor.conv_transpose2d
+
+def _of_method(name: str, method: str | None = None) -> Callable[..., Any]:
+    """Return a method as a function of its tensor, which may be an array or lists."""
+    call: Any = getattr(Tensor, method or name)
+
+    @wraps(call)
+    def function(input: Tensor, *args: Any, **names: Any) -> Any:
+        return call(layer_input(name, input), *args, **names)
+
+    return function
+
+
+conv1d, conv3d = _of_method("conv1d", "conv2d"), _of_method("conv3d", "conv2d")
+conv_transpose1d = _of_method("conv_transpose1d", "conv_transpose2d")
+conv_transpose3d = _of_method("conv_transpose3d", "conv_transpose2d")
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -242,17 +259,20 @@ def _of_layer(name: str) -> Callable[..., Any]:
         return LAYERS[name](*args, **names)(input)
 
     function.__name__ = name
-    function.__doc__ = (
-        f"Return `nn.{LAYERS[name].__name__}` of the input, set by the other arguments."
-    )
+    function.__doc__ = f"Return `nn.{LAYERS[name].__name__}` of the input, set by the other arguments."
     return function
 
 
+for _name, _function in list(globals().items()):  # a call that fits no signature raises a typed error
+    if isinstance(_function, FunctionType) and _function.__module__.startswith("frontend.nn."):
+        globals()[_name] = accepts_aliases(_function)
+
+
 def __getattr__(name: str) -> Any:
-    if name in METHODS:
-        return getattr(Tensor, name)
-    if name in LAYERS:
-        return _of_layer(name)
+    if name in METHODS or name in LAYERS:
+        function = _of_method(name) if name in METHODS else _of_layer(name)
+        globals()[name] = accepts_aliases(function)
+        return globals()[name]
     raise AttributeError(
         f"module 'frontend.nn.functional' has no attribute {name!r}"
         + (f"; there is Tensor.{name}, whose arguments may differ" if hasattr(Tensor, name) else "")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from compiler.dtype import DType
 from frontend import modes
+from frontend.arg_aliases import accepts_aliases, answer_class, check_call
 from frontend.assignment import refer
 from frontend.autograd.engine import stopped
 from frontend.autograd.state import is_parameter, listed
 from frontend.device import Device
 from frontend.nn import state
-from frontend.nn.checks import check_count_of_inputs
 from frontend.ops.arguments import element_type, whole
 from frontend.parameters import flag, shown
 from frontend.plan import CAPTURE
@@ -57,12 +57,16 @@ class Module:
     mixed: ClassVar[DType | None] = None
     """The dtype inside `nn.amp.autocast`, of all modules; None outside."""
 
+    def __init_subclass__(cls, **names: Any) -> None:
+        super().__init_subclass__(**names)
+        answer_class(cls)
+
     def __call__(self, *args: Any, **names: Any) -> Any:
         """Return `forward` of the arguments. Raises `UsageTypeError` for another number of them."""
         try:
             return self.forward(*args, **names)
         except TypeError:
-            check_count_of_inputs(type(self).__name__, self.forward, args, names)
+            check_call(type(self).__name__, self.forward, args, names)
             raise
 
     def forward(self, *args: Any, **names: Any) -> Any:  # noqa: ARG002 - a subclass uses them
@@ -285,6 +289,7 @@ def in_training(layer: Module) -> bool:
     return layer.training if mode is None else mode
 
 
+@accepts_aliases
 def Parameter(data: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802, FBT001, FBT002 - the field's name
     """Return data as a tensor that an optimiser may change.
 

@@ -16,6 +16,7 @@ import copy
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
+from frontend.arg_aliases import answer_class
 from frontend.nn.settings import number_within
 from frontend.parameters import flag
 from frontend.tensor import Tensor
@@ -39,6 +40,10 @@ class _Schedule:
     """What all schedules have: their numbers, for a checkpoint."""
 
     optimizer: Optimizer
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        answer_class(cls)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the numbers of the schedule by name: steps, rates, settings; not its functions.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontend import Tensor, TinyJit, dtypes
+from frontend import Tensor, TinyJit, dtypes, nn
 from hcq.errors import UsageError
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
@@ -155,3 +155,38 @@ def test_arguments_that_changed_are_named_plainly():
         UsageError, match=r"with arguments \(\(<tensor 0>, 2\).*called with \(\(<tensor 0>, 3\)"
     ):
         scaled(x, 3)
+
+
+def test_names_that_users_do_not_call_are_not_listed():
+    x = Tensor(X)
+    for listed in (dir(x), dir(Tensor)):
+        assert {"sum", "grad", "requires_grad", "shape", "backward"} <= {*listed}
+        assert {"epoch", "expr", "leaves", "link", "recipe", "state", "training", "used"}.isdisjoint(listed)
+    for module in (nn, nn.optim, nn.state):
+        assert {"TYPE_CHECKING", "annotations", "import_module"}.isdisjoint(dir(module))
+    assert {"Adam", "lr_scheduler"} <= {*dir(nn.optim)}
+
+
+def test_the_text_of_a_tensor_tells_whether_gradients_flow_through_it():
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x * 2
+    assert repr(x) == "Tensor([1., 2.], requires_grad=True)"
+    assert [repr(y), repr(y)] == ["Tensor([2., 4.], grad_fn=<Backward>)"] * 2
+    for apart in (y.detach(), x.argmax() + 1, Tensor([2.0, 4.0])):
+        assert "grad" not in repr(apart)
+    with Tensor.no_grad():
+        assert repr(x + 0) == "Tensor([1., 2.])"
+
+
+def test_the_text_of_an_optimiser_is_its_settings_by_group():
+    a, b = Tensor([1.0], requires_grad=True), Tensor([2.0], requires_grad=True)
+    text = repr(nn.optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.5}], lr=0.1, momentum=0.9))
+    assert text.startswith("SGD (\nParameter Group 0\n    dampening: 0.0\n    lr: 0.1\n")
+    assert "Parameter Group 1\n    dampening: 0.0\n    lr: 0.5\n" in text
+    assert text.endswith("    momentum: 0.9\n    nesterov: False\n    weight_decay: 0.0\n)")
+
+
+def test_a_tensor_is_made_under_pytorch_s_name():
+    import frontend
+
+    assert frontend.tensor([1.0, 2.0], dtype="float64").tolist() == [1.0, 2.0]

@@ -43,6 +43,9 @@ __all__ = [
 
 if not TYPE_CHECKING:  # type checkers know all names
 
+    def __dir__() -> list[str]:
+        return __all__
+
     def __getattr__(name: str) -> object:
         """Load `lr_scheduler`, which needs this package, when it is first used."""
         if name != "lr_scheduler":

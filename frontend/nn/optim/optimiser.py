@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, cast
 
 from compiler.dtype import DType, dtypes
+from frontend.arg_aliases import answer_class
 from frontend.assignment import update
 from frontend.autograd import state as grad_state
 from frontend.autograd.engine import stopped
@@ -55,6 +56,10 @@ class Optimizer(ABC):
     """Names of the state that has the shape of each parameter."""
     maximize = Flag()
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        answer_class(cls)
+
     def __init__(self, params: Params, lr: Tensor | float, **settings: Any) -> None:
         self.param_groups: list[Group] = []
         self.params: list[Tensor] = []
@@ -81,6 +86,13 @@ class Optimizer(ABC):
                 f"an optimiser needs its parameters on one device, saw {', '.join(sorted(devices))}"
             )
         self.device = self.params[0].device
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            every = {"lr": group.lr if CAPTURE.now is not None else group.rate_now(), **group.values_}
+            lines += [f"Parameter Group {i}", *[f"    {name}: {every[name]}" for name in sorted(every)]]
+        return "\n".join([*lines, ")"])
 
     def add_param_group(self, given: Mapping[str, Any]) -> None:
         """Add a group of parameters: {"params": tensors, ...}, with the first settings where none are given.

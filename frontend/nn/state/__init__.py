@@ -36,6 +36,9 @@ __all__ = [
 
 if not TYPE_CHECKING:  # type checkers know all names
 
+    def __dir__() -> list[str]:
+        return __all__
+
     def __getattr__(name: str) -> object:
         """Load the reader of checkpoints, which needs archives and pickles, when it is first used."""
         if name != "torch_load":
