@@ -3,9 +3,11 @@
 Random examples are drawn without an eye on the clock: a loaded machine is no fact about the code. They are
 the same in every run, so that a run which fails can be repeated; others are what `tools.fuzz` is for.
 
-The quick run (`-m "not slow"`) draws a quarter of them. Of a test marked `sampled(n)` it takes every n-th
-case, and of any other test with many cases two of five; the whole run takes all. It also looks for garbage
-less often.
+There are three runs. The landing run (`--landing`) has every case. README's test command leaves out cases of
+tests marked `sampled(n)`, which have many cases alike: it takes every k-th, k being the square root of n. The
+quick run (`-m "not slow"`) takes every n-th of them, and of any other test with many cases two of five; it
+draws a quarter of the random examples, and looks for garbage less often. A case that is named on the command
+line runs.
 """
 
 from __future__ import annotations
@@ -38,9 +40,14 @@ QUICK_GARBAGE = 20_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the most kernels that a run may compile."""
+    """Take the most kernels that a run may compile, and whether every case runs."""
     parser.addoption(
         "--most-kernels", type=int, help="fail when this process compiles none, or more kernels than that"
+    )
+    parser.addoption(
+        "--landing",
+        action="store_true",
+        help="run also the cases that only the run before a change lands has; with -m landing these alone",
     )
 
 
@@ -98,8 +105,8 @@ def _import_own_part(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow the cases that the quick run leaves out."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as slow the cases that the quick run leaves out, and leave out those of the landing run alone."""
     many = Counter(item.nodeid.partition("[")[0] for item in items if not item.get_closest_marker("slow"))
     seen: Counter[str] = Counter()
     for item in items:
@@ -110,10 +117,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         seen[test] += 1
         if mark is not None:
             left_out = number % mark.args[0] > 0
+            if number % round(mark.args[0] ** 0.5) > 0:
+                item.add_marker("landing")
         else:
             left_out = many[test] >= MANY and number * SHARE % 1 >= SHARE
         if left_out:
             item.add_marker("slow")
+    if not config.getoption("landing"):
+        named = {argument for argument in config.args if "::" in argument}
+        left = [item for item in items if item.get_closest_marker("landing") and item.nodeid not in named]
+        if left:
+            config.hook.pytest_deselected(items=left)
+            kept = set(items) - set(left)
+            items[:] = [item for item in items if item in kept]
 
 
 def pytest_collection_finish() -> None:
