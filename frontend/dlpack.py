@@ -1,8 +1,8 @@
 """DLPack: tensors exchanged with other array libraries through memory that both see.
 
 `Tensor.__dlpack__` gives the memory of a tensor on a cpu device itself, and of any other a copy in host
-memory. The consumer keeps the memory alive; a later write to the tensor is seen by the consumer. `imported`
-copies: a tensor has memory of its own device.
+memory. The consumer keeps the memory alive, also after the device is closed; a later write to the tensor is
+seen by the consumer. `imported` copies: a tensor has memory of its own device.
 
 Layout and names: DLPack 1.0, dlpack.h (Apache 2.0).
 
@@ -147,7 +147,7 @@ def exported(
     view = bytes_of(self)
     kind = c_uint8 * max(1, len(view))
     if shared and len(view) and not view.readonly:
-        data = kind.from_buffer(view)
+        data = kind.from_buffer(self.leaves[0].buffer.host()[: len(view)])  # it outlives the device
     else:
         data = kind.from_buffer_copy(bytes(view) or b"\0")
     holder = _Exported(self.leaves, data, e.shape, e.dtype)

@@ -184,7 +184,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
 
     Raises `UsageError` for a tensor beyond the address space, `CompileError`, and as `hcq.Device.load`.
     """
-    from compiler.compile import compile_many  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
+    from compiler.compile import compile_many, forget  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
 
     for e, _ in parts:
         if prod(e.shape) * e.dtype.itemsize > MOST_BYTES:
@@ -192,7 +192,8 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
                 f"{e.dtype.name}{list(e.shape)} would take {prod(e.shape) * e.dtype.itemsize} bytes: more "
                 "than any address space has\nhint: realize a part of it, or a reduction"
             )
-    trim_table(NODE_LIMIT)  # nodes of earlier plans are not needed
+    if trim_table(NODE_LIMIT):  # nodes of earlier plans are not needed
+        forget()  # nor the kernels found by them
     outputs, items = scheduled(parts, homes, device.arch)
     sys.audit("frontend.plan", outputs, items, device.name, device.arch)
     if config().beam:
@@ -215,9 +216,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
     return plan
 
 
-def scheduled(
-    parts: Sequence[Part], homes: Sequence[int], arch: str
-) -> tuple[list[UOp], list[ScheduleItem]]:
+def scheduled(parts: Sequence[Part], homes: Sequence[int], arch: str) -> tuple[list[UOp], list[ScheduleItem]]:
     """Return the graph's outputs and the schedule of expressions over joint leaves: see `build`."""
     from compiler.schedule.scheduler import limits_on, schedule  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
     from compiler.targets import target_of  # noqa: PLC0415 - as above

@@ -263,6 +263,20 @@ def test_memory_of_the_cpu_is_shared_and_outlives_the_tensor():
     assert there.tolist() == ([2.0, 3.0, 4.0] if shared else [1.0, 2.0, 3.0])
 
 
+def test_memory_of_the_cpu_outlives_its_device():
+    # In a process of its own, as reading unmapped memory ends it.
+    text = (
+        "import numpy as np; from frontend import Device, Tensor\n"
+        "there = np.from_dlpack(Tensor(np.arange(2000.0), device='cpu'))\n"
+        "Device['cpu'].close()\n"
+        "assert there[1999] == 1999\n"
+        "again = Tensor(np.full(2000, 7.0), device='cpu').realize()\n"
+        "assert there[1998] == 1998, again"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_a_copy_is_refused_where_it_is_needed():
     with pytest.raises(BufferError, match="copy"):
         xp.from_dlpack(np.ones(2), copy=False)

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tools.fuzz.endurance import Sample, census, fault_and_recover, growth, open_and_close
+import frontend.expr
+import frontend.plan
+from compiler import compile as compiling
+from compiler.ir.uop import table_size
+from hcq.config import override
+from tools.fuzz.endurance import Sample, census, fault_and_recover, growth, open_and_close, step
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,6 +52,24 @@ def test_devices_opened_and_closed_leak_no_objects() -> None:
         open_and_close()
         fault_and_recover()
     assert census() - before == {}
+
+
+def test_steps_of_ever_new_shapes_keep_a_bounded_number_of_objects(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(frontend.plan, "NODE_LIMIT", 1500)
+    monkeypatch.setattr(frontend.expr, "TABLE_LIMIT", 1500)
+    counts, before = [], table_size()
+    with override(cache=tmp_path, plan_bytes=1 << 20, validate=False):
+        compiling.forget()
+        for number in range(30):
+            step(number)
+            if table_size() < before:  # the tables were trimmed
+                counts.append(sum(census("compiler.", "frontend.", "hcq.", "drivers.").values()))
+            before = table_size()
+    middle = len(counts) // 2
+    assert middle >= 4
+    assert max(counts[middle:]) <= 1.2 * max(counts[1:middle])
 
 
 def test_a_growing_resource_is_reported() -> None:

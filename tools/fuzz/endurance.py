@@ -2,8 +2,10 @@
 
 It repeats training with new shapes, opening and closing of devices, and faults with recovery on the cpu
 device. It samples resident bytes, descriptors, threads, mappings, bytes of the disk cache and bytes of plans
-(both with small limits). The first third is warm-up, in which caches fill. The maximum of the last third must
-not exceed that of the second by more than a margin; otherwise the exit status is 1.
+(both with small limits). With `--steps N` it does N training steps instead, each of another shape, under the
+usual limits of memory. It prints a line for each sample. The first third is warm-up, in which caches fill.
+The maximum of the last third must not exceed that of the second by more than a margin; otherwise the exit
+status is 1.
 
 Next: `frontend.plan` and `hcq.store`, whose limits this checks.
 """
@@ -33,7 +35,7 @@ from hcq.errors import DeviceFault
 from hcq.graph import Graph
 from hcq.pushbuffer import PushBuffer
 from hcq.store import Store
-from tools.arguments import above_zero, command, natural, output
+from tools.arguments import above_zero, command, natural, output, positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
 CACHE_BYTES: Final = 8 << 20
 PLAN_BYTES: Final = 32 << 20
 """Enough for the plans of some hundred rounds."""
+SAMPLES: Final = 30
+"""Samples of one run."""
+_WIDTHS: Final = 397
+"""Widths of the layers of `step`; above them the batch is larger by one."""
 _UNKNOWN_PACKET: Final = 0x4D
 _PRODUCT: Final = ("hcq.", "frontend.", "drivers.")
 _FAULT_S: Final = 100.0
@@ -78,11 +84,11 @@ def sample(cache: Path) -> Sample:
     )
 
 
-def census() -> Counter[str]:
-    """Count the live objects of the queue layer, the drivers and the frontend, by class."""
+def census(*packages: str) -> Counter[str]:
+    """Count the live objects of some packages by class; by default of `hcq`, the drivers and the frontend."""
     gc.collect()
     names = (f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in gc.get_objects())
-    return Counter(name for name in names if name.startswith(_PRODUCT))
+    return Counter(name for name in names if name.startswith(packages or _PRODUCT))
 
 
 def train(rng: random.Random, *, width: int = 0) -> None:
@@ -104,6 +110,21 @@ def train(rng: random.Random, *, width: int = 0) -> None:
     losses = [step(x, y).item() for _ in range(4)]
     if not np.isfinite(losses).all():
         raise ArithmeticError(f"losses {losses} with {inner} inner features and a batch of {batch}")
+
+
+def step(number: int) -> None:
+    """Train a layer for one step; each number has another shape."""
+    batch, width = divmod(number, _WIDTHS)
+    layer = nn.Linear(3, 1 + width)
+    optimiser = nn.optim.SGD(nn.state.get_parameters(layer), lr=0.1)
+    x = Tensor(np.ones((2 + batch, 3), "f"))
+    with Tensor.train():
+        loss = layer(x).relu().square().mean().backward()
+        optimiser.step()
+    if not np.isfinite(loss.item()):
+        raise ArithmeticError(
+            f"the loss is {loss.item()} with {1 + width} features and a batch of {2 + batch}"
+        )
 
 
 def open_and_close() -> None:
@@ -166,35 +187,57 @@ def growth(samples: Sequence[Sample]) -> list[str]:
 
 
 def endure(minutes: float, seed: int, cache: Path) -> tuple[list[Sample], int]:
-    """Do rounds for the given minutes; return thirty samples and the number of rounds."""
+    """Do rounds for the given minutes; return the samples and the number of rounds."""
     rng = random.Random(seed)  # noqa: S311 - a seed repeats it
     samples, done = [], 0
     start = time.monotonic()
     with override(cache=cache, cache_bytes=CACHE_BYTES, plan_bytes=PLAN_BYTES, validate=False):
-        for number in range(1, 31):
-            while time.monotonic() < start + 60 * minutes * number / 30:
+        for number in range(1, SAMPLES + 1):
+            while time.monotonic() < start + 60 * minutes * number / SAMPLES:
                 rounds(rng, 1)
                 done += 1
             samples.append(sample(cache))
-            shown = ", ".join(f"{name} {value:,}" for name, value in asdict(samples[-1]).items())
-            print(f"{number} of 30, {done} rounds: {shown}", file=sys.stderr, flush=True)
+            _print(samples[-1], f"{number} of {SAMPLES}, {done} rounds")
     return samples, done
+
+
+def steps(count: int, cache: Path) -> list[Sample]:
+    """Do `count` training steps of as many shapes, at least `SAMPLES`; return the samples."""
+    samples: list[Sample] = []
+    with override(cache=cache, cache_bytes=CACHE_BYTES, validate=False):
+        for done in range(1, count + 1):
+            step(done - 1)
+            if done * SAMPLES // count > len(samples):
+                samples.append(sample(cache))
+                _print(samples[-1], f"{done} of {count} steps")
+    return samples
+
+
+def _print(one: Sample, when: str) -> None:
+    shown = ", ".join(f"{name} {value:,}" for name, value in asdict(one).items())
+    print(f"{when}: {shown}", file=sys.stderr, flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
     parser = command("tools.fuzz.endurance", __doc__)
     parser.add_argument("--minutes", type=above_zero, default=30.0, metavar="N", help="(default 30)")
+    parser.add_argument("--steps", type=positive, metavar="N", help="do training steps of N shapes instead")
     parser.add_argument("--seed", type=natural, default=0, metavar="SEED", help="(default 0)")
     parser.add_argument("--json", type=output, metavar="FILE", help="write samples and result")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="hcq-endurance-") as folder:
-        samples, done = endure(options.minutes, options.seed, Path(folder) / "cache")
+        cache = Path(folder) / "cache"
+        if options.steps is not None:
+            samples, done, what = steps(options.steps, cache), options.steps, "steps of as many shapes"
+        else:
+            samples, done = endure(options.minutes, options.seed, cache)
+            what = f"rounds in {options.minutes:g} minutes"
     grew = growth(samples)
     if options.json is not None:
         rows = [asdict(one) for one in samples]
-        options.json.write_text(json.dumps({"rounds": done, "samples": rows, "grew": grew}, indent=1))
-    print(f"{done} rounds in {options.minutes:g} minutes: {'; '.join(grew) or 'nothing grew'}")
+        options.json.write_text(json.dumps({"done": done, "samples": rows, "grew": grew}, indent=1))
+    print(f"{done} {what}: {'; '.join(grew) or 'nothing grew'}")
     return 1 if grew else 0
 
 
