@@ -192,6 +192,7 @@ class ChannelRun:
             self.machine.stop(self, host_error(f"GPPut is {put}, the ring has {self.setup.entries} entries"))
             return
         try:
+            self._check_put(put)
             self._check_fences(put)
             entries = []
             while self._put != put:
@@ -205,6 +206,25 @@ class ChannelRun:
                 self.entries.extend(entries)
         except ChannelError as error:
             self.machine.stop(self, error)
+
+    def _check_put(self, put: int) -> None:
+        """Refuse a GPPut beside which lies an entry that the host wrote and submits never, or did not write.
+
+        A ring that is full leaves one slot free, so the slot before the last GPPut is not the host's to write.
+        """
+        at, last, newest = self._put, (self._put - 1) % self.setup.entries, (put - 1) % self.setup.entries
+        wrong = ""
+        if last in self._covered and self.ring.read(last) != self._covered[last]:
+            wrong = (
+                f"ring entry {last} was written after GPPut {at} had covered it and its old contents were "
+                f"submitted: GPPut {at} was too high"
+            )
+        elif put == at and self.ring.read(at) != self.stale(at):
+            wrong = f"the doorbell submits nothing, and ring entry {at} is written: GPPut {put} is too low"
+        elif put != at and newest not in self._covered and not self.ring.read(newest):
+            wrong = f"GPPut {put} covers ring entry {newest}, which was never written: GPPut is too high"
+        if wrong:
+            raise host_error(f"{wrong}. GPPut is the number of the slot behind the last entry")
 
     def _check_fences(self, put: int) -> None:
         missing = self.combining.check_doorbell(self._put, put)
