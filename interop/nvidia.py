@@ -86,12 +86,13 @@ def printing(data: bytes, text: str) -> str:
 def from_ptx(text: str, info: DeviceInfo, entry: str) -> tuple[bytes, Signature]:
     """Assemble PTX for a device; return the cubin, which contains the PTX, and the facts about `entry`.
 
-    Raises `CompileError` with the assembler's message, `UnsupportedError` without an assembler, `UsageError`
-    for an unknown entry.
+    Raises `CompileError` with the assembler's message, `UnsupportedError` without an assembler and for a
+    kernel that uses what the device lacks, `UsageError` for an unknown entry.
     """
     name = _chosen([one.name for one in ptx.entries(text)], entry, "the PTX")
     _refuse_target(text, info)
     _refuse_addresses(text, info)
+    _refuse_lacking(text, name, info)
     code = assemble(text, info.arch)
     return code, _signature(code, name, text)
 
@@ -117,6 +118,7 @@ def from_cubin(data: bytes, info: DeviceInfo, entry: str, text: str) -> tuple[by
     known = [one for one in names if elf.section(f"{Section.CONSTANT0}{one}") is not None]
     name = _chosen(known, entry, "the cubin")
     _refuse_machine(data, name, info)
+    _refuse_lacking(text or (ptx_of(data) if own else ""), name, info)
     return data, _signature(data, name, ptx_of(data) if own else "")
 
 
@@ -151,6 +153,15 @@ def _refuse_addresses(text: str, info: DeviceInfo) -> None:
             f"host do; {info.driver} does not know the generic address of the parameters\n"
             "hint: make the descriptor in the kernel (tl.make_tensor_descriptor), or pass it in memory; "
             f"nv-emu:{info.arch} runs it"
+        )
+
+
+def _refuse_lacking(text: str, name: str, info: DeviceInfo) -> None:
+    """Raise `UnsupportedError` for a kernel that uses what its device lacks."""
+    found = ptx.lacking(text, name, emulated=not registry.parse(info.driver)[0].hardware)
+    if found is not None:
+        raise UnsupportedError(
+            f"kernel {name} uses {found[0]}: {info.driver} does not support it\nhint: {found[1]}"
         )
 
 

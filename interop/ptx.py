@@ -14,6 +14,8 @@ from hcq.program import ArgKind
 from interop.signature import Parameter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hcq.program import Dim3
 
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -26,6 +28,26 @@ _PARAMETER: Final = re.compile(
 _LIMIT: Final = re.compile(r"\.(reqntid|maxntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _ADDRESS: Final = re.compile(r"\bcvta\.param\b")
 _TARGET: Final = re.compile(r"\.target\s+(sm_\d+[af]?)\b")
+_HANDLES: Final = "bind the memory's address as an argument, and load and store it"
+_LACKING: Final = (
+    ("textures", r"\b(?:tex|tld4|txq|istypep)\.|\.(?:texref|samplerref)\b", _HANDLES, False),
+    ("surfaces", r"\b(?:suld|sust|sured|suq)\.|\.surfref\b", _HANDLES, False),
+    (
+        "the grid barrier of cooperative groups (this_grid().sync(), %envreg), which has undocumented state",
+        r"%envreg\d+\b",
+        "count arrivals in memory with atomics, in a launch with cooperative=True",
+        False,
+    ),
+    ("indirect and virtual calls", r"\.call(?:prototype|targets)\b", "call functions by name", True),
+    ("sparse products (mma.sp)", r"\bw?g?mma[\w.:]*\.sp\b", "multiply the dense matrices", True),
+    (
+        "block-scaled products (mma with .block_scale)",
+        r"\bmma\.[\w.:]*\.block_scale\b",
+        "scale and multiply wider floats",
+        True,
+    ),
+)
+"""What is not supported, the text of it, what to do instead, and whether only emulated GPUs lack it."""
 _UNITS: Final = frozenset({1, 2, 4, 8, 16})
 """Bytes of the types of parameters."""
 _DIGITS: Final = 10
@@ -62,6 +84,31 @@ def target(text: str) -> str:
 def takes_addresses(text: str) -> bool:
     """Return whether the code takes generic addresses of kernel parameters."""
     return _ADDRESS.search(_COMMENT.sub(" ", text)) is not None
+
+
+def lacking(text: str, entry: str, *, emulated: bool) -> tuple[str, str] | None:
+    """Return a feature that a kernel uses and its device lacks, with a hint; None: there is none.
+
+    The functions of the module count as the kernel's own; other kernels do not.
+    """
+    code = _COMMENT.sub(" ", text)
+    if not any(re.search(pattern, code) for _, pattern, _, _ in _LACKING):
+        return None
+    code = "".join(_without_others(code, entry))
+    for name, pattern, hint, only_emulated in _LACKING:
+        if (emulated or not only_emulated) and re.search(pattern, code):
+            return name, hint
+    return None
+
+
+def _without_others(code: str, entry: str) -> Iterator[str]:
+    """Yield the functions of a module and one of its entries."""
+    heads = list(re.finditer(r"\.(?:entry|func)\b", code))
+    ends = [*(one.start() for one in heads[1:]), len(code)]
+    for head, end in zip(heads, ends, strict=True):
+        found = _ENTRY.match(code, head.start())
+        if found is None or found[1] == entry:
+            yield code[head.start() : end]
 
 
 def _entry(found: re.Match[str], base: int) -> Entry:

@@ -55,6 +55,14 @@ _LIMITS = {
     ".blocksareclusters",
     ".local_maxnreg",
 }
+WITH_COORDINATES = {
+    "tex": "textures",
+    "tld4": "textures",
+    "suld": "surfaces",
+    "sust": "surfaces",
+    "sured": "surfaces",
+}
+"""Opcodes that address texels, which are refused where a kernel executes them -> what they belong to."""
 _SPACES = {".global", ".const", ".shared", ".local", ".param"}
 
 
@@ -253,7 +261,9 @@ class Parser:
             self._tokens.expect(";")
             return
         if self._tokens.now.text in (".callprototype", ".calltargets"):
-            raise PtxError(token.line, f"{self._tokens.now.text}: indirect calls are not supported")
+            while self._tokens.now.kind != "end" and not self._tokens.accept(";"):
+                self._tokens.skip()
+            return  # the call is refused where a kernel makes it
         unique = token.text if scope.parent is None else f"{token.text}@{scope.number}"
         scope.names[token.text] = unique
         function.body.append(Label(unique, token.line))
@@ -345,7 +355,8 @@ class Parser:
         coordinates: tuple[Operand, ...] = ()
         if self._tokens.accept(","):
             found = self._primary(scope)
-            if not isinstance(found, Vec) or ".tensor" not in self._opcode:
+            named = ".tensor" in self._opcode or self._opcode.split(".")[0] in WITH_COORDINATES
+            if not isinstance(found, Vec) or not named:
                 raise PtxError(token.line, f"{self._opcode}: an address with coordinates is not supported")
             coordinates = found.items
         self._tokens.expect("]")

@@ -49,6 +49,7 @@ from drivers.nv.emu.ptx.core import MEANINGS, Modifiers, Translator, meaning, op
 from drivers.nv.emu.ptx.guesses import guesses
 from drivers.nv.emu.ptx.integers import CARRY
 from drivers.nv.emu.ptx.statements import TYPES, Imm, Instruction, Operand, PtxError, Reg
+from drivers.nv.emu.ptx.syntax import WITH_COORDINATES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -233,9 +234,9 @@ def _one(t: Translator, instruction: Instruction) -> None:
         ".".join((instruction.opcode, *instruction.modifiers[:1])), MEANINGS.get(instruction.opcode)
     )
     if act is None:
-        raise PtxError(
-            instruction.line, f"instruction {instruction.opcode} is not supported: {instruction.text}"
-        )
+        what = WITH_COORDINATES.get(instruction.opcode, f"instruction {instruction.opcode}")
+        verb = "are" if instruction.opcode in WITH_COORDINATES else "is"
+        raise PtxError(instruction.line, f"{what} {verb} not supported: {instruction.text}")
     modifiers = Modifiers(instruction)
     act(t, instruction, modifiers)
     modifiers.done()

@@ -22,6 +22,8 @@ def read_variables(tokens: Tokens, *, single: bool = False) -> list[Variable]:
             align = tokens.integer()
         elif what in TYPES:
             type_ = what
+        elif what in ("texref", "samplerref", "surfref"):
+            type_ = "b64"
         elif what in ("v2", "v4"):
             width = int(what[1])
         elif what == "ptr":
