@@ -90,13 +90,16 @@ def triplet_margin_loss(
 ) -> Tensor:
     """Return how far the distance to `positive`, and a margin, exceeds that to `negative`; at least 0.
 
-    With `swap`, the distance of positive and negative counts where it is less.
+    With `swap`, the distance of positive and negative counts where it is less. Raises `UsageError` for a
+    margin not above 0.
     """
+    if not number(margin, "margin") > 0:
+        raise UsageError(f"triplet_margin_loss: wanted a margin above 0, saw {margin}")
     distance = PairwiseDistance(p, eps)
     apart = distance(anchor, negative)
     if swap:
         apart = apart.minimum(distance(positive, negative))
-    return _reduced((distance(anchor, positive) - apart + number(margin, "margin")).relu(), reduction)
+    return _reduced((distance(anchor, positive) - apart + margin).relu(), reduction)
 
 
 def margin_ranking_loss(

@@ -280,7 +280,8 @@ class LocalResponseNorm(Module):
         if x.ndim < 3:
             raise UsageError(f"LocalResponseNorm needs at least 3 axes, saw the shape {x.shape}")
         around = ((0, 0), (self.size // 2, (self.size - 1) // 2), *((0, 0),) * (x.ndim - 2))
-        mean = x.square().pad(around).unfold(1, self.size, 1).mean(-1)
+        windows = x.square().pad(around).unfold(1, self.size, 1)
+        mean = windows.mean(-1) if x.dtype.is_float else windows.sum(-1).div(self.size, rounding_mode="trunc")
         return x / (mean * self.alpha + self.k) ** self.beta
 
     def extra_repr(self) -> str:

@@ -175,7 +175,14 @@ def hardswish(self: T) -> T:
 
 @method
 def hardtanh(self: T, low: float = -1.0, high: float = 1.0) -> T:
-    """Return self limited to low..high. Its gradient on the bounds is 0."""
+    """Return self limited to low..high, integers to both without their fractions. Its gradient on them is 0.
+
+    Raises `UsageError` for low above high.
+    """
+    if low > high:
+        raise UsageError(f"hardtanh: wanted low <= high, saw {low} and {high}")
+    if self.expr.dtype.kind in {"int", "uint"}:
+        low, high = (max(int(n), self.expr.dtype.min) for n in (low, high))
     return ruled("hardtanh", clip(self, low, high), self, about=(low, high))
 
 
@@ -210,7 +217,12 @@ def hardshrink(self: T, lambd: float = 0.5) -> T:
 
 @method
 def softshrink(self: T, lambd: float = 0.5) -> T:
-    """Return self moved towards 0 by lambd, 0 where it is within -lambd..lambd."""
+    """Return self moved towards 0 by lambd, 0 where it is within -lambd..lambd.
+
+    Raises `UsageError` for a negative lambd.
+    """
+    if lambd < 0:
+        raise UsageError(f"softshrink: wanted a lambd of at least 0, saw {lambd}")
     below = where(lt(self, -lambd), add(self, lambd), mul(self, 0.0))
     return where(gt(self, lambd), add(self, -lambd), below)
 

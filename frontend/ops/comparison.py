@@ -15,6 +15,7 @@ from frontend.ops.arguments import broadcast, representable
 from frontend.ops.elementwise import agree
 from frontend.ops.sources import Number, constant, convert, spread
 from frontend.trace import apply, composite, operator
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor_base import T
@@ -139,8 +140,10 @@ def isclose(
     Infinities are close to themselves only; NaN to NaN when `equal_nan`. Integers are compared in float64,
     sixteen-bit floats in float32.
 
-    Shapes broadcast.
+    Shapes broadcast. Raises `UsageError` for a negative tolerance.
     """
+    if rtol < 0 or atol < 0:
+        raise UsageError(f"isclose: wanted tolerances of at least 0, saw rtol={rtol} and atol={atol}")
     x, y = agree("isclose", self, other)
     dtype, shape = x.expr.dtype, x.expr.shape
     wide = dtypes.float64 if not dtype.is_float else dtypes.float32 if dtype.bits == 16 else dtype

@@ -171,6 +171,9 @@ def _windows(
     strides = kernel if stride is None else repeated(stride, rank, f"{what}, stride")
     dilations = repeated(dilation, rank, f"{what}, dilation")
     pairs = spatial_padding(padding, rank, what)
+    for pair, k, d in zip(pairs, kernel, dilations, strict=True):
+        if min(pair) < 0 or max(pair) > (d * (k - 1) + 1) // 2:
+            raise UsageError(f"{what}: wanted padding of at least 0 and at most half a window, saw {padding}")
     before = len(shape) - rank
     if ceil:
         every = zip(shape[before:], pairs, kernel, strides, dilations, strict=True)
@@ -347,14 +350,17 @@ def avg_pool2d(
     Padded zeros are included unless `count_include_pad` is false. With `divisor_override` the sum of each
     window is divided by that number.
 
-    Integers give float32. Raises `UsageError` for a window larger than the padded axis.
+    Integers keep their dtype, and the mean is cut off towards 0; bools give float32. Raises `UsageError` for
+    a window larger than the padded axis, and for padding that is negative or above half a window.
     """
-    x, axes = _windows(self, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d", ceil=ceil_mode)
+    x, axes = _windows(self, kernel_size, stride, dilation, padding, 0, "avg_pool2d", ceil=ceil_mode)
     if divisor_override is not None:
         if not whole(divisor_override, "avg_pool2d, divisor_override"):
             raise UsageError("avg_pool2d, divisor_override: wanted a number other than 0")
-        return div(reduce.sum(x, axes), divisor_override)
+        return _share(reduce.sum(x, axes), divisor_override, self)
     if count_include_pad and not ceil_mode:
+        if self.expr.dtype.kind in {"int", "uint"}:
+            return _share(reduce.sum(x, axes), math.prod([x.expr.shape[a] for a in axes]), self)
         return reduce.mean(x, axes)
     ones = constant(self, 1.0, float_dtype(self.expr.dtype), self.expr.shape)
     if count_include_pad:  # the padding counts, what lies beyond it does not
@@ -376,4 +382,12 @@ def avg_pool2d(
         counted, _ = _windows(ones, kernel_size, stride, dilation, 0, 0.0, "avg_pool2d")
     else:
         counted, _ = _windows(ones, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d", ceil=ceil_mode)
-    return div(reduce.sum(x, axes), reduce.sum(counted, axes))
+    return _share(reduce.sum(x, axes), reduce.sum(counted, axes), self)
+
+
+def _share(total: T, count: T | int, of: T) -> T:
+    """Return a quotient; of integers it is cut off towards 0, in their dtype."""
+    if of.expr.dtype.kind not in {"int", "uint"}:
+        return div(total, count)
+    whole_count = count if isinstance(count, int) else convert(count, total.expr.dtype)
+    return convert(div(total, whole_count, rounding_mode="trunc"), of.expr.dtype)

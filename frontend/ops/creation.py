@@ -227,7 +227,7 @@ def linspace(
 ) -> T:
     """Return `steps` numbers from start to stop, both included, evenly spaced.
 
-    `dtype` is float32 by default.
+    `dtype` is float32 by default; integers are between start and stop without their fractions.
     """
     start, stop = _finite("linspace", start, stop)
     if whole(steps, "linspace") < 0:
@@ -235,6 +235,8 @@ def linspace(
     found = element_type(dtype) or dtypes.float32
     if found is dtypes.bool:
         raise UsageError("linspace gives numbers, wanted a dtype of numbers, saw bool; compare the result")
+    if not found.is_float:
+        start, stop = int(start), int(stop)
     made = cast(_between(_scalar(cls, 0, dtypes.int32, device), float(start), float(stop), steps), found)
     return marked(made, requires_grad)
 

@@ -281,7 +281,9 @@ def smooth_l1_loss(self: T, target: T, reduction: Reduction = "mean", beta: floa
 
 @composite
 def huber_loss(self: T, target: T, reduction: Reduction = "mean", delta: float = 1.0) -> T:
-    """Return delta times `smooth_l1_loss` with that beta."""
+    """Return delta times `smooth_l1_loss` with that beta. Raises `UsageError` for a delta not above 0."""
+    if not delta > 0:
+        raise UsageError(f"huber_loss: wanted a delta above 0, saw {delta}")
     return mul(smooth_l1_loss(self, target, reduction, delta), delta)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.expr import float_dtype
 from frontend.ops import reduce
@@ -14,7 +15,7 @@ from frontend.ops.arguments import axis_of, broadcast, whole_or_none
 from frontend.ops.comparison import gt
 from frontend.ops.diagonals import diagonal
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, agree, clip, mul, sub, where
+from frontend.ops.elementwise import add, agree, clip, mul, result_dtype, sub, where
 from frontend.ops.functions import reciprocal, sqrt
 from frontend.ops.linalg import contract, matmul
 from frontend.ops.movement import expand, permute, reshape, transpose
@@ -136,7 +137,12 @@ def _pairs(axes: tuple[Any, Any], a: Shape, b: Shape) -> tuple[Shape, Shape]:
 
 
 def _scaled(start: T, product: T, beta: float, alpha: float) -> T:
-    """Return beta * start + alpha * product; with beta 0, start does not matter."""
+    """Return beta * start + alpha * product; with beta 0, start does not matter.
+
+    Of integers and bools alpha and beta are whole numbers: their fractions are cut off.
+    """
+    if not result_dtype(start, product).is_float:
+        beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else mul(product, alpha)
     if beta == 0:
         return expand(product, broadcast((start.expr.shape, product.expr.shape), "addmm"))
@@ -157,7 +163,11 @@ def addmv(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) ->
 
 @composite
 def addr(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
-    """Return beta * self + alpha * outer(first, second)."""
+    """Return beta * self + alpha * outer(first, second); of bools beta and self, or alpha and outer."""
+    if all(x.expr.dtype is dtypes.bool for x in (self, first, second)):
+        beta, alpha = bool(beta), bool(alpha)
+        product = mul(outer(first, second), alpha)
+        return add(mul(self, beta), product)
     return _scaled(self, outer(first, second), beta, alpha)
 
 

@@ -194,13 +194,15 @@ def _differences(self: T, axis: int) -> T:
 def diff(self: T, n: int = 1, axis: int = -1, prepend: T | None = None, append: T | None = None) -> T:
     """Return the differences of neighbours along an axis, n times; of bools, whether they differ.
 
-    `prepend` and `append` are joined to the axis before.
+    `prepend` and `append` are joined to the axis before; n = 0 gives self.
     """
     if not self.expr.shape:
         raise UsageError("diff: wanted at least one axis, saw the shape ()")
     a = axis_of(axis, self.expr.shape, "diff")
     if whole(n, "diff") < 0:
         raise UsageError(f"diff: wanted a count that is not negative, saw {n}")
+    if n == 0:
+        return self
     every = [x for x in (prepend, self, append) if x is not None]
     found = cat(*every, axis=a) if len(every) > 1 else self
     for _ in range(min(n, found.expr.shape[a])):
@@ -216,7 +218,8 @@ def sum_to_size(self: T, *shape: int | Sequence[int]) -> T:
         raise UsageError(f"sum_to_size: {wanted} does not broadcast to {old}")
     lead = len(old) - len(wanted)
     axes = tuple([i for i in range(len(old)) if i < lead or (wanted[i - lead] == 1 and old[i] != 1)])
-    return reshape(reduce.sum(self, axes) if axes else self, wanted)
+    found = reduce.sum(self, axes) if axes or not old else self
+    return reshape(found, wanted)
 
 
 @converting

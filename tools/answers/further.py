@@ -75,6 +75,16 @@ torch.linalg.solve(sq, a)
 a.svd()[1]
 a.t().svd().S
 sq.svd().S.sum()
+sq.pinverse()
+a.pinverse() @ a
+b.addmv(a, b, alpha=1.9)
+j.addmv(i.t(), v.int(), beta=1.9, alpha=2.6)
+i.diff(0, -1, i)
+m.addr(w, m[0], beta=3, alpha=2)
+m.addr(w, m[0], beta=0, alpha=2)
+m.sum_to_size(3, 4)
+F.hardtanh(i, -2.5, 2.7)
+F.hardtanh(t, 1.5, 7.9)
 b.tile(2)
 a.tile(2, 2)
 a.tile((1, 2, 1))
