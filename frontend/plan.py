@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import hcq
     from compiler.ir.uop import UOp
     from compiler.schedule.item import BufRef, ScheduleItem
+    from frontend.check import Check
 
 
 class _CaptureOfThread(threading.local):
@@ -87,6 +88,8 @@ class Plan:
     """Limits of indices and divisors, checked under validation; None: there are none."""
     partial: bool = False
     """Whether outputs may keep elements that no kernel wrote; see `Launch.partial`."""
+    check: Check | None = None
+    """What the first launch is compared with under `HCQ_CHECK=1`, until then."""
 
     @property
     def nbytes(self) -> int:
@@ -98,7 +101,11 @@ class Plan:
     def replay(self, given: list[hcq.Buffer]) -> None:
         """Launch on the buffers of inputs and outputs."""
         if self.executable is not None:
-            self.executable.replay(given)
+            if self.check is not None:
+                self.check.run(self, given)
+                self.check = None
+            else:
+                self.executable.replay(given)
             if self.large:
                 self.executable.forget()
             stats.kernels += len(self.kernels)
@@ -211,6 +218,10 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
         kernels.append(Launch(program, made.groups, made.threads, keys, sizes, item.stores, origin, partial))
     stats.plans += 1
     plan = _planned(parts, homes, device, tuple(kernels))
+    if config().check and plan.executable is not None:
+        from frontend.check import Check  # noqa: PLC0415 - only under the setting
+
+        plan.check = Check(outputs, items, device)
     if any([e.limited for e, _ in parts]):  # noqa: C419 - a list is faster
         plan.limits = limits_of(parts)
     return plan
@@ -351,15 +362,15 @@ def _same_memory(leaves: Leaves) -> Leaves:
 
 def _runner(plan: Plan, leaf_count: int, nbytes: int) -> Callable[[Leaves], Leaves]:
     alloc = plan.device.alloc_partial if plan.partial else plan.device.hcq.alloc
-    inputs, count, large = plan.inputs, len(plan.kernels), plan.large
+    inputs, count, counted = plan.inputs, len(plan.kernels), plan.large or plan.check is not None
     whole = tuple(inputs) == tuple(range(leaf_count))
-    replay = None if plan.executable is None else plan.replay if large else plan.executable.replay
+    replay = None if plan.executable is None else plan.replay if counted else plan.executable.replay
 
     def run(leaves: Leaves) -> Leaves:
         out = alloc(nbytes)
         if replay is not None:
             replay([*map(_BUFFER, leaves if whole else [leaves[i] for i in inputs]), out])
-            if not large:
+            if not counted:
                 stats.kernels += count
                 stats.launches += 1
         leaf = Leaf(out)

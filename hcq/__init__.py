@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hcq.counters import Counters, KernelCounters, counting
     from hcq.device import Device
     from hcq.errors import (
+        CheckError,
         CompileError,
         DeviceFault,
         DriverError,
@@ -65,6 +66,7 @@ __all__ = [
     "Barrier",
     "Buffer",
     "BufferSpec",
+    "CheckError",
     "Clock",
     "Command",
     "CommandBuffer",
@@ -126,8 +128,9 @@ _HOMES = {
     "config": "Config",
     "counters": "Counters KernelCounters counting",
     "device": "Device",
-    "errors": "CompileError DeviceFault DriverError FaultKind FaultReport HcqError OutOfMemoryError "
-    "SignalTimeout UnsupportedError UsageError UsageIndexError UsageTypeError UsageZeroDivisionError",
+    "errors": "CheckError CompileError DeviceFault DriverError FaultKind FaultReport HcqError "
+    "OutOfMemoryError SignalTimeout UnsupportedError UsageError UsageIndexError UsageTypeError "
+    "UsageZeroDivisionError",
     "graph": "Executable Graph Node",
     "hardware": "BufferSpec DeviceInfo Place QueueKind",
     "memory": "Buffer",

@@ -86,6 +86,9 @@ class Config:
         "", "HCQ_DEVICE", 'what "auto" opens; empty: the first GPU, without one cpu', _text
     )
     validate: bool = _setting(False, "HCQ_VALIDATE", "1: check every submission before it is sent", _flag)
+    check: bool = _setting(
+        False, "HCQ_CHECK", "1: compare the first run of each kernel with its operations one by one", _flag
+    )
     trace: str = _setting(
         "", "HCQ_TRACE", "file that gets a Chrome trace of all spans when a device closes", _file
     )

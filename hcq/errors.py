@@ -10,7 +10,8 @@ HcqError
 │   └── OutOfMemoryError (MemoryError) no memory of the kind asked for
 ├── SignalTimeout (TimeoutError)       a signal did not reach its value in time; the device may still be alive
 ├── DeviceFault                        the device faulted or hung; sticky until `Device.recover`
-└── CompileError                       the compiler could not make a kernel; carries the AST
+├── CompileError                       the compiler could not make a kernel; carries the AST
+└── CheckError                         a kernel stored wrong values, seen by HCQ_CHECK=1; carries both
 
 CacheWarning (UserWarning)             compiled code is not kept: each process compiles again
 FaultWarning (UserWarning)             the interpreter closed a device whose fault no call had raised
@@ -198,3 +199,26 @@ class CompileError(HcqError):
     def __init__(self, message: str, *, ast: str = "") -> None:
         super().__init__(message + (f"\nkernel:\n{ast}" if ast else ""))
         self.ast = ast
+
+
+class CheckError(HcqError):
+    """A kernel stored other values than its operations one by one, beyond the rounding that they allow.
+
+    Raised under `HCQ_CHECK=1` only. `kernel` and `device` are names, `index` is that of the first wrong
+    element, `found` and `wanted` its values, `bound` what they may differ by; `bad` of `elements` are wrong.
+    `plan`, `graph` and `ast` are texts: the kernel's loops, the operations that it stands for, the kernel.
+    """
+
+    def __init__(
+        self, what: str, *, kernel: str, device: str, index: tuple[int, ...], found: float, wanted: float,
+        bound: float, bad: int, elements: int, plan: str, graph: str, ast: str,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            f"{what}: found {found!r}, wanted {wanted!r} within {bound:.3g}; {bad} of {elements} differ\n"
+            f"operations:\n{graph}\nkernel:\n{ast}\nplan:\n{plan}\n"
+            f"hint: HCQ_CHECK=1 HCQ_DEVICE={device} repeats it with the same program; DEBUG=6 prints the code"
+        )
+        self.kernel, self.device, self.index = kernel, device, index
+        self.found, self.wanted, self.bound = found, wanted, bound
+        self.bad, self.elements = bad, elements
+        self.plan, self.graph, self.ast = plan, graph, ast

@@ -144,7 +144,7 @@ def _joined(parts: Sequence[ScheduleItem]) -> ScheduleItem | None:
     if sum([ref.nbytes for ref in kept]) > ROW_BYTES * prod(shared.sizes) and not keys_of(asts):
         return None
     ast = uop(Ops.SINK, dtypes.void, tuple(asts), (len(externals), len(shared.sizes)))
-    return ScheduleItem(ast, tuple(externals), tuple(range(len(parts[-1].writes))))
+    return ScheduleItem(ast, tuple(externals), tuple(range(len(parts[-1].writes))), parts[-1].values)
 
 
 def _outputs(ast: UOp) -> list[UOp]:

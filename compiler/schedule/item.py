@@ -63,12 +63,14 @@ BufRef = ParamRef | TempRef | OutRef
 class ScheduleItem:
     """One kernel: its AST, and the buffer for each BUFFER slot.
 
-    `stores` has the slots that it writes; a slot that it also loads is updated in place.
+    `stores` has the slots that it writes; a slot that it also loads is updated in place. `values` has the
+    node of the tensor graph whose value each of them gets.
     """
 
     ast: UOp
     bufs: tuple[BufRef, ...]
     stores: tuple[int, ...]
+    values: tuple[UOp, ...]
 
     @property
     def writes(self) -> tuple[BufRef, ...]:

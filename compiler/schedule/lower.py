@@ -176,6 +176,7 @@ class _Lowering:
         for ref, _, _ in self.stores:
             self.slots.setdefault(ref, len(self.slots))
         written = tuple(range(len(self.slots)))
+        values = {ref: entry.node for ref, _, entry in self.stores}
         atoms: dict[Entry, list[tuple[UOp, UOp]]] = {}
         for atom, (entry, mask) in self.kernel.computed.items():
             atoms.setdefault(entry, []).append((atom, mask))
@@ -191,7 +192,9 @@ class _Lowering:
             value = self._within(entry, entry.value)
             stores.append(uop(Ops.STORE, dtypes.void, (buffer, self._final(at), value)))
         ast = uop(Ops.SINK, dtypes.void, tuple(stores))
-        return _dense(ast, tuple(self.slots), written)
+        return _dense(
+            ast, tuple(self.slots), written, tuple([values[ref] for ref in [*self.slots][: len(written)]])
+        )
 
     def _within(self, entry: Entry, value: UOp) -> UOp:
         """Return a stored value with the conditions under which it is needed; other WITHINs are left out."""
@@ -285,13 +288,15 @@ def _occurrences(roots: Iterable[UOp]) -> tuple[set[UOp], list[dict[UOp, int]]]:
     return alone, sums
 
 
-def _dense(ast: UOp, refs: tuple[BufRef, ...], written: tuple[int, ...]) -> ScheduleItem:
+def _dense(
+    ast: UOp, refs: tuple[BufRef, ...], written: tuple[int, ...], values: tuple[UOp, ...]
+) -> ScheduleItem:
     """Return the item, with buffers and ranges renumbered if folding removed some."""
     nodes = postorder((ast,))
     used = {n.arg for n in nodes if n.op is Ops.BUFFER}
     numbers = sorted(n.arg[0] for n in nodes if n.op is Ops.RANGE)
     if len(used) == len(refs) and (not numbers or numbers[-1] == len(numbers) - 1):
-        return ScheduleItem(ast, refs, written)
+        return ScheduleItem(ast, refs, written, values)
     slots = {slot: i for i, slot in enumerate(sorted(used))}
     ranges = {number: i for i, number in enumerate(numbers)}
     new: dict[UOp, UOp] = {}
@@ -308,7 +313,8 @@ def _dense(ast: UOp, refs: tuple[BufRef, ...], written: tuple[int, ...]) -> Sche
             new[n] = symbolic.REBUILD[n.op](n, list(src))
         else:
             new[n] = uop(n.op, n.dtype, src, n.arg)
-    return ScheduleItem(new[ast], tuple([refs[slot] for slot in slots]), tuple([slots[s] for s in written]))
+    stores = tuple([slots[s] for s in written])
+    return ScheduleItem(new[ast], tuple([refs[slot] for slot in slots]), stores, values)
 
 
 def where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:

@@ -1,0 +1,332 @@
+"""The check of a plan at its first launch: `HCQ_CHECK=1`.
+
+The kernels of the plan run one after the other, on copies of what they overwrite, and after each one what it
+stored is compared with the values of the expression that the scheduler was given, evaluated from parameters
+and from what the kernels before it stored (`evaluation`). So a value is compared with its operations before
+any fusion, split or join. Then the plan's launch runs as always, and must store the same bytes.
+
+Winograd's algorithm adds products that a sum does not have: the bound of such a kernel is `WINOGRAD` times
+that of the result with the largest one, and an infinity may become NaN (docs/cpu-kernels.md).
+
+Not here: kernels that a program compiles or loads itself, and replays of captured functions: their kernels
+were checked in the calls before the first replay.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from compiler.dtype import dtypes
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import kernel_key, postorder
+from compiler.schedule.item import ParamRef
+from compiler.schedule.scheduler import limits_on, share_assigned, without_empties
+from compiler.schedule.split import split_reductions
+from compiler.targets import target_of
+from frontend.check.evaluation import computed, evaluate
+from frontend.check.interpreter import Array, TooLargeError, Value, from_bytes
+from hcq.errors import CheckError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import hcq
+    from compiler.ir.uop import UOp
+    from compiler.schedule.item import ScheduleItem
+    from frontend.device import OpenDevice
+    from frontend.plan import Plan
+
+WINOGRAD: Final = 16
+"""Bounds of the result with the largest one by which a result of Winograd's algorithm may differ."""
+UNWRITTEN: Final = 0xA5A5A5A5
+"""The word that memory has before a kernel stores its results there."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was checked in this process."""
+
+    kernels: int = 0
+    """Kernels whose results were all compared."""
+    sampled: int = 0
+    """Kernels of which a sample of results was compared."""
+    elements: int = 0
+    """Results that were compared."""
+    open: int = 0
+    """Results within an infinite bound, which no value exceeds."""
+    skipped: Counter[str] = field(default_factory=Counter)
+    """Kernels that were not compared, by name and reason."""
+
+    def __str__(self) -> str:
+        text = (
+            f"HCQ_CHECK: {self.kernels} kernels compared, {self.sampled} by a sample of their results, "
+            f"{self.skipped.total()} not; {self.elements} results, of which {self.open} have no bound"
+        )
+        return "\n".join([text, *[f"  not compared: {name} ({n} times)" for name, n in self.skipped.items()]])
+
+
+TALLY: Final = Tally()
+
+
+class Check:
+    """The expressions of a plan's results, until its first launch has been checked."""
+
+    def __init__(self, outputs: Sequence[UOp], items: Sequence[ScheduleItem], device: OpenDevice) -> None:
+        self.items = items
+        self.device = device
+        self.originals = _originals(outputs, device.arch)
+
+    def run(self, plan: Plan, given: Sequence[hcq.Buffer]) -> None:
+        """Run the plan's kernels one by one and compare each; then launch the plan on `given`.
+
+        Raises `CheckError` before anything is stored to `given` if a kernel is wrong, and after it if the
+        launch stores other bytes than its kernels one by one.
+        """
+        assert plan.executable is not None
+        run = _Run(self, plan, given)
+        run.kernels_one_by_one()
+        plan.executable.replay(list(given))
+        run.compare_launch()
+
+
+def _originals(outputs: Sequence[UOp], arch: str) -> dict[UOp, list[UOp]]:
+    """Return the nodes of the given graph for each node of the graph that is scheduled.
+
+    The passes that the scheduler makes first are repeated for all nodes at once.
+    """
+    nodes = [n for n in postorder(outputs) if n.dtype is not dtypes.index]
+    changed = share_assigned(split_reductions(without_empties(nodes), limits_on(target_of(arch))))
+    found: dict[UOp, list[UOp]] = {}
+    for old, new in zip(nodes, changed, strict=True):
+        found.setdefault(new, []).append(old)
+    return found
+
+
+def _of_winograd(wanted: Value) -> Value:
+    if wanted.e is None:
+        return wanted
+    most = np.where(np.isfinite(wanted.e), wanted.e, 0.0).max(initial=0.0)
+    return Value(wanted.v, np.where(np.isinf(wanted.v), np.inf, wanted.e + WINOGRAD * most))
+
+
+class _Run:
+    """One checked launch."""
+
+    def __init__(self, check: Check, plan: Plan, given: Sequence[hcq.Buffer]) -> None:
+        self.check, self.plan, self.device = check, plan, check.device
+        keys: list[Any] = [("in", i) for i in plan.inputs] + [("out", n) for n in plan.stored]
+        self.given = dict(zip(keys, given, strict=True))
+        self.memory: dict[Any, hcq.Buffer] = {}
+        self.bytes: dict[Any, bytearray] = {}
+        """What memory contains now."""
+        self.open: dict[Any, Array] = {}
+        """The stored elements whose bound is infinite, of a plan that need not write all."""
+        self.known: dict[UOp, Value] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        written = {k.memory[i] for k in self.plan.kernels for i in k.stores}
+        sizes: dict[Any, int] = {}
+        for kernel in self.plan.kernels:
+            for key, size in zip(kernel.memory, kernel.sizes, strict=True):
+                sizes[key] = max(size, sizes.get(key, 0))
+        for key, size in sizes.items():
+            if key[0] == "in":
+                self.bytes[key] = bytearray(self.device.read(self.given[key], size))
+                whole = self.given[key]
+                self.memory[key] = self.device.copied(whole) if key in written else whole
+            else:
+                self.memory[key] = buffer = self.device.alloc(-(-size // 4) * 4)
+                self.device.queue.submit(self.device.queue.record(label="check").fill(buffer, UNWRITTEN))
+                self.bytes[key] = bytearray(b"\xa5" * size)
+        for nodes in self.check.originals.values():
+            for node in nodes:
+                self._know_leaf(node)
+
+    def _know_leaf(self, node: UOp) -> None:
+        if node.op is Ops.PARAM and ("in", node.arg[0]) in self.bytes:
+            slot, shape = node.arg
+            data = bytes(self.bytes["in", slot][: math.prod(shape) * node.dtype.itemsize])
+            self.known[node] = Value(from_bytes(data, node.dtype).reshape(shape))
+
+    def kernels_one_by_one(self) -> None:
+        """Run and compare each kernel."""
+        queue = self.device.queue
+        for number, (kernel, item) in enumerate(zip(self.plan.kernels, self.check.items, strict=True)):
+            assert kernel.program is not None
+            args = kernel.program.args(*[self.memory[key] for key in kernel.memory])
+            commands = queue.record(label=f"check {kernel.program.name}")
+            queue.submit(commands.exec(kernel.program, args, groups=kernel.groups, threads=kernel.threads))
+            found = {}
+            for slot in item.stores:
+                key = kernel.memory[slot]
+                before = self.bytes[key]
+                self.bytes[key] = bytearray(self.device.read(self.memory[key], len(before)))
+                found[slot] = before
+            self._compare(number, item, found)
+
+    def _compare(self, number: int, item: ScheduleItem, before: dict[int, bytearray]) -> None:
+        kernel = self.plan.kernels[number]
+        assert kernel.program is not None
+        seed = zlib.crc32(kernel.program.name.encode())
+        part = False
+        stored: dict[UOp, Value] = {}
+        try:
+            for slot, node in zip(item.stores, item.values, strict=True):
+                key = kernel.memory[slot]
+                wanted, at = self._wanted(node, item, seed)
+                part = part or at is not None
+                place = self._place(node, item, slot)
+                now = from_bytes(bytes(self.bytes[key]), node.dtype)
+                if place is not None:
+                    self._rest_unchanged(number, item, slot, place, now, before[slot])
+                    now = now[place]
+                found = now.reshape(-1) if at is None else now.reshape(-1)[at]
+                self._elements(number, item, slot, found, wanted, at)
+                if self.plan.partial and wanted.e is not None and at is None:
+                    self.open[key] = np.broadcast_to(wanted.e, wanted.v.shape).reshape(-1) == np.inf
+                stored[node] = Value(now.reshape(node.shape), self._leaf_bound(wanted, at, node))
+        except TooLargeError as reason:
+            TALLY.skipped[f"{kernel.program.name}: {reason}"] += 1
+            for slot, node in zip(item.stores, item.values, strict=True):
+                place = self._place(node, item, slot)
+                now = from_bytes(bytes(self.bytes[kernel.memory[slot]]), node.dtype)
+                stored[node] = Value((now if place is None else now[place]).reshape(node.shape))
+        else:
+            TALLY.kernels += not part
+            TALLY.sampled += part
+        for node, value in stored.items():
+            for same in (node, *self.check.originals.get(node, ())):
+                self.known[same] = value
+                if same.op is Ops.ASSIGN and same.src[1].op is not Ops.PARAM:
+                    self.known.setdefault(same.src[1], value)
+
+    def _leaf_bound(self, wanted: Value, at: Array | None, node: UOp) -> Array | None:
+        """Return the bound of stored values: they are exact but where a kernel may store anything."""
+        if not self.plan.partial or wanted.e is None or at is not None:
+            return None
+        return np.where(np.broadcast_to(wanted.e, wanted.v.shape) == np.inf, np.inf, 0.0).reshape(node.shape)
+
+    def _wanted(self, node: UOp, item: ScheduleItem, seed: int) -> tuple[Value, Array | None]:
+        """Return the values of a stored node, from its expression before the scheduler changed it."""
+        root = self.check.originals.get(node, [node])[0]
+        if root in self.known and root.op is not Ops.PARAM:
+            return self.known[root], None
+        wanted, at = evaluate(root, self.known, seed)
+        return (_of_winograd(wanted) if self._is_winograd(item) else wanted), at
+
+    def _is_winograd(self, item: ScheduleItem) -> bool:
+        target = target_of(self.device.arch)
+        if not target.winograd or item.ast.arg:
+            return False
+        from compiler.kernel.winograd import choose  # noqa: PLC0415 - for devices with such kernels
+        from compiler.pipeline import prepared  # noqa: PLC0415 - as above
+
+        return choose(prepared(item.ast), target) is not None
+
+    def _place(self, node: UOp, item: ScheduleItem, slot: int) -> Array | None:
+        """Return the flat positions of the elements that an ASSIGN stores; None: all of the buffer."""
+        if node.op is not Ops.ASSIGN or not isinstance(item.bufs[slot], ParamRef):
+            return None
+        chain = []
+        target = node.src[0]
+        while target.op is not Ops.PARAM:
+            chain.append(target)
+            target = target.src[0]
+        at = np.arange(math.prod(target.shape)).reshape(target.shape)
+        for step in reversed(chain):
+            at = computed(step, [Value(at)]).v
+        return at.reshape(-1)
+
+    def _rest_unchanged(  # noqa: PLR0917 - positional: what one comparison needs
+        self, number: int, item: ScheduleItem, slot: int, place: Array, now: Array, before: bytearray
+    ) -> None:
+        old = from_bytes(bytes(before), item.bufs[slot].dtype)
+        rest = np.ones(now.shape, bool)
+        rest[place] = False
+        kind = f"u{now.dtype.itemsize}"
+        bad = np.flatnonzero(rest & (now.view(kind) != old.view(kind)))
+        if bad.size:
+            self._refuse(number, item, slot, bad, now, Value(old), "is not assigned to, and changed")
+
+    def _elements(  # noqa: PLR0917 - positional: as above
+        self, number: int, item: ScheduleItem, slot: int, found: Array, wanted: Value, at: Array | None
+    ) -> None:
+        """Compare stored elements with the wanted ones."""
+        v = wanted.v.reshape(-1)
+        with np.errstate(all="ignore"):
+            if v.dtype == np.bool_:
+                good = found.view(np.uint8) == v.view(np.uint8)
+            else:
+                good = (found == v) | (np.isnan(found) & np.isnan(v) if v.dtype.kind == "f" else False)
+            if wanted.e is not None:
+                e = np.broadcast_to(wanted.e, wanted.v.shape).reshape(-1)
+                kind = np.longdouble if v.dtype.itemsize == 8 else np.float64
+                good = good | (np.abs(found.astype(kind) - v.astype(kind)) <= e) | (e == np.inf)
+                TALLY.open += int(np.count_nonzero(e == np.inf))
+        TALLY.elements += int(found.size)
+        bad = np.flatnonzero(~good)
+        if bad.size:
+            self._refuse(number, item, slot, bad, found, wanted, "differs", at)
+
+    def _refuse(  # noqa: PLR0917 - positional: as above
+        self, number: int, item: ScheduleItem, slot: int, bad: Array, found: Array, wanted: Value, what: str,
+        at: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Raise `CheckError` for differing elements."""
+        from compiler import show  # noqa: PLC0415 - loaded for errors only
+
+        kernel, node = self.plan.kernels[number], item.values[item.stores.index(slot)]
+        assert kernel.program is not None
+        first = int(bad[0])
+        flat = first if at is None else int(at[first])
+        shape = node.shape if what == "differs" else item.bufs[slot].shape
+        index = tuple([int(i) for i in np.unravel_index(flat, shape)]) if shape else ()
+        bound = 0.0 if wanted.e is None else np.broadcast_to(wanted.e, wanted.v.shape).reshape(-1)[first]
+        root = self.check.originals.get(node, [node])[0]
+        try:
+            plan = show.forms(item.ast, self.device.arch, level=show.NEST).nest
+        except Exception as error:  # noqa: BLE001 - the report of another error must not hide it
+            plan = f"not made again: {error!r}"
+        raise CheckError(
+            f"kernel {kernel.program.name} on {self.device.name}: its result {slot}, "
+            f"{node.dtype.name}{list(node.shape)}, {what} at {list(index)}",
+            kernel=kernel.program.name,
+            device=self.device.name,
+            index=index,
+            found=found.reshape(-1)[first].item(),
+            wanted=wanted.v.reshape(-1)[first].item(),
+            bound=float(bound),
+            bad=int(bad.size),
+            elements=int(found.size),
+            plan=plan,
+            graph=show.graph([root]),
+            ast=kernel_key(item.ast),
+        )
+
+    def compare_launch(self) -> None:
+        """Compare what the plan's launch stored with what its kernels stored one by one."""
+        written = {k.memory[i] for k in self.plan.kernels for i in k.stores}
+        for key in written & self.given.keys():
+            wanted = np.frombuffer(bytes(self.bytes[key]), np.uint8)
+            found = np.frombuffer(bytes(self.device.read(self.given[key], wanted.size)), np.uint8)
+            same = found == wanted
+            if key in self.open:
+                same |= np.repeat(self.open[key], same.size // self.open[key].size)
+            if not same.all():
+                number = max(
+                    n for n, k in enumerate(self.plan.kernels) if key in [k.memory[i] for i in k.stores]
+                )
+                item = self.check.items[number]
+                slot = self.plan.kernels[number].memory.index(key)
+                dtype = item.bufs[slot].dtype
+                bad = np.unique(np.flatnonzero(~same) // dtype.itemsize)
+                was = from_bytes(bytes(self.bytes[key]), dtype)
+                what = "differs between the launch of the whole plan and its kernels one by one"
+                self._refuse(number, item, slot, bad, from_bytes(found.tobytes(), dtype), Value(was), what)

@@ -1,0 +1,187 @@
+"""Planted mistakes: a changed line of the compiler, and a program that it makes wrong.
+
+`python -m tests.frontend.planted NAME` runs the program of a mistake under `HCQ_CHECK=1`, with the modules as
+they would be with it, and prints the first line of the error; without --planted as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+BEFORE = """
+import numpy as np
+from frontend import Tensor, Variable
+rng = np.random.default_rng(0)
+def a(*shape):
+    return Tensor(rng.standard_normal(shape).astype(np.float32)).realize()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """Text of modules that is replaced, and a program."""
+
+    changes: tuple[tuple[str, str, str], ...]
+    """(module, text, its replacement) of each; the text is there once."""
+    program: str
+
+
+def one(module: str, old: str, new: str, program: str) -> Mistake:
+    """Return the mistake of one change."""
+    return Mistake(((module, old, new),), program)
+
+
+CHAINS, SCHEDULER, LOWER = (
+    "compiler.schedule.chains",
+    "compiler.schedule.scheduler",
+    "compiler.schedule.lower",
+)
+TILES, PARTS, TAPS = (f"compiler.kernel.winograd_{x}" for x in ("tiles", "parts", "taps"))
+PICTURES = "x, w = a(4, 32, 28, 28), a(32, 32, 3, 3)\nx.conv2d(w, padding=1).realize()"
+GRADIENT = """
+x, w, g = a(8, 32, 28, 28), a(32, 32, 3, 3), a(8, 32, 28, 28)
+w.requires_grad = True
+x.conv2d(w, padding=1).backward(g)
+w.grad.realize()
+"""
+
+MISTAKES: dict[str, Mistake] = {
+    "chain of rows of one matrix": Mistake(
+        (
+            (CHAINS, "if prod(shared.sizes) * prod([r.arg[1] for r in within]) != ", "if 0 and "),
+            (CHAINS, "if not _all_stored(asts, len(externals), len(shared.sizes)):", "if 0:"),
+            (CHAINS, "    ast = _cut_at_rows(ast, row)\n", ""),
+        ),
+        "s, x, p, o = a(2, 1, 1), a(2, 1, 4), a(4, 4), a(4, 4)\n((s @ (x @ p)) @ o).realize()",
+    ),
+    "parts of a split maximum added": one(
+        "compiler.schedule.split", "graph.reduce(graph.contiguous(partial), op, ",
+        "graph.reduce(graph.contiguous(partial), Ops.ADD, ", "a(1 << 17).max().realize()",
+    ),
+    "parts of a split sum cut short": one(
+        "compiler.schedule.split", "    return graph.reduce(graph.contiguous(partial), op, ",
+        "    graph.contiguous = lambda x: graph.shrink(x, [(0, n - 1) for n in x.shape])\n"
+        "    return graph.reduce(graph.contiguous(partial), op, ", "a(1 << 17).sum().realize()",
+    ),
+    "sum over a repeated axis not multiplied": one(
+        "compiler.ir.fold_reduce", "    if times == 1 or op is Ops.MAX", "    if times or op is Ops.MAX",
+        "a(4, 1).expand(4, 5).sum(1).realize()",
+    ),
+    "remainder of a sum not added": one(
+        "compiler.kernel.reductions", "count = -(-left // wide)", "count = left // wide or 1",
+        "a(3, 1003).sum(1).realize()",
+    ),
+    "identity of a maximum": one(
+        "compiler.kernel.reductions", "isel.identity(self.b, node.arg[0], node.dtype, wide)",
+        "isel.identity(self.b, Ops.ADD, node.dtype, wide)", "(-a(5, 40).abs()).amax(1).realize()",
+    ),
+    "mask of a border one short": one(
+        "compiler.ir.movement", "masks.append(ge(x, 0))", "masks.append(ge(x, 1))",
+        "(a(5, 6).pad(((1, 2), (2, 1))) + 1).realize()",
+    ),
+    "border one long": one(
+        "compiler.ir.movement", "masks.append(lt(x, n))", "masks.append(lt(x, n + 1))",
+        "(a(5, 6).pad(((1, 2), (2, 1))) + 1).realize()",
+    ),
+    "mask left out of a constant": one(
+        LOWER, "known.setdefault(mask, {})) is zero:", "known.setdefault(mask, {})) is not None:",
+        "(a(5).pad(((1, 1),)) + 1).shrink(((0, 6),)).pad(((0, 2),)).realize()",
+    ),
+    "transform of a picture": one(TILES, "sub(d, b), sub(b, e)]", "sub(b, d), sub(b, e)]", PICTURES),
+    "transform of filters": one(PARTS, "sub(ends, b), HALF), d]", "sub(ends, b), HALF), a]", PICTURES),
+    "transform of results": one(PARTS, "sub(m[1], m[2]), m[3])", "sub(m[1], m[2]), m[2])", PICTURES),
+    "half in the filters": one(TILES, "HALF = const(0.5,", "HALF = const(0.501,", PICTURES),
+    "total of the gradient of filters": one(TAPS, "sub(ends, m[3])", "add(ends, m[3])", GRADIENT),
+    "store in place of what is read elsewhere": one(
+        SCHEDULER, "if late or _reads_elsewhere(", "if late or not _reads_elsewhere(",
+        "x = a(300)\nx.assign(x.flip(0) * 2).realize()",
+    ),
+    "memory of a source given to its result": one(
+        "compiler.schedule.memory", "if born <= last and first <= gone:", "if born < last and first < gone:",
+        "x = a(500).contiguous() + 1\ny = x.contiguous().flip(0).contiguous()\n"
+        "(y + y.flip(0).contiguous().cumsum(0)).realize()",
+    ),
+    "neighbouring ranges that are no one range merged": one(
+        LOWER, "all(s.get(a, 0) == s.get(b, 0) * b.arg[1] for s in sums)",
+        "all(s.get(a, 0) >= s.get(b, 0) * b.arg[1] for s in sums)", "(a(4, 6)[:, :3] + 1).realize()",
+    ),
+    "one identity for sibling reductions": one(
+        "compiler.kernel.reductions", "isel.identity(self.b, node.arg[0], node.dtype, wide)",
+        "isel.identity(self.b, self.family[0].arg[0], node.dtype, wide)",
+        "x = (-a(5, 40).abs()).realize()\nx.sum(1).realize(x.amax(1))",
+    ),
+    "size of a row bounded one short": one(
+        "compiler.kernel.limits", "line = b.add(b.mul(line, limit.factor), b.index(limit.plus))",
+        "line = b.add(b.mul(line, limit.factor), b.index(limit.plus - 1))",
+        "n = Variable('n', 1, 1000).bind(601)\na(1000, 37)[:n].sum(0).realize()",
+    ),
+}  # fmt: skip
+
+
+class _Changed(SourceFileLoader):
+    """A loader that replaces text of the modules."""
+
+    changes: tuple[tuple[str, str, str], ...] = ()
+
+    def get_data(self, path: str) -> bytes:
+        """Return the changed source."""
+        text = super().get_data(path).decode()
+        for module, old, new in self.changes:
+            if module == self.name:
+                if text.count(old) != 1:
+                    raise ValueError(f"{module} has {text.count(old)} times, not once: {old}")
+                text = text.replace(old, new)
+        return text.encode()
+
+    def path_stats(self, path: str) -> dict[str, int]:
+        """Refuse bytecode."""
+        raise OSError(path)
+
+
+class _Finder:
+    """Finds the changed modules."""
+
+    def __init__(self, changes: tuple[tuple[str, str, str], ...]) -> None:
+        self.changes = changes
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a changed module; None for others."""
+        if name not in {module for module, _, _ in self.changes}:
+            return None
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = loader = _Changed(name, spec.loader.path)
+            loader.changes = self.changes
+        return spec
+
+
+def main() -> int:
+    """Run the program of one mistake."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", choices=MISTAKES)
+    parser.add_argument("--planted", action="store_true", help="with the mistake")
+    options = parser.parse_args()
+    mistake = MISTAKES[options.name]
+    if options.planted:
+        sys.meta_path.insert(0, _Finder(mistake.changes))
+    from hcq.errors import CheckError  # here, as modules are changed before they are imported
+
+    try:
+        exec(BEFORE + mistake.program, {})
+    except CheckError as error:
+        sys.stdout.write(f"{error}\n".partition("\n")[0])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""`HCQ_CHECK=1`: what it computes, what it compares, and which planted mistakes it names."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from compiler.dtype import dtypes
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import postorder
+from frontend import Tensor, TinyJit
+from frontend.check import evaluation, interpreter, launches
+from hcq.config import override
+from tests import oracle
+from tests.children import ROOT, environment
+from tests.compiler.graphs import Program
+from tests.frontend.planted import MISTAKES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from compiler.ir.uop import UOp
+    from frontend.check.interpreter import Value
+
+QUICK = (
+    "chain of rows of one matrix",
+    "store in place of what is read elsewhere",
+    "neighbouring ranges that are no one range merged",
+)
+CHILD_S = 300
+
+
+def run_planted(name: str, cache: Path, *arguments: str) -> str:
+    """Return the first line of the error that a child raises."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.frontend.planted", name, *arguments],
+        env=environment(HCQ_CACHE=str(cache), HCQ_CHECK="1", HCQ_DEVICE="cpu", HCQ_WINOGRAD="1"),
+        cwd=ROOT, capture_output=True, text=True, timeout=CHILD_S, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in MISTAKES]
+)
+def test_planted_mistake_is_named(name: str, tmp_path: Path) -> None:
+    found = run_planted(name, tmp_path, "--planted")
+    assert found.startswith("kernel "), found
+    assert " on cpu: its result " in found, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MISTAKES)
+def test_program_without_its_mistake_has_no_error(name: str, tmp_path: Path) -> None:
+    assert run_planted(name, tmp_path) == ""
+
+
+def program_of(seed: int) -> tuple[list[UOp], dict[UOp, Value], dict[int, np.ndarray]]:
+    """Return the nodes of a random graph, the values of its parameters, and these as arrays."""
+    dtype = (dtypes.int64, dtypes.float64, dtypes.float32)[seed % 3]
+    outputs = Program(random.Random(seed), length=12, dtype=dtype).outputs()
+    rng = np.random.default_rng(seed)
+    nodes = postorder(outputs)
+    arrays = {n.arg[0]: oracle.random_array(rng, n.arg[1], n.dtype) for n in nodes if n.op is Ops.PARAM}
+    known = {n: interpreter.Value(arrays[n.arg[0]]) for n in nodes if n.op is Ops.PARAM}
+    return [n for n in nodes if n.dtype is not dtypes.index and n.op is not Ops.PARAM], known, arrays
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_values_and_samples_agree_with_the_oracle(seed: int) -> None:
+    nodes, known, arrays = program_of(seed)
+    for node, wanted in zip(nodes, oracle.evaluate_all(nodes, arrays), strict=True):
+        value, at = evaluation.evaluate(node, known, seed)
+        assert at is None
+        if value.e is None:
+            np.testing.assert_array_equal(value.v, wanted, strict=True)
+        else:
+            assert (abs(value.v.astype(float) - wanted) <= value.e).all()
+        if value.v.size:
+            some = np.arange(0, value.v.size, 3)
+            sample = evaluation.Sample(known, node).values(node, some)
+            near = np.inf if value.e is None else np.broadcast_to(value.e, value.v.shape).reshape(-1)[some]
+            if value.e is None:
+                np.testing.assert_array_equal(sample.v, value.v.reshape(-1)[some])
+            assert (abs(sample.v.astype(float) - value.v.reshape(-1)[some]) <= near).all()
+
+
+def test_large_kernels_are_sampled_and_what_is_too_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = launches.TALLY.sampled, launches.TALLY.skipped.total()
+    with override(check=True):
+        monkeypatch.setattr(evaluation, "MOST_WORK", 30_000)
+        x = Tensor(np.ones((64, 700), np.float32)).realize()
+        assert (x.exp() @ x.T).sum(1).shape == (64,)
+        (x.exp() * 2 + 1).realize()
+        assert launches.TALLY.sampled == before[0] + 1
+        monkeypatch.setattr(evaluation, "MOST_WORK", 3)
+        (x.exp() * 3 + 2).realize()
+    names = [name for name in launches.TALLY.skipped if "add_" in name]
+    assert launches.TALLY.skipped.total() == before[1] + 1
+    assert "takes more than 3 elements" in names[-1]
+    assert names[-1] in str(launches.TALLY)
+
+
+def test_first_run_alone_is_checked_also_inside_a_captured_function() -> None:
+    step = TinyJit(lambda x: (x * 5 - 7).relu().sum(0))
+    x = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4)).realize()
+    with override(check=True):
+        before = launches.TALLY.kernels
+        assert step(x).tolist() == step(x).tolist()
+        checked = launches.TALLY.kernels
+        step(x).tolist()
+    assert checked > before
+    assert launches.TALLY.kernels == checked
