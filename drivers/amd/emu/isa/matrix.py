@@ -9,6 +9,7 @@ operation is defined.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.matrix_shapes import BYTES, MFMA_NAMES, shape_of
@@ -147,6 +148,37 @@ def _begin(c: Code, shape: Shape, old: list[Value], *, high: bool) -> list[Value
     return [element(c, v, shape.d_type, part, "") for v in old for part in parts]
 
 
+def _doubles(t: Translator) -> None:
+    """MFMA of f64: a lane has one element of A and of B and, in register pair n, row 4 n + lane / 16 of D.
+
+    BLGP negates: bit 0 A, bit 1 B, bit 2 C. Source: as `matrix_shapes`, and LLVM for BLGP.
+    """
+    c, i, lanes = t.c, t.instruction, range(t.lanes)
+    d, x, y, z = i.operands
+    if i.get("cbsz") or i.get("abid") or t.lanes != 64 or not isinstance(d, Reg):
+        raise t.error("wanted no CBSZ and ABID, waves of 64 lanes and registers for D")
+    small = "_4b_" in t.stem
+
+    def read(operand: Operand, pair: int, bit: int) -> Value:
+        part = replace(operand, index=operand.index + 2 * pair) if isinstance(operand, Reg) else operand
+        value = c.as_float(t.raw(part, 64))
+        return c.let(value.type, f"fneg {value}") if i.get("blgp") >> bit & 1 else value
+
+    a, b = read(x, 0, 0), read(y, 0, 1)
+    results = []
+    for pair in range(d.count // 2):
+        total = read(z, pair, 2)
+        for k in range(4):
+            rows = [16 * k + (lane % 16 // 4 * 4 if small else 4 * pair) + lane // 16 for lane in lanes]
+            columns = [16 * k + lane % 16 for lane in lanes]
+            total = c.intrinsic("fma", c.shuffle(a, None, rows), c.shuffle(b, None, columns), total)
+        results.append(total)
+    for pair, total in enumerate(results):
+        for n, half in enumerate(t.known.split(c, c.as_int(total))):
+            t.set_vgpr(d.index + 2 * pair + n, half, d.file, every=True)
+
+
+MEANINGS["v_mfma_f64_16x16x4_f64"] = MEANINGS["v_mfma_f64_4x4x4_4b_f64"] = _doubles
 for _d in ("f32", "f16", "bf16"):
     for _a in ("f16", "bf16", *(f"{p}_{q}" for p in ("fp8", "bf8") for q in ("fp8", "bf8"))):
         MEANINGS[f"v_wmma_{_d}_16x16x16_{_a}"] = _matrix

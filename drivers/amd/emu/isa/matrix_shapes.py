@@ -171,7 +171,7 @@ _MFMA |= {
     for size, blocks in ((32, 2), (16, 4), (4, 16))
     for k, a, d in ((1, "f32", "f32"), (4, "f16", "f32"), (4, "bf16", "f32"), (4, "i8", "i32"))
 } | {f"v_mfma_f32_{s}x{s}x{k}_xf32": _mfma(s, k, "xf32", "xf32", "f32") for s, k in ((16, 8), (32, 4))}  # fmt: skip
-"""MFMA of gfx942 by name; those of f64 are not among them."""
+"""MFMA of gfx942 by name; those of f64, whose elements take two registers, are in `matrix`."""
 _SMFMAC: dict[str, Shape] = {
     f"v_smfmac_{d}_{s}x{s}x{1024 // s if BYTES[a] == 1 else 512 // s}_{name}": _smfmac(s, 1024 // s if BYTES[a] == 1 else 512 // s, a, b, d)
     for s in (16, 32)

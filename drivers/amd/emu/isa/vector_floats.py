@@ -249,6 +249,46 @@ def ldexp(t: Translator, a: Value, exponent: Value) -> Value:
     return c.call(f"llvm.ldexp.v{t.lanes}{name}.v{t.lanes}i32", a.type, a, wide)
 
 
+_TWO_OVER_PI_BITS = 1201
+_TWO_OVER_PI = int(
+    "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a424dd2e006492eea09d1921c"
+    "fe1deb1cb129a73ee88235f52ebb4484e99c7026b45f7e413991d639835339f49c845f8bbdf9283b1ff897ffde05980f"
+    "ef2f118b5a0a6d1f6d367ecf27cb09b74f463f669e5fea2d7527bac7ebe5f17b3d0739f78a5292ea6bfb5fb11f8d5d08"
+    "56033046fc7b6bab",
+    16,
+)
+"""The first 1216 bits behind the point."""
+
+
+@lanewise("v_trig_preop_f64", "f64", "f64", "i32")
+def _trig_preop(t: Translator, a: Value, segment: Value) -> Value:
+    """Return 53 bits of 2 / pi: those that a reduction of the argument wants, the first segment or a later one.
+
+    Past 1201 bits come zeros, as the ISA documents have it.
+    """
+    return t.called("trig_preop", a.type, _two_over_pi, a, segment)
+
+
+def _two_over_pi(t: Translator, a: Value, segment: Value) -> Value:
+    c = t.c
+    exponent = c.resize(c.op("and", c.op("lshr", c.as_int(a), 52), 0x7FF), 32)
+    zero = c.const(exponent.type, 0)
+    beyond = c.intrinsic("smax", c.op("sub", exponent, 1077), zero)
+    shift = c.op("add", c.op("mul", c.op("and", segment, 31), 53), beyond)
+    word, bit = c.op("lshr", shift, 5), c.resize(c.op("and", shift, 31), 64)
+    kept = _TWO_OVER_PI >> 1216 - _TWO_OVER_PI_BITS << 64 * 20 - _TWO_OVER_PI_BITS
+    high = low = c.const(bit.type, 0)
+    for n in range(_TWO_OVER_PI_BITS // 32 + 1):
+        here = c.icmp("eq", word, n)
+        high = c.select(here, c.const(bit.type, kept >> 64 * 19 - 32 * n & (1 << 64) - 1), high)
+        low = c.select(here, c.const(bit.type, (kept << 64 >> 64 * 19 - 32 * n) & (1 << 64) - 1), low)
+    spill = c.op("lshr", c.op("lshr", low, 1), c.op("sub", c.const(bit.type, 63), bit))
+    bits = c.op("lshr", c.op("or", c.op("shl", high, bit), spill), 11)
+    scale = c.op("sub", c.const(shift.type, -53), shift)
+    scale = c.select(c.icmp("uge", exponent, 1968), c.op("add", scale, 128), scale)
+    return ldexp(t, c.cast("uitofp", bits, "double"), scale)
+
+
 LANEWISE["v_ldexp_f16"] = Lanewise(ldexp, "f16", ("f16", "i16"))
 LANEWISE["v_ldexp_f32"] = Lanewise(ldexp, "f32", ("f32", "i32"))
 LANEWISE["v_ldexp_f64"] = Lanewise(ldexp, "f64", ("f64", "i32"))

@@ -145,7 +145,12 @@ def modifiers_of(reading: Reading, opcode: Opcode, items: list[Operand]) -> tupl
     tail += _op_sel_text(reading, opcode, items[first:], found.get("op_sel", 0))
     for field in ("cbsz", "abid", "blgp"):
         if found.get(field):
-            tail += f" {field}:{found[field]}"
+            negates = field == "blgp" and opcode.name.startswith("v_mfma_f64")
+            tail += (
+                f" neg:[{','.join(str(found[field] >> n & 1) for n in range(3))}]"
+                if negates
+                else f" {field}:{found[field]}"
+            )
     tail += " clamp" if found.get("clamp") else ""
     tail += ("", " mul:2", " mul:4", " div:2")[found.get("omod", 0)]
     return found, tail
