@@ -110,8 +110,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     many = Counter(item.nodeid.partition("[")[0] for item in items if not item.get_closest_marker("slow"))
     seen: Counter[str] = Counter()
     for item in items:
-        if item.get_closest_marker("slow"):
-            continue
         mark, test = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]
         number = seen[test]
         seen[test] += 1
@@ -121,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker("landing")
         else:
             left_out = many[test] >= MANY and number * SHARE % 1 >= SHARE
-        if left_out:
+        if left_out and not item.get_closest_marker("slow"):
             item.add_marker("slow")
     if not config.getoption("landing"):
         named = {argument for argument in config.args if "::" in argument}

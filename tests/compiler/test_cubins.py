@@ -158,6 +158,7 @@ def test_attributes_of_a_kernel_with_variables(arch: str):
     assert [slot.size for slot in kernel.image.args] == [8, 8, 8]
 
 
+@pytest.mark.sampled(49)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ROWS)
 def test_no_kernel_calls_anything(arch: str):
