@@ -12,12 +12,14 @@ Not here: what other libraries ask a tensor for (`frontend.exchange`).
 from __future__ import annotations
 
 import ctypes
+import math
 from ctypes import POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from compiler.dtype import by_name
 from frontend.device import Device
-from frontend.storage import bytes_of, stored
+from frontend.history import readable
+from frontend.storage import read, stored
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -143,14 +145,15 @@ def exported(
         raise BufferError(f"DLPack: the memory of {e.device} is not the host's; allow a copy")
     owner: Any = self
     owner.realize()
-    e = self.expr
-    view = bytes_of(self)
-    kind = c_uint8 * max(1, len(view))
-    if shared and len(view) and not view.readonly:
-        data = kind.from_buffer(self.leaves[0].buffer.host()[: len(view)])  # it outlives the device
-    else:
-        data = kind.from_buffer_copy(bytes(view) or b"\0")
-    holder = _Exported(self.leaves, data, e.shape, e.dtype)
+    e, leaf = readable(self)
+    kind = c_uint8 * max(1, math.prod(e.shape) * e.dtype.itemsize)
+
+    def taken(view: memoryview) -> Any:
+        if shared and len(view):
+            return kind.from_buffer(leaf.buffer.host()[: len(view)])  # it outlives the device
+        return kind.from_buffer_copy(bytes(view) or b"\0")
+
+    holder = _Exported(leaf, read(e, leaf, taken), e.shape, e.dtype)
     _keep(holder)
     return _new(ctypes.addressof(holder.managed), _NAME, ctypes.cast(_discard, c_void_p))
 

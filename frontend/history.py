@@ -20,10 +20,12 @@ from frontend.autograd.engine import sources
 from frontend.autograd.state import anyone, wanting, written_since
 from frontend.device import LOCK, Device
 from frontend.expr import PARAM, TABLE, Expr
+from frontend.plan import CAPTURE, aliased
 from frontend.realize import check_concrete, realize_one
 from frontend.refresh import refresh
 from frontend.storage import NUMBERS, Leaf, Origin, behind
 from frontend.tensor_base import EPOCH, Past, Rebound
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor_base import TensorBase
@@ -51,6 +53,27 @@ def realize_for_reading(t: TensorBase) -> None:
         realize_one(t)
         if t.leaves[0] not in leaves:
             t.leaves[0].origin = origin
+
+
+def readable(t: TensorBase) -> tuple[Expr, Leaf]:
+    """Compute a pending tensor; return expression and leaf of its value at one moment, for `storage.read`.
+
+    Other threads may change the tensor after that. Raises `UsageError` inside a captured function, and as
+    `realize_one`.
+    """
+    if CAPTURE.now is not None:
+        raise UsageError(
+            "the value of a tensor was read inside a captured function: a replay could not do that\n"
+            "hint: return the tensor and read it outside"
+        )
+    e, leaves = t.expr, t.leaves
+    if e.op is not PARAM and (t.recipe.__class__ is Rebound or not aliased(e)):
+        with LOCK:
+            realize_for_reading(t)
+            e, leaves = t.expr, t.leaves
+    else:
+        check_concrete(t)
+    return e, leaves[0]
 
 
 def _past(t: TensorBase) -> Past:

@@ -16,7 +16,7 @@ from array import array
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from compiler.dtype import DType, by_name, dtypes
 from frontend.device import LOCK, Device, OpenDevice
@@ -24,13 +24,15 @@ from frontend.expr import leaf_expr
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import numpy as np
 
     import hcq
     from frontend.expr import Expr, Leaves, Part
     from frontend.tensor_base import TensorBase
+
+R = TypeVar("R")
 
 CODES: Final = {
     "bool": "?",
@@ -193,16 +195,21 @@ def allocated(shape: tuple[int, ...], dtype: DType, device: str) -> Part:
     return leaf_expr(shape, dtype, opened.name), (Leaf(opened.alloc(prod(shape) * dtype.itemsize)),)
 
 
-def bytes_of(t: TensorBase) -> memoryview:
-    """Wait for a realized tensor; return its elements in row-major order, to be copied immediately."""
-    e = t.expr
-    leaf = t.leaves[0]
+def read(e: Expr, leaf: Leaf, take: Callable[[memoryview], R]) -> R:
+    """Wait for a realized value; return `take` of its elements in row-major order, which it copies.
+
+    They are taken again if another thread meanwhile gave the memory to a later value.
+    """
     if leaf in UNSUBMITTED:
         with LOCK:  # wait until its launch is submitted
             pass
-    buffer = leaf.buffer
-    buffer.live()
-    return Device[e.device].read(buffer, prod(e.shape) * e.dtype.itemsize)
+    device, size = Device[e.device], prod(e.shape) * e.dtype.itemsize
+    while True:
+        buffer = leaf.buffer
+        buffer.live()
+        found = take(device.read(buffer, size))
+        if leaf.buffer is buffer:  # else `preserve` has moved the value
+            return found
 
 
 _PLAIN: Final = frozenset({bool, int, float})

@@ -27,17 +27,16 @@ from frontend.device import Device
 from frontend.exchange import Exchange
 from frontend.expr import PARAM, leaf_expr
 from frontend.further_methods import FurtherMethods
-from frontend.history import realize_for_reading
+from frontend.history import readable
 from frontend.in_place import InPlace
 from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
 from frontend.parameters import flag
-from frontend.plan import CAPTURE, aliased
 from frontend.printing import described
-from frontend.realize import check_concrete, realize_many, realize_one
-from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
-from frontend.tensor_base import EPOCH, Rebound
+from frontend.realize import realize_many, realize_one
+from frontend.storage import Leaf, nested, pack, read, to_numpy, unpack
+from frontend.tensor_base import EPOCH
 from frontend.trace import CUT, same
 from frontend.views import detach
 from hcq.errors import UsageError, UsageTypeError
@@ -267,33 +266,23 @@ class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
         Computes a pending tensor, and waits for the device. Raises `UsageError` inside a captured function,
         `DeviceFault` when the device has faulted, and what `realize` raises.
         """
-        return bytes(self._elements())
-
-    def _elements(self) -> memoryview:
-        if CAPTURE.now is not None:
-            raise UsageError(
-                "the value of a tensor was read inside a captured function: a replay could not do that\n"
-                "hint: return the tensor and read it outside"
-            )
-        if self.recipe.__class__ is Rebound or not aliased(self.expr):
-            realize_for_reading(self)
-        else:
-            check_concrete(self)
-        return bytes_of(self)
+        return read(*readable(self), bytes)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a copy of the value as a NumPy array of the same shape and dtype; bfloat16 as float32.
 
         Waits and raises as `data`.
         """
-        return to_numpy(self._elements(), self.expr.shape, self.expr.dtype)
+        e, leaf = readable(self)
+        return read(e, leaf, lambda data: to_numpy(data, e.shape, e.dtype))
 
     def tolist(self) -> Any:
         """Return the value as nested lists of Python numbers; for shape () as a number.
 
         Waits and raises as `data`.
         """
-        return nested(unpack(self._elements(), self.expr.dtype), self.expr.shape)
+        e, leaf = readable(self)
+        return nested(read(e, leaf, lambda data: unpack(data, e.dtype)), e.shape)
 
     def item(self) -> Any:
         """Return the only element as a Python number: bool, int or float.
@@ -302,7 +291,8 @@ class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
         """
         if math.prod(self.expr.shape) != 1:
             raise UsageError(f"item() needs exactly one element, the shape is {self.expr.shape}")
-        return unpack(self._elements(), self.expr.dtype)[0]
+        e, leaf = readable(self)
+        return read(e, leaf, lambda data: unpack(data, e.dtype))[0]
 
     def clone(self) -> Tensor:
         """Return a tensor of the same value in memory of its own; gradients flow through."""

@@ -17,11 +17,12 @@ from frontend.autograd.engine import between
 from frontend.autograd.state import wanting, written_since
 from frontend.device import LOCK, Device
 from frontend.expr import PARAM, Leaves
+from frontend.history import readable
 from frontend.ops.casts import cast
 from frontend.plan import CAPTURE
 from frontend.realize import realize_one
 from frontend.refresh import refresh
-from frontend.storage import NUMBERS, Origin, bytes_of, stored
+from frontend.storage import NUMBERS, Origin, read, stored
 from frontend.tensor_base import EPOCH, Rebound
 from frontend.trace import make
 from hcq.errors import UsageError
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
     from frontend.tensor_base import T, TensorBase
 
 
-def to(
-    self: T, device: str | DType | TensorBase | None = None, dtype: DType | str | None = None
-) -> T:
+def to(self: T, device: str | DType | TensorBase | None = None, dtype: DType | str | None = None) -> T:
     """Return the value on another device, as a realized tensor through which gradients flow back.
 
     They reach the tensors that have requires_grad at the time of the call. On the same device the result is
@@ -58,7 +57,8 @@ def to(
         )
     source, differentiable = _source(self)
     realize_one(source)
-    new = self.of_part(stored(bytes_of(source), source.expr.shape, source.expr.dtype, name))
+    e, leaf = readable(source)
+    new = self.of_part(read(e, leaf, lambda data: stored(data, e.shape, e.dtype, name)))
     if differentiable is not None:
         expr, leaves = differentiable
         new.leaves[0].origin = Origin(next(NUMBERS), new.expr, expr, leaves)

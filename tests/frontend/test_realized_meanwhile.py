@@ -1,7 +1,7 @@
-"""An operation on a tensor that another thread realizes at the same time gives the right value.
+"""An operation on a tensor that another thread realizes or writes at the same time gives the right value.
 
-Threads change at calls: here another thread realizes the tensor at each call inside the operation in turn, so
-that every order that threads could hit by luck is had for certain.
+Threads change at calls: here the other thread does so at each call inside the operation in turn, so that
+every order that threads could hit by luck is had for certain.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 DATA = np.array([0.5, -1.5, 2.0], "f")
 FULL = DATA * 3
@@ -38,20 +39,35 @@ OPERATIONS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Any]] = {
 }
 
 
+READS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "numpy": lambda x, _: x.numpy(),
+    "tolist": lambda x, _: x.tolist(),
+}
+"""Ways to read the row [3, 4, 5]."""
+
+
 def disturbed(
-    operation: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, at: int
-) -> tuple[Tensor, bool]:
+    operation: Callable[[Tensor, Tensor], Any],
+    x: Tensor,
+    y: Tensor,
+    at: int,
+    disturb: Callable[[], object] | None = None,
+) -> tuple[Any, bool]:
     """Apply the operation to x, which another thread realizes at the call of that number inside it, and y.
+
+    With `disturb` the other thread calls that instead; only calls in the frontend count then, because waits
+    make any number of calls.
 
     Where the operation holds a lock, the other thread comes after it. Return the result, and whether there
     were so many calls.
     """
     calls = 0
-    other = threading.Thread(target=x.realize)
+    other = threading.Thread(target=disturb or x.realize)
 
-    def count(_frame: object, event: str, _argument: object) -> None:
+    def count(frame: FrameType, event: str, _argument: object) -> None:
         nonlocal calls
-        if event in {"call", "c_call"}:
+        name = frame.f_globals.get("__name__", "")
+        if event in {"call", "c_call"} if disturb is None else event == "call" and "frontend." in name:
             if calls == at:
                 sys.setprofile(None)
                 other.start()
@@ -79,6 +95,23 @@ def test_operations_use_a_concurrently_realized_tensor(name: str, *, known: bool
         assert np.allclose(found.numpy(), wanted, atol=1e-5), f"realized at call {at}"
         if not reached:
             assert at > 1
+            return
+    raise AssertionError("no end of calls")
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_row_is_read_while_another_thread_writes_another_row(name: str) -> None:
+    for at in range(200):
+        base, value = Tensor(np.arange(12, dtype="f").reshape(4, 3)), Tensor(np.full(3, 7, "f"))
+        row = base[1]
+
+        def write(base: Tensor = base, value: Tensor = value) -> None:
+            base[3] = value
+
+        found, reached = disturbed(READS[name], row, row, at, write)
+        assert np.array_equal(found, [3.0, 4.0, 5.0]), f"written at call {at}"
+        if not reached:
+            assert at > 5
             return
     raise AssertionError("no end of calls")
 

@@ -6,7 +6,7 @@ import pytest
 
 from tools.fuzz.queue_faults import FAULTS
 from tools.fuzz.queue_programs import Maker, apply, conflict, start, touched
-from tools.fuzz.queues import describe, differing, unreported
+from tools.fuzz.queues import Differs, Run, Stage, describe, differing, unreported
 
 
 @pytest.mark.sampled(6)
@@ -38,6 +38,39 @@ def test_programs_of_an_emulated_amd_gpu_agree_with_a_sequential_run(
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=[fault.name for fault in FAULTS])
 def test_a_planted_fault_is_reported(number: int) -> None:
     assert not unreported(number, 1, ["cpu"])
+
+
+def test_programs_have_threads_views_of_freed_buffers_and_ranges_of_all_sizes() -> None:
+    programs = [Maker(seed, (True, True, False)).program for seed in range(200)]
+    assert {program.threads for program in programs} == {True, False}
+    submissions = [one for program in programs for one in program.submissions]
+    assert {one.drops for one in submissions if one.frees >= 0} == {True, False}
+    commands = [command for one in submissions for command in one.commands if command.dst is not None]
+    sizes = {(command.kind, command.dst.end - command.dst.begin) for command in commands}
+    assert {(kind, size) for kind in ("fill", "copy") for size in (0, 1, 2, 3, 8, 13, 16)} <= sizes
+    assert {("fill", 32), ("mix", 1), ("mix", 16)} <= sizes
+    assert ("mix", 0) not in sizes
+
+
+def test_a_changed_byte_in_a_view_of_a_freed_buffer_is_found() -> None:
+    stage = Stage(["cpu"], validate=True)
+    programs = (Maker(seed, stage.compute).program for seed in range(100))
+    program = next(one for one in programs if one.threads and any(s.frees >= 0 for s in one.submissions))
+    run = Run(program, stage)
+    run.play()
+    run.close()
+    stage.close()
+    run.check_views()
+    next(iter(run.views.values()))[3] ^= 1
+    with pytest.raises(Differs, match="view of the buffer freed by"):
+        run.check_views()
+
+
+def test_submissions_that_precede_others_are_submitted_first() -> None:
+    for seed in range(200):
+        program = Maker(seed, (True, True, False)).program
+        place = {n: i for i, n in enumerate(program.order)}
+        assert all(place[m] < place[n] for n, before in enumerate(program.before) for m in before)
 
 
 def test_the_order_of_submitting_respects_points() -> None:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from frontend import Device
+from frontend import Device, Tensor
 from tools.fuzz.slopes import duals, greatest, lesser, parts, positive
 from tools.fuzz.tensor_graphs import convolved, greatest_of_windows
 from tools.fuzz.tensor_kinds import KINDS
 from tools.fuzz.tensor_programs import Line, Maker
 from tools.fuzz.tensor_values import brief, cast, near, same_bits, total
-from tools.fuzz.tensors import as_test, failure, joined_kernels, oracle, program, shrunk
+from tools.fuzz.tensor_writes import of_row
+from tools.fuzz.tensors import (
+    Differs,
+    as_test,
+    failure,
+    joined_kernels,
+    oracle,
+    outlive,
+    program,
+    run,
+    shrunk,
+)
 
 SHARES = {
     "eager": (0, 5, 45),
@@ -55,7 +67,7 @@ def test_graphs_on_emulated_gpus_agree_with_the_oracle(device: str) -> None:
 
 
 def test_programs_of_chains_reach_many_different_joined_kernels() -> None:
-    found = [joined_kernels(program(seed, "chains")) for seed in range(140_000, 140_020)]
+    found = [joined_kernels(program(seed, "chains")) for seed in range(150_000, 150_030)]
     assert len(set().union(*found)) >= 10
     assert any(not kernels for kernels in found)
 
@@ -76,6 +88,33 @@ def test_convolutions_and_pools_of_the_oracle_are_those_of_the_definition() -> N
         window = padded[n, 2 * (o // 3) : 2 * (o // 3) + 2, 2 * i : 2 * i + 3, 2 * j : 2 * j + 2]
         assert found[n, o, i, j] == (window * w[o]).sum()
     assert greatest_of_windows(x, 2, 2)[1, 3, 2, 1] == x[1, 3, 4:6, 2:4].max()
+
+
+def test_programs_have_sizes_of_none_one_two_primes_and_powers_of_two() -> None:
+    for mode, wanted in {"eager": {0, 1, 2, 3, 8, 16, 17}, "chains": {0, 1, 2, 3, 8, 13, 16}}.items():
+        leaves = [oracle(program(seed, mode).leaves) for seed in range(150)]
+        shapes = [x.shape for env in leaves for x in env.values() if isinstance(x, np.ndarray)]
+        for axis in range(2):
+            assert wanted <= {shape[axis] for shape in shapes if len(shape) > axis}
+
+
+def test_each_thread_writes_and_reads_its_row_in_every_way() -> None:
+    statements = of_row(random.Random(1), 2, 200)
+    assert len({one.replace("5", "4") for one, _ in statements}) > 30
+    rows = np.zeros((4, 2), np.int32)
+    for _, same in statements:
+        exec(same, {"rows": rows})
+    assert not rows[[0, 1, 3]].any()
+    assert rows[2].any()
+
+
+def test_exported_memory_that_is_used_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program(3, "eager")
+    monkeypatch.setattr(np, "from_dlpack", lambda x: np.frombuffer(x.leaves[0].buffer.borrow(), np.uint8))
+    env = run(made, lambda _: True)
+    env[made.leaves[0].makes] = Tensor(np.arange(5, 70_000, dtype="f")).realize()
+    with pytest.raises(Differs, match="the exported"):
+        outlive(env, [made.leaves[0].makes])
 
 
 def test_a_seed_is_one_program() -> None:
@@ -144,7 +183,7 @@ def test_the_oracle_runs_every_line() -> None:
 
 def test_results_of_the_oracle_lie_in_memory_in_the_order_of_their_axes() -> None:
     # np.concatenate keeps the order of broadcast operands, and a reshape of its result would be a copy.
-    made = program(31_744, "views")
+    made = Maker(31_744, KINDS, sizes=(0, 1, 1, 2, 3, 4, 5, 7, 7, 17), views=True).program
     values = oracle(made.lines)
     assert values["v3"].flags.c_contiguous
     assert np.shares_memory(values["v3"], values["v5"])

@@ -19,6 +19,9 @@ Array = np.ndarray[Any, Any]
 WORDS: Final = 32
 """Number of u32 words of a buffer."""
 _BUFFERS: Final = 5
+_BEGINS: Final = (0, 0, 1, 2, 3, 8, 13, 16, 31)
+_SIZES: Final = (0, 1, 1, 2, 2, 3, 8, 13, 16, WORDS)
+"""First words and sizes of ranges: none, one word, primes, powers of two, to the end."""
 
 Kind = Literal["fill", "copy", "write", "mix", "barrier"]
 
@@ -77,6 +80,8 @@ class Submission:
     """Whether the host waits for it."""
     frees: int = -1
     """A buffer that is closed after the submission and replaced by a new, filled one; -1 for none."""
+    drops: bool = False
+    """Whether that buffer is only dropped, not closed."""
 
 
 @dataclass(slots=True)
@@ -88,6 +93,10 @@ class Program:
     """Whether each queue is a compute queue."""
     submissions: list[Submission]
     order: list[int]
+    before: list[list[int]]
+    """For each submission the earlier ones that must be submitted first."""
+    threads: bool
+    """Whether each queue has a host thread of its own, which submits in any order that `before` allows."""
 
 
 def start(program_seed: int) -> list[Array]:
@@ -131,11 +140,14 @@ class Maker:
         """For each submission, the submissions that are complete when it is, itself included."""
         for _ in range(self.r.randint(2, 9)):
             self._submission()
-        self.program = Program(seed, compute, self.submissions, self._order())
+        each = range(len(self.submissions))
+        before = [[m for m in range(n) if not self._may_follow(n, [m])] for n in each]
+        threads = self.r.random() < 0.3
+        self.program = Program(seed, compute, self.submissions, self._order(), before, threads)
 
-    def _range(self) -> Range:
-        begin = self.r.choice((0, 0, 2, 8, 16))
-        end = min(WORDS, begin + self.r.choice((2, 8, 16, WORDS)))
+    def _range(self, least: int = 0) -> Range:
+        begin = self.r.choice(_BEGINS)
+        end = min(WORDS, begin + max(least, self.r.choice(_SIZES)))
         return Range(self.r.randrange(_BUFFERS), begin, end)
 
     def _commands(self, *, kernels: bool) -> list[Command]:
@@ -157,13 +169,14 @@ class Maker:
         return out
 
     def _command(self, kind: Kind) -> Command:
-        dst, value = self._range(), self.r.randrange(1 << 31)
+        least = 1 if kind == "mix" else 0
+        dst, value = self._range(least), self.r.randrange(1 << 31)
         if kind == "fill":
             return Command("fill", dst, value=value)
         if kind == "write":
             return Command("write", Range(dst.buffer, dst.begin, dst.begin + 1), value=value)
         while True:
-            src = self._range()
+            src = self._range(least)
             size = min(dst.end - dst.begin, src.end - src.begin)
             dst = Range(dst.buffer, dst.begin, dst.begin + size)
             src = Range(src.buffer, src.begin, src.begin + size)
@@ -192,7 +205,7 @@ class Maker:
             new.graph, new.raises = self.r.randint(1, 3), False
         new.host_waits = self.r.random() < 0.25
         if self.r.random() < 0.15:
-            new.frees = self.r.randrange(_BUFFERS)
+            new.frees, new.drops = self.r.randrange(_BUFFERS), self.r.random() < 0.5
         self._known.append(known | {number})
         if new.host_waits:
             self.done |= known | {number}

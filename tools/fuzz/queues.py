@@ -1,9 +1,10 @@
 """`python -m tools.fuzz.queues [--cases 200] [--first 0] [--device NAME] [--faults] [--show SEED]`.
 
 It compares random programs of queue submissions with their sequential execution, with validation and without:
-a legal program must cause no report and give the same memory. With `--faults` it plants a fault of
-`queue_faults` after each program; validation must report it. It prints the failures and exits with 1 if there
-is one.
+a legal program must cause no report and give the same memory. Some programs have a host thread for each
+queue. Host views of freed buffers must keep their bytes, also after the device is closed. With `--faults` it
+plants a fault of `queue_faults` after each program; validation must report it. It prints the failures and
+exits with 1 if there is one.
 
 Not here: making programs (`queue_programs`), faults (`queue_faults`).
 """
@@ -11,6 +12,7 @@ Not here: making programs (`queue_programs`), faults (`queue_faults`).
 from __future__ import annotations
 
 import sys
+import threading
 import traceback
 import warnings
 from contextlib import ExitStack, suppress
@@ -68,6 +70,10 @@ class Run:
             if s.raises
         }
         self.kept: list[Any] = []
+        self.views: dict[int, np.ndarray[Any, Any]] = {}
+        """Host views of the buffers that submissions free."""
+        self.wanted: dict[int, np.ndarray[Any, Any]] = {}
+        """What they must have in the end."""
 
     def _buffer(self, data: np.ndarray[Any, Any]) -> hcq.Buffer:
         first, *others = self.stage.devices
@@ -131,21 +137,63 @@ class Run:
         if one.host_waits:
             point.wait(timeout_s=WAIT_S)
         if one.frees >= 0:
-            self.buffers[one.frees].close()
+            old = self.buffers[one.frees]
+            self.views[number] = np.frombuffer(old.host(), np.uint32)
+            if not one.drops:
+                old.close()
             fresh = np.full(WORDS, freed_fill(number), np.uint32)
             self.buffers[one.frees] = self._buffer(fresh)
 
+    def _submit_by_threads(self) -> None:
+        """Submit from a thread for each queue; each waits for the submissions that must be made before."""
+        done = [threading.Event() for _ in self.program.submissions]
+        raised: list[BaseException] = []
+
+        def work(queue: int) -> None:
+            try:
+                for n in self.program.order:
+                    if self.program.submissions[n].queue == queue:
+                        for m in self.program.before[n]:
+                            done[m].wait()
+                        if raised:
+                            return
+                        self.submit(n)
+                        done[n].set()
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                raised.append(error)
+                for event in done:
+                    event.set()
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(len(self.stage.queues))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if raised:
+            raise raised[0]
+
+    def check_views(self) -> None:
+        """Compare the host views of freed buffers with their last bytes; `Differs` if they differ."""
+        for number, wanted in self.wanted.items():
+            if not np.array_equal(found := self.views[number], wanted):
+                raise Differs(f"the view of the buffer freed by {number}: {found} instead of {wanted}")
+
     def play(self) -> None:
         """Run the program and compare memory with the sequential execution; `Differs` if it differs."""
-        for number in self.program.order:
-            self.submit(number)
+        if self.program.threads:
+            self._submit_by_threads()
+        else:
+            for number in self.program.order:
+                self.submit(number)
         for point in self.points.values():
             point.wait(timeout_s=WAIT_S)
         for number, one in enumerate(self.program.submissions):
             for lap in range(max(1, one.graph)):
                 apply(one.commands, self.memory, lap=lap)
             if one.frees >= 0:
+                self.wanted[number] = self.memory[one.frees].copy()
                 self.memory[one.frees][:] = freed_fill(number)
+        self.check_views()
         for index, (buffer, wanted) in enumerate(zip(self.buffers, self.memory, strict=True)):
             found = np.frombuffer(buffer.host(), np.uint32)
             if not np.array_equal(found, wanted):
@@ -160,11 +208,13 @@ class Run:
             executable.close()
         for buffer in self.buffers:
             buffer.close()
+        self.kept.clear()
+        self.buffers.clear()
 
 
 def describe(program: Program) -> str:
     """Return a program as text, with a line for each submission and command, in the order of submission."""
-    lines = []
+    lines = ["a thread submits for each queue"] if program.threads else []
     for n in program.order:
         one = program.submissions[n]
         facts = [f"queue {one.queue}"]
@@ -173,7 +223,7 @@ def describe(program: Program) -> str:
         facts += ["raises its signal"] if one.raises else []
         facts += [f"graph, {one.graph} replays"] if one.graph else []
         facts += ["the host waits"] if one.host_waits else []
-        facts += [f"buffer {one.frees} is freed"] if one.frees >= 0 else []
+        facts += [f"buffer {one.frees} is {'dropped' if one.drops else 'closed'}"] if one.frees >= 0 else []
         lines.append(f"submission {n}: {', '.join(facts)}")
         lines += [f"    {_shown(command)}" for command in one.commands]
     return "\n".join(lines)
@@ -192,18 +242,24 @@ def differing(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
     found: dict[int, str] = {}
     for validate in (True, False):
         stage = Stage(names, validate=validate, seed=first + 1 if validate else 0)
+        runs: dict[int, Run] = {}
         for seed in range(first, first + count):
             program = Maker(seed, stage.compute).program
-            run = None
             try:
                 run = Run(program, stage)
                 run.play()
                 run.close()
+                runs[seed] = run
             except Exception:  # noqa: BLE001 - the programs are legal, so any exception is a finding
                 what = "validated" if validate else "not validated"
                 found[seed] = f"seed {seed}, {what}:\n{describe(program)}\n{traceback.format_exc(limit=-4)}"
                 stage = Stage(names, validate=validate, seed=first + 1 if validate else 0)
         stage.close()
+        for seed, run in runs.items():  # views of closed devices, too
+            try:
+                run.check_views()
+            except Differs as error:
+                found[seed] = f"seed {seed}, after closing:\n{describe(run.program)}\n{error}"
     return found
 
 

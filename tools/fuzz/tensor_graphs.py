@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tools.fuzz.tensor_programs import Maker
 
 Array = np.ndarray[Any, Any]
-SIZES: Final = (1, 2, 3, 4, 4, 5, 7, 8, 8, 16, 17, 31, 32)
+SIZES: Final = (1, 1, 1, 2, 2, 3, 4, 4, 5, 7, 8, 8, 16, 17, 31, 32)
 """Sizes of axes: blocks of vectors, and one more or less."""
-CHAINED: Final = (1, 1, 1, 2, 2, 3, 4, 5, 7, 8, 16)
+CHAINED: Final = (1, 1, 1, 2, 2, 3, 4, 5, 7, 8, 13, 16)
 """Sizes of axes of products in chains: one row, one column and one summed product are rules of their own."""
 EXACT: Final = 2.0**24
 """Integers of float32 up to here are exact."""
@@ -124,6 +124,8 @@ def chain(m: Maker) -> None:
     count = r.choice((3, 3, 3, 4, 5))
     batch, shared = r.choice(((), (), (1,), (2,), (3,), (2, 2), (3, 1))), r.random() < 0.5
     sizes = [r.choice(CHAINED) for _ in range(count + 1)]
+    if r.random() < 0.03:
+        sizes[r.randrange(count + 1)] = 0
     operands: list[tuple[str, str]] = []
     needs: list[str] = []
     for n in range(count):
@@ -147,9 +149,9 @@ def chain(m: Maker) -> None:
     tensor, numpy = order[0]
     for n, (right, same) in enumerate(order[1:]):
         if n:
-            between, also = r.choices(_BETWEEN, (1, 1, 3, 3, 1, 1))[0]
+            between, also = r.choices(_BETWEEN, (1, 1, 3 * all(sizes), 3, 1, 1))[0]
             tensor, numpy = between.replace("#", f"({tensor})"), also.replace("#", f"({numpy})")
-        if n == count - 2 and not first_last and r.random() < 0.3:
+        if n == count - 2 and not first_last and r.random() < 0.3 and all(sizes):
             tensor, numpy = f"({tensor}).softmax(-1).matmul({right})", f"attended({numpy}, {same})"
             m.add(tuple(needs), tensor, numpy, kind="sum")
             return

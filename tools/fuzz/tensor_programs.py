@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 1200
 """The largest number of elements of a value."""
-SIZES: Final = (0, 1, 1, 2, 3, 4, 5, 7, 7, 17)
-"""Sizes of axes, unless a maker is given others."""
+SIZES: Final = (0, 1, 1, 1, 2, 2, 3, 4, 5, 7, 8, 16, 17)
+"""Sizes of axes, unless a maker is given others: none, one, two, primes, powers of two."""
 
 
 @dataclass(frozen=True, slots=True)

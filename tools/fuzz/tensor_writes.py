@@ -10,11 +10,13 @@ them).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tools.fuzz.tensor_movement import key
 
 if TYPE_CHECKING:
+    import random
+
     from tools.fuzz.tensor_programs import Maker
 
 
@@ -51,3 +53,26 @@ def write_at_variable(m: Maker) -> None:
     if a is not None and m.writable(a):
         k = m.bound(len(m.env[a]) - 1)
         m.write(a, (k,), f"{{0}}[{{1}}] = {m.r.choice((0, 1, 5))}")
+
+
+_OF_ROW: Final = (
+    ("rows[{k}] = {n}", "rows[{k}] = {n}"),
+    ("rows[{k}] += {n}", "rows[{k}] += {n}"),
+    ("rows[{k}] = {n} - rows[{k}]", "rows[{k}] = {n} - rows[{k}]"),
+    ("rows[{k}].assign(rows[{k}] + {n})", "rows[{k}] += {n}"),
+    ("rows[{k}:{k} + 1].add_({n})", "rows[{k}] += {n}"),
+    ("rows[[{k}]] = {n}", "rows[{k}] = {n}"),
+    ("rows[Tensor.arange(len(rows)) == {k}] = {n}", "rows[{k}] = {n}"),
+    ("part = rows[{k}]; part.sub_({n}); del part", "rows[{k}] -= {n}"),
+    ("rows[{k}, ..., -1:] = {n}", "rows[{k}, ..., -1:] = {n}"),
+    ("gone = rows * 2; del gone", "pass"),
+    ("rows.realize()", "pass"),
+    ("rows.numpy()", "pass"),
+)
+"""Statements of a thread that writes only row k of a tensor of all threads, for tensors and for NumPy."""
+
+
+def of_row(r: random.Random, row: int, count: int) -> list[tuple[str, str]]:
+    """Return random statements that write one row of `rows` or read it, for tensors and for NumPy."""
+    chosen = [(r.choice(_OF_ROW), r.randint(0, 5)) for _ in range(count)]
+    return [(one.format(k=row, n=n), same.format(k=row, n=n)) for (one, same), n in chosen]

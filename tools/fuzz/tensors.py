@@ -2,11 +2,12 @@
 
 It compares random tensor programs with NumPy bit by bit. Modes: `eager` realizes at the end, after each line,
 and after random lines; `jit` captures a function and changes inputs and variables; `threads` runs four
-threads; `views` writes through views; `wide` does so with more of the API (lists and masks as indices,
-methods in place, einsum, selections); `gradients` differentiates, with and without capture; `graphs` computes
-all values, and all gradients, in one launch, fused and with stored intermediate values; `chains` does so with
-products of products, whose kernels may be joined, and prints how many different joined kernels there were. It
-prints each differing program as a shrunk test, and exits with 1 if there is one. `HCQ_DEVICE` names a device.
+threads, which also write rows of one tensor; `views` writes through views; `wide` does so with more of the
+API (lists and masks as indices, methods in place, einsum, selections); `gradients` differentiates, with and
+without capture; `graphs` computes all values, and all gradients, in one launch, fused and with stored
+intermediate values; `chains` does so with products of products, whose kernels may be joined, and prints how
+many different joined kernels there were. It prints each differing program as a shrunk test, and exits with 1
+if there is one. `HCQ_DEVICE` names a device.
 
 Not here: making a program (`tensor_programs`), the kinds of lines (`tensor_kinds`).
 """
@@ -28,6 +29,7 @@ from tools.fuzz.tensor_graphs import SIZES
 from tools.fuzz.tensor_kinds import CHAINS, GRAPHS, KINDS, SMOOTH, WIDE
 from tools.fuzz.tensor_programs import Line, Maker, Program, namespace
 from tools.fuzz.tensor_values import leaf, near, same_bits
+from tools.fuzz.tensor_writes import of_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +40,10 @@ MODES: Final = ("eager", "jit", "threads", "views", "wide", "gradients", "graphs
 CALLS: Final = 4
 """Calls of a captured function: the first runs, the second is captured, two are replays."""
 _THREADS: Final = 4
+_STATEMENTS: Final = 8
+"""Writes of each thread to its row of a tensor of all threads."""
+_SWITCH_S: Final = 1e-4
+"""Interval, in seconds, at which Python switches between the threads."""
 _WHOLE: Final = 2.0**12
 """The largest value in a differentiated program, so that all values are exact."""
 _SMALL: Final = 2.0**9
@@ -132,7 +138,10 @@ def run(
 
 
 def eager(program: Program) -> None:
-    """Compare with NumPy, realizing at the end, after each line, and after random lines."""
+    """Compare with NumPy, realizing at the end, after each line, and after random lines.
+
+    The memory that NumPy sees by DLPack outlives the tensors, also where others get new memory.
+    """
     wanted = oracle(program.lines)
     chosen = random.Random(program.seed)  # noqa: S311 - programs, not secrets
     some = {number for number in range(len(program.lines)) if chosen.random() < 0.4}
@@ -141,7 +150,23 @@ def eager(program: Program) -> None:
         ("realized after each line", lambda _: True),
         (f"realized after lines {sorted(some)}", some.__contains__),
     ):
-        check(program, run(program, realize), wanted, what)
+        env = run(program, realize)
+        check(program, env, wanted, what)
+        outlive(env, program.names())
+
+
+def outlive(env: dict[str, Any], names: Sequence[str]) -> None:
+    """Check that exported memory keeps its bytes when the tensors are dropped and others are made."""
+    seen = {name: np.from_dlpack(env[name]) for name in names}
+    before = {name: array.copy() for name, array in seen.items()}
+    for name in names:
+        new = env[name].ones_like()
+        del env[name]
+        new.realize()
+        env[f"new_{name}"] = new
+    for name, array in seen.items():
+        if not same_bits(array, before[name]):
+            raise Differs(f"the exported {name} became {array!r}\nwas {before[name]!r}")
 
 
 def graphs(program: Program) -> None:
@@ -272,24 +297,49 @@ def gradients(program: Program) -> None:
 
 
 def threads(program: Program) -> None:
-    """Run a program in four threads at the same time."""
+    """Run a program in four threads at the same time; each also writes its rows of a tensor of all.
+
+    The other rows of that tensor are read, pending, realized and dropped meanwhile.
+    """
+    from frontend import Tensor  # noqa: PLC0415 - as above
+
     wanted = oracle(program.lines)
     raised: list[BaseException] = []
+    chosen = random.Random(program.seed)  # noqa: S311 - programs, not secrets
+    shape = (_THREADS, *[chosen.choice((1, 1, 2, 3, 16)) for _ in range(chosen.randint(1, 2))])
+    right = np.zeros(shape, chosen.choice(("float32", "int32")))
+    rows = Tensor(right.copy())
+    statements = [of_row(chosen, number, _STATEMENTS) for number in range(_THREADS)]
 
     def work(number: int) -> None:
         try:
-            chosen = random.Random(program.seed * _THREADS + number)  # noqa: S311 - programs, not secrets
-            check(program, run(program, lambda _: chosen.random() < 0.3), wanted, f"thread {number}")
+            drawn = random.Random(program.seed * _THREADS + number)  # noqa: S311 - programs, not secrets
+            for count, (text, same) in enumerate(statements[number]):
+                exec(text, {"rows": rows, "Tensor": Tensor})  # noqa: S102 - lines made by the tool
+                exec(same, {"rows": right})  # noqa: S102 - lines made by the tool
+                if not np.array_equal(found := rows[number].numpy(), right[number]):
+                    lines = "\n".join(line for line, _ in statements[number][: count + 1])
+                    seen = f"row {number} of {shape} is {found!r}\nwanted {right[number]!r}\n{lines}"
+                    raise Differs(seen)  # noqa: TRY301 - as by `check`
+                if count == _STATEMENTS // 2:
+                    check(program, run(program, lambda _: drawn.random() < 0.3), wanted, f"thread {number}")
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
             raised.append(error)
 
     workers = [Thread(target=work, args=(number,)) for number in range(_THREADS)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        sys.setswitchinterval(usual)
     if raised:
         raise raised[0]
+    if not np.array_equal(rows.numpy(), right):
+        raise Differs(f"rows of threads are {rows.numpy()!r}\nwanted {right!r}\n{statements}")
 
 
 RUNS: Final[dict[str, Callable[[Program], None]]] = {
@@ -352,9 +402,9 @@ def differing(first: int, count: int, mode: str) -> dict[int, str]:
     found = {}
     for seed in range(first, first + count):
         one = program(seed, mode)
-        if failure(one, mode):
+        if text := failure(one, mode):
             least = shrunk(one, partial(failure, mode=mode))
-            found[seed] = as_test(least, mode, failure(least, mode) or failure(one, mode))
+            found[seed] = as_test(least, mode, failure(least, mode) or text)
     return found
 
 
