@@ -70,10 +70,11 @@ class IdleTime:
 
 
 class Standstill:
-    """A clock of the seconds since another thread of this process was last seen to run, 0 at first.
+    """A clock of the seconds since another thread of this process was last seen to work, 0 at first.
 
     It looks at most every `LOOK_S`, and a look adds no more than that, so that a pause of the whole process
-    does not count. Threads that never end do not stop it: 60 seconds of the caller's own processor time are
+    does not count. A thread works that could run at two looks in a row: one look may meet a thread that polls
+    between sleeps. Threads that never end do not stop it: 60 seconds of the caller's own processor time are
     one second at least. Not thread-safe.
     """
 
@@ -88,13 +89,18 @@ class Standstill:
         self._elapsed, self._spent, self._busy = elapsed, spent, busy
         self._looked, self._spent_before = elapsed(), spent()
         self._still = 0.0
+        self._ran = False
 
     def __call__(self) -> float:
         """Return the seconds."""
         now = self._elapsed()
         if now - self._looked >= LOOK_S:
             self._looked = now
-            self._still = 0.0 if self._busy() else self._still + LOOK_S
+            before, self._ran = self._ran, self._busy()
+            if not self._ran:
+                self._still += LOOK_S
+            elif before:
+                self._still = 0.0
         return max(self._still, (self._spent() - self._spent_before) / _SPENT_PER_SECOND)
 
 

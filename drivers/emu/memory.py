@@ -27,6 +27,9 @@ from hcq.errors import UsageError
 _REMEMBERED = 512
 _BUFFER = "buffer"
 _FEW_BYTES = 64
+_MANY_BYTES = 1 << 16
+"""Bytes of whole pages from which giving them back costs less than storing zeros."""
+_MADV_DONTNEED, _MADV_REMOVE = 4, 9
 ORDER_BYTES_PER_DWORD = 8
 """Size of the clocks of a dword's last store and last read (see `shadow_order`)."""
 RACE_BYTES_PER_DWORD = 32
@@ -149,8 +152,7 @@ class AddressSpace:
         if mapping is None:
             return
         if mapping.initialised is not None:
-            at = va - mapping.va
-            mapping.initialised[at : at + size] = bytes(size)
+            zero(_address(mapping.initialised) + va - mapping.va, size, _MADV_DONTNEED)
         with self._lock:
             self._drop_buffers()
             self._buffers.setdefault(mapping.va, {})[va] = size
@@ -248,7 +250,7 @@ class AddressSpace:
         for mapping in self.mappings():
             for shadow in (mapping.touched, mapping.order):
                 if shadow is not None:  # reads as zeros; the cost depends on resident pages only
-                    shadow.madvise(mmap.MADV_DONTNEED)
+                    shadow.madvise(_MADV_DONTNEED)
 
     @staticmethod
     def touched_pages(mapping: Mapping) -> bytes:
@@ -274,7 +276,7 @@ class AddressSpace:
                 old = int.from_bytes(shadow[at : at + size], "little")
                 shadow[at : at + size] = (old | int.from_bytes(states, "little")).to_bytes(size, "little")
             else:
-                shadow[at : at + size] = b"\1" * size
+                ctypes.memset(_address(shadow) + at, 1, size)
 
     def states(self, va: int, size: int) -> bytes:
         """Return one byte for each byte of [va, va + size), in one allocation; nonzero if it was written."""
@@ -317,6 +319,20 @@ def store(host: int, data: bytes) -> None:
         ctypes.memmove(host, data, len(data))
     else:
         (ctypes.c_char * len(data)).from_address(host).raw = data
+
+
+def zero(host: int, size: int, advice: int = _MADV_REMOVE) -> None:
+    """Set bytes at a host address to zero. Whole pages are given back: they are zero, and take no memory.
+
+    `advice` does that, by default for pages of a memory file; where the kernel refuses it, bytes are stored.
+    """
+    first, end = -(-host // mmap.PAGESIZE) * mmap.PAGESIZE, (host + size) // mmap.PAGESIZE * mmap.PAGESIZE
+    whole = end - first
+    if whole < _MANY_BYTES or _libc().madvise(ctypes.c_void_p(first), ctypes.c_size_t(whole), advice):
+        ctypes.memset(host, 0, size)
+        return
+    ctypes.memset(host, 0, first - host)
+    ctypes.memset(end, 0, host + size - end)
 
 
 @functools.cache

@@ -11,7 +11,7 @@ import enum
 import itertools
 from typing import TYPE_CHECKING, Protocol
 
-from drivers.emu.memory import AddressSpace, store
+from drivers.emu.memory import AddressSpace, store, zero
 
 if TYPE_CHECKING:
     from drivers.emu.backing import Backing
@@ -129,6 +129,12 @@ class VaSpace:
         for at, length in pieces:
             self.map.write(at, data[at - va : at - va + length])
             self.map.mark_initialised(at, length, states[at - va : at - va + length])
+
+    def zero(self, va: int, size: int, what: str) -> None:
+        """Write zeros for an engine, as `write` does; memory that nobody touched before takes no pages."""
+        for at, length in list(self._pieces(va, size, Access.WRITE, what)):
+            zero(self.map.host(at, length), length)
+            self.map.mark_initialised(at, length)
 
     def states(self, va: int, size: int) -> bytes:
         """Return one byte for each byte of a mapped range; nonzero if it was written."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.nv import push
 from drivers.nv.channel import ENTRIES, Channel, ChannelKind
 from drivers.nv.layouts.gpfifo import GpfifoEntry, Subchannel
+from drivers.nv.refusals import BringUpError
 from hcq.errors import DeviceFault, DriverError, UsageError
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ class NvRing:
         self._size = channel.entry_count
         self.submissions = self._size - 1
         self.closed = False
+        self.sequence = 0
+        """Number of the last submission. Numbers go on over channels, so that no release of an older channel,
+        however late, frees what a new one has not fetched."""
         try:
             self.attach(channel)
         except BaseException:
@@ -96,8 +100,7 @@ class NvRing:
         number = 4 * push.SEM_VALUE
         self._number = memoryview(self._release).cast("B")[number : number + 8].cast("L")
         self._entries = channel.entries
-        self._progress[0] = 0
-        self.sequence = 0
+        self._progress[0] = self.sequence
         self._head = self._tail = 0
         """Total words written, and words known to be fetched."""
         self._put = self._taken = 0
@@ -110,6 +113,9 @@ class NvRing:
         self.stale = True
         """Set by the device if `refresh` must be called before the next words, after new code or local
         memory."""
+        text = self.overshot()
+        if text:
+            raise BringUpError(text)
         self.send(self._setup, ())
 
     @property

@@ -9,16 +9,19 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from hcq.errors import HcqError
+from hcq.errors import HcqError, SignalTimeout
+from hcq.idle import LOOK_S, STANDSTILL_S, Standstill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from hcq.signal import Point
 
 Facts = dict[str, object]
 SIGNAL_S: Final = 1.0
 """Time limit of a semaphore, in seconds."""
 WORK_S: Final = 5.0
-"""Time limit of a submission, in seconds."""
+"""Time limit of a submission to a real GPU, in seconds."""
 REPEATS: Final = 20
 """Runs of an operation that must all succeed. One success is no evidence: on Hopper a quarter to a third of
 the copies of a raw client failed where CPU and GPU addresses differed (`docs/sources.md`)."""
@@ -32,6 +35,19 @@ EMULATED_PATIENCE: Final = 20.0
 
 class RungError(HcqError):
     """A rung observed a wrong result."""
+
+
+def wait_while_threads_work(point: Point) -> None:
+    """Wait for a point as long as another thread of this process works; then raise its `SignalTimeout`."""
+    clock = Standstill()
+    while True:
+        try:
+            point.wait(timeout_s=LOOK_S)
+        except SignalTimeout:
+            if clock() > STANDSTILL_S:
+                raise
+        else:
+            return
 
 
 @dataclass(kw_only=True)
@@ -55,10 +71,15 @@ class Checks:
         """The factor of all time limits."""
         return 1.0 if self.emulate is None else EMULATED_PATIENCE
 
-    @property
-    def work_s(self) -> float:
-        """The time limit of a submission, in seconds."""
-        return WORK_S * self.patience
+    def wait(self, point: Point, *, times: float = 1.0) -> None:
+        """Wait for a submission, `times` `WORK_S`; on an emulated GPU as long as its threads work.
+
+        Raises `SignalTimeout`, and `DeviceFault`.
+        """
+        if self.emulate is None:
+            point.wait(timeout_s=times * WORK_S)
+        else:
+            wait_while_threads_work(point)
 
     def check(self, condition: bool, text: str) -> None:  # noqa: FBT001 - as in an assertion
         """Raise `RungError` unless `condition` holds; in a dry run check nothing."""

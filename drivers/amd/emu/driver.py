@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.machine.runs import Engines
     from drivers.emu.simt.engine import Settings
 
-TARGETS: Final = ("gfx1100", "gfx1201", "gfx942")
+TARGETS: Final = ("gfx1100", "gfx1201", "gfx942", "gfx942-cpx")
 LINUX: Final = ("6.1", "6.12", "6.12.107")
 _STRICTEST: Final = "6.12"
 

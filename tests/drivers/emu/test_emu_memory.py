@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+import subprocess
+import sys
 import weakref
 from typing import Any
 
 import pytest
 
-from drivers.emu.memory import AddressSpace
+from drivers.emu.memory import AddressSpace, zero
 from drivers.emu.simt.state import MAP_ENTRY
 from hcq.errors import UsageError
+from tests.children import environment
 
 
 @pytest.fixture
@@ -108,3 +112,46 @@ def test_access_history_is_cleared_between_launches(space: Any):
     assert bytes(shadow) == bytes(64)
     shadow[0] = 5
     assert shadow[0] == 5
+
+
+LARGE = """
+import sys
+import hcq
+HOST = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
+with hcq.open(sys.argv[1]) as device:
+    queue = device.copies[0]
+    def zeroed(size):
+        buffer, host = device.alloc(size), device.alloc(4096, HOST)
+        host.host()[:] = bytes([1]) * 4096
+        if sys.argv[2] == "fill":
+            commands = queue.record().fill(buffer, 0).barrier().copy(host, buffer, 4096)
+            queue.submit(commands).wait(timeout_s=1000)
+            assert not any(host.host())
+        (most,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+        return int(most) >> 10
+    before = zeroed(1 << 20)
+    print(zeroed(2 << 30) - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "what"), [("nv-emu", "fill"), ("amd-emu", "fill"), ("amd-emu:checked", "alloc")]
+)
+def test_memory_takes_no_pages_before_it_is_written(device: str, what: str) -> None:
+    child = [sys.executable, "-c", LARGE, device, what]
+    done = subprocess.run(child, env=environment(), capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    assert int(done.stdout) < 512, "MiB more than for a small buffer"
+
+
+@pytest.mark.parametrize("start", [0, 1, 4095, 4096])
+@pytest.mark.parametrize("size", [0, 1, 4097, (1 << 16) - 1, 1 << 16, (1 << 18) + 5])
+@pytest.mark.parametrize("shared", [False, True])
+def test_zeroed_bytes_are_exactly_those_of_the_range(start: int, size: int, shared: bool) -> None:  # noqa: FBT001 - a parameter
+    flags = (mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE) | mmap.MAP_ANONYMOUS
+    with mmap.mmap(-1, 1 << 19, flags=flags) as pages:
+        pages[:] = b"\xff" * len(pages)
+        cell = ctypes.c_char.from_buffer(pages)
+        zero(ctypes.addressof(cell) + start, size)
+        del cell
+        assert pages[:] == b"\xff" * start + bytes(size) + b"\xff" * (len(pages) - start - size)

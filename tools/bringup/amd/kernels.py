@@ -22,7 +22,7 @@ THREADS: Final = 96
 """Threads of a workgroup of `grid`."""
 LDS_SIZES: Final = (4 << 10, 48 << 10, 64 << 10, 160 << 10)
 """Sizes of LDS, in bytes, for which `shared` is built."""
-_UNUSED: Final = (
+UNUSED: Final = (
     "dispatch-ptr", "implicitarg-ptr", "queue-ptr", "dispatch-id", "workitem-id-y", "workitem-id-z",
     "workgroup-id-y", "workgroup-id-z", "hostcall-ptr", "multigrid-sync-arg", "heap-ptr", "default-queue",
     "completion-action", "lds-kernel-id",
@@ -183,7 +183,7 @@ def ir(name: str, lds_bytes: int = 0) -> str:
     body = KERNELS[name][0]
     if name == "shared":
         body = body.format(words=lds_bytes // 4, top=lds_bytes // 4 - 256)
-    return body + _TAIL.format(unused=" ".join(f'"amdgpu-no-{word}"' for word in _UNUSED))
+    return body + _TAIL.format(unused=" ".join(f'"amdgpu-no-{word}"' for word in UNUSED))
 
 
 def _assemble(name: str, arch: str, lds_bytes: int) -> bytes:

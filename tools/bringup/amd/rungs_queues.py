@@ -131,13 +131,13 @@ def copies(bench: Bench) -> Facts:
         source.host()[:4096] = data
         commands = queue.record().copy(video[0], source, 4096).barrier()
         commands.copy(video[1], video[0], 4096).barrier().copy(target, video[1], 4096)
-        queue.submit(commands).wait(timeout_s=bench.work_s)
+        bench.wait(queue.submit(commands))
         wrong = sum(a != b for a, b in zip(data, bytes(target.host()[:4096]), strict=True))
         bench.demand(not wrong, f"host - video - video - host changed {wrong} of 4096 bytes")
 
     repeats = bench.repeat("copies", again)
     commands = queue.record().fill(video[0], 0xA5A5_0102, 8192).barrier().copy(target, video[0], 8192)
-    queue.submit(commands).wait(timeout_s=bench.work_s)
+    bench.wait(queue.submit(commands))
     filled = set(target.host()[:8192].cast("I"))
     bench.demand(filled == {0xA5A5_0102}, f"a fill left {[hex(v) for v in sorted(filled)[:4]]}")
     return {"repeats": repeats, "gb_per_s": dict(_bandwidth(bench, device))}
@@ -156,7 +156,7 @@ def _bandwidth(bench: Bench, device: Device) -> Iterator[tuple[str, float]]:
         best = 0.0
         for _ in range(5):
             start = time.perf_counter()
-            queue.submit(queue.record().copy(dst, src, count)).wait(timeout_s=10 * bench.work_s)
+            bench.wait(queue.submit(queue.record().copy(dst, src, count)), times=10)
             best = max(best, count / (time.perf_counter() - start) / 1e9)
         yield name, round(best, 1)
 

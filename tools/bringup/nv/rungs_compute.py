@@ -17,10 +17,11 @@ from drivers.nv.layouts.controls import (
     PERF_BOOST_TO_MAX_CUDA,
     Control,
 )
+from drivers.nv.layouts.fault import NvNotification
 from drivers.nv.quirks import describe
 from hcq.commands import Scope
 from hcq.device import Device
-from hcq.driver import BufferSpec, Place
+from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, HcqError, SignalTimeout, UnsupportedError
 from tools.bringup.checks import RungError
 from tools.bringup.child import child_command, two_at_once
@@ -80,7 +81,7 @@ def _launch(
         threads=(threads, 1, 1),
         cluster=None if cluster is None else (cluster, 1, 1),
     )
-    queue.submit(commands).wait(timeout_s=bench.work_s)
+    bench.wait(queue.submit(commands))
     return (time.perf_counter() - start) * 1e6
 
 
@@ -129,7 +130,7 @@ def store(bench: Bench) -> Facts:
     _launch(bench, device, program, video)
 
     def fetch() -> list[int]:
-        queue.submit(queue.record().copy(copied, video)).wait(timeout_s=bench.work_s)
+        bench.wait(queue.submit(queue.record().copy(copied, video)))
         return _words(copied, 1)
 
     late.append(check_arrival(bench, fetch, [TOKEN], "video memory"))
@@ -198,9 +199,9 @@ def exchange(bench: Bench) -> Facts:
         )
         point = compute.submit(commands, after=[point])
         point = copy.submit(copy.record().copy(copied, counter), after=[point])
-    point.wait(timeout_s=bench.work_s)
+    bench.wait(point)
     took = (time.perf_counter() - start) * 1e6
-    copy.submit(copy.record().copy(out, copied)).wait(timeout_s=bench.work_s)
+    bench.wait(copy.submit(copy.record().copy(out, copied)))
     bench.check(_words(out, 1) == [rounds], f"{rounds} rounds counted {_words(out, 1)[0]}")
     chained = 10 if bench.dry else 100
     for number in range(bench.repeats):
@@ -211,7 +212,7 @@ def exchange(bench: Bench) -> Facts:
             commands.barrier(Scope.DEVICE)
         point = copy.submit(copy.record().fill(copied, 7))
         point = compute.submit(commands, after=[point])
-        copy.submit(copy.record().copy(out, copied), after=[point]).wait(timeout_s=bench.work_s)
+        bench.wait(copy.submit(copy.record().copy(out, copied), after=[point]))
         seen = _words(out, 1)[0]
         text = f"submission {number}: {chained} kernels behind barriers counted from 7 to {seen}"
         bench.check(seen == 7 + chained, text)
@@ -266,7 +267,7 @@ def meeting(bench: Bench) -> Facts:
         )  # fmt: skip
         what = f"{groups} workgroups of {_FILLING} threads, in clusters of {size}, {fit.reasons}"
         try:
-            queue.submit(commands.barrier().copy(out, counter)).wait(timeout_s=bench.work_s)
+            bench.wait(queue.submit(commands.barrier().copy(out, counter)))
         except SignalTimeout as error:
             raise RungError(f"{what}: they do not all run at the same time: {error}") from error
         seen = _words(out, 1)[0]
@@ -312,7 +313,7 @@ def _stream(bench: Bench) -> float:
     device = _device(bench)
     first, second = device.alloc(size), device.alloc(size)
     program, copies = _load(bench, device, "stream"), device.copies[0]
-    copies.submit(copies.record().fill(second, 1)).wait(timeout_s=bench.work_s)
+    bench.wait(copies.submit(copies.record().fill(second, 1)))
     groups = size // (256 * 16)
     best = min(_launch(bench, device, program, first, second, groups=groups, threads=256) for _ in range(10))
     return round(2 * size / best / 1e3, 1)
@@ -321,6 +322,8 @@ def _stream(bench: Bench) -> float:
 def fault(bench: Bench) -> Facts:
     """23: a store to an unmapped address is reported, and `recover` makes new channels."""
     device = _device(bench)
+    driver = device.driver
+    assert isinstance(driver, NvDevice), "the bench makes NVIDIA devices"
     kept = device.alloc(4096, _HOST)
     kept.host()[:4] = b"kept"
     program = _load(bench, device, "wild")
@@ -333,12 +336,13 @@ def fault(bench: Bench) -> Facts:
     except DeviceFault as error:
         report = str(error)
     except SignalTimeout as error:
-        raise RungError(f"no fault was reported within {bench.work_s} s: {error}") from error
+        channel = driver.ring(QueueKind.COMPUTE, 0).channel
+        words = channel.errors[: NvNotification.SIZE // 4].hex(" ", 4)
+        known = f"the error notifier of {channel.label} holds {words}, and it was not taken for an error; "
+        raise RungError(f"{known if any(channel.errors) else ''}no fault was reported: {error}") from error
     else:
         raise RungError("a store to an unmapped address succeeded")
     facts: Facts = {"noticed_ms": (time.perf_counter() - start) * 1e3, "report": report}
-    driver = device.driver
-    assert isinstance(driver, NvDevice), "the bench makes NVIDIA devices"
     driver.recover()
     bench.check(bytes(kept.host()[:4]) == b"kept", "memory was lost by the fault")
     facts["recovered"] = "new channels, memory kept"

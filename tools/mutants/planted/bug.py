@@ -27,6 +27,10 @@ class Bug:
     names: str
     seen: str
     """Where the mistake occurred in other drivers, or why it is likely."""
+    parts: tuple[str, ...] = ()
+    """The parts of the program that show it; (): all."""
+    rung: int = -1
+    """The rung of the ladder that shows it, in place of the program."""
     known: bool = False
     """Whether the emulator was developed with this bug; then it is no evidence for the detection of new
     bugs."""
@@ -41,7 +45,8 @@ class Catalog:
     device: str
     """The emulated device of bugs that name no other."""
     program: Path
-    """The program that runs on each bug: it takes the device's name and prints the outcome as JSON."""
+    """The program that runs on each bug: it takes the device's name and parts, and prints the outcome
+    as JSON."""
     bugs: Sequence[Bug]
 
     def device_of(self, bug: Bug) -> str:

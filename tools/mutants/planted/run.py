@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tools.mutants.planted.bug import Bug, Catalog
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -61,16 +63,29 @@ def judge(catalog: Catalog, bug: Bug, *, device: str | None = None) -> Verdict:
         shutil.copytree(ROOT / "drivers", drivers, ignore=shutil.ignore_patterns("__pycache__"))
         file = drivers / catalog.folder / bug.file
         file.write_text(patched(bug, file.read_text()))
-        seen = _run(catalog, Path(folder), device or catalog.device_of(bug))
+        seen = _run(catalog, Path(folder), device or catalog.device_of(bug), bug.parts, bug.rung)
     named = seen.outcome == "error" and re.search(bug.names, seen.text, re.IGNORECASE)
     return Verdict(seen.outcome, seen.type, seen.text, "named" if named else seen.outcome)
 
 
-def _run(catalog: Catalog, first: Path, device: str) -> Verdict:
+def _run(catalog: Catalog, first: Path, device: str, parts: Sequence[str] = (), rung: int = -1) -> Verdict:
     path = os.pathsep.join((str(first), str(ROOT)))
+    command = [str(catalog.program), device, *parts]
+    if rung >= 0:
+        variant = device.partition(":")[2]
+        command = [
+            "-m",
+            "tools.bringup",
+            "--child",
+            str(rung),
+            "--device",
+            catalog.folder,
+            "--emulate",
+            variant,
+        ]
     try:
         done = subprocess.run(
-            [sys.executable, str(catalog.program), device],
+            [sys.executable, *command],
             env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
             capture_output=True,
             text=True,
@@ -83,4 +98,6 @@ def _run(catalog: Catalog, first: Path, device: str) -> Verdict:
     if not lines:
         return Verdict("untyped", f"exit {done.returncode}", done.stderr[-2000:])
     result = json.loads(lines[-1])
+    if rung >= 0:
+        return Verdict("passed" if result["passed"] else "error", "", result["error"])
     return Verdict(result["outcome"], result["type"], result["text"])

@@ -8,8 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import hcq
+from tools.bringup.checks import wait_while_threads_work
+from tools.mutants.planted.outcome import Wrong
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hcq.device import Device
 
 SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
@@ -28,6 +32,19 @@ class Words:
         buffer = self.device.alloc(4 * count, SHARED)
         buffer.host().cast("I")[:] = memoryview(value.to_bytes(4, "little") * count).cast("I")
         return buffer
+
+    @staticmethod
+    def wait(point: hcq.Point) -> None:
+        """Wait for a point; see `wait_while_threads_work`."""
+        wait_while_threads_work(point)
+
+    def play(self, parts: Sequence[str]) -> None:
+        """Run parts, by the names of their methods, and close the device; `Wrong` if a result is wrong."""
+        for part in parts:
+            getattr(self, part)()
+        self.device.close()
+        if self.wrong:
+            raise Wrong("; ".join(self.wrong))
 
     def expect(self, what: str, buffer: hcq.Buffer, wanted: list[int]) -> None:
         """Record a wrong result unless a buffer starts with the expected words."""

@@ -109,6 +109,9 @@ class Bus:
         step = max(_CHUNK // len(pattern), 1)
         self.space.check_range(target, count * len(pattern), Access.WRITE, what)
         self.touches(target, count * len(pattern), write=True, what=what)
+        if not any(pattern):
+            self.space.zero(target, count * len(pattern), what)
+            return
         for at in range(0, count, step):
             self.write(target + at * len(pattern), pattern * min(step, count - at), what)
 

@@ -8,7 +8,7 @@ Not here: the texts that describe a GPU to its driver (`sysfs`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts import cwsr
@@ -159,6 +159,8 @@ GPUS: Final = {
     )
 }  # fmt: skip
 """Target -> the emulated GPU of it."""
+GPUS["gfx942-cpx"] = replace(GPUS["gfx942"], label="gfx942 CPX", units=38, array_count=4, xccs=1)
+"""One XCC of a GPU in the mode CPX, which lists each as a GPU: its compute queues take PM4 packets."""
 
 
 def find_gpu(name: str) -> GpuProfile:

@@ -52,6 +52,7 @@ _FOR_ONE_TRANSFER = frozenset(
 _NOT_EMULATED = ("SRC_TYPE", "DST_TYPE", "COPY_TYPE", "VPRMODE", "MEMORY_SCRUB_ENABLE", "FLUSH_TYPE")
 """Fields of LAUNCH_DMA. A flush of the other type is visible to the GPU only, and the reader is unknown."""
 _PIECE = 1 << 24
+_CONSTANTS = RemapSource.CONST_A, RemapSource.CONST_B
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +252,10 @@ class Copy:
         keeps = RemapSource.NO_WRITE in parts
         data = space.read(source, bytes_in, "the copy engine") if reads else b""
         space.check_range(target, bytes_out, Access.WRITE, "the copy engine")
+        if all(part in _CONSTANTS and not transfer.constants[part - RemapSource.CONST_A] for part in parts):
+            space.zero(target, bytes_out, "the copy engine")
+            self._run.touches(target, bytes_out, write=True)
+            return
         old = space.read(target, bytes_out, "the copy engine") if keeps else bytes(bytes_out)
         constants = [value.to_bytes(4, "little")[:size] for value in transfer.constants]
         states = b""
@@ -319,7 +324,7 @@ def _mixed(remap: RemapComponents, data: bytes, old: bytes, constants: list[byte
     out, parts, size = bytearray(old), _selected(remap), remap.COMPONENT_SIZE + 1
     step_in, step_out = (remap.NUM_SRC_COMPONENTS + 1) * size, (remap.NUM_DST_COMPONENTS + 1) * size
     for i, part in enumerate(parts):
-        if part in (RemapSource.CONST_A, RemapSource.CONST_B):
+        if part in _CONSTANTS:
             column = constants[part - RemapSource.CONST_A] * (len(old) // step_out)
             for byte in range(size):
                 out[i * size + byte :: step_out] = column[byte::size]

@@ -1,4 +1,4 @@
-"""The program that runs on a driver with a planted bug: `python program.py DEVICE`.
+"""The program that runs on a driver with a planted bug: `python program.py DEVICE [PART ...]`.
 
 It uses each part of the driver: memory, code, arguments, launches with shared and scratch memory, dependent
 kernels, copies and fills of video memory, waits between queues, a graph of kernels and one of copies, rings
@@ -18,16 +18,38 @@ from typing import Final
 os.environ["HCQ_RING_BYTES"] = "16384"  # before anything reads the configuration
 
 import hcq
-from tools.bringup.amd.kernels import TOKEN, image
-from tools.mutants.planted.outcome import Wrong, report
+from compiler.llvm import Machine, emit_object
+from hcq.program import ArgKind, ArgSlot
+from tools.bringup.amd.kernels import TOKEN, UNUSED, image
+from tools.mutants.planted.outcome import report
 from tools.mutants.planted.words import Words
 
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
-WAIT_S: Final = 20.0
 ONE: Final = (1, 1, 1)
 _LAPS: Final = 150
 """Submissions: more than a small ring has room for."""
 _LDS: Final = 4096
+_PACKET: Final = """
+define amdgpu_kernel void @packet(ptr addrspace(1) %out) #0 {{
+  %packet = call ptr addrspace(4) @llvm.amdgcn.dispatch.ptr()
+  %at = getelementptr i8, ptr addrspace(4) %packet, i64 12
+  %size = load i32, ptr addrspace(4) %at
+  %thread = call i32 @llvm.amdgcn.workitem.id.x()
+  %group = call i32 @llvm.amdgcn.workgroup.id.x()
+  %both = or i32 %thread, %group
+  %first = icmp eq i32 %both, 0
+  br i1 %first, label %store, label %end
+store:
+  store i32 %size, ptr addrspace(1) %out
+  br label %end
+end:
+  ret void
+}}
+declare ptr addrspace(4) @llvm.amdgcn.dispatch.ptr()
+declare i32 @llvm.amdgcn.workitem.id.x()
+declare i32 @llvm.amdgcn.workgroup.id.x()
+attributes #0 = {{ {unused} }}
+"""
 
 
 class Program(Words):
@@ -49,9 +71,24 @@ class Program(Words):
         commands.exec(programs["grid"], programs["grid"].args(grid, 5), groups=(3, 1, 1), threads=(64, 1, 1))
         commands.exec(programs["shared"], programs["shared"].args(shared), groups=ONE, threads=(256, 1, 1))
         commands.exec(programs["local"], programs["local"].args(local, 5), groups=ONE, threads=(64, 1, 1))
-        queue.submit(commands).wait(timeout_s=WAIT_S)
+        self.wait(queue.submit(commands))
         self.expect("store", one, [TOKEN, 0])
         self.expect("shared", shared, [255 - i for i in range(256)])
+
+    def pointers(self) -> None:
+        """Launch a kernel with two pointers in registers: its arguments, and the dispatch packet."""
+        text = _PACKET.format(
+            unused=" ".join(f'"amdgpu-no-{name}"' for name in UNUSED if name != "dispatch-ptr")
+        )
+        arch, queue, out = self.device.info.arch, self.device.compute, self.words(4)
+        code = emit_object(text, Machine("amdgcn-amd-amdhsa", arch))
+        slots = (ArgSlot("out", ArgKind.POINTER, 0, 8, "w"),)
+        program = self.device.load(
+            hcq.KernelImage(name="packet", arch=arch, code=code, args=slots, kernarg_size=8)
+        )
+        commands = queue.record().exec(program, program.args(out), groups=(3, 1, 1), threads=(64, 1, 1))
+        self.wait(queue.submit(commands))
+        self.expect("the size of the grid in the dispatch packet", out, [192])
 
     def dependent(self) -> None:
         """Launch dependent kernels, in one submission and in several."""
@@ -65,7 +102,7 @@ class Program(Words):
             point = queue.submit(
                 queue.record().exec(count, count.args(target, source), groups=ONE, threads=ONE)
             )
-        point.wait(timeout_s=WAIT_S)
+        self.wait(point)
         self.expect("a chain of kernels", cells[-1], [4])
 
     def private(self) -> None:
@@ -77,7 +114,7 @@ class Program(Words):
         begun = copies.submit(copies.record().copy(first, source, 4096).fill(middle, 1, 4096))
         commands = compute.record().exec(count, count.args(middle, first), groups=ONE, threads=ONE)
         counted = compute.submit(commands, after=[begun])
-        copies.submit(copies.record().copy(back, middle, 4096), after=[counted]).wait(timeout_s=WAIT_S)
+        self.wait(copies.submit(copies.record().copy(back, middle, 4096), after=[counted]))
         self.expect("a kernel between copies", back, [8, 1])
 
     def between_queues(self) -> None:
@@ -93,7 +130,7 @@ class Program(Words):
         counted = other.submit(again, after=[counted])
         done = copies.submit(copies.record().copy(back, middle, 4096), after=[counted])
         gate.value = 2
-        done.wait(timeout_s=WAIT_S)
+        self.wait(done)
         self.expect("work of three queues", back, [9, 7])
 
     def graphs(self) -> None:
@@ -109,7 +146,7 @@ class Program(Words):
         graph.add(device.compute, commands)
         executable = graph.compile()
         for source in [self.words(4, 10), self.words(4, 20), self.words(4, 30)]:
-            executable.submit({start: source}).wait(timeout_s=WAIT_S)
+            self.wait(executable.submit({start: source}))
             self.expect("a replayed chain", cells[-1], [source.host().cast("I")[0] + 2])
         executable.close()
         source, target = self.words(1024, 3), self.words(1024)
@@ -117,7 +154,7 @@ class Program(Words):
         moved.add(device.copies[0], device.copies[0].record().copy(target, source, 4096))
         copying = moved.compile()
         for _ in range(2):
-            copying.submit().wait(timeout_s=WAIT_S)
+            self.wait(copying.submit())
         self.expect("a replayed copy", target, [3])
         copying.close()
 
@@ -128,21 +165,13 @@ class Program(Words):
             cell = self.words(4)
             for lap in range(_LAPS):
                 point = queue.submit(queue.record().fill(cell, lap, 16))
-            point.wait(timeout_s=WAIT_S)
+            self.wait(point)
             self.expect("the last of many fills", cell, [_LAPS - 1])
 
-    def play(self) -> None:
-        """Run all parts and close the device; `Wrong` if a result is wrong."""
-        self.launches()
-        self.dependent()
-        self.private()
-        self.between_queues()
-        self.graphs()
-        self.laps()
-        self.device.close()
-        if self.wrong:
-            raise Wrong("; ".join(self.wrong))
+
+PARTS: Final = ("launches", "pointers", "dependent", "private", "between_queues", "graphs", "laps")
+"""All parts, in the order in which they run."""
 
 
 if __name__ == "__main__":
-    report(lambda: Program(sys.argv[1]).play())
+    report(lambda: Program(sys.argv[1]).play(sys.argv[2:] or PARTS))

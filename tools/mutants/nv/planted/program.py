@@ -1,4 +1,4 @@
-"""The program that runs on a driver with a planted bug: `python program.py DEVICE`.
+"""The program that runs on a driver with a planted bug: `python program.py DEVICE [PART ...]`.
 
 It uses each part of the driver: memory, code, arguments, launches of all shapes, local and shared memory,
 copies, fills, waits between queues, timestamps, a graph, a ring that wraps, teardown.
@@ -9,21 +9,24 @@ which prints the outcome.
 
 from __future__ import annotations
 
+import os
 import sys
 from itertools import pairwise
 from typing import Final
+
+os.environ["HCQ_RING_BYTES"] = "65536"  # before anything reads the configuration
 
 import hcq
 from compiler.targets.nvptx.assembler import assemble
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tools.bringup.nv.kernels import TOKEN, image
-from tools.mutants.planted.outcome import Wrong, report
+from tools.mutants.planted.outcome import report
 from tools.mutants.planted.words import SHARED, Words
 
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
-WAIT_S: Final = 120.0
 ONE: Final = (1, 1, 1)
-_LAPS: Final = 4200
+_UNMAPPED: Final = 0xDEAD_0000_0000
+_LAPS: Final = 400
 """Submissions: more than a ring has entries."""
 
 _AXES: Final = """.version {version}
@@ -109,7 +112,7 @@ class Program(Words):
             programs["shared"], programs["shared"].args(shared, 2048), groups=ONE, threads=(256, 1, 1)
         )
         commands.exec(programs["local"], programs["local"].args(local, 5), groups=ONE, threads=(64, 1, 1))
-        queue.submit(commands).wait(timeout_s=WAIT_S)
+        self.wait(queue.submit(commands))
         self.expect("store", one, [TOKEN, 0])
         self.expect("shared", shared, [255 - i for i in range(256)])
         for text, name, shape, threads, wanted in (
@@ -125,7 +128,7 @@ class Program(Words):
             out = self.words(64)
             program = self.device.load(_image(name, text, self.arch))
             commands = queue.record().exec(program, program.args(out), groups=shape, threads=(threads, 1, 1))
-            queue.submit(commands).wait(timeout_s=WAIT_S)
+            self.wait(queue.submit(commands))
             self.expect(name, out, wanted)
 
     def reloads(self) -> None:
@@ -135,7 +138,7 @@ class Program(Words):
             program = self.device.load(image(name, self.arch))
             out, seen = self.words(4), self.words(4, 41)
             args = program.args(out) if name == "store" else program.args(out, seen)
-            queue.submit(queue.record().exec(program, args, groups=ONE, threads=ONE)).wait(timeout_s=WAIT_S)
+            self.wait(queue.submit(queue.record().exec(program, args, groups=ONE, threads=ONE)))
             self.expect(f"{name}, loaded again", out, [TOKEN if name == "store" else 42])
             program.close()
 
@@ -151,14 +154,14 @@ class Program(Words):
             point = queue.submit(
                 queue.record().exec(count, count.args(target, source), groups=ONE, threads=ONE)
             )
-        point.wait(timeout_s=WAIT_S)
+        self.wait(point)
         self.expect("a chain of kernels", cells[-1], [8])
         first, second, third = (self.words(4) for _ in range(3))
         commands = queue.record()
         commands.exec(count, count.args(first, cells[-1]), groups=ONE, threads=ONE)
         commands.exec(count, count.args(second, cells[0]), groups=ONE, threads=ONE).barrier()
         commands.exec(count, count.args(third, first), groups=ONE, threads=ONE)
-        queue.submit(commands).wait(timeout_s=WAIT_S)
+        self.wait(queue.submit(commands))
         self.expect("a kernel behind two others", third, [10])
 
     def copies(self) -> None:
@@ -168,7 +171,7 @@ class Program(Words):
             size = 3 << 20
             there, back = device.alloc(size, VRAM), device.alloc(size, SHARED)
             commands = queue.record().fill(there, 0x11223344, size).barrier().copy(back, there, size)
-            queue.submit(commands).wait(timeout_s=WAIT_S)
+            self.wait(queue.submit(commands))
             if bytes(back.host()) != b"\x44\x33\x22\x11" * (size // 4):
                 self.wrong.append(f"a copy on {queue}")
             if queue is device.compute:
@@ -177,10 +180,10 @@ class Program(Words):
                 commands.exec(
                     self.programs["count"], self.programs["count"].args(out, back), groups=ONE, threads=ONE
                 )
-                queue.submit(commands).wait(timeout_s=WAIT_S)
+                self.wait(queue.submit(commands))
                 self.expect("a kernel after a copy on its queue", out, [0x11223345])
             fresh = device.alloc(1 << 16, VRAM)
-            queue.submit(queue.record().copy(back, fresh, 1 << 16)).wait(timeout_s=WAIT_S)
+            self.wait(queue.submit(queue.record().copy(back, fresh, 1 << 16)))
             if any(back.host()[: 1 << 16]):
                 self.wrong.append("new memory is not zero")
 
@@ -197,7 +200,7 @@ class Program(Words):
         counted = other.submit(again, after=[counted])
         done = copies.submit(copies.record().copy(back, middle, 4096), after=[counted])
         gate.value = 2
-        done.wait(timeout_s=WAIT_S)
+        self.wait(done)
         self.expect("work of three queues", back, [9, 7])
 
     def stamps(self) -> None:
@@ -209,9 +212,30 @@ class Program(Words):
             commands = queue.record().timestamp(before)
             if queue is device.compute:
                 commands.exec(count, count.args(target, source), groups=ONE, threads=ONE).barrier()
-            queue.submit(commands.timestamp(after)).wait(timeout_s=WAIT_S)
+            self.wait(queue.submit(commands.timestamp(after)))
             if not 0 < before.ticks <= after.ticks:
                 self.wrong.append(f"timestamps {before.ticks} and {after.ticks} on {queue}")
+
+    def recovery(self) -> None:
+        """Store to an address that is not mapped, recover, and count on the same queue."""
+        queue, count = self.device.compute, self.programs["count"]
+        wild, cells = self.device.load(image("wild", self.arch)), [self.words(4) for _ in range(3)]
+        for source, target in pairwise(cells):
+            point = queue.submit(
+                queue.record().exec(count, count.args(target, source), groups=ONE, threads=ONE)
+            )
+        self.wait(point)
+        commands = queue.record().exec(wild, wild.args(cells[0], _UNMAPPED), groups=ONE, threads=ONE)
+        try:
+            self.wait(queue.submit(commands))
+        except hcq.DeviceFault:
+            self.device.recover()
+        else:
+            self.wrong.append("a store to an address that is not mapped succeeded")
+        self.wait(
+            queue.submit(queue.record().exec(count, count.args(cells[0], cells[2]), groups=ONE, threads=ONE))
+        )
+        self.expect("a kernel after the recovery", cells[0], [3])
 
     def graph(self) -> None:
         """Replay a chain of kernels with three inputs in turn.
@@ -230,7 +254,7 @@ class Program(Words):
         executable = graph.compile()
         inputs = [self.words(4, 10), self.words(4, 20), self.words(4, 30)]
         for source in inputs * 4:
-            executable.submit({start: source}).wait(timeout_s=WAIT_S)
+            self.wait(executable.submit({start: source}))
             self.expect("a replayed chain", cells[-1], [source.host().cast("I")[0] + 4])
         executable.close()
 
@@ -245,23 +269,23 @@ class Program(Words):
         gate.value = 1
         for lap in range(_LAPS):
             point = copies.submit(copies.record().fill(cell, lap, 4))
-        point.wait(timeout_s=WAIT_S)
+        self.wait(point)
         self.expect("the last of many fills", cell, [_LAPS - 1])
 
-    def play(self) -> None:
-        """Run all parts and close the device; `Wrong` if a result is wrong."""
-        self.launches()
-        self.reloads()
-        self.dependent()
-        self.copies()
-        self.between_queues()
-        self.stamps()
-        self.graph()
-        self.laps()
-        self.device.close()
-        if self.wrong:
-            raise Wrong("; ".join(self.wrong))
+
+PARTS: Final = (
+    "launches",
+    "reloads",
+    "dependent",
+    "copies",
+    "between_queues",
+    "stamps",
+    "graph",
+    "laps",
+    "recovery",
+)
+"""All parts, in the order in which they run."""
 
 
 if __name__ == "__main__":
-    report(lambda: Program(sys.argv[1]).play())
+    report(lambda: Program(sys.argv[1]).play(sys.argv[2:] or PARTS))
