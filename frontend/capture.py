@@ -5,6 +5,7 @@ Not here: what a capture guarantees (`jit`), containers of tensors (`containers`
 
 from __future__ import annotations
 
+import gc
 import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -16,18 +17,21 @@ from frontend.launch import Launch
 from frontend.modes import Modes
 from frontend.plan import LARGE_BYTES
 from frontend.printing import described
+from frontend.storage import Leaf
+from frontend.tensor_base import TensorBase
+from frontend.views import others
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     import hcq
+    from frontend.dependencies.guards import Guards
     from frontend.expr import Expr
     from frontend.plan import Plan
     from frontend.primitives.limits import Checks
-    from frontend.storage import Leaf
     from frontend.tensor import Tensor
-    from frontend.tensor_base import TensorBase
+    from frontend.tensor_base import Link
 
     Result: TypeAlias = tuple[Expr, hcq.Buffer] | Tensor | int
     """A returned tensor: new memory with its expression, a captured tensor, or the index of an argument."""
@@ -49,6 +53,10 @@ class Capture:
     """Copies of old contents, made by copy-on-write."""
     modes: Modes = field(default_factory=Modes)
     """The modes from outside that the function reads."""
+    guards: Guards | None = None
+    """What the function reads from outside; None: nothing."""
+    relations: list[list[tuple[int, Link]]] = field(default_factory=list)
+    """The returned tensors that share elements."""
 
     def record(self, plan: Plan, inputs: list[hcq.Buffer], outputs: list[hcq.Buffer]) -> None:
         """Record a launch."""
@@ -99,7 +107,12 @@ def results_of(
 
 
 def refuse_leftovers(
-    capture: Capture, returned: list[Tensor], before: dict[int, TensorBase | None], *, who: str
+    capture: Capture,
+    stand_ins: list[Tensor],
+    returned: list[Tensor],
+    before: dict[int, TensorBase | None],
+    *,
+    who: str,
 ) -> None:
     """Raise `UsageError` for tensors and gradients kept outside that a replay would not update.
 
@@ -112,15 +125,47 @@ def refuse_leftovers(
                 f"{who} leaves a gradient in {described(t)}, which replays would not update\n"
                 "hint: step the optimiser inside, or return the gradient and clear .grad"
             )
-    kept = {t.leaves[0] for t in returned}
-    for ref in capture.leaves.values():
-        leaf = ref()
-        if leaf is not None and leaf not in kept and leaf.buffer not in capture.states:
+    lost = [*_renewed(stand_ins), *capture.leaves.values()]
+    given = {id(t) for t in (*stand_ins, *returned)}
+    if not _kept(capture, stand_ins, returned, lost):
+        return
+    gc.collect()  # what only cycles of garbage hold is not kept
+    kept = _kept(capture, stand_ins, returned, lost)
+    leaves = {leaf for x in kept for leaf in (x.leaves if isinstance(x, TensorBase) else (x,))}
+    for t in gc.get_objects() if kept else ():
+        if isinstance(t, TensorBase) and id(t) not in given and not leaves.isdisjoint(t.leaves):
             raise UsageError(
-                f"{who} computes a tensor ({leaf.buffer!r}) that is kept outside, "
-                "where replays would not update it\n"
+                f"{who} computes {described(t)}, which is kept outside, where replays would not update it\n"
                 "hint: return it, or assign it to a tensor made before"
             )
+
+
+def _kept(
+    capture: Capture, stand_ins: list[Tensor], returned: list[Tensor], lost: list[weakref.ref[Leaf]]
+) -> list[TensorBase | Leaf]:
+    """Return views of arguments and results, and leaves among `lost`, that something else references."""
+    given = [*stand_ins, *returned]
+    new = {*capture.leaves, *[t.leaves[0].buffer for t in stand_ins]}
+    views = [m for t in given for m in others(t) if all(m is not r for r in given)]
+    known = {t.leaves[0] for t in returned}
+    leaves = [leaf for leaf in [ref() for ref in lost] if leaf is not None and leaf not in known]
+    return [m for m in views if any(leaf.buffer in new for leaf in m.leaves)] + [
+        leaf for leaf in leaves if leaf.buffer not in capture.states
+    ]
+
+
+def _renewed(stand_ins: list[Tensor]) -> list[weakref.ref[Leaf]]:
+    """Give arguments new leaves of the same memory; return the old ones, which only kept tensors hold."""
+    old = []
+    for t in stand_ins:
+        leaf = t.leaves[0]
+        new = Leaf(leaf.buffer)
+        new.known, new.origin, new.of, new.home = leaf.known, leaf.origin, leaf.of, leaf.home
+        if new.home is not None and new.home.leaf() is leaf:
+            new.home.current = weakref.ref(new)
+        t.leaves = (new,)
+        old.append(weakref.ref(leaf))
+    return old
 
 
 def captured_form(
@@ -168,6 +213,8 @@ def captured_form(
         assembly=work if kernels else None,
         partial=any(kernel.partial for kernel in kernels),
         modes=capture.modes,
+        guards=capture.guards,
+        relations=capture.relations,
     )
 
 

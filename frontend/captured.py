@@ -26,7 +26,7 @@ from frontend.storage import Leaf, home_of, preserve
 from frontend.tensor import Tensor
 from frontend.tensor_base import EPOCH, Rebound
 from frontend.trace import become
-from frontend.views import follow, link_of, others, owns
+from frontend.views import follow, link_of, others, owns, relate
 from hcq.config import config
 from hcq.errors import UsageError
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     import hcq
+    from frontend.dependencies.guards import Guards
     from frontend.launch import Launch
     from frontend.primitives.limits import Checks
     from frontend.tensor_base import Link, TensorBase
@@ -124,6 +125,10 @@ class Captured:
     """Whether outputs may keep elements that no kernel wrote; see `frontend.launch.Launch.partial`."""
     modes: Modes = field(default_factory=Modes)
     """The modes that the function read from outside."""
+    guards: Guards | None = None
+    """What the function read from outside; None: nothing."""
+    relations: Sequence[Sequence[tuple[int, Link]]] = ()
+    """The results that share elements; see `frontend.views.relations`."""
 
     def __post_init__(self) -> None:
         """Mark the memory that replays assign to."""
@@ -139,6 +144,8 @@ class Captured:
             )
         if self.modes.seen != CHANGES[0]:
             self.modes.check("a function" if self.assembly is None else self.assembly.label)
+        if self.guards is not None and not self.guards.hold():
+            self.guards.check()
         with LOCK:
             if PENDING:
                 settle()
@@ -174,6 +181,8 @@ class Captured:
                     made.append(Tensor.of_part((result[0], (leaves[result[1]],))))
                 else:
                     made.append(tensors[result] if isinstance(result, int) else result)
+            if self.relations:
+                relate(made, self.relations)
             return filled(self.nest, made)
 
     def _verify(self, tensors: Sequence[Tensor]) -> None:

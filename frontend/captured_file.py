@@ -123,6 +123,11 @@ def _kind(e: Expr) -> list[Any]:
 
 def save(path: str | Path, captured: Captured, args: Any, state: Mapping[str, Tensor]) -> None:
     """Write a captured form, for arguments in the containers `args`; see `TinyJit.save`."""
+    if captured.relations:
+        raise UsageError(
+            f"results {[i for i, _ in captured.relations[0]]} share elements, which a file does not hold\n"
+            "hint: return a clone() instead of a view"
+        )
     with LOCK:
         settle()
         realize_many(list(state.values()))

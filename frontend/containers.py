@@ -34,6 +34,10 @@ def flattened(
     """
     known = {} if known is None else known
     if value.__class__ is Tensor:
+        if strict:  # a tensor that is returned twice is one tensor
+            for number, other in enumerate(out):
+                if other is value:
+                    return Placeholder(number)
         out.append(value)
         return Placeholder(len(out) - 1)
     if isinstance(value, Bound):
@@ -73,6 +77,13 @@ def numbers_of(value: Any) -> list[Any]:
     flattened(value, [], "", strict=False, known=known)
     found: list[Any] = known.get(NUMBERS, [])
     return found
+
+
+def others_of(value: Any) -> list[Any]:
+    """Return what nested containers hold besides tensors."""
+    if isinstance(value, (list, tuple, dict)):
+        return [x for v in (value.values() if isinstance(value, dict) else value) for x in others_of(v)]
+    return [] if isinstance(value, (Tensor, SymbolicTensor, Bound)) else [value]
 
 
 def alike(a: Any, b: Any) -> bool:

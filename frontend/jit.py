@@ -15,7 +15,11 @@ What a replay guarantees:
 - An argument that is assigned to inside, directly or through a view, is the tensor of the caller: its value
   changes in place at each replay.
 - A returned tensor is new memory at each call, owned by the caller, except a tensor that the function
-  assigned to or was given, which is returned itself.
+  assigned to or was given, which is returned itself. Results that share elements with each other do so at
+  each call.
+- What the function reads from closures, globals, attributes and containers is that of the capture. A name
+  that holds another tensor, number or object later is found at the next replay, which raises an error
+  (`dependencies`).
 - Under `HCQ_VALIDATE=1`, indices and integer divisors that come from arguments, or from outside tensors that
   are not assigned to, are checked at each replay; those computed inside only at the capture.
 - Views (`frontend.views`) of tensors that a replay assigns change with them.
@@ -24,13 +28,16 @@ What a replay guarantees:
   capture; in others a replay raises an error (`modes`).
 
 An operation that a replay could not repeat raises an error at the capture: reading a value, making a tensor
-of host data, moving between devices, replacing an argument, keeping a computed tensor or a gradient outside
-without returning it.
+of host data, moving between devices, replacing an argument, keeping a computed tensor or a gradient outside,
+binding a name that it reads to another number or tensor, drawing random numbers of the host. Other effects of
+the Python code, such as text that it prints, are not repeated and not seen; nor are clocks, files, elements
+of arrays, and what code in C reads.
 
 Arguments of another shape or dtype, such as a smaller last batch, raise an error; there is no second capture.
 Pad them to one shape, or call `.fn`, the function itself.
 
-Not here: the recording (`capture`), a replay (`captured`), what is given and returned (`containers`). Next:
+Not here: the recording (`capture`), what a function reads (`dependencies`), a replay (`captured`), what is
+given and returned (`containers`). Next:
 docs/nn-and-tinyjit.md.
 """
 
@@ -44,7 +51,7 @@ from frontend.assignment import LEAVING
 from frontend.autograd import state as grad_state
 from frontend.capture import Capture, captured_form, refuse_leftovers, results_of
 from frontend.captured import own, settle
-from frontend.containers import NUMBERS, Placeholder, alike, filled, flattened, numbers_of
+from frontend.containers import NUMBERS, Placeholder, alike, filled, flattened, numbers_of, others_of
 from frontend.device import LOCK, Device
 from frontend.expr import PARAM
 from frontend.history import realize_for_reading
@@ -57,13 +64,16 @@ from frontend.storage import Leaf
 from frontend.symbolic.tensor import SymbolicTensor
 from frontend.tensor import Tensor
 from frontend.tensor_base import EPOCH, Rebound
+from frontend.views import relate, relations
 from hcq.config import config
 from hcq.errors import UsageError
 
 if AT_ONCE:
     from frontend import captured_file
+    from frontend.dependencies import guards
 else:
     captured_file = later("frontend.captured_file")
+    guards = later("frontend.dependencies.guards")
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
@@ -135,9 +145,10 @@ class TinyJit(Generic[P, R]):
     Results: tensors, containers of tensors, or None. A returned tensor is new memory that the caller owns,
     except one that was given or assigned to.
 
-    State: outside tensors are used by their memory, so a replay sees their current values. `assign` inside
-    the function, as by an optimiser, stores in place at each replay; copy-on-write preserves aliased
-    contents. Random draws are new at each replay. The module lists all guarantees.
+    State: outside tensors are used by their memory, so a replay sees their current values; names must hold
+    the tensors, numbers and objects that they held at the capture. `assign` inside the function, as by an
+    optimiser, stores in place at each replay; copy-on-write preserves aliased contents. Random draws are new
+    at each replay. The module lists all guarantees.
 
     Order and waiting: a replay is submitted to the device's first compute queue, and the call returns while
     the device works. Reading a result waits.
@@ -150,10 +161,12 @@ class TinyJit(Generic[P, R]):
     Raises, besides the errors of the function:
     - `UsageError` at the capture, for what a replay could not repeat: reading a value, host data, another
       device, a deep copy, a value returned that is no tensor, a replaced argument, a computed tensor or
-      gradient kept outside that is not returned, an argument that is also assigned to from outside.
+      gradient kept outside, an argument that is also assigned to from outside, a name that is read and bound
+      anew, random numbers of the host.
     - `UsageError` at a replay, for arguments whose shape, dtype, device, or other values differ from the
       captured ones, for another training mode, autocast or requires_grad, for an outside tensor that was
-      replaced, and for a closed device.
+      replaced, for a closure cell, global, attribute or item that holds another tensor, number or object than
+      at the capture, and for a closed device.
     - `UsageIndexError` or `UsageZeroDivisionError` under `HCQ_VALIDATE=1`, for an invalid index or divisor.
     - `OutOfMemoryError` when there is no memory for the results; `DeviceFault` after a fault. After
       `OpenDevice.recover` the capture can be replayed.
@@ -198,8 +211,9 @@ class TinyJit(Generic[P, R]):
 
         `state` names tensors, such as `nn.state.get_state_dict(model)`: a name lets `load` put another tensor
         in the place of that one. Raises `UsageError` before the second call, and for an argument or a result
-        that the file cannot hold, such as an object that is no number, text or container; `OSError` when the
-        file cannot be written. The file, and what it holds: `frontend.captured_file`.
+        that the file cannot hold, such as an object that is no number, text or container, or results that
+        share elements; `OSError` when the file cannot be written. The file, and what it holds:
+        `frontend.captured_file`.
         """
         if self._captured is None:
             raise UsageError(f"{self!r} is not captured yet: call it twice, then save it")
@@ -331,8 +345,8 @@ class TinyJit(Generic[P, R]):
         CAPTURE.now = capture
         try:
             args, names = filled(shape, stand_ins)
+            watch = guards.Watch(self.fn, others_of((args, names)), who=repr(self))
             result = self.fn(*args, **names)
-            del args, names
             returned: list[Tensor] = []
             sizes: dict[Any, Any] = {}
             nest = flattened(result, returned, f"{self!r} returns", strict=True, known=sizes)
@@ -345,8 +359,11 @@ class TinyJit(Generic[P, R]):
                         f"{self!r} replaces its argument {i}: the caller's tensor would not change\n"
                         "hint: return the new value, or assign it"
                     )
+            capture.relations = relations(returned)
             results = results_of(capture, stand_ins, returned, frozenset(sizes.values()))
-            refuse_leftovers(capture, returned, before, who=repr(self))
+            del result, args, names
+            capture.guards = watch.guards()
+            refuse_leftovers(capture, stand_ins, returned, before, who=repr(self))
         finally:
             CAPTURE.now = None
         label = getattr(self.fn, "__name__", "jit")
@@ -355,13 +372,11 @@ class TinyJit(Generic[P, R]):
         for i in captured.assigned:
             tensors[i].assign(stand_ins[i]).realize()
         self._replays(captured, shape)
-        return filled(
-            nest,
-            [
-                tensors[r] if r.__class__ is int else t
-                for r, t in zip(captured.results, returned, strict=True)
-            ],
-        )
+        made = [
+            tensors[r] if r.__class__ is int else t for r, t in zip(captured.results, returned, strict=True)
+        ]
+        relate(made, capture.relations)
+        return filled(nest, made)
 
     def _own_returned(self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor]) -> None:
         """Give returned tensors from outside memory of their own, of which replays return copies."""
@@ -385,5 +400,5 @@ class TinyJit(Generic[P, R]):
         self._simple = captured.expect if simple and captured.inputs == list(range(count)) else None
 
     def __repr__(self) -> str:
-        name = getattr(self.fn, "__name__", None) or repr(self.fn)
-        return f"<TinyJit {name}>"
+        function = self.fn.func if isinstance(self.fn, partial) else self.fn
+        return f"<TinyJit {getattr(function, '__name__', type(function).__name__)}>"

@@ -31,7 +31,7 @@ from frontend.trace import CUT, abstract, apply, become, composite, make, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from frontend.tensor_base import Family, T, TensorBase
 
@@ -100,6 +100,48 @@ def others(t: TensorBase) -> list[TensorBase]:
         return []
     found = [ref() for ref in list(link.family)]
     return [m for m in found if m is not None and m is not t]
+
+
+def relations(tensors: Sequence[TensorBase]) -> list[list[tuple[int, Link]]]:
+    """Return (index, link) of the tensors that share elements with others of them, by family."""
+    found: dict[int, list[tuple[int, Link]]] = {}
+    for i, t in enumerate(tensors):
+        link = link_of(t)
+        if link is not None:
+            found.setdefault(id(link.family), []).append((i, link))
+    return [
+        sorted(members, key=lambda m: m[1].parent is not None) for members in found.values() if members[1:]
+    ]
+
+
+def relate(tensors: Sequence[TensorBase], relations: Sequence[Sequence[tuple[int, Link]]]) -> None:
+    """Let tensors share elements as those did of which `relations` were taken.
+
+    The first of each family may have a family already, which the others join.
+    """
+    for members in relations:
+        first, link = members[0]
+        base = tensors[first]
+        if link.parent is None and link_of(base) is None:
+            base.link = Link(deque([_ref(base)]), None, base.expr.leaf)
+        now = link_of(base) if link.parent is None else None
+        family: Family = deque() if now is None else now.family
+        new: dict[int, Link] = {} if now is None else {id(link): now}
+        for i, link in members[now is not None :]:
+            before = link_of(tensors[i])
+            if before is None or before.family is not family:
+                tensors[i].link = _moved(link, family, new)
+                family.append(_ref(tensors[i]))
+                if not len(family) % SWEEP:
+                    _sweep(family)
+
+
+def _moved(link: Link, family: Family, new: dict[int, Link]) -> Link:
+    """Return a link in another family; `new` are the links there by the ids of those that they stand for."""
+    if id(link) not in new:
+        parent = None if link.parent is None else _moved(link.parent, family, new)
+        new[id(link)] = link._replace(family=family, parent=parent)
+    return new[id(link)]
 
 
 def owns(t: TensorBase) -> bool:

@@ -1,0 +1,149 @@
+"""The names that a code object reads and binds outside of its own variables.
+
+A *path* is a variable and the attributes and constant items that are taken of it without a call in between:
+`self.layers[0].weight` is one path. Paths of variables that the code computes itself are *loose*: of which
+object they are taken is not known here.
+
+Read from bytecode, by names of instructions that CPython 3.11 to 3.14 share. Not here: what the names hold
+(`found`).
+"""
+
+from __future__ import annotations
+
+import dis
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType
+from typing import Any, Final, NamedTuple
+
+Step = tuple[str, Any]
+"""("attr", name) or ("item", key)."""
+ADDING: Final = frozenset({"append", "extend", "insert", "add", "update", "appendleft", "clear"})
+"""Methods of containers that change them and return nothing of what they hold."""
+_SKIPPED: Final = frozenset({"CACHE", "EXTENDED_ARG", "PRECALL", "NOP", "RESUME", "PUSH_NULL"})
+_ROOTS: Final = (("LOAD_FAST", "local"), ("LOAD_DEREF", "cell"), ("LOAD_CLASSDEREF", "cell"),
+                 ("LOAD_GLOBAL", "global"), ("LOAD_NAME", "global"))  # fmt: skip
+_STORES: Final = {"STORE_GLOBAL": "global", "STORE_NAME": "global", "STORE_DEREF": "cell"}
+_CONSTANTS: Final = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
+_DYNAMIC: Final = frozenset({"getattr", "hasattr", "setattr", "vars", "__dict__", "attrgetter"})
+
+
+class Path(NamedTuple):
+    """A path: where its variable is ("local", "cell", "global", "loose"), its name, and the steps."""
+
+    kind: str
+    name: str
+    steps: tuple[Step, ...] = ()
+    contents: bool = True
+    """Whether a container at its end is read, not only added to or stored into."""
+
+
+@dataclass(slots=True)
+class Names:
+    """The names of one code object and of the functions that it defines."""
+
+    paths: set[Path] = field(default_factory=set)
+    stores: set[tuple[str, str]] = field(default_factory=set)
+    """(kind, name) of variables from outside that are bound."""
+    dynamic: bool = False
+    """Whether attributes are taken by names that are computed."""
+
+
+def _root(i: dis.Instruction) -> tuple[str, str] | None:
+    """Return (kind, name) of an instruction that loads a variable."""
+    if isinstance(i.argval, tuple):  # a constant, or two variables at once; the second one is on top
+        return ("local", i.argval[-1]) if "LOAD_FAST" in i.opname else None
+    return next(((kind, i.argval) for name, kind in _ROOTS if i.opname.startswith(name)), None)
+
+
+def _takes_item(i: dis.Instruction) -> bool:
+    return i.opname == "BINARY_SUBSCR" or (i.opname == "BINARY_OP" and i.argrepr == "[]")
+
+
+@lru_cache(maxsize=4096)
+def names_of(code: CodeType) -> Names:
+    """Return the names of a code object, and of the functions defined inside."""
+    found = Names(dynamic=not _DYNAMIC.isdisjoint(code.co_names))
+    every = [i for i in dis.get_instructions(code) if i.opname not in _SKIPPED]
+    at = 0
+    while at < len(every):
+        i = every[at]
+        if i.opname in _STORES and (i.opname != "STORE_DEREF" or i.argval in code.co_freevars):
+            found.stores.add((_STORES[i.opname], i.argval))
+        at = _path(every, at, found)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            names = names_of(inner)
+            found.dynamic |= names.dynamic
+            found.stores |= {(k, n) for k, n in names.stores if k == "global" or n in code.co_freevars}
+            for path in names.paths:  # a variable of the inner function is one that is computed
+                found.paths.add(path if path.kind != "local" else path._replace(kind="loose", name=""))
+    found.paths = {_own(code, path) for path in found.paths}
+    found.paths = {path for path in found.paths if path.kind != "loose" or path.steps}
+    if found.dynamic:
+        texts = [c for c in code.co_consts if isinstance(c, str) and c.isidentifier()]
+        found.paths |= {Path("loose", "", (("attr", c),)) for c in texts}
+    return found
+
+
+def _own(code: CodeType, path: Path) -> Path:
+    """Return a path with its kind as seen from outside of the code: a variable of its own is loose.
+
+    The first argument stays "local": it may be known, as `self` of a method is.
+    """
+    if path.kind == "global" or (path.kind == "cell" and path.name in code.co_freevars):
+        return path
+    first = code.co_varnames[0] if code.co_argcount else None
+    if path.kind != "loose" and path.name == first:
+        return path._replace(kind="local")
+    return path._replace(kind="loose", name="")
+
+
+def _path(every: list[dis.Instruction], at: int, found: Names) -> int:
+    """Add the path that starts at an instruction, if one does; return the index behind it."""
+    i = every[at]
+    root = _root(i)
+    if root is None and i.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
+        return at + 1
+    if root is not None and _augmented(every, at):
+        return at + 1
+    kind, name = root or ("loose", "")
+    steps: list[Step] = []
+    contents = True
+    at += root is not None
+    while at < len(every):
+        i = every[at]
+        if i.opname in {"LOAD_ATTR", "LOAD_METHOD"}:
+            if i.argval in ADDING:
+                contents = False
+                at += 1
+                break
+            steps.append(("attr", i.argval))
+            at += 1
+        elif i.opname in _CONSTANTS and at + 1 < len(every) and _takes_item(every[at + 1]):
+            steps.append(("item", i.argval))
+            at += 2
+        else:
+            break
+    following = [e.opname for e in every[at : at + 4]]
+    if following[:1] == ["COPY"] and following[1:2] == ["LOAD_ATTR"]:  # x.n += ...
+        contents, at = False, at + 2
+    elif following[1:4] == ["COPY", "COPY", "BINARY_SUBSCR"]:  # x[k] += ...
+        contents, at = False, at + 4
+    elif following[1:2] == ["STORE_SUBSCR"]:  # x[k] = ...
+        contents = False
+    if kind != "loose" or steps:
+        found.paths.add(Path(kind, name, tuple(steps), contents))
+    return at
+
+
+def _augmented(every: list[dis.Instruction], at: int) -> bool:
+    """Return whether a variable is loaded only to be bound anew: `n += 1`."""
+    row = every[at : at + 4]
+    return (
+        len(row) == 4
+        and row[2].opname == "BINARY_OP"
+        and row[2].argrepr.endswith("=")
+        and row[3].opname.startswith("STORE_")
+        and row[3].argval == row[0].argval
+    )
