@@ -93,4 +93,5 @@ class Machines:
             engines=self._engines(settings),
             seed=config().seed,
             tracks=settings.checks.uninitialised,
+            fences=settings.checks.uninitialised,
         )

@@ -112,10 +112,10 @@ class Bench:
     def lint(self, message: str) -> None:
         self.lints.append(message)
 
-    def is_slot(self, gpu: Gpu, va: int) -> bool:
-        """Return whether an address is of an event's slot."""
+    def event_of(self, gpu: Gpu, va: int) -> int | None:
+        """Return the event whose slot is at an address."""
         del gpu
-        return va in self.slots
+        return (va - self.slots.start) // 8 if va in self.slots else None
 
     def interrupt(self, gpu: Gpu, context: int, bits: int) -> None:
         assert gpu is self.gpu

@@ -15,6 +15,7 @@ from tests.drivers.amd_engines.loaded import (
     DESCRIPTOR,
     GROUPS,
     KERNARG,
+    NO_INPUTS,
     SUMS,
     VALUES,
     WANTED,
@@ -23,6 +24,7 @@ from tests.drivers.amd_engines.loaded import (
     sums,
 )
 from tests.drivers.amd_engines.test_pm4 import release
+from tests.drivers.amd_isa import ir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,3 +251,42 @@ def test_arguments_at_a_multiple_of_8_are_advice(bench: Callable[..., Bench]) ->
     b.do(*launch(kernel, user=(KERNARG + 8, 0)))
     assert sums(b) == WANTED
     assert ["hsa.h" in one for one in b.lints] == [True]
+
+
+PACKET = DATA + 0x800
+TOLD_OF_PACKETS = (
+    ir.REDUCTION.replace(ir.BOUNDS, NO_INPUTS.replace('"amdgpu-no-dispatch-ptr"', "")).replace(
+        "entry:\n",
+        """entry:
+  %packet = call ptr addrspace(4) @llvm.amdgcn.dispatch.ptr()
+  %size = load volatile i16, ptr addrspace(4) %packet
+""",
+        1,
+    )
+    + "declare ptr addrspace(4) @llvm.amdgcn.dispatch.ptr()\n"
+)
+"""The sum, by a kernel that takes two pointers in user SGPRs: its packet, then its arguments."""
+
+
+def packet_of(b: Bench, threads: int) -> int:
+    """Store a kernel-dispatch packet that says how large a workgroup is; return its address."""
+    b.put(PACKET, 2, threads | 1 << 16, 1, 256 * GROUPS, 1, 1, *[0] * 10)
+    return PACKET
+
+
+def test_pointers_in_user_sgprs_have_their_order(bench: Callable[..., Bench]) -> None:
+    """The packet's address comes before that of the arguments (facts 8.6)."""
+    b = bench()
+    kernel = load(b, text=TOLD_OF_PACKETS)
+    right = (packet_of(b, 256), 0, KERNARG, 0)
+    b.do(*launch(kernel, user=right))
+    assert sums(b) == WANTED
+    with pytest.raises(QueueFault, match="user SGPRs 0 and 1 are DISPATCH_PTR"):
+        b.do(*launch(kernel, user=(*right[2:], *right[:2])))
+
+
+def test_the_packet_that_a_kernel_is_told_of_describes_its_launch(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    kernel = load(b, text=TOLD_OF_PACKETS)
+    with pytest.raises(QueueFault, match=r"workgroups of \(64, 1, 1\) there, of \(256, 1, 1\)"):
+        b.do(*launch(kernel, user=(packet_of(b, 64), 0, KERNARG, 0)))

@@ -11,7 +11,7 @@ from drivers.amd.layouts.kfd import QueueType
 from tests.drivers.amd_engines.conftest import DATA
 from tests.drivers.amd_engines.loaded import load
 from tests.drivers.amd_engines.test_coherence import refused
-from tests.drivers.amd_engines.test_dispatch import launch, registers
+from tests.drivers.amd_engines.test_dispatch import ACQUIRE, launch, registers
 from tests.drivers.amd_engines.test_pm4 import release, wait
 from tests.drivers.amd_engines.test_sdma import fence, padded
 
@@ -37,7 +37,7 @@ def poll(value: int, *, mask: int = WHOLE, retry: int = 0xFFF) -> tuple[int, ...
 def copies(bench: Callable[..., Bench]) -> Bench:
     """A copy queue where all is checked, and an event's slot."""
     b = bench(QueueType.SDMA, checked=True)
-    b.slots = range(SLOT, SLOT + 8)
+    b.slots = range(SLOT - 8 * EVENT, SLOT + 8)
     return b
 
 
@@ -45,7 +45,7 @@ def copies(bench: Callable[..., Bench]) -> Bench:
 def commands(bench: Callable[..., Bench]) -> Bench:
     """A compute queue where all is checked, and an event's slot."""
     b = bench(checked=True)
-    b.slots = range(SLOT, SLOT + 8)
+    b.slots = range(SLOT - 8 * EVENT, SLOT + 8)
     return b
 
 
@@ -107,6 +107,29 @@ def test_all_ones_in_a_slot_are_unsignalled(commands: Bench) -> None:
     ones = list(release(SLOT, WHOLE, select=2, interrupt=2, context=EVENT))
     ones[6] = WHOLE
     refuses(commands, tuple(ones), Kind.METHOD, "that is unsignalled")
+
+
+@pytest.mark.parametrize("context", [EVENT + 1, 0x1000 | EVENT])
+def test_an_interrupt_of_another_event_than_the_slot(copies: Bench, context: int) -> None:
+    """Linux looks through all slots then, so that the event is signalled, by luck."""
+    refuses(copies, padded(*fence(SLOT, EVENT), TRAP, context), Kind.METHOD, f"names event {context:#x}")
+
+
+def test_an_end_of_pipe_interrupt_of_another_event(commands: Bench) -> None:
+    words = release(SLOT, EVENT, interrupt=2, context=EVENT + 1)
+    refuses(commands, words, Kind.METHOD, f"slot of event {EVENT:#x}")
+
+
+@pytest.mark.parametrize("name", ["gfx1100", "gfx1201"])
+def test_privileged_waves_are_for_gfx11_alone(bench: Callable[..., Bench], name: str) -> None:
+    b = bench(name=name, checked=True)
+    kernel = load(b, name)
+    words = (*ACQUIRE, *launch(kernel, rsrc1=kernel.rsrc1 | 1 << 20))
+    if name == "gfx1100":
+        b.do(*words)
+        assert list(b.launches.values()) == [1]
+    else:
+        refuses(b, words, Kind.METHOD, "RSRC1 has PRIV")
 
 
 def test_a_launch_that_counts_for_a_profiler(commands: Bench) -> None:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.amd.emu.machine.reports import Kind
-from tests.drivers.amd_engines.conftest import BUFFERS, DATA, RING
-from tests.drivers.amd_engines.loaded import load
+from drivers.amd.emu.machine.reports import Kind, MemoryFault, QueueFault
+from tests.drivers.amd_engines.conftest import BUFFERS, DATA, POINTERS, RING
+from tests.drivers.amd_engines.loaded import GROUPS, VALUES, load
 from tests.drivers.amd_engines.test_aql import buffer, dispatch, opened
 from tests.drivers.amd_engines.test_coherence import refused
 from tests.drivers.amd_engines.test_pm4 import release
 from tests.drivers.amd_engines.test_rings import write_data
+from tests.drivers.amd_isa import ir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,3 +106,78 @@ def test_a_grid_that_is_smaller_than_a_workgroup_is_a_doubt(bench: Callable[...,
     b.write(*dispatch(load(b, "gfx942"), threads=256, grid=255))
     b.ring()
     refused(b, Kind.METHOD, "not smaller than a workgroup", "(256, 1, 1)", "(255, 1, 1)")
+
+
+SCRATCH, XCCS, WAVES, LANE_BYTES = 0xA0_0000, 8, 4, 256
+WAVE_BYTES = 64 * LANE_BYTES
+XCC_BYTES = WAVES * WAVE_BYTES
+
+
+def with_scratch(bench: Callable[..., Bench], mapped: int, *, said: int = XCC_BYTES, rest: int = 0) -> Bench:
+    """Return a queue told of scratch of `said` bytes an XCC, with a kernel that wants it submitted.
+
+    `mapped` bytes of it are one allocation, `rest` bytes behind it another.
+    """
+    b = opened(bench, checked=True)
+    b.map(SCRATCH, mapped)
+    if rest:
+        b.map(SCRATCH + mapped, rest)
+    b.put(POINTERS + 140, WAVES | WAVE_BYTES // 1024 << 12, SCRATCH, 1 << 31, said, 0x00EA_4FAC)
+    b.put64(POINTERS + 160, SCRATCH)
+    b.put(POINTERS + 176, LANE_BYTES)
+    packet = dispatch(load(b, "gfx942", ir.SCRATCH))
+    b.space.map.write(VALUES, bytes(4 * 256 * GROUPS))
+    b.write(*packet[:6], LANE_BYTES, *packet[7:])
+    b.ring()
+    return b
+
+
+def test_scratch_is_there_for_every_xcc(bench: Callable[..., Bench]) -> None:
+    b = with_scratch(bench, XCCS * XCC_BYTES)
+    b.finish()
+    assert list(b.launches.values()) == [1]
+
+
+def test_scratch_of_one_xcc_for_eight_is_not_enough(bench: Callable[..., Bench]) -> None:
+    """That of XCC n begins n times its size behind the begin."""
+    with pytest.raises(MemoryFault, match="scratch of 8 XCCs, 65536 bytes each"):
+        with_scratch(bench, XCC_BYTES).finish()
+    with pytest.raises(MemoryFault, match="scratch of 8 XCCs, 65536 bytes each"):
+        with_scratch(bench, XCCS * XCC_BYTES - 4096).finish()
+    b = with_scratch(bench, XCC_BYTES, rest=(XCCS - 1) * XCC_BYTES)
+    refused(b, Kind.METHOD, "scratch of 8 XCCs", "goes beyond GTT")
+
+
+def test_scratch_of_an_xcc_has_room_for_its_waves(bench: Callable[..., Bench]) -> None:
+    b = with_scratch(bench, XCCS * XCC_BYTES, said=XCC_BYTES // 2)
+    refused(b, Kind.LAUNCH, f"{WAVES} waves of {WAVE_BYTES} bytes", f"has {XCC_BYTES // 2} bytes")
+
+
+@pytest.mark.parametrize("offset", [0, 56, 136])
+def test_firmware_finds_the_queue_behind_its_read_index(bench: Callable[..., Bench], offset: int) -> None:
+    b = opened(bench)
+    b.put(POINTERS + 136, offset)
+    b.put(BUFFERS, *STORE)
+    b.write(*buffer(BUFFERS, len(STORE)))
+    b.ring()
+    refused(b, Kind.HOST, "read_dispatch_id_field_base_byte_offset", f"is {offset}, wanted 128")
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_headers_are_stored_before_the_doorbell(bench: Callable[..., Bench], late: int) -> None:
+    """The first packet of two, or the second, is still INVALID when the doorbell rings."""
+    for checked in (False, True):
+        b = opened(bench, checked=checked)
+        b.put(BUFFERS, *predicated(STORE))
+        packet = buffer(BUFFERS, 2 + len(STORE))
+        b.write(*packet, *packet)
+        b.put(RING + 64 * late, packet[0] & ~0xFF | 1)
+        if checked:
+            with pytest.raises(QueueFault, match=f"the header of packet {late:#x} is INVALID"):
+                b.ring()
+            continue
+        b.ring()
+        b.put(RING + 64 * late, packet[0])
+        b.finish()
+        assert b.get(DATA) == [3]
+        assert ["is INVALID" in one for one in b.lints] == [True]

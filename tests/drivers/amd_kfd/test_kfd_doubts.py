@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from drivers.amd.emu.engines.engines import AmdEngines
 from drivers.amd.emu.machine.reports import Kind
 from drivers.amd.layouts import kfd
+from drivers.amd.layouts.cwsr import kfd_context_save_area_header
 from drivers.amd.layouts.events import EVENT_PAGE_BYTES, EventType
 from drivers.amd.layouts.kfd import Call, QueueType, RuntimeMode
 from drivers.kernel import PROT_READ, PROT_WRITE
 from hcq.errors import UsageError
+from tests.drivers.amd_kfd.caller import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,3 +115,59 @@ def test_the_same_is_advice_where_not_all_is_checked(machine: Callable[..., Call
     caller.queue(QueueType.SDMA)
     assert reports(caller) == []
     assert caller.machine.reports
+
+
+def saved(caller: Caller, **header: int) -> dict[str, int]:
+    """Return arguments of a compute queue whose context-save area the process sees, with a header there."""
+    args = caller.queue_args()
+    area = args["ctx_save_restore_address"]
+    buffer = next(one for one in caller.gpus[0].handles.values() if one.va == area)
+    caller.see(Memory(buffer.handle, area, buffer.size, buffer.mmap_offset))[:40] = (
+        kfd_context_save_area_header.pack(**header)
+    )
+    return args
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        ({}, "names no word for exceptions"),
+        ({"err_event_id": 1}, "names no word for exceptions"),
+        ({"err_payload_addr": 0x1000, "err_event_id": 0x77}, "names event 0x77 for exceptions"),
+        ({"err_payload_addr": 0x1000, "err_event_id": 1}, ""),
+    ],
+)
+def test_a_context_save_header_by_which_exceptions_reach_nobody(
+    strict: Caller, header: dict[str, int], text: str
+) -> None:
+    enable(strict)
+    strict.queue(**saved(strict, **header))
+    found = reports(strict)
+    assert [text in one for one in found] == [True] * bool(text), found
+
+
+def test_a_header_is_of_no_account_without_exceptions(strict: Caller) -> None:
+    strict.call(Call.RUNTIME_ENABLE, kfd.kfd_ioctl_runtime_enable_args, mode_mask=0)
+    strict.queue(**saved(strict))
+    assert reports(strict) == []
+
+
+@pytest.mark.parametrize("order", ["pointer fence bell", "fence pointer bell", "pointer bell fence"])
+def test_a_fence_lies_between_write_pointer_and_doorbell(machine: Callable[..., Caller], order: str) -> None:
+    caller = machine(tracks=True, fences=True, engines=AmdEngines())
+    enable(caller)
+    args = caller.queue_args(QueueType.SDMA)
+    at = caller.call(Call.CREATE_QUEUE, kfd.kfd_ioctl_create_queue_args, **args).doorbell_offset & 0x1FFF
+    space = caller.gpus[0].space
+    assert space is not None
+    bells = caller.doorbells()
+    for value in (4, 8):
+        for step in order.split():
+            if step == "pointer":
+                space.map.write(args["write_pointer_address"], value.to_bytes(8, "little"))
+            elif step == "fence":
+                caller.kernel.fence()
+            else:
+                bells.write64(at, value)
+    found = reports(caller)
+    assert ["rang without a fence" in one for one in found] == [True] * (order != "pointer fence bell"), found

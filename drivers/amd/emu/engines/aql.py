@@ -13,9 +13,11 @@ from drivers.amd.emu.engines.dispatch import (
     check_arguments_place,
     check_block,
     check_grid,
+    check_scratch,
+    waves_of_scratch,
     whole_and_rest,
 )
-from drivers.amd.emu.engines.errors import check, dispatch_fault, packet_fault, unsupported
+from drivers.amd.emu.engines.errors import check, dispatch_fault, host_fault, packet_fault, unsupported
 from drivers.amd.emu.engines.flights import Sort, once
 from drivers.amd.emu.engines.maintenance import of_scopes
 from drivers.amd.emu.engines.packets import decode, length, stores, wide
@@ -38,13 +40,14 @@ from drivers.amd.layouts.aql import (
     Pm4Ib,
     Queue,
     QueueProperties,
+    ScratchDescriptor,
     Signal,
     Type,
 )
 from drivers.amd.layouts.code import DESCRIPTOR_ALIGN, USER_SGPRS, Descriptor, Preload, Properties
 from drivers.amd.layouts.events import END_OF_PIPE_CONTEXT_BITS, QueueException
 from drivers.amd.layouts.pm4 import Function, IndirectBuffer
-from drivers.amd.layouts.registers import RSRC1, RSRC2
+from drivers.amd.layouts.registers import RSRC1, RSRC2, TMPRING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -163,7 +166,15 @@ class Aql:
         return Queue.from_bytes(self._bus.read(va, Queue.SIZE, "amd_queue_t"))
 
     def _queue_va(self) -> int:
-        return self._bus.queue.rptr_va - READ_DISPATCH_ID_FIELD_BASE
+        """Return the address of amd_queue_t: the read index's, less what the field behind it says."""
+        rptr, field = self._bus.queue.rptr_va, Queue.offset_of("read_dispatch_id_field_base_byte_offset")
+        offset = self._bus.load(rptr + field - READ_DISPATCH_ID_FIELD_BASE, 4, "amd_queue_t")
+        if offset != READ_DISPATCH_ID_FIELD_BASE:
+            raise host_fault(
+                f"read_dispatch_id_field_base_byte_offset, behind the read index at {rptr:#x}, is {offset}, "
+                f"wanted {READ_DISPATCH_ID_FIELD_BASE}: firmware finds amd_queue_t by it (facts 5)"
+            )
+        return rptr - offset
 
     def _fetch(self) -> None:
         place = self._ring.fetched % self._ring.words
@@ -171,6 +182,7 @@ class Aql:
         words = self._ring.take(PACKET_WORDS, checked=self._ring.head(1)[0] & 0xFF != Type.INVALID)
         kind = words[0] & 0xFF
         self._at = f"packet {place // PACKET_WORDS}"
+        self._queue_va()
         layout = PACKETS.get(kind)
         if kind == Type.VENDOR_SPECIFIC:
             layout = VENDOR_PACKETS.get(words[0] >> 16)
@@ -350,7 +362,18 @@ class Aql:
                 f"{queue.scratch_wave64_lane_byte_size} bytes of scratch a lane",
                 QueueException.PACKET_DISPATCH_REGISTER_INVALID,
             )
-        self._bus.read(queue.scratch_backing_memory_location, 4, "scratch")
+        size = TMPRING[int(self._bus.gpu.profile.target.generation)].from_int(queue.compute_tmpring_size)
+        waves, bytes_of_wave = waves_of_scratch(self._bus, size)
+        said = ScratchDescriptor.from_words(queue.scratch_resource_descriptor).BYTES
+        if said < waves * bytes_of_wave:
+            raise dispatch_fault(
+                f"compute_tmpring_size reserves {waves} waves of {bytes_of_wave} bytes on an XCC, "
+                f"scratch_resource_descriptor has {said} bytes of it",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+        xccs = len(self._cores)
+        place, what = queue.scratch_backing_memory_location, f"scratch of {xccs} XCCs, {said} bytes each,"
+        check_scratch(self._bus, place, said * xccs, what)
         return packet.PRIVATE_SEGMENT_SIZE
 
     def _user_data(

@@ -68,7 +68,7 @@ class Bus:
         if self.order is not None:
             self.order.stores(SemaphoreStore(host, word.value, new, adds, 8 * size))
         word.value = new
-        if self.order is not None and self.machine.is_slot(self.gpu, va):
+        if self.order is not None and self.machine.event_of(self.gpu, va) is not None:
             self.settled()
             self._slot = va
             if self.load(va // 8 * 8, 8, what) == UNSIGNALLED:
@@ -150,7 +150,13 @@ class Bus:
 
     def interrupt(self, context: int, bits: int) -> None:
         """Raise an interrupt."""
-        self._slot = 0
+        slot, self._slot = self._slot, 0
+        number = self.machine.event_of(self.gpu, slot) if slot else None
+        if number is not None and (number ^ context) & (1 << bits) - 1:
+            self.doubt(
+                f"an interrupt names event {context:#x} behind a store to the slot of event {number:#x}: the "
+                "kernel then looks through all slots, and signals what it finds"
+            )
         self.machine.interrupt(self.gpu, context, bits)
 
     def flush_host_path(self, request: int, done: int, wait: Wait, what: str) -> None:

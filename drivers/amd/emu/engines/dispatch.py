@@ -23,6 +23,7 @@ from drivers.amd.layouts.registers import (
     Rsrc1,
     Rsrc2,
     ShRegister,
+    TmpringSize,
     register,
 )
 from drivers.amd.targets import Scratch
@@ -39,6 +40,8 @@ MAX_THREADS: Final = 1024
 MAX_GROUPS: Final = (1 << 31) - 1
 """Workgroups of a grid that HIP allows (maxGridSize); hardware would be busy for seconds with more."""
 _POISON: Final = 0xCCCC_CCCC
+_PRIVILEGED: Final = 11
+"""The generation whose launches set PRIV (facts D9)."""
 _KERNARG_ALIGN: Final = 8
 """What compilers give the segment of arguments (`.kernarg_segment_align`)."""
 
@@ -138,6 +141,10 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
     get(ShRegister.COMPUTE_RESOURCE_LIMITS)
     rsrc1 = RSRC1[generation].from_int(get(ShRegister.COMPUTE_PGM_RSRC1))
     rsrc2 = RSRC2[generation].from_int(get(ShRegister.COMPUTE_PGM_RSRC2))
+    if rsrc1.PRIV and generation != _PRIVILEGED:
+        bus.doubt(
+            f"RSRC1 has PRIV, which gfx{_PRIVILEGED} alone wants for context saves: not gfx{generation}"
+        )
     if any(size > 1 for size in block[rsrc2.TIDIG_COMP_CNT + 1 :]):
         bus.doubt(
             f"workgroups of {block} for a kernel that is told {rsrc2.TIDIG_COMP_CNT + 1} coordinates of a "
@@ -241,12 +248,26 @@ def _scratch(bus: Bus, registers: Mapping[int, int], lanes: int) -> int:
             ShRegister.COMPUTE_DISPATCH_SCRATCH_BASE_HI,
         )
     )
+    waves, bytes_of_wave = waves_of_scratch(bus, size)
+    base = (high << 32 | low) << PROGRAM_SHIFT
+    check_scratch(bus, base, waves * bytes_of_wave, f"scratch of {waves} waves")
+    return int(bytes_of_wave // lanes)
+
+
+def waves_of_scratch(bus: Bus, size: TmpringSize) -> tuple[int, int]:
+    """Return for how many waves of an XCC a TMPRING_SIZE reserves scratch, and the bytes of each."""
     if not size.WAVES or not size.WAVESIZE:
         raise dispatch_fault(
             f"SCRATCH_EN with TMPRING_SIZE {int(size):#x}", QueueException.PACKET_DISPATCH_REGISTER_INVALID
         )
+    target = bus.gpu.profile.target
     waves = size.WAVES * (bus.gpu.profile.engines if target.scratch_waves_per_engine else 1)
-    bytes_of_wave = size.WAVESIZE * target.scratch_unit
-    base = (high << 32 | low) << PROGRAM_SHIFT
-    bus.space.check_range(base, waves * bytes_of_wave, Access.WRITE, f"scratch of {waves} waves")
-    return int(bytes_of_wave // lanes)
+    return waves, size.WAVESIZE * target.scratch_unit
+
+
+def check_scratch(bus: Bus, base: int, size: int, what: str) -> None:
+    """Refuse scratch that is not mapped, and object to scratch that goes on in memory of something else."""
+    bus.space.check_range(base, size, Access.WRITE, what)
+    buffer = bus.space.buffer_at(base)
+    if buffer is not None and base + size > buffer.end:
+        bus.doubt(f"{what} is [{base:#x}, +{size:#x}), which goes beyond {buffer}")

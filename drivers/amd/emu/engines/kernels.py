@@ -21,6 +21,7 @@ from drivers.amd.emu.isa.modes import at_start
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
 from drivers.amd.emu.isa.programs import decoded, translated
 from drivers.amd.emu.isa.translate import Entry
+from drivers.amd.layouts.aql import PACKET_WORDS, KernelDispatch
 from drivers.amd.layouts.code import CODE_ALIGN, DESCRIPTOR_ALIGN, USER_SGPRS, Descriptor, Preload, Properties
 from drivers.amd.layouts.events import QueueException
 from drivers.amd.layouts.registers import RSRC3, Rsrc3Gfx90a
@@ -410,6 +411,8 @@ def _arguments(
             )
         if name == "KERNARG_SEGMENT_PTR":
             found = (values[1] or 0) << 32 | (values[0] or 0)
+        if name == "DISPATCH_PTR":
+            _check_packet(bus, launch, (values[1] or 0) << 32 | (values[0] or 0), at)
         at += count
     preloaded = Preload.from_int(descriptor.kernarg_preload).LENGTH
     if at + preloaded > launch.rsrc2.USER_SGPR:
@@ -423,3 +426,15 @@ def _arguments(
     check_arguments_place(bus, found)
     bus.space.check_range(found, descriptor.kernarg_size, Access.READ, "the kernel's arguments")
     return found, bus.read(found, descriptor.kernarg_size, "the kernel's arguments")
+
+
+def _check_packet(bus: Bus, launch: Launch, va: int, at: int) -> None:
+    """Hold the packet whose address a kernel gets, from user SGPR `at` on, to the launch."""
+    packet = KernelDispatch.from_words(bus.words(va, PACKET_WORDS, "the packet that DISPATCH_PTR points to"))
+    said = (packet.WORKGROUP_SIZE_X, packet.WORKGROUP_SIZE_Y, packet.WORKGROUP_SIZE_Z)
+    if said != launch.block:
+        raise dispatch_fault(
+            f"user SGPRs {at} and {at + 1} are DISPATCH_PTR {va:#x}: workgroups of {said} there, of "
+            f"{launch.block} in the launch",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )

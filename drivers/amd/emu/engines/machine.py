@@ -48,8 +48,8 @@ class Machine(Protocol):
         """Report once what works, and is a sign of a mistake all the same."""
         ...
 
-    def is_slot(self, gpu: Gpu, va: int) -> bool:
-        """Return whether an address of a GPU lies in the signal page of the process."""
+    def event_of(self, gpu: Gpu, va: int) -> int | None:
+        """Return the event whose slot is at an address of a GPU; None outside of the signal page."""
         ...
 
     def interrupt(self, gpu: Gpu, context: int, bits: int) -> None:

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.errors import changed_fault, host_fault
+from drivers.amd.layouts.aql import PACKET_WORDS, Type
 from drivers.amd.layouts.kfd import QueueType
 
 if TYPE_CHECKING:
@@ -97,7 +98,19 @@ class Ring:
             raise host_fault(
                 f"the doorbell went back from {self.target * 4 // unit - behind:#x} to {value:#x}"
             )
+        self._check_headers(at)
         self.extend(at)
+
+    def _check_headers(self, end: int) -> None:
+        """Object to a doorbell ahead of its packets: the packet processor need not look again (facts 3)."""
+        if self.rules is not AQL:
+            return
+        for position in range(self.target, end, PACKET_WORDS):
+            if self._memory(position, 1)[0] & 0xFF == Type.INVALID:
+                self._bus.doubt(
+                    f"the doorbell took {end // PACKET_WORDS - 1:#x} while the header of packet "
+                    f"{position // PACKET_WORDS:#x} is INVALID: it is stored before the doorbell"
+                )
 
     def extend(self, at: int) -> None:
         """Let the dwords up to a position be taken."""

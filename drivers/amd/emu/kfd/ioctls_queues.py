@@ -18,6 +18,7 @@ from drivers.amd.emu.kfd.queues import (
     whole,
 )
 from drivers.amd.emu.kfd.refusal import refuse
+from drivers.amd.layouts.cwsr import kfd_context_save_area_header
 from drivers.amd.layouts.kfd import (
     DOORBELL_BYTES,
     ENOTSUPP,
@@ -30,10 +31,12 @@ from drivers.amd.layouts.kfd import (
     kfd_ioctl_update_queue_args,
 )
 from drivers.amd.layouts.kfd_unused import kfd_ioctl_set_cu_mask_args
+from hcq.errors import DriverError
 
 if TYPE_CHECKING:
     from drivers.amd.emu.kfd.asked import Asked
     from drivers.amd.emu.kfd.gpu import Gpu
+    from drivers.amd.emu.kfd.process import Process
 
 _EXCEPTIONS_SINCE: Final = 14
 """Minor version of the interface that RUNTIME_ENABLE is asked of (facts 1.2)."""
@@ -81,9 +84,30 @@ def create(ask: Asked) -> None:
             f"{queue.name} was created before RUNTIME_ENABLE with ENABLE: its exceptions are not delivered "
             "(facts 1.2)"
         )
+    if process.runtime and queue.save_va:
+        _check_exceptions(process, queue)
     gpu.queues.append(queue)
     token = MmapOffset(OFFSET=queue.doorbell * DOORBELL_BYTES, GPU_ID=gpu.gpu_id, TYPE=MmapType.DOORBELL)
     ask.answer(queue_id=queue.number, doorbell_offset=int(token))
+
+
+def _check_exceptions(process: Process, queue: QueueObject) -> None:
+    """Object to a context-save header by which exceptions reach nobody (facts 1.5, 9.3)."""
+    try:
+        raw = process.user.read(queue.save_va, kfd_context_save_area_header.SIZE)
+    except DriverError as error:
+        process.hardware.doubt(f"the context-save header of {queue.name} cannot be read: {error}")
+        return
+    header = kfd_context_save_area_header.from_bytes(raw)
+    if not header.err_payload_addr:
+        process.hardware.doubt(
+            f"the context-save header of {queue.name} at {queue.save_va:#x} names no word for exceptions"
+        )
+    elif header.err_event_id not in process.events.table:
+        process.hardware.doubt(
+            f"the context-save header of {queue.name} names event {header.err_event_id:#x} for exceptions, "
+            "which there is not"
+        )
 
 
 def _engine(gpu: Gpu, kind: QueueType, engine: int) -> int | None:

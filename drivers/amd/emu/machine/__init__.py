@@ -25,6 +25,7 @@ def open_machine(
     masked: Sequence[int] = (),
     peers: bool = True,
     tracks: bool = False,
+    fences: bool = False,
 ) -> EmulatedKernel:
     """Return the kernel of a machine with emulated GPUs, one a name: "gfx1100", "gfx1201", "gfx942".
 
@@ -32,7 +33,8 @@ def open_machine(
     queues; without them a doorbell is reported as unsupported. `seed` decides every order that hardware
     leaves open, `first_minor` is the number of the first render node, `masked` are indices of GPUs that the
     device cgroup hides, `peers` says whether GPUs reach each other's video memory, `tracks` whether reads of
-    video memory that was never written are found. Unknown names are `UnsupportedError`.
+    video memory that was never written are found, `fences` whether doorbells without a `fence()` of the
+    kernel before them are. Unknown names are `UnsupportedError`.
 
     The kernel's `reports` are what the machine objected to, `machine.refusals` why calls were refused,
     `machine.leaks` what a process left behind.
@@ -51,5 +53,6 @@ def open_machine(
         masked=masked,
         peers=peers,
         tracks=tracks,
+        fences=fences,
     )
     return EmulatedKernel(machine)

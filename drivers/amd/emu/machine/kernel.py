@@ -304,6 +304,8 @@ class EmulatedKernel:
     def fence(self) -> None:
         """Order stores."""
         self.machine.linux.fence()
+        if self.machine.fences:
+            self.machine.fenced()
 
     def diagnostics(self) -> tuple[str, ...]:
         """Return the reports of faults made since the last call, each as text that names what was wrong."""

@@ -17,6 +17,7 @@ from drivers.amd.emu.machine.reports import Kind, MemoryFault, QueueFault, Repor
 from drivers.amd.layouts.cwsr import kfd_context_save_area_header
 from drivers.amd.layouts.events import (
     END_OF_PIPE_CONTEXT_BITS,
+    EVENT_SLOT_BYTES,
     EventType,
     MemoryError_,
     QueueException,
@@ -64,10 +65,12 @@ class Machine:
         masked: Sequence[int] = (),
         peers: bool = True,
         tracks: bool = False,
+        fences: bool = False,
     ) -> None:
         """`masked` are indices of GPUs that the device cgroup hides; `peers` is peer-to-peer access.
 
-        With `tracks` reads of video memory that was never written are found.
+        With `tracks` reads of video memory that was never written are found, with `fences` doorbells without
+        a fence of the kernel's interface before them.
         """
         self.lock = TurnLock()
         self.rng = random.Random(seed)  # noqa: S311 - an order, not a secret
@@ -93,6 +96,9 @@ class Machine:
         self.launches: Counter[str] = Counter()
         """Kernel name -> dispatches run."""
         self.hdp_flushes = 0
+        self.fences = fences
+        self._fenced: dict[QueueObject, int] = {}
+        """The write pointers at the last fence."""
         self.runs: dict[QueueObject, QueueRun] = {}
         self.stopped: dict[QueueObject, QueueFault] = {}
         """Queues that an exception stopped."""
@@ -159,9 +165,20 @@ class Machine:
             self._linted.add(message)
             self.find(Kind.HOST, message)
 
-    def is_slot(self, gpu: Gpu, va: int) -> bool:
-        """Return whether an address of a GPU lies in the signal page of the process."""
-        return va in self.process.slots(gpu)
+    def event_of(self, gpu: Gpu, va: int) -> int | None:
+        """Return the event whose slot is at an address of a GPU; None outside of the signal page."""
+        slots = self.process.slots(gpu)
+        return (va - slots.start) // EVENT_SLOT_BYTES if va in slots else None
+
+    def fenced(self) -> None:
+        """Take note of a fence of the host, which orders the write pointers of now before later stores."""
+        with self.lock:
+            self._fenced = {queue: self._pointer(queue) for queue in self.runs}
+
+    @staticmethod
+    def _pointer(queue: QueueObject) -> int:
+        assert queue.gpu.space is not None
+        return int.from_bytes(queue.gpu.space.read(queue.wptr_va, 8, "the write pointer"), "little")
 
     def queue_of(self, gpu: Gpu, doorbell: int) -> QueueObject | None:
         """Return the queue that a doorbell of a GPU belongs to."""
@@ -182,6 +199,11 @@ class Machine:
                 f"the doorbell of {queue.name} rang, which UPDATE_QUEUE or a percentage of 0 made inactive"
             )
         try:
+            if self.fences and self._fenced.get(queue) != self._pointer(queue):
+                self.doubt(
+                    f"the doorbell of {queue.name} rang without a fence behind its write pointer: the GPU "
+                    "may see the doorbell before the packets (facts 3)"
+                )
             run.rung(value)
         except (QueueFault, MemoryFault) as fault:
             self.failed(run, fault)
