@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drivers.emu.report import ReportKind
 from drivers.emu.simt import access, schedule
 from drivers.emu.simt.blocks import Translation
 from drivers.emu.simt.findings import emit_report, i32
@@ -36,9 +37,10 @@ from drivers.emu.simt.warp_code import WarpCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from drivers.emu.report import ReportKind
     from drivers.emu.simt.library import Library
 
+_START = -(1 << 40)
+"""The number of the block in front of all others."""
 _FUEL = 64
 """Iterations of a loop that may wait for other waves, before the wave yields."""
 _FENCED = 8
@@ -52,7 +54,7 @@ class WaveBlock:
     """A basic block of the guest. `emit` writes its code and calls exactly one of the terminators."""
 
     number: int
-    """Identifies the block; blocks that are later in the code have higher numbers."""
+    """Identifies the block; blocks that are later in the code have higher numbers. The first to run is given first."""
     emit: Callable[[WaveFunction], None]
     successors: tuple[int, ...]
 
@@ -107,7 +109,7 @@ class WaveFunction(WarpCode):
         c = self.c
         self.thread = Value("ptr", "%thread")
         self.group = Value("ptr", "%group")
-        start = self._write(WaveBlock(-1, self._start, (self._blocks[0].number,)))
+        start = self._write(WaveBlock(_START, self._start, (self._blocks[0].number,)))
         written = [start, *(self._write(block) for block in self._blocks)]
         self._find_live(written)
         c.lines, parts = [], []
@@ -303,6 +305,27 @@ class WaveFunction(WarpCode):
 
         self._finish(finish)
 
+    def switch(self, value: Value, numbers: Sequence[int], site: int) -> None:
+        """End the block: continue at the block whose number a scalar is; another number is a fault at `site`."""
+        here = self._written.block.number
+        for number in numbers if self._spins else ():
+            if number <= here:
+                self._resumable(number)
+        last = self._last_site()
+
+        def finish() -> None:
+            for number in numbers:
+                taken, other = self.c.fresh("taken"), self.c.fresh("other")
+                self.c.branch(self.c.icmp("eq", value, number), taken, other)
+                self.c.label(taken)
+                self._go(number, here, last)
+                self.c.label(other)
+            self.report(ReportKind.BAD_BRANCH_INDEX, site, i32(0))
+            WARP.store(self.c, self.warp, "live", 0)
+            self.c.ret(i32(DONE))
+
+        self._finish(finish)
+
     def sleep(self, barrier: int, after: int, site: int) -> None:
         """End the block: wait at a barrier for every wave of the workgroup, then continue at block `after`."""
         self._resumable(after)
@@ -341,4 +364,4 @@ class WaveFunction(WarpCode):
 
 
 def _label(number: int) -> str:
-    return "start" if number < 0 else f"b{number:x}"
+    return "start" if number == _START else f"b{number:x}"

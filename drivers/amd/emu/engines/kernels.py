@@ -135,7 +135,8 @@ class Kernels:
         known = self._cached.get(key)
         what = "an instruction fetch"
         if known is not None:
-            if bus.space.fetch(launch.code, len(known.decoded.code), what) == known.decoded.code:
+            where = launch.code - known.decoded.before
+            if bus.space.fetch(where, len(known.decoded.code), what) == known.decoded.code:
                 return known
             raise stale_fault(
                 f"the code at {launch.code:#x} changed since a kernel ran there, and no acquire with GLI_INV "
@@ -163,10 +164,12 @@ class Kernels:
         return before
 
     def _read(self, bus: Bus, launch: Launch, mapping: Mapping) -> Code:
-        raw = bus.read(launch.code, min(mapping.end - launch.code, _MOST_CODE), "an instruction fetch")
+        before = min(launch.code - mapping.va, _MOST_CODE)
+        behind = min(mapping.end - launch.code, _MOST_CODE)
+        raw = bus.read(launch.code - before, before + behind, "an instruction fetch")
         processor = bus.gpu.profile.name
         try:
-            kernel = decoded(raw, processor, launch.lanes, f"code at {launch.code:#x}")
+            kernel = decoded(raw, processor, launch.lanes, f"code at {launch.code:#x}", before=before)
             made = translated(self._settings, processor, launch.lanes, _entry(launch), kernel)
         except UnsupportedError as error:
             if self.ledgers is not None:
@@ -289,12 +292,13 @@ def _entry(launch: Launch) -> Entry:
 
 def _same(bus: Bus, launch: Launch, before: Code, mapping: Mapping) -> bool:
     """Return whether code and descriptor lie where they lay, byte for byte."""
-    if before.place is None or launch.code + len(before.decoded.code) > mapping.end:
+    first = launch.code - before.decoded.before
+    if before.place is None or first < mapping.va or first + len(before.decoded.code) > mapping.end:
         return False
     at, descriptor = before.place
     return (
         mapping.va <= at <= mapping.end - len(descriptor)
-        and bus.read(launch.code, len(before.decoded.code), "an instruction fetch") == before.decoded.code
+        and bus.read(first, len(before.decoded.code), "an instruction fetch") == before.decoded.code
         and bus.read(at, len(descriptor), "a kernel descriptor") == descriptor
     )
 

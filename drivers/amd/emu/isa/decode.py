@@ -45,9 +45,11 @@ def instructions(code: bytes, target: Target, *, lanes: int = 0, kernel: str = "
         at += found.size
 
 
-def one(code: bytes, at: int, target: Target, *, lanes: int, kernel: str = "") -> Instruction:
-    """Decode the instruction at a byte offset."""
-    raw = code[at : at + 20]
+def one(
+    code: bytes, at: int, target: Target, *, lanes: int, kernel: str = "", before: int = 0
+) -> Instruction:
+    """Decode the instruction at a byte offset from the first, in front of which lie `before` bytes."""
+    raw = code[at + before : at + before + 20] if at + before >= 0 else b""
     reading = Reading(target, lanes, at, int.from_bytes(raw, "little"), len(raw) // 4, kernel)
     if not reading.dwords:
         raise reading.error("the code ends within the instruction")

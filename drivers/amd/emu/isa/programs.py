@@ -53,14 +53,19 @@ class Decoded:
     """A kernel's code and its instructions; equal where the code is."""
 
     code: bytes
-    """The bytes up to the last instruction that can be reached."""
+    """The bytes from the first to the last instruction that can be reached."""
     instructions: list[Instruction] = field(compare=False, repr=False)
+    before: int = 0
+    """How many of the bytes lie in front of the kernel's first instruction."""
 
 
-def decoded(code: bytes, processor: str, lanes: int, kernel: str) -> Decoded:
-    """Decode the kernel at the start of `code`; raises `IsaError`, in which `kernel` names it."""
-    instructions = read_kernel(code, target(processor), lanes=lanes, kernel=kernel)
-    return Decoded(code[: max(one.next for one in instructions)], instructions)
+def decoded(code: bytes, processor: str, lanes: int, kernel: str, *, before: int = 0) -> Decoded:
+    """Decode the kernel behind the first `before` bytes; raises `IsaError`, in which `kernel` names it."""
+    instructions = read_kernel(code, target(processor), lanes=lanes, kernel=kernel, before=before)
+    first = min(one.address for one in instructions)
+    return Decoded(
+        code[before + first : before + max(one.next for one in instructions)], instructions, -first
+    )
 
 
 @functools.lru_cache(maxsize=KEPT)
@@ -71,7 +76,8 @@ def translated(
 
     With `counts` it counts what it executes.
     """
-    name = f"code_{hashlib.blake2b(kernel.code, digest_size=8).hexdigest()}"
+    begin = kernel.before.to_bytes(4, "little") if kernel.before else b""
+    name = f"code_{hashlib.blake2b(kernel.code + begin, digest_size=8).hexdigest()}"
     made = engine_of(settings, lanes)
     known = target(processor)
     translation = translate_instructions(made.library, name, kernel.instructions, known, entry, counts=counts)

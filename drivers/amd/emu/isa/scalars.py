@@ -297,10 +297,14 @@ def _test_bit(t: Translator) -> None:
 @meaning("s_getpc_b64")
 def _program_counter(t: Translator) -> None:
     """The address of the next instruction; code that reads it addresses data near itself."""
+    t.set_scalar(t.instruction.operands[0], t.c.op("add", code_start(t), t.instruction.next))
+
+
+def code_start(t: Translator) -> Value:
+    """Return the device address of the kernel's first instruction."""
     if t.code_at is None:
         raise t.error("the address of code is not known to the translation")
-    start = t.c.load("i64", t.c.gep(t.wf.of_thread("params"), t.code_at), align=4)
-    t.set_scalar(t.instruction.operands[0], t.c.op("add", start, t.instruction.next))
+    return t.c.load("i64", t.c.gep(t.wf.of_thread("params"), t.code_at), align=4)
 
 
 def _register_float(

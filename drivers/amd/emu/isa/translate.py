@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa import (
     buffers,
+    calls,
     compares,
     conversions,
     counted,
@@ -113,21 +114,40 @@ class Entry:
     kernel that asks for its own address (`s_getpc_b64`) is refused."""
 
 
-def read_kernel(code: bytes, target: Target, *, lanes: int, kernel: str) -> list[Instruction]:
-    """Decode what can be reached from a kernel's first byte, in the order of addresses."""
+def read_kernel(
+    code: bytes, target: Target, *, lanes: int, kernel: str, before: int = 0
+) -> list[Instruction]:
+    """Decode what can be reached from a kernel's first byte, in the order of addresses.
+
+    In `code` lie `before` bytes in front of that, which have negative addresses: functions that it calls.
+    """
     found: dict[int, Instruction] = {}
     todo = [0]
     while todo:
-        at = todo.pop()
-        while at not in found:
-            instruction = one(code, at, target, lanes=lanes, kernel=kernel)
-            found[at] = instruction
-            if instruction.stem in _BRANCHES:
-                todo.append(branch_target(instruction))
-            if instruction.stem in ("s_branch", "s_endpgm"):
-                break
-            at = instruction.next
+        while todo:
+            at = todo.pop()
+            while at not in found:
+                instruction = one(code, at, target, lanes=lanes, kernel=kernel, before=before)
+                found[at] = instruction
+                if instruction.stem in _BRANCHES:
+                    todo.append(branch_target(instruction))
+                if instruction.stem in ("s_branch", "s_endpgm", "s_setpc_b64"):
+                    break
+                at = instruction.next
+        todo = [
+            at
+            for ways in _calls([found[at] for at in sorted(found)]).values()
+            for at in ways
+            if at not in found
+        ]
     return [found[at] for at in sorted(found)]
+
+
+def _calls(instructions: list[Instruction]) -> dict[int, tuple[int, ...]]:
+    """Return where calls and returns lead, by their addresses."""
+    if not any(i.stem in calls.JUMPS for i in instructions):
+        return {}
+    return calls.leads(instructions, {branch_target(i) for i in instructions if i.stem in _BRANCHES})
 
 
 def branch_target(instruction: Instruction) -> int:
@@ -137,12 +157,13 @@ def branch_target(instruction: Instruction) -> int:
 
 
 def cut(instructions: list[Instruction]) -> list[tuple[list[Instruction], tuple[int, ...]]]:
-    """Return basic blocks: their instructions and the addresses of those that follow."""
-    leaders = {instructions[0].address}
+    """Return basic blocks, a kernel's first: their instructions and the addresses of those that follow."""
+    called = _calls(instructions)
+    leaders = {instructions[0].address}.union({0} if called else (), *called.values())
     for i in instructions:
         if i.stem in _BRANCHES:
             leaders |= {branch_target(i), i.next}
-        elif i.stem in _BARRIERS or i.stem in ("s_endpgm", "s_trap"):
+        elif i.address in called or i.stem in _BARRIERS or i.stem in ("s_endpgm", "s_trap"):
             leaders.add(i.next)
     blocks: list[tuple[list[Instruction], tuple[int, ...]]] = []
     body: list[Instruction] = []
@@ -156,12 +177,14 @@ def cut(instructions: list[Instruction]) -> list[tuple[list[Instruction], tuple[
         follow: tuple[int, ...] = (i.next,)
         if last in ("s_endpgm", "s_trap"):
             follow = ()
+        elif i.address in called:
+            follow = called[i.address]
         elif last == "s_branch":
             follow = (branch_target(i),)
         elif last in _BRANCHES:
             follow = tuple(dict.fromkeys((branch_target(i), i.next)))
         blocks[-1] = (body, follow)
-    return blocks
+    return sorted(blocks, key=lambda block: block[0][0].address != 0) if called else blocks
 
 
 def translate(lib: Library, name: str, code: bytes, target: Target, entry: Entry) -> Translation:
@@ -190,7 +213,9 @@ def translate_instructions(
     made = [
         WaveBlock(
             body[0].address,
-            lambda _, body=body: _emit(translators[0], body, full, begun[body[0].address]),  # type: ignore[misc]
+            lambda _, body=body, follow=follow: _emit(  # type: ignore[misc]
+                translators[0], body, follow, full, begun.get(body[0].address, entry.modes)
+            ),
             follow,
         )
         for body, follow in blocks
@@ -254,7 +279,9 @@ def _begin(t: Translator, entry: Entry) -> None:
     wf.write("scc", c.const("i1", 0))
 
 
-def _emit(t: Translator, body: list[Instruction], full: frozenset[int], begun: int) -> None:
+def _emit(
+    t: Translator, body: list[Instruction], follow: tuple[int, ...], full: frozenset[int], begun: int
+) -> None:
     """Write a basic block that begins in a float mode; at the addresses in `full` results need no mask."""
     t.known, t.modes = Known(), begun
     if t.wf.counting is not None:
@@ -267,6 +294,8 @@ def _emit(t: Translator, body: list[Instruction], full: frozenset[int], begun: i
         _count(t, last)
     if last.stem in _BRANCHES:
         _branch(t, last)
+    elif last.stem in calls.JUMPS:
+        _jump(t, last, follow)
     elif last.stem in _BARRIERS:
         _barrier(t, last)
     elif last.stem == "s_endpgm":
@@ -282,7 +311,7 @@ def _emit(t: Translator, body: list[Instruction], full: frozenset[int], begun: i
 
 
 def _ends(last: Instruction) -> bool:
-    return last.stem in _BRANCHES or last.stem in _BARRIERS or last.stem in ("s_endpgm", "s_trap")
+    return last.stem in _BRANCHES | _BARRIERS | calls.JUMPS or last.stem in ("s_endpgm", "s_trap")
 
 
 def _count(t: Translator, instruction: Instruction) -> None:
@@ -305,6 +334,17 @@ def _branch(t: Translator, last: Instruction) -> None:
         zero: Value = t.c.icmp("eq", mask, 0)
         yes, no = (target, last.next) if how.endswith("z") and not how.endswith("nz") else (last.next, target)
         t.wf.branch(zero, yes, no)
+
+
+def _jump(t: Translator, last: Instruction, ways: tuple[int, ...]) -> None:
+    """Go on at the address in the last operand; a call leaves the one behind itself in the first."""
+    if not ways:
+        raise t.error("where it leads is not known: a function's address that its code does not give")
+    start, c = scalars.code_start(t), t.c
+    at = c.op("sub", t.scalar(last.operands[-1], 64), start)
+    if last.stem == calls.CALL:
+        t.set_scalar(last.operands[0], c.op("add", start, last.next))
+    t.wf.switch(at, ways, t.site())
 
 
 def _barrier(t: Translator, last: Instruction) -> None:
