@@ -52,6 +52,17 @@ w.requires_grad = True
 x.conv2d(w, padding=1).backward(g)
 w.grad.realize()
 """
+ATTENTION = """
+q, k, v = a(1, 2, 100, 16), a(1, 2, 2048, 16), a(1, 2, 2048, 24)
+k = (k * Tensor(np.linspace(0, 4, 2048, dtype=np.float32)).reshape(1, 1, -1, 1)).realize()
+q.scaled_dot_product_attention(k, v).realize()
+"""
+STRIDED = """
+x, w, g = a(2, 16, 33, 33), a(32, 16, 3, 3), a(2, 32, 17, 17)
+x.requires_grad = True
+x.conv2d(w, stride=2, padding=1).backward(g)
+x.grad.realize()
+"""
 
 MISTAKES: dict[str, Mistake] = {
     "chain of rows of one matrix": Mistake(
@@ -61,6 +72,23 @@ MISTAKES: dict[str, Mistake] = {
             (CHAINS, "    ast = _cut_at_rows(ast, row)\n", ""),
         ),
         "s, x, p, o = a(2, 1, 1), a(2, 1, 4), a(4, 4), a(4, 4)\n((s @ (x @ p)) @ o).realize()",
+    ),
+    "chain that begins with the last product of another": one(
+        CHAINS, " and made.keys().isdisjoint(chain)", "",
+        "x, p, q, r, s = a(5, 8), a(8, 3), a(3, 4), a(4, 4), a(4, 2)\n"
+        "((((x.softmax(-1) @ p).softmax(-1) @ q).softmax(-1) @ r).softmax(-1) @ s).realize()",
+    ),
+    "sum of a softmax in pieces not scaled": one(
+        "compiler.kernel.rescale", "_scaled(self._load(self.total), factor, summed)",
+        "_scaled(self._load(self.total), const(1.0, _F32), summed)", ATTENTION,
+    ),
+    "values of a softmax in pieces not scaled": one(
+        "compiler.kernel.rescale", "_scaled(self._load(self.values, at), factor, ",
+        "_scaled(self._load(self.values, at), const(1.0, _F32), ", ATTENTION,
+    ),
+    "remainders of a sum one off": one(
+        "compiler.kernel.residues", "env[one.summed] = symbolic.dot((inner,), (one.stride,), partner)",
+        "env[one.summed] = symbolic.dot((inner,), (one.stride,), 0)", STRIDED,
     ),
     "parts of a split maximum added": one(
         "compiler.schedule.split", "graph.reduce(graph.contiguous(partial), op, ",
@@ -100,6 +128,11 @@ MISTAKES: dict[str, Mistake] = {
     "transform of results": one(PARTS, "sub(m[1], m[2]), m[3])", "sub(m[1], m[2]), m[2])", PICTURES),
     "half in the filters": one(TILES, "HALF = const(0.5,", "HALF = const(0.501,", PICTURES),
     "total of the gradient of filters": one(TAPS, "sub(ends, m[3])", "add(ends, m[3])", GRADIENT),
+    "reader ordered after the store in place": one(
+        SCHEDULER, "        for k in before:\n            grouping.order.after(k, writer)\n", "",
+        "x, z, w = a(300), a(40, 300), a(300)\n"
+        "y = z.sum(0).contiguous().exp().sum().contiguous() + x[:7]\nx.assign(w * 2)\ny.realize(x)",
+    ),
     "store in place of what is read elsewhere": one(
         SCHEDULER, "if late or _reads_elsewhere(", "if late or not _reads_elsewhere(",
         "x = a(300)\nx.assign(x.flip(0) * 2).realize()",

@@ -36,6 +36,7 @@ SHARES = {
     "graphs": (100_000, 4, 96),
     "wide": (120_000, 5, 45),
     "chains": (140_000, 4, 36),
+    "small": (160_000, 6, 54),
 }
 """By mode: the first seed, the programs of the quick part, and those of the slow part behind them."""
 

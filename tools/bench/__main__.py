@@ -8,13 +8,14 @@
     matmul, conv, elementwise           throughput of tensors, beside NumPy
     kernels                             throughput of compiled kernels, by the clock of a GPU
     lowering                            time from a kernel's AST to LLVM IR
+    check                               price of HCQ_CHECK=1: first runs of models
     nv, amd, amd-queues                 host time of the GPU drivers, on a scripted kernel driver
     amd-emu                             queues of emulated AMD GPUs
     emu, emu-amd, emu-guests            speed of the emulators
     cuda, cuda-kernels                  the same work in PyTorch, which needs PyTorch and a GPU
 
-Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `lowering`, `nv`, `amd`, `emu`, `cuda`).
-Next: `rows`.
+Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `lowering`, `check`, `nv`, `amd`, `emu`,
+`cuda`). Next: `rows`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ CASES = {
     **dict.fromkeys(("amd", "amd-queues", "amd-emu"), "tools.bench.amd"),
     "kernels": "tools.bench.compiled",
     "lowering": "tools.bench.lowering",
+    "check": "tools.bench.check",
     "cuda": "tools.bench.cuda",
     "cuda-kernels": "tools.bench.compiled_cuda",
 }

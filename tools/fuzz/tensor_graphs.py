@@ -89,7 +89,7 @@ def _cut(m: Maker, name: str, shape: tuple[int, ...]) -> str:
 def _shape_of(m: Maker, size: int, rank: int) -> tuple[int, ...] | None:
     """Return a random shape of a rank with at most `size` elements, or None."""
     for _ in range(8):
-        shape = tuple(m.r.choice(SIZES) for _ in range(rank))
+        shape = tuple(m.r.choice(m.few or SIZES) for _ in range(rank))
         if int(np.prod(shape)) <= size:
             return shape
     return None
@@ -104,7 +104,7 @@ def product(m: Maker) -> None:
     if left is None:
         return
     k = left[-1]
-    columns = min(m.env[b].size // k, m.r.choice(SIZES))
+    columns = min(m.env[b].size // k, m.r.choice(m.few or SIZES))
     if not columns:
         return
     turned = m.r.random() < 0.5
@@ -123,7 +123,7 @@ def chain(m: Maker) -> None:
     r = m.r
     count = r.choice((3, 3, 3, 4, 5))
     batch, shared = r.choice(((), (), (1,), (2,), (3,), (2, 2), (3, 1))), r.random() < 0.5
-    sizes = [r.choice(CHAINED) for _ in range(count + 1)]
+    sizes = [r.choice(m.few or CHAINED) for _ in range(count + 1)]
     if r.random() < 0.03:
         sizes[r.randrange(count + 1)] = 0
     operands: list[tuple[str, str]] = []

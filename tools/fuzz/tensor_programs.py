@@ -96,6 +96,7 @@ class Maker:
         dtypes: Sequence[str] = DTYPES,
         steps: int = 10,
         sizes: Sequence[int] = SIZES,
+        few: Sequence[int] = (),
         views: bool = False,
         most: float = 0,
     ) -> None:
@@ -104,6 +105,8 @@ class Maker:
         self.views = views
         """Whether views are written; otherwise only tensors without an alias are."""
         self.most = most
+        self.few = few
+        """Sizes that all axes of matrices have; empty: the usual ones."""
         self.lines: list[Line] = []
         self.env = namespace()
         self.alias: dict[str, int] = {}
@@ -113,7 +116,7 @@ class Maker:
         """Sums of floats, which no other line uses."""
         self.unwritable: set[str] = set()
         """Expanded values and their views, whose elements may share memory."""
-        chosen = [self.r.choice(sizes) for _ in range(self.r.randint(0, 3))]
+        chosen = [self.r.choice(few or sizes) for _ in range(self.r.randint(0, 3))]
         while math.prod(chosen) > MOST:
             chosen.pop()
         for _ in range(self.r.randint(1, 3)):

@@ -6,8 +6,10 @@ threads, which also write rows of one tensor; `views` writes through views; `wid
 API (lists and masks as indices, methods in place, einsum, selections); `gradients` differentiates, with and
 without capture; `graphs` computes all values, and all gradients, in one launch, fused and with stored
 intermediate values; `chains` does so with products of products, whose kernels may be joined, and prints how
-many different joined kernels there were. It prints each differing program as a shrunk test, and exits with 1
-if there is one. `HCQ_DEVICE` names a device.
+many different joined kernels there were; `small` does both with sizes of 1, 2 and 3 alone. The kernels of
+every program of `small`, and of each eighth of the others, are also compared with their operations one by one
+(`HCQ_CHECK`). It prints each differing program as a shrunk test, and exits with 1 if there is one.
+`HCQ_DEVICE` names a device.
 
 Not here: making a program (`tensor_programs`), the kinds of lines (`tensor_kinds`).
 """
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from hcq.config import config, override
 from tools.fuzz import campaign, slopes
 from tools.fuzz.tensor_graphs import SIZES
 from tools.fuzz.tensor_kinds import CHAINS, GRAPHS, KINDS, SMOOTH, WIDE
@@ -36,7 +39,11 @@ if TYPE_CHECKING:
 
     from compiler.ir.uop import UOp
 
-MODES: Final = ("eager", "jit", "threads", "views", "wide", "gradients", "graphs", "chains")
+MODES: Final = ("eager", "jit", "threads", "views", "wide", "gradients", "graphs", "chains", "small")
+CHECKED: Final = 8
+"""Of so many programs the kernels of one are compared with their operations."""
+FEW: Final = (1, 2, 3)
+"""Sizes of axes in programs of mode `small`."""
 CALLS: Final = 4
 """Calls of a captured function: the first runs, the second is captured, two are replays."""
 _THREADS: Final = 4
@@ -64,6 +71,9 @@ def program(seed: int, mode: str) -> Program:
     """Return the program of a seed."""
     if mode == "graphs":
         return Maker(seed, GRAPHS, dtypes=("float32",), sizes=SIZES, most=_SMALL).program
+    if mode == "small":
+        kinds = CHAINS if seed % 2 else GRAPHS
+        return Maker(seed, kinds, dtypes=("float32",), few=FEW, most=_SMALL).program
     if mode == "chains":
         return Maker(seed, CHAINS, dtypes=("float32",), steps=12, most=_EXACT).program
     if mode != "gradients":
@@ -345,13 +355,16 @@ def threads(program: Program) -> None:
 RUNS: Final[dict[str, Callable[[Program], None]]] = {
     "eager": eager, "jit": jit, "threads": threads, "views": eager, "wide": eager, "gradients": gradients,
     "graphs": graphs, "chains": graphs,
+    "small": graphs,
 }  # fmt: skip
 
 
 def failure(program: Program, mode: str) -> str:
     """Return the failure of a program as text, or ""."""
+    checked = mode == "small" or program.seed % CHECKED == 0 or config().check
     try:
-        RUNS[mode](program)
+        with override(check=checked):
+            RUNS[mode](program)
     except Differs as error:
         return str(error)
     except Exception:  # noqa: BLE001 - the programs are legal, so any exception is a finding
