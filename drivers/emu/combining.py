@@ -37,6 +37,16 @@ class Part(NamedTuple):
     """Checksum of the current contents; None if the memory needs no fence."""
 
 
+class Missing(NamedTuple):
+    """A missing fence."""
+
+    text: str
+    """What was not fenced."""
+    hazard: bool
+    """Whether a fence before the doorbell made all visible, so only a host that fetches earlier sees old
+    contents."""
+
+
 class CombinedRing(Protocol):
     """A ring as `WriteCombining` reads it; any member may raise `QueueError` if its memory is not mapped."""
 
@@ -97,7 +107,7 @@ class WriteCombining:
         """The put index at the last doorbell."""
         self._fenced: dict[int, _Fenced] = {}
         """Slot -> its state at the last fence before the put index covered it."""
-        self._missing: str = ""
+        self._missing: Missing | None = None
         self._open = True
 
     def close(self) -> None:
@@ -119,7 +129,7 @@ class WriteCombining:
         if put >= ring.slots:
             return  # an invalid index, which the doorbell refuses
         if put != self._put:
-            self._publish(put)
+            self._publish(put, hazard=True)
         fenced: dict[int, _Fenced] = {}
         if put != self._rung:  # covered, and not rung yet: what the fence before the put index saw counts
             fenced = {at: self._fenced[at] for at in self._slots(self._rung, put) if at in self._fenced}
@@ -144,27 +154,28 @@ class WriteCombining:
                 except QueueError:
                     continue  # unmapped by the change; the doorbell reports it
 
-    def check_doorbell(self, first: int, put: int) -> str:
-        """Check the entries [first, put) at a doorbell; return a message on a missing fence, or ""."""
+    def check_doorbell(self, first: int, put: int) -> Missing | None:
+        """Check the entries [first, put) at a doorbell; return the first missing fence, or None."""
         ring = self._ring
         with self._lock:
-            seen_put, missing = self._put, self._missing
+            seen_put = self._put
             if put != self._put and not ring.put_combined:
-                self._publish(put)
-                missing = self._missing
-            self._missing = ""
+                self._publish(put, hazard=False)
+            missing, self._missing = self._missing, None
             self._put = self._rung = put
+            certain = self._changed(first, put)
             if ring.put_combined and put != seen_put:
-                missing = missing or (
+                certain = (
                     f"no fence between the store of {ring.put_name} {put}, in write-combined memory, and the "
                     f"doorbell: the host may fetch up to {seen_put} only"
                 )
-            missing = missing or self._changed(first, put)
+            if certain and (missing is None or missing.hazard):
+                missing = Missing(certain, hazard=False)
             for slot in self._slots(first, put):
                 self._fenced.pop(slot, None)
         return missing
 
-    def _publish(self, put: int) -> None:
+    def _publish(self, put: int, *, hazard: bool) -> None:
         """Check the entries that the put index newly covers: a fence must precede the store of the index."""
         ring = self._ring
         if ring.combined:
@@ -173,10 +184,11 @@ class WriteCombining:
                 if seen is None and raw == ring.stale(slot):
                     break  # unchanged since the last doorbell: fences recorded nothing from here on
                 if seen is None or raw != seen.raw:
-                    self._missing = self._missing or (
+                    text = (
                         f"no fence between the store of ring entry {slot}, in write-combined memory, and "
                         f"that of {ring.put_name} {put}: the host may fetch the old contents of the slot"
                     )
+                    self._missing = self._missing or Missing(text, hazard=hazard)
         self._put = put
 
     def _changed(self, first: int, put: int) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from drivers.emu.simt.library import Sanitizers
 from drivers.nv.emu.machine import Kind
 from drivers.nv.layouts.gpfifo import GpfifoEntry, UsermodeRegister
 from drivers.nv.layouts.rm_classes import Coherency, Location, MemAttr, Physicality
@@ -54,8 +55,24 @@ def test_fences_between_entry_put_and_doorbell_are_enough(ready: Ready) -> None:
     assert up.reports() == []
 
 
-def test_a_fence_missing_between_entry_and_put_is_named(ready: Ready) -> None:
+def test_a_fence_missing_between_entry_and_put_is_advice_once(ready: Ready) -> None:
     up, ring, memory = ready
+    for value in (2, 3, 4):  # as drivers do that work on GPUs, which look at GPPut at doorbells
+        ring.push(sem(memory.va, value), ring=False)
+        ring.ring(fence_entries=False)
+        wait_word(memory, 0, value, up)
+    (report,) = up.machine.reports
+    assert report.kind is Kind.ADVICE
+    assert "fenced behind the store of GPPut only" in report.message
+
+
+def test_a_fence_missing_between_entry_and_put_is_named_if_caches_are_checked(
+    make: Callable[..., Client],
+) -> None:
+    up = make(checks=Sanitizers.all()).up()
+    ring, memory = up.copy_channel(), up.memory(4096, system=True)
+    ring.push(sem(memory.va, 1))
+    wait_word(memory, 0, 1, up)
     ring.push(sem(memory.va, 2), ring=False)
     ring.ring(fence_entries=False)
     ring.wait_error()

@@ -210,7 +210,7 @@ class ChannelRun:
     def _check_put(self, put: int) -> None:
         """Refuse a GPPut beside which lies an entry that the host wrote and submits never, or did not write.
 
-        A ring that is full leaves one slot free, so the slot before the last GPPut is not the host's to write.
+        A full ring leaves one slot free, so the slot before the last GPPut is not the host's to write.
         """
         at, last, newest = self._put, (self._put - 1) % self.setup.entries, (put - 1) % self.setup.entries
         wrong = ""
@@ -228,8 +228,14 @@ class ChannelRun:
 
     def _check_fences(self, put: int) -> None:
         missing = self.combining.check_doorbell(self._put, put)
-        if missing:
-            raise ChannelError(RcCode.PBDMA_ERROR, Kind.COHERENCE, f"{self.name}: {missing}")
+        if missing is None:
+            return
+        if self.machine.strict or not missing.hazard:
+            raise ChannelError(RcCode.PBDMA_ERROR, Kind.COHERENCE, f"{self.name}: {missing.text}")
+        self.machine.lint(
+            f"{self.name}: ring entries in write-combined memory, fenced behind the store of GPPut only, "
+            "not also before it: a GPU that looks at GPPut before the doorbell may fetch old contents"
+        )
 
     @property
     def host_put(self) -> int:
