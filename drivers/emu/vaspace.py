@@ -64,14 +64,16 @@ class VaSpace:
         self.backings: dict[int, Backing] = {}
         """Start of a mapping -> the pages behind it."""
 
-    def add(self, va: int, size: int, backing: Backing, offset: int, *, writable: bool) -> None:
-        """Map `size` bytes of `backing` from `offset` at `va`.
+    def add(
+        self, va: int, size: int, backing: Backing, offset: int, *, writable: bool, note: str = ""
+    ) -> None:
+        """Map `size` bytes of `backing` from `offset` at `va`; `note` follows its name in reports.
 
         Raises `UsageError` if the range overlaps a mapping.
         """
         known = None if backing.initialised is None else backing.initialised[offset : offset + size + _TAIL]
         self.map.map(
-            va, size, backing.host + offset, label=backing.label, writable=writable, initialised=known
+            va, size, backing.host + offset, label=backing.label + note, writable=writable, initialised=known
         )
         self.backings[va] = backing.take()
 

@@ -244,3 +244,30 @@ def test_a_gpu_is_registered_with_a_descriptor_of_the_frontend(make: Make) -> No
             invalid(errno.EINVAL, client.uvm_call, UvmCommand.UVM_REGISTER_GPU, **fields)
         else:
             refused(0x1F, client.uvm_call, UvmCommand.UVM_REGISTER_GPU, **fields)
+
+
+@pytest.mark.parametrize("page", [0x1000, 0x10000])
+def test_a_mapping_a_page_short_is_named_when_it_is_made_accessed_and_freed(up: Client, page: int) -> None:
+    ring = up.copy_channel()
+    size = 0x40000
+    handle = up.alloc(up.device, RmClass.NV01_MEMORY_LOCAL_USER, up.memory_params(size))
+    up.map_gpu(handle, BASE, size - page)
+    (report,) = up.machine.reports
+    assert report.kind is Kind.ADVICE
+    assert f"UVM_MAP_EXTERNAL_ALLOCATION at {BASE:#x} maps {size - page:#x} bytes of" in report.message
+    assert f"the GPU has no address for the last {page:#x}" in report.message
+    refused(0x1E, up.uvm_call, UvmCommand.UVM_FREE, base=BASE, length=size)
+    assert f"with {size - page:#x} bytes, and UVM_FREE names {size:#x}" in up.machine.refusals[-1]
+    ring.push(sem(BASE + size - page + 16, 1))
+    assert ring.wait_error() == RcCode.MMU_FAULT
+    text = up.machine.fatal[-1].message
+    assert f"touches [{BASE + size - page + 16:#x}, " in text
+    assert f"(mapped without its last {page:#x} bytes)" in text
+
+
+def test_memory_that_is_mapped_in_pieces_is_right(up: Client) -> None:
+    handle = up.alloc(up.device, RmClass.NV01_MEMORY_LOCAL_USER, up.memory_params(0x40000))
+    make_range(up)
+    for at in range(0, 0x40000, 0x10000):
+        up.map_gpu(handle, BASE + at, 0x10000, offset=at, create=False)
+    assert not up.machine.reports

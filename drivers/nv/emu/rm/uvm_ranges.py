@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from drivers.nv.layouts import uvm as layout
 
 _BAD_ADDRESS = NvStatus.INVALID_ADDRESS
+_TAIL = 2 << 20
+"""A mapping that leaves out less than this at the end of its memory is taken for too short: a large page."""
 
 
 def create_range(
@@ -41,7 +43,11 @@ def free(_kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytearray) -> None:
         raise Refused(_BAD_ADDRESS, f"no range starts at {params.base:#x}")
     given = getattr(params, "length", length)
     if given != length:
-        raise Refused(_BAD_ADDRESS, f"the range at {params.base:#x} has {length:#x} bytes, not {given:#x}")
+        raise Refused(
+            _BAD_ADDRESS,
+            f"UVM_CREATE_EXTERNAL_RANGE made the range at {params.base:#x} with {length:#x} bytes, and UVM_FREE "
+            f"names {given:#x}",
+        )
     uvm.unmap(params.base, length, "by UVM_FREE")
     del uvm.ranges[params.base]
     if params.base in uvm.pools:
@@ -85,7 +91,15 @@ def map_external(
             f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}",
         )
     writable = one.gpuMappingType != UvmGpuMappingType.READ_ONLY
-    uvm.vaspace.space.add(params.base, params.length, memory.backing, params.offset, writable=writable)
+    note, rest = "", memory.size - params.offset - params.length
+    if params.offset == 0 and 0 < rest < min(_TAIL, params.length):
+        note = f" (mapped without its last {rest:#x} bytes)"
+        kernel.machine.advise(
+            f"UVM_MAP_EXTERNAL_ALLOCATION at {params.base:#x} maps {params.length:#x} bytes of {memory} of "
+            f"{memory.size:#x}: the GPU has no address for the last {rest:#x}"
+        )
+    space = uvm.vaspace.space
+    space.add(params.base, params.length, memory.backing, params.offset, writable=writable, note=note)
     uvm.mapped[params.base] = params.length
     _compare_addresses(kernel.machine, memory, params.base, params.offset)
 
