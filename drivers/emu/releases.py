@@ -45,6 +45,8 @@ class SemaphoreStore:
     adds: bool
     """Whether the new value depends on the old one: a reduction."""
     bits: int = 64
+    by: str = ""
+    """What stores it, for reports."""
 
 
 class _WordValue(NamedTuple):

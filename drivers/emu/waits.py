@@ -149,6 +149,8 @@ class _Word:
     """Whether each value exceeds the one before, and nothing else wrote the word in between."""
     bits: int = 64
     """Width of the last store in bits."""
+    by: str = ""
+    """What made the last store."""
 
 
 class SemaphoreHistory:
@@ -165,6 +167,11 @@ class SemaphoreHistory:
         word = self._words.get(at)
         return 0 if word is None else word.bits
 
+    def writer(self, at: int) -> str:
+        """Return what made the last engine store to a word, for reports."""
+        word = self._words.get(at)
+        return "" if word is None else word.by
+
     def forget(self, start: int, end: int) -> None:
         """Drop the words in [start, end), whose memory is freed."""
         for at in [at for at in self._words if start <= at < end]:
@@ -178,7 +185,7 @@ class SemaphoreHistory:
         if (word.values and one.old != word.values[-1]) or one.new <= one.old:
             word.rising = False
         word.values.append(one.new)
-        word.bits = one.bits
+        word.bits, word.by = one.bits, one.by
 
     def passed(self, at: int, wait: Wait, seen: int) -> bool:
         """Return whether an equality wait never ends: the word had its value, rose above it and never fell.

@@ -166,6 +166,32 @@ def test_timestamps_grow_and_change_no_signal(lab: Lab) -> None:
     assert before - slack <= clock.to_ns(ticks[0]) <= clock.to_ns(ticks[-1]) <= after + slack
 
 
+def test_timestamp_is_written_behind_the_kernel_before_it(lab: Lab) -> None:
+    """Without a barrier, too. The machine may stall behind the kernel, so one of many tries suffices."""
+    out, stamps = lab.words(1), [lab.device.stamp() for _ in range(3)]
+    commands = lab.queue.record().barrier().timestamp(stamps[0])
+    lab.run(commands, "spin", out, 1_000_000).timestamp(stamps[1]).barrier().timestamp(stamps[2])
+    for _ in range(100):
+        lab.queue.submit(commands).wait(timeout_s=HANG_S)
+        first, behind, last = (stamp.ticks for stamp in stamps)
+        if behind - first > last - behind:
+            return
+    pytest.fail(f"a timestamp was written {last - behind} ticks before the kernel before it ended")
+
+
+def test_value_of_a_signal_arrives_whole_or_is_refused(lab: Lab) -> None:
+    for queue in (lab.queue, lab.copies):
+        signal = lab.device.signal((1 << 33) - 1)
+        for value in ((1 << 33) + 5, (1 << 62) + 1):
+            try:
+                point = queue.submit(queue.record().signal(signal, value))
+            except hcq.UsageError as error:
+                assert "32 bits" in str(error)  # noqa: PT017 - both outcomes keep the contract
+                continue
+            point.wait(timeout_s=HANG_S)
+            assert signal.value == value
+
+
 def test_span_is_as_long_as_its_commands(lab: Lab) -> None:
     """The machine may stall during the short kernel, so one of many tries suffices."""
     out = lab.words(1)

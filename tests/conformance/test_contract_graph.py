@@ -172,3 +172,17 @@ def test_closed_executable_refuses(lab: Lab) -> None:
     executable.close()
     with pytest.raises(hcq.UsageError, match="closed"):
         executable.replay([lab.words(4)] * 3)
+
+
+def test_kernel_behind_a_barrier_takes_the_grid_of_each_replay(any_lab: Lab) -> None:
+    """A device may start it without the queue, from what it read of an earlier replay."""
+    lab, graph = any_lab, hcq.Graph(label="counter")
+    out, groups = lab.words(2), graph.param("groups")
+    commands = lab.run(lab.queue.record(), "count", out).barrier()
+    graph.add(lab.queue, lab.run(commands, "count", out, groups=(groups, 1, 1)))
+    executable, total = graph.compile(copies=1), 0
+    for count in (3, 7, 2, 5, 5, 1):
+        executable.replay([count]).wait(timeout_s=HANG_S)
+        total += 1 + count
+        assert read(out)[0] == total
+    executable.close()

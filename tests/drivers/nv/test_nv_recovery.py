@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 import hcq
 from compiler.targets.nvptx import assembler
 from drivers.nv import push
+from hcq.config import override
 from hcq.driver import BufferSpec, Place
 from hcq.pushbuffer import PushBuffer
+from tests.conformance.kernels import image as counting
 from tests.limits import HANG_S
 from tools.bringup.nv.kernels import image, ptx
 
@@ -141,3 +144,27 @@ def test_work_of_other_queues_is_lost_with_it_and_its_memory_let_go(device: hcq.
         queue.submit(queue.record()).wait(timeout_s=HANG_S)
     device.sync()
     assert all(not queue.inflight() for queue in device.queues)
+
+
+def test_a_ring_is_full_where_it_ends_after_a_recovery_too() -> None:
+    """The ring counts from its start again: the last number before the fault is no progress."""
+    with override(ring_bytes=1 << 14), hcq.open("nv-emu", validate=False) as device:
+        queue, out = device.compute, holding(device, 0)
+        count = device.load(counting("count", device.info))
+        add = queue.record().exec(count, count.args(out), groups=ONE, threads=ONE)
+        submissions = queue.ring.submissions + 20
+        for _ in range(submissions):
+            point = queue.submit(add)
+        point.wait(timeout_s=HANG_S)
+        with pytest.raises(hcq.DeviceFault):
+            wild_kernel(device).wait(timeout_s=HANG_S)
+        device.recover()
+        gate = device.signal(host_set=True)
+        queue.submit(queue.record().wait(gate, 1))
+        timer = threading.Timer(0.1, setattr, (gate, "value", 1))
+        timer.start()
+        for _ in range(submissions):
+            point = queue.submit(add)
+        point.wait(timeout_s=HANG_S)
+        timer.join()
+        assert out.host().cast("I")[0] == 2 * submissions

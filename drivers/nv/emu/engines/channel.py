@@ -332,8 +332,8 @@ class ChannelRun:
         if wait.bits == 64 and self.machine.history.width(at) == 32:
             # Correct if the driver uses another semaphore before 2^32, as 32-bit timelines do.
             self.machine.lint(
-                f"the semaphore at {wait.va:#x} is waited for with 64 bits and was released with 32: the "
-                "release is cut once the value passes 2^32"
+                f"the semaphore at {wait.va:#x} is waited for with 64 bits and was released with 32 by "
+                f"{self.machine.history.writer(at)}: the release is cut once the value passes 2^32"
             )
         if self.machine.races is None:
             return

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from drivers.emu.vaspace import VaSpace
     from drivers.nv.emu.engines.grid import Grids
     from drivers.nv.emu.engines.images import Images
+    from drivers.nv.emu.engines.inflight import InFlight
     from drivers.nv.emu.engines.pushbuffer import MethodCall
     from drivers.nv.emu.engines.semaphore import Acquire
     from drivers.nv.emu.machine.caches import Caches
@@ -186,6 +187,11 @@ class Run(Protocol):
     @property
     def acting(self) -> Operation | None:
         """The engine operation that is running, or None."""
+        ...
+
+    @property
+    def inflight(self) -> InFlight:
+        """Its engine work in flight."""
         ...
 
     @property

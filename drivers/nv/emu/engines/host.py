@@ -126,6 +126,12 @@ class Host:
                     f"a release without RELEASE_WFI behind a wait for stores of {run.unflushed.done}: "
                     "they may not be seen, only with it the host inserts a SYSMEMBAR",
                 )
+            if execute.stamps and run.inflight:
+                run.machine.doubt(
+                    "SEM_EXECUTE RELEASE with RELEASE_TIMESTAMP and without RELEASE_WFI behind work in flight "
+                    f"of {run.inflight.first().engine}: its time is before that work ends",
+                    host_error,
+                )
             self._write(execute, one)
 
     def _write(self, execute: Execute, one: semaphore.Release) -> None:

@@ -47,6 +47,10 @@ class InFlight:
         """Return whether an engine (None: any engine) has work in flight."""
         return bool(self._engines) if engine is None else engine in self._engines
 
+    def first(self) -> Operation:
+        """Return the operation that started first."""
+        return min((own[0] for own in self._engines.values()), key=_number)
+
     @property
     def computing(self) -> bool:
         """Whether it can only continue kernels that have begun."""

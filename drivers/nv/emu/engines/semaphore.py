@@ -107,7 +107,7 @@ def release(space: VaSpace, one: Release, time_ns: int | None, what: str, tell: 
     if time_ns is not None:
         space.write(one.va + SEMAPHORE_TIME_OFFSET, struct.pack("<Q", time_ns), what)
     old, new = read_word(at, one.bits), one.payload & ((1 << one.bits) - 1)
-    _write(space, one, SemaphoreStore(at, old, new, adds=False, bits=one.bits), what, tell)
+    _write(space, one, SemaphoreStore(at, old, new, adds=False, bits=one.bits, by=what), what, tell)
 
 
 def reduce(
@@ -122,7 +122,7 @@ def change(space: VaSpace, one: Release, new: Callable[[int], int], what: str, t
     check_alignment(one.va, one.bits // 8, what, one.error)
     at = space.host(one.va, one.bits // 8, Access.ATOMIC, what)
     old = read_word(at, one.bits)
-    _write(space, one, SemaphoreStore(at, old, new(old), adds=True, bits=one.bits), what, tell)
+    _write(space, one, SemaphoreStore(at, old, new(old), adds=True, bits=one.bits, by=what), what, tell)
 
 
 def _write(space: VaSpace, one: Release, written: SemaphoreStore, what: str, tell: Tell) -> None:

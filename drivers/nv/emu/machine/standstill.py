@@ -39,7 +39,8 @@ def standing(channel: Channel) -> list[str]:
     """Describe the waits of a channel without progress, each in a sentence."""
     run = channel.run
     if run.dead is not None:
-        return []
+        code = int(run.dead.rc)
+        return [f"{run.name} was stopped, and its error notifier has the code {code}: {run.dead.message}"]
     out = []
     try:
         if run.waiting is not None:
