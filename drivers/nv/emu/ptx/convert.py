@@ -105,10 +105,11 @@ def _integer_to_float(t: Translator, value: Value, target: str, source: str, mod
         element = "float" if target == "f32" else "double"
         type_ = like(value.type, element)
         exact = mode == "rn" or TYPES[source] < (24 if target == "f32" else 53)
-        made = (
-            c.cast(name, value, element) if exact else numeric.rounded(t.wf.lib, c, name, mode, type_, value)
-        )
-        return c.as_int(made)
+        if exact:
+            return c.as_int(c.cast(name, value, element))
+        made = numeric.rounded(t.wf.lib, c, name, mode, type_, value)
+        # Hosts without an instruction for it subtract equal numbers, which is -0 where rounding goes down.
+        return c.as_int(c.select(c.icmp("eq", value, 0), c.fconst(type_, 0.0), made))
     if target not in ("f16", "bf16"):
         raise t.error(f"cannot convert to .{target}")
     wide = c.cast(name, value, "double")
