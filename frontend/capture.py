@@ -17,7 +17,7 @@ from frontend.launch import Launch
 from frontend.modes import Modes
 from frontend.plan import LARGE_BYTES
 from frontend.printing import described
-from frontend.storage import Leaf
+from frontend.storage import RESULT, Leaf
 from frontend.tensor_base import TensorBase
 from frontend.views import others
 from hcq.errors import UsageError
@@ -192,6 +192,8 @@ def captured_form(
     for b, _ in params:
         fixed.pop(b, None)
     work = Assembly.numbered(kernels, params, fixed, label)
+    for b in outputs:
+        b.label = RESULT + who
     return Captured(
         device=device,
         kernels=len(kernels),
@@ -214,6 +216,7 @@ def captured_form(
         partial=any(kernel.partial for kernel in kernels),
         modes=capture.modes,
         guards=capture.guards,
+        label=RESULT + who,
         relations=capture.relations,
     )
 

@@ -127,6 +127,8 @@ class Captured:
     """The modes that the function read from outside."""
     guards: Guards | None = None
     """What the function read from outside; None: nothing."""
+    label: str = ""
+    """The label of the memory of results; see `frontend.storage.RESULT`."""
     relations: Sequence[Sequence[tuple[int, Link]]] = ()
     """The results that share elements; see `frontend.views.relations`."""
 
@@ -162,7 +164,7 @@ class Captured:
                 words = GENERATOR.next()
                 if used:
                     given.append(self.device.write_small(words))
-            outs = [alloc(size) for size in self.sizes]
+            outs = [alloc(size, label=self.label) for size in self.sizes]
             given += outs
             if self.executable is not None:
                 self.executable.replay(given)

@@ -69,12 +69,12 @@ class OpenDevice:
         """
         return self.hcq.alloc(nbytes or 1, label=label)
 
-    def alloc_partial(self, nbytes: int) -> hcq.Buffer:
+    def alloc_partial(self, nbytes: int, *, label: str = "") -> hcq.Buffer:
         """Return a new buffer of which kernels may leave elements unwritten, that others load and discard.
 
         Raises as `hcq.Device.alloc`.
         """
-        buffer = self.hcq.alloc(nbytes or 1)
+        buffer = self.hcq.alloc(nbytes or 1, label=label)
         buffer.count_as_written()
         return buffer
 

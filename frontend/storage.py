@@ -51,6 +51,10 @@ CODES: Final = {
 """Codes of `struct` for each dtype; bfloat16 has none."""
 
 
+RESULT: Final = "result of "
+"""What the label of the memory of a captured function's result starts with."""
+
+
 class Leaf:
     """One version of the contents of one buffer. Equal only to itself."""
 

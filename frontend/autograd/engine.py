@@ -32,7 +32,7 @@ from frontend.parameters import flag
 from frontend.plan import CAPTURE
 from frontend.printing import described
 from frontend.refresh import refresh
-from frontend.storage import Leaf, behind
+from frontend.storage import RESULT, Leaf, behind
 from frontend.tensor_base import BORROWED, EPOCH, Past, Rebound
 from frontend.trace import apply, make, method, traced
 from hcq.errors import UsageError
@@ -360,6 +360,12 @@ def _add_gradients(self: T, gradient: T | None) -> None:
     written = {id(t) for t in written_since(tuple(leaves)).values()}
     targets = [t for t in wanting() if leaves.issuperset(t.leaves) or id(t) in written]
     if e.op is PARAM and not moved and not any(t is self for t in targets):
+        label = self.leaves[0].buffer.label
+        if label.startswith(RESULT):
+            raise UsageError(
+                f"backward of {described(self)}: it is the {label}, whose replays keep no history\n"
+                "hint: call backward() inside the function, before its result is returned"
+            )
         raise UsageError(
             f"backward of {described(self)}: it is realized, so its history is gone\n"
             "hint: call backward() first, then realize(); item() and numpy() may come before"

@@ -33,6 +33,8 @@ GONE: Final = object()
 """Stands for what a name holds that is not there."""
 LOST: Final = (LookupError, AttributeError, ReferenceError, ValueError, TypeError, RuntimeError)
 """What reading a name raises that is not there any more."""
+_HEAP_TYPE: Final = 1 << 9
+"""The flag of classes that a `class` statement made (CPython's Py_TPFLAGS_HEAPTYPE)."""
 _HOUSE: Final = FilePath(__file__).parents[2]
 _FOREIGN: Final = tuple(
     [sysconfig.get_path(kind) + "/" for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
@@ -82,6 +84,12 @@ def _of_user(file: str) -> bool:
 def _module_of_user(name: str) -> bool:
     file = getattr(sys.modules.get(name), "__file__", None)
     return name not in sys.builtin_module_names and (file is None or _of_user(file))
+
+
+def _class_of_user(kind: type) -> bool:
+    """Return whether a class is of the user; one that is executed without a module is of `builtins`."""
+    made_by_code = bool(kind.__flags__ & _HEAP_TYPE)
+    return made_by_code and (kind.__module__ == "builtins" or _module_of_user(kind.__module__))
 
 
 def values_of(owner: Any) -> Iterable[Any]:
@@ -163,6 +171,7 @@ class Search:
                 where, name if kind == "global" else "cell_contents", kind == "global", None, name, True
             )
             self.bound.append(read._replace(value=read.now()))
+            self._hold_nested(read.now(), name)
         attributes = _attributes(owner) if names.dynamic and not isinstance(owner, type) else None
         asked = [path.steps[:1] for path in names.paths if path.kind == "loose" and attributes is not None]
         for steps in (*asked, *[(("attr", name),) for name in attributes or ()]):
@@ -287,6 +296,13 @@ class Search:
         if before is None or (read and not before.read):
             self.held[id(owner)] = Held(owner, tuple(values_of(owner)), text, read)
 
+    def _hold_nested(self, value: Any, text: str) -> None:
+        """Hold a container, and those inside, which no path needs to lead to."""
+        if isinstance(value, CONTAINERS) and self._once("nested", value):
+            self._hold(value, text, read=False)
+            for key, part in list(value.items() if isinstance(value, dict) else enumerate(value)):
+                self._hold_nested(part, f"{text}[{key!r}]")
+
     def _meet(self, value: Any, text: str, *, contents: bool = True) -> None:
         """Meet a value: enter functions, look into containers and objects."""
         try:
@@ -313,7 +329,7 @@ class Search:
                 None if isinstance(value.__self__, ModuleType) else value.__self__, text, contents=False
             )
         elif isinstance(value, type):
-            if _module_of_user(value.__module__):
+            if _class_of_user(value):
                 for name in ("__init__", "forward", "__call__"):
                     self._meet_method(value.__dict__.get(name), None, text)
         elif not isinstance(value, ModuleType):
@@ -323,7 +339,7 @@ class Search:
                 each = value.items() if isinstance(value, dict) else enumerate(value)
                 for key, part in list(each):
                     self._meet(part, f"{text}[{key!r}]", contents=contents)
-            if not hasattr(kind, "__module__") or kind.__module__ == "builtins":
+            if kind.__module__ == "builtins" and not _class_of_user(kind):
                 return
             self._meet_object(value, text)
 
@@ -343,11 +359,13 @@ class Search:
         self._objects[key] = value, text
         if own is not None:
             self.held.setdefault(key, Held(own, tuple(own.values()), text, False, True))
+            for name, part in list(own.items()):
+                self._hold_nested(part, f"{text}.{name}")
         for (steps, contents), typed in list(self._loose.items()):
             self._follow(value, steps, text, contents=contents, typed=typed, sure=False)
         for name in ("forward", "__call__") if layer else ():
             self._meet_method(_in_class(value, name), value, text)
         for c in kind.__mro__:
-            for name, method in vars(c).items() if _module_of_user(c.__module__) else ():
+            for name, method in vars(c).items() if _class_of_user(c) else ():
                 if name.startswith("__") and name not in _UNCALLED:
                     self._meet_method(method, value, text)

@@ -146,6 +146,19 @@ def kept_of_outside_tensors_alone(jit: Any) -> Iterator[Any]:
         yield f(given(k)).tolist(), m.last.tolist()
 
 
+def kept_in_a_new_list(jit: Any) -> Iterator[Any]:
+    m = SimpleNamespace(last=[], w=Tensor([1.0, 2.0]).realize())
+
+    def fn(x: Tensor) -> Any:
+        m.last = [(m.w * 3, "three")]
+        return x + 1
+
+    f = jit(fn)
+    for k in range(CALLS):
+        m.w.assign(m.w + k).realize()
+        yield f(given(k)).tolist(), m.last[0][0].tolist()
+
+
 def kept_in_a_global(jit: Any) -> Iterator[Any]:
     def fn(x: Tensor) -> Any:
         global WEIGHT  # noqa: PLW0603 - the case
@@ -548,6 +561,7 @@ REFUSED: dict[Case, str] = {
     kept_and_returned: "is kept outside, in `m.last`",
     kept_argument: "is kept outside, in `m.last`",
     kept_of_outside_tensors_alone: "is kept outside, in `m.last`",
+    kept_in_a_new_list: r"is kept outside, in `m.last\[0\]\[0\]`",
     kept_in_a_global: "is kept outside, in `WEIGHT`",
     kept_in_a_closure: "is kept outside, in `last`",
     kept_by_a_layer: "is kept outside, in `hidden`",
@@ -801,3 +815,16 @@ def test_a_capture_is_not_refused_for_what_replays_do_right(case: Case) -> None:
     wanted = list(case(plain))
     Tensor.manual_seed(1)
     assert list(case(TinyJit)) == wanted
+
+
+def test_backward_through_a_result_names_the_capture() -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    f = TinyJit(lambda x: {"loss": (w * x).sum(), "other": x + 1})
+    for k in range(CALLS):
+        loss = f(given(k))["loss"]
+        if k:
+            with pytest.raises(UsageError, match=r"result of <TinyJit <lambda>>(.|\n)*inside the function"):
+                loss.backward()
+        else:
+            loss.backward()
+            w.grad = None

@@ -37,6 +37,7 @@ SHARES = {
     "wide": (120_000, 5, 45),
     "chains": (140_000, 4, 36),
     "small": (160_000, 6, 54),
+    "names": (180_000, 5, 45),
 }
 """By mode: the first seed, the programs of the quick part, and those of the slow part behind them."""
 

@@ -1,7 +1,8 @@
 """`python -m tools.fuzz.tensors [--cases 200] [--first 0] [--jobs 2] [--mode MODE] [--show SEED]`.
 
 It compares random tensor programs with NumPy bit by bit. Modes: `eager` realizes at the end, after each line,
-and after random lines; `jit` captures a function and changes inputs and variables; `threads` runs four
+and after random lines; `jit` captures a function and changes inputs and variables; `names` does so
+with inputs that the function finds outside, which are bound anew; `threads` runs four
 threads, which also write rows of one tensor; `views` writes through views; `wide` does so with more of the
 API (lists and masks as indices, methods in place, einsum, selections); `gradients` differentiates, with and
 without capture; `graphs` computes all values, and all gradients, in one launch, fused and with stored
@@ -30,6 +31,7 @@ from hcq.config import config, override
 from tools.fuzz import campaign, slopes
 from tools.fuzz.tensor_graphs import SIZES
 from tools.fuzz.tensor_kinds import CHAINS, GRAPHS, KINDS, SMOOTH, WIDE
+from tools.fuzz.tensor_names import Function
 from tools.fuzz.tensor_programs import Line, Maker, Program, namespace
 from tools.fuzz.tensor_values import leaf, near, same_bits
 from tools.fuzz.tensor_writes import of_row
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
 
     from compiler.ir.uop import UOp
 
-MODES: Final = ("eager", "jit", "threads", "views", "wide", "gradients", "graphs", "chains", "small")
+MODES: Final = (
+    "eager", "jit", "names", "threads", "views", "wide", "gradients", "graphs", "chains", "small",
+)  # fmt: skip
 CHECKED: Final = 8
 """Of so many programs the kernels of one are compared with their operations."""
 FEW: Final = (1, 2, 3)
@@ -266,6 +270,56 @@ def jit(program: Program) -> None:
         check(replace(program, lines=body), env, wanted, f"call {call}")
 
 
+def names(program: Program) -> None:
+    """Compare a captured function that reads inputs from names outside with NumPy.
+
+    Between the calls, values are written in place, or names bound anew. Such a call is right, or refused;
+    then the function is captured again. A kept result is right, or refused at the capture.
+    """
+    from frontend import Tensor, TinyJit  # noqa: PLC0415 - as above
+    from hcq.errors import UsageError  # noqa: PLC0415 - as above
+
+    leaves = [line.makes for line in program.leaves]
+    body = tuple(line for line in program.body if not (line.kind == "write" and line.makes in leaves))
+    made = list(dict.fromkeys(line.makes for line in body))
+    if not made:
+        return
+    maker = Function(program.leaves, body, made, program.seed)
+    captured, chosen = TinyJit(maker.function), random.Random(program.seed)  # noqa: S311 - as above
+    data, tensors, anew = inputs(program, 0), dict[str, Any](), True
+    for call in range(2 * CALLS):
+        for name, value in inputs(program, call).items():
+            what = chosen.choice(("stays", "stays", "written", "bound"))
+            if name in maker.given:
+                data[name] = value
+            elif call == 0 or what == "bound" or (what == "written" and isinstance(value, int)):
+                anew = anew or not (call and isinstance(value, int) and value == data[name])
+                data[name] = value
+                tensors[name] = value if isinstance(value, int) else Tensor(value.copy())
+                maker.bind(name, tensors[name])
+            elif what == "written":
+                data[name] = value
+                tensors[name].assign(Tensor(value.copy())).realize()
+        args = [x if isinstance(x := data[n], int) else Tensor(x.copy()) for n in maker.given]
+        wanted = oracle(body, {n: x if isinstance(x, int) else x.copy() for n, x in data.items()})
+        try:
+            results = captured(*args)
+        except UsageError as error:
+            if maker.keeps and "kept outside" in str(error):
+                return
+            changing = any(isinstance(data[n], int) for n in maker.given) and "arguments" in str(error)
+            if not (changing or (anew and "captured, and is" in str(error))):
+                raise
+            captured.reset()
+            results = captured(*args)
+        if captured.calls < 3:
+            anew = captured.captured is None
+        check(replace(program, lines=body), dict(zip(made, results, strict=True)), wanted, f"call {call}")
+        if maker.keeps:
+            kept = replace(program, lines=tuple(line for line in body if line.makes == maker.keeps))
+            check(kept, {maker.keeps: maker.kept()}, wanted, f"call {call}, kept by {maker.keep!r}")
+
+
 def gradients(program: Program) -> None:
     """Compare a loss and its gradients with forward differentiation, with and without capture."""
     from frontend import TinyJit  # noqa: PLC0415 - as above
@@ -353,9 +407,8 @@ def threads(program: Program) -> None:
 
 
 RUNS: Final[dict[str, Callable[[Program], None]]] = {
-    "eager": eager, "jit": jit, "threads": threads, "views": eager, "wide": eager, "gradients": gradients,
-    "graphs": graphs, "chains": graphs,
-    "small": graphs,
+    "eager": eager, "jit": jit, "names": names, "threads": threads, "views": eager, "wide": eager,
+    "gradients": gradients, "graphs": graphs, "chains": graphs, "small": graphs,
 }  # fmt: skip
 
 
