@@ -28,6 +28,7 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "dims": ("axes", "order"),
     "axis": ("axes",),
     "keepdims": ("keepdim",),
+    "keepdim": ("keepdims",),
     "dim0": ("first",),
     "dim1": ("second", "axis1"),
     "dim2": ("axis2",),
@@ -50,6 +51,9 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "indices_or_sections": ("sections",),
     "split_sizes": ("size",),
     "indices": ("index",),
+    "end": ("stop",),
+    "size": ("shape",),
+    "fill_value": ("value",),
 }
 """Alias -> the declared names that it may replace."""
 _VARIADIC: Final = 0x04
@@ -126,11 +130,11 @@ def answers(call: Any) -> Any:
 
 def answered(name: str, member: Any) -> Any:
     """Return a member of a class so that its calls are answered as those of `accepts_aliases`."""
-    if name.startswith("_") or hasattr(getattr(member, "__func__", member), "answers"):
+    fn = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
+    if name.startswith("_") or not isinstance(fn, FunctionType) or hasattr(fn, "answers"):
         return member
-    if isinstance(member, (staticmethod, classmethod)):
-        return type(member)(accepts_aliases(member.__func__))
-    return accepts_aliases(member) if isinstance(member, FunctionType) else member
+    found: Any = accepts_aliases(fn)
+    return found if fn is member else type(member)(found)
 
 
 def answering(cls: type[R]) -> type[R]:

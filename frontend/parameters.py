@@ -17,7 +17,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from frontend.arg_aliases import ALIASES, answers, check_call, without_aliases
-from frontend.ops.arguments import number_dtype, representable, whole_or_none
+from frontend.ops.arguments import number_dtype, plain, representable, whole_or_none
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -100,6 +100,10 @@ def _sizes(value: Any, like: Any) -> Any:
     return _each(value, like, _whole) if isinstance(value, (tuple, list)) else _whole(value, like)
 
 
+def _places(value: Any, like: Any) -> Any:
+    return _sizes(plain(value), like)
+
+
 def _each(values: tuple[Any, ...] | list[Any], like: Any, kind: Callable[[Any, Any], Any]) -> Any:
     """Return values as a tuple, each converted; the same tuple if nothing changes."""
     every = tuple([kind(v, like) for v in values])
@@ -139,6 +143,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(_TENSORS, Kind("a tensor, an array or lists of numbers", _tensor)),
     "Number": Kind("a number", _number),
     "Axes": Kind("an axis, a tuple of axes or None", _axes),
+    "Place": Kind(f"{_WHOLE}, {_SEVERAL}, or a tensor of them", _places),
     "Sizes": Kind(f"{_WHOLE} or {_SEVERAL}", _sizes),
     "Shape": Kind(_SEVERAL, _sequence),
     "Sequence[int]": Kind(_SEVERAL, _sequence),
@@ -149,6 +154,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "Literal['constant', 'reflect', 'replicate', 'circular']": _choice(
         "constant", "reflect", "replicate", "circular"
     ),
+    "Literal['batchmean']": _choice("batchmean"),
     "Literal['ij', 'xy']": _choice("ij", "xy"),
     "Literal['none', 'tanh']": _choice("none", "tanh"),
     "Literal['trunc', 'floor']": _choice("trunc", "floor"),

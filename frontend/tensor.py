@@ -412,7 +412,7 @@ class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
         return found if dtype is None else found.astype(dtype)
 
     def __repr__(self) -> str:
-        return printing.shown(self, flowing=engine.flows(self))
+        return printing.shown(self, flowing=transfer.flows(self))
 
     def __format__(self, spec: str) -> str:
         """Return the text of the only number of a tensor of shape (), and of any other as `str` does.

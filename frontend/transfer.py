@@ -19,6 +19,8 @@ from frontend.device import LOCK, Device
 from frontend.expr import PARAM, Leaves
 from frontend.history import readable
 from frontend.ops.casts import cast
+from frontend.ops.movement import contiguous
+from frontend.parameters import flag
 from frontend.plan import CAPTURE
 from frontend.realize import realize_one
 from frontend.refresh import refresh
@@ -31,16 +33,29 @@ if TYPE_CHECKING:
     from frontend.tensor_base import T, TensorBase
 
 
-def to(self: T, device: str | DType | TensorBase | None = None, dtype: DType | str | None = None) -> T:
+def to(
+    self: T,
+    device: str | DType | TensorBase | None = None,
+    dtype: DType | str | bool | None = None,  # noqa: FBT001 - PyTorch's second form
+    non_blocking: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    copy: bool = False,  # noqa: FBT001, FBT002 - as above
+) -> T:
     """Return the value on another device, as a realized tensor through which gradients flow back.
 
     They reach the tensors that have requires_grad at the time of the call. On the same device the result is
     self. None is the default device. A dtype instead of a device
-    casts, and `dtype` casts, too; a tensor stands for its dtype and device.
+    casts, and `dtype` casts, too; a tensor stands for its dtype and device. With `copy` the result is never
+    self. `non_blocking` changes nothing.
 
     Computes a pending tensor and waits for it. Raises `UsageError` for an unknown device and inside a
     captured function, and what `realize` raises.
     """
+    if isinstance(dtype, bool):  # what follows a dtype or a tensor
+        return to(self, device, None, dtype, non_blocking)
+    flag(non_blocking, "to, non_blocking")
+    if flag(copy, "to, copy"):
+        moved = to(self, device, dtype)
+        return contiguous(moved) if moved is self else moved
     if isinstance(device, self.__class__):
         return cast(to(self, device.expr.device), device.expr.dtype)
     if dtype is not None:
@@ -63,6 +78,15 @@ def to(self: T, device: str | DType | TensorBase | None = None, dtype: DType | s
         expr, leaves = differentiable
         new.leaves[0].origin = Origin(next(NUMBERS), new.expr, expr, leaves)
     return new
+
+
+def flows(t: T) -> bool:
+    """Return whether gradients flow through a tensor to one with requires_grad."""
+    if not t.expr.dtype.is_float:
+        return False
+    if t.recipe.__class__ is not Rebound and t.epoch != EPOCH[0] and t.epoch:
+        refresh(t)
+    return _wanted((t.expr, t.leaves))
 
 
 def _source(t: T) -> tuple[T, tuple[Any, Leaves] | None]:

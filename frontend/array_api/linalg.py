@@ -8,12 +8,16 @@ Not here: the algorithms (`frontend.ops.factors`).
 from __future__ import annotations
 
 import math
+from types import FunctionType
 from typing import Any, NamedTuple
 
+from frontend.arg_aliases import accepts_aliases
 from frontend.array_api.data_types import finfo
 from frontend.array_api.elementwise import agreed
 from frontend.array_api.statistics import sum_dtype
 from frontend.ops import factors
+from frontend.ops.arguments import axis_of, is_pair
+from frontend.parameters import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -102,8 +106,26 @@ def inv(x: Tensor, /) -> Tensor:
     return x.inverse()
 
 
-def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
-    """Return norms of matrices: fro, nuc, 1, -1, 2, -2, or an infinity."""
+def matrix_norm(
+    x: Tensor,
+    /,
+    ord: Any = "fro",
+    axis: Any = (-2, -1),
+    keepdims: bool = False,  # noqa: FBT001, FBT002 - as above
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    """Return norms of matrices: fro, nuc, 1, -1, 2, -2, or an infinity.
+
+    The standard has `keepdims` and `ord` by name; the axes of the matrices and `dtype` are PyTorch's.
+    """
+    x = x if dtype is None else x.cast(dtype)
+    if axis != (-2, -1):
+        if not is_pair(axis):
+            raise UsageError(f"matrix_norm: wanted two axes, saw {axis!r}")
+        pair = [axis_of(a, x.shape, "matrix_norm") for a in axis]
+        found = matrix_norm(x.movedim(pair, (-2, -1)), ord, keepdims=keepdims)
+        return found.movedim((-2, -1), pair) if keepdims else found
     if ord == "fro":
         return x.norm(2, (-2, -1), keepdims)
     if ord in {1, -1, math.inf, -math.inf}:
@@ -122,18 +144,35 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     return x.matrix_power(n)
 
 
-def _share(x: Tensor, rtol: Any) -> Any:
-    """Return the share of the greatest singular value that counts as 0: a number, or one for each matrix."""
+def matrix_rank(
+    x: Tensor,
+    /,
+    tol: Any = None,
+    *,
+    atol: Tensor | float | None = None,
+    rtol: Tensor | float | None = None,
+    hermitian: bool = False,
+) -> Tensor:
+    """Return how many singular values are greater than rtol times the greatest, and than atol.
+
+    The standard has `rtol` alone; `tol` is another name of `atol`; of `hermitian` the lower half is read.
+    """
+    atol = tol if atol is None else atol
+    s = svdvals(_symmetric(x) if flag(hermitian, "matrix_rank, hermitian") else x)
     if rtol is None:
-        return max(x.shape[-2:]) * finfo(x.dtype).eps
-    return rtol.unsqueeze(-1) if isinstance(rtol, Tensor) else rtol
-
-
-def matrix_rank(x: Tensor, /, *, rtol: Tensor | float | None = None) -> Tensor:
-    """Return how many singular values are greater than rtol times the greatest."""
-    s = svdvals(x)
-    large: Tensor = s > s.amax(-1, True) * _share(x, rtol)
+        rtol = max(x.shape[-2:]) * finfo(x.dtype).eps if atol is None else 0.0
+    least, share = (t.unsqueeze(-1) if isinstance(t, Tensor) else t for t in (atol, rtol))
+    limit = (s.amax(-1, True) if s.shape[-1] else s.sum(-1, True)) * share
+    large: Tensor = s > (limit if least is None else limit.maximum(least))
     return large.sum(-1, dtype="int32")
+
+
+def _symmetric(x: Tensor, uplo: str = "L") -> Tensor:
+    """Return symmetric matrices of one half: the lower one, L, or the upper one, U."""
+    if uplo not in {"L", "U"}:
+        raise UsageError(f"wanted the half UPLO 'L' or 'U', saw {uplo!r}")
+    half = x if uplo == "L" else x.adjoint()
+    return half.tril() + half.tril(-1).adjoint()
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -142,9 +181,21 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     return a.outer(b)
 
 
-def pinv(x: Tensor, /, *, rtol: Tensor | float | None = None) -> Tensor:
-    """Return Moore-Penrose inverses; singular values up to rtol times the greatest count as 0."""
-    return x.pinverse(rtol)
+def pinv(
+    x: Tensor,
+    /,
+    rcond: Any = None,
+    *,
+    atol: Tensor | float | None = None,
+    rtol: Tensor | float | None = None,
+    hermitian: bool = False,
+) -> Tensor:
+    """Return Moore-Penrose inverses; singular values up to rtol times the greatest, or atol, count as 0.
+
+    The standard has `rtol` alone; `rcond` is another name of it; of `hermitian` ones the lower half is read.
+    """
+    x = _symmetric(x) if flag(hermitian, "pinv, hermitian") else x
+    return x.pinverse(rcond if rtol is None else rtol, atol=atol)
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
@@ -174,14 +225,14 @@ def svdvals(x: Tensor, /) -> Tensor:
     return x.svd().S
 
 
-def eigh(x: Tensor, /) -> EighResult:
-    """Return eigenvalues and vectors of symmetric matrices, whose upper half is not read."""
-    return EighResult(*factors.eigh(x))
+def eigh(x: Tensor, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - the field's name
+    """Return eigenvalues and vectors of symmetric matrices, of which `UPLO` names the half that is read."""
+    return EighResult(*factors.eigh(x if UPLO == "L" else _symmetric(x, UPLO)))
 
 
-def eigvalsh(x: Tensor, /) -> Tensor:
+def eigvalsh(x: Tensor, /, UPLO: str = "L") -> Tensor:  # noqa: N803 - the field's name
     """Return the eigenvalues of symmetric matrices, the least first."""
-    return eigh(x).eigenvalues
+    return eigh(x, UPLO).eigenvalues
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
@@ -189,6 +240,19 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     return x.diagonal(offset, -2, -1).sum(-1, dtype=sum_dtype(x.dtype) if dtype is None else dtype)
 
 
-def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
-    """Return p-norms over axes."""
-    return x.norm(float(ord), axis, keepdims)
+def vector_norm(
+    x: Tensor,
+    /,
+    ord: float = 2,
+    axis: Any = None,
+    keepdims: bool = False,  # noqa: FBT001, FBT002 - as above
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    """Return p-norms over axes. The standard has the arguments by name; `dtype` is PyTorch's."""
+    return (x if dtype is None else x.cast(dtype)).norm(float(ord), axis, keepdims)
+
+
+for _name, _function in list(globals().items()):  # PyTorch's `dim` and `keepdim`; typed errors
+    if isinstance(_function, FunctionType) and _function.__module__ == __name__ and _name[0] != "_":
+        globals()[_name] = accepts_aliases(_function)

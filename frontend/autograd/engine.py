@@ -306,18 +306,6 @@ def stopped(self: T) -> T:
     return apply(STOP, None, self)
 
 
-def flows(self: T) -> bool:
-    """Return whether gradients flow through a tensor to one with requires_grad. It computes nothing."""
-    every = wanting() if self.expr.dtype.is_float else []
-    if every and CAPTURE.now is None and self.epoch != EPOCH[0] and self.epoch:
-        refresh(self)
-    moved = [(leaf.origin.expr, leaf.origin.leaves) for leaf in behind(self.leaves)]
-    return any(
-        between(root, {(t.expr, t.leaves) for t in every if {*root[1]}.issuperset(t.leaves)})
-        for root in [(self.expr, self.leaves), *moved]
-    )
-
-
 def backward(
     self: T,
     gradient: T | None = None,

@@ -284,15 +284,15 @@ def variance(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> 
 
 
 def of_norm(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
-    """p-norm along axes that keep size 1: g sign(x) (|x| / norm) ** (p - 1); 0 where the norm is 0."""
+    """p-norm along axes that keep size 1: g sign(x) (|x| / norm) ** (p - 1); 0 where the norm, or p, is 0."""
     p = about[0]
     x = sources[0]
     shape = x.expr.shape
     wide, norm = spread(g, shape), spread(out, shape)
     zero = _number(x, 0.0)
     empty = apply(Ops.EQ, None, norm, zero)
-    if p == 1:
-        return (_mul(wide, sign(x)),)
+    if p in {0, 1}:
+        return (_mul(wide, sign(x)) if p else spread(zero, shape),)
     if p == 2:
         return (_mul(x, _where(empty, zero, apply(Ops.DIV, None, wide, norm))),)
     if p < 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from frontend.ops.arguments import repeated, representable, whole
-from frontend.parameters import shown
+from frontend.parameters import flag, shown
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -51,6 +51,15 @@ def choice(what: str, value: object, names: Iterable[str]) -> str:
         return value
     error = UsageError if isinstance(value, str) else UsageTypeError
     raise error(f"{what}: wanted {' or '.join([repr(n) for n in every])}, saw {shown(value)}")
+
+
+def reduced_as_before(what: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a loss with PyTorch's old `size_average` and `reduce` as its reduction."""
+    average, reduce = (given.pop(name, None) for name in ("size_average", "reduce"))
+    if average is None and reduce is None:
+        return given
+    each = [True if v is None else flag(v, f"{what}, size_average and reduce") for v in (reduce, average)]
+    return {**given, "reduction": ("mean" if each[1] else "sum") if each[0] else "none"}
 
 
 def layer_input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:

@@ -11,27 +11,32 @@ from __future__ import annotations
 
 from functools import wraps
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from frontend.arg_aliases import accepts_aliases
 from frontend.nn import folds, pools
 from frontend.nn.checks import layer_input
 from frontend.nn.functions import CosineSimilarity, PairwiseDistance
+from frontend.nn.layers import looked_up
 from frontend.nn.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cosine_embedding_loss,
     cross_entropy,
     gaussian_nll_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
     margin_ranking_loss,
+    mse_loss,
     nll_loss,
     poisson_nll_loss,
+    smooth_l1_loss,
     triplet_margin_loss,
 )
 from frontend.nn.normalisation import BatchNorm, GroupNorm, LocalResponseNorm, RMSNorm
-from frontend.ops.along import rows
 from frontend.ops.arguments import axis_of, repeated, sizes, whole
-from frontend.parameters import flag
+from frontend.parameters import flag, number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -46,17 +51,22 @@ __all__ = [
     "cosine_embedding_loss",
     "cross_entropy",
     "gaussian_nll_loss",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
     "margin_ranking_loss",
+    "mse_loss",
     "nll_loss",
     "poisson_nll_loss",
+    "smooth_l1_loss",
     "triplet_margin_loss",
 ]
 
 METHODS: Final = frozenset({
     *("avg_pool2d", "celu", "conv2d", "conv_transpose2d", "elu", "gelu", "glu", "hardshrink", "hardsigmoid"),
-    *("hardswish", "hardtanh", "huber_loss", "interpolate", "kl_div", "l1_loss", "leaky_relu", "log_softmax"),
-    *("logsigmoid", "max_pool2d", "max_unpool2d", "mish", "mse_loss", "normalize", "one_hot", "pad", "prelu"),
-    *("relu", "relu6", "scaled_dot_product_attention", "selu", "sigmoid", "silu", "smooth_l1_loss"),
+    *("hardswish", "hardtanh", "interpolate", "leaky_relu", "log_softmax"),
+    *("logsigmoid", "max_pool2d", "max_unpool2d", "mish", "normalize", "one_hot", "prelu"),
+    *("relu", "relu6", "scaled_dot_product_attention", "selu", "sigmoid", "silu"),
     *("softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"),
 })  # fmt: skip
 """Names of methods with the meaning of PyTorch's functions."""
@@ -93,15 +103,36 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return input.linear(weight.transpose(0, 1) if weight.ndim == 2 else weight, bias)
 
 
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Return the rows of a table that integers name; the row `padding_idx` gets no gradient."""
-    found = rows(weight, input)
-    if padding_idx is None:
-        return found
-    row = whole(padding_idx, "embedding, padding_idx")
-    if not -weight.shape[0] <= row < weight.shape[0]:
+def embedding(  # noqa: PLR0917 - the field's signature
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    sparse: bool = False,  # noqa: FBT001, FBT002 - as above
+) -> Tensor:
+    """Return the rows of a table that integers name, with the settings of `nn.Embedding`."""
+    input, weight = layer_input("embedding", input), layer_input("embedding", weight)
+    flag(sparse, "embedding, sparse")
+    if weight.ndim != 2:
+        raise UsageError(f"embedding: wanted a table of two axes, saw the shape {weight.shape}")
+    row = None if padding_idx is None else whole(padding_idx, "embedding, padding_idx")
+    if row is not None and not -weight.shape[0] <= row < weight.shape[0]:
         raise UsageError(f"embedding, padding_idx: wanted one of {weight.shape[0]} rows, saw {row}")
-    return (input == row % weight.shape[0]).unsqueeze(-1).where(found.detach(), found)
+    row = None if row is None else row % weight.shape[0]
+    shares = flag(scale_grad_by_freq, "embedding, scale_grad_by_freq")
+    return looked_up(weight, input, row, max_norm, number(norm_type, "embedding, norm_type"), shares)
+
+
+def pad(
+    input: Tensor,
+    pad: Sequence[int],
+    mode: Literal["constant", "reflect", "replicate", "circular"] = "constant",
+    value: float | None = None,
+) -> Tensor:
+    """Return the input padded by (before, after) of the last axes, last one first: see `Tensor.pad`."""
+    return layer_input("pad", input).pad(pad, 0.0 if value is None else value, mode)
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature

@@ -10,7 +10,7 @@ from __future__ import annotations
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Literal
 
-from frontend.nn.checks import layer_input
+from frontend.nn.checks import layer_input, reduced_as_before
 from frontend.nn.module import Module, raised
 from frontend.ops.arguments import broadcast, sizes, whole
 from frontend.parameters import flag, number, shown
@@ -35,6 +35,8 @@ class _Method(Module):
     def __init__(self, *args: Any, **settings: Any) -> None:
         if len(args) > len(self.names):
             raise UsageTypeError(f"{type(self).__name__} has {len(self.names)} settings, saw {len(args)}")
+        if "reduction" in self.names:
+            settings = reduced_as_before(type(self).__name__, settings)
         given = dict(zip(self.names, args, strict=False)) | settings
         unknown = [name for name in given if name not in self.names]
         if unknown or len(given) < len(args) + len(settings):
@@ -131,7 +133,11 @@ class CrossEntropyLoss(Module):
         ignore_index: int = -100,
         reduction: Literal["mean", "sum", "none"] = "mean",
         label_smoothing: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
     ) -> None:
+        old: dict[str, Any] = {"size_average": size_average, "reduce": reduce, "reduction": reduction}
+        reduction = reduced_as_before("CrossEntropyLoss", old)["reduction"]
         if weight is not None and label_smoothing:
             raise UsageError("CrossEntropyLoss: weight and label_smoothing together are not supported")
         self.weight = None if weight is None else layer_input(self, weight)

@@ -79,8 +79,9 @@ class Embedding(Module):
     """Rows of a table, selected by integers: a tensor, an array or lists of them.
 
     `weight` is (num_embeddings, embedding_dim), uniform in ±sqrt(6 / (their sum)) at first. The row
-    `padding_idx` is zeros at first and gets no gradient. `vocab_size` and `embed_size` are other names of the
-    sizes.
+    `padding_idx` is zeros at first and gets no gradient. Rows that are used are first scaled, in place, to a
+    norm of at most `max_norm`; `scale_grad_by_freq` divides the gradient of a row by how often it is used.
+    `sparse` changes nothing. `vocab_size` and `embed_size` are other names of the sizes.
 
         Embedding(1000, 64)([[1, 2, 3]])      # (1, 3) -> (1, 3, 64)
 
@@ -88,11 +89,15 @@ class Embedding(Module):
     `HCQ_VALIDATE=1`; otherwise its row is zeros. Raises `UsageError` for sizes below 1.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the field's signature
         self,
         num_embeddings: int | None = None,
         embedding_dim: int | None = None,
         padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        sparse: bool = False,  # noqa: FBT001, FBT002 - as above
         *,
         vocab_size: int | None = None,
         embed_size: int | None = None,
@@ -100,6 +105,9 @@ class Embedding(Module):
         size = _either("num_embeddings", num_embeddings, "vocab_size", vocab_size)
         columns = _either("embedding_dim", embedding_dim, "embed_size", embed_size)
         self.weight = Tensor.glorot_uniform(size, columns)
+        self.max_norm, self.norm_type = max_norm, number(norm_type, "Embedding, norm_type")
+        self.scale_grad_by_freq = flag(scale_grad_by_freq, "Embedding, scale_grad_by_freq")
+        self.sparse = flag(sparse, "Embedding, sparse")
         self.padding_idx = padding_idx
         if padding_idx is not None:
             if not -size <= whole(padding_idx, "Embedding, padding_idx") < size:
@@ -126,10 +134,38 @@ class Embedding(Module):
         index = layer_input(self, index, self.weight)
         if not index.dtype.is_int:
             raise UsageTypeError(f"Embedding needs integers, saw {index.dtype.name}; cast the index")
-        found = rows(self.weight, index)
-        if self.padding_idx is None:
-            return found
-        return (index == self.padding_idx).unsqueeze(-1).where(found.detach(), found)
+        more = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
+        return looked_up(self.weight, index, *more)
+
+
+def looked_up(  # noqa: PLR0917 - internal
+    weight: Tensor,
+    index: Tensor,
+    padding_idx: int | None,
+    max_norm: float | None,
+    norm_type: float,
+    scale_grad_by_freq: bool,  # noqa: FBT001 - internal
+) -> Tensor:
+    """Return the rows of a table that integers name, as `Embedding` describes its settings."""
+
+    def counts() -> Tensor:
+        flat = index.reshape(-1)
+        return weight.detach()[:, 0].zeros_like().scatter_add(0, flat, flat.ones_like(dtype=weight.dtype))
+
+    if max_norm is not None:
+        with Tensor.no_grad():
+            size = weight.norm(norm_type, 1)
+            shrunk = number(max_norm, "embedding, max_norm") / (size + 1e-7)
+            weight.copy_(
+                weight * ((counts() > 0) * (size > max_norm)).where(shrunk, 1.0).unsqueeze(1)
+            ).realize()
+    found = rows(weight, index)
+    if scale_grad_by_freq:
+        shared = found / counts().take(index).unsqueeze(-1)
+        found = found.detach() + (shared - shared.detach())
+    if padding_idx is None:
+        return found
+    return (index == padding_idx).unsqueeze(-1).where(found.detach(), found)
 
 
 class EmbeddingBag(Embedding):

@@ -6,14 +6,21 @@ Not here: losses that are methods with the same arguments (`frontend.ops.losses`
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import Literal
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from frontend.arg_aliases import check_call
+from frontend.nn.checks import layer_input, reduced_as_before
 from frontend.nn.functions import CrossEntropyLoss, PairwiseDistance
 from frontend.ops.arguments import broadcast
 from frontend.parameters import number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -24,6 +31,29 @@ def _reduced(loss: Tensor, reduction: str) -> Tensor:
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
+def in_order(order: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Decorate a loss so that it takes its arguments by position in PyTorch's order.
+
+    Of the old ones `size_average` False means the reduction "sum", `reduce` False "none".
+    """
+
+    def decorated(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        own = inspect.signature(fn).parameters
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        every = [own.get(n, inspect.Parameter(n, kind, default=None)) for n in order.split()]
+
+        @wraps(fn)
+        def call(*args: Any, **names: Any) -> Tensor:
+            given = check_call(fn.__name__, call, args, names).arguments
+            return fn(**reduced_as_before(fn.__name__, given))
+
+        call.__signature__ = inspect.Signature([p.replace(kind=kind) for p in every])  # type: ignore[attr-defined]  # what `inspect.signature` returns
+        return call
+
+    return decorated
+
+
+@in_order("input target weight size_average ignore_index reduce reduction label_smoothing")
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -44,6 +74,7 @@ def cross_entropy(
     return found
 
 
+@in_order("input target weight size_average ignore_index reduce reduction")
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -56,6 +87,7 @@ def nll_loss(
     return input.nll_loss(target, reduction, weight=weight, ignore_index=ignore_index)
 
 
+@in_order("input target weight size_average reduce reduction")
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -65,6 +97,7 @@ def binary_cross_entropy(
     return _reduced(input.binary_crossentropy(target, "none") * weight, reduction)
 
 
+@in_order("input target weight size_average reduce reduction pos_weight")
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -77,6 +110,7 @@ def binary_cross_entropy_with_logits(
     return input.binary_crossentropy_logits(target, reduction, weight, pos_weight)
 
 
+@in_order("anchor positive negative margin p eps swap size_average reduce reduction")
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -102,6 +136,7 @@ def triplet_margin_loss(
     return _reduced((distance(anchor, positive) - apart + margin).relu(), reduction)
 
 
+@in_order("input1 input2 target margin size_average reduce reduction")
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -109,6 +144,7 @@ def margin_ranking_loss(
     return _reduced((target * (input2 - input1) + number(margin, "margin")).relu(), reduction)
 
 
+@in_order("input1 input2 target margin size_average reduce reduction")
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -121,6 +157,7 @@ def cosine_embedding_loss(
     return _reduced((target == 1).where(1 - cosine, unlike), reduction)
 
 
+@in_order("input target var full eps reduction")
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -148,6 +185,7 @@ def gaussian_nll_loss(
     return _reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
+@in_order("input target log_input full size_average eps reduce reduction")
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -167,3 +205,39 @@ def poisson_nll_loss(
         more = safe * safe.log() - safe + (safe * (2 * math.pi)).log() * 0.5
         loss = loss + (target > 1).where(more, 0.0)
     return _reduced(loss, reduction)
+
+
+def _elementwise(name: str, order: str) -> Callable[..., Tensor]:
+    """Return the function of a method whose loss each element has; `weight` multiplies it.
+
+    The mean of weighted elements is that by their weights, but of `huber_loss` by their number.
+    """
+
+    def loss(
+        input: Tensor,
+        target: Tensor,
+        *,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        **settings: Any,
+    ) -> Tensor:
+        method = getattr(layer_input(name, input), name)
+        if weight is None:
+            plain: Tensor = method(target, reduction, **settings)
+            return plain
+        if weight.shape != input.shape:
+            raise UsageError(f"{name}: wanted a weight for each of {input.shape}, saw {weight.shape}")
+        found: Tensor = method(target, "none", **settings) * weight
+        if reduction == "mean" and name != "huber_loss":
+            return found.sum() / weight.sum()
+        return _reduced(found, reduction)
+
+    loss.__name__, loss.__doc__ = name, f"Return `Tensor.{name}` with PyTorch's arguments."
+    return in_order(order)(loss)
+
+
+_OLD: Final = "input target size_average reduce reduction"
+mse_loss, l1_loss = [_elementwise(name, f"{_OLD} weight") for name in ("mse_loss", "l1_loss")]
+smooth_l1_loss = _elementwise("smooth_l1_loss", f"{_OLD} beta")
+kl_div = _elementwise("kl_div", f"{_OLD} log_target")
+huber_loss = _elementwise("huber_loss", "input target reduction delta weight")

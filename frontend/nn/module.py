@@ -175,12 +175,18 @@ class Module:
             t.requires_grad = wanted
         return self
 
-    def to(self, device: str | DType | Tensor | None = None, dtype: DType | str | None = None) -> Self:
+    def to(
+        self,
+        device: str | DType | Tensor | None = None,
+        dtype: DType | str | None = None,
+        non_blocking: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    ) -> Self:
         """Move all tensors to a device, and convert those of floats to a dtype, in place; return self.
 
         Gradients go with them. An optimiser is made afterwards: its own state does not move. Arguments and
         errors are those of `Tensor.to`; inside a captured function it raises `UsageError`.
         """
+        flag(non_blocking, "to, non_blocking")
         if CAPTURE.now is not None:
             raise UsageError(f"{type(self).__name__}.to inside a captured function; move the model outside")
         name: Any = device

@@ -7,11 +7,14 @@ Not here: activations and losses (`functions`), convolutions (`convolutions`).
 
 from __future__ import annotations
 
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from frontend.nn.checks import choice, count, counts, layer_input
 from frontend.nn.module import Module
 from frontend.ops.arguments import repeated
+from frontend.ops.resizing import MODES, binned
 from frontend.parameters import flag, number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -82,15 +85,18 @@ class _AvgPool(_Pool):
         padding: Sizes = 0,
         ceil_mode: bool = False,  # noqa: FBT001, FBT002 - the field's signature
         count_include_pad: bool = True,  # noqa: FBT001, FBT002 - as above
+        divisor_override: int | None = None,
     ) -> None:
         self._set(kernel_size, stride, padding, ceil_mode)
+        self.divisor_override = divisor_override
         self.count_include_pad = flag(count_include_pad, f"{type(self).__name__}, count_include_pad")
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (..., *sizes) of (..., *spatial)."""
         size, stride, padding = [self._each(v) for v in (self.kernel_size, self.stride, self.padding)]
         x = layer_input(self, x)
-        return x.avg_pool2d(size, stride, padding, self.ceil_mode, self.count_include_pad)
+        more = (self.ceil_mode, self.count_include_pad, self.divisor_override)
+        return x.avg_pool2d(size, stride, padding, *more)
 
     def extra_repr(self) -> str:
         """Return the settings; PyTorch prints those of one axis as tuples."""
@@ -101,10 +107,7 @@ class _AvgPool(_Pool):
 
 
 class _Adaptive(Module):
-    """A pool over the last `rank` axes whose result has given sizes; None keeps the size of an axis.
-
-    Bin i of m over n elements is i * n // m up to, not with, -(-(i + 1) * n // m): bins may overlap.
-    """
+    """A pool over the last `rank` axes whose result has given sizes; None keeps the size of an axis."""
 
     rank: ClassVar[int]
     method: ClassVar[str]
@@ -116,30 +119,46 @@ class _Adaptive(Module):
         self.sizes = [None if n is None else count(f"{type(self).__name__}, output_size", n) for n in given]
         self.output_size = output_size
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """Return (..., *sizes) of (..., *spatial)."""
         x = layer_input(self, x)
         if x.ndim < self.rank:
             raise UsageError(f"{type(self).__name__}: wanted at least {self.rank} axes, saw {x.shape}")
-        for i, size in enumerate(self.sizes, x.ndim - self.rank):
-            if size is not None and size != x.shape[i]:
-                x = self._along(x, i, size)
-        return x
-
-    def _along(self, x: Tensor, axis: int, size: int) -> Tensor:
-        n = x.shape[axis]
-        if n % size == 0:
-            return self._reduced(x.unflatten(axis, (size, n // size)), axis + 1)
-        bins = [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
-        return Tensor.stack([self._reduced(x.narrow(axis, a, b - a), axis) for a, b in bins], axis)
-
-    def _reduced(self, x: Tensor, axis: int) -> Tensor:
-        found: Tensor = getattr(x, self.method)(axis)
+        found: Tensor = binned(x, self.sizes, self.method)
         return found
 
     def extra_repr(self) -> str:
         """Return the sizes."""
         return f"output_size={self.output_size}"
+
+
+class _AdaptiveMax(_Adaptive):
+    """An adaptive pool of greatest values; with `return_indices` also their places, as `max_pool2d` gives."""
+
+    method = "amax"
+
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        super().__init__(output_size)
+        self.return_indices = flag(return_indices, f"{type(self).__name__}, return_indices")
+
+    def forward(self, x: Tensor) -> Any:
+        """Return (..., *sizes) of (..., *spatial), with `return_indices` the places beside it."""
+        value = super().forward(x)
+        return (value, self._places(layer_input(self, x))) if self.return_indices else value
+
+    def _places(self, x: Tensor) -> Tensor:
+        lead, spatial = x.shape[: x.ndim - self.rank], x.shape[x.ndim - self.rank :]
+        sizes = [n if m is None else m for m, n in zip(self.sizes, spatial, strict=True)]
+        numbers = Tensor.arange(prod(spatial), device=x.device).reshape(spatial)
+        found = []
+        for cell in product(*[range(m) for m in sizes]):
+            part, places = x, numbers
+            for i, (k, m, n) in enumerate(zip(cell, sizes, spatial, strict=True)):
+                begin, end = k * n // m, -(-(k + 1) * n // m)
+                part = part.narrow(len(lead) + i, begin, end - begin)
+                places = places.narrow(i, begin, end - begin)
+            found.append(places.reshape(-1).take(part.flatten(len(lead)).argmax(-1)))
+        return Tensor.stack(found, axis=-1).reshape(*lead, *sizes)
 
 
 def _of_ranks(base: type[Any], name: str, text: str, **fields: Any) -> list[type[Any]]:
@@ -156,7 +175,7 @@ AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = _of_ranks(
     _Adaptive, "AdaptiveAvgPool", "The mean of each of a number of bins.", method="mean"
 )
 AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = _of_ranks(
-    _Adaptive, "AdaptiveMaxPool", "The greatest value of each of a number of bins.", method="amax"
+    _AdaptiveMax, "AdaptiveMaxPool", "The greatest value of each of a number of bins."
 )
 
 
@@ -205,8 +224,6 @@ CircularPad1d, CircularPad2d, CircularPad3d = _of_ranks(
 )
 
 
-_RESIZING: Final = ("nearest", "nearest-exact", "linear", "bilinear", "trilinear")
-"""The modes of `Tensor.interpolate`."""
 _FACTOR: Final = "Upsample, scale_factor"
 
 
@@ -219,12 +236,14 @@ class Upsample(Module):
         scale_factor: Any = None,
         mode: str = "nearest",
         align_corners: bool | None = None,  # noqa: FBT001 - the field's signature
+        recompute_scale_factor: bool | None = None,  # noqa: FBT001 - as above
     ) -> None:
         given = size if isinstance(size, (tuple, list)) else () if size is None else (size,)
         for n in given:
             count("Upsample, size", n)
-        self.size, self.mode = size, choice("Upsample, mode", mode, _RESIZING)
+        self.size, self.mode = size, choice("Upsample, mode", mode, MODES)
         self.align_corners = None if align_corners is None else flag(align_corners, "Upsample, align_corners")
+        self.recompute_scale_factor = recompute_scale_factor
         if isinstance(scale_factor, (tuple, list)):
             self.scale_factor: Any = tuple([float(number(n, _FACTOR)) for n in scale_factor])
         else:
@@ -232,7 +251,8 @@ class Upsample(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (batch, channels, *sizes) of (batch, channels, *spatial)."""
-        return layer_input(self, x).interpolate(self.size, self.scale_factor, self.mode, self.align_corners)
+        given = (self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor)
+        return layer_input(self, x).interpolate(*given)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -252,7 +272,7 @@ class PixelShuffle(Module):
         if x.ndim < 3 or x.shape[-3] % (r * r):
             raise UsageError(f"PixelShuffle({r}): wanted (..., channels of {r * r}, h, w), saw {x.shape}")
         *outer, c, h, w = x.shape
-        y = x.reshape(-1, c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
+        y = x.reshape(prod(outer), c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
         return y.reshape(*outer, c // (r * r), h * r, w * r)
 
     def extra_repr(self) -> str:
@@ -272,7 +292,7 @@ class PixelUnshuffle(Module):
         if x.ndim < 3 or x.shape[-1] % r or x.shape[-2] % r:
             raise UsageError(f"PixelUnshuffle({r}): wanted (..., c, h of {r}, w of {r}), saw {x.shape}")
         *outer, c, h, w = x.shape
-        y = x.reshape(-1, c, h // r, r, w // r, r).permute(0, 1, 3, 5, 2, 4)
+        y = x.reshape(prod(outer), c, h // r, r, w // r, r).permute(0, 1, 3, 5, 2, 4)
         return y.reshape(*outer, c * r * r, h // r, w // r)
 
     def extra_repr(self) -> str:

@@ -111,10 +111,15 @@ def quick_gelu(self: T) -> T:
 
 
 @method
-def softplus(self: T, beta: float = 1.0) -> T:
-    """Return log(1 + exp(beta * self)) / beta, without overflow. Raises `UsageError` for a beta of 0."""
+def softplus(self: T, beta: float = 1.0, threshold: float = 20.0) -> T:
+    """Return log(1 + exp(beta * self)) / beta, without overflow. Raises `UsageError` for a beta of 0.
+
+    Self where beta * self is above the threshold; from 20 on the difference is below the digits of float32.
+    """
     if beta == 0:
         raise UsageError("softplus: wanted a beta other than 0, by which the result is divided")
+    if threshold < 20.0:
+        return where(gt(mul(self, beta), threshold), self, softplus(self, beta))
     if beta != 1:
         return mul(softplus(mul(widened(self), beta)), 1 / beta)
     x = widened(self)

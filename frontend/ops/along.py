@@ -11,13 +11,13 @@ Not here: `x[key]` (`indexing`), the primitives (`frontend.primitives.gather_sca
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
 from frontend.ops.arguments import Shape, axis_of, broadcast
-from frontend.ops.comparison import gt, lt
+from frontend.ops.comparison import gt, lt, ne
 from frontend.ops.division import div, floordiv
 from frontend.ops.elementwise import add, sub, where
 from frontend.ops.indexing import limit_of, wrapped
@@ -35,6 +35,8 @@ from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageIndexError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from frontend.tensor_base import T, TensorBase
 
 
@@ -50,7 +52,12 @@ def gather(self: T, axis: int, index: T) -> T:
     `HCQ_VALIDATE=1`; otherwise it reads 0. An index of floats raises it, too. Raises `UsageError` for an
     index of another rank, or one that is longer than self on another axis.
     """
-    return _gather(self, axis, _index("gather", self, axis, index))
+    index = _index("gather", self, axis, index)
+    if len(self.expr.shape) != len(index.expr.shape) and 0 in index.expr.shape:
+        return constant(self, 0, self.expr.dtype, index.expr.shape)
+    if self.expr.shape and index.expr.shape:
+        return _gather(self, axis, index)
+    return reshape(_gather(with_axes(self), axis, with_axes(index)), index.expr.shape)
 
 
 @composite
@@ -121,20 +128,26 @@ def index_select(self: T, axis: int, index: T) -> T:
 
     Out of range: as in `gather`.
     """
-    index = _index("index_select", self, axis, index)
-    if len(index.expr.shape) != 1:
+    index = with_axes(_index("index_select", self, axis, index))
+    if len(index.expr.shape) != 1 or (not self.expr.shape and index.expr.shape[0] != 1):
         raise UsageIndexError(
-            f"index_select needs a vector of integers, saw the shape {index.expr.shape}; "
-            "take() accepts any shape"
+            f"index_select of {self.expr.shape} needs a vector of integers, saw the shape "
+            f"{index.expr.shape}; take() accepts any shape"
         )
-    return _take(self, index, axis)
+    return _take(self, index, axis) if self.expr.shape else reshape(_take(with_axes(self), index, axis), ())
+
+
+def with_axes(x: T) -> T:
+    """Return a tensor of shape () as one of shape (1,), and any other unchanged."""
+    return x if x.expr.shape else reshape(x, 1)
 
 
 def _index(what: str, x: T, axis: int, index: T) -> T:
     """Return an index as a tensor; raise when a value known on the host is out of range."""
     found: T = index if index.__class__ is x.__class__ else read(gather, "index", index, x)
-    a = axis_of(axis, x.expr.shape, what)
-    refuse_known(found, limit_of(what, a, x.expr.shape[a]))
+    shape = x.expr.shape or (1,)
+    a = axis_of(axis, shape, what)
+    refuse_known(found, limit_of(what, a, shape[a]))
     return found
 
 
@@ -146,10 +159,18 @@ def scatter_add(self: T, axis: int, index: T, src: T) -> T:
     Sixteen-bit floats are added up in float32 and rounded once.
 
     An index out of range raises `UsageIndexError` where its value is known on the host, or under
-    `HCQ_VALIDATE=1`; otherwise its value is ignored. Raises `UsageError` for a
-    bool self, for a src of another dtype than self, and for shapes that do not fit.
+    `HCQ_VALIDATE=1`; otherwise its value is ignored. Raises `UsageError` for a src of another dtype than
+    self, and for shapes that do not fit. A sum of bools is whether one of them is true.
     """
-    return _scatter_add(self, axis, _index("scatter_add", self, axis, index), src)
+    return _lifted(_scatter_add, self, axis, _index("scatter_add", self, axis, index), src)
+
+
+def _lifted(fn: Callable[..., T], self: T, axis: int, index: T, src: T | Number, *rest: Any) -> T:
+    """Return what a function that writes at an index returns; tensors of shape () count as of shape (1,)."""
+    if self.expr.shape and index.expr.shape:
+        return fn(self, axis, index, src, *rest)
+    source: Any = src if isinstance(src, (int, float)) else with_axes(src)
+    return reshape(fn(with_axes(self), axis, with_axes(index), source, *rest), self.expr.shape)
 
 
 @composite
@@ -157,7 +178,8 @@ def _scatter_add(self: T, axis: int, index: T, src: T) -> T:
     shape, dtype = self.expr.shape, self.expr.dtype
     a = _checked("scatter_add", shape, axis, index)
     if dtype is dtypes.bool:
-        raise UsageError("scatter_add needs numbers, saw bool; cast it, or scatter() True")
+        values = convert(_values("scatter_add", self, index, src), dtypes.int32)
+        return ne(_scatter_add(convert(self, dtypes.int32), axis, index, values), 0)
     place = wrapped(index, shape[a], "scatter_add", a)
     total = placed(_values("scatter_add", self, index, src), place, a, shape[a])
     return add(self, _grown(total, shape))
@@ -182,8 +204,8 @@ def scatter(self: T, axis: int, index: T, src: T | Number, *, reduce: str | None
         index = _index("scatter", self, axis, index)
         if isinstance(src, (int, float)):
             src = constant(self, suited(src, self.expr.dtype), self.expr.dtype, index.expr.shape)
-        return _scatter_reduce(self, axis, index, src, "sum" if reduce == "add" else "prod", True)
-    return _scatter(self, axis, _index("scatter", self, axis, index), src)
+        return _lifted(_scatter_reduce, self, axis, index, src, "sum" if reduce == "add" else "prod", True)
+    return _lifted(_scatter, self, axis, _index("scatter", self, axis, index), src)
 
 
 _REDUCTIONS: Final = {"sum": Ops.ADD, "prod": Ops.MUL, "amax": Ops.MAX, "amin": Ops.MIN, "mean": Ops.ADD}
@@ -207,7 +229,8 @@ def scatter_reduce(
     """
     if not isinstance(reduce, str) or reduce not in _REDUCTIONS:
         raise UsageError(f"scatter_reduce: wanted one of {', '.join(_REDUCTIONS)}, saw {reduce!r}")
-    return _scatter_reduce(self, axis, _index("scatter_reduce", self, axis, index), src, reduce, include_self)
+    index = _index("scatter_reduce", self, axis, index)
+    return _lifted(_scatter_reduce, self, axis, index, src, reduce, include_self)
 
 
 @composite

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 Axes = int | tuple[int, ...] | list[int] | None
+Place = Any
+"""A whole number, or several, or a tensor of them, which is computed: `Place` in an annotation reads it."""
 
 
 def whole(value: object, what: str) -> int:
@@ -26,6 +28,11 @@ def whole(value: object, what: str) -> int:
     if found is None:
         raise UsageTypeError(f"{what}: wanted a whole number, saw {value!r}")
     return found
+
+
+def plain(value: Any) -> Any:
+    """Return the numbers of a tensor, which is computed, and any other value unchanged."""
+    return value.tolist() if hasattr(value, "expr") else value
 
 
 def is_pair(value: object) -> bool:
@@ -127,9 +134,9 @@ def repeated(value: int | Sequence[int], count: int, what: str) -> Shape:
     """Return one number for each of `count` axes, given as one for all or as that many."""
     if not isinstance(value, (tuple, list)):
         return (whole(value, what),) * count
-    if len(value) != count:
+    if len(value) not in {1, count}:
         raise UsageError(f"{what}: wanted one number or {count}, saw {tuple(value)}")
-    return tuple([whole(n, what) for n in value])
+    return tuple([whole(n, what) for n in value]) * (count if len(value) == 1 else 1)
 
 
 def representable(value: float) -> float:

@@ -9,7 +9,7 @@ Not here: layers, which have parameters (`frontend.nn.layers`); the primitive op
 from __future__ import annotations
 
 import math
-from typing import Generic, Literal, NamedTuple, overload
+from typing import Generic, Literal, NamedTuple, TypeGuard, overload
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -22,7 +22,7 @@ from frontend.ops.comparison import eq, ne
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, result_dtype, where
 from frontend.ops.indexing import interleaved
-from frontend.ops.movement import permute, reshape
+from frontend.ops.movement import permute, reshape, unsqueeze
 from frontend.ops.padding import pad
 from frontend.ops.sources import constant, convert, coordinate, ruled
 from frontend.parameters import converting, flag
@@ -65,6 +65,8 @@ def conv2d(
 ) -> T:
     """Return the convolution of (batch, channels, *spatial) with (outputs, channels / groups, *kernel).
 
+    The batch may be left out, of the result as well.
+
     Padding is one number, one per axis, flat (before, after) pairs, last axis first, "same" or "valid".
 
     `self` has one more axis than the kernel's two in common use; any number of spatial axes works. The result
@@ -77,6 +79,9 @@ def conv2d(
     Raises `UsageError` when channels, groups, bias or kernel do not fit.
     """
     rank = len(weight.expr.shape) - 2
+    if len(self.expr.shape) == rank + 1 > 1:
+        single = conv2d(unsqueeze(self, 0), weight, bias, stride, padding, dilation, groups)
+        return reshape(single, single.expr.shape[1:])
     if rank < 1 or len(self.expr.shape) != rank + 2:
         raise UsageError(
             f"conv2d of {self.expr.shape} with the weight {weight.expr.shape}: "
@@ -124,6 +129,10 @@ def conv_transpose2d(
     padding of both sides. Raises `UsageError` when channels, groups or bias do not fit.
     """
     rank = len(weight.expr.shape) - 2
+    if len(self.expr.shape) == rank + 1 > 1:
+        every = (bias, stride, padding, output_padding, groups, dilation)
+        single = conv_transpose2d(unsqueeze(self, 0), weight, *every)
+        return reshape(single, single.expr.shape[1:])
     if rank < 1 or len(self.expr.shape) != rank + 2 or groups < 1:
         raise UsageError(
             f"conv_transpose2d of {self.expr.shape} with the weight {weight.expr.shape} in {groups} groups: "
@@ -151,6 +160,11 @@ def conv_transpose2d(
     return conv2d(pad(x, ((0, 0), (0, 0), *around)), w, bias, 1, 0, dilations, groups)
 
 
+def _given(stride: Sizes | None) -> TypeGuard[Sizes]:
+    """Return whether a pool has a stride of its own: neither None nor, as in PyTorch, an empty list."""
+    return stride is not None and (isinstance(stride, int) or len(stride) > 0)
+
+
 def _windows(
     x: T,
     size: Sizes,
@@ -168,7 +182,7 @@ def _windows(
     shape = x.expr.shape
     if len(shape) < rank:
         raise UsageError(f"{what} needs at least {rank} axes, saw the shape {shape}")
-    strides = kernel if stride is None else repeated(stride, rank, f"{what}, stride")
+    strides = repeated(stride, rank, f"{what}, stride") if _given(stride) else kernel
     dilations = repeated(dilation, rank, f"{what}, dilation")
     pairs = spatial_padding(padding, rank, what)
     for pair, k, d in zip(pairs, kernel, dilations, strict=True):
@@ -322,7 +336,7 @@ def max_unpool2d(
     if index.expr.shape != shape or len(shape) < rank:
         raise UsageError(f"max_unpool2d: wanted an index for each of {shape}, saw {index.expr.shape}")
     kernel = repeated(kernel_size, rank, "max_unpool2d, kernel_size")
-    strides = kernel if stride is None else repeated(stride, rank, "max_unpool2d, stride")
+    strides = repeated(stride, rank, "max_unpool2d, stride") if _given(stride) else kernel
     around = repeated(padding, rank, "max_unpool2d, padding")
     lead, last = shape[: len(shape) - rank], shape[len(shape) - rank :]
     sizes = tuple([(n - 1) * s - 2 * p + k for n, s, p, k in zip(last, strides, around, kernel, strict=True)])
@@ -373,7 +387,7 @@ def avg_pool2d(
                 ones.expr.shape[-rank:],
                 around[-rank:],
                 repeated(kernel_size, rank, "avg_pool2d"),
-                repeated(kernel_size if stride is None else stride, rank, "avg_pool2d"),
+                repeated(stride if _given(stride) else kernel_size, rank, "avg_pool2d"),
                 repeated(dilation, rank, "avg_pool2d"),
                 strict=True,
             )

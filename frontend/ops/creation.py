@@ -19,7 +19,7 @@ from frontend.arg_aliases import accepts_aliases
 from frontend.autograd.state import marked
 from frontend.device import Device
 from frontend.expr import source_expr
-from frontend.ops.arguments import element_type, shape_of, whole
+from frontend.ops.arguments import element_type, plain, shape_of, whole
 from frontend.ops.casts import cast
 from frontend.ops.comparison import lt
 from frontend.ops.elementwise import add, mul, where
@@ -171,7 +171,7 @@ def empty(
 
 def arange(
     cls: type[T],
-    start: float,
+    start: float | None = None,
     stop: float | None = None,
     step: float = 1,
     *,
@@ -184,8 +184,10 @@ def arange(
     With one number: from 0. With an integer dtype the fractions of start, stop and step are cut off. Raises
     `UsageError` for a step of 0.
     """
-    start, stop = (0, start) if stop is None else (start, stop)
-    start, stop, step = _finite("arange", start, stop, step)
+    if start is None and stop is None:
+        raise UsageTypeError("arange: wanted a number to stop at, saw none")
+    first, last = (0, start or 0) if stop is None else (start or 0, stop)
+    start, stop, step = _finite("arange", first, last, step)
     found = element_type(dtype) or (
         dtypes.float32
         if any(isinstance(v, float) for v in (start, stop, step))
@@ -227,9 +229,10 @@ def linspace(
 ) -> T:
     """Return `steps` numbers from start to stop, both included, evenly spaced.
 
-    `dtype` is float32 by default; integers are between start and stop without their fractions.
+    A tensor of one number as a limit is computed. `dtype` is float32 by default; integers are between start
+    and stop without their fractions.
     """
-    start, stop = _finite("linspace", start, stop)
+    start, stop = _finite("linspace", plain(start), plain(stop))
     if whole(steps, "linspace") < 0:
         raise UsageError(f"linspace: the number of steps must not be negative, saw {steps}")
     found = element_type(dtype) or dtypes.float32
@@ -269,26 +272,27 @@ def eye(
     return marked(convert(diagonal, element_type(dtype) or dtypes.float32), requires_grad)
 
 
-def full_like(self: T, value: float, *, dtype: DType | str | None = None) -> T:
-    """Return one number in the shape, dtype and device of self."""
+def full_like(self: T, value: float, *, dtype: DType | str | None = None, device: str | None = None) -> T:
+    """Return one number in the shape of self, and its dtype and device unless others are given."""
     found = element_type(dtype) or self.expr.dtype
-    return constant(self, suited(value, found), found, self.expr.shape)
+    scalar = _scalar(self.__class__, suited(value, found), found, device or self.expr.device)
+    return constant(scalar, scalar.expr.arg, found, self.expr.shape)
 
 
-def zeros_like(self: T, *, dtype: DType | str | None = None) -> T:
-    """Return zeros in the shape, dtype and device of self."""
-    return full_like(self, 0, dtype=dtype)
+def zeros_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
+    """Return zeros in the shape, dtype and device of self: see `full_like`."""
+    return full_like(self, 0, dtype=dtype, device=device)
 
 
-def ones_like(self: T, *, dtype: DType | str | None = None) -> T:
-    """Return ones in the shape, dtype and device of self."""
-    return full_like(self, 1, dtype=dtype)
+def ones_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
+    """Return ones in the shape, dtype and device of self: see `full_like`."""
+    return full_like(self, 1, dtype=dtype, device=device)
 
 
-def empty_like(self: T, *, dtype: DType | str | None = None) -> T:
+def empty_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
     """Return a realized tensor with undefined contents in the shape, dtype and device of self."""
-    found = element_type(dtype) or self.expr.dtype
-    return self.__class__.of_part(allocated(self.expr.shape, found, self.expr.device))
+    found, place = element_type(dtype) or self.expr.dtype, Device.named(device or self.expr.device)
+    return self.__class__.of_part(allocated(self.expr.shape, found, place))
 
 
 @accepts_aliases

@@ -14,12 +14,12 @@ from typing import Generic, NamedTuple
 from frontend.ops import reduce
 from frontend.ops.comparison import eq
 from frontend.ops.diagonals import diagonal
-from frontend.ops.elementwise import mul, where
+from frontend.ops.elementwise import add, mul, where
 from frontend.ops.factors import check_matrices, reduced
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import log, sign
-from frontend.ops.movement import squeeze
-from frontend.ops.sources import constant, coordinate
+from frontend.ops.movement import reshape, squeeze
+from frontend.ops.sources import coordinate
 from frontend.parameters import converting
 from frontend.tensor_base import T
 from frontend.trace import method
@@ -37,7 +37,7 @@ def _signed_diagonal(self: T) -> T:
     """Return the diagonal of R, whose product is the determinant: the first has the sign of det(Q)."""
     n = self.expr.shape[-1]
     if not n:
-        return constant(self, 1.0, self.expr.dtype, (*self.expr.shape[:-2], 1))
+        return reshape(add(reduce.sum(self, (-2, -1)), 1.0), (*self.expr.shape[:-2], 1))
     x, turns = reduced(self, n, exchange=True)
     found = diagonal(x, 0, -2, -1)
     first = eq(coordinate(found, found.expr.shape, len(found.expr.shape) - 1), 0)

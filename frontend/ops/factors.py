@@ -21,7 +21,7 @@ from frontend.ops.arguments import whole
 from frontend.ops.comparison import eq, gt, lt
 from frontend.ops.diagonals import tril, triu
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, mul, neg, sub, where
+from frontend.ops.elementwise import add, maximum, mul, neg, sub, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import sqrt
 from frontend.ops.linalg import matmul
@@ -396,18 +396,23 @@ def eigh(self: T) -> tuple[T, T]:
 
 
 @converting
-def pinverse(self: T, rcond: T | float | None = None) -> T:
-    """Return Moore-Penrose inverses; singular values up to `rcond` times the greatest count as 0.
+def pinverse(self: T, rcond: T | float | None = None, *, atol: T | float | None = None) -> T:
+    """Return Moore-Penrose inverses; singular values up to `rcond` times the greatest, or `atol`, count as 0.
 
-    Without it that is the greater size times the distance of 1 and the next number.
+    Without both that is the greater size times the distance of 1 and the next number.
     """
     check_matrices(self, "pinverse")
+    if 0 in self.expr.shape:
+        return transpose(self, -1, -2)
     u, s, v = svd(stopped(self))
     step = 2.0 ** (-52 if self.expr.dtype is dtypes.float64 else -23)
-    share: T | float = max(self.expr.shape[-2:]) * step
-    if rcond is not None:
-        share = rcond if isinstance(rcond, (int, float)) else unsqueeze(rcond, -1)
-    large = gt(s, mul(reduce.fold(Ops.MAX, s, (len(s.expr.shape) - 1,), keepdim=True), share))
+    given = max(self.expr.shape[-2:]) * step if rcond is None and atol is None else rcond
+    given = 0.0 if given is None else given
+    share, least = (
+        v if v is None or isinstance(v, (int, float)) else unsqueeze(v, -1) for v in (given, atol)
+    )
+    limit = mul(reduce.fold(Ops.MAX, s, (len(s.expr.shape) - 1,), keepdim=True), share)
+    large = gt(s, limit if least is None else maximum(limit, least))
     scale = where(large, div(_one(s), where(large, s, 1.0)), 0.0)
     found = matmul(mul(v, unsqueeze(scale, -2)), transpose(u, -1, -2))
     return _with_rule(stopped(found), self, rule="pseudoinverse")

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.ops.along import scatter, scatter_add, scatter_reduce
+from frontend.ops.along import scatter, scatter_add, scatter_reduce, with_axes
 from frontend.ops.arguments import axis_of, broadcast
 from frontend.ops.comparison import gt, lt
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.indexing import limit_of, wrapped
 from frontend.ops.movement import expand, reshape
 from frontend.ops.scan import cumsum
+from frontend.ops.selection import nonzero
 from frontend.ops.sources import constant, convert, coordinate
 from frontend.ops.writing import written
 from frontend.parameters import converting, read, shown
@@ -59,17 +60,13 @@ def _source(what: str, x: T, source: T, wanted: Shape) -> T:
     return reshape(source, wanted)
 
 
-def _with_axes(x: T) -> T:
-    return x if x.expr.shape else reshape(x, 1)
-
-
 @converting
 def index_add(self: T, axis: int, index: T, source: T, *, alpha: Number = 1) -> T:
     """Return self with alpha * source added at the indices of an axis; what stands twice is added twice."""
     a, every, wanted = _rows("index_add", self, axis, index)
     values = _source("index_add", self, source, wanted)
     return reshape(
-        scatter_add(_with_axes(self), a, every, values if alpha == 1 else mul(values, alpha)), self.expr.shape
+        scatter_add(with_axes(self), a, every, values if alpha == 1 else mul(values, alpha)), self.expr.shape
     )
 
 
@@ -78,7 +75,7 @@ def index_copy(self: T, axis: int, index: T, source: T) -> T:
     """Return self with the source written at the indices of an axis."""
     a, every, wanted = _rows("index_copy", self, axis, index)
     values = _source("index_copy", self, source, wanted)
-    return reshape(scatter(_with_axes(self), a, every, values), self.expr.shape)
+    return reshape(scatter(with_axes(self), a, every, values), self.expr.shape)
 
 
 @converting
@@ -86,11 +83,11 @@ def index_fill(self: T, axis: int, index: T, value: T | Number) -> T:
     """Return self with one number, or the value of a tensor of shape (), at the indices of an axis."""
     a, every, wanted = _rows("index_fill", self, axis, index)
     if isinstance(value, (int, float)):
-        return reshape(scatter(_with_axes(self), a, every, value), self.expr.shape)
+        return reshape(scatter(with_axes(self), a, every, value), self.expr.shape)
     if value.expr.shape:
         raise UsageError(f"index_fill: wanted a number or a tensor of shape (), saw {value.expr.shape}")
     values = expand(convert(reshape(value, (1,) * len(wanted)), self.expr.dtype), wanted)
-    return reshape(scatter(_with_axes(self), a, every, values), self.expr.shape)
+    return reshape(scatter(with_axes(self), a, every, values), self.expr.shape)
 
 
 @converting
@@ -100,20 +97,25 @@ def index_reduce(self: T, axis: int, index: T, source: T, reduce: str, *, includ
         raise UsageError(f"index_reduce: wanted prod, mean, amax or amin, saw {reduce!r}")
     a, every, wanted = _rows("index_reduce", self, axis, index)
     values = _source("index_reduce", self, source, wanted)
-    return scatter_reduce(self, a, every, values, reduce, include_self=include_self)
+    found = scatter_reduce(with_axes(self), a, every, values, reduce, include_self=include_self)
+    return reshape(found, self.expr.shape)
 
 
 @converting
 def index_put(self: T, indices: Sequence[T], values: T, accumulate: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return self with `self[indices] = values`; with `accumulate` the values are added there."""
+    """Return self with `self[indices] = values`; with `accumulate` the values are added there.
+
+    Masks among the indices of a sum are computed.
+    """
     if not isinstance(indices, (tuple, list)):
         raise UsageTypeError(f"index_put: wanted a tuple of indices, saw {shown(indices)}")
     key: tuple[Any, ...] = tuple(indices)
     if not accumulate:
         found: T = written(self, key, values)
         return found
-    if any(getattr(getattr(i, "expr", None), "dtype", None) is dtypes.bool for i in key):
-        raise UsageTypeError("index_put with accumulate: wanted integer indices, saw a mask; try nonzero()")
+    masks = [getattr(getattr(i, "expr", None), "dtype", None) is dtypes.bool for i in key]
+    every: Any = [nonzero(i, as_tuple=True) if mask else (i,) for i, mask in zip(key, masks, strict=True)]
+    key = tuple([i for part in every for i in part])
     for axis, (i, n) in enumerate(zip(key, self.expr.shape, strict=False)):
         if hasattr(i, "expr"):
             refuse_known(i, limit_of("index_put", axis, n))

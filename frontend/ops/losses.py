@@ -288,11 +288,19 @@ def huber_loss(self: T, target: T, reduction: Reduction = "mean", delta: float =
 
 
 @composite
-def kl_div(self: T, target: T, reduction: Reduction = "mean", log_target: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def kl_div(
+    self: T,
+    target: T,
+    reduction: Reduction | Literal["batchmean"] = "mean",
+    log_target: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+) -> T:
     """Return target * (log(target) - self) of log probabilities; with `log_target` the target is a log, too.
 
-    `reduction` and errors are those of `mse_loss`.
+    `reduction` and errors are those of `mse_loss`; "batchmean" divides the sum by the size of axis 0.
     """
+    if reduction == "batchmean":
+        total = kl_div(self, target, "sum", log_target)
+        return div(total, self.expr.shape[0]) if self.expr.shape else total
     x, goal = agree("kl_div", self, target, floats=True)
     if log_target:
         return _reduced(mul(exp(goal), sub(goal, x)), reduction)

@@ -12,13 +12,16 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from compiler.ir.ops import Ops
+from frontend.arg_aliases import accepts_aliases
 from frontend.ops.arguments import (
     Axes,
+    Place,
     axes_of,
     axis_of,
     broadcast,
     fill_in,
     is_pair,
+    plain,
     repeated,
     shape_of,
     sizes,
@@ -29,7 +32,7 @@ from frontend.ops.sources import spread
 from frontend.parameters import read
 from frontend.trace import apply, method
 from frontend.views import viewing
-from hcq.errors import UnsupportedError, UsageError, UsageIndexError, UsageTypeError
+from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -198,20 +201,41 @@ def repeat(self: T, *repeats: int | Sequence[int]) -> T:
     return apply(Ops.RESHAPE, tuple([c * m for c, m in zip(counts, shape, strict=True)]), x)
 
 
+@accepts_aliases
+def repeat_interleave(
+    self: T, repeats: Place, axis: int | None = None, *, output_size: int | None = None
+) -> T:
+    """Return each element `repeats` times in a row along an axis; without an axis, flattened first.
+
+    `repeats` is one number, or a vector with one for each element of the axis, which is computed.
+    `output_size`, the size that the axis gets, is checked alone.
+    """
+    counts = plain(repeats)
+    counts = list(counts) if isinstance(counts, (tuple, list)) else [counts]
+    if any(whole(n, "repeat_interleave") < 0 for n in counts):
+        raise UsageError(f"repeat_interleave: wanted repeats that are not negative, saw {min(counts)}")
+    x = self if axis is not None else reshape(self, (prod(self.expr.shape),))
+    a = axis_of(axis or 0, x.expr.shape, "repeat_interleave")
+    n = x.expr.shape[a]
+    if len(counts) not in {1, n}:
+        raise UsageError(f"repeat_interleave: wanted one number of repeats or {n}, saw {len(counts)}")
+    total = sum(counts) if len(counts) == n else n * counts[0]
+    if output_size not in {None, total}:
+        raise UsageError(f"repeat_interleave: the axis gets {total} elements, saw output_size={output_size}")
+    if len({*counts}) == 1:
+        return _repeated(x, counts[0], a)
+    from frontend.ops.along import take  # noqa: PLC0415 - it needs this module
+
+    make: Any = self.__class__
+    index = [i for i, count in enumerate(counts) for _ in range(count)]
+    found: T = take(x, make(index, dtype="int32", device=x.expr.device), a)
+    return found
+
+
 @method
-def repeat_interleave(self: T, repeats: int | T, axis: int | None = None) -> T:
-    """Return each element `repeats` times in a row along an axis; without an axis, flattened first."""
-    if hasattr(repeats, "expr"):
-        raise UnsupportedError(
-            "repeat_interleave with a tensor of repeats gives a size that depends on values: wanted one "
-            "whole number\nhint: build the index on the host, and take() it"
-        )
-    count = whole(repeats, "repeat_interleave")
-    if count < 0:
-        raise UsageError(f"repeat_interleave: wanted a number of repeats that is not negative, saw {count}")
-    x = apply(Ops.RESHAPE, (prod(self.expr.shape),), self) if axis is None else self
+def _repeated(self: T, count: int, axis: int) -> T:
+    x, a = self, axis
     shape = x.expr.shape
-    a = axis_of(0 if axis is None else axis, shape, "repeat_interleave")
     x = apply(Ops.RESHAPE, (*shape[: a + 1], 1, *shape[a + 1 :]), x)
     x = apply(Ops.EXPAND, (*shape[: a + 1], count, *shape[a + 1 :]), x)
     return apply(Ops.RESHAPE, (*shape[:a], shape[a] * count, *shape[a + 1 :]), x)
@@ -258,6 +282,8 @@ def unfold(self: T, axis: int, size: int, step: int = 1) -> T:
         Tensor.arange(5).unfold(0, 3, 2)      # [[0, 1, 2], [2, 3, 4]]
     """
     shape = self.expr.shape
+    if not shape and (axis, size) in {(0, 1), (-1, 1)}:
+        return apply(Ops.RESHAPE, (1,), self)
     a = axis_of(axis, shape, "unfold")
     if size < 1 or step < 1 or size > shape[a]:
         raise UsageError(
@@ -286,13 +312,16 @@ def movedim(self: T, source: Axes, destination: Axes) -> T:
 
 
 @viewing
-def narrow(self: T, axis: int, start: int, length: int) -> T:
+def narrow(self: T, axis: int, start: Place, length: int) -> T:
     """Return `length` elements of an axis from `start` on; a negative start counts from the end.
+
+    A tensor of one integer as start is computed.
 
     A view. Raises `UsageIndexError` outside the axis.
     """
     shape = self.expr.shape
     a = axis_of(axis, shape, "narrow")
+    start = whole(start, "narrow")
     begin = start + shape[a] if start < 0 else start
     if not 0 <= begin <= begin + length <= shape[a]:
         raise UsageIndexError(
@@ -371,12 +400,16 @@ def meshgrid(self: T | Sequence[T], *others: T, indexing: Literal["ij", "xy"] = 
     One tensor of the grid's shape per vector; "xy" swaps the grid's first two axes.
     """
     every = several(self, others, "meshgrid")
-    if any(len(t.expr.shape) != 1 for t in every):
-        raise UsageError(f"meshgrid needs vectors, saw shapes {[t.expr.shape for t in every]}")
+    if any(len(t.expr.shape) > 1 for t in every):
+        raise UsageError(f"meshgrid needs vectors or numbers, saw {[t.expr.shape for t in every]}")
     indexing = read(meshgrid, "indexing", indexing, every[0])
-    shape = tuple([t.expr.shape[0] for t in every])
+    shape = tuple([prod(t.expr.shape) for t in every])
     rank = len(every)
-    grids = [expand(reshape(t, (1,) * i + (-1,) + (1,) * (rank - i - 1)), shape) for i, t in enumerate(every)]
+    flat = [
+        reshape(t, (1,) * i + (n,) + (1,) * (rank - i - 1))
+        for i, (t, n) in enumerate(zip(every, shape, strict=True))
+    ]
+    grids = [expand(t, shape) for t in flat]
     return tuple(grids if indexing == "ij" or rank < 2 else [transpose(g, 0, 1) for g in grids])
 
 

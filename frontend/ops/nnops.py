@@ -62,12 +62,12 @@ def log_softmax(self: T, axis: int = -1, dtype: DType | str | None = None) -> T:
 
 
 @method
-def softmin(self: T, axis: int = -1) -> T:
+def softmin(self: T, axis: int = -1, dtype: DType | str | None = None) -> T:
     """Return softmax(-self) along an axis.
 
     Dtypes and errors are those of `softmax`.
     """
-    return softmax(neg(self), axis)
+    return softmax(neg(reduce.as_dtype(self, dtype)), axis)
 
 
 def _below_top(x: T, axis: int) -> T:

@@ -79,7 +79,7 @@ def unbind(self: T, axis: int = 0) -> tuple[T, ...]:
 def cat(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
     """Return tensors, given singly or as one sequence, joined along an axis: `Tensor.cat([a, b], 1)`.
 
-    The sizes of other axes must be equal; dtypes are promoted.
+    The sizes of other axes must be equal; a vector of no elements fits any. Dtypes are promoted.
 
     Raises `UsageError` when another axis differs.
     """
@@ -106,9 +106,11 @@ def _sized(first: Any, others: tuple[Any, ...]) -> Any:
 @composite
 def _joined(self: T, *others: T, axis: int) -> T:
     every = [self, *others]
-    first = self.expr.shape
+    first = next((t.expr.shape for t in every if t.expr.shape != (0,)), (0,))
     a = axis_of(axis, first, "cat")
-    for t in others:
+    nothing = tuple([0 if i == a else n for i, n in enumerate(first)])
+    every = [reshape(t, nothing) if t.expr.shape == (0,) else t for t in every]
+    for t in every:
         shape = t.expr.shape
         if len(shape) != len(first) or any(
             i != a and n != m for i, (n, m) in enumerate(zip(shape, first, strict=True))
@@ -118,7 +120,7 @@ def _joined(self: T, *others: T, axis: int) -> T:
             )
     dtype = result_dtype(*every)
     empty = [t for t in every if not t.expr.shape[a]]
-    every = [convert(t, dtype) for t in every if t.expr.shape[a]] or [convert(self, dtype)]
+    every = [convert(t, dtype) for t in every if t.expr.shape[a]] or [convert(every[0], dtype)]
     total = sum([t.expr.shape[a] for t in every])
     result, begin = None, 0
     for t in every:

@@ -15,12 +15,12 @@ from frontend.ops.arguments import axis_of, broadcast, whole_or_none
 from frontend.ops.comparison import gt
 from frontend.ops.diagonals import diagonal
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, agree, clip, mul, result_dtype, sub, where
+from frontend.ops.elementwise import add, agree, clip, maximum, mul, result_dtype, sub, where
 from frontend.ops.functions import reciprocal, sqrt
 from frontend.ops.linalg import contract, matmul
 from frontend.ops.movement import expand, permute, reshape, transpose
 from frontend.ops.parts import roll
-from frontend.ops.sources import convert, coordinate, narrowed, widened
+from frontend.ops.sources import constant, convert, coordinate, narrowed, widened
 from frontend.parameters import shown
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError, UsageTypeError
@@ -219,17 +219,30 @@ def dist(self: T, other: T, p: float = 2.0) -> T:
     return reduce.norm(sub(self, other), p)
 
 
-@method
-def cov(self: T, *, correction: int = 1) -> T:
+@composite
+def cov(self: T, *, correction: int = 1, fweights: T | None = None, aweights: T | None = None) -> T:
     """Return the covariances of the rows of a matrix, which are variables; columns are observations.
 
-    The result is a matrix, or of shape () for one variable.
+    `fweights` counts each observation so often, `aweights` is its importance. The result is a matrix, or of
+    shape () for one variable.
     """
     x = reshape(self, (1, -1)) if len(self.expr.shape) < 2 else self
     _ranks("cov", (x, 2))
     x = convert(x, float_dtype(x.expr.dtype))
-    apart = sub(x, reduce.mean(x, 1, keepdim=True))
-    found = div(matmul(apart, transpose(apart, 0, 1)), float(max(0, x.expr.shape[1] - correction)))
+    weights = [w for w in (fweights, aweights) if w is not None]
+    if any(w.expr.shape != x.expr.shape[1:] for w in weights):
+        raise UsageError(f"cov: wanted a weight for each of {x.expr.shape[1]} observations")
+    if not weights:
+        apart = sub(x, reduce.mean(x, 1, keepdim=True))
+        found = div(matmul(apart, transpose(apart, 0, 1)), float(max(0, x.expr.shape[1] - correction)))
+    else:
+        each = convert(weights[0] if len(weights) == 1 else mul(*weights), x.expr.dtype)
+        total = reduce.sum(each)
+        apart = sub(x, div(reduce.sum(mul(x, each), 1, keepdim=True), total))
+        lost = mul(each, aweights) if aweights is not None else each
+        lost = div(reduce.sum(lost), total) if aweights is not None else constant(x, 1.0, x.expr.dtype, ())
+        free = maximum(sub(total, mul(lost, correction)), 0.0)
+        found = div(matmul(mul(apart, each), transpose(apart, 0, 1)), free)
     return reshape(found, ()) if found.expr.shape == (1, 1) else found
 
 

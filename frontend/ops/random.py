@@ -335,13 +335,13 @@ def kaiming_normal(
     return normal(cls, sizes, std=std, dtype=dtype, device=device)
 
 
-def rand_like(self: T, *, dtype: DType | str | None = None) -> T:
-    """Return uniform numbers in the shape and on the device of self."""
-    own = self.expr.dtype if self.expr.dtype.is_float else dtypes.float32
-    return rand(self.__class__, self.expr.shape, dtype=element_type(dtype) or own, device=self.expr.device)
+def rand_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
+    """Return uniform numbers in the shape of self, and on its device unless another is given."""
+    own = element_type(dtype) or (self.expr.dtype if self.expr.dtype.is_float else dtypes.float32)
+    return rand(self.__class__, self.expr.shape, dtype=own, device=device or self.expr.device)
 
 
-def randn_like(self: T, *, dtype: DType | str | None = None) -> T:
-    """Return normal numbers in the shape and on the device of self."""
-    own = self.expr.dtype if self.expr.dtype.is_float else dtypes.float32
-    return randn(self.__class__, self.expr.shape, dtype=element_type(dtype) or own, device=self.expr.device)
+def randn_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
+    """Return normal numbers in the shape of self, and on its device unless another is given."""
+    own = element_type(dtype) or (self.expr.dtype if self.expr.dtype.is_float else dtypes.float32)
+    return randn(self.__class__, self.expr.shape, dtype=own, device=device or self.expr.device)

@@ -13,7 +13,7 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.expr import leaf_expr
 from frontend.ops import reduce
-from frontend.ops.arguments import axis_of, broadcast, sizes, whole
+from frontend.ops.arguments import Place, axis_of, broadcast, sizes, whole
 from frontend.ops.comparison import ne
 from frontend.ops.diagonals import diag, diagonal
 from frontend.ops.elementwise import agree, sub, where
@@ -43,8 +43,10 @@ def tile(self: T, *repeats: int | Sequence[int]) -> T:
 
 
 @converting
-def tensor_split(self: T, sections: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
+def tensor_split(self: T, sections: Place, axis: int = 0) -> tuple[T, ...]:
     """Return parts along an axis: so many, of sizes that differ by 1 at most; or cut before given places.
+
+    A tensor of places is computed.
 
     All parts are views. Raises `UsageError` for no parts.
     """

@@ -23,6 +23,7 @@ from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, sqrt
 from frontend.ops.powers import pow as power
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
+from frontend.parameters import flag
 from frontend.trace import apply, method
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
@@ -203,34 +204,45 @@ def mean(
 @method
 def var(
     self: T,
-    axis: Axes = None,
+    axis: Axes | bool = None,  # noqa: FBT001 - the field's signature
     *others: object,
     keepdim: bool = False,
-    correction: int = 1,
+    correction: float | None = 1,
     unbiased: bool | None = None,
 ) -> T:
     """Return the variance over axes: squared distances from the mean, divided by count - correction.
 
-    Integers and bools give float32; floats keep their dtype. NaN where count - correction is 0. Arguments
-    behind the axis are given by name; `unbiased` stands for a correction of 1 or 0.
+    Integers and bools give float32; floats keep their dtype. NaN where count - correction is 0. `unbiased`,
+    which may follow the axis or stand in its place, means a correction of 1 or 0; keepdim may follow it.
     """
-    refuse_unnamed("var", others)
-    correction = correction if unbiased is None else int(unbiased)
+    axis, keepdim, correction = spread_arguments("var", axis, others, keepdim, correction, unbiased)
     axes = axes_of(axis, self.expr.shape, "var")
     x = widened(self)
     return narrowed(_variance(x, mean(x, axes, keepdim=True), axes, keepdim, correction), self)
 
 
-def refuse_unnamed(what: str, others: tuple[object, ...]) -> None:
-    """Refuse arguments behind the axis by position: PyTorch has `unbiased` there, NumPy the dtype."""
-    if others:
+def spread_arguments(  # noqa: PLR0917 - internal
+    what: str,
+    axis: Axes | bool,  # noqa: FBT001 - internal
+    others: tuple[object, ...],
+    keepdim: bool,  # noqa: FBT001 - internal
+    correction: float | None,
+    unbiased: bool | None,  # noqa: FBT001 - internal
+) -> tuple[Axes, bool, float]:
+    """Return axis, keepdim and correction of PyTorch's forms (axis, unbiased, keepdim) and (unbiased)."""
+    if isinstance(axis, bool):
+        axis, others = None, (axis, *others)
+    given = [flag(v, f"{what}, {name}") for v, name in zip(others, ("unbiased", "keepdim"), strict=False)]
+    if len(others) > 2 or (given and unbiased is not None):
         raise UsageTypeError(
-            f"{what}: wanted the arguments behind the axis by name, saw {others[0]!r}\n"
-            "hint: unbiased= (PyTorch's second argument), keepdim= or correction="
+            f"{what}: wanted an axis, unbiased and keepdim, saw {len(others) + 1} arguments"
+            f"{' and unbiased=' if unbiased is not None else ''}"
         )
+    keepdim, unbiased = given[1] if len(given) > 1 else keepdim, given[0] if given else unbiased
+    return axis, keepdim, (1 if correction is None else correction) if unbiased is None else int(unbiased)
 
 
-def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: int) -> T:  # noqa: FBT001 - internal
+def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: float) -> T:  # noqa: FBT001 - internal
     distance = sub(x, center)
     total = sum(mul(distance, distance), axes, keepdim=keepdim)
     count = builtins.max(_count(x, axes) - correction, 0)
@@ -240,18 +252,17 @@ def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: int) -> T
 @method
 def std(
     self: T,
-    axis: Axes = None,
+    axis: Axes | bool = None,  # noqa: FBT001 - the field's signature
     *others: object,
     keepdim: bool = False,
-    correction: int = 1,
+    correction: float | None = 1,
     unbiased: bool | None = None,
 ) -> T:
     """Return the square root of the variance. Of equal numbers it is 0, and so is its gradient.
 
     The mean is taken twice, then of the distances from the first one: it is exact for equal numbers.
     """
-    refuse_unnamed("std", others)
-    correction = correction if unbiased is None else int(unbiased)
+    axis, keepdim, correction = spread_arguments("std", axis, others, keepdim, correction, unbiased)
     axes = axes_of(axis, self.expr.shape, "std")
     x = widened(self)
     near = mean(x, axes, keepdim=True)
@@ -265,37 +276,35 @@ def std(
 @accepts_aliases
 def var_mean(
     self: T,
-    axis: Axes = None,
+    axis: Axes | bool = None,  # noqa: FBT001 - the field's signature
     *others: object,
     keepdim: bool = False,
-    correction: int = 1,
+    correction: float | None = 1,
     unbiased: bool | None = None,
 ) -> tuple[T, T]:
     """Return the variance and the mean.
 
     Both as `var` and `mean` return them: shape, dtype and errors.
     """
-    refuse_unnamed("var_mean", others)
-    found = var(self, axis, keepdim=keepdim, correction=correction, unbiased=unbiased)
-    return found, mean(self, axis, keepdim)
+    axis, keepdim, correction = spread_arguments("var_mean", axis, others, keepdim, correction, unbiased)
+    return var(self, axis, keepdim=keepdim, correction=correction), mean(self, axis, keepdim)
 
 
 @accepts_aliases
 def std_mean(
     self: T,
-    axis: Axes = None,
+    axis: Axes | bool = None,  # noqa: FBT001 - the field's signature
     *others: object,
     keepdim: bool = False,
-    correction: int = 1,
+    correction: float | None = 1,
     unbiased: bool | None = None,
 ) -> tuple[T, T]:
     """Return the standard deviation and the mean.
 
     Both as `std` and `mean` return them: shape, dtype and errors.
     """
-    refuse_unnamed("std_mean", others)
-    found = std(self, axis, keepdim=keepdim, correction=correction, unbiased=unbiased)
-    return found, mean(self, axis, keepdim)
+    axis, keepdim, correction = spread_arguments("std_mean", axis, others, keepdim, correction, unbiased)
+    return std(self, axis, keepdim=keepdim, correction=correction), mean(self, axis, keepdim)
 
 
 @method
@@ -397,19 +406,34 @@ def norm(
 ) -> T:
     """Return the p-norm over axes, of all elements when None.
 
-    "fro" is 2, infinity the greatest absolute value, 0 the number of elements that are not 0.
+    "fro" is 2, "nuc" the sum of the singular values of matrices, infinity the greatest absolute value, 0 the
+    number of elements that are not 0.
 
     Floats only; `UsageError` for other dtypes and names, as in PyTorch.
     """
     if not self.expr.dtype.is_float:
         raise UsageError(f"norm: wanted floats, saw {self.expr.dtype.name}; cast first")
-    if isinstance(p, str) and p != "fro":
-        raise UsageError(f"norm: wanted a number or 'fro', saw {p!r}")
+    if isinstance(p, str) and p not in {"fro", "nuc"}:
+        raise UsageError(f"norm: wanted a number, 'fro' or 'nuc', saw {p!r}")
     axes = axes_of(axis, self.expr.shape, "norm")
     x = widened(self)
+    if p == "nuc":
+        return narrowed(_nuclear(x, axes, keepdim=keepdim), self)
     found = p_norm(x, 2.0 if isinstance(p, str) else p, axes)
     kept = tuple([n for i, n in enumerate(found.expr.shape) if i not in axes])
     return narrowed(found if keepdim else apply(Ops.RESHAPE, kept, found), self)
+
+
+def _nuclear(x: T, axes: Shape, *, keepdim: bool) -> T:
+    """Return the sums of the singular values of the matrices over two axes."""
+    from frontend.ops.factors import svd  # noqa: PLC0415 - it needs this module
+
+    if len(axes) != 2:
+        raise UsageError(f"norm: 'nuc' is of matrices, saw the axes {axes} of the shape {x.expr.shape}")
+    rest = [i for i in range(len(x.expr.shape)) if i not in axes]
+    found = sum(svd(apply(Ops.PERMUTE, (*rest, *axes), x)).S, -1)
+    kept = tuple([1 if i in axes else n for i, n in enumerate(x.expr.shape)])
+    return apply(Ops.RESHAPE, kept, found) if keepdim else found
 
 
 @method
@@ -425,7 +449,7 @@ def normalize(self: T, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> T:
 def p_norm(x: T, p: float, axis: Axes) -> T:
     """Return the p-norm over axes, which stay with size 1."""
     if p == 0:
-        return sum(convert(ne(x, 0), x.expr.dtype), axis, keepdim=True)
+        return ruled("norm", sum(convert(ne(x, 0), x.expr.dtype), axis, keepdim=True), x, about=(p,))
     if math.isinf(p):
         return (max if p > 0 else min)(absolute(x), axis, keepdim=True)
     size = power(sum(power(absolute(x), p), axis, keepdim=True), 1 / p)

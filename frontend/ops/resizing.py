@@ -6,7 +6,8 @@ Not here: pools and convolutions (`convolutions`), padding (`padding`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -15,32 +16,40 @@ from frontend.ops.arguments import whole
 from frontend.ops.elementwise import add, maximum, minimum, mul, sub
 from frontend.ops.functions import floor
 from frontend.ops.movement import reshape
+from frontend.ops.parts import stack
 from frontend.ops.sources import convert, coordinate, narrowed, spread, widened
-from frontend.parameters import number
+from frontend.parameters import flag, number
 from frontend.trace import apply, method
-from hcq.errors import UsageError
+from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from frontend.ops.arguments import Shape
     from frontend.tensor_base import T
 
-_LINEAR: Final = {"linear": 1, "bilinear": 2, "trilinear": 3}
+_LINEAR: Final = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+"""Modes that weight elements, and the spatial axes that they are of."""
+MODES: Final = ("nearest", "nearest-exact", "area", *_LINEAR)
 
 
 @accepts_aliases
-def interpolate(
+def interpolate(  # noqa: PLR0917 - the field's signature
     self: T,
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
-    align_corners: bool | None = None,  # noqa: FBT001 - as above
+    align_corners: bool | None = None,  # noqa: FBT001 - the field's signature
+    recompute_scale_factor: bool | None = None,  # noqa: FBT001 - as above
+    antialias: bool = False,  # noqa: FBT001, FBT002 - as above
 ) -> T:
     """Return (batch, channels, *spatial) with other spatial sizes: `size`, or the old ones by a factor.
 
-    `mode`: "nearest", "nearest-exact", or "linear", "bilinear", "trilinear" of one, two and three axes.
-    `align_corners` puts the first and last elements on each other, for linear modes. Raises `UsageError` for
-    another mode or rank.
+    `mode`: "nearest", "nearest-exact", "area" (means of bins), or "linear", "bilinear", "trilinear" of one,
+    two and three axes, or "bicubic" of two. `align_corners` puts the first and last elements on each other,
+    for the modes behind "area". With `recompute_scale_factor` places are those of the new sizes, not of the
+    factor. Raises `UsageError` for another mode or rank, `UnsupportedError` for `antialias`.
     """
+    if flag(antialias, "interpolate, antialias"):
+        raise UnsupportedError("interpolate: antialias is not supported\nhint: mode='area' takes means")
     spatial = self.expr.shape[2:]
     if not spatial:
         raise UsageError(f"interpolate: wanted (batch, channels, *spatial), saw the shape {self.expr.shape}")
@@ -62,10 +71,17 @@ def interpolate(
         raise UsageError(
             f"interpolate: {mode} is of {_LINEAR[mode]} spatial axes, the shape is {self.expr.shape}"
         )
-    if mode not in {"nearest", "nearest-exact", *_LINEAR}:
-        raise UsageError(f"interpolate: wanted nearest, nearest-exact or linear modes, saw {mode!r}")
+    if mode not in MODES:
+        raise UsageError(f"interpolate: wanted one of {', '.join(MODES)}, saw {mode!r}")
     if align_corners is not None and mode not in _LINEAR:
         raise UsageError(f"interpolate: align_corners is of linear modes, saw {mode!r}")
+    if mode == "area":
+        means: T = binned(self, sizes, "mean")
+        return means
+    if recompute_scale_factor is not None and flag(recompute_scale_factor, "recompute_scale_factor"):
+        if factors is None:
+            raise UsageError("interpolate: recompute_scale_factor is of scale_factor, saw size")
+        factors = None
     return _resized(self, sizes, factors, mode, bool(align_corners))
 
 
@@ -85,14 +101,52 @@ def _resized(self: T, sizes: Shape, factors: tuple[float, ...] | None, mode: str
             at = mul(place, step)
         else:
             at = mul(add(place, 0.5), step)
-            at = maximum(sub(at, 0.5), 0.0) if mode in _LINEAR else at
+            at = sub(at, 0.5) if mode in _LINEAR else at
+            at = maximum(at, 0.0) if mode != "bicubic" else at
         low = floor(at)
-        first = minimum(convert(low, dtypes.int32), n - 1)
-        picked = apply(Ops.GATHER, 2 + i, x, first)
+        first = convert(low, dtypes.int32)
+        shape = (*x.expr.shape[: 2 + i], m, *x.expr.shape[3 + i :])
+        share = reshape(
+            convert(sub(at, low), x.expr.dtype), (1,) * (2 + i) + (m,) + (1,) * (len(sizes) - i - 1)
+        )
+        begin, weights = _taps(mode, share)
+        parts = [
+            apply(Ops.GATHER, 2 + i, x, minimum(maximum(add(first, begin + k), 0), n - 1))
+            for k in range(len(weights))
+        ]
         if mode in _LINEAR:
-            second = apply(Ops.GATHER, 2 + i, x, minimum(add(first, 1), n - 1))
-            shape = (1,) * (2 + i) + (m,) + (1,) * (len(sizes) - i - 1)
-            share = spread(reshape(convert(sub(at, low), x.expr.dtype), shape), picked.expr.shape)
-            picked = add(mul(picked, add(mul(share, -1.0), 1.0)), mul(second, share))
-        x = picked
+            parts = [mul(part, spread(w, shape)) for part, w in zip(parts, weights, strict=True)]
+        x = reduce(add, parts)
     return narrowed(x, self) if mode in _LINEAR else x
+
+
+def _taps(mode: str, share: T) -> tuple[int, list[T]]:
+    """Return the first of the elements that make one, counted from the one below, and their weights."""
+    rest = add(mul(share, -1.0), 1.0)
+    if mode != "bicubic":
+        return 0, [rest, share] if mode in _LINEAR else [rest]
+
+    def near(t: T) -> T:  # Keys' polynomials of a = -0.75, at distances up to 1 and up to 2
+        return add(mul(mul(t, t), add(mul(t, 1.25), -2.25)), 1.0)
+
+    def far(t: T) -> T:
+        return add(mul(add(mul(add(mul(t, -0.75), 3.75), t), -6.0), t), 3.0)
+
+    return -1, [far(add(share, 1.0)), near(share), near(rest), far(add(rest, 1.0))]
+
+
+def binned(x: Any, sizes: Sequence[int | None], method: str) -> Any:
+    """Return a reduction of the bins of the last axes, into which sizes divide them; None keeps an axis.
+
+    Bin i of m over n elements is i * n // m up to, not with, -(-(i + 1) * n // m): bins may overlap.
+    """
+    for axis, m in enumerate(sizes, len(x.shape) - len(sizes)):
+        n = x.shape[axis]
+        if m is None or m == n:
+            continue
+        if n % m == 0:
+            x = getattr(x.unflatten(axis, (m, n // m)), method)(axis + 1)
+        else:
+            bins = [(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
+            x = stack([getattr(x.narrow(axis, a, b - a), method)(axis) for a, b in bins], axis=axis)
+    return x

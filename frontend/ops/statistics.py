@@ -6,12 +6,13 @@ Not here: orders of whole axes (`sorting`), sums and means (`reduce`).
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from compiler.dtype import dtypes
 from frontend.ops import creation, reduce
-from frontend.ops.along import gather, scatter_add
+from frontend.ops.along import gather, index_select, scatter_add
 from frontend.ops.arguments import axis_of, whole
 from frontend.ops.comparison import eq, le, lt, ne
 from frontend.ops.division import div, floordiv
@@ -26,7 +27,7 @@ from frontend.ops.sorting import argsort, sort
 from frontend.ops.sources import constant, convert, coordinate
 from frontend.parameters import converting, flag, number, shown
 from frontend.tensor_base import T
-from hcq.errors import UnsupportedError, UsageError, UsageIndexError, UsageTypeError
+from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -232,6 +233,33 @@ def _distinct(row: T, inverse: Any, counts: bool) -> tuple[T, ...] | T:  # noqa:
     return tuple(found) if len(found) > 1 else found[0]
 
 
+def _distinct_parts(
+    x: T,
+    axis: int,
+    inverse: bool,  # noqa: FBT001 - internal
+    counts: bool,  # noqa: FBT001 - internal
+    *,
+    in_order: bool,
+) -> tuple[T, ...] | T:
+    """Return the distinct parts along an axis: all in lexical order, or the first of each run."""
+    a = axis_of(axis, x.expr.shape, "unique")
+    n = x.expr.shape[a]
+    each: Any = reshape(movedim(x, a, 0), (n, prod(x.expr.shape) // n if n else 0))
+    rows = each.tolist()
+    order = sorted(range(n), key=rows.__getitem__) if in_order else [*range(n)]
+    starts = [k for k in range(n) if not k or rows[order[k]] != rows[order[k - 1]]]
+    sizes = [end - start for start, end in pairwise([*starts, n])]
+    back = [0] * n
+    for group, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        for k in order[start : start + size]:
+            back[k] = group
+    make: Any = x.__class__
+    lists = [[order[k] for k in starts], *([back] if inverse else []), *([sizes] if counts else [])]
+    first, *rest = [make(v, dtype=dtypes.int32, device=x.expr.device) for v in lists]
+    found = index_select(x, a, first)
+    return (found, *rest) if rest else found
+
+
 @converting
 def unique(
     self: T,
@@ -242,11 +270,12 @@ def unique(
 ) -> tuple[T, ...] | T:
     """Return the distinct values in ascending order; with the place of each element among them, and counts.
 
-    Computes self. Raises `UnsupportedError` for `dim`, `UsageError` inside a captured function.
+    With `dim` the distinct parts along an axis, in lexical order, compared on the host. Computes self. Raises
+    `UsageError` inside a captured function.
     """
     flag(sorted, "unique, sorted")
     if dim is not None:
-        raise UnsupportedError("unique: wanted all elements, saw dim=; distinct rows are not written")
+        return _distinct_parts(self, dim, return_inverse, return_counts, in_order=True)
     flat = reshape(self, (prod(self.expr.shape),))
     in_order = sort(flat, 0)
 
@@ -265,10 +294,10 @@ def unique_consecutive(
 ) -> tuple[T, ...] | T:
     """Return the first of each run of equal elements; with the run of each element, and their lengths.
 
-    Computes self. Raises `UnsupportedError` for `dim`.
+    With `dim` of parts along an axis, compared on the host. Computes self.
     """
     if dim is not None:
-        raise UnsupportedError("unique_consecutive: wanted all elements, saw dim=; it is not written")
+        return _distinct_parts(self, dim, return_inverse, return_counts, in_order=False)
     flat = reshape(self, (prod(self.expr.shape),))
     same = (lambda places: reshape(places, self.expr.shape)) if return_inverse else None
     return _distinct(flat, same, return_counts)
@@ -331,14 +360,23 @@ class Histogram(NamedTuple, Generic[T]):
 
 @converting
 def histogram(
-    self: T, bins: int, *, range: tuple[float, float] | None = None, density: bool = False
+    self: T,
+    bins: int | T,
+    *,
+    range: tuple[float, float] | None = None,
+    weight: T | None = None,
+    density: bool = False,
 ) -> Histogram[T]:
     """Return how many elements lie in each of `bins` equal parts of a range, and the borders of the parts.
 
     Without a range it is from the least to the greatest element, which are computed. With `density` the
-    counts are divided by their sum and the width of a part. Borders as a tensor: use `bucketize`.
+    counts are divided by their sum and the width of a part; `weight` counts each element so often. `bins` may
+    be the borders, in ascending order; the last one belongs to the last part.
     """
     count = prod(self.expr.shape)
+    if bins.__class__ is self.__class__:
+        return _between_borders(self, bins, range, weight, density)
+    bins = whole(bins, "histogram, bins")
     given: Any = range
     if given is not None and not (isinstance(given, (tuple, list)) and len(given) == 2):
         raise UsageTypeError(f"histogram: range needs two numbers, saw {shown(given)}")
@@ -351,19 +389,53 @@ def histogram(
     edges = creation.linspace(
         self.__class__, low, high, bins + 1, dtype=self.expr.dtype, device=self.expr.device
     )
+    if weight is not None:
+        return _between_borders(self, edges, None, weight, density)
     if density:
         counts = div(counts, mul(reduce.sum(counts), (high - low) / bins))
     return Histogram(counts, edges)
 
 
+def _between_borders(x: T, edges: Any, range: Any, weight: T | None, density: bool) -> Histogram[T]:  # noqa: FBT001 - internal
+    """Return the counts, or the weights, of the elements between borders."""
+    n = prod(edges.expr.shape) - 1
+    if len(edges.expr.shape) != 1 or n < 1 or range is not None:
+        raise UsageError(f"histogram: wanted a vector of borders and no range, saw {shown(edges)}, {range}")
+    if weight is not None and weight.expr.shape != x.expr.shape:
+        raise UsageError(f"histogram: wanted a weight for each of {x.expr.shape}, saw {weight.expr.shape}")
+    flat = reshape(x, (prod(x.expr.shape),))
+    first, last = part(edges, 0, 0, 1), part(edges, 0, n, n + 1)
+    inside = mul(le(flat, last), le(first, flat))
+    place = minimum(sub(searchsorted(edges, flat, right=True), 1), n - 1)
+    each = convert(inside, x.expr.dtype)
+    each = each if weight is None else where(inside, reshape(weight, flat.expr.shape), 0.0)
+    counts = scatter_add(constant(x, 0, each.expr.dtype, (n,)), 0, where(inside, place, 0), each)
+    if density:
+        widths = sub(part(edges, 0, 1, n + 1), part(edges, 0, 0, n))
+        counts = div(counts, mul(reduce.sum(counts), widths))
+    return Histogram(counts, edges)
+
+
 @converting
-def searchsorted(self: T, values: T, *, right: bool = False, side: str | None = None) -> T:
+def searchsorted(
+    self: T,
+    values: T,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: T | None = None,
+) -> T:
     """Return the places (int32) at which values belong in a sorted vector, or sorted rows of the last axis.
 
-    The first place, with `right` the last one. n operations for each value.
+    The first place, with `right` the last one. n operations for each value. `sorter` has the places of the
+    elements in ascending order, where self is not sorted. `out_int32` changes nothing.
     """
-    if side not in {None, "left", "right"}:
-        raise UsageError(f"searchsorted: wanted the side left or right, saw {side!r}")
+    if side not in {None, "left", "right"} or (side == "left" and right):
+        raise UsageError(f"searchsorted: wanted one side, left or right, saw {side!r} and right={right}")
+    flag(out_int32, "searchsorted, out_int32")
+    if sorter is not None:
+        self = gather(self, -1, sorter)
     shape, given = self.expr.shape, values.expr.shape
     if not shape or (len(shape) > 1 and shape[:-1] != given[:-1]):
         raise UsageError(f"searchsorted: wanted a vector, or rows for the rows of {given}, saw {shape}")
@@ -377,9 +449,9 @@ def searchsorted(self: T, values: T, *, right: bool = False, side: str | None = 
 
 
 @converting
-def bucketize(self: T, boundaries: T, *, right: bool = False) -> T:
+def bucketize(self: T, boundaries: T, *, out_int32: bool = False, right: bool = False) -> T:
     """Return the places (int32) of each element among sorted boundaries: see `searchsorted`."""
-    return searchsorted(boundaries, self, right=right)
+    return searchsorted(boundaries, self, out_int32=out_int32, right=right)
 
 
 @converting

@@ -15,7 +15,7 @@ from compiler.dtype import dtypes
 from frontend.expr import float_dtype
 from frontend.ops.arguments import axes_of, axis_of
 from frontend.ops.extremes import Extreme
-from frontend.ops.reduce import refuse_unnamed, total_of_mean
+from frontend.ops.reduce import spread_arguments, total_of_mean
 from frontend.symbolic.sizes import Sizes, symbolic
 from frontend.symbolic.tensor import SymbolicTensor, filled, is_tensor, made, shape_of, whole_of
 from hcq.errors import UnsupportedError
@@ -120,14 +120,13 @@ def _wide(x: Any) -> Any:
 def _var(
     call: Any,
     x: Any,
-    axis: Axes = None,
+    axis: Axes | bool = None,  # noqa: FBT001 - the field's signature
     *others: object,
     keepdim: bool = False,
-    correction: int = 1,
+    correction: float | None = 1,
     unbiased: bool | None = None,
 ) -> Any:
-    refuse_unnamed(call.__name__, others)
-    correction = correction if unbiased is None else int(unbiased)
+    axis, keepdim, correction = spread_arguments(call.__name__, axis, others, keepdim, correction, unbiased)
     axes = axes_of(axis, x.whole.expr.shape, call.__name__)
     y = _wide(x)
     distance = y - y.mean(axes, True)
@@ -140,10 +139,16 @@ def _var(
 
 
 def _var_mean(
-    call: Any, x: Any, axis: Axes = None, *others: object, keepdim: bool = False, **names: Any
+    call: Any,
+    x: Any,
+    axis: Axes | bool = None,  # noqa: FBT001 - the field's signature
+    *others: object,
+    keepdim: bool = False,
+    correction: float | None = 1,
+    unbiased: bool | None = None,
 ) -> Any:
-    refuse_unnamed(call.__name__, others)
-    return x.var(axis, keepdim=keepdim, **names), x.mean(axis, keepdim)
+    axis, keepdim, correction = spread_arguments(call.__name__, axis, others, keepdim, correction, unbiased)
+    return x.var(axis, keepdim=keepdim, correction=correction), x.mean(axis, keepdim)
 
 
 def _below_top(x: Any, axis: int) -> tuple[Any, int]:

@@ -331,3 +331,42 @@ def test_frequencies_are_shifted_along_a_list_of_axes():
     x = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     assert xp.fft.fftshift(x, axes=[1]).tolist() == [[3.0, 1.0, 2.0], [6.0, 4.0, 5.0]]
     assert xp.fft.ifftshift(xp.fft.fftshift(x, axes=[0, 1]), axes=[0, 1]).tolist() == x.tolist()
+
+
+SQUARE = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, -1.0], [0.5, -1.0, 2.0]])
+STACK = np.arange(24.0).reshape(2, 3, 4) % 7
+LARGEST = np.linalg.norm(STACK, 2, (1, 0), keepdims=True)
+CUBED = (STACK**3).sum((0, 1), keepdims=True) ** (1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("got", "want"),
+    [
+        (lambda s: xp.linalg.matrix_norm(s[0], "fro", (-2, -1), True), [[(STACK[0] ** 2).sum() ** 0.5]]),
+        (lambda s: xp.linalg.matrix_norm(s, 1, (0, 2)), np.linalg.norm(STACK, 1, (0, 2))),
+        (lambda s: xp.linalg.matrix_norm(s, 2, dim=(1, 0), keepdim=True), LARGEST),
+        (lambda s: xp.linalg.vector_norm(s, 3, (0, 1), True), CUBED),
+        (lambda _: xp.linalg.matrix_rank(Tensor(SQUARE), 3.0), 2),
+        (lambda _: xp.linalg.matrix_rank(Tensor(SQUARE), atol=None, rtol=0.7, hermitian=True), 2),
+        (lambda s: xp.linalg.matrix_rank(s[:, :0]), [0, 0]),
+        (lambda _: xp.linalg.pinv(Tensor(SQUARE).tril(), hermitian=True), np.linalg.inv(SQUARE)),
+        (lambda _: xp.linalg.pinv(Tensor(SQUARE), 0.5), np.linalg.pinv(SQUARE, 0.5)),
+        (lambda _: xp.linalg.pinv(Tensor(SQUARE), atol=0.1, rtol=0.9), np.linalg.pinv(SQUARE, 0.9)),
+        (lambda s: xp.linalg.pinv(s[:, :0]), np.zeros((2, 4, 0))),
+        (lambda _: xp.linalg.eigvalsh(Tensor(SQUARE).triu(), "U"), np.linalg.eigvalsh(SQUARE)),
+        (lambda _: xp.linalg.eigh(Tensor(SQUARE).triu(), UPLO="U").eigenvalues, np.linalg.eigvalsh(SQUARE)),
+        (lambda s: xp.linalg.vecdot(s, s, dim=1), (STACK * STACK).sum(1)),
+        (lambda s: xp.linalg.cross(s, s + 1, dim=1), np.cross(STACK, STACK + 1, axis=1)),
+        (lambda s: xp.fft.fftshift(s, dim=[2]), np.fft.fftshift(STACK, [2])),
+    ],
+)  # fmt: skip
+def test_arguments_of_pytorch_beside_those_of_the_standard(got: Any, want: Any):
+    found = got(Tensor(STACK))
+    np.testing.assert_allclose(found.numpy(), want, rtol=1e-6, atol=1e-9)
+
+
+def test_a_half_of_another_name_is_refused():
+    with pytest.raises(UsageError, match="UPLO 'L' or 'U', saw 'X'"):
+        xp.linalg.eigh(Tensor(SQUARE), "X")
+    with pytest.raises(UsageError, match="wanted two axes, saw 1"):
+        xp.linalg.matrix_norm(Tensor(STACK), 1, 1)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, TinyJit
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,11 +59,6 @@ def test_bits_as_a_smaller_dtype_and_back_are_the_same():
         assert np.array_equal(small.bitcast("float64").numpy(), a)
     with pytest.raises(UsageError, match="bitcast"):
         Tensor([[1, 2, 3]]).bitcast("int64")
-
-
-def test_distinct_rows_are_refused_with_the_reason():
-    with pytest.raises(UnsupportedError, match="dim"):
-        Tensor([[1, 2], [1, 2]]).unique(dim=0)
 
 
 def test_pooled_indices_put_the_values_back():

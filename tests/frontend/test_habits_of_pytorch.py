@@ -248,3 +248,38 @@ def test_fractions_of_a_range_of_integers_are_cut_off():
     assert Tensor.arange(2.1, -2.9, -1.0, dtype="int64").tolist() == [2, 1, 0, -1]
     with pytest.raises(UsageError, match="the step must not be 0"):
         Tensor.arange(0, 1, 0.5, dtype="int32")
+
+
+def test_moves_take_the_further_arguments_of_pytorch():
+    x = Tensor([1.0, 2.0]).realize()
+    assert x.to("cpu", non_blocking=True) is x
+    assert x.to(dtypes.float32, False, True) is not x
+    assert x.to("cpu", dtypes.float64, True, True).tolist() == [1.0, 2.0]
+    assert net().to("cpu", non_blocking=True)[0].weight.device == x.device
+    with pytest.raises(UsageError, match="to, copy: wanted True or False"):
+        x.to("cpu", copy=1)  # type: ignore[arg-type]
+
+
+def test_layers_take_the_further_arguments_of_pytorch():
+    x = Tensor(np.arange(30, dtype="float32").reshape(1, 1, 5, 6))
+    values, places = nn.AdaptiveMaxPool2d((2, 3), return_indices=True)(x)
+    assert values.tolist() == [[[[13.0, 15.0, 17.0], [25.0, 27.0, 29.0]]]]
+    assert places.tolist() == [[[[13, 15, 17], [25, 27, 29]]]]
+    assert nn.AvgPool2d(2, divisor_override=1)(x)[0, 0, 0].tolist() == [14.0, 22.0, 30.0]
+    assert nn.Upsample(scale_factor=1.5, recompute_scale_factor=True)(x[..., :3]).shape == (1, 1, 7, 4)
+    assert nn.MSELoss(size_average=False)(x, x + 1).item() == 30
+    assert nn.CrossEntropyLoss(reduce=False)(x[0, 0], Tensor([0, 1, 2, 3, 4])).shape == (5,)
+    with pytest.raises(NotImplementedError, match="antialias is not supported\nhint: mode='area'"):
+        F.interpolate(x, 3, mode="bilinear", antialias=True)
+
+
+def test_rows_of_a_table_are_limited_in_place_and_their_gradients_shared():
+    layer = nn.Embedding(4, 2, max_norm=1.0, scale_grad_by_freq=True, sparse=True)
+    layer.weight.assign(Tensor([[3.0, 4.0], [0.3, 0.4], [6.0, 8.0], [5.0, 0.0]])).realize()
+    layer.weight.requires_grad = True
+    found = layer(Tensor([0, 1, 1, 3]))
+    np.testing.assert_allclose(found.numpy(), [[0.6, 0.8], [0.3, 0.4], [0.3, 0.4], [1.0, 0.0]], rtol=1e-6)
+    np.testing.assert_allclose(layer.weight.numpy()[2], [6.0, 8.0])
+    found.sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.tolist() == [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
