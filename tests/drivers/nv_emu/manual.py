@@ -4,6 +4,8 @@ Integers are Python's. Floats are exact fractions that are rounded once by `Form
 from the emulator, whose translation `test_ptx_manual` compares.
 """
 
+# ruff: noqa: E501 - the text of a kernel reads best one line a step
+
 from __future__ import annotations
 
 import functools
@@ -116,7 +118,7 @@ class Format:
         }[mode]
         size = (steps + away) * step
         if size > self.largest:
-            to_infinity = mode in ("rn", "rna") or (mode == "rm") is one.negative and mode != "rz"
+            to_infinity = mode in ("rn", "rna") or (mode != "rz" and (mode == "rm") is one.negative)
             return top | (infinite if to_infinity else infinite - 1)
         if size < self.smallest:
             return top | int(size / step)
@@ -209,10 +211,8 @@ def extreme(format_: Format, words: Sequence[str], op: str) -> Callable[[int, in
             a, b = (Number(negative=False, size=one.size) for one in (a, b))
         if (a.nan and b.nan) or ("NaN" in words and (a.nan or b.nan)):
             return format_.canonical
-        if a.nan or b.nan:
-            best = b if a.nan else a
-        else:
-            best = (min if op == "min" else max)((a, b), key=rank)
+        numbers = [one for one in (a, b) if not one.nan]
+        best = (min if op == "min" else max)(numbers, key=rank)
         if "xorsign" in words:
             best = Number(sign, best.size)
         if "relu" in words:

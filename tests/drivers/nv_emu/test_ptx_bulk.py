@@ -282,7 +282,9 @@ WAIT = "L: mbarrier.try_wait.parity.shared.b64 %p1, [b], 0;\n@%p1 bra D;\nbra L;
         ),
     ],
 )
-def test_waits_that_can_never_end_are_reported_at_once(bench: Any, count: int, arrives: str, other: str) -> None:
+def test_waits_that_can_never_end_are_reported_at_once(
+    bench: Any, count: int, arrives: str, other: str
+) -> None:
     body = f"{INIT.format(count)} {arrives}\n{WAIT}"
     _, result = run(bench, body, threads=64)
     assert result.fault.kind is ReportKind.BARRIER_DEADLOCK

@@ -322,7 +322,9 @@ def test_wgmma_reads_each_tile_once(columns: int, swizzle: int, turns: str) -> N
     descriptor = swizzle << 62 | 16 << 32 | 16 << 16
     body = PRODUCT.replace("COLUMNS", str(columns)).replace("TURNS", turns).replace("A, ", "%rd1, ")
     body = body.replace("DESCRIPTOR", f"{descriptor - (descriptor >> 63 << 64)}")
-    found = count(body.replace("SUMS", ", ".join(f"%g{n}" for n in range(columns // 2))), threads=128, arch="sm_90a")
+    found = count(
+        body.replace("SUMS", ", ".join(f"%g{n}" for n in range(columns // 2))), threads=128, arch="sm_90a"
+    )
     load = found.shared["load"]
     blocks = (64 + columns) * 32 // 128
     assert (load.requests, load.lanes, load.bytes, load.units) == (blocks, 8 * blocks, 128 * blocks, blocks)

@@ -20,16 +20,32 @@ LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::compl
 STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group [%rd1, {{{at}}}], [s]; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
 
 
-def replaces(shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...], dtype: str, swizzle: int, *, space: str = "global") -> str:
+def replaces(
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+    dtype: str,
+    swizzle: int,
+    *,
+    space: str = "global",
+) -> str:
     """Return the lines that write a map for a tensor at %rd2 (innermost dimension first, strides in bytes) to %rd1."""
     head = f"tensormap.replace.tile.{{}}.{space}.b1024.b{{}} [%rd1], "
     lines = [head.format("global_address", 64) + "%rd2;", head.format("rank", 32) + f"{len(shape) - 1};"]
     for n, (size, extent) in enumerate(zip(shape, box, strict=True)):
-        lines += [head.format("global_dim", 32) + f"{n}, {size};", head.format("box_dim", 32) + f"{n}, {extent};"]
+        lines += [
+            head.format("global_dim", 32) + f"{n}, {size};",
+            head.format("box_dim", 32) + f"{n}, {extent};",
+        ]
         lines.append(head.format("element_stride", 32) + f"{n}, 1;")
     for n, stride in enumerate(strides):
         lines.append(f"mov.u64 %rd3, {stride}; " + head.format("global_stride", 64) + f"{n}, %rd3;")
-    for name, value in (("elemtype", ELEMENTS[dtype]), ("interleave_layout", 0), ("swizzle_mode", SWIZZLES[swizzle]), ("fill_mode", 0)):
+    for name, value in (
+        ("elemtype", ELEMENTS[dtype]),
+        ("interleave_layout", 0),
+        ("swizzle_mode", SWIZZLES[swizzle]),
+        ("fill_mode", 0),
+    ):
         lines.append(head.format(name, 32) + f"{value};")
     return "\n".join(lines)
 
@@ -134,7 +150,11 @@ def test_a_stored_box_leaves_other_elements(any_bench: Any, tensor: Any) -> None
 
 def test_a_map_has_the_fields_that_ptxas_writes(bench: Any) -> None:
     """Bytes as the machine code that ptxas 13 makes of the same instructions would leave them."""
-    shape, strides, box = (0x1234, 0x55, 0x77, 3, 9), (0x40, 0x1230, 0x5_0000_0000_0, 0xAB0), (0x40, 2, 3, 4, 5)
+    shape, strides, box = (
+        (0x1234, 0x55, 0x77, 3, 9),
+        (0x40, 0x1230, 0x5_0000_0000_0, 0xAB0),
+        (0x40, 2, 3, 4, 5),
+    )
     lines = f"@!%p0 bra J; {replaces(shape, strides, box, 'f2', 128)} J:"
     map_ = place_of_map(bench)
     out = bench.new(np.zeros(4096), "u4")
@@ -275,8 +295,15 @@ def test_reductions_of_boxes(bench: Any, operation: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["global.shared::cta.bulk_group.add.s64", "global.shared::cta.bulk_group.add.f16", "global.shared::cta.bulk_group.inc.s32"]
+    "words",
+    [
+        "global.shared::cta.bulk_group.add.s64",
+        "global.shared::cta.bulk_group.add.f16",
+        "global.shared::cta.bulk_group.inc.s32",
+    ],
 )
 def test_undefined_reductions_are_refused(bench: Any, words: str) -> None:
     with pytest.raises(PtxError, match=r"defined|noftz"):
-        bench.run(kernel(f"cp.reduce.async.bulk.{words} [%rd1], [s], 16;"), "k", 1, 32, 0, 0, 0, arch="sm_90a")
+        bench.run(
+            kernel(f"cp.reduce.async.bulk.{words} [%rd1], [s], 16;"), "k", 1, 32, 0, 0, 0, arch="sm_90a"
+        )

@@ -23,7 +23,9 @@ def decoded(raw: Any, type_: str) -> Any:
     exponent, mantissa = FLOAT8[type_]
     bias = (1 << exponent - 1) - 1
     e, f = raw.astype(int) >> mantissa & (1 << exponent) - 1, raw & (1 << mantissa) - 1
-    size = np.where(e == 0, f * 2.0 ** (1 - bias - mantissa), (1 + f / (1 << mantissa)) * 2.0 ** (e.astype("f8") - bias))
+    size = np.where(
+        e == 0, f * 2.0 ** (1 - bias - mantissa), (1 + f / (1 << mantissa)) * 2.0 ** (e.astype("f8") - bias)
+    )
     return np.where(raw & 128, -size, size)
 
 
@@ -98,7 +100,9 @@ def registers_of_a(raw: Any) -> Any:
     found = np.zeros((128, 4), "u4")
     for thread in range(128):
         for n in range(4):
-            found[thread, n] = words[thread // 32 * 16 + thread % 32 // 4 + 8 * (n % 2), thread % 4 + 4 * (n // 2)]
+            found[thread, n] = words[
+                thread // 32 * 16 + thread % 32 // 4 + 8 * (n % 2), thread % 4 + 4 * (n // 2)
+            ]
     return found
 
 
@@ -121,7 +125,18 @@ wgmma.mma_async.sync.aligned.{modifiers} {d}, {a}, %rd6, %p1{flags};
 wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; {back} ret; }}"""
 
 
-def multiply(bench: Any, modifiers: str, sums: Any, memory: Any, da: int, db: int, left: Any = None, *, flags: str = "", scale: int = 1) -> Any:
+def multiply(
+    bench: Any,
+    modifiers: str,
+    sums: Any,
+    memory: Any,
+    da: int,
+    db: int,
+    left: Any = None,
+    *,
+    flags: str = "",
+    scale: int = 1,
+) -> Any:
     """Run one product; return the registers of D of each thread, as words."""
     words = np.ascontiguousarray(sums).view("u4")
     out = bench.map(words.copy())
@@ -157,7 +172,17 @@ def run_case(bench: Any, d_type: str, a_type: str, b_type: str, k: int, *, n: in
     if k == 16:  # the types that may be transposed
         flags += f", {turns[1]}" if registers else f", {turns[0]}, {turns[1]}"
     modifiers = f"m64n{n}k{k}.{words}{d_type}.{a_type}.{b_type}" + (".and.popc" if a_type == "b1" else "")
-    got = multiply(bench, modifiers, spread(before), memory, da, db, registers_of_a(raw_a) if registers else None, flags=flags, scale=scale)
+    got = multiply(
+        bench,
+        modifiers,
+        spread(before),
+        memory,
+        da,
+        db,
+        registers_of_a(raw_a) if registers else None,
+        flags=flags,
+        scale=scale,
+    )
     want = signs[0] * signs[1] * (a @ b.T) + (before.astype("f8") if scale else 0)
     return got.view(dtype), spread(want.astype(dtype))
 
@@ -180,7 +205,9 @@ def test_layouts_in_shared_memory(bench: Any, mode: int, turns: tuple[int, int])
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("type_", "k"), [("f16", 16), ("tf32", 8), ("e4m3", 32), ("s8", 32)])
 def test_a_from_registers(bench: Any, type_: str, k: int) -> None:
-    got, want = run_case(bench, "s32" if type_ == "s8" else "f32", type_, type_, k, n=16, mode=64, registers=True)
+    got, want = run_case(
+        bench, "s32" if type_ == "s8" else "f32", type_, type_, k, n=16, mode=64, registers=True
+    )
     assert np.array_equal(got, want)
 
 
@@ -211,7 +238,9 @@ def test_integers_saturate(bench: Any) -> None:
 
 def test_a_nan_is_the_canonical_one(bench: Any) -> None:
     memory = np.full(65536, 0xFF, "u1")
-    got = multiply(bench, "m64n8k16.f32.f16.f16", np.zeros((128, 4), "u4"), memory, 64, 64, flags=", 1, 1, 0, 0")
+    got = multiply(
+        bench, "m64n8k16.f32.f16.f16", np.zeros((128, 4), "u4"), memory, 64, 64, flags=", 1, 1, 0, 0"
+    )
     assert (got == 0x7FFFFFFF).all()
 
 
@@ -220,7 +249,9 @@ def test_bad_descriptors_end_the_kernel(bench: Any, bad: int) -> None:
     """A tile beyond shared memory, and a base offset."""
     text = kernel("m64n8k16.f32.f16.f16", 4, registers=False, flags=", 1, 1, 0, 0", scale=1)
     space = bench.new(np.zeros(65536), "u1")
-    result = bench.run(text, "k", 1, 128, space, space, space, bench.new([bad], "u8"), bench.new([64], "u8"), arch="sm_90a")
+    result = bench.run(
+        text, "k", 1, 128, space, space, space, bench.new([bad], "u8"), bench.new([64], "u8"), arch="sm_90a"
+    )
     assert result.fault is not None
     assert result.fault.kind is ReportKind.BAD_DESCRIPTOR
 
@@ -228,14 +259,35 @@ def test_bad_descriptors_end_the_kernel(bench: Any, bad: int) -> None:
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, %r0, 0, 1, 1, 1, 0, 0;", "sparse"),
-        ("wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1, 0, 0;", "12"),
+        (
+            "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, %r0, 0, 1, 1, 1, 0, 0;",
+            "sparse",
+        ),
+        (
+            "wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1, 0, 0;",
+            "12",
+        ),
         ("wgmma.mma_async.sync.aligned.m64n40k32.s32.s8.s8 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1;", "40"),
-        ("wgmma.mma_async.sync.aligned.m64n8k16.f16.bf16.bf16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1, 0, 0;", "bf16"),
-        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 2, 1, 0, 0;", "scales"),
-        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1;", "constants"),
-        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1}, %rd5, %rd6, 1, 1, 1, 0, 0;", "registers of D"),
-        ("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3.satfinite {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1;", "satfinite"),
+        (
+            "wgmma.mma_async.sync.aligned.m64n8k16.f16.bf16.bf16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1, 0, 0;",
+            "bf16",
+        ),
+        (
+            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 2, 1, 0, 0;",
+            "scales",
+        ),
+        (
+            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1;",
+            "constants",
+        ),
+        (
+            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1}, %rd5, %rd6, 1, 1, 1, 0, 0;",
+            "registers of D",
+        ),
+        (
+            "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3.satfinite {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1;",
+            "satfinite",
+        ),
     ],
 )
 def test_undefined_products_are_refused(bench: Any, line: str, word: str) -> None:

@@ -40,7 +40,9 @@ def packed(values: Any, type_: str) -> Any:
 
 
 def sample(rng: Any, type_: str, shape: tuple[int, int]) -> Any:
-    low, high = {"u8": (0, 256), "s8": (-128, 128), "u4": (0, 16), "s4": (-8, 8), "b1": (0, 2)}.get(type_, (-9, 10))
+    low, high = {"u8": (0, 256), "s8": (-128, 128), "u4": (0, 16), "s4": (-8, 8), "b1": (0, 2)}.get(
+        type_, (-9, 10)
+    )
     return rng.integers(low, high, shape) * (1 if type_[0] in "usb" and type_ != "bf16" else 0.25)
 
 
@@ -48,7 +50,15 @@ def names(letter: str, count: int) -> str:
     return "{" + ", ".join(f"%{letter}{n}" for n in range(count)) + "}"
 
 
-def multiply(bench: Any, shape: str, types: tuple[str, str, str], layouts: tuple[str, str, str], words: str = "", tail: str = "", space: str = "") -> None:
+def multiply(
+    bench: Any,
+    shape: str,
+    types: tuple[str, str, str],
+    layouts: tuple[str, str, str],
+    words: str = "",
+    tail: str = "",
+    space: str = "",
+) -> None:
     """Run one product, with padded rows in memory, and compare it with NumPy."""
     d_type, type_, c_type = types
     m, n, k = map(int, re.findall(r"\d+", shape))
@@ -79,7 +89,13 @@ wmma.store.d.sync.aligned.{layouts[2]}.{shape}.{space}{d_type} [%q3], {names("d"
     out = bench.map(d)
     result = bench.run(text, "k", 1, 32, *given, out)
     assert result.fault is None, result.fault
-    pairs = (a[:, None, :].astype(int) & b[None].astype(int)).sum(2) if words.startswith("and") else (a[:, None, :] != b[None]).sum(2) if words else a @ b.T
+    pairs = (
+        (a[:, None, :].astype(int) & b[None].astype(int)).sum(2)
+        if words.startswith("and")
+        else (a[:, None, :] != b[None]).sum(2)
+        if words
+        else a @ b.T
+    )
     want = pairs + c.astype("f8" if d_type != "s32" else "i8")
     if tail:
         want = np.clip(want, -(2**31), 2**31 - 1)
@@ -88,12 +104,18 @@ wmma.store.d.sync.aligned.{layouts[2]}.{shape}.{space}{d_type} [%q3], {names("d"
     assert not out[:, -pads[2] :].any()
 
 
-HALVES = [(shape, ("f32", "f16", "f32"), layouts) for shape in WIDE for layouts in (("row", "col", "row"), ("col", "row", "col"), ("row", "row", "row"))]
+HALVES = [
+    (shape, ("f32", "f16", "f32"), layouts)
+    for shape in WIDE
+    for layouts in (("row", "col", "row"), ("col", "row", "col"), ("row", "row", "row"))
+]
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("shape", "types", "layouts"), HALVES)
-def test_products_of_f16_in_every_layout(bench: Any, shape: str, types: tuple[str, str, str], layouts: tuple[str, str, str]) -> None:
+def test_products_of_f16_in_every_layout(
+    bench: Any, shape: str, types: tuple[str, str, str], layouts: tuple[str, str, str]
+) -> None:
     multiply(bench, shape, types, layouts, space="global.")
 
 
@@ -122,10 +144,16 @@ def test_products_of_small_integers_and_bits(bench: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        ("wmma.load.a.sync.aligned.row.m16n16k8.global.f16 {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, [%q], 16;", "m16n16k8"),
+        (
+            "wmma.load.a.sync.aligned.row.m16n16k8.global.f16 {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, [%q], 16;",
+            "m16n16k8",
+        ),
         ("wmma.load.a.sync.aligned.col.m8n8k32.global.s4 {%r0}, [%q], 32;", "row for A"),
         ("wmma.load.a.sync.aligned.row.m16n16k16.global.s8 {%r0,%r1,%r2}, [%q], 32;", "2 registers"),
-        ("wmma.mma.sync.aligned.row.col.m8n8k32.s32.s4.s4.s32.xor {%r0,%r1}, {%r2}, {%r3}, {%r0,%r1};", "popc"),
+        (
+            "wmma.mma.sync.aligned.row.col.m8n8k32.s32.s4.s4.s32.xor {%r0,%r1}, {%r2}, {%r3}, {%r0,%r1};",
+            "popc",
+        ),
     ],
 )
 def test_undefined_fragments_are_refused(bench: Any, line: str, word: str) -> None:

@@ -128,8 +128,8 @@ class Host:
                 )
             if execute.stamps and run.inflight:
                 run.machine.doubt(
-                    "SEM_EXECUTE RELEASE with RELEASE_TIMESTAMP and without RELEASE_WFI behind work in flight "
-                    f"of {run.inflight.first().engine}: its time is before that work ends",
+                    "SEM_EXECUTE RELEASE with RELEASE_TIMESTAMP and without RELEASE_WFI behind work in "
+                    f"flight of {run.inflight.first().engine}: its time is before that work ends",
                     host_error,
                 )
             self._write(execute, one)

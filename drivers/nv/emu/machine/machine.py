@@ -70,7 +70,14 @@ class Machine:
     """One emulated GPU."""
 
     def __init__(
-        self, profile: Profile, branch: int, version: str, *, filtered: bool, seed: int, settings: Settings,
+        self,
+        profile: Profile,
+        branch: int,
+        version: str,
+        *,
+        filtered: bool,
+        seed: int,
+        settings: Settings,
         report: Path | None = None,
     ) -> None:
         """With `report` the machine appends a line of JSON to that file when it closes."""

@@ -69,7 +69,10 @@ def decided(flat: Flat) -> tuple[Steering, ...]:
     lines = {number: i.line for body in bodies for number, i in body}
     result = steerings(
         [
-            ([_step(i, number) for number, i in body], tuple(bodies[s][0][0] for s in block.successors if bodies[s]))
+            (
+                [_step(i, number) for number, i in body],
+                tuple(bodies[s][0][0] for s in block.successors if bodies[s]),
+            )
             for block, body in zip(found, bodies, strict=True)
             if body
         ]

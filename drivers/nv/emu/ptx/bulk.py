@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from drivers.emu.simt.vector import Code
     from drivers.nv.emu.ptx.statements import Operand
 
+
 def uses(instruction: Instruction) -> bool:
     """Whether an instruction needs the ring."""
     return instruction.opcode == "cp" and "bulk" in instruction.modifiers
@@ -49,7 +50,15 @@ def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
         (count,) = operands(t, i, 1)
         if not isinstance(count, Imm):
             raise t.error("the number of groups must be a constant")
-        t.c.call(wait(t.wf.lib, only_read=only_read), "void", t.wf.warp, ring_of(t), groups, i32(count.value), t.wf.active)
+        t.c.call(
+            wait(t.wf.lib, only_read=only_read),
+            "void",
+            t.wf.warp,
+            ring_of(t),
+            groups,
+            i32(count.value),
+            t.wf.active,
+        )
         waited(t)
     elif m.flag("prefetch"):
         _prefetch(t, i, m)

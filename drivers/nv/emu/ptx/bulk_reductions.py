@@ -61,7 +61,14 @@ def _run(lib: Library, space: str, operation: str, type_: str) -> str:
         name = ("s" if is_signed(type_) else "u") + operation
 
     def body(
-        c: Code, warp: Value, target: Value, source: Value, pattern: Value, first: Value, last: Value, site: Value
+        c: Code,
+        warp: Value,
+        target: Value,
+        source: Value,
+        pattern: Value,
+        first: Value,
+        last: Value,
+        site: Value,
     ) -> None:
         per = lib.lanes * bits // 8
         turns = c.op("udiv", c.op("add", c.op("sub", last, first), per - 1), i32(per))
@@ -71,7 +78,9 @@ def _run(lib: Library, space: str, operation: str, type_: str) -> str:
             mask = c.mask_bits(c.icmp("ult", bytes_, c.splat(last, lib.lanes)))
             linear = c.op("add", bytes_, c.splat(source, lib.lanes))
             offsets = c.op("xor", linear, c.op("and", c.op("lshr", linear, 3), c.splat(pattern, lib.lanes)))
-            values = c.call(access.load(lib, "shared", bits, 1, 0), lib.v(f"i{bits}"), warp, offsets, mask, site)
+            values = c.call(
+                access.load(lib, "shared", bits, 1, 0), lib.v(f"i{bits}"), warp, offsets, mask, site
+            )
             to = c.op("add", c.resize(bytes_, 64), c.splat(target, lib.lanes))
             if space != "global":
                 to = c.resize(to, 32)
@@ -79,7 +88,15 @@ def _run(lib: Library, space: str, operation: str, type_: str) -> str:
             c.call(atom, lib.v(f"i{bits}"), warp, to, values, mask, site)
         c.ret()
 
-    parameters = {"warp": "ptr", "target": "i64", "source": "i32", "pattern": "i32", "first": "i32", "last": "i32", "site": "i32"}
+    parameters = {
+        "warp": "ptr",
+        "target": "i64",
+        "source": "i32",
+        "pattern": "i32",
+        "first": "i32",
+        "last": "i32",
+        "site": "i32",
+    }
     return lib.define(f"ptx.bulk.reduce.{space}.{operation}.{type_}", "void", parameters, body)
 
 
@@ -92,8 +109,26 @@ def _linear(lib: Library, space: str, operation: str, type_: str) -> str:
         given = [Spilled(c, v) for v in (targets, sources, sizes)]
         with c.each_lane(lanes) as lane:
             to, origin, size = (v.get(lane) for v in given)
-            there = c.call(bulk_places.place(lib, space), "ptr", warp, to, size, site, lane, i32(ATOMIC if space == "global" else READ))
-            here = c.call(bulk_places.place(lib, "shared"), "ptr", warp, c.resize(origin, 64), size, site, lane, i32(READ))
+            there = c.call(
+                bulk_places.place(lib, space),
+                "ptr",
+                warp,
+                to,
+                size,
+                site,
+                lane,
+                i32(ATOMIC if space == "global" else READ),
+            )
+            here = c.call(
+                bulk_places.place(lib, "shared"),
+                "ptr",
+                warp,
+                c.resize(origin, 64),
+                size,
+                site,
+                lane,
+                i32(READ),
+            )
             null = Value("ptr", "null")
             with c.when(c.op("and", c.icmp("ne", there, null), c.icmp("ne", here, null))):
                 run = _run(lib, space, operation, type_)
@@ -109,29 +144,71 @@ def _box(lib: Library, operation: str) -> str:
     """`ptx.bulk.reduces.box.OP(warp, maps, rank, coordinates, offsets, lanes, site)`: reduce boxes into tensors."""
 
     def body(
-        c: Code, warp: Value, maps: Value, rank: Value, coordinates: Value, offsets: Value, lanes: Value, site: Value
+        c: Code,
+        warp: Value,
+        maps: Value,
+        rank: Value,
+        coordinates: Value,
+        offsets: Value,
+        lanes: Value,
+        site: Value,
     ) -> None:
         all_maps, all_offsets = Spilled(c, maps), Spilled(c, offsets)
         own = c.slot(f"[{RANKS} x i32]")
         with c.each_lane(lanes) as lane:
             tensor_copies.take_coordinates(lib, c, coordinates, lane, own)
             offset = all_offsets.get(lane)
-            map_at = c.call(bulk_places.place(lib, "global"), "ptr", warp, all_maps.get(lane), i32(BYTES), site, lane, i32(READ))
+            map_at = c.call(
+                bulk_places.place(lib, "global"),
+                "ptr",
+                warp,
+                all_maps.get(lane),
+                i32(BYTES),
+                site,
+                lane,
+                i32(READ),
+            )
             with c.when(c.icmp("ne", map_at, Value("ptr", "null"))):
-                host = c.call(tensor_copies.place(lib), "i64", warp, map_at, rank, own, site, lane, i32(ATOMIC))
+                host = c.call(
+                    tensor_copies.place(lib), "i64", warp, map_at, rank, own, site, lane, i32(ATOMIC)
+                )
                 size = c.call(tensor_copies.box_bytes(lib), "i32", map_at, rank)
-                here = c.call(bulk_places.place(lib, "shared"), "ptr", warp, c.resize(offset, 64), size, site, lane, i32(READ))
+                here = c.call(
+                    bulk_places.place(lib, "shared"),
+                    "ptr",
+                    warp,
+                    c.resize(offset, 64),
+                    size,
+                    site,
+                    lane,
+                    i32(READ),
+                )
                 with c.when(c.op("and", c.icmp("ne", host, 0), c.icmp("ne", here, Value("ptr", "null")))):
                     _rows_of(lib, c, operation, warp, map_at, rank, own, offset, site, lane)
         c.ret()
 
-    parameters = {"warp": "ptr", "maps": lib.v("i64"), "rank": "i32", "coordinates": "ptr", "offsets": lib.v("i32")}
+    parameters = {
+        "warp": "ptr",
+        "maps": lib.v("i64"),
+        "rank": "i32",
+        "coordinates": "ptr",
+        "offsets": lib.v("i32"),
+    }
     parameters |= {"lanes": lib.mask, "site": "i32"}
     return lib.define(f"ptx.bulk.reduces.box.{operation}", "void", parameters, body)
 
 
 def _rows_of(
-    lib: Library, c: Code, operation: str, warp: Value, map_at: Value, rank: Value, own: Value, offset: Value, site: Value, lane: Value
+    lib: Library,
+    c: Code,
+    operation: str,
+    warp: Value,
+    map_at: Value,
+    rank: Value,
+    own: Value,
+    offset: Value,
+    site: Value,
+    lane: Value,
 ) -> None:
     map_ = read_map(c, map_at, rank)
     row_bytes = c.resize(tensor_copies.row_bytes(c, map_), 32)
@@ -143,7 +220,17 @@ def _rows_of(
             begin = c.op("add", offset, c.op("mul", row.number, row_bytes))
             to = c.op("add", map_.address, row.address)
             first, last = c.resize(row.first, 32), c.resize(row.last, 32)
-            c.call(_run(lib, "global", operation, type_), "void", warp, to, begin, map_.pattern, first, last, site)
+            c.call(
+                _run(lib, "global", operation, type_),
+                "void",
+                warp,
+                to,
+                begin,
+                map_.pattern,
+                first,
+                last,
+                site,
+            )
     with c.otherwise(known):
         tensor_copies.report_map(lib, c, warp, site, lane)
 

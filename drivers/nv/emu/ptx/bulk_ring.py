@@ -148,7 +148,11 @@ def _land(lib: Library) -> str:
 
     def body(c: Code, warp: Value, copy: Value) -> None:
         COPY_ENTRY.store(c, copy, "waits", 0)
-        first, site, rank = c.const(lib.mask, 1), COPY_ENTRY.load(c, copy, "site"), COPY_ENTRY.load(c, copy, "rank")
+        first, site, rank = (
+            c.const(lib.mask, 1),
+            COPY_ENTRY.load(c, copy, "site"),
+            COPY_ENTRY.load(c, copy, "rank"),
+        )
         with c.when(c.icmp("eq", rank, 0)):
             at, size = c.splat(COPY_ENTRY.load(c, copy, "to"), lib.lanes), COPY_ENTRY.load(c, copy, "size")
             sanitize.watch(lib, c, "global", warp, at, first, site, size, LANDED)

@@ -69,7 +69,14 @@ def issue_box(lib: Library, *, stores: bool) -> str:
                     own = c.op("shl", c.const(lib.mask, 1), c.resize(lane, lib.lanes))
                     if lib.checks.any:
                         c.call(
-                            tensor_copies.watch_rows(lib), "void", warp, map_at, rank, own_coordinates, own, site,
+                            tensor_copies.watch_rows(lib),
+                            "void",
+                            warp,
+                            map_at,
+                            rank,
+                            own_coordinates,
+                            own,
+                            site,
                             i32(COPY if stores else READ),
                         )
                     watch(lib, c, space, warp, wide, own, site, size, READ if stores else WRITE)
@@ -85,7 +92,14 @@ def issue_box(lib: Library, *, stores: bool) -> str:
                     push(lib, c, warp, ring, fields)
         c.ret()
 
-    parameters = {"warp": "ptr", "ring": "ptr", "groups": "ptr", "maps": lib.v("i64"), "rank": "i32", "coordinates": "ptr"}
+    parameters = {
+        "warp": "ptr",
+        "ring": "ptr",
+        "groups": "ptr",
+        "maps": lib.v("i64"),
+        "rank": "i32",
+        "coordinates": "ptr",
+    }
     parameters |= {"offsets": lib.v("i32"), "barriers": lib.v("i64"), "lanes": lib.mask, "site": "i32"}
     return lib.define(f"ptx.bulk.box.{'store' if stores else 'load'}", "void", parameters, body)
 
@@ -142,9 +156,7 @@ def coordinates_of(t: Translator, address: Operand, rank: int) -> tuple[Value, V
     return t.address(address, 64), found
 
 
-def count_tiles(
-    t: Translator, maps: Value, coordinates: Value, rank: Value, what: str, site: Value
-) -> None:
+def count_tiles(t: Translator, maps: Value, coordinates: Value, rank: Value, what: str, site: Value) -> None:
     """Count copies of boxes, if the kernel counts; `what` is load, store or atomic."""
 
     def host(address: Value, lane: Value) -> Value:

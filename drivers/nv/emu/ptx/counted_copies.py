@@ -37,8 +37,12 @@ def count_copy(t: Translator, addresses: Value, sizes: Value, what: str) -> None
 
 
 def count_boxes(
-    t: Translator, maps: Value, coordinates: Value, rank: Value, what: str, host: Callable[[Value, Value],
-    Value]
+    t: Translator,
+    maps: Value,
+    coordinates: Value,
+    rank: Value,
+    what: str,
+    host: Callable[[Value, Value], Value],
 ) -> None:
     """Count copies of boxes by the lanes' tensor maps.
 

@@ -69,7 +69,9 @@ class Flat:
     def addresses_params(self) -> bool:
         """Whether it makes generic addresses of its parameters."""
         return any(
-            isinstance(s, Instruction) and s.opcode == "cvta" and any(m.startswith("param") for m in s.modifiers)
+            isinstance(s, Instruction)
+            and s.opcode == "cvta"
+            and any(m.startswith("param") for m in s.modifiers)
             for s in self.statements
         )
 

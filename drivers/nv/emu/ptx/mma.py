@@ -123,7 +123,9 @@ def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
     m.rest.clear()
     family = _family(t, word, (a_type, b_type), (d_type, c_type))
     if of_bytes and (t.arch < _KIND or word != "m16n8k32" or not {a_type, b_type} <= {"e4m3", "e5m2"}):
-        raise t.error(f".kind::f8f6f4 needs sm_{_KIND}a, m16n8k32 and .e4m3 or .e5m2; others are not supported")
+        raise t.error(
+            f".kind::f8f6f4 needs sm_{_KIND}a, m16n8k32 and .e4m3 or .e5m2; others are not supported"
+        )
     if bool(bit_op) != (family.bits == 1) or (saturates and (d_type != "s32" or bit_op)):
         raise t.error("only .b1 needs an operation (.xor, .and), and only other integers take .satfinite")
     shape = _shape(word, family)

@@ -162,7 +162,14 @@ def launch(
         cluster = (x, y, z)
     registers = kernel.flat.limits.get("maxnreg", (0,))[0]
     work = work_of(
-        kernel, grid, block, params, shared_bytes, local_bytes=local_bytes, cluster=cluster, registers=registers
+        kernel,
+        grid,
+        block,
+        params,
+        shared_bytes,
+        local_bytes=local_bytes,
+        cluster=cluster,
+        registers=registers,
     )
     return launch_program(kernel.program, work, memory, options)
 

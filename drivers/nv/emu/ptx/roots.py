@@ -152,6 +152,8 @@ def _sine(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     def compute(x: Value) -> Value:
         finite = c.fcmp("olt", c.intrinsic("fabs", x), c.fconst(x.type, float("inf")))
         value = numeric.sine(c, c.select(finite, x, c.fconst(x.type, 0.0)), cosine=i.opcode == "cos")
+        if i.opcode == "sin":
+            value = c.select(c.fcmp("oeq", x, c.fconst(x.type, 0.0)), x, value)  # -0 stays
         return c.select(finite, value, c.fconst(x.type, float("nan")))
 
     _approximate(t, i, m, type_, compute)
@@ -159,6 +161,10 @@ def _sine(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 @floating("tanh")
 def _tanh(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
-    """Hyperbolic tangent (allowed: relative error 2^-11)."""
+    """Hyperbolic tangent (allowed: relative error 2^-11); NaN and zeros stay."""
     c = t.c
-    _approximate(t, i, m, type_, lambda x: c.select(c.fcmp("uno", x, x), x, numeric.tanh(c, x)))
+
+    def compute(x: Value) -> Value:
+        return c.select(c.fcmp("ueq", x, c.fconst(x.type, 0.0)), x, numeric.tanh(c, x))
+
+    _approximate(t, i, m, type_, compute)

@@ -107,7 +107,14 @@ def move(lib: Library) -> str:
     """
 
     def body(
-        c: Code, map_at: Value, rank: Value, coordinates: Value, shared: Value, offset: Value, tensor: Value, stores: Value
+        c: Code,
+        map_at: Value,
+        rank: Value,
+        coordinates: Value,
+        shared: Value,
+        offset: Value,
+        tensor: Value,
+        stores: Value,
     ) -> None:
         map_ = read_map(c, map_at, rank)
         size = row_bytes(c, map_)
@@ -130,9 +137,7 @@ def move(lib: Library) -> str:
 def _move_chunk(c: Code, row: Row, here: Value, there: Value, byte: Value, stores: Value) -> None:
     """Copy 16 bytes at `byte` of a row: at once if all are inside the tensor, else one by one."""
     whole = c.op("and", c.icmp("uge", byte, row.first), c.icmp("ule", c.op("add", byte, _CHUNK), row.last))
-    to, origin = (
-        c.select(stores, a, b) for a, b in ((c.gep(there, byte), here), (here, c.gep(there, byte)))
-    )
+    to, origin = (c.select(stores, a, b) for a, b in ((c.gep(there, byte), here), (here, c.gep(there, byte))))
     with c.when(whole, likely=True):
         c.store(c.load("<16 x i8>", origin, align=1), to, align=1)
     with c.otherwise(whole):
@@ -157,7 +162,14 @@ def place(lib: Library) -> str:
     """
 
     def body(
-        c: Code, warp: Value, map_at: Value, rank: Value, coordinates: Value, site: Value, lane: Value, access: Value
+        c: Code,
+        warp: Value,
+        map_at: Value,
+        rank: Value,
+        coordinates: Value,
+        site: Value,
+        lane: Value,
+        access: Value,
     ) -> None:
         map_ = read_map(c, map_at, rank)
         with c.when(map_.bad):
@@ -171,7 +183,9 @@ def place(lib: Library) -> str:
             end = c.intrinsic("smin", c.op("add", at, c.resize(map_.boxes[n], 64)), map_.dimensions[n])
             nothing = c.op("or", nothing, c.icmp("sge", begin, end))
             last = end if n == 0 else c.op("sub", end, 1)
-            low, high = (c.op("add", total, _scaled(c, map_, n, v)) for total, v in ((low, begin), (high, last)))
+            low, high = (
+                c.op("add", total, _scaled(c, map_, n, v)) for total, v in ((low, begin), (high, last))
+            )
         with c.when(nothing):
             c.ret(i64(1))
             c.label(c.fresh("unreachable"))
@@ -190,7 +204,15 @@ def place(lib: Library) -> str:
             c.call(report(lib), "void", warp, kind, site, lane, address, c.resize(size, 32), want)
         c.ret(c.select(good, c.op("add", map_.address, MAP_ENTRY.load(c, entry, "delta")), i64(0)))
 
-    parameters = {"warp": "ptr", "map": "ptr", "rank": "i32", "coordinates": "ptr", "site": "i32", "lane": "i32", "access": "i32"}
+    parameters = {
+        "warp": "ptr",
+        "map": "ptr",
+        "rank": "i32",
+        "coordinates": "ptr",
+        "site": "i32",
+        "lane": "i32",
+        "access": "i32",
+    }
     return lib.define("ptx.tensor.place", "i64", parameters, body)
 
 
@@ -208,7 +230,14 @@ def watch_rows(lib: Library) -> str:
     """`ptx.tensor.watch(warp, map, rank, coordinates, lane, site, access)`: report a box's global bytes to the sanitizers."""
 
     def body(
-        c: Code, warp: Value, map_at: Value, rank: Value, coordinates: Value, lane: Value, site: Value, access: Value
+        c: Code,
+        warp: Value,
+        map_at: Value,
+        rank: Value,
+        coordinates: Value,
+        lane: Value,
+        site: Value,
+        access: Value,
     ) -> None:
         map_ = read_map(c, map_at, rank)
         with each_row(c, map_, coordinates) as row:
@@ -221,7 +250,15 @@ def watch_rows(lib: Library) -> str:
                         sanitize.watch(lib, c, "global", warp, address, lane, site, size, wanted)
         c.ret()
 
-    parameters = {"warp": "ptr", "map": "ptr", "rank": "i32", "coordinates": "ptr", "lane": lib.mask, "site": "i32", "access": "i32"}
+    parameters = {
+        "warp": "ptr",
+        "map": "ptr",
+        "rank": "i32",
+        "coordinates": "ptr",
+        "lane": lib.mask,
+        "site": "i32",
+        "access": "i32",
+    }
     return lib.define("ptx.tensor.watch", "void", parameters, body)
 
 

@@ -168,7 +168,9 @@ def _flags(
     signs, turns = values[:2], values[2:]
     if any(v not in (1, -1) for v in signs) or any(v not in (0, 1) for v in turns):
         raise t.error("scales of A and B are 1 or -1, transposes 0 or 1")
-    a_turn, b_turn = (False, False) if not turns else (False, bool(turns[0])) if in_registers else map(bool, turns)
+    a_turn, b_turn = (
+        (False, False) if not turns else (False, bool(turns[0])) if in_registers else map(bool, turns)
+    )
     return signs[:1] != signs[1:], a_turn, b_turn
 
 
@@ -226,7 +228,9 @@ def _multiply(t: Translator, product: _Product) -> str:
     lane_type = "float" if product.kind in ("f16", "f32") else "i32"
     one, steps = lib.v(lane_type), product.steps
 
-    def body(c: Code, warp: Value, sums: Value, a: Value, b: Value, groups: Value, keeps: Value, site: Value) -> None:
+    def body(
+        c: Code, warp: Value, sums: Value, a: Value, b: Value, groups: Value, keeps: Value, site: Value
+    ) -> None:
         left = c.slot(f"[{2 * steps} x {one}]")
         right = c.slot(f"[{_COLUMNS * steps} x {lane_type}]")
         bad = c.slot("i8")
@@ -234,9 +238,28 @@ def _multiply(t: Translator, product: _Product) -> str:
         if product.in_registers:
             _spread_registers(c, product, a, left)
         else:
-            tiles.load_a(lib, c, tiles.Tile(product.a_type, product.bits, product.a_by_rows, product.negated), warp, a, left, bad, site)
+            tiles.load_a(
+                lib,
+                c,
+                tiles.Tile(product.a_type, product.bits, product.a_by_rows, product.negated),
+                warp,
+                a,
+                left,
+                bad,
+                site,
+            )
         negated = product.negated and product.in_registers
-        tiles.load_b(lib, c, tiles.Tile(product.b_type, product.bits, product.b_by_rows, negated), warp, b, groups, right, bad, site)
+        tiles.load_b(
+            lib,
+            c,
+            tiles.Tile(product.b_type, product.bits, product.b_by_rows, negated),
+            warp,
+            b,
+            groups,
+            right,
+            bad,
+            site,
+        )
         with c.count(groups) as group:
             wide = c.resize(group, 64)
             _sum(c, product, sums, left, right, wide, keeps, one)
@@ -245,7 +268,15 @@ def _multiply(t: Translator, product: _Product) -> str:
         c.ret()
 
     place = "ptr" if product.in_registers else "i64"
-    parameters = {"warp": "ptr", "sums": "ptr", "a": place, "b": "i64", "groups": "i32", "keeps": "i1", "site": "i32"}
+    parameters = {
+        "warp": "ptr",
+        "sums": "ptr",
+        "a": place,
+        "b": "i64",
+        "groups": "i32",
+        "keeps": "i1",
+        "site": "i32",
+    }
     return lib.define(product.name, "void", parameters, body)
 
 
@@ -270,7 +301,9 @@ def _sum(
     at = c.gep(sums, c.op("mul", group, 128 * pieces))
     raw = [c.load("<32 x i32>", c.gep(at, 128 * n), align=64) for n in range(pieces)]
     if product.kind == "f16":
-        before = [numeric.from_small(c, c.resize(c.op("lshr", r, s), 16), "f16") for r in raw for s in (0, 16)]
+        before = [
+            numeric.from_small(c, c.resize(c.op("lshr", r, s), 16), "f16") for r in raw for s in (0, 16)
+        ]
     else:
         before = [c.bitcast(r, one) for r in raw]
     before = [c.select(keeps, value, c.zero(one)) for value in before]
@@ -281,7 +314,12 @@ def _sum(
     with c.count(i32(product.steps // _UNROLLED)) as number:
         wide = c.resize(number, 64)
         _four_steps(
-            c, product.kind, c.gep(left, c.op("mul", wide, 256 * _UNROLLED)), c.gep(column, c.op("mul", wide, 32 * _UNROLLED)), totals, one
+            c,
+            product.kind,
+            c.gep(left, c.op("mul", wide, 256 * _UNROLLED)),
+            c.gep(column, c.op("mul", wide, 32 * _UNROLLED)),
+            totals,
+            one,
         )
     total = [c.load(one, slot) for slot in totals]
     if product.kind == "saturated":

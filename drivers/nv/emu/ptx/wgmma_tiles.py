@@ -147,7 +147,9 @@ def load_a(
     with c.count(i32(4)) as number:
         half, chunk = c.op("and", number, 1), c.op("lshr", number, 1)
         group = c.op("add", first, half)
-        raw = _block(lib, c, tile, matrix, warp, base(c, matrix, group, chunk, by_rows=tile.by_rows), bad, site)
+        raw = _block(
+            lib, c, tile, matrix, warp, base(c, matrix, group, chunk, by_rows=tile.by_rows), bad, site
+        )
         if not tile.by_rows:
             raw = c.shuffle(raw, None, [row * per + k for k in range(per) for row in range(8)])
         value = _values(c, tile, raw)
@@ -159,14 +161,24 @@ def load_a(
 
 
 def load_b(
-    lib: Library, c: Code, tile: Tile, warp: Value, descriptor: Value, groups: Value, target: Value, bad: Value, site: Value
+    lib: Library,
+    c: Code,
+    tile: Tile,
+    warp: Value,
+    descriptor: Value,
+    groups: Value,
+    target: Value,
+    bad: Value,
+    site: Value,
 ) -> None:
     """Write all columns: for each group of 8 and each k, its 8 elements in the order of `_PLACES`."""
     matrix, per = decoded(c, descriptor, bad), tile.per_chunk
     across, along = (8, 1) if tile.by_rows else (1, per)
     with c.count(c.op("shl", groups, 1)) as number:
         group, chunk = c.op("lshr", number, 1), c.op("and", number, 1)
-        raw = _block(lib, c, tile, matrix, warp, base(c, matrix, group, chunk, by_rows=tile.by_rows), bad, site)
+        raw = _block(
+            lib, c, tile, matrix, warp, base(c, matrix, group, chunk, by_rows=tile.by_rows), bad, site
+        )
         raw = c.shuffle(raw, None, [k * across + n * along for k in range(per) for n in _PLACES])
         at = c.op("mul", c.resize(number, 64), per * 32)
         c.store(_values(c, tile, raw), c.gep(target, at), align=32)

@@ -82,7 +82,14 @@ def _load(t: Translator, i: Instruction, m: Modifiers) -> None:
     type_ = m.need(*(_SUMS if which == "c" else _BITS))
     base = t.address(address, address_bits(space))
     if which == "c":
-        _load_sums(t, _sums_shape(t, word, type_), type_, d, (space, base, _stride(t, stride, word, "c", by_rows=by_rows)), by_rows=by_rows)
+        _load_sums(
+            t,
+            _sums_shape(t, word, type_),
+            type_,
+            d,
+            (space, base, _stride(t, stride, word, "c", by_rows=by_rows)),
+            by_rows=by_rows,
+        )
         return
     found = _fragments(t, word, type_)
     if found.bits < 8 and by_rows != (which == "a"):
@@ -110,7 +117,12 @@ def _stride(t: Translator, given: list[Operand], word: str, which: str, *, by_ro
 
 
 def _addresses(
-    t: Translator, base: Value, stride: Value, bits: int, far: Callable[[int], int], near: Callable[[int], int]
+    t: Translator,
+    base: Value,
+    stride: Value,
+    bits: int,
+    far: Callable[[int], int],
+    near: Callable[[int], int],
 ) -> Value:
     """Return the addresses of elements: `far` strides and `near` elements from the base, by lane."""
     c, lanes = t.c, range(t.wf.lib.lanes)
@@ -131,11 +143,14 @@ def _load_operand(
     registers = []
     for number in range(found.rows if left else found.columns):
         for r in range(tile.a_registers if left else tile.b_registers):
+
             def row(lane: int, r: int = r, number: int = number) -> int:
                 return lane // 4 + 8 * (r % (rows // 8)) + rows * number
 
             def k(lane: int, r: int = r) -> int:
-                return (lane % 4 * pack + 4 * pack * (r // (rows // 8))) * (tile.bits // found.bits if found.bits == 1 else 1)
+                return (lane % 4 * pack + 4 * pack * (r // (rows // 8))) * (
+                    tile.bits // found.bits if found.bits == 1 else 1
+                )
 
             if along:
                 at = _addresses(t, base, stride, found.bits, row, k)
@@ -177,6 +192,7 @@ def _places(found: _Fragments) -> list[tuple[Callable[[int], int], Callable[[int
     for tile_row in range(found.rows):
         for tile_column in range(found.columns):
             for n in range(found.tile.m * _TILE // 32):
+
                 def row(lane: int, n: int = n, at: int = tile_row) -> int:
                     return lane // 4 + 8 * (n // 2) + found.tile.m * at
 
@@ -188,7 +204,13 @@ def _places(found: _Fragments) -> list[tuple[Callable[[int], int], Callable[[int
 
 
 def _load_sums(
-    t: Translator, found: _Fragments, type_: str, d: Operand, place: tuple[str, Value, Value], *, by_rows: bool
+    t: Translator,
+    found: _Fragments,
+    type_: str,
+    d: Operand,
+    place: tuple[str, Value, Value],
+    *,
+    by_rows: bool,
 ) -> None:
     space, base, stride = place
     site, bits, values = t.site(), _SUMS[type_], []
@@ -256,7 +278,14 @@ def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
     d, a, b, c = operands(t, i, 4)
     left, right = (b, a) if found.turned else (a, b)
     types_of = (b_type, a_type) if found.turned else (a_type, b_type)
-    results = _tiles(t, found, types_of, operation or ("saturated" if saturates else _kind(d_type)), (left, right, c), c_type)
+    results = _tiles(
+        t,
+        found,
+        types_of,
+        operation or ("saturated" if saturates else _kind(d_type)),
+        (left, right, c),
+        c_type,
+    )
     _write(t, d, d_type, results)
 
 
@@ -266,7 +295,9 @@ def _kind(d_type: str) -> str:
 
 def _check_types(t: Translator, types: list[str], bit_op: bool, *, saturates: bool) -> None:  # noqa: FBT001 - one of two checks
     d_type, a_type, b_type, c_type = types
-    wanted = {"f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",)}.get(a_type, ("s32",))
+    wanted = {"f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",)}.get(
+        a_type, ("s32",)
+    )
     if a_type != b_type or d_type not in wanted or c_type not in wanted:
         raise t.error(f"D and C of .{a_type} and .{b_type} are .{' or .'.join(wanted)}")
     if bit_op != (a_type == "b1") or (saturates and (d_type != "s32" or bit_op)):
@@ -274,7 +305,12 @@ def _check_types(t: Translator, types: list[str], bit_op: bool, *, saturates: bo
 
 
 def _tiles(
-    t: Translator, found: _Fragments, types: tuple[str, str], kind: str, given: tuple[Operand, Operand, Operand], c_type: str
+    t: Translator,
+    found: _Fragments,
+    types: tuple[str, str],
+    kind: str,
+    given: tuple[Operand, Operand, Operand],
+    c_type: str,
 ) -> list[Value]:
     """Return the elements of D: one product for each tile."""
     tile, width = found.tile, max(found.tile.bits, 32)

@@ -45,8 +45,8 @@ def free(_kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytearray) -> None:
     if given != length:
         raise Refused(
             _BAD_ADDRESS,
-            f"UVM_CREATE_EXTERNAL_RANGE made the range at {params.base:#x} with {length:#x} bytes, and UVM_FREE "
-            f"names {given:#x}",
+            f"UVM_CREATE_EXTERNAL_RANGE made the range at {params.base:#x} with {length:#x} bytes, and "
+            f"UVM_FREE names {given:#x}",
         )
     uvm.unmap(params.base, length, "by UVM_FREE")
     del uvm.ranges[params.base]
