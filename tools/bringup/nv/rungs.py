@@ -204,9 +204,12 @@ def host_release(bench: Bench) -> Facts:
 
 
 def host_release_time(bench: Bench) -> Facts:
-    """13: the host engine releases a 64-bit semaphore with a timestamp."""
+    """13: the host engine releases 64-bit semaphores, as a ring and a signal do and with a timestamp."""
     ring = bench.ring(ChannelKind.COPY)
     memory, words = bench.slot()
+    for upper, (execute, what) in enumerate(((push.RELEASE, "a ring"), (push.RELEASE_WFI, "a signal")), 2):
+        ring.send(push.semaphore(Subchannel.COPY, memory.va, upper << 32 | 1, execute))
+        bench.reach(ring, words, upper << 32 | 1, f"64-bit release of {what}")
     value = 0x1_0000_0002
     ring.send(push.semaphore(Subchannel.COPY, memory.va, value, push.RELEASE_WFI_TIME))
     took = bench.reach(ring, words, value, "64-bit release with a timestamp")

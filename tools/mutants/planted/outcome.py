@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+class Advised(Exception):  # noqa: N818 - an outcome, not an error of the project
+    """The program ended as it should, and the emulated kernel side has reported doubts."""
+
+
 class Wrong(Exception):  # noqa: N818 - an outcome, not an error of the project
     """The program ended without an error, and some results are wrong."""
 
@@ -33,6 +37,8 @@ def report(play: Callable[[], None]) -> None:
         result = {"outcome": "error" if error.reports else "bare", "type": "DeviceFault", "text": text}
     except hcq.HcqError as error:
         result = {"outcome": "error", "type": type(error).__name__, "text": str(error)}
+    except Advised as error:
+        result = {"outcome": "error", "type": "advice", "text": str(error)}
     except Wrong as error:
         result = {"outcome": "wrong", "type": "", "text": str(error)}
     except Exception as error:  # noqa: BLE001 - an error that is not the project's own is an outcome, too

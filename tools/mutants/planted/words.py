@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import hcq
 from tools.bringup.checks import wait_while_threads_work
-from tools.mutants.planted.outcome import Wrong
+from tools.mutants.planted.outcome import Advised, Wrong
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,12 +39,22 @@ class Words:
         wait_while_threads_work(point)
 
     def play(self, parts: Sequence[str]) -> None:
-        """Run parts, by the names of their methods, and close the device; `Wrong` if a result is wrong."""
+        """Run parts, by the names of their methods, and close the device.
+
+        Raises `Wrong` if a result is wrong, and `Advised` if the kernel side has doubts.
+        """
         for part in parts:
             getattr(self, part)()
+        advice = self.advice()
         self.device.close()
         if self.wrong:
             raise Wrong("; ".join(self.wrong))
+        if advice:
+            raise Advised("\n".join(advice))
+
+    def advice(self) -> tuple[str, ...]:
+        """Return the doubts of the kernel side, if a right driver gives no reason for any."""
+        return ()
 
     def expect(self, what: str, buffer: hcq.Buffer, wanted: list[int]) -> None:
         """Record a wrong result unless a buffer starts with the expected words."""

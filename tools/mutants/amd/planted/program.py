@@ -19,6 +19,8 @@ os.environ["HCQ_RING_BYTES"] = "16384"  # before anything reads the configuratio
 
 import hcq
 from compiler.llvm import Machine, emit_object
+from drivers.amd.device import AmdDevice
+from drivers.amd.emu.machine.kernel import EmulatedKernel
 from hcq.program import ArgKind, ArgSlot
 from tools.bringup.amd.kernels import TOKEN, UNUSED, image
 from tools.mutants.planted.outcome import report
@@ -74,6 +76,14 @@ class Program(Words):
         self.wait(queue.submit(commands))
         self.expect("store", one, [TOKEN, 0])
         self.expect("shared", shared, [255 - i for i in range(256)])
+
+    def advice(self) -> tuple[str, ...]:
+        """Return the reports of the emulated kernel."""
+        driver = self.device.driver
+        assert isinstance(driver, AmdDevice), "it is one of AMD's"
+        kernel = driver.process.kernel
+        assert isinstance(kernel, EmulatedKernel), "it is an emulated one"
+        return tuple(report.message for report in kernel.reports)
 
     def pointers(self) -> None:
         """Launch a kernel with two pointers in registers: its arguments, and the dispatch packet."""

@@ -215,27 +215,11 @@ class Program(Words):
             self.wait(queue.submit(commands.timestamp(after)))
             if not 0 < before.ticks <= after.ticks:
                 self.wrong.append(f"timestamps {before.ticks} and {after.ticks} on {queue}")
-
-    def recovery(self) -> None:
-        """Store to an address that is not mapped, recover, and count on the same queue."""
-        queue, count = self.device.compute, self.programs["count"]
-        wild, cells = self.device.load(image("wild", self.arch)), [self.words(4) for _ in range(3)]
-        for source, target in pairwise(cells):
-            point = queue.submit(
-                queue.record().exec(count, count.args(target, source), groups=ONE, threads=ONE)
-            )
-        self.wait(point)
-        commands = queue.record().exec(wild, wild.args(cells[0], _UNMAPPED), groups=ONE, threads=ONE)
-        try:
-            self.wait(queue.submit(commands))
-        except hcq.DeviceFault:
-            self.device.recover()
-        else:
-            self.wrong.append("a store to an address that is not mapped succeeded")
-        self.wait(
-            queue.submit(queue.record().exec(count, count.args(cells[0], cells[2]), groups=ONE, threads=ONE))
+        local, out = self.programs["local"], self.words(64 * 256)
+        commands = self.device.compute.record().exec(
+            local, local.args(out, 5), groups=(64, 1, 1), threads=(256, 1, 1)
         )
-        self.expect("a kernel after the recovery", cells[0], [3])
+        self.wait(self.device.compute.submit(commands.timestamp(device.stamp())))
 
     def graph(self) -> None:
         """Replay a chain of kernels with three inputs in turn.
@@ -281,6 +265,7 @@ PARTS: Final = (
     "between_queues",
     "stamps",
     "graph",
+    "grids",
     "laps",
     "recovery",
 )
