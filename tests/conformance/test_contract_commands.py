@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -148,6 +149,16 @@ def test_kernel_on_a_copy_queue_is_refused(lab: Lab) -> None:
         lab.run(lab.copies.record(), "count", lab.words(1))
 
 
+def swapped(ticks: int) -> int:
+    """Return a time with its halves of 32 bits exchanged."""
+    return ticks >> 32 | (ticks & 0xFFFF_FFFF) << 32
+
+
+def close(clock: hcq.Clock, ticks: int) -> bool:
+    """Return whether a time is of the hour around now; no machine stalls for so long."""
+    return abs(clock.to_ns(ticks) - time.monotonic_ns()) < 3600 * 1_000_000_000
+
+
 def test_timestamps_grow_and_change_no_signal(lab: Lab) -> None:
     out, stamps = lab.words(1), [lab.device.stamp() for _ in range(4)]
     commands = lab.queue.record()
@@ -158,6 +169,14 @@ def test_timestamps_grow_and_change_no_signal(lab: Lab) -> None:
     lab.queue.submit(commands.signal(signal, 3)).wait(timeout_s=HANG_S)
     after = time.monotonic_ns()
     ticks = [stamp.ticks for stamp in stamps]
+    now = lab.device.clock()
+    for tick in ticks:
+        text = f"by the clock, which is at {now.ticks:#x}, a timestamp of {tick:#x} is not of this hour"
+        if close(replace(now, ticks=swapped(now.ticks)), tick):
+            text += ": the clock's halves of 32 bits are swapped"
+        if close(now, swapped(tick)):
+            text += ": the timestamp's halves of 32 bits are swapped"
+        assert close(now, tick), text
     assert ticks == sorted(set(ticks))
     assert signal.value == 3
     asked = time.monotonic_ns()
