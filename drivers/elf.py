@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import enum
 import struct
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import HcqError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,27 @@ if TYPE_CHECKING:
 
 class ElfError(UsageError):
     """The bytes are not an ELF file that can be loaded; the message names the offending part."""
+
+
+_CONTRADICTIONS = (
+    *(ArithmeticError, AttributeError, LookupError),
+    *(StopIteration, TypeError, ValueError, struct.error),
+)
+"""What reading and computing raise for records that contradict each other."""
+
+
+@contextmanager
+def malformed(what: str) -> Iterator[None]:
+    """Raise `ElfError` for every error that contradictory records cause while a file is read.
+
+    For a `with` block, or as a decorator of a function that only reads and computes.
+    """
+    try:
+        yield
+    except HcqError:
+        raise
+    except _CONTRADICTIONS as error:
+        raise ElfError(f"{what} is malformed: its records contradict each other ({error!r})") from error
 
 
 class Kind(enum.IntEnum):
@@ -186,10 +208,12 @@ class Elf:
     def _table(self, section: Section) -> tuple[Symbol, ...]:
         names = self._section_at(section.link)
         words = (0, names.type, 0, 0, names.offset, names.size)
-        return tuple([
-            Symbol(self._text(words, name), value, size, info & 15, info >> 4, other, where)
-            for name, info, other, where, value, size in self._records(section, "<IBBHQQ")
-        ])
+        return tuple(
+            [
+                Symbol(self._text(words, name), value, size, info & 15, info >> 4, other, where)
+                for name, info, other, where, value, size in self._records(section, "<IBBHQQ")
+            ]
+        )
 
     def _records(self, section: Section, form: str) -> Iterator[tuple[int, ...]]:
         """Return the records of a table. Raises `ElfError` if they are not whole or end outside the file."""

@@ -263,7 +263,10 @@ def load(
                 )
             with LOCK:
                 return _Reader(file, facts, opened, state).function()
-        except (LookupError, ValueError, TypeError, AttributeError, RecursionError, CompileError) as error:
+        except (
+            *(LookupError, ValueError, TypeError, AttributeError),
+            *(ArithmeticError, RecursionError, CompileError),
+        ) as error:
             if isinstance(error, UsageError):
                 raise
             raise UsageError(f"{path} is no whole file of a captured function: {error!r}") from error

@@ -338,6 +338,10 @@ def to_numpy(data: memoryview, shape: tuple[int, ...], dtype: DType) -> np.ndarr
     """Return elements as an array that owns its memory; bfloat16 as float32, which holds it exactly."""
     import numpy as np  # noqa: PLC0415 - importing the frontend loads no NumPy
 
+    try:
+        np.empty(0, dtype.numpy or np.float32).reshape((0, *shape))
+    except ValueError as error:  # sizes beside a 0 may be any
+        raise UsageError(f"NumPy has no array of the shape {shape}: {error}") from None
     if dtype is dtypes.bfloat16:
         wide = np.frombuffer(data, np.uint16).astype(np.uint32) << np.uint32(16)
         return wide.view(np.float32).reshape(shape)

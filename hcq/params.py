@@ -78,10 +78,12 @@ class Expr:
 
         Raises `UsageError` for a float where an integer is wanted, or one too large.
         """
+        if not isinstance(self.param, Param):
+            raise UsageTypeError(f"wanted a Param in an Expr, seen {self.param!r}")
         if not isinstance(self.shift, int) or not isinstance(self.add, int) or self.shift < 0:
             wanted = "an int to add and a shift that is an int of at least 0"
             raise UsageTypeError(f"{self.param.name}: wanted {wanted}, seen {self.add!r} and {self.shift!r}")
-        if self.float_bits not in {0, *_FLOATS}:
+        if not isinstance(self.float_bits, int) or self.float_bits not in {0, *_FLOATS}:
             raise UsageError(
                 f"{self.param.name}: wanted 0, 16, 32 or 64 float_bits, seen {self.float_bits!r}"
             )

@@ -213,7 +213,7 @@ class KernelImage:
             ):
                 wanted = "an hcq.ArgSlot with an hcq.ArgKind, at byte 0 or behind it"
                 raise UsageTypeError(f"kernel {self.name}: wanted {wanted}, seen {slot}")
-            if slot.access not in {"r", "w", "rw"}:
+            if not isinstance(slot.access, str) or slot.access not in {"r", "w", "rw"}:
                 seen = f"the access of {slot.name} is {slot.access!r}"
                 raise UsageError(f"kernel {self.name}: {seen}, not 'r', 'w' or 'rw'")
 

@@ -15,7 +15,6 @@ import itertools
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -187,7 +186,9 @@ class Queue:
             device = self.device
             if commands.epoch != device.close_epoch:
                 commands.verify(device)
-            todo: list[Command] = [*self._waits(after), *commands.commands] if after else commands.commands[:]
+            todo: list[Command] = commands.commands[:]
+            if after.__class__ is not tuple or after:
+                todo[:0] = self._waits(after)
             if commands.spans or device.trace or device.profile:
                 todo = self._timed(commands, todo)
             if self.watch is not None:
@@ -197,8 +198,12 @@ class Queue:
     def _waits(self, after: Sequence[Point]) -> list[Wait]:
         """Return a Wait for each point that is not reached, except those of this queue, which is in order."""
         waits = []
-        if isinstance(after, Point) or not isinstance(after, Iterable):
-            raise UsageTypeError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
+        try:
+            after = list(after)
+        except TypeError:  # a point, or an array without an axis
+            raise UsageTypeError(
+                f"after= takes a list of points, not {after!r}\nhint: after=[point]"
+            ) from None
         for point in after:
             if point.__class__ is not Point:
                 raise UsageError(f"after= takes points, not {point!r}")

@@ -166,7 +166,9 @@ def open(
     if seed is not None and (not isinstance(seed, int) or seed < 0):
         raise UsageTypeError(f"seed: wanted an int of at least 0, or None, seen {seed!r}")
     settings = config()
-    entry, index, variant = parse(_automatic(settings.device) if name == "auto" else name)
+    entry, index, variant = parse(
+        _automatic(settings.device) if isinstance(name, str) and name == "auto" else name
+    )
     validate = settings.validate if validate is None else validate
     if seed is None:
         seed = settings.seed or int(validate)
@@ -195,9 +197,7 @@ def wrap(
         from hcq.validate.validator import Validator  # noqa: PLC0415 - only when wanted
 
         watch = Validator(check=validate, seed=seed)
-    return Device(
-        driver, watch=watch, trace=trace, profile=profile, counters=counters, emulated=emulated
-    )
+    return Device(driver, watch=watch, trace=trace, profile=profile, counters=counters, emulated=emulated)
 
 
 def _automatic(chosen: str) -> str:

@@ -252,7 +252,7 @@ class Point:
         signal = self.signal
         try:
             return self.value <= signal._words[signal._index] + signal.base <= signal.issued  # noqa: SLF001 - hot
-        except TypeError:
+        except (TypeError, ValueError):  # an array
             raise UsageTypeError(f"point of {signal!r}: wanted an int, seen {self.value!r}") from None
 
     def over(self) -> bool:

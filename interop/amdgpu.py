@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd import code, metadata, targets
 from drivers.amd.layouts.code import DESCRIPTOR_SUFFIX, HIDDEN_PREFIX
-from drivers.elf import Elf, Machine
+from drivers.elf import Elf, Machine, malformed
 from hcq.errors import UnsupportedError, UsageError
 from hcq.program import ArgKind
 from interop.signature import Parameter, Signature, declared
@@ -40,6 +40,7 @@ def refuse_bundle(data: bytes) -> None:
         )
 
 
+@malformed("the code object")
 def from_code_object(
     data: bytes, info: DeviceInfo, entry: str, types: Sequence[str] | None
 ) -> tuple[bytes, Signature]:

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from compiler.targets.nvptx.assembler import assemble, ptx_of, with_ptx
-from drivers.elf import UNDEFINED, Elf, Machine
+from drivers.elf import UNDEFINED, Elf, Machine, malformed
 from drivers.nv import cubin
 from drivers.nv.layouts.cubin import FIRST_SM_WITH_RESERVE, PTX_SECTION, RESERVED_SHARED, Section
 from hcq import registry
@@ -59,6 +59,7 @@ def text_of(data: bytes) -> str:
         raise UsageError(f"wanted PTX as UTF-8: {error}") from None
 
 
+@malformed("the cubin")
 def printing(data: bytes, text: str) -> str:
     """Return the PTX of an image that prints or has assertions; empty for other images.
 
@@ -97,6 +98,7 @@ def from_ptx(text: str, info: DeviceInfo, entry: str) -> tuple[bytes, Signature]
     return code, _signature(code, name, text)
 
 
+@malformed("the cubin")
 def from_cubin(data: bytes, info: DeviceInfo, entry: str, text: str) -> tuple[bytes, Signature]:
     """Return a cubin with its PTX, if there is one, and the facts about `entry`.
 

@@ -31,7 +31,17 @@ from drivers.amd.layouts.code import (
     Properties,
     Relocation,
 )
-from drivers.elf import UNDEFINED, Elf, ElfError, Image, Kind, Machine, place_sections, place_segments
+from drivers.elf import (
+    UNDEFINED,
+    Elf,
+    ElfError,
+    Image,
+    Kind,
+    Machine,
+    malformed,
+    place_sections,
+    place_segments,
+)
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -103,6 +113,7 @@ class Object:
         return bytes(image.content)
 
 
+@malformed("the code object")
 def read(data: bytes, name: str, target: Target) -> tuple[Object, KernelFacts]:
     """Return the code object, laid out, and its kernel `name`.
 

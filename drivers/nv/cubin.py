@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from drivers.elf import ALLOC, UNDEFINED, Elf, Image, Machine, Placement, SectionType
+from drivers.elf import ALLOC, UNDEFINED, Elf, Image, Machine, Placement, SectionType, malformed
 from drivers.nv.layouts.cubin import (
     PREFETCH_PAD,
     RELOCATION_WORD_OFFSET,
@@ -84,6 +84,7 @@ class KernelFacts:
     """The only workgroup size that the code supports; None: any."""
 
 
+@malformed("the cubin")
 def read(data: bytes, name: str) -> tuple[Elf, Placement, KernelFacts]:
     """Return the parsed file, the placement of its sections, and the facts of kernel `name`.
 

@@ -16,7 +16,6 @@ Not here: recording a graph (`hcq.graph`), one slot (`slot`), the values that a 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hcq.commandbuffer import CommandBuffer
@@ -32,7 +31,7 @@ from hcq.signal import Point, Stamp, check_timeout
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from threading import RLock
 
     from hcq.commands import Command
@@ -220,7 +219,7 @@ class Executable:
 
             executable.replay([images, 32]).wait()
         """
-        if after or not self._short or timeout_s is not None:
+        if after.__class__ is not tuple or after or not self._short or timeout_s is not None:
             return self._replay(given, after, timeout_s)
         queue = self._queue
         if queue.refusal is not None:  # before the lock: in a forked child nobody releases it
@@ -233,9 +232,13 @@ class Executable:
             if self._epochs[0] != queue.device.close_epoch:
                 self._verify()  # before a slot is taken: it unbinds all
             slot = self._slots[self._turn]
-            if given != slot.kept.given:
+            try:
+                same = bool(given == slot.kept.given)
+            except ValueError:  # an array, which `_bind` refuses
+                same = False
+            if not same:
                 slot = self._next()
-                if given != slot.kept.given:
+                if not _same(given, slot):
                     self._bind(slot, given)
             point = queue.timeline.next()
             signal = point.signal
@@ -269,7 +272,7 @@ class Executable:
         Raises `UsageError` also for a parameter without a value, and for a parameter of another graph. Every
         value is checked, also one that is bound already.
         """
-        values = values or {}
+        values = {} if values is None else values
         check_values(values)
         strangers = [param.name for param in values if param not in self.params]
         missing = [param.name for param in self.params if param not in values]
@@ -329,7 +332,7 @@ class Executable:
             raise refused
         slot = self._next(timeout_s)
         self._verify()
-        if given != slot.kept.given:
+        if not _same(given, slot):
             self._bind(slot, given)
         tails = dict(self._tails)
         for queue in self.queues:
@@ -424,6 +427,17 @@ class Executable:
         return f"<Executable {self.label!r}({names}){' closed' if self.closed else ''}>"
 
 
+def _same(given: Sequence[Value], slot: ReplaySlot) -> bool:
+    """Return whether a slot is bound to these values."""
+    try:
+        return bool(given == slot.kept.given)
+    except ValueError:  # an array, which `_bind` refuses
+        return False
+
+
 def _each(after: object) -> Iterable[object]:
     """Return what `after=` lists; for what is no list, itself."""
-    return after if isinstance(after, Iterable) else (after,)
+    try:
+        return list(after)  # type: ignore[call-overload,no-any-return]  # raises for what is no list
+    except TypeError:
+        return (after,)

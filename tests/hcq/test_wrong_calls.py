@@ -141,6 +141,14 @@ SUBMITTED: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: s.graph().replay([s.a], after=5), "after= takes a list of points, not 5"),
     (lambda s: s.graph().replay([s.a], after=[5]), r"after= takes a list of points, not \[5\]"),
     (lambda s: s.graph().replay([s.a], timeout_s="x"), "timeout_s: wanted seconds"),
+    (lambda s: s.graph().replay([np.zeros(2)]), r"x: wanted a Buffer, seen array\(\[0., 0.\]\)"),
+    (lambda s: s.graph().replay(np.zeros(2)), r"wanted a list of values, seen array\(\[0., 0.\]\)"),
+    (
+        lambda s: s.graph().replay([s.a], after=np.zeros(2)),
+        r"takes a list of points, not array\(\[0., 0.\]\)",
+    ),
+    (lambda s: s.graph().submit(np.zeros(2)), "values= takes a dict from Param to value"),
+    (lambda s: s.submit(s.record(), after=np.zeros(2)), "after= takes points, not "),
     (lambda s: s.graph().submit({"x": s.a}), "values= takes a dict from Param to value"),
 ]
 MADE: list[tuple[Callable[[Any], object], str]] = [
@@ -173,6 +181,10 @@ MADE: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: setattr(s.signal, "value", 1.5), "wanted an int as its value, seen 1.5"),
     (lambda _: Param("n", bits=0), "parameter n, bits: wanted an int of at least 1, seen 0"),
     (lambda s: Expr(s.n, 0, -1).evaluate(5), "a shift that is an int of at least 0, seen 0 and -1"),
+    (lambda _: hcq.open(np.zeros(2)), "wanted the name of a device"),  # type: ignore[arg-type]
+    (lambda s: s.signal.at(np.zeros(2)).done(), r"wanted an int, seen array\(\[0., 0.\]\)"),
+    (lambda _: Expr(5).evaluate(5), "wanted a Param in an Expr, seen 5"),  # type: ignore[arg-type]
+    (lambda s: s.load(args=(hcq.ArgSlot("p", hcq.ArgKind.POINTER, 0, 8, []),)), "the access of p is"),  # type: ignore[arg-type]
     (lambda s: Expr(s.n, "x").evaluate(5), "wanted an int to add"),  # type: ignore[arg-type]
     (lambda s: Expr(s.n, float_bits=8).evaluate(5), "wanted 0, 16, 32 or 64 float_bits, seen 8"),  # type: ignore[arg-type]
     (lambda s: Expr(s.n, float_bits=32).evaluate("x"), "n = 'x' is no float32"),  # type: ignore[arg-type]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tools.fuzz import queue_calls
 from tools.fuzz.queue_faults import FAULTS
 from tools.fuzz.queue_programs import Maker, apply, conflict, start, touched
-from tools.fuzz.queues import Differs, Run, Stage, describe, differing, unreported
+from tools.fuzz.queues import Differs, Run, Stage, describe, differing, unexpected_calls, unreported
 
 
 @pytest.mark.sampled(6)
@@ -106,3 +107,12 @@ def test_a_program_is_described_and_changes_memory() -> None:
     for one in program.submissions:
         apply(one.commands, memory)
     assert any((a != b).any() for a, b in zip(memory, start(program.seed), strict=True))
+
+
+def test_calls_with_arguments_of_any_class_raise_errors_of_the_project() -> None:
+    assert not unexpected_calls(0, 12, ["cpu"])
+
+
+def test_an_error_that_is_not_the_projects_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_calls, "TABLE", (lambda _: {}["x"],))
+    assert "KeyError: 'x'" in unexpected_calls(0, 1, ["cpu"])[0]

@@ -86,11 +86,15 @@ attributes #0 = { "amdgpu-flat-work-group-size"="1,1" """
 )
 
 
+def ptx(arch: str) -> str:
+    """Return the kernel's PTX for an NVIDIA GPU."""
+    return _PTX.format(arch=arch, version="8.8" if arch.startswith(("sm_10", "sm_12")) else "8.0")
+
+
 @functools.cache
 def _code(arch: str) -> bytes:
     if arch.startswith("sm_"):
-        version = "8.8" if arch.startswith(("sm_10", "sm_12")) else "8.0"
-        return assemble(_PTX.format(arch=arch, version=version), arch)
+        return assemble(ptx(arch), arch)
     if arch.startswith("gfx"):
         return emit_object(_AMDGPU, Machine("amdgcn-amd-amdhsa", arch, ""))
     return emit_object(_HOST, host())

@@ -24,6 +24,7 @@ import numpy as np
 import hcq
 from tools.arguments import device_name, reported
 from tools.fuzz import campaign
+from tools.fuzz.queue_calls import CALLS, unexpected
 from tools.fuzz.queue_faults import FAULTS, misreported
 from tools.fuzz.queue_kernels import image
 from tools.fuzz.queue_programs import WORDS, Command, Maker, Program, Range, apply, freed_fill, start
@@ -281,6 +282,16 @@ def unreported(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
     return found
 
 
+def unexpected_calls(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
+    """Make calls with arguments of any class; return the errors that are not the project's, by seed."""
+    stage, found = Stage(names, validate=True), {}
+    for seed in range(first, first + count):
+        if text := unexpected(seed, stage):
+            found[seed] = f"seed {seed}: {text}"
+    stage.close()
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
     parser = campaign.parser("tools.fuzz.queues", __doc__)
@@ -292,6 +303,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="open this device; may be repeated (default cpu)",
     )
     parser.add_argument("--faults", action="store_true", help=f"plant faults, of {len(FAULTS)} kinds")
+    parser.add_argument("--calls", action="store_true", help=f"make calls with any arguments, {CALLS} a case")
     options = parser.parse_args(argv)
     names = options.device or ["cpu"]
     if options.show is not None:
@@ -299,9 +311,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(describe(Maker(options.show, stage.compute).program) + "\n")
         stage.close()
         return 0
-    check = partial(unreported if options.faults else differing, names=names)
-    verb = "faults are reported" if options.faults else "programs agree"
-    return campaign.run(check, options, f"{verb} on {' '.join(names)}")
+    if options.calls:
+        check, verb = unexpected_calls, "rounds of wrong calls raise errors of the project"
+    elif options.faults:
+        check, verb = unreported, "faults are reported"
+    else:
+        check, verb = differing, "programs agree"
+    return campaign.run(partial(check, names=names), options, f"{verb} on {' '.join(names)}")
 
 
 if __name__ == "__main__":
