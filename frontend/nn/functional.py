@@ -34,7 +34,14 @@ from frontend.nn.losses import (
     smooth_l1_loss,
     triplet_margin_loss,
 )
-from frontend.nn.normalisation import BatchNorm, GroupNorm, LocalResponseNorm, RMSNorm
+from frontend.nn.module import wide
+from frontend.nn.normalisation import (
+    BatchNorm,
+    GroupNorm,
+    LocalResponseNorm,
+    RMSNorm,
+    affine_of,
+)
 from frontend.ops.arguments import axis_of, repeated, sizes, whole
 from frontend.parameters import flag, number
 from frontend.tensor import Tensor
@@ -160,9 +167,8 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Return the input with mean 0 and variance 1 over its last axes, scaled and shifted."""
-    found = input.layernorm(_last_axes(input, normalized_shape, "layer_norm"), eps)
-    found = found if weight is None else found * weight
-    return found if bias is None else found + bias
+    found = wide(input).layernorm(_last_axes(input, normalized_shape, "layer_norm"), eps)
+    return affine_of(found, input, weight, bias)
 
 
 def rms_norm(
@@ -170,8 +176,9 @@ def rms_norm(
 ) -> Tensor:
     """Return the input divided by its root mean square over its last axes, scaled."""
     _last_axes(input, normalized_shape, "rms_norm")
-    found = RMSNorm(tuple(normalized_shape), eps, elementwise_affine=False)(input)
-    return found if weight is None else found * weight
+    layer = RMSNorm(tuple(normalized_shape), eps, elementwise_affine=False)
+    layer.weight = weight
+    return layer(input)
 
 
 def _last_axes(input: Tensor, normalized_shape: Sequence[int], what: str) -> tuple[int, ...]:
@@ -222,10 +229,9 @@ def group_norm(
     """Return (batch, channels, ...) normalised in groups of channels, scaled and shifted by channel."""
     if input.ndim < 2:
         raise UsageError(f"group_norm: wanted (batch, channels, ...), saw the shape {input.shape}")
-    found: Tensor = GroupNorm(num_groups, input.shape[1], eps, affine=False)(input)
-    shape = (1, -1, *(1,) * (input.ndim - 2))
-    found = found if weight is None else found * weight.reshape(shape)
-    return found if bias is None else found + bias.reshape(shape)
+    layer = GroupNorm(num_groups, input.shape[1], eps, affine=False)
+    layer.weight, layer.bias = weight, bias
+    return layer(input)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:

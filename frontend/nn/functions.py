@@ -11,7 +11,7 @@ from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Literal
 
 from frontend.nn.checks import layer_input, reduced_as_before
-from frontend.nn.module import Module, raised
+from frontend.nn.module import Module, raised, rounded, wide
 from frontend.ops.arguments import broadcast, sizes, whole
 from frontend.parameters import flag, number, shown
 from hcq.errors import UsageError, UsageTypeError
@@ -249,9 +249,9 @@ class CosineSimilarity(Module):
         """Return the similarity without the axis."""
         a, b = layer_input(self, x1), layer_input(self, x2)
         shape = broadcast((a.shape, b.shape), "CosineSimilarity")
-        a, b = a.expand(shape), b.expand(shape)
-        sizes = [t.square().sum(self.dim, keepdim=True).sqrt().maximum(self.eps) for t in (a, b)]
-        return (a / sizes[0] * (b / sizes[1])).sum(self.dim)
+        x, y = wide(a.expand(shape)), wide(b.expand(shape))
+        sizes = [t.square().sum(self.dim, keepdim=True).sqrt().maximum(self.eps) for t in (x, y)]
+        return rounded((x / sizes[0] * (y / sizes[1])).sum(self.dim), a, b)
 
 
 class PairwiseDistance(Module):

@@ -15,7 +15,7 @@ import math
 from typing import cast
 
 from frontend.nn.checks import count, layer_input
-from frontend.nn.module import Module, in_training, lowered, mixed
+from frontend.nn.module import Module, in_training, lowered, mixed, rounded, wide
 from frontend.nn.settings import number_within
 from frontend.ops.along import rows
 from frontend.ops.arguments import whole
@@ -311,8 +311,8 @@ class Bilinear(Module):
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Return (..., outputs) of (..., in1) and (..., in2)."""
         x1, x2 = layer_input(self, x1, self.weight), layer_input(self, x2, self.weight)
-        y = Tensor.einsum("...i,oij,...j->...o", x1, self.weight, x2)
-        return y if self.bias is None else y + self.bias
+        y = Tensor.einsum("...i,oij,...j->...o", wide(x1), wide(self.weight), wide(x2))
+        return rounded(y if self.bias is None else y + self.bias, x1, self.weight, x2, self.bias)
 
     def extra_repr(self) -> str:
         """Return the settings."""

@@ -8,10 +8,11 @@ Not here: the layers (`layers`, `normalisation`, `recurrent`), saving (`state`).
 
 from __future__ import annotations
 
+import functools
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from compiler.dtype import DType
+from compiler.dtype import DType, dtypes, promote
 from frontend import modes
 from frontend.arg_aliases import accepts_aliases, answer_class, check_call
 from frontend.assignment import refer
@@ -287,6 +288,17 @@ def _mixes(t: Tensor) -> bool:
 def raised(x: Tensor) -> Tensor:
     """Return a sixteen-bit tensor as float32 inside `nn.amp.autocast`; outside of it x itself."""
     return x.cast("float32") if mixed() is not None and x.dtype.is_float and x.dtype.bits == 16 else x
+
+
+def wide(x: Tensor) -> Tensor:
+    """Return sixteen-bit floats as float32, and other tensors themselves."""
+    return x.cast("float32") if x.dtype.is_float and x.dtype.bits == 16 else x
+
+
+def rounded(y: Tensor, *of: Tensor | None) -> Tensor:
+    """Return y in the dtype to which the tensors that it was made of promote; integers count as float32."""
+    kinds = [t.dtype if t.dtype.is_float else dtypes.float32 for t in of if t is not None]
+    return y.cast(functools.reduce(promote, kinds))
 
 
 def in_training(layer: Module) -> bool:

@@ -12,14 +12,25 @@ from typing import Final
 
 from compiler.dtype import dtypes
 from frontend.nn.checks import check_channels, count, counts, layer_input
-from frontend.nn.module import Module, in_training, raised
+from frontend.nn.module import Module, in_training, raised, rounded, wide
 from frontend.nn.settings import number_within
 from frontend.parameters import flag, number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
-_STEP: Final = {"float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""Distance from 1 to the next number, by dtype; float32 has 2**-23."""
+_STEP: Final = {"float64": 2.0**-52}
+"""Distance from 1 to the next number, by dtype; that of float32 for those that are computed in it."""
+
+
+def affine_of(
+    y: Tensor, of: Tensor, weight: Tensor | None, bias: Tensor | None, shape: tuple[int, ...] | None = None
+) -> Tensor:
+    """Return y * weight + bias, both in a shape, rounded once: y is float32 where `of` has sixteen bits."""
+    for t, scales in ((weight, True), (bias, False)):
+        if t is not None:
+            own = t if shape is None else t.reshape(shape)
+            y = y * own if scales else y + own
+    return rounded(y, of, weight, bias)
 
 
 class BatchNorm(Module):
@@ -68,20 +79,22 @@ class BatchNorm(Module):
 
         Raises `UsageError` for fewer than two axes or another number of channels.
         """
-        x = raised(layer_input(self, x, self.running_mean))
-        check_channels(self, x, self.num_features)
+        given = raised(layer_input(self, x, self.running_mean))
+        check_channels(self, given, self.num_features)
+        x = wide(given)
         training = in_training(self)
         if not training and self.track_running_stats:
-            return x.batchnorm(
-                self.weight, self.bias, self.running_mean, (self.running_var + self.eps).rsqrt()
-            )
+            mean, var = self.running_mean, wide(self.running_var)
+            y = x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
+            return rounded(y, given, self.weight, self.bias, mean, self.running_var)
         axes = tuple([i for i in range(x.ndim) if i != 1])
         mean = x.mean(axes)
         distance = x - mean.reshape(1, -1, *(1,) * (x.ndim - 2))
         var = (distance * distance).mean(axes)
         if training and self.track_running_stats:
             self._learn(mean.detach(), var.detach(), x.numel() // max(1, x.shape[1]))
-        return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
+        y = x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
+        return rounded(y, given, self.weight, self.bias)
 
     def _learn(self, mean: Tensor, var: Tensor, count: int) -> None:
         """Move the running statistics towards the batch's.
@@ -89,8 +102,9 @@ class BatchNorm(Module):
         Computed at the next realize of anything assigned; in a captured function, of anything.
         """
         keep = 1 - self.momentum
-        self.running_mean.assign(self.running_mean * keep + mean * self.momentum)
-        self.running_var.assign(self.running_var * keep + var * (self.momentum * count / max(1, count - 1)))
+        share = self.momentum * count / max(1, count - 1)
+        for running, new in ((self.running_mean, mean * self.momentum), (self.running_var, var * share)):
+            running.assign((running * keep + new).cast(running.dtype))
         self.num_batches_tracked += 1
 
 
@@ -142,17 +156,15 @@ class LayerNorm(Module):
         x = raised(layer_input(self, x, self.weight))
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
             raise UsageError(f"LayerNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
-        y = x.layernorm(self.axes, self.eps)
-        y = y if self.weight is None else y * self.weight
-        return y if self.bias is None else y + self.bias
+        return affine_of(wide(x).layernorm(self.axes, self.eps), x, self.weight, self.bias)
 
 
 class RMSNorm(Module):
     """Division by the root mean square over the last axes, times a weight.
 
     `normalized_shape`: the sizes of those axes, a number for one. `eps` is added to the mean square; None:
-    the distance from 1 to the next number of the input's dtype. `weight` has that shape, 1 at first, None
-    without `elementwise_affine`.
+    the distance from 1 to the next number of the dtype that it is computed in. `weight` has that shape, 1 at
+    first, None without `elementwise_affine`.
     """
 
     def __init__(
@@ -180,8 +192,8 @@ class RMSNorm(Module):
         x = raised(layer_input(self, x, self.weight))
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
             raise UsageError(f"RMSNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
-        y = x.rmsnorm(self.axes, _STEP.get(x.dtype.name, 2.0**-23) if self.eps is None else self.eps)
-        return y if self.weight is None else y * self.weight
+        y = wide(x).rmsnorm(self.axes, _STEP.get(x.dtype.name, 2.0**-23) if self.eps is None else self.eps)
+        return affine_of(y, x, self.weight, None)
 
 
 class GroupNorm(Module):
@@ -221,11 +233,8 @@ class GroupNorm(Module):
         """
         x = raised(layer_input(self, x, self.weight))
         check_channels(self, x, self.num_channels)
-        y = x.reshape(x.shape[0], self.num_groups, -1).layernorm(-1, self.eps).reshape(x.shape)
-        if self.weight is None or self.bias is None:
-            return y
-        shape = (1, -1, *(1,) * (x.ndim - 2))
-        return y * self.weight.reshape(shape) + self.bias.reshape(shape)
+        y = wide(x).reshape(x.shape[0], self.num_groups, -1).layernorm(-1, self.eps).reshape(x.shape)
+        return affine_of(y, x, self.weight, self.bias, (1, -1, *(1,) * (x.ndim - 2)))
 
 
 class InstanceNorm(GroupNorm):

@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from frontend.nn.checks import choice, count, counts, layer_input
-from frontend.nn.module import Module
+from frontend.nn.module import Module, wide
 from frontend.ops.arguments import repeated
 from frontend.ops.resizing import MODES, binned
 from frontend.parameters import flag, number
@@ -121,11 +121,12 @@ class _Adaptive(Module):
 
     def forward(self, x: Tensor) -> Any:
         """Return (..., *sizes) of (..., *spatial)."""
-        x = layer_input(self, x)
+        given = layer_input(self, x)
+        x = wide(given)
         if x.ndim < self.rank:
             raise UsageError(f"{type(self).__name__}: wanted at least {self.rank} axes, saw {x.shape}")
         found: Tensor = binned(x, self.sizes, self.method)
-        return found
+        return found.cast(given.dtype) if given.dtype.is_float else found
 
     def extra_repr(self) -> str:
         """Return the sizes."""

@@ -210,7 +210,7 @@ _SELU: Final = (1.0507009873554804934193349852946, 1.673263242354377284817042991
 def selu(self: T) -> T:
     """Return elu with the alpha 1.67326, times 1.0507: it keeps mean 0 and variance 1 over layers."""
     scale, alpha = _SELU
-    return mul(elu(self, alpha), scale)
+    return narrowed(mul(elu(widened(self), alpha), scale), self)
 
 
 @method
@@ -253,7 +253,8 @@ def glu(self: T, axis: int = -1) -> T:
     if a is None or shape[a] % 2:
         raise UsageError(f"glu: wanted an axis of even size, saw the shape {shape}")
     half = shape[a] // 2
-    return mul(part(self, a, 0, half), sigmoid(part(self, a, half, shape[a])))
+    x = widened(self)
+    return narrowed(mul(part(x, a, 0, half), sigmoid(part(x, a, half, shape[a]))), self)
 
 
 @composite

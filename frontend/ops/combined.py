@@ -144,13 +144,13 @@ def frac(self: T) -> T:
 @method
 def deg2rad(self: T) -> T:
     """Return degrees as radians."""
-    return mul(self, math.pi / 180)
+    return narrowed(mul(widened(self), math.pi / 180), self)
 
 
 @method
 def rad2deg(self: T) -> T:
     """Return radians as degrees."""
-    return mul(self, 180 / math.pi)
+    return narrowed(mul(widened(self), 180 / math.pi), self)
 
 
 @method

@@ -24,7 +24,7 @@ from frontend.ops.elementwise import add, result_dtype, where
 from frontend.ops.indexing import interleaved
 from frontend.ops.movement import permute, reshape, unsqueeze
 from frontend.ops.padding import pad
-from frontend.ops.sources import constant, convert, coordinate, ruled
+from frontend.ops.sources import constant, convert, coordinate, ruled, widened_float
 from frontend.parameters import converting, flag
 from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
@@ -106,8 +106,11 @@ def conv2d(
     wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 else dtype
     x = pad(convert(self, wide), pairs)
     arg = (repeated(stride, rank, "conv2d, stride"), repeated(dilation, rank, "conv2d, dilation"), groups)
-    y = convert(apply(CONV, arg, x, convert(weight, wide)), dtype)
-    return y if bias is None else add(y, reshape(bias, (1, -1, *(1,) * rank)))
+    y = apply(CONV, arg, x, convert(weight, wide))
+    if bias is None:
+        return convert(y, dtype)
+    found = add(y, reshape(widened_float(bias), (1, -1, *(1,) * rank)))
+    return convert(found, result_dtype(self, weight, bias))
 
 
 @composite

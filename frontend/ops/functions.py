@@ -71,7 +71,7 @@ def log1p(self: T) -> T:
 @method
 def log10(self: T) -> T:
     """Return the logarithm to base 10."""
-    return mul(log(self), 1 / math.log(10))
+    return narrowed(mul(log(widened(self)), 1 / math.log(10)), self)
 
 
 @method
@@ -83,7 +83,8 @@ def sqrt(self: T) -> T:
 @method
 def rsqrt(self: T) -> T:
     """Return 1 / sqrt(self)."""
-    return apply(Ops.RECIP, None, _function(Ops.SQRT, self))
+    x = widened(self)
+    return narrowed(apply(Ops.RECIP, None, apply(Ops.SQRT, None, x)), self)
 
 
 @method
@@ -107,7 +108,8 @@ def cos(self: T) -> T:
 @method
 def tan(self: T) -> T:
     """Return the tangent of radians."""
-    return div(sin(self), cos(self))
+    x = widened(self)
+    return narrowed(div(sin(x), cos(x)), self)
 
 
 @method

@@ -12,9 +12,9 @@ from compiler.ir.ops import Ops
 from frontend.ops import reduce
 from frontend.ops.arguments import Shape, broadcast
 from frontend.ops.diagonals import diagonal
-from frontend.ops.elementwise import add, mul
+from frontend.ops.elementwise import add, mul, result_dtype
 from frontend.ops.movement import reshape
-from frontend.ops.sources import convert
+from frontend.ops.sources import convert, widened_float
 from frontend.parameters import read, shown
 from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageTypeError
@@ -38,11 +38,15 @@ def contract(a: T, b: T, axes: Shape) -> T:
     The dtype is the promoted one; integers and bools of less than 32 bits give 32 bits.
     """
     dtype = promote(a.expr.dtype, b.expr.dtype)
-    shape = broadcast((a.expr.shape, b.expr.shape), "product")
-    wide = _wide(dtype)
-    x, y = (apply(Ops.EXPAND, shape, convert(t, wide)) for t in (a, b))
-    total = apply(Ops.REDUCE, (Ops.ADD, axes), apply(Ops.MUL, None, x, y))
+    total = _wide_contract(a, b, axes)
     return convert(total, dtype) if dtype.is_float else total
+
+
+def _wide_contract(a: T, b: T, axes: Shape) -> T:
+    shape = broadcast((a.expr.shape, b.expr.shape), "product")
+    wide = _wide(promote(a.expr.dtype, b.expr.dtype))
+    x, y = (apply(Ops.EXPAND, shape, convert(t, wide)) for t in (a, b))
+    return apply(Ops.REDUCE, (Ops.ADD, axes), apply(Ops.MUL, None, x, y))
 
 
 @composite
@@ -59,6 +63,13 @@ def matmul(self: T, other: T) -> T:
 
     Raises `UsageError` for tensors of shape () and for sizes that do not fit.
     """
+    found = wide_matmul(self, other)
+    dtype = promote(self.expr.dtype, other.expr.dtype)
+    return convert(found, dtype) if dtype.is_float else found
+
+
+def wide_matmul(self: T, other: T) -> T:
+    """Return `matmul` before it is rounded, inside a traced method: sixteen-bit floats give float32."""
     a, b = self.expr.shape, other.expr.shape
     if not a or not b:
         raise UsageError(
@@ -78,7 +89,7 @@ def matmul(self: T, other: T) -> T:
     right = reshape(turned, (*full[:-2], 1, *full[-2:]))
     ranks = max(len(left.expr.shape), len(right.expr.shape))
     left, right = (reshape(t, (1,) * (ranks - len(t.expr.shape)) + t.expr.shape) for t in (left, right))
-    result = contract(left, right, (ranks - 1,))
+    result = _wide_contract(left, right, (ranks - 1,))
     shape = result.expr.shape
     if len(b) == 1:
         shape = shape[:-1]
@@ -103,10 +114,14 @@ def linear(self: T, weight: T, bias: T | None = None) -> T:
     """Return self @ weight + bias; a weight of one axis multiplies elementwise.
 
     weight is (inputs, outputs), the transpose of `nn.Linear`'s; bias is (outputs,). self is (..., inputs),
-    the result (..., outputs). Raises as `matmul` does.
+    the result (..., outputs), rounded once. Raises as `matmul` does.
     """
-    y = matmul(self, weight) if len(weight.expr.shape) > 1 else mul(self, weight)
-    return y if bias is None else add(y, bias)
+    if bias is None:
+        return matmul(self, weight) if len(weight.expr.shape) > 1 else mul(self, weight)
+    y = wide_matmul(self, weight) if len(weight.expr.shape) > 1 else mul(widened_float(self), weight)
+    found = add(y, widened_float(bias))
+    dtype = result_dtype(self, weight, bias)
+    return convert(found, dtype) if dtype.is_float else found
 
 
 def einsum(formula: str, *operands: T | Sequence[T]) -> T:

@@ -20,7 +20,7 @@ from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p
 from frontend.ops.movement import reshape
 from frontend.ops.nnops import log_softmax
-from frontend.ops.sources import convert, coordinate, ruled, spread
+from frontend.ops.sources import convert, coordinate, narrowed, ruled, spread, widened
 from frontend.parameters import read
 from frontend.primitives.limits import Limit, limited, refuse_known
 from frontend.trace import apply, composite
@@ -95,12 +95,13 @@ def _labelled(self: T, target: T, ignore_index: int, label_smoothing: float, red
             f"cross entropy: for logits {shape}, classes last, wanted integer targets {shape[:-1]}, "
             f"saw {target.expr.dtype.name}{list(target.expr.shape)}"
         )
-    logs = log_softmax(self)
+    logs = log_softmax(widened(self))
     chosen = _chosen("cross entropy", logs, target, ignore_index)
     if label_smoothing:
         chosen = add(mul(chosen, 1 - label_smoothing), mul(reduce.mean(logs, -1), label_smoothing))
     counted = ne(target, ignore_index)
-    return _reduced(where(counted, neg(chosen), 0.0), reduction, convert(counted, logs.expr.dtype))
+    loss = _reduced(where(counted, neg(chosen), 0.0), reduction, convert(counted, logs.expr.dtype))
+    return narrowed(loss, self)
 
 
 @accepts_aliases
@@ -141,10 +142,11 @@ def _cross_entropy(self: T, target: T, reduction: Reduction, label_smoothing: fl
     logits = apply(Ops.PERMUTE, order, self)
     if target.expr.shape != shape:
         return _labelled(logits, target, ignore_index, label_smoothing, reduction)
+    logits = widened(logits)
     goal = convert(apply(Ops.PERMUTE, order, target), logits.expr.dtype)
     if label_smoothing:
         goal = add(mul(goal, 1 - label_smoothing), label_smoothing / shape[a])
-    return _reduced(neg(reduce.sum(mul(log_softmax(logits), goal), -1)), reduction)
+    return narrowed(_reduced(neg(reduce.sum(mul(log_softmax(logits), goal), -1)), reduction), self)
 
 
 @accepts_aliases
@@ -261,9 +263,10 @@ def mse_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
 def l1_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
     """Return the absolute difference to a target: its mean, its sum, or each element.
 
-    Shapes broadcast; `reduction` and errors are those of `mse_loss`.
+    Shapes broadcast; `reduction` and errors are those of `mse_loss`. Integers stay so.
     """
-    return _reduced(absolute(sub(*agree("l1_loss", self, target, floats=True))), reduction)
+    bools = self.expr.dtype is dtypes.bool or target.expr.dtype is dtypes.bool
+    return _reduced(absolute(sub(*agree("l1_loss", self, target, floats=bools))), reduction)
 
 
 @composite
@@ -272,11 +275,16 @@ def smooth_l1_loss(self: T, target: T, reduction: Reduction = "mean", beta: floa
 
     Shapes broadcast; `reduction` and errors are those of `mse_loss`.
     """
-    size = absolute(sub(*agree("smooth_l1_loss", self, target, floats=True)))
-    if beta == 0:
-        return _reduced(size, reduction)
-    near = mul(mul(size, size), 0.5 / beta)
-    return _reduced(where(lt(size, beta), near, sub(size, 0.5 * beta)), reduction)
+    return _reduced(_smooth("smooth_l1_loss", self, target, beta, 1.0), reduction)
+
+
+def _smooth(what: str, x: T, target: T, beta: float, scale: float) -> T:
+    x, goal = agree(what, x, target, floats=True)
+    size = absolute(sub(widened(x), widened(goal)))
+    if beta:
+        near = mul(mul(size, size), 0.5 * scale / beta)
+        size = where(lt(size, beta), near, mul(sub(size, 0.5 * beta), scale))
+    return narrowed(size, x)
 
 
 @composite
@@ -284,7 +292,7 @@ def huber_loss(self: T, target: T, reduction: Reduction = "mean", delta: float =
     """Return delta times `smooth_l1_loss` with that beta. Raises `UsageError` for a delta not above 0."""
     if not delta > 0:
         raise UsageError(f"huber_loss: wanted a delta above 0, saw {delta}")
-    return mul(smooth_l1_loss(self, target, reduction, delta), delta)
+    return _reduced(_smooth("huber_loss", self, target, delta, delta), reduction)
 
 
 @composite

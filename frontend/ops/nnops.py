@@ -20,12 +20,12 @@ from frontend.ops.arguments import Axes, axes_of, axis_of, tensor
 from frontend.ops.comparison import eq
 from frontend.ops.diagonals import tril
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, mul, neg, sub, where
+from frontend.ops.elementwise import add, mul, neg, result_dtype, sub, where
 from frontend.ops.functions import exp, log, rsqrt
-from frontend.ops.linalg import matmul
+from frontend.ops.linalg import matmul, wide_matmul
 from frontend.ops.movement import along, repeat_interleave, reshape, transpose
 from frontend.ops.random import rand_like
-from frontend.ops.sources import constant, narrowed, spread, widened
+from frontend.ops.sources import constant, convert, narrowed, spread, widened, widened_float
 from frontend.parameters import flag, scalar_of, shown
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError, UsageTypeError
@@ -112,10 +112,11 @@ def batchnorm(self: T, weight: T | None, bias: T | None, mean: T, invstd: T, axi
                 f"batchnorm: axis {a} of {self.expr.shape} has {n} channels, {name} the shape {x.expr.shape}"
             )
     shape = tuple([n if i == a else 1 for i, n in enumerate(self.expr.shape)])
-    y = sub(self, reshape(mean, shape))
-    scale = invstd if weight is None else mul(weight, invstd)
+    y = sub(widened_float(self), reshape(mean, shape))
+    scale = widened_float(invstd) if weight is None else mul(weight, widened_float(invstd))
     y = mul(y, reshape(scale, shape))
-    return y if bias is None else add(y, reshape(bias, shape))
+    found = y if bias is None else add(y, reshape(bias, shape))
+    return convert(found, result_dtype(*[t for t in (self, mean, invstd, weight, bias) if t is not None]))
 
 
 def dropout(self: T, p: float = 0.5, training: bool | None = None) -> T:  # noqa: FBT001 - the field's signature
@@ -136,7 +137,7 @@ def dropout(self: T, p: float = 0.5, training: bool | None = None) -> T:  # noqa
     if not flag(training, "dropout, training") or p == 0:
         return self
     if p == 1:
-        return mul(self, 0)
+        return mul(self, self.expr.dtype is not dtypes.bool and 0)
     return _dropped(self, rand_like(self, dtype=dtypes.float32), p)
 
 
@@ -161,13 +162,15 @@ def _scores(
             f"scaled_dot_product_attention needs (..., tokens, depth), saw the shape {query.expr.shape}"
         )
     scale = 1 / math.sqrt(query.expr.shape[-1]) if scale is None else scale
-    scores = mul(matmul(query, transpose(key, -2, -1)), scale)
+    added = [] if mask is None or mask.expr.dtype is dtypes.bool else [mask]
+    dtype = result_dtype(query, key, *added)
+    scores = mul(wide_matmul(query, transpose(key, -2, -1)), scale)
     if is_causal:
         n, m = scores.expr.shape[-2:]
         mask = tril(constant(query, True, dtypes.bool, (n, m)))
     if mask is not None:
         scores = where(mask, scores, -math.inf) if mask.expr.dtype is dtypes.bool else add(scores, mask)
-    return softmax(scores) if mask is None or is_causal else _softmax_of_seen(scores)
+    return convert(softmax(scores) if mask is None or is_causal else _softmax_of_seen(scores), dtype)
 
 
 def _softmax_of_seen(scores: T) -> T:

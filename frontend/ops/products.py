@@ -17,10 +17,10 @@ from frontend.ops.diagonals import diagonal
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, agree, clip, maximum, mul, result_dtype, sub, where
 from frontend.ops.functions import reciprocal, sqrt
-from frontend.ops.linalg import contract, matmul
+from frontend.ops.linalg import contract, matmul, wide_matmul
 from frontend.ops.movement import expand, permute, reshape, transpose
 from frontend.ops.parts import roll
-from frontend.ops.sources import constant, convert, coordinate, narrowed, widened
+from frontend.ops.sources import constant, convert, coordinate, narrowed, widened, widened_float
 from frontend.parameters import shown
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError, UsageTypeError
@@ -50,12 +50,16 @@ def mm(self: T, other: T) -> T:
 @composite
 def bmm(self: T, other: T) -> T:
     """Return the products of two stacks of matrices of one length; nothing broadcasts."""
-    _ranks("bmm", (self, 3), (other, 3))
-    if self.expr.shape[0] != other.expr.shape[0]:
-        raise UsageError(
-            f"bmm: wanted as many matrices on both sides, saw {self.expr.shape} and {other.expr.shape}"
-        )
+    _stacks("bmm", self, other)
     return matmul(self, other)
+
+
+def _stacks(what: str, first: TensorBase, second: TensorBase) -> None:
+    _ranks(what, (first, 3), (second, 3))
+    if first.expr.shape[0] != second.expr.shape[0]:
+        raise UsageError(
+            f"{what}: wanted as many matrices on both sides, saw {first.expr.shape} and {second.expr.shape}"
+        )
 
 
 @composite
@@ -136,13 +140,18 @@ def _pairs(axes: tuple[Any, Any], a: Shape, b: Shape) -> tuple[Shape, Shape]:
     )
 
 
-def _scaled(start: T, product: T, beta: float, alpha: float) -> T:
-    """Return beta * start + alpha * product; with beta 0, start does not matter.
+def _scaled(start: T, product: T, beta: float, alpha: float, *factors: T) -> T:
+    """Return beta * start + alpha * product of factors, rounded once; with beta 0, start does not matter.
 
     Of integers and bools alpha and beta are whole numbers: their fractions are cut off.
     """
-    if not result_dtype(start, product).is_float:
-        beta, alpha = int(beta), int(alpha)
+    dtype = result_dtype(start, *factors)
+    if dtype.is_float:
+        return convert(_sum_of_scaled(widened_float(start), product, beta, alpha), dtype)
+    return _sum_of_scaled(start, product, int(beta), int(alpha))
+
+
+def _sum_of_scaled(start: T, product: T, beta: float, alpha: float) -> T:
     product = product if alpha == 1 else mul(product, alpha)
     if beta == 0:
         return expand(product, broadcast((start.expr.shape, product.expr.shape), "addmm"))
@@ -152,13 +161,15 @@ def _scaled(start: T, product: T, beta: float, alpha: float) -> T:
 @composite
 def addmm(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
     """Return beta * self + alpha * (first @ second), of matrices."""
-    return _scaled(self, mm(first, second), beta, alpha)
+    _ranks("addmm", (first, 2), (second, 2))
+    return _scaled(self, wide_matmul(first, second), beta, alpha, first, second)
 
 
 @composite
 def addmv(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
     """Return beta * self + alpha * (first @ second), of a matrix and a vector."""
-    return _scaled(self, mv(first, second), beta, alpha)
+    _ranks("addmv", (first, 2), (second, 1))
+    return _scaled(self, wide_matmul(first, second), beta, alpha, first, second)
 
 
 @composite
@@ -168,19 +179,21 @@ def addr(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> 
         beta, alpha = bool(beta), bool(alpha)
         product = mul(outer(first, second), alpha)
         return add(mul(self, beta), product)
-    return _scaled(self, outer(first, second), beta, alpha)
+    return _scaled(self, outer(widened_float(first), widened_float(second)), beta, alpha, first, second)
 
 
 @composite
 def baddbmm(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
     """Return beta * self + alpha * (first @ second), of stacks of matrices."""
-    return _scaled(self, bmm(first, second), beta, alpha)
+    _stacks("baddbmm", first, second)
+    return _scaled(self, wide_matmul(first, second), beta, alpha, first, second)
 
 
 @composite
 def addbmm(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
     """Return beta * self + alpha * the sum of first @ second over a stack of matrices."""
-    return _scaled(self, reduce.sum(bmm(first, second), 0), beta, alpha)
+    _stacks("addbmm", first, second)
+    return _scaled(self, reduce.sum(wide_matmul(first, second), 0), beta, alpha, first, second)
 
 
 @composite

@@ -91,6 +91,11 @@ def widened(x: T) -> T:
     return convert(x, dtype if dtype.is_float and dtype.bits >= 32 else dtypes.float32)
 
 
+def widened_float(x: T) -> T:
+    """Return sixteen-bit floats as float32, and other tensors themselves."""
+    return widened(x) if x.expr.dtype.is_float else x
+
+
 def narrowed(y: T, like: T) -> T:
     """Return the result of a function in the dtype of its argument; float32 for an integer argument."""
     return convert(y, float_dtype(like.expr.dtype))

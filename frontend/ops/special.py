@@ -20,7 +20,7 @@ from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import erf, exp, exp2, floor, isnan, log, sign, sin, sqrt
 from frontend.ops.functions import round as rounded
 from frontend.ops.powers import pow as power
-from frontend.ops.sources import Number, constant, convert, narrowed, ruled
+from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
 from frontend.parameters import converting
 from frontend.tensor_base import T
 from frontend.trace import apply, composite, method, operator
@@ -162,7 +162,8 @@ def isneginf(self: T) -> T:
 def logaddexp2(self: T, other: T | Number) -> T:
     """Return log2(2**self + 2**other), without overflow; integers give float32."""
     x, y = agree("logaddexp2", self, other, floats=True)
-    return mul(logaddexp(mul(x, math.log(2)), mul(y, math.log(2))), 1 / math.log(2))
+    a, b = (mul(widened(t), math.log(2)) for t in (x, y))
+    return narrowed(mul(logaddexp(a, b), 1 / math.log(2)), x)
 
 
 @operator

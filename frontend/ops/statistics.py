@@ -24,7 +24,7 @@ from frontend.ops.parts import cat, part
 from frontend.ops.scan import cumsum
 from frontend.ops.selection import masked_select, nonzero
 from frontend.ops.sorting import argsort, sort
-from frontend.ops.sources import constant, convert, coordinate
+from frontend.ops.sources import constant, convert, coordinate, narrowed, widened
 from frontend.parameters import converting, flag, number, shown
 from frontend.tensor_base import T
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
@@ -337,7 +337,7 @@ def histc(self: T, bins: int = 100, low: float = 0.0, high: float = 0.0) -> T:
         raise UsageError(f"histc: wanted floats, saw {self.expr.dtype.name}; cast first")
     if whole(bins, "histc") < 1 or low > high:
         raise UsageError(f"histc: wanted at least one part and low <= high, saw {bins} of {low}..{high}")
-    x = reshape(self, (prod(self.expr.shape),))
+    x = widened(reshape(self, (prod(self.expr.shape),)))
     if low == high and x.expr.shape[0]:
         low, high = float(reduce.min(x).item()), float(reduce.max(x).item())
         if not math.isfinite(high - low):
@@ -348,7 +348,7 @@ def histc(self: T, bins: int = 100, low: float = 0.0, high: float = 0.0) -> T:
     place = convert(floor(mul(sub(x, low), bins / (high - low))), dtypes.int32)
     at = where(inside, minimum(place, bins - 1), 0)
     zero = constant(x, 0, x.expr.dtype, (bins,))
-    return scatter_add(zero, 0, at, convert(inside, x.expr.dtype))
+    return narrowed(scatter_add(zero, 0, at, convert(inside, x.expr.dtype)), self)
 
 
 class Histogram(NamedTuple, Generic[T]):

@@ -18,14 +18,14 @@ import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from tools.answers.opdb import theirs
+from tools.answers.opdb import archive, theirs
 from tools.answers.opdb.call import Given, leaves
 from tools.answers.opdb.judge import CLASSES, judged
 from tools.answers.opdb.ours import function
 from tools.arguments import command, positive, pytorch, reported
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 BAD: Final = frozenset({"value", "gradient", "shape", "dtype", "structure", "accident"})
 PARTS: Final = (*theirs.KINDS, "views", "in place", "errors")
@@ -77,6 +77,34 @@ def _turned(found: tuple[str, str], call: Any) -> tuple[str, Any, str]:
     return found[0], call, found[1]
 
 
+RECORDED: Final = {"float32": 2, "int64": 1, "bool": 1, "bfloat16": 1}
+"""How many samples of an entry are kept, by dtype; and as many inputs that PyTorch refuses."""
+LARGEST: Final = 400
+"""The most elements of the tensors of a call that is kept."""
+
+
+def recorded(torch: Any, entry: str, op: Any) -> Iterator[str]:
+    """Yield the lines of the archive for an entry; print a difference that has no reason instead."""
+    calls: list[Any] = []
+    for dtype, most in RECORDED.items():
+        every = theirs.calls(torch, entry, op, dtype, 1000, rounded=True)
+        small = [c for c in every if not isinstance(c, str) and _elements(c) <= LARGEST]
+        calls += small[:: max(1, len(small) // most)][:most]
+    wrong = [c for c in theirs.wrong_calls(torch, entry, op) if not isinstance(c, str)]
+    for call in [*calls, *[c for c in wrong if _elements(c) <= LARGEST][: RECORDED["float32"]]]:
+        line = archive.line(call, theirs.answer(torch, op, call), "same")
+        again, want = archive.parsed(line)
+        kind, text = judged(again, want)
+        if kind in BAD and kind != "accident":
+            print(f"left out: {kind}: {call}\n    {text}", file=sys.stderr, flush=True)
+        else:
+            yield archive.line(call, want, kind) if kind not in {"same", "both raise", "decided"} else line
+
+
+def _elements(call: Any) -> int:
+    return sum(t.array.size for t in leaves(call))
+
+
 def in_place(call: Any, want: Any) -> bool:
     """Return whether a call has a form in place whose result its first tensor can hold."""
     from frontend import Tensor  # noqa: PLC0415 - not needed by the command line
@@ -106,6 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--show", type=names, default=tuple(sorted(BAD)), help="classes to print, or all")
     parser.add_argument("--json", action="store_true", help="print counts and lines as JSON")
+    parser.add_argument("--record", action="store_true", help="write the archive that the tests read")
     args = parser.parse_args(argv)
     torch = pytorch()
     known = theirs.entries()
@@ -113,13 +142,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     here = [e for e in chosen if function(e) is not None]
     tally = Tally(frozenset(CLASSES if "all" in args.show else args.show))
     start, last = time.monotonic(), 0.0
+    lines: list[str] = []
     for n, entry in enumerate(here):
-        run(torch, entry, known[entry], tally, args)
+        if args.record:
+            lines += recorded(torch, entry, known[entry])
+        else:
+            run(torch, entry, known[entry], tally, args)
         if time.monotonic() - last > 15:
             last = time.monotonic()
             print(
                 f"{n + 1} of {len(here)} entries, {last - start:.0f} s: {entry}", file=sys.stderr, flush=True
             )
+    if args.record:
+        print(f"{len(lines)} calls in {archive.write(lines):,} bytes of {archive.PATH}")
+        return 0
     missing = [e for e in chosen if e not in here]
     if args.json:
         found = {"entries": len(here), "missing": missing, "counts": tally.counts, "lines": tally.lines}

@@ -31,6 +31,11 @@ def _vectors(outs: list[Any]) -> list[Any]:
     return [o.abs() for o in outs]
 
 
+def is_random(call: Call) -> bool:
+    """Return whether the values of a call's results are random or undefined."""
+    return call.name in RANDOM or bool(call.names.get("dropout_p"))
+
+
 INVARIANT: Final[dict[str, Callable[[list[Any]], list[Any]]]] = {
     "svd": _vectors,
     "linalg.svd": _vectors,
@@ -52,6 +57,7 @@ class Decision:
     why: str
 
 
+_RAISES: Final = "only PyTorch raises"
 DECISIONS: Final[tuple[Decision, ...]] = (
     Decision(
         "cholesky_(inverse|solve)",
@@ -59,6 +65,74 @@ DECISIONS: Final[tuple[Decision, ...]] = (
         "",
         "one triangle of the factor is read, as the documentation of both says, so the gradient of the "
         "other is 0; PyTorch gives that of a function of the whole",
+    ),
+    Decision(
+        "nn.functional.max_unpool2d.*",
+        "gradient",
+        "",
+        "of values for one place the last is stored and has the gradient, PyTorch gives it to each; its "
+        "documentation calls repeated indices undetermined",
+    ),
+    Decision(
+        "matmul|mm|__rmatmul__|einsum|tensordot|nn.functional.linear",
+        "dtype",
+        r"\[bool\]",
+        "products of bools count (int32), as `matmul` documents; PyTorch has only those of no elements, and "
+        "elementwise ones by `einsum`",
+    ),
+    Decision(
+        "softmax|log_softmax|nn.functional.(softmin|adaptive_avg_pool1d)|rand_like|randn_like",
+        "dtype",
+        r"\[(int64|bool)\].*float32",
+        "integers and bools give float32; PyTorch refuses them unless there are no elements",
+    ),
+    Decision(
+        ".*",
+        _RAISES,
+        r"\[(int64|bool|bfloat16)\].*(not implemented for|floating point|could not infer output dtype|"
+        r"does not support bool|bool tensors? is not supported|can't be cast to the desired|derivative|"
+        r"expected m1 and m2|only support|[Bb]ool inputs|must be (a )?float|same dtype|dtype)",
+        "functions of floats take integers and bools as if cast, and those of numbers bools, as their "
+        "documentation here says",
+    ),
+    Decision(
+        "mean", _RAISES, "could not infer output dtype", "the mean of integers is float32, as documented"
+    ),
+    Decision(
+        ".*",
+        _RAISES,
+        "must be Tensor, not (int|float)",
+        "operators take numbers in place of the second tensor",
+    ),
+    Decision(
+        "arange",
+        _RAISES,
+        "inconsistent with step sign",
+        "a range that cannot reach its end is empty, as the array API standard has it",
+    ),
+    Decision(
+        "nn.functional.conv[123]d",
+        _RAISES,
+        "bias type",
+        "a bias of another dtype promotes, as the operands of all functions do",
+    ),
+    Decision(
+        "nn.functional.(adaptive_)?(avg|max)_pool[123]d",
+        _RAISES,
+        "Input dimension|Expected [23]D|positive length|non-batch dimensions",
+        "pools take any number of leading axes, of any size",
+    ),
+    Decision(
+        "masked_fill",
+        _RAISES,
+        "0-dimensional value",
+        "a value broadcasts as the operands of other functions do",
+    ),
+    Decision(
+        "linalg.cross",
+        _RAISES,
+        "same number of dimensions",
+        "the array API standard broadcasts the other axes",
     ),
 )
 

@@ -16,7 +16,7 @@ from frontend import Tensor
 from hcq.errors import HcqError
 from tools.answers.opdb import ours
 from tools.answers.opdb.call import Answer, Call, Result, leaves
-from tools.answers.opdb.decisions import RANDOM, TIES, reason
+from tools.answers.opdb.decisions import TIES, is_random, reason
 from tools.answers.opdb.forms import flat
 
 CLASSES: Final = (
@@ -83,7 +83,7 @@ def _compare(call: Call, form: str, outs: list[Any], arrays: list[Any], want: An
             raise Difference("shape", f"result {i} {out.shape}, PyTorch {wanted.shape}")
         if wanted.dtype not in {out.dtype.name, {"int32": "int64"}.get(out.dtype.name)}:
             raise Difference("dtype", f"result {i} {out.dtype.name}, PyTorch {wanted.dtype}")
-        if call.name not in RANDOM and not (call.name in TIES and _tied(call, array, wanted)):
+        if not is_random(call) and not (call.name in TIES and _tied(call, array, wanted)):
             _numbers(f"result {i}", array, wanted, "value")
 
 

@@ -5,6 +5,7 @@ Not here: the comparison (`judge`).
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,9 +14,9 @@ from compiler.dtype import dtypes
 from frontend import Tensor
 from frontend import array_api as xp
 from frontend.nn import functional
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 from tools.answers.opdb.call import Call, Dtype, Given, mapped
-from tools.answers.opdb.decisions import INVARIANT, RANDOM
+from tools.answers.opdb.decisions import INVARIANT, is_random
 from tools.answers.opdb.forms import weights_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def function(entry: str) -> Callable[..., Any] | None:
     if space and space not in _SPACES:
         return None
     found = getattr(_SPACES.get(space, Tensor), name, None)
-    if found is None and space in {"linalg", "nn.functional"}:
+    if found is None and space == "nn.functional":
         found = getattr(Tensor, name, None)
     if isinstance(found, property):
         return found.fget
@@ -95,13 +96,17 @@ def evaluate(call: Call, *, seen: str = "plain", in_place: bool = False) -> tupl
     found = function(call.entry)
     if found is None:
         raise UsageError(f"no function {call.entry} here")
+    if not made and "." not in call.entry and not inspect.ismethod(found):
+        raise UsageTypeError(f"{call.entry} is a method of tensors, there is none among the arguments")
+    if args and isinstance(args[0], (int, float)) and not inspect.ismethod(found) and "." not in call.entry:
+        raise UsageTypeError(f"{call.entry} is a method of tensors, saw {args[0]!r}")
     return found(*args, **names), made
 
 
 def gradients(call: Call, outs: list[Tensor]) -> None:
     """Differentiate the results, weighted, with respect to the tensors that a call was given."""
     flowing = [o for o in outs if o.dtype.is_float]
-    if not flowing or call.name in RANDOM:
+    if not flowing or is_random(call):
         return
     total = Tensor(0.0)
     for o in flowing:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tools.answers.opdb.call import Answer, Call, Dtype, Given, Result, mapped
-from tools.answers.opdb.decisions import INVARIANT, RANDOM
+from tools.answers.opdb.decisions import INVARIANT, is_random
 from tools.answers.opdb.forms import flat, weights_of
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def answer(torch: Any, op: Any, call: Call) -> Answer:
     except Exception as error:  # noqa: BLE001 - whatever PyTorch raises is the answer
         return Answer(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
     truth: tuple[list[Any], dict[int, Any]] = ([], {})
-    if call.name not in RANDOM:
+    if not is_random(call):
         try:
             truth = _evaluate(torch, op, call, wide=True)[1:]
         except Exception:  # noqa: BLE001 - no answer in float64: PyTorch's own is compared
@@ -164,13 +164,15 @@ def _evaluate(torch: Any, op: Any, call: Call, *, wide: bool) -> tuple[str, list
     outs = INVARIANT[call.name](outs) if call.name in INVARIANT else outs
     flowing = [o for o in outs if isinstance(o, torch.Tensor) and o.requires_grad]
     grads: dict[int, Any] = {}
-    if flowing and call.name not in RANDOM:
+    if flowing and not is_random(call):
         weights = [torch.tensor(weights_of(tuple(o.shape))).to(o.dtype) for o in flowing]
         total = sum((o * w).sum() for o, w in zip(flowing, weights, strict=True))
         at = [n for n, t in enumerate(made) if t.requires_grad]
-        grads = dict(
-            zip(at, torch.autograd.grad(total, [made[n] for n in at], allow_unused=True), strict=True)
-        )
+        try:
+            slopes = torch.autograd.grad(total, [made[n] for n in at], allow_unused=True) if at else ()
+        except RuntimeError:  # PyTorch has no derivative
+            return form, outs, {}
+        grads = dict(zip(at, slopes, strict=True))
     return form, outs, grads
 
 
@@ -180,6 +182,7 @@ def _result(t: Any, wide: Any) -> Result:
         return Result(tuple(t.shape), name, None)
     if t._is_zerotensor():  # noqa: SLF001 - it has no public name
         t = t.new_zeros(t.shape)
+    wide = wide.new_zeros(wide.shape) if wide is not None and wide._is_zerotensor() else wide  # noqa: SLF001
     values = (t.detach().double() if t.is_floating_point() else t.detach()).numpy()
     truth, error = None, 0.0
     if wide is not None and name in FLOATS and wide.shape == t.shape and wide.is_floating_point():
