@@ -71,6 +71,7 @@ def _carry_wide(t: Translator, low: Carry, a: Value, b: Value) -> None:
 
 @meaning("v_mad_u64_u32", "v_mad_i64_i32")
 def _mad_wide(t: Translator) -> None:
+    """The mask of lanes gets bit 64 of the sum: the carry, or of signed numbers the sign of the exact sum."""
     c = t.c
     if t.instruction.get("clamp"):
         raise t.error("clamp is not supported")
@@ -82,7 +83,7 @@ def _mad_wide(t: Translator) -> None:
     total = c.op("add", product, addend)
     if signed:
         over = c.op("and", c.op("xor", total, product), c.op("xor", total, addend))
-        out = c.icmp("slt", over, 0)
+        out = c.icmp("slt", c.op("xor", total, over), 0)
     else:
         out = c.icmp("ult", total, product)
     t.write(d, total)

@@ -187,7 +187,11 @@ def shape_of(stem: str, family: str, lanes: int, *, signs: tuple[bool, bool] = (
     if family == "gfx9":
         return _MFMA.get(stem) or _SMFMAC.get(stem)
     sparse = stem.startswith("v_swmmac_")
-    head, _, tail = stem.removeprefix("v_wmma_").removeprefix("v_swmmac_").partition("_16x16x32_" if sparse else "_16x16x16_")
+    head, _, tail = (
+        stem.removeprefix("v_wmma_")
+        .removeprefix("v_swmmac_")
+        .partition("_16x16x32_" if sparse else "_16x16x16_")
+    )
     if tail == "iu8":
         kinds = ["i8" if s else "u8" for s in signs]
     elif tail in ("f16", "bf16") and head in ("f32", tail):

@@ -101,7 +101,9 @@ for _bits in (32, 64):
     _register(f"mov_b{_bits}", _bits, lambda t, a: a)
     _register(f"brev_b{_bits}", _bits, lambda t, a: t.c.intrinsic("bitreverse", a))
     _register(f"bcnt1_i32_b{_bits}", _bits, lambda t, a: t.c.intrinsic("ctpop", a), to=32, flag=True)
-    _register(f"bcnt0_i32_b{_bits}", _bits, lambda t, a: t.c.intrinsic("ctpop", t.c.not_(a)), to=32, flag=True)
+    _register(
+        f"bcnt0_i32_b{_bits}", _bits, lambda t, a: t.c.intrinsic("ctpop", t.c.not_(a)), to=32, flag=True
+    )
 _register("mul_i32", 32, lambda t, a, b: t.c.op("mul", a, b))
 _register("mul_u64", 64, lambda t, a, b: t.c.op("mul", a, b))
 _register("add_nc_u64", 64, lambda t, a, b: t.c.op("add", a, b))
@@ -232,11 +234,11 @@ for _k in "1234":
 
 @meaning("s_min_i32", "s_min_u32", "s_max_i32", "s_max_u32")
 def _minmax(t: Translator) -> None:
-    """SCC is whether the first source was chosen."""
+    """SCC is whether the first source was chosen; of equal ones s_max takes the first, s_min the second."""
     c = t.c
     a, b = _sources(t, 32)
     sign = "s" if t.stem.endswith("i32") else "u"
-    first = c.icmp(f"{sign}{'lt' if '_min_' in t.stem else 'gt'}", a, b)
+    first = c.icmp(f"{sign}{'lt' if '_min_' in t.stem else 'ge'}", a, b)
     t.set_scalar(t.instruction.operands[0], c.select(first, a, b))
     t.set_scc(first)
 
@@ -347,7 +349,9 @@ for _type in ("f16", "f32"):
         ("min_num", "minimumnum"),
         ("max_num", "maximumnum"),
     ):
-        _register_float(f"{_name}_{_type}", (_type, _type), _type, lambda t, a, b, _op=_op: t.c.intrinsic(_op, a, b))
+        _register_float(
+            f"{_name}_{_type}", (_type, _type), _type, lambda t, a, b, _op=_op: t.c.intrinsic(_op, a, b)
+        )
     for _name, _op in (("ceil", "ceil"), ("floor", "floor"), ("trunc", "trunc"), ("rndne", "roundeven")):
         _register_float(f"{_name}_{_type}", (_type,), _type, lambda t, a, _op=_op: t.c.intrinsic(_op, a))
 _register_float("fmaak_f32", ("f32",) * 3, "f32", lambda t, a, b, k: t.c.intrinsic("fma", a, b, k))

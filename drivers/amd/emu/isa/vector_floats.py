@@ -67,7 +67,9 @@ def fused(t: Translator, a: Value, b: Value, d: Value) -> Value:
 def _mad(t: Translator, a: Value, b: Value, d: Value) -> Value:
     """gfx9: multiply and add with two roundings; compilers use it only where subnormals of f16 are flushed."""
     if t.modes >> 6 & 3:
-        raise t.error("wanted a float mode that flushes subnormals of f16: its result for others is not documented")
+        raise t.error(
+            "wanted a float mode that flushes subnormals of f16: its result for others is not documented"
+        )
     return t.c.op("fadd", t.as_result(t.c.op("fmul", a, b)), d)
 
 
@@ -125,7 +127,9 @@ def _approximate(
             result = t.narrowed(compute(t, t.widened(t.flushed(a) if flushed else a)), type_)
             return t.flushed(result) if flushed else result
 
-        def act(t: Translator, a: Value, *, type_: str = type_, inline: Callable[..., Value] = inline) -> Value:
+        def act(
+            t: Translator, a: Value, *, type_: str = type_, inline: Callable[..., Value] = inline
+        ) -> Value:
             return t.called(f"{stem}.{type_}", a.type, inline, a)
 
         LANEWISE[f"v_{stem}_{type_}"] = Lanewise(act, type_, (type_,))
