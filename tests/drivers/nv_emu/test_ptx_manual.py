@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
+from bisect import bisect_left
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +20,10 @@ from tests.drivers.nv_emu.manual import (
     F32,
     F64,
     FORMATS,
+    QUIET,
     Form,
+    Format,
+    Number,
     arithmetic,
     as_type,
     check,
@@ -30,6 +36,7 @@ from tests.drivers.nv_emu.manual import (
     integer_edges,
     limits,
     number,
+    relu,
     to_float,
     to_integer,
 )
@@ -727,9 +734,9 @@ def test_floats_to_floats(bench: Bench, source: str) -> None:
 
 def test_pairs_from_floats(bench: Bench) -> None:
     forms = []
-    for target, mode, relu in itertools.product(("f16", "bf16"), ("rn", "rz"), ("", "relu")):
-        one = to_float("f32", target, mode, words=[relu])
-        text = f"cvt.{mode}{spelled(relu)}.{target}x2.f32 {{d}}, {{a}}, {{b}};"
+    for target, mode, word in itertools.product(("f16", "bf16"), ("rn", "rz"), ("", "relu")):
+        one = to_float("f32", target, mode, words=[word])
+        text = f"cvt.{mode}{spelled(word)}.{target}x2.f32 {{d}}, {{a}}, {{b}};"
         forms.append(Form(text, 32, (32, 32), lambda a, b, one=one: one(a) << 16 | one(b)))
     edges = float_edges(F32)
     check(bench, forms, *crossed(edges, edges[::16]))
@@ -809,3 +816,121 @@ def test_video_instructions_are_refused_by_name(bench: Bench, line: str) -> None
     text = f".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry k() {{ .reg .b32 %r<4>; {line} ret; }}"
     with pytest.raises(PtxError, match=f"instruction {name} is not supported"):
         bench.run(text, "k", 1, 1)
+
+
+def shuffled(mode: str, b: int, c: int) -> Callable[[int], tuple[int, bool]]:
+    """Return the definition of shfl.sync for a lane: the lane that it reads from, and the predicate."""
+    segment, clamped, by = c >> 8 & 31, c & 31, b & 31
+
+    def define(lane: int) -> tuple[int, bool]:
+        most, least = lane & segment | clamped & ~segment, lane & segment
+        at = {
+            "up": lane - by,
+            "down": lane + by,
+            "bfly": lane ^ by,
+            "idx": least | by & ~segment,
+        }[mode]
+        inside = at >= most if mode == "up" else at <= most
+        return (at if inside else lane), inside
+
+    return define
+
+
+def test_shuffles(bench: Bench) -> None:
+    segments = (0x1F, 0x0, 0x101F, 0x1800, 0x181F, 0x1C1F, 0x1C00, 0x1C03, 0x1E1F, 0x1F1F, 0x0F, 0x10F)
+    forms = []
+    for mode, b, c in itertools.product(("up", "down", "bfly", "idx"), (0, 1, 2, 5, 16, 31, 33), segments):
+
+        def define(a: int, mode: str = mode, b: int = b, c: int = c) -> int:
+            at, inside = shuffled(mode, b, c)(a >> 8)
+            return (at << 8 | 0x5A) + (inside << 31)
+
+        text = f"shfl.sync.{mode}.b32 {{d}}|%q0, {{a}}, {b}, {c:#x}, 0xffffffff; @%q0 or.b32 {{d}}, {{d}}, 0x80000000;"
+        forms.append(Form(text, 32, (32,), define))
+    check(bench, forms, [lane << 8 | 0x5A for lane in range(32)])
+
+
+EIGHT = {"e4m3": (4, 3, 0x7E), "e5m2": (5, 2, 0x7B)}
+"""8-bit format -> bits of exponent and mantissa, and the code of its largest number."""
+
+
+@functools.cache
+def of_eight(code: int, type_: str) -> Number:
+    """Return the number of an 8-bit float: e4m3 has one NaN a sign and no infinities."""
+    exponent, mantissa, largest = EIGHT[type_]
+    if type_ == "e5m2" or code & 0x7F > largest:
+        one = Format(exponent, mantissa, 0x7F).decode(code)
+        return one if type_ == "e5m2" else QUIET
+    power, low = code >> mantissa & 15, code & 7
+    size = Fraction(low + (8 if power else 0)) * Fraction(2) ** (max(power, 1) - 7 - mantissa)
+    return Number(bool(code >> 7), size)
+
+
+@functools.cache
+def to_eight(one: Number, type_: str) -> int:
+    """Return the nearest code, ties to the even one; what is too large becomes the largest."""
+    largest = EIGHT[type_][2]
+    if one.nan:
+        return 0x7F
+    top = one.negative << 7
+    if one.inf:
+        return top | largest
+    size = abs(one.value)
+    after = bisect_left(range(largest + 1), size, key=lambda code: of_eight(code, type_).value)
+    near = [code for code in (after - 1, after) if 0 <= code <= largest]
+    return top | min(near, key=lambda code: (abs(of_eight(code, type_).value - size), code & 1))
+
+
+@pytest.mark.parametrize("type_", list(EIGHT))
+def test_eight_bit_floats(bench: Bench, type_: str) -> None:
+    def widened(code: int) -> int:
+        return F16.encode(of_eight(code, type_))
+
+    forms = [
+        Form(
+            f"cvt.rn{r}.f16x2.{type_}x2 {{d}}, {{a}};",
+            32,
+            (16,),
+            lambda a, r=r: sum(
+                F16.encode(
+                    relu(F16.decode(widened(a >> at & 255))) if r else F16.decode(widened(a >> at & 255))
+                )
+                << 2 * at
+                for at in (0, 8)
+            ),
+        )
+        for r in ("", ".relu")
+    ]
+    check(bench, forms, [code << 8 | code * 7 % 256 for code in range(256)])
+    forms = []
+    for r in ("", ".relu"):
+
+        def narrow(one: Number, r: str = r) -> int:
+            return to_eight(relu(one) if r else one, type_)
+
+        forms.append(
+            Form(
+                f"cvt.rn.satfinite{r}.{type_}x2.f16x2 {{d}}, {{a}};",
+                16,
+                (32,),
+                lambda a, narrow=narrow: narrow(F16.decode(a >> 16)) << 8 | narrow(F16.decode(a & 0xFFFF)),
+            )
+        )
+    edges = sorted(
+        {
+            *float_edges(F16),
+            *(widened(code) + by & 0xFFFF for code in range(0, 256, 3) for by in (0, 1, 64, 192)),
+        }
+    )
+    check(bench, forms, [a << 16 | b for a, b in zip(edges, edges[5:] + edges[:5], strict=True)])
+    forms = []
+    for r in ("", ".relu"):
+
+        def pair(a: int, b: int, r: str = r) -> int:
+            given = [F32.decode(one) for one in (a, b)]
+            high, low = (to_eight(relu(one) if r else one, type_) for one in given)
+            return high << 8 | low
+
+        forms.append(Form(f"cvt.rn.satfinite{r}.{type_}x2.f32 {{d}}, {{a}}, {{b}};", 16, (32, 32), pair))
+    wide = [F32.encode(F16.decode(one)) for one in edges] + float_edges(F32)
+    check(bench, forms, wide, wide[9:] + wide[:9])
