@@ -178,6 +178,8 @@ class CommandBuffer:
     def copy(self, dst: Pointer, src: Pointer, size: Word | None = None) -> Self:
         """Copy `size` bytes from the start of `src` to the start of `dst`; None: the size of the smaller one.
 
+        A size that is open while recording must not be 0 when it is given.
+
         Raises `UsageError` for bytes outside a buffer, and for a Param without `size`; `UsageTypeError` for
         other classes. Validation also refuses ranges that overlap.
         """
@@ -186,7 +188,7 @@ class CommandBuffer:
         return self.add(Copy(dst, src, size))
 
     def fill(self, dst: Pointer, value: Word = 0, size: Word | None = None) -> Self:
-        """Fill `size` bytes with the u32 `value`; None: the whole buffer.
+        """Fill `size` bytes with the u32 `value`; None: the whole buffer. An open size as for `copy`.
 
         Raises `UsageError` for an address or size that is no multiple of 4, for bytes outside the buffer, and
         for a value beyond 32 bits; `UsageTypeError` for other classes.

@@ -371,6 +371,8 @@ def opened(commands: Iterable[Command]) -> tuple[dict[Param, int], set[Param]]:
 def check_ranges(command: Command, values: Mapping[Param, Value]) -> None:
     """Raise `UsageError` for bytes outside a buffer, where their place or number was open while recording.
 
+    An open number must not be 0: a replay cannot leave out a command that is encoded.
+
     What has no value, or one of the wrong class, is not looked at: `look_up` and `resolve` refuse it.
     """
     for touch in command.touches():
@@ -380,10 +382,15 @@ def check_ranges(command: Command, values: Mapping[Param, Value]) -> None:
         place = as_expr(pointer) if isinstance(pointer, (Param, Expr)) else None
         buffer = values.get(place.param) if place is not None else pointer
         count = size if isinstance(size, int) else values.get(as_expr(size).param)
-        if not isinstance(buffer, Buffer) or not isinstance(count, int):
+        if not isinstance(count, int):
+            continue
+        number = count if isinstance(size, int) else as_expr(size).evaluate(count)
+        if number == 0 and not isinstance(size, int):
+            raise UsageError(f"{command.title()}: wanted at least 1 byte, seen {number}")
+        if not isinstance(buffer, Buffer):
             continue
         at = place.add if place is not None else 0
-        end = at + (count if isinstance(size, int) else as_expr(size).evaluate(count))
+        end = at + number
         if at < 0 or end > buffer.size:
             raise UsageError(f"{command.title()}: bytes {at} to {end} lie outside {buffer!r}")
         align = touch.align

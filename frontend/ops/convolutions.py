@@ -76,6 +76,9 @@ def conv2d(
 
         Tensor.rand(1, 3, 32, 32).conv2d(Tensor.rand(8, 3, 3, 3), padding=1)      # (1, 8, 32, 32)
 
+    Products with the padding may be left out. A weight that is infinite or NaN therefore gives, where its tap
+    lies in the padding, either NaN as the product with 0 or the sum of the other products, by size.
+
     Raises `UsageError` when channels, groups, bias or kernel do not fit.
     """
     rank = len(weight.expr.shape) - 2

@@ -122,6 +122,14 @@ SUBMITTED: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: s.submit(s.record().fill(s.a, s.n), values={s.n: s.b}), "n: wanted a number, seen <Buffer"),
     (lambda s: s.submit(s.record().fill(s.x, 0, 128), values={s.x: s.a}), "fill: bytes 0 to 128 lie outside"),
     (lambda s: s.submit(s.record().copy(s.a, s.b, s.n), values={s.n: 65}), "copy: bytes 0 to 65 lie outside"),
+    (
+        lambda s: s.submit(s.record().copy(s.a, s.b, s.n), values={s.n: 0}),
+        "copy: wanted at least 1 byte, seen 0",
+    ),
+    (
+        lambda s: s.submit(s.record().fill(s.a, 0, s.n), values={s.n: 0}),
+        "fill: wanted at least 1 byte, seen 0",
+    ),
     (lambda s: s.submit(s.record().fill(s.x + 2, 0, 16), values={s.x: s.a}), "fill: wanted an address and"),
     (lambda s: s.submit(s.record().fill(s.x + 60, 0, 16), values={s.x: s.a}), "bytes 60 to 76 lie outside"),
     (lambda s: s.queue.sync(timeout_s="x"), "timeout_s: wanted seconds"),
