@@ -507,3 +507,72 @@ def test_mixed_products(name: str) -> None:
 
 def test_parts_of_registers() -> None:
     check("gfx942", parts("gfx942"), inputs("gfx942", 11)[1:3])
+
+
+ROW = 16
+WAVE_MOVES: dict[int, Callable[[int], int]] = {
+    0x130: lambda lane: lane + 1, 0x134: lambda lane: (lane + 1) % 64, 0x138: lambda lane: lane - 1,
+    0x13C: lambda lane: (lane - 1) % 64, 0x142: lambda lane: lane // ROW * ROW - 1,
+    0x143: lambda lane: 31 if lane >= 32 else -1,
+}  # fmt: skip
+"""Controls of gfx9 alone: moves and turns of the whole wave, the last lane of the row before, lane 31."""
+
+
+def source_lane(control: int, lane: int, lanes: int) -> int:
+    """Return which lane DPP takes a lane's first source from; -1 where there is none."""
+    row, at, by = lane // ROW * ROW, lane % ROW, control & 15
+    if control < 0x100:
+        return lane // 4 * 4 + (control >> 2 * (lane % 4) & 3)
+    if control in WAVE_MOVES:
+        found = WAVE_MOVES[control](lane)
+        return found if 0 <= found < lanes else -1
+    kinds = {0x10: at + by, 0x11: at - by, 0x12: (at - by) % ROW, 0x15: by, 0x16: at ^ by}
+    if control >> 4 in kinds:
+        found = kinds[control >> 4]
+    else:
+        found = ROW - 1 - at if control == 0x140 else at // 8 * 8 + 7 - at % 8
+    return row + found if 0 <= found < ROW else -1
+
+
+def moves(name: str) -> list[Case]:
+    """Return moves between lanes: every control, rows and banks, lanes that do not execute as sources."""
+    gfx9 = target(name).family == "gfx9"
+    quads = [0xE4 & ~(3 << 2 * k) | n << 2 * k for k in range(4) for n in range(4)]
+    shifts = [kind << 4 | by for kind in (0x10, 0x11, 0x12) for by in range(1, ROW)]
+    rows = [0x15 << 4 | by for by in range(ROW)] + ([] if gfx9 else [0x16 << 4 | by for by in range(ROW)])
+    controls = [*dict.fromkeys(quads), *shifts, *rows, 0x140, 0x141, *(WAVE_MOVES if gfx9 else ())]
+    hows = [(control, bound, 0, 15, 15) for control in controls for bound in (0, 1)]
+    hows += [
+        (0x111, bound, 0, row, bank)
+        for bound in (0, 1)
+        for row, bank in ((1, 15), (10, 15), (15, 1), (15, 10), (5, 6))
+    ]
+    hows += (
+        []
+        if gfx9
+        else [(control, bound, 1, 15, 15) for control in (0x1B, 0x101, 0x12F, 0x140) for bound in (0, 1)]
+    )
+    cases = []
+    for how in hows:
+
+        def value(one: Inputs, how: tuple[int, ...] = how) -> list[int]:
+            control, bound, inactive, row_mask, bank_mask = how
+            on, old, words, found = one.bit(one.active), one.low(3), one.low(0), []
+            for lane in range(one.lanes):
+                source = source_lane(control, lane, one.lanes)
+                there = source >= 0 and (inactive or on[source])
+                writes = row_mask >> lane // ROW & 1 and bank_mask >> lane % ROW // 4 & 1
+                moved = words[source] if there else 0
+                found.append(moved if writes and (there or bound) else old[lane])
+            return found
+
+        control, bound, inactive, row_mask, bank_mask = how
+        extra = 4 | control << 8 | inactive << 18 | bound << 19 | bank_mask << 24 | row_mask << 28
+        words = encode(name, "v_mov_b32", "VOP1", extra, vdst=12, src0=250)
+        cases.append(Case(words, value, text=f"v_mov_b32_dpp {control:#x} {how[1:]}"))
+    return cases
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_moves_between_lanes(name: str) -> None:
+    check(name, moves(name), inputs(name, 13)[1:3])
