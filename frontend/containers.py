@@ -98,7 +98,14 @@ def alike(a: Any, b: Any) -> bool:
     for kind in (bool, int, float):
         if isinstance(a, kind) or isinstance(b, kind):
             return isinstance(a, kind) and isinstance(b, kind) and kind.__repr__(a) == kind.__repr__(b)
-    return a is b or bool(a == b)
+    return a is b or (not holds_tensors(a) and bool(a == b))
+
+
+def holds_tensors(value: Any) -> bool:
+    """Return whether an object has tensors, which its equality may leave out, or compare by element."""
+    slots = [n for c in type(value).__mro__ for n in getattr(c, "__slots__", ())]
+    every = [*getattr(value, "__dict__", {}).values(), *[getattr(value, n, None) for n in slots]]
+    return any(isinstance(v, Tensor) for v in every)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,14 +24,14 @@ What a replay guarantees:
   are not assigned to, are checked at each replay; those computed inside only at the capture.
 - Views (`frontend.views`) of tensors that a replay assigns change with them.
 - Random draws are new at each replay, and the same as without capture.
-- Training modes, mixed precision and requires_grad that the function reads from outside are those of the
-  capture; in others a replay raises an error (`modes`).
+- Training modes, mixed precision, requires_grad and gradients that the function reads from outside are those
+  of the capture; in others a replay raises an error (`modes`). Gradients that it removes are removed.
 
 An operation that a replay could not repeat raises an error at the capture: reading a value, making a tensor
 of host data, moving between devices, replacing an argument, keeping a computed tensor or a gradient outside,
 binding a name that it reads to another number or tensor, drawing random numbers of the host. Other effects of
 the Python code, such as text that it prints, are not repeated and not seen; nor are clocks, files, elements
-of arrays, and what code in C reads.
+of large arrays, and what code in C reads.
 
 Arguments of another shape or dtype, such as a smaller last batch, raise an error; there is no second capture.
 Pad them to one shape, or call `.fn`, the function itself.
@@ -51,11 +51,21 @@ from frontend.assignment import LEAVING
 from frontend.autograd import state as grad_state
 from frontend.capture import Capture, captured_form, refuse_leftovers, results_of
 from frontend.captured import own, settle
-from frontend.containers import NUMBERS, Placeholder, alike, filled, flattened, numbers_of, others_of
+from frontend.containers import (
+    NUMBERS,
+    Placeholder,
+    alike,
+    filled,
+    flattened,
+    holds_tensors,
+    numbers_of,
+    others_of,
+)
 from frontend.device import LOCK, Device
 from frontend.expr import PARAM
 from frontend.history import realize_for_reading
 from frontend.later import AT_ONCE, later
+from frontend.modes import GRAD
 from frontend.plan import CAPTURE
 from frontend.printing import described
 from frontend.realize import pending, realize_many
@@ -177,6 +187,8 @@ class TinyJit(Generic[P, R]):
         self.calls = 0
         self._args: list[Any] = []
         self._numbers: list[Any] = []
+        self._objects = False
+        """Whether an argument is an object that has tensors: no other one is equal to it."""
         self._captured: Captured | None = None
         self._outside: list[weakref.ref[TensorBase]] = []
         """Tensors that the first call used and that existed before."""
@@ -314,7 +326,8 @@ class TinyJit(Generic[P, R]):
         """Raise `UsageError` for arguments that differ from the captured ones, naming the first."""
         captured = self._captured
         assert captured is not None  # checked by the caller
-        if not (shape == self._args and numbers == self._numbers) and not alike(shape, self._args):
+        equal = not self._objects and shape == self._args and numbers == self._numbers
+        if not equal and not alike(shape, self._args):
             raise UsageError(
                 f"{self!r} was captured with arguments {self._args}, it was called with {shape}\n"
                 "hint: only values of tensors may change between calls; use another TinyJit for other numbers"
@@ -363,6 +376,11 @@ class TinyJit(Generic[P, R]):
             results = results_of(capture, stand_ins, returned, frozenset(sizes.values()))
             del result, args, names
             capture.guards = watch.guards()
+            mine = [t for t in grad_state.wanting() if (GRAD, id(t)) in capture.modes.own]
+            capture.modes.cleared = [weakref.ref(t) for t in mine if grad_state.grad_of(t) is None]
+            if any(isinstance(key, tuple) and key[0] == "requires_grad" for key in capture.modes.reads):
+                for t in watch.tensors():  # a gradient would flow to those that require one later
+                    grad_state.depend(capture.modes, t)
             refuse_leftovers(capture, stand_ins, returned, before, who=repr(self))
         finally:
             CAPTURE.now = None
@@ -397,6 +415,7 @@ class TinyJit(Generic[P, R]):
         only = captured.results[0] if captured.nest.__class__ is Placeholder else None
         captured.plain = only[0] if isinstance(only, tuple) else None
         self._captured, self._args, self._numbers = captured, shape, numbers_of(shape)
+        self._objects = any(map(holds_tensors, others_of(shape)))
         self._simple = captured.expect if simple and captured.inputs == list(range(count)) else None
 
     def __repr__(self) -> str:

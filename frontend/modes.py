@@ -1,4 +1,4 @@
-"""Modes from outside that a captured function reads: training, mixed precision, what requires a gradient.
+"""Modes from outside that a captured function reads: training, mixed precision, gradients and their wants.
 
 A replay repeats what the function did in the modes of its capture. The capture records each mode that is read
 from outside, and a replay in another one raises `UsageError`. A mode that the function sets itself is none
@@ -27,8 +27,17 @@ if TYPE_CHECKING:
 
 CHANGES: Final = [0]
 """One number: it grows whenever a mode may have changed."""
+GRAD: Final = "grad"
+"""Starts the keys of gradients: (GRAD, id of the tensor)."""
 TRAIN: Final = "Tensor.train"
 MIXED: Final = "nn.amp.autocast"
+
+
+_MODE: Final = (
+    "capture one function for each mode, or reset() it; a mode that the function sets itself is that of each "
+    "replay"
+)
+_GRADIENT: Final = "set .grad to None before the call, and call backward() inside the function"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +62,37 @@ class Modes:
     """The modes that the function set, which later reads are not from outside."""
     layers: dict[int, tuple[weakref.ref[Any], bool]] = field(default_factory=dict)
     """Layers whose mode the function set, and the last one."""
+    cleared: list[weakref.ref[Any]] = field(default_factory=list)
+    """Tensors whose gradients the function removed."""
     seen: int = -1
     """`CHANGES` when the modes were last those of the capture."""
 
+    def depend(self, key: Hashable, what: str, owner: Any, now: Callable[[Any], Any]) -> None:
+        """Record a mode of an owner, unless the function has set it itself."""
+        if key not in self.inside and key not in self.own:
+            self.reads.setdefault(key, _Read(what, weakref.ref(owner), now, now(owner)))
+
     def check(self, name: str) -> None:
         """Raise `UsageError` if a mode is not that of the capture of `name`; set those of layers."""
-        for read in self.reads.values():
+        for key, read in self.reads.items():
             owner = read.owner()
             if owner is None:
                 continue
             now = read.now(owner)
             if now is not read.value:
+                before, now = ("a tensor" if hasattr(x, "expr") else x for x in (read.value, now))
                 raise UsageError(
-                    f"{read.what} was {read.value} when {name} was captured, and is {now} now\n"
-                    "hint: capture one function for each mode, or reset() it; a mode that the function sets "
-                    "itself is that of each replay"
+                    f"{read.what} was {before} when {name} was captured, and is {now} now\nhint: "
+                    + (_GRADIENT if isinstance(key, tuple) and key[0] == GRAD else _MODE)
                 )
         for ref, mode in self.layers.values():
             layer = ref()
             if layer is not None:
                 layer.__dict__["training"] = mode
+        for ref in self.cleared:
+            t = ref()
+            if t is not None:
+                t.state.value = None
         self.seen = CHANGES[0]
 
 
@@ -87,9 +107,7 @@ def read(key: Hashable, what: str, owner: Any, now: Callable[[Any], Any]) -> Any
     """Return a mode of an owner, and record it if a function that is being captured reads it from outside."""
     value = now(owner)
     if CAPTURE.now is not None:
-        modes: Modes = CAPTURE.now.modes
-        if key not in modes.inside and key not in modes.own:
-            modes.reads.setdefault(key, _Read(what, weakref.ref(owner), now, value))
+        CAPTURE.now.modes.depend(key, what, owner, now)
     return value
 
 

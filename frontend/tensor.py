@@ -322,7 +322,7 @@ class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
     @property
     def grad(self) -> Tensor | None:
         """The gradient that `backward` accumulated, or None. The step of an optimiser removes it."""
-        return cast("Tensor | None", grad_state.grad_of(self))
+        return cast("Tensor | None", grad_state.grad_from_outside(self))
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -336,6 +336,7 @@ class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
                 f"saw {described(value) if isinstance(value, Tensor) else value!r}"
             )
         if value is not None or hasattr(self, "state"):
+            modes.changed((modes.GRAD, id(self)))
             grad_state.state_of(self).value = value
 
     detach = detach

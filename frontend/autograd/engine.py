@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.autograd.segments import Recomputed
-from frontend.autograd.state import state_of, wanting, wants, written_since
+from frontend.autograd.state import depend, grad_from_outside, state_of, wanting, written_since
 from frontend.device import LOCK
 from frontend.expr import PARAM, RULED, SEGMENT, STOP, TABLE, VERSION, Expr, Leaves, inside
 from frontend.later import AT_ONCE, later
-from frontend.modes import read
+from frontend.modes import GRAD, changed
 from frontend.ops import elementwise
 from frontend.ops.arguments import tensor
 from frontend.ops.sources import constant
@@ -367,7 +367,9 @@ def _add_gradients(self: T, gradient: T | None) -> None:
     for t, g in zip(targets, found, strict=True):
         if g is not None:
             if CAPTURE.now is not None:
-                read(("requires_grad", id(t)), f"requires_grad of {described(t)}", t, wants)
+                depend(CAPTURE.now.modes, t)
+                grad_from_outside(t)
+            changed((GRAD, id(t)))
             state = state_of(t)
             total = g if state.value is None else elementwise.add(state.value, g)
             state.value = total

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.expr import PARAM, STOP, VERSION, Leaves, join
-from frontend.modes import changed
+from frontend.modes import GRAD, changed, read
 from frontend.ops.sources import ruled
 from frontend.parameters import flag
+from frontend.plan import CAPTURE
+from frontend.printing import described
 from frontend.realize import realize_many
 from frontend.storage import Leaf
 from frontend.tensor_base import Gradient, Rebound
@@ -24,6 +26,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from frontend.modes import Modes
     from frontend.tensor_base import T, TensorBase
 
 
@@ -125,6 +128,18 @@ def grad_of(t: TensorBase) -> TensorBase | None:
         return t.state.value
     except AttributeError:
         return None
+
+
+def depend(modes: Modes, t: TensorBase) -> None:
+    """Record that a captured function depends on whether a tensor requires a gradient."""
+    modes.depend(("requires_grad", id(t)), f"requires_grad of {described(t)}", t, wants)
+
+
+def grad_from_outside(t: TensorBase) -> TensorBase | None:
+    """Return the gradient of a tensor, or None; a function that is being captured depends on it."""
+    if CAPTURE.now is not None:
+        read((GRAD, id(t)), f"the gradient of {described(t)}", t, grad_of)
+    return grad_of(t)
 
 
 def marked(t: T, wanted: bool | None) -> T:  # noqa: FBT001 - the value of a property

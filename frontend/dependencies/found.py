@@ -3,7 +3,7 @@
 The search starts at the function and follows every path of its code (`code`) to the objects that its
 variables hold now, and goes on in the functions, methods and layers that it meets. Loose paths are tried on
 all objects that were met. Of code of the standard library, of installed packages and of this package only
-what layers take of `self` is read. Not seen: what C code reads, elements of arrays, clocks, files.
+what layers take of `self` is read. Not seen: what C code reads, elements of large arrays, clocks, files.
 
 Not here: comparing later (`guards`).
 """
@@ -15,8 +15,17 @@ import sys
 import sysconfig
 from collections import deque
 from functools import lru_cache, partial
+from itertools import count, cycle
 from pathlib import Path as FilePath
-from types import BuiltinFunctionType, CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from frontend.dependencies.code import names_of
@@ -28,6 +37,12 @@ if TYPE_CHECKING:
     from frontend.dependencies.code import Step
 
 PLAIN: Final = frozenset({type(None), bool, int, float, complex, str, bytes, tuple, frozenset})
+ITERATORS: Final[tuple[type, ...]] = (
+    *(GeneratorType, zip, map, filter, enumerate, reversed, count, cycle),
+    *[type(iter(each)) for each in (list[int](), tuple[int](), dict[int, int](), set[int](), range(0), "")],
+)
+LARGEST: Final = 4096
+"""The bytes of the largest array whose elements are compared."""
 CONTAINERS: Final = (list, tuple, dict, set, frozenset, deque)
 GONE: Final = object()
 """Stands for what a name holds that is not there."""
@@ -86,6 +101,11 @@ def _module_of_user(name: str) -> bool:
     return name not in sys.builtin_module_names and (file is None or _of_user(file))
 
 
+def is_array(value: Any) -> bool:
+    """Return whether a value is an array whose elements are compared."""
+    return value.__class__.__module__ == "numpy" and getattr(value, "ndim", 0) > 0 and value.nbytes <= LARGEST
+
+
 def _class_of_user(kind: type) -> bool:
     """Return whether a class is of the user; one that is executed without a module is of `builtins`."""
     made_by_code = bool(kind.__flags__ & _HEAP_TYPE)
@@ -93,7 +113,9 @@ def _class_of_user(kind: type) -> bool:
 
 
 def values_of(owner: Any) -> Iterable[Any]:
-    """Return what a container holds, the values of a dictionary."""
+    """Return what a container holds: the values of a dictionary; of an array one tuple of its elements."""
+    if is_array(owner):
+        return (tuple(owner.ravel().tolist()),)
     return owner.values() if isinstance(owner, dict) else owner
 
 
@@ -127,6 +149,8 @@ class Search:
         self.held: dict[int, Held] = {}
         self.bound: list[Read] = []
         """Variables that are bound by the code, and what they hold."""
+        self.iterators: list[str] = []
+        """The names of iterators, which the code can only advance."""
         self.sources: list[Any] = []
         """Generators of random numbers of the host."""
         self._objects: dict[int, tuple[Any, str]] = {}
@@ -257,15 +281,17 @@ class Search:
         inside, own = _in_class(value, name), _attributes(value)
         text = f"{text}.{name}" if text else name
         if isinstance(value, type):
-            return None
-        if isinstance(inside, MemberDescriptorType):
+            inside = next((vars(c)[name] for c in value.__mro__ if name in vars(c)), GONE)
+            if inside is GONE or hasattr(inside, "__get__") or not _class_of_user(value):
+                return None
+        elif isinstance(inside, MemberDescriptorType):
             found = getattr(value, name, None)
             self._read(value, name, found, text, item=False, typed=typed)
             return found, text
-        if own is not None and name in own and not hasattr(inside, "__set__"):
+        elif own is not None and name in own and not hasattr(inside, "__set__"):
             self._read(own, name, own[name], text, item=True, typed=typed)
             return own[name], text
-        if inside is GONE or hasattr(inside, "__get__"):
+        elif inside is GONE or hasattr(inside, "__get__"):
             self._meet_method(inside, value, text.rpartition(".")[0])
             if inside is GONE and own is not None and sure:
                 self._read(own, name, GONE, text, item=True, typed=typed)
@@ -332,6 +358,10 @@ class Search:
             if _class_of_user(value):
                 for name in ("__init__", "forward", "__call__"):
                     self._meet_method(value.__dict__.get(name), None, text)
+        elif isinstance(value, ITERATORS):
+            self.iterators.append(text)
+        elif is_array(value):
+            self._hold(value, text, read=contents)
         elif not isinstance(value, ModuleType):
             if isinstance(value, CONTAINERS) and self._once(f"contents {contents}", value):
                 if not isinstance(value, (tuple, frozenset)):
@@ -354,6 +384,9 @@ class Search:
             self._meet(value.fn, text)
             return
         layer = hasattr(kind, "forward")
+        if own is not None and "param_groups" in own:  # an optimiser
+            for name in getattr(kind, "moments", ()):
+                self._hold(own[name], f"{text}.{name}", read=True)
         if not layer and kind.__module__.startswith(("frontend.", "hcq.")):
             return
         self._objects[key] = value, text

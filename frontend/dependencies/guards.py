@@ -19,7 +19,7 @@ from itertools import chain, repeat
 from operator import getitem, is_
 from typing import TYPE_CHECKING, Any
 
-from frontend.dependencies.found import GONE, LOST, PLAIN, Search, values_of
+from frontend.dependencies.found import GONE, LOST, PLAIN, Search, is_array, values_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -54,14 +54,15 @@ class Guards:
         """Items of lists, items of dictionaries, attributes."""
         self._owners = [[r.owner for r in row] for row in self._rows]
         self._keys = [[r.key for r in row] for row in self._rows]
-        self._views = [
-            v for h in held for v in ([h.owner, h.owner.values()] if isinstance(h.owner, dict) else [h.owner])
-        ]
+        self._arrays = [h.owner for h in held if is_array(h.owner)]
+        owners = [h.owner for h in held if not is_array(h.owner)]
+        self._views = [v for o in owners for v in ([o, o.values()] if isinstance(o, dict) else [o])]
         self._remember()
 
     def _remember(self) -> None:
         """Take what the names hold now as what they held."""
         self._values = [[r.value for r in row] for row in self._rows]
+        self._elements = [a.tobytes() for a in self._arrays]
         self._sizes = list(map(len, self._views))
         self._contents = list(chain.from_iterable(self._views))
 
@@ -72,6 +73,7 @@ class Guards:
             return (
                 all(map(is_, map(dict.get, owners[1], keys[1], _GONES), values[1]))
                 and (not values[0] or all(map(is_, map(getitem, owners[0], keys[0]), values[0])))
+                and (not self._arrays or [a.tobytes() for a in self._arrays] == self._elements)
                 and (not values[2] or all(map(is_, map(getattr, owners[2], keys[2], _GONES), values[2])))
                 and (
                     not self._views
@@ -105,7 +107,8 @@ def shown(value: Any) -> str:
         return "not there"
     if isinstance(value, Tensor):
         return "another tensor" if value.expr.shape else "another number in a tensor"
-    return repr(value) if value.__class__ in PLAIN else f"a {value.__class__.__name__}"
+    text = repr(value) if value.__class__ in PLAIN else f"a {value.__class__.__name__}"
+    return text if len(text) < 100 else f"{text[:96]} ..."
 
 
 def difference(reads: Sequence[Read], held: Sequence[Held]) -> tuple[str, Any, Any] | None:
@@ -134,6 +137,10 @@ class Watch:
         tensors = [r.value for r in (*self._before.reads.values(), *self._before.bound)]
         self._known = {id(v): v for v in chain(tensors, *[h.values for h in self._before.held.values()])}
 
+    def tensors(self) -> list[Tensor]:
+        """Return the float tensors that the function can have read."""
+        return [t for t in self._known.values() if isinstance(t, Tensor) and t.expr.dtype.is_float]
+
     def guards(self) -> Guards | None:
         """Return the guards of what the function read, after it ran; None when it read nothing.
 
@@ -150,15 +157,23 @@ class Watch:
                     "not update it\n"
                     "hint: return it, or assign it to a tensor made before"
                 )
+        if after.iterators:
+            raise UsageError(
+                f"{self.who} reads the iterator `{after.iterators[0]}`, which replays would not advance\n"
+                "hint: take what is next outside, and pass it as an argument"
+            )
         if _drawn(self._before) != self._numbers:
             raise UsageError(
                 f"{self.who} draws random numbers on the host, which a replay would repeat\n"
                 "hint: use Tensor.rand or randn, which draw anew, or pass the numbers as a tensor"
             )
         typed = [r for r in self._before.reads.values() if r.typed and _settled(r.value)]
-        changed = difference(
-            typed, [h for h in self._before.held.values() if h.read and all(map(_settled, h.values))]
-        )
+        numbers = [  # a larger array may be data that the function keeps beside its tensors
+            h
+            for h in self._before.held.values()
+            if h.read and all(map(_settled, h.values)) and not (is_array(h.owner) and h.owner.size > 1)
+        ]
+        changed = difference(typed, numbers)
         if changed is not None:
             text, now, before = changed
             raise UsageError(

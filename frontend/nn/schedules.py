@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from frontend.arg_aliases import answer_class
 from frontend.nn.settings import number_within
 from frontend.parameters import flag
+from frontend.plan import CAPTURE
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -34,6 +35,15 @@ def _initial(group: Group) -> float:
     if group.initial is None:
         group.initial = group.rate_now()
     return group.initial
+
+
+def _refuse_capture(schedule: _Schedule) -> None:
+    if CAPTURE.now is not None:
+        kind = type(schedule).__name__
+        raise UsageError(
+            f"{kind}.step() inside a captured function: replays would not count it\n"
+            "hint: call it outside, after the captured step, which uses the rate that it sets"
+        )
 
 
 class _Schedule:
@@ -76,7 +86,11 @@ class LambdaLR(_Schedule):
         self.step()
 
     def step(self) -> None:
-        """Count a step, and set the learning rates of the optimiser."""
+        """Count a step, and set the learning rates of the optimiser.
+
+        Raises `UsageError` inside a captured function, whose replays would not count.
+        """
+        _refuse_capture(self)
         self.steps += 1
         self.last = self._rates()
         for group, rate in zip(self.optimizer.param_groups, self.last, strict=True):
@@ -308,6 +322,7 @@ class ReduceLROnPlateau(_Schedule):
 
     def step(self, metrics: Tensor | float) -> None:
         """Count a step with the number that was measured, and lower the rates if it is time."""
+        _refuse_capture(self)
         value = self.sign * float(metrics.item() if isinstance(metrics, Tensor) else metrics)
         better = value < self.best * (1 - self.sign * self.threshold)
         self.best, self.bad = (value, 0) if better else (self.best, self.bad + 1)

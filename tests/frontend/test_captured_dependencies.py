@@ -9,6 +9,7 @@ Not here: outside tensors that are assigned to (`test_captured_outside`), modes 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -526,6 +527,119 @@ def position_that_the_function_advances(jit: Any) -> Iterator[Any]:
         yield f(given(k)).tolist()
 
 
+def elements_of_an_array(jit: Any) -> Iterator[Any]:
+    cache, pos = Tensor.zeros(8, 2).contiguous().realize(), np.zeros(1, np.int64)
+
+    def fn(x: Tensor) -> Any:
+        cache[int(pos[0])] = x
+        return cache.sum(1)
+
+    f = jit(fn)
+    for k in range(CALLS):
+        yield f(given(k)).tolist()
+        pos[0] += 1
+
+
+def number_of_a_class(jit: Any) -> Iterator[Any]:
+    class Config:
+        scale = 2.0
+
+    return replayed(jit(lambda x: x * Config.scale), lambda k: setattr(Config, "scale", float(k)))
+
+
+def iterator_of_numbers(jit: Any) -> Iterator[Any]:
+    numbers = iter([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    return replayed(jit(lambda x: x * next(numbers)), lambda _: None)
+
+
+def generator_of_numbers(jit: Any) -> Iterator[Any]:
+    def each() -> Iterator[float]:
+        n = 0.0
+        while True:
+            n += 1
+            yield n
+
+    numbers = each()
+    return replayed(jit(lambda x: x * next(numbers)), lambda _: None)
+
+
+def equal_objects_with_other_tensors(jit: Any) -> Iterator[Any]:
+    @dataclass
+    class State:
+        name: str
+        w: Tensor = field(compare=False)
+
+    f = jit(lambda x, state: x * state.w)
+    for k in range(CALLS):
+        yield f(given(k), State("a", given(k + 1))).tolist()
+
+
+def trained(jit: Any, change: Callable[[Tensor, Any, Tensor], object]) -> Iterator[Any]:
+    """Train w, with a change before each call from the fourth on."""
+    w, other = Tensor([1.0, 2.0], requires_grad=True), Tensor([1.0, 1.0]).realize()
+    sgd = nn.optim.SGD([w], lr=0.5, momentum=0.5)
+
+    def fn(x: Tensor) -> Any:
+        loss = (w * x * other).sum().backward()
+        sgd.step()
+        return loss
+
+    f = jit(fn)
+    for k in range(CALLS):
+        if k >= 3:
+            change(w, sgd, other)
+        yield f(given(k)).tolist(), w.tolist(), w.grad is None, other.grad is None
+
+
+def step_of_gradients_from_outside(jit: Any) -> Iterator[Any]:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    sgd = nn.optim.SGD([w], lr=0.5)
+
+    def fn(x: Tensor) -> Any:
+        sgd.step()
+        return x + 1
+
+    f = jit(fn)
+    for k in range(CALLS):
+        (w * float(k)).sum().backward()
+        yield f(given(k)).tolist(), w.tolist()
+
+
+def gradient_read_from_outside(jit: Any) -> Iterator[Any]:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    f = jit(lambda x: x * w.grad)
+    for k in range(CALLS):
+        w.grad = None
+        (w * float(k)).sum().backward()
+        yield f(given(k)).tolist()
+
+
+def schedule_inside(jit: Any) -> Iterator[Any]:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    sgd = nn.optim.SGD([w], lr=0.5)
+    schedule = nn.optim.lr_scheduler.StepLR(sgd, 1, 0.5)
+
+    def fn(x: Tensor) -> Any:
+        loss = (w * x).sum().backward()
+        sgd.step()
+        schedule.step()
+        return loss
+
+    return replayed(jit(fn), lambda _: None)
+
+
+def gradient_from_outside(jit: Any) -> Iterator[Any]:
+    return trained(jit, lambda w, _sgd, _other: (w * 3).sum().backward())
+
+
+def moment_bound_anew(jit: Any) -> Iterator[Any]:
+    return trained(jit, lambda _w, sgd, _other: sgd.b.__setitem__(0, Tensor([0.0, 0.0]).realize()))
+
+
+def gradient_wanted_later(jit: Any) -> Iterator[Any]:
+    return trained(jit, lambda _w, _sgd, other: setattr(other, "requires_grad", True))
+
+
 def list_of_numbers(jit: Any) -> Iterator[Any]:
     rates = [1.0, 2.0]
     return replayed(jit(lambda x: x * sum(rates)), lambda k: rates.append(float(k)))
@@ -600,6 +714,17 @@ REFUSED: dict[Case, str] = {
     object_given_as_argument: "`an argument.w` was",
     position_in_a_cache: r"`pos\[0\]` was 1 when <TinyJit fn> was captured, and is 2",
     position_that_the_function_advances: r"reads `pos\[0\]` and changes it itself, from 1 to 2",
+    elements_of_an_array: r"an element of `pos` was \(1,\) when <TinyJit fn> was captured, and is \(2,\)",
+    number_of_a_class: "`Config.scale` was 2.0",
+    iterator_of_numbers: "reads the iterator `numbers`, which replays would not advance",
+    generator_of_numbers: "reads the iterator `numbers`, which replays would not advance",
+    equal_objects_with_other_tensors: "was captured with arguments",
+    step_of_gradients_from_outside: "the gradient of .* was a tensor when fn was captured",
+    gradient_read_from_outside: r"the gradient of .* is a tensor now(.|\n)*set .grad to None",
+    gradient_from_outside: "the gradient of .* was None when fn was captured, and is a tensor now",
+    moment_bound_anew: "an element of `sgd.b` was another tensor",
+    gradient_wanted_later: "requires_grad of .* was False when fn was captured, and is True now",
+    schedule_inside: r"StepLR.step\(\) inside a captured function",
     list_of_numbers: "the number of elements of `rates` was 2",
     host_numbers_of_numpy: r"draws random numbers on the host(.|\n)*Tensor.rand",
     host_numbers_of_a_generator: "draws random numbers on the host",
@@ -765,6 +890,22 @@ def learning_rate_and_schedule(jit: Any) -> Iterator[Any]:
     return replayed(jit(fn), change)
 
 
+def gradients_that_the_function_removes(jit: Any) -> Iterator[Any]:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+
+    def fn(x: Tensor) -> Any:
+        w.grad = None
+        (w * x).sum().backward()
+        found, w.grad = w.grad, None
+        return found
+
+    f = jit(fn)
+    for k in range(CALLS):
+        if k >= 3:
+            (w * 3).sum().backward()
+        yield f(given(k)).tolist(), w.grad is None
+
+
 def random_draws_of_tensors(jit: Any) -> Iterator[Any]:
     Tensor.manual_seed(5)
     return replayed(jit(lambda x: x + Tensor.rand(2)), lambda _: random.random())
@@ -803,6 +944,7 @@ WORKS: tuple[Case, ...] = (
     temporaries_of_an_object,
     a_cycle_of_temporaries,
     learning_rate_and_schedule,
+    gradients_that_the_function_removes,
     random_draws_of_tensors,
     a_method_of_each_instance,
     reset_after_a_change,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, cast
 
 from compiler.dtype import DType, dtypes
+from frontend import modes
 from frontend.arg_aliases import answer_class
 from frontend.assignment import update
 from frontend.autograd import state as grad_state
@@ -238,6 +239,7 @@ class Optimizer(ABC):
             loss = state.of() if state.of is not None else None
             if loss is not None:
                 losses[id(loss)] = cast("Tensor", loss)
+            modes.changed((modes.GRAD, id(p)))
             state.value = state.of = None
         changed = self._move(grads)
         assigned = [cast("Tensor", t) for t in pending() if t.expr.device == self.device]
