@@ -18,7 +18,7 @@ from array import array
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from drivers.amd.encode_aql import INLINE, MAX_INLINE, SIZE, SIZE_MASK, call_of, packets_of
-from drivers.amd.hardware_ring import HardwareRing
+from drivers.amd.hardware_ring import HardwareRing, nothing_known
 from drivers.amd.layouts import aql
 from drivers.kernel import view_at
 
@@ -62,8 +62,9 @@ class AqlRing(HardwareRing):
         refresh: Callable[[], Sequence[int]],
         fault: Callable[[], FaultReport | None],
         fence: Callable[[], None],
+        known: Callable[[int], str] = nothing_known,
     ) -> None:
-        super().__init__(queue, refresh=refresh, fault=fault, fence=fence)
+        super().__init__(queue, refresh=refresh, fault=fault, fence=fence, known=known)
         self._memories = memories
         self._pairs = self._words.cast("B").cast("L")
         """The ring as numbers of 64 bits: the address in a vendor packet is one."""

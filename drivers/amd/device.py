@@ -123,6 +123,7 @@ class AmdDevice:
                 lock=self._lock,
                 ring_bytes=ring_bytes,
                 fault=self.fault,
+                known=process.unfinished,
             )
             self._uploader = self._new_uploader()
             stack.callback(self._uploader.close)
@@ -293,7 +294,7 @@ class AmdDevice:
         reports = self._events.poll()
         if reports:
             self._lost = any(map(faults.final, reports))
-            scene = self._scene("; ".join(filter(None, (ring.stuck() for ring in self.rings()))))
+            scene = self._scene("; ".join(filter(None, (ring.position() for ring in self.rings()))))
             for report in reports:
                 if isinstance(report, kfd_hsa_memory_exception_data):
                     return faults.of_memory(scene, report)
@@ -303,11 +304,11 @@ class AmdDevice:
         for ring in self.rings():
             queue = ring.queue
             if mask := queue.exceptions[0]:
-                return faults.of_queue(self._scene(ring.stuck()), queue.label, mask)
+                return faults.of_queue(self._scene(ring.position()), queue.label, mask)
             if why := queue.inactive[0]:
-                return faults.of_inactive(self._scene(ring.stuck()), queue.label, why)
+                return faults.of_inactive(self._scene(ring.position()), queue.label, why)
             if queue.area is None and self.process.reports_on(queue.number):
-                return faults.of_copy_queue(self._scene(ring.stuck()), queue.label)
+                return faults.of_copy_queue(self._scene(ring.position()), queue.label)
         return None
 
     def _scene(self, stuck: str) -> faults.Scene:

@@ -25,6 +25,11 @@ def nothing(_until: int) -> None:
     """Do nothing."""
 
 
+def nothing_known(_queue: int) -> str:
+    """Return no reports."""
+    return ""
+
+
 class HardwareRing:
     """The shared part of `hcq.driver.Ring`. Not thread-safe: the queue above holds its lock.
 
@@ -44,11 +49,14 @@ class HardwareRing:
         refresh: Callable[[], Sequence[int]],
         fault: Callable[[], FaultReport | None],
         fence: Callable[[], None],
+        known: Callable[[int], str] = nothing_known,
     ) -> None:
         self.queue = queue
         self._refresh = refresh
         self._fault = fault
         self._fence = fence
+        self._known = known
+        """Returns the reports of the kernel's side when a queue, given its id, does not finish."""
         self.stalled: Callable[[int], None] = nothing
         """See `hcq.driver.Ring`; `words` and `submissions`, too."""
         view = queue.ring.view
@@ -111,6 +119,13 @@ class HardwareRing:
         time.sleep(_NAP_S)
 
     def stuck(self) -> str:
+        """Return how far the ring was read, and what the kernel's side reports; empty when all was read."""
+        text = self.position()
+        if not text or self._fault() is not None:  # the report of a fault has those of the kernel's side
+            return text
+        return text + self._known(self.queue.number)
+
+    def position(self) -> str:
         """Return how far the ring was read; empty when all was."""
         read = self.read()
         if self.closed or not self.queue.created or read == self._put:

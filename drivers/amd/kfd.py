@@ -189,8 +189,14 @@ class Kfd:
     ) -> tuple[int, int]:
         """Create a queue; return its id and its doorbell's offset (`layouts.kfd.MmapOffset`).
 
-        `ring`, `eop` and `context` are (address, bytes); `context` counts one XCC.
+        `ring`, `eop` and `context` are (address, bytes); `context` counts one XCC. Raises `BringUpError` for
+        a context-save area without a control stack, which Linux refuses without a reason.
         """
+        if context[1] and not control_stack:
+            raise BringUpError(
+                f"CREATE_QUEUE with ctl_stack_size 0 beside a context-save area of {context[1]} bytes: the "
+                "control stack of all waves is a part of it"
+            )
         old = layouts.kfd_ioctl_create_queue_args_1_11(
             ring_base_address=ring[0],
             write_pointer_address=write_pointer,

@@ -69,10 +69,22 @@ class Process:
         exceptions go. Linux reports nothing, see `Kernel.diagnostics`.
         """
         with self._lock:
-            # A report begins with its kind and a colon; other lines say where a queue is.
-            new = [text for text in self.kernel.diagnostics() if ": " in text.partition(" is at ")[0]]
-            self._reports += new
+            self._ask()
             return any(f"queue {queue} of " in text.partition(": ")[0] for text in self._reports)
+
+    def _ask(self) -> list[str]:
+        """Keep new reports; return the lines that say where queues are. The caller holds the lock."""
+        new = self.kernel.diagnostics()
+        # A report begins with its kind and a colon.
+        reports = [text for text in new if ": " in text.partition(" is at ")[0]]
+        self._reports += reports
+        return [text for text in new if text not in reports]
+
+    def unfinished(self, queue: int) -> str:
+        """Return what the kernel reports, to be added to the error of a queue that does not finish."""
+        with self._lock:
+            places = [text for text in self._ask() if f"queue {queue} of " in text]
+            return "".join(f"; {text}" for text in (*self._reports, *places))
 
     def take_reports(self) -> tuple[str, ...]:
         """Return what the kernel has reported about faults since the last call, the oldest first."""

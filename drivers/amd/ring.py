@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.hardware_ring import HardwareRing
+from drivers.amd.hardware_ring import HardwareRing, nothing_known
 from drivers.amd.layouts import pm4, sdma
 from drivers.amd.queues import Packets
 
@@ -38,8 +38,9 @@ class AmdRing(HardwareRing):
         refresh: Callable[[], Sequence[int]],
         fault: Callable[[], FaultReport | None],
         fence: Callable[[], None],
+        known: Callable[[int], str] = nothing_known,
     ) -> None:
-        super().__init__(queue, refresh=refresh, fault=fault, fence=fence)
+        super().__init__(queue, refresh=refresh, fault=fault, fence=fence, known=known)
         self._size = len(self._words)
         self._mask = self._size - 1
         self._shift = 2 if queue.packets is Packets.SDMA else 0
@@ -106,7 +107,7 @@ class AmdRing(HardwareRing):
         """
         return ending_words + 1
 
-    def stuck(self) -> str:
+    def position(self) -> str:
         """Return how far the ring was read, and where in it; empty when all was."""
-        text = super().stuck()
+        text = super().position()
         return f"{text}, the next at word {self.read() & self._mask} of the ring" if text else ""

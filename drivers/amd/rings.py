@@ -41,7 +41,8 @@ class Rings:
     """The rings and encoders of one GPU. Thread-safe: `lock` is the device's.
 
     `event` is raised beside signals. `name` names the device in labels and errors. `ring_bytes` is the size
-    of each ring; 0: that of its kind. `fault` returns the device's fault, or None.
+    of each ring; 0: that of its kind. `fault` returns the device's fault, or None; `known` what the kernel's
+    side reports where a queue does not finish.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class Rings:
         lock: AbstractContextManager[bool],
         ring_bytes: int,
         fault: Callable[[], FaultReport | None],
+        known: Callable[[int], str],
     ) -> None:
         self._kfd, self._memories, self._doorbells = kfd, memories, doorbells
         self._facts, self._event = facts, event
         self._name, self._lock, self._ring_bytes, self._fault = name, lock, ring_bytes, fault
+        self._known = known
         self._service: AmdRing | None = None
         self._rings: dict[tuple[QueueKind, int], AnyRing] = {}
         self._encoders: dict[tuple[QueueKind, int], AnyEncoder] = {}
@@ -103,14 +106,17 @@ class Rings:
 
     def _packet_ring(self, packets: Packets, label: str, refresh: Callable[[], Sequence[int]]) -> AmdRing:
         queue = self._queue(packets, label)
-        return AmdRing(queue, refresh=refresh, fault=self._fault, fence=self._kfd.kernel.fence)
+        fence = self._kfd.kernel.fence
+        return AmdRing(queue, refresh=refresh, fault=self._fault, fence=fence, known=self._known)
 
     def _aql_ring(self, index: int, label: str, refresh: Callable[[], Sequence[int]]) -> AqlRing:
         queue, fence = self._queue(Packets.AQL, label), self._kfd.kernel.fence
         try:
             if self._scratch[index].backing.lane_bytes:
                 queue.set_scratch(self._scratch[index].backing)
-            return AqlRing(queue, self._memories, refresh=refresh, fault=self._fault, fence=fence)
+            return AqlRing(
+                queue, self._memories, refresh=refresh, fault=self._fault, fence=fence, known=self._known
+            )
         except BaseException:
             queue.close()
             raise

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.engines.dispatch import check_arguments_place
+from drivers.amd.emu.engines.dispatch import check_arguments_place, whole_and_rest
 from drivers.amd.emu.engines.errors import changed_fault, dispatch_fault, stale_fault, unsupported
 from drivers.amd.emu.engines.faults import kernel_fault, kernel_findings
 from drivers.amd.emu.engines.loads import Loads
@@ -440,5 +440,12 @@ def _check_packet(bus: Bus, launch: Launch, va: int, at: int) -> None:
         raise dispatch_fault(
             f"user SGPRs {at} and {at + 1} are DISPATCH_PTR {va:#x}: workgroups of {said} there, of "
             f"{launch.block} in the launch",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    items = (packet.GRID_SIZE_X, packet.GRID_SIZE_Y, packet.GRID_SIZE_Z)
+    if whole_and_rest(items, launch.block)[0] != launch.groups:
+        raise dispatch_fault(
+            f"user SGPRs {at} and {at + 1} are DISPATCH_PTR {va:#x}: {items} work-items in workgroups of "
+            f"{launch.block} there, {launch.groups} workgroups in the launch",
             QueueException.PACKET_DISPATCH_REGISTER_INVALID,
         )

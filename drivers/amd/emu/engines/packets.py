@@ -51,7 +51,8 @@ def length(head: int) -> int:
     fields = Header.from_int(head)
     if fields.TYPE != TYPE_3:
         raise packet_fault(
-            f"header {head:#010x} is of type {fields.TYPE}: compute queues take packets of type 3",
+            f"header {head:#010x} is of type {fields.TYPE}: compute queues take packets of type 3"
+            + ("" if head else "; nothing was stored there: the write pointer, in dwords, lies too far"),
             QueueException.PACKET_RESERVED,
         )
     if head & 0xFF00 == Opcode.NOP << 8 and fields.COUNT == NOP_COUNT_ONE_DWORD:

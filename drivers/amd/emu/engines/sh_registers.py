@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.errors import packet_fault
 from drivers.amd.layouts.events import QueueException
-from drivers.amd.layouts.registers import SH_BASE, SH_END, ShRegister, register_names
+from drivers.amd.layouts.registers import OWN_REGISTERS, SH_BASE, SH_END, ShRegister, register_names
 
 if TYPE_CHECKING:
     from drivers.amd.emu.engines.bus import Bus
@@ -22,6 +22,7 @@ _WRITTEN: Final = re.compile(
     r"|COMPUTE_DISPATCH_SCRATCH_BASE_(LO|HI)|COMPUTE_RESOURCE_LIMITS|COMPUTE_TMPRING_SIZE|COMPUTE_USER_DATA_\d+"
 )
 """Registers that a launch sets (facts 4.4); the others are the kernel driver's or the firmware's."""
+_ALL_NAMES: Final = tuple((generation, register_names(generation)) for generation in OWN_REGISTERS)
 
 
 class ShRegisters:
@@ -58,7 +59,10 @@ class ShRegisters:
             if place not in self._names:
                 self._bus.doubt(f"SET_SH_REG writes register {place:#x}, which gfx{self._generation} has not")
             elif place not in self._own:
-                self._bus.doubt(f"SET_SH_REG writes {self._names[place]}, which is not the driver's to write")
+                others = {f"{names[place]} on gfx{of}" for of, names in _ALL_NAMES if place in names}
+                others -= {f"{self._names[place]} on gfx{of}" for of, _ in _ALL_NAMES}
+                text = f"SET_SH_REG writes {self._names[place]}, which is not the driver's to write"
+                self._bus.doubt(text + "".join(f"; the place is that of {one}" for one in sorted(others)))
             if place in self._fresh:
                 name = self._names.get(place, f"register {place:#x}")
                 self._bus.doubt(f"SET_SH_REG writes {name} again, and no launch has used what it had")
