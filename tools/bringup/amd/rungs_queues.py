@@ -67,9 +67,9 @@ def copy_fence(bench: Bench) -> Facts:
     ring.send(_padded((*encoder.poll(gate.va, 5), *encoder.fence(memory.va, 0x55))))
     time.sleep(0.01)
     bench.demand(words[0] != 0x55, "a poll for 5 ended at 0")
-    gates[0] = 5
+    gates[0] = 6
     bench.events.poll()
-    facts["gate us"] = bench.reach(ring, words, 0x55, "the fence behind a poll")
+    facts["gate us"] = bench.reach(ring, words, 0x55, "the fence behind a poll for at least 5, with 6 there")
     return facts
 
 
@@ -206,7 +206,9 @@ def compute_signal(bench: Bench) -> Facts:
     send(make.wait(gate.va, 5), make.signal(memory.va, 0x101))
     time.sleep(0.01)
     bench.demand(words[0] != 0x101, "a wait for 5 ended at 0")
-    gates[0] = 5
+    gates[0] = 6
     bench.events.poll()
-    facts["gate us"] = bench.reach(ring, words, 0x101, "the release behind a wait")
+    facts["gate us"] = bench.reach(
+        ring, words, 0x101, "the release behind a wait for at least 5, with 6 there"
+    )
     return facts

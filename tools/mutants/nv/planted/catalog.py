@@ -67,7 +67,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         name="put index not taken modulo the ring",
         file="ring.py",
         old="self.channel.ring_doorbell((put + 1) % size)",
-        new="self.channel.ring(put + 1)",
+        new="self.channel.ring_doorbell(put + 1)",
         names=r"put|entries",
         seen="works for the first 4,096 submissions",
     ),
@@ -93,7 +93,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         file="push.py",
         old="RELEASE_WFI: Final = int(SemExecute(OPERATION=SemOperation.RELEASE, RELEASE_WFI=True, PAYLOAD_SIZE=True))",
         new="RELEASE_WFI: Final = int(SemExecute(OPERATION=SemOperation.RELEASE, PAYLOAD_SIZE=True))",
-        names=r"race|wfi|wait for idle|still runn|not (?:been )?(?:done|finished|ordered)",
+        names=r"race|wfi|wait for idle|still runn|nothing orders|not (?:been )?(?:done|finished|ordered)",
         seen="a signal set while kernels run: the host reads memory that is not written yet",
     ),
     Bug(
@@ -101,7 +101,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         file="encode.py",
         old="            self._held = True\n",
         new="            pass\n",
-        names=r"race|wait_for_idle|barrier",
+        names=r"race|nothing orders|wait_for_idle|barrier",
         seen="grids of one channel overlap: dependent kernels need a wait between them",
     ),
     Bug(
@@ -109,7 +109,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         file="encode.py",
         old=" if alone else None",
         new="",
-        names=r"race|overlap|barrier|wait for idle",
+        names=r"race|nothing orders|overlap|barrier|wait for idle",
         seen="a descriptor starts one other: behind several kernels a barrier must wait for all",
     ),
     Bug(
@@ -299,7 +299,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         file="encode.py",
         old="            out.words += push.graphics_copy_end(out.place((0,), align=8))",
         new="            pass",
-        names=r"race|copy",
+        names=r"race|nothing orders|copy",
         seen="the graphics copy engine runs asynchronously",
     ),
     Bug(
@@ -307,8 +307,9 @@ BUGS: Final[tuple[Bug, ...]] = (
         file="push.py",
         old="    SemExecute(OPERATION=SemOperation.RELEASE, RELEASE_WFI=True, PAYLOAD_SIZE=True, RELEASE_TIMESTAMP=True)",
         new="    SemExecute(OPERATION=SemOperation.RELEASE, RELEASE_WFI=True, PAYLOAD_SIZE=True)",
-        names=r"timestamp|time",
+        names=r"wrote no timestamp",
         seen="a release without a timestamp",
+        rung=13,
         known=True,
     ),
     Bug(
@@ -381,15 +382,6 @@ BUGS: Final[tuple[Bug, ...]] = (
         names=r"mapped without its last|shorter than its memory",
         seen="sizes that are rounded in one of two calls",
         parts=("launches", "copies"),
-    ),
-    Bug(
-        name="no room for the prefetch of code",
-        file="cubin.py",
-        old="    return Placement(at + PREFETCH_PAD, BANK_ALIGN, offsets)",
-        new="    return Placement(at, BANK_ALIGN, offsets)",
-        names=r"prefetch",
-        seen="the fetch unit reads past the last instruction: a fault where a page ends",
-        parts=("launches", "reloads"),
     ),
     Bug(
         name="notifier never read",

@@ -221,6 +221,44 @@ class Program(Words):
         )
         self.wait(self.device.compute.submit(commands.timestamp(device.stamp())))
 
+    def grids(self) -> None:
+        """Replay a kernel behind a barrier with grids of several sizes; each group counts in its own word."""
+        queue, grid, out = self.device.compute, self.programs["grid"], self.words(1024)
+        graph = hcq.Graph()
+        groups = graph.param("groups")
+        commands = queue.record().exec(grid, grid.args(out, 1), groups=ONE, threads=ONE).barrier()
+        commands.exec(grid, grid.args(out, 2), groups=(groups, 1, 1), threads=ONE)
+        graph.add(queue, commands)
+        executable = graph.compile(copies=1)
+        for count in (3, 7, 2, 5):
+            out.host()[:] = bytes(out.size)
+            self.wait(executable.replay([count]))
+            stored = sum(map(bool, out.host().cast("I")))
+            if stored != count:
+                self.wrong.append(f"{stored} of {count} workgroups of a replayed grid stored")
+        executable.close()
+
+    def recovery(self) -> None:
+        """Store to an address that is not mapped, recover, and count on the same queue."""
+        queue, count = self.device.compute, self.programs["count"]
+        wild, cells = self.device.load(image("wild", self.arch)), [self.words(4) for _ in range(3)]
+        for source, target in pairwise(cells):
+            point = queue.submit(
+                queue.record().exec(count, count.args(target, source), groups=ONE, threads=ONE)
+            )
+        self.wait(point)
+        commands = queue.record().exec(wild, wild.args(cells[0], _UNMAPPED), groups=ONE, threads=ONE)
+        try:
+            self.wait(queue.submit(commands))
+        except hcq.DeviceFault:
+            self.device.recover()
+        else:
+            self.wrong.append("a store to an address that is not mapped succeeded")
+        self.wait(
+            queue.submit(queue.record().exec(count, count.args(cells[0], cells[2]), groups=ONE, threads=ONE))
+        )
+        self.expect("a kernel after the recovery", cells[0], [3])
+
     def graph(self) -> None:
         """Replay a chain of kernels with three inputs in turn.
 
