@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from hcq.errors import OutOfMemoryError, UsageError, UsageTypeError
+from hcq.finalizer import NOTHING
 from hcq.hardware import BufferSpec, Place
 
 if TYPE_CHECKING:
@@ -47,9 +49,11 @@ class PageSource(Protocol):
 class Block:
     """A part of an allocation. It exists as long as its chunk, and serves one buffer at a time."""
 
-    __slots__ = ("chunk", "offset", "size", "va", "views")
+    __slots__ = ("chunk", "free", "offset", "size", "va", "views")
 
-    def __init__(self, chunk: Chunk, offset: int, size: int) -> None:
+    def __init__(self, chunk: Chunk, offset: int, size: int, free_list: list[Block]) -> None:
+        self.free: Callable[[], object] = partial(free_list.append, self)
+        """Returns the block to its free list. A cycle, cut when the chunk is freed."""
         self.views: set[weakref.ref[object]] = set()
         """What the host still reads or writes the block through; meanwhile it serves no other buffer."""
         self.chunk = chunk
@@ -167,7 +171,7 @@ class Pool:
         try:
             return free_list.pop(), free_list
         except IndexError:
-            return self._cut(size_class(size, self.spec.align)), free_list
+            return self._cut(size_class(size, self.spec.align), free_list), free_list
 
     def _free_list_of(self, size: int) -> list[Block]:
         if size.__class__ is not int or size <= 0:
@@ -182,12 +186,12 @@ class Pool:
             self._by_size[size] = free_list
             return free_list
 
-    def _cut(self, size: int) -> Block:
+    def _cut(self, size: int, free_list: list[Block]) -> Block:
         with self._lock:
             if size >= LARGE_BYTES:
                 chunk = self._pages(size)
                 chunk.blocks, chunk.used = 1, size
-                return Block(chunk, 0, size)
+                return Block(chunk, 0, size, free_list)
             chunk_ = self._chunk
             align = max(256, self.spec.align)
             if chunk_ is None or (chunk_.used + align - 1) // align * align + size > chunk_.allocation.size:
@@ -195,7 +199,7 @@ class Pool:
                 self._chunk = chunk_
             offset = (chunk_.used + align - 1) // align * align
             chunk_.used, chunk_.blocks = offset + size, chunk_.blocks + 1
-            return Block(chunk_, offset, size)
+            return Block(chunk_, offset, size, free_list)
 
     def _pages(self, size: int) -> Chunk:
         attempt = 0
@@ -227,7 +231,11 @@ class Pool:
                     free[block.chunk] = free.get(block.chunk, 0) + 1
             gone = {chunk for chunk, count in free.items() if count == chunk.blocks}
             for free_list, blocks in taken.values():
-                free_list.extend(block for block in reversed(blocks) if block.chunk not in gone)
+                for block in reversed(blocks):
+                    if block.chunk in gone:
+                        block.free = NOTHING
+                    else:
+                        free_list.append(block)
             if self._chunk in gone:
                 self._chunk = None
             self._chunks = [chunk for chunk in self._chunks if chunk not in gone]
@@ -243,6 +251,8 @@ class Pool:
         with self._lock:
             self._chunk = None
             for free_list in self._free_lists.values():
+                for block in free_list:
+                    block.free = NOTHING
                 free_list.clear()
             while self._chunks:
                 chunk = self._chunks.pop()

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from hcq.errors import UsageError, UsageTypeError
+from hcq.finalizer import DROP, NOTHING
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from hcq.hardware import Allocation, BufferSpec
     from hcq.heap import Block, Chunk, FreeList
@@ -107,6 +109,7 @@ class Buffer:
     __slots__ = (
         "__weakref__",
         "_block",
+        "_drop",
         "_free_list",
         "_views",
         "device",
@@ -125,7 +128,9 @@ class Buffer:
         self, device: Owner, block: Block, free_list: FreeList, size: int, spec: BufferSpec, label: str
     ) -> None:
         self._free_list = free_list
-        self._block: Block | None = block  # after `_free_list`: from here on `__del__` returns the block
+        self._block: Block | None = block
+        self._drop: Callable[[], object]  # from here on the block is returned
+        self._drop = block.free if isinstance(free_list, list) else partial(free_list.append, block)
         self.device = device
         self.va = block.va
         self.size = size
@@ -154,7 +159,7 @@ class Buffer:
         root = self.root or self
         part = Buffer.__new__(Buffer)
         part._free_list = self._free_list
-        part._block = None
+        part._block, part._drop = None, NOTHING
         part.device, part.spec, part.label, part.where = self.device, self.spec, self.label, ""
         part.va, part.size, part.root, part.offset = self.va + offset, size, root, self.offset + offset
         part._views = None
@@ -294,6 +299,7 @@ class Buffer:
                 part.va, part.where = CLOSED, where
                 if reason is not None:
                     device.reasons[part] = reason
+        self._drop = NOTHING
         block, self._block = self._block, None
         device.retire_block(block, self._free_list, peers, after)
 
@@ -311,10 +317,4 @@ class Buffer:
         of = f", a view from byte {self.offset}" if self.root else ""
         return f"<Buffer{label} of {self.size} bytes {at} on {self.device.name}{of}>"
 
-    def __del__(self) -> None:
-        try:
-            block = self._block
-        except AttributeError:  # interrupted during construction
-            return
-        if block is not None:
-            self._free_list.append(block)
+    __del__ = DROP

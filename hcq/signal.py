@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from hcq.errors import SignalTimeout, UsageError, UsageTypeError
+from hcq.finalizer import DROP, NOTHING
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.uncopied import refuse_copy
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hcq.errors import HcqError
-    from hcq.hostpool import Slot
 
 Refusal: TypeAlias = "Callable[[], HcqError]"
 """An error factory: returns the exception that a refused call raises."""
@@ -98,8 +99,8 @@ class Signal:
 
     __slots__ = (
         "__weakref__",
+        "_drop",
         "_index",
-        "_slot",
         "_words",
         "base",
         "device",
@@ -112,10 +113,11 @@ class Signal:
     def __init__(
         self, device: Waiter, value: int = 0, *, host_set: bool = False, label: str = "", base: int = 0
     ) -> None:
-        self._slot: Slot | None = None
+        self._drop: Callable[[], object] = NOTHING
         if not isinstance(value, int) or not 0 <= value < 1 << 64:
             raise UsageError(f"signal {label!r}: wanted an int of 64 bits as its value, seen {value!r}")
-        self._slot = slot = SIGNALS.take()
+        slot = SIGNALS.take()
+        self._drop = partial(slot[3].append, slot)
         self._words, self._index, self.va, _ = slot
         self._words[self._index] = value
         self.base = base
@@ -207,8 +209,7 @@ class Signal:
     def __repr__(self) -> str:
         return f"<Signal {self.label or hex(self.va)}: {self.value}>"
 
-    def __del__(self) -> None:
-        _free_slot(self)
+    __del__ = DROP
 
 
 class Point:
@@ -335,13 +336,13 @@ class Stamp:
     Made by `Device.stamp`, freed with its last reference.
     """
 
-    __slots__ = ("__weakref__", "_index", "_slot", "_words", "va")
+    __slots__ = ("__weakref__", "_drop", "_index", "_words", "va")
 
     __reduce__ = refuse_copy
 
     def __init__(self) -> None:
-        self._slot: Slot | None = None
-        self._slot = slot = STAMPS.take()
+        slot = STAMPS.take()
+        self._drop = partial(slot[3].append, slot)
         self._words, self._index, self.va, _ = slot
 
     @property
@@ -354,15 +355,4 @@ class Stamp:
         """The device time in ticks, which `Clock.to_ns` converts; 0 until written."""
         return self._words[self._index + 1]
 
-    def __del__(self) -> None:
-        _free_slot(self)
-
-
-def _free_slot(owner: Signal | Stamp) -> None:
-    """Return the slot of a deleted owner to its pool."""
-    try:
-        slot = owner._slot  # noqa: SLF001 - of this module
-    except AttributeError:  # interrupted during construction
-        return
-    if slot is not None:
-        slot[3].append(slot)
+    __del__ = DROP

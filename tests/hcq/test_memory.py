@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -214,3 +215,20 @@ def test_a_peer_accesses_memory_once_it_is_mapped(device: Device, fake: FakeDevi
         assert buffer.visible_to(other)
         assert len(other.driver.peers) == 1
         assert buffer.view(8).visible_to(other)
+
+
+def test_no_python_code_runs_as_memory_signals_and_stamps_are_freed() -> None:
+    # A signal that arrived as such code began would be dropped, and the finalizer with it.
+    with wrap(FakeDevice()) as device:
+        owners: list[Any] = [device.alloc(64), device.signal(), device.stamp(), device.alloc(64).view(8)]
+        freed = device.alloc(64)
+        va, began = freed.va, []
+        sys.setprofile(lambda frame, event, _: began.append((event, frame.f_code.co_name)))
+        try:
+            del freed
+            owners.clear()
+        finally:
+            sys.setprofile(None)
+        assert not [name for event, name in began if event == "call"]
+        owners += [device.alloc(64) for _ in range(4)]
+        assert va in [buffer.va for buffer in owners]
