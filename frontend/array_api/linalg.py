@@ -158,21 +158,13 @@ def matrix_rank(
     The standard has `rtol` alone; `tol` is another name of `atol`; of `hermitian` the lower half is read.
     """
     atol = tol if atol is None else atol
-    s = svdvals(_symmetric(x) if flag(hermitian, "matrix_rank, hermitian") else x)
+    s = svdvals(factors.symmetric(x, upper=False) if flag(hermitian, "matrix_rank, hermitian") else x)
     if rtol is None:
         rtol = max(x.shape[-2:]) * finfo(x.dtype).eps if atol is None else 0.0
     least, share = (t.unsqueeze(-1) if isinstance(t, Tensor) else t for t in (atol, rtol))
     limit = (s.amax(-1, True) if s.shape[-1] else s.sum(-1, True)) * share
     large: Tensor = s > (limit if least is None else limit.maximum(least))
     return large.sum(-1, dtype="int32")
-
-
-def _symmetric(x: Tensor, uplo: str = "L") -> Tensor:
-    """Return symmetric matrices of one half: the lower one, L, or the upper one, U."""
-    if uplo not in {"L", "U"}:
-        raise UsageError(f"wanted the half UPLO 'L' or 'U', saw {uplo!r}")
-    half = x if uplo == "L" else x.adjoint()
-    return half.tril() + half.tril(-1).adjoint()
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -194,7 +186,7 @@ def pinv(
 
     The standard has `rtol` alone; `rcond` is another name of it; of `hermitian` ones the lower half is read.
     """
-    x = _symmetric(x) if flag(hermitian, "pinv, hermitian") else x
+    x = factors.symmetric(x, upper=False) if flag(hermitian, "pinv, hermitian") else x
     return x.pinverse(rcond if rtol is None else rtol, atol=atol)
 
 
@@ -227,7 +219,9 @@ def svdvals(x: Tensor, /) -> Tensor:
 
 def eigh(x: Tensor, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - the field's name
     """Return eigenvalues and vectors of symmetric matrices, of which `UPLO` names the half that is read."""
-    return EighResult(*factors.eigh(x if UPLO == "L" else _symmetric(x, UPLO)))
+    if UPLO not in {"L", "U"}:
+        raise UsageError(f"wanted the half UPLO 'L' or 'U', saw {UPLO!r}")
+    return EighResult(*factors.eigh(x, upper=UPLO == "U"))
 
 
 def eigvalsh(x: Tensor, /, UPLO: str = "L") -> Tensor:  # noqa: N803 - the field's name

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from frontend.ops.comparison import eq
-from frontend.ops.diagonals import tril
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, mul, neg, sub, where
+from frontend.ops.factors import symmetric
 from frontend.ops.linalg import matmul
 from frontend.ops.movement import transpose, unsqueeze
 from frontend.ops.parts import part
@@ -95,9 +95,7 @@ def eigenvalues(g: TensorBase, out: TensorBase, sources: Sources, about: About) 
 
 def eigenvectors(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """V of a = V diag(L) V.T: V ((V.T g) / E) V.T, with E[i, j] = L[j] - L[i] and a diagonal of 0."""
-    a = sources[0]
-    even = add(tril(a), _turned(tril(a, -1)))
-    values = total(mul(out, matmul(even, out)), -2)
+    values = total(mul(out, matmul(symmetric(sources[0], upper=about[0]), out)), -2)
     between = _apart(values)
     turns = matmul(_turned(out), g)
     shape = turns.expr.shape

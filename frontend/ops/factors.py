@@ -375,22 +375,28 @@ def svd(self: T, some: bool = True) -> Singular[T]:  # noqa: FBT001, FBT002 - th
 
 
 @composite
-def _with_rule(self: T, *sources: T, rule: str) -> T:
-    return ruled(rule, self, *sources)
+def _with_rule(self: T, *sources: T, rule: str, upper: bool = False) -> T:
+    return ruled(rule, self, *sources, about=(upper,))
+
+
+def symmetric(x: T, *, upper: bool) -> T:
+    """Return symmetric matrices of one half of x."""
+    half = transpose(x, -1, -2) if upper else x
+    return add(tril(half), transpose(tril(half, -1), -1, -2))
 
 
 @converting
-def eigh(self: T) -> tuple[T, T]:
+def eigh(self: T, *, upper: bool = False) -> tuple[T, T]:
     """Return the eigenvalues of symmetric matrices, the least first, and their vectors as columns.
 
-    The upper half is not read. They are the singular ones of matrices that are shifted by their norm. The
+    One half is read. They are the singular ones of matrices that are shifted by their norm. The
     gradient of the vectors is infinite or NaN where two eigenvalues are equal.
     """
     check_matrices(self, "eigh", square=True)
-    even = stopped(add(tril(self), transpose(tril(self, -1), -1, -2)))
+    even = stopped(symmetric(self, upper=upper))
     shift = sqrt(reduce.sum(mul(even, even), (-2, -1), keepdim=True))
     found = svd(add(even, mul(shift, unit_of(self, self.expr.shape[-1]))))
-    vectors = _with_rule(stopped(_flipped(found.V, -1)), self, rule="eigenvectors")
+    vectors = _with_rule(stopped(_flipped(found.V, -1)), self, rule="eigenvectors", upper=upper)
     values = sub(_flipped(found.S, -1), squeeze(shift, -1))
     return _with_rule(stopped(values), self, vectors, rule="eigenvalues"), vectors
 

@@ -383,9 +383,9 @@ def histogram(
     low, high = (0.0, 0.0) if given is None else [number(n, "histogram, range") for n in given]
     if given is None and count:
         low, high = float(reduce.min(self).item()), float(reduce.max(self).item())
-    counts = histc(self, bins, low, high)
     if low == high:
-        low, high = (low - 1, high + 1) if count else (0.0, 1.0)
+        low, high = (low - 0.5, high + 0.5) if count else (0.0, 1.0)
+    counts = histc(self, bins, low, high)
     edges = creation.linspace(
         self.__class__, low, high, bins + 1, dtype=self.expr.dtype, device=self.expr.device
     )

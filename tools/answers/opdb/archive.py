@@ -104,7 +104,7 @@ def line(call: Call, answer: Answer, seen: str) -> str:
     if call.names:
         found["names"] = {k: _plain(v) for k, v in call.names.items()}
     if answer.error:
-        found["error"] = answer.error.partition(":")[0] if len(answer.error) > 60 else answer.error
+        found["error"] = answer.error[:120]
     else:
         found["form"], found["results"] = answer.form, [_result(r) for r in answer.results]
         found["slopes"] = {n: _result(g) for n, g in answer.gradients.items()}

@@ -87,6 +87,13 @@ DECISIONS: Final[tuple[Decision, ...]] = (
         "integers and bools give float32; PyTorch refuses them unless there are no elements",
     ),
     Decision(
+        "linalg.solve",
+        "shape",
+        "",
+        "the right side is a vector if it has one axis, as in the array API standard; PyTorch takes (n, m) "
+        "beside (n, m, m) as n vectors",
+    ),
+    Decision(
         ".*",
         _RAISES,
         r"\[(int64|bool|bfloat16)\].*(not implemented for|floating point|could not infer output dtype|"

@@ -1,0 +1,35 @@
+"""Samples of PyTorch's operator database: results, dtypes, structures, gradients and refusals are PyTorch's.
+
+`python -m tools.answers.opdb --record` recorded them; without `--record` it compares many more. Inputs are
+plain tensors, slices with strides and lazy flips in turn.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.answers.opdb import archive
+from tools.answers.opdb.__main__ import in_place
+from tools.answers.opdb.judge import judged
+
+RECORDS = archive.read()
+FINE = {"same", "both raise", "decided"}
+LATER = {"refused", "accident", "only PyTorch raises", "near"}
+"""Outcomes that stay as they were recorded, or become fine."""
+
+
+@pytest.mark.sampled(16)
+@pytest.mark.parametrize("entry", RECORDS)
+def test_samples_have_the_answers_of_pytorch(entry: str):
+    for n, (call, want, seen) in enumerate(RECORDS[entry]):
+        kind, text = judged(call, want, seen=("plain", "slice", "flip")[n % 3])
+        assert kind in FINE or (kind == seen and seen in LATER), f"{kind}: {call}: {text}"
+        if kind == "same" and not n and not want.error and in_place(call, want):
+            kind, text = judged(call, want, in_place=True)
+            assert kind in FINE, f"in place, {kind}: {call}: {text}"
+
+
+def test_most_samples_are_the_same():
+    every = [seen for records in RECORDS.values() for _, _, seen in records]
+    assert len(every) > 1500
+    assert every.count("same") + every.count("both raise") > 0.8 * len(every)
