@@ -56,8 +56,28 @@ _FOREIGN: Final = tuple(
     + [f"{_HOUSE}/{room}/" for room in ("frontend", "hcq", "compiler", "drivers", "interop")]
 )
 _UNCALLED: Final = frozenset(
-    {"__init__", "__new__", "__repr__", "__str__", "__del__", "__hash__", "__reduce__"}
+    f"__{name}__"
+    for name in (
+        *(
+            "init",
+            "post_init",
+            "new",
+            "del",
+            "repr",
+            "str",
+            "format",
+            "hash",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+        ),
+        *("reduce", "reduce_ex", "getstate", "setstate", "copy", "deepcopy", "replace", "setattr", "delattr"),
+    )
 )
+"""Methods of objects that a function hardly calls, and that read all attributes."""
 
 
 class Read(NamedTuple):
@@ -239,7 +259,7 @@ class Search:
         sure: bool = True,
     ) -> None:
         """Follow a path from a value; meet all that is on it. Not `sure`: it may be taken of another one."""
-        for kind, key in steps:
+        for at, (kind, key) in enumerate(steps):
             if value.__class__ is Tensor:
                 return
             self._meet(value, text, contents=False)
@@ -252,6 +272,8 @@ class Search:
             if found is None:
                 if kind == "item":
                     self._meet(value, text, contents=contents)
+                elif _in_class(value, "__getattr__") is not GONE:  # it may take it of another object
+                    self._try_everywhere(steps[at:], contents=contents, typed=typed)
                 return
             value, text = found
         self._meet(value, text, contents=contents)

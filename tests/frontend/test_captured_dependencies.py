@@ -335,6 +335,19 @@ def closure_that_is_none(jit: Any) -> Iterator[Any]:
         yield f(given(k)).tolist()
 
 
+def attribute_of_a_wrapped_object(jit: Any) -> Iterator[Any]:
+    class Wrapped:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+    m = SimpleNamespace(scale=2.0)
+    outer: Any = Wrapped(m)
+    return replayed(jit(lambda x: x * outer.scale), lambda k: setattr(m, "scale", float(k)))
+
+
 def attribute_with_a_slot(jit: Any) -> Iterator[Any]:
     class Row:
         __slots__ = ("w",)
@@ -694,6 +707,7 @@ REFUSED: dict[Case, str] = {
     attribute_by_getattr: "`m.w` was",
     attribute_that_is_not_there: "`scale` was not there",
     closure_that_is_none: "`w` was None when <TinyJit <lambda>> was captured, and is 3.0",
+    attribute_of_a_wrapped_object: "`outer.inner.scale` was 2.0",
     attribute_with_a_slot: "`m.w` was",
     attribute_of_a_class: "`m.scale` was 2.0",
     property_of_a_class: "`m.inner` was 2.0",
@@ -828,6 +842,21 @@ def names_that_are_not_read_change(jit: Any) -> Iterator[Any]:
         yield y.tolist()
 
 
+def a_number_beside_a_tensor_in_a_dataclass(jit: Any) -> Iterator[Any]:
+    @dataclass
+    class State:
+        w: Tensor
+        step: int = 0
+
+    state = State(Tensor([1.0, 2.0]).realize())
+
+    def fn(x: Tensor) -> Any:
+        state.w.assign(state.w + x)
+        return state.w * 1
+
+    return replayed(jit(fn), lambda k: setattr(state, "step", k))
+
+
 def equal_numbers_in_other_objects(jit: Any) -> Iterator[Any]:
     m = SimpleNamespace(scale=1000.5, name="a b", shape=(2, 1000))
     f = jit(lambda x: x * m.scale if m.name == "a b" else x)
@@ -938,6 +967,7 @@ def reset_after_a_change(jit: Any) -> Iterator[Any]:
 WORKS: tuple[Case, ...] = (
     counts_its_calls,
     names_that_are_not_read_change,
+    a_number_beside_a_tensor_in_a_dataclass,
     equal_numbers_in_other_objects,
     tensors_assigned_in_place,
     state_that_the_first_call_makes,
