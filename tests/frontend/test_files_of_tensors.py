@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import random
 import struct
@@ -215,6 +216,27 @@ def test_safetensors_are_mapped_and_read_when_asked_for(tmp_path: Path):
     unclosed = nn.state.safe_open(path)
     with pytest.warns(ResourceWarning, match="not closed"):
         unclosed.__del__()
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "gguf"])
+def test_a_file_that_is_cut_off_while_it_is_open_is_refused(kind: str, tmp_path: Path):
+    path = tmp_path / "x"
+    if kind == "safetensors":
+        nn.state.safe_save({"a": Tensor(np.zeros(3, "f")), "b": Tensor(np.ones(20_000, "f"))}, path)
+        file = nn.state.safe_open(path)
+    else:
+        path.write_bytes((DATA / "small.gguf").read_bytes())
+        file = nn.state.gguf_open(path)
+    with file:
+        last = max(file.entries, key=lambda name: file.entries[name].end)
+        os.truncate(path, 512)
+        with pytest.raises(UsageError, match="was cut off while it was open"):
+            file[last]
+        with pytest.raises(UsageError, match="was cut off"):
+            file.rows(last, 0, file.entries[last].shape[0])
+        os.truncate(path, 0)
+        with pytest.raises(UsageError, match="it has 0"):
+            file[next(iter(file))]
 
 
 def test_names_given_twice_and_deep_headers_are_refused(tmp_path: Path):

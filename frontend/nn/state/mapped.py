@@ -64,9 +64,13 @@ class TensorFile(Mapping[str, Tensor]):
         """Dtype, shape and place of each tensor by name."""
 
     def raw(self, begin: int, end: int) -> bytes:
-        """Return a part of the file. Raises `UsageError` when it is closed."""
+        """Return a part of the file. Raises `UsageError` when it is closed, or shorter than it was."""
         if self._data is None:
             raise UsageError(f"{self.path} is closed; read its tensors inside the with block")
+        if (size := self._data.size()) < end:  # reading a page beyond the end would end the process
+            raise UsageError(
+                f"{self.path} was cut off while it was open: wanted bytes {begin} to {end}, it has {size}"
+            )
         return self._data[begin:end]
 
     def __getitem__(self, name: str) -> Tensor:
