@@ -171,3 +171,16 @@ def test_a_fence_lies_between_write_pointer_and_doorbell(machine: Callable[..., 
                 bells.write64(at, value)
     found = reports(caller)
     assert ["rang without a fence" in one for one in found] == [True] * (order != "pointer fence bell"), found
+
+
+def test_a_fence_while_a_write_pointer_is_not_mapped_is_no_fault(machine: Callable[..., Caller]) -> None:
+    """Linux 6.1 lets it be unmapped while the queue is there."""
+    caller = machine(linux="6.1", tracks=True, fences=True, engines=AmdEngines())
+    args = caller.queue_args(QueueType.SDMA)
+    layout = kfd.kfd_ioctl_create_queue_args_1_11
+    known = {name: value for name, value in args.items() if name in layout.FIELDS}
+    caller.call(Call.CREATE_QUEUE, layout, **known)
+    page = next(b for b in caller.gpus[0].handles.values() if b.va == args["write_pointer_address"])
+    caller.unmap(Memory(page.handle, page.va, page.size, page.mmap_offset))
+    caller.kernel.fence()
+    assert reports(caller) == []

@@ -177,8 +177,12 @@ class Machine:
 
     @staticmethod
     def _pointer(queue: QueueObject) -> int:
+        """Return the write pointer in memory; -1 where it is not mapped, which the doorbell finds."""
         assert queue.gpu.space is not None
-        return int.from_bytes(queue.gpu.space.read(queue.wptr_va, 8, "the write pointer"), "little")
+        try:
+            return int.from_bytes(queue.gpu.space.read(queue.wptr_va, 8, "the write pointer"), "little")
+        except MemoryFault:
+            return -1
 
     def queue_of(self, gpu: Gpu, doorbell: int) -> QueueObject | None:
         """Return the queue that a doorbell of a GPU belongs to."""
