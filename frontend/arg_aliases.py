@@ -147,6 +147,13 @@ def answering(cls: type[R]) -> type[R]:
     return cls
 
 
+def answer_module(names: dict[str, Any], package: str) -> None:
+    """Let the functions of a package among the names of a module answer calls that do not fit."""
+    for name, member in list(names.items()):
+        if getattr(member, "__module__", None) and member.__module__.startswith(package):
+            names[name] = answered(name, member)
+
+
 def answer_class(cls: type[Any]) -> None:
     """Let `__init__` and `__call__` of a class of this package answer calls that do not fit."""
     for name in {"__init__", "__call__"} & vars(cls).keys():

@@ -5,7 +5,7 @@
     xp.mean(x, axis=0), xp.linalg.inv(x)
 
 Its arrays are `Tensor`s. Two arrays promote by dtype alone, also those of shape (). What is missing, with the
-reasons: docs/array-api.md.
+reasons: docs/coverage.md.
 
 Not here: PyTorch's functions, which are methods of `frontend.Tensor`.
 """
@@ -18,6 +18,7 @@ import math
 from typing import Final
 
 from compiler.dtype import dtypes as _dtypes
+from frontend.arg_aliases import answer_module as _answer_module
 from frontend.array_api import fft, linalg
 from frontend.array_api.creation import (
     arange,
@@ -335,3 +336,5 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+_answer_module(globals(), __name__)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from frontend.arg_aliases import accepts_aliases
 from frontend.array_api.data_types import result_type
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -28,7 +29,7 @@ def _unary(method: Any) -> Callable[[Tensor], Tensor]:
         found: Tensor = method(_array(x, method.__name__))
         return found
 
-    return call
+    return accepts_aliases(call)
 
 
 def _binary(method: Any) -> Callable[[Any, Any], Tensor]:
@@ -38,7 +39,7 @@ def _binary(method: Any) -> Callable[[Any, Any], Tensor]:
         found: Tensor = method(a, b)
         return found
 
-    return call
+    return accepts_aliases(call)
 
 
 def agreed(x1: Any, x2: Any, what: str) -> tuple[Tensor, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from frontend.arg_aliases import accepts_aliases
+from frontend.arg_aliases import answer_module
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -34,13 +34,14 @@ def _shifted(x: Tensor, axes: Any, sign: int) -> Tensor:
     return x.roll(tuple([n // 2 if sign > 0 else (n + 1) // 2 for n in sizes]), named)
 
 
-@accepts_aliases
 def fftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
     """Return frequencies with 0 in the middle."""
     return _shifted(x, axes, 1)
 
 
-@accepts_aliases
 def ifftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
     """Undo `fftshift`."""
     return _shifted(x, axes, -1)
+
+
+answer_module(globals(), __name__)

@@ -8,10 +8,9 @@ Not here: the algorithms (`frontend.ops.factors`).
 from __future__ import annotations
 
 import math
-from types import FunctionType
 from typing import Any, NamedTuple
 
-from frontend.arg_aliases import accepts_aliases
+from frontend.arg_aliases import answer_module
 from frontend.array_api.data_types import finfo
 from frontend.array_api.elementwise import agreed
 from frontend.array_api.statistics import sum_dtype
@@ -247,6 +246,4 @@ def vector_norm(
     return (x if dtype is None else x.cast(dtype)).norm(float(ord), axis, keepdims)
 
 
-for _name, _function in list(globals().items()):  # PyTorch's `dim` and `keepdim`; typed errors
-    if isinstance(_function, FunctionType) and _function.__module__ == __name__ and _name[0] != "_":
-        globals()[_name] = accepts_aliases(_function)
+answer_module(globals(), __name__)  # PyTorch's `dim` and `keepdim`

@@ -10,10 +10,9 @@ Not here: what the methods do (`frontend.ops`), the layers (`frontend.nn`).
 from __future__ import annotations
 
 from functools import wraps
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from frontend.arg_aliases import accepts_aliases
+from frontend.arg_aliases import accepts_aliases, answer_module
 from frontend.nn import folds, pools
 from frontend.nn.checks import layer_input
 from frontend.nn.functions import CosineSimilarity, PairwiseDistance
@@ -300,9 +299,7 @@ def _of_layer(name: str) -> Callable[..., Any]:
     return function
 
 
-for _name, _function in list(globals().items()):  # a call that fits no signature raises a typed error
-    if isinstance(_function, FunctionType) and _function.__module__.startswith("frontend.nn."):
-        globals()[_name] = accepts_aliases(_function)
+answer_module(globals(), "frontend.nn.")
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
+from frontend.arg_aliases import answer_module
 from frontend.ops.arguments import tensor
 from frontend.parameters import number
 from frontend.tensor import Tensor
@@ -136,3 +137,6 @@ def orthogonal_(t: Tensor, gain: float = 1.0) -> Tensor:
     q = q * r.diagonal().sign()
     q = q if rows >= columns else q.transpose(0, 1)
     return t.assign((q * number(gain, "orthogonal_, gain")).reshape(t.shape).cast(t.dtype)).realize()
+
+
+answer_module(globals(), __name__)

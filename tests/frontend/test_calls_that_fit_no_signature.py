@@ -12,6 +12,7 @@ import pytest
 
 import frontend.nn.functional as F  # noqa: N812 - as programs write it
 from frontend import Tensor, nn
+from frontend import array_api as xp
 from hcq.errors import UsageTypeError
 
 LEFT_OUT = {"Identity", "Module", "ModuleDict", "ModuleList", "Optimizer", "Softmax2d", "Tensor"}
@@ -26,6 +27,11 @@ def callables() -> dict[str, Any]:
     own = {name for name, fn in vars(F).items() if getattr(fn, "__module__", "").startswith("frontend.nn.")}
     names = {name for name in own if name[0].islower()} | F.METHODS | F.LAYERS.keys()
     found |= {f"F.{name}": getattr(F, name) for name in names - {"flag", "layer_input"}}
+    found |= {f"xp.{name}": getattr(xp, name) for name in xp.__all__ if inspect.isfunction(getattr(xp, name))}
+    for module in (nn.init, nn.utils, nn.utils.rnn, xp.linalg, xp.fft):
+        own = {name for name, fn in vars(module).items() if getattr(fn, "__module__", "") == module.__name__}
+        functions = {name: getattr(module, name) for name in own if name[0].islower()}
+        found |= {f"{module.__name__}.{name}": fn for name, fn in functions.items()}
     for module in (nn, nn.optim, nn.schedules):
         members = {name: member for name, member in vars(module).items() if inspect.isclass(member)}
         found |= {

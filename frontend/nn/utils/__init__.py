@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frontend.arg_aliases import answer_module
 from frontend.nn.schedules import clip_grad_norm_, clip_grad_value_
 from frontend.nn.utils import rnn
 from frontend.tensor import Tensor
@@ -33,3 +34,6 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         p.assign(vec[at : at + p.numel()].reshape(p.shape).cast(p.dtype))
         at += p.numel()
     Tensor.realize(*every)
+
+
+answer_module(globals(), __name__)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from frontend.arg_aliases import answer_module
 from frontend.parameters import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -117,3 +118,6 @@ def unpad_sequence(
     """Return the sequences of a padded batch."""
     x = padded if batch_first else padded.transpose(0, 1)
     return [x[i, :n] for i, n in enumerate(_lengths(lengths, x.shape[0]))]
+
+
+answer_module(globals(), __name__)
