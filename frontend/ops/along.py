@@ -169,7 +169,8 @@ def _lifted(fn: Callable[..., T], self: T, axis: int, index: T, src: T | Number,
     """Return what a function that writes at an index returns; tensors of shape () count as of shape (1,)."""
     if self.expr.shape and index.expr.shape:
         return fn(self, axis, index, src, *rest)
-    source: Any = src if isinstance(src, (int, float)) else with_axes(src)
+    given: Any = src
+    source = with_axes(given) if hasattr(given, "expr") else given
     return reshape(fn(with_axes(self), axis, with_axes(index), source, *rest), self.expr.shape)
 
 

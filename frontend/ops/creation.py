@@ -186,7 +186,8 @@ def arange(
     """
     if start is None and stop is None:
         raise UsageTypeError("arange: wanted a number to stop at, saw none")
-    first, last = (0, start or 0) if stop is None else (start or 0, stop)
+    begin = 0 if start is None else start
+    first, last = (0, begin) if stop is None else (begin, stop)
     start, stop, step = _finite("arange", first, last, step)
     found = element_type(dtype) or (
         dtypes.float32
@@ -275,7 +276,9 @@ def eye(
 def full_like(self: T, value: float, *, dtype: DType | str | None = None, device: str | None = None) -> T:
     """Return one number in the shape of self, and its dtype and device unless others are given."""
     found = element_type(dtype) or self.expr.dtype
-    scalar = _scalar(self.__class__, suited(value, found), found, device or self.expr.device)
+    scalar = _scalar(
+        self.__class__, suited(value, found), found, self.expr.device if device is None else device
+    )
     return constant(scalar, scalar.expr.arg, found, self.expr.shape)
 
 
@@ -291,7 +294,10 @@ def ones_like(self: T, *, dtype: DType | str | None = None, device: str | None =
 
 def empty_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
     """Return a realized tensor with undefined contents in the shape, dtype and device of self."""
-    found, place = element_type(dtype) or self.expr.dtype, Device.named(device or self.expr.device)
+    found, place = (
+        element_type(dtype) or self.expr.dtype,
+        Device.named(self.expr.device if device is None else device),
+    )
     return self.__class__.of_part(allocated(self.expr.shape, found, place))
 
 

@@ -215,12 +215,12 @@ def repeat_interleave(
     if any(whole(n, "repeat_interleave") < 0 for n in counts):
         raise UsageError(f"repeat_interleave: wanted repeats that are not negative, saw {min(counts)}")
     x = self if axis is not None else reshape(self, (prod(self.expr.shape),))
-    a = axis_of(axis or 0, x.expr.shape, "repeat_interleave")
+    a = axis_of(0 if axis is None else axis, x.expr.shape, "repeat_interleave")
     n = x.expr.shape[a]
     if len(counts) not in {1, n}:
         raise UsageError(f"repeat_interleave: wanted one number of repeats or {n}, saw {len(counts)}")
     total = sum(counts) if len(counts) == n else n * counts[0]
-    if output_size not in {None, total}:
+    if output_size is not None and whole(output_size, "repeat_interleave, output_size") != total:
         raise UsageError(f"repeat_interleave: the axis gets {total} elements, saw output_size={output_size}")
     if len({*counts}) == 1:
         return _repeated(x, counts[0], a)

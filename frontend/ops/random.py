@@ -338,10 +338,14 @@ def kaiming_normal(
 def rand_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
     """Return uniform numbers in the shape of self, and on its device unless another is given."""
     own = element_type(dtype) or (self.expr.dtype if self.expr.dtype.is_float else dtypes.float32)
-    return rand(self.__class__, self.expr.shape, dtype=own, device=device or self.expr.device)
+    return rand(
+        self.__class__, self.expr.shape, dtype=own, device=self.expr.device if device is None else device
+    )
 
 
 def randn_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
     """Return normal numbers in the shape of self, and on its device unless another is given."""
     own = element_type(dtype) or (self.expr.dtype if self.expr.dtype.is_float else dtypes.float32)
-    return randn(self.__class__, self.expr.shape, dtype=own, device=device or self.expr.device)
+    return randn(
+        self.__class__, self.expr.shape, dtype=own, device=self.expr.device if device is None else device
+    )

@@ -239,6 +239,7 @@ def spread_arguments(  # noqa: PLR0917 - internal
             f"{' and unbiased=' if unbiased is not None else ''}"
         )
     keepdim, unbiased = given[1] if len(given) > 1 else keepdim, given[0] if given else unbiased
+    unbiased = None if unbiased is None else flag(unbiased, f"{what}, unbiased")
     return axis, keepdim, (1 if correction is None else correction) if unbiased is None else int(unbiased)
 
 
