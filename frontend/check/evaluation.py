@@ -95,7 +95,8 @@ def evaluate(root: UOp, known: Mapping[UOp, Value], seed: int) -> tuple[Value, A
 
 
 def _computes(node: UOp) -> bool:
-    return node.op in ELEMENTWISE or node.op in {Ops.GATHER, Ops.PAD, Ops.WINDOW}
+    """Return whether a node takes work and memory for each element; RESHAPE may copy what is repeated."""
+    return node.op in ELEMENTWISE or node.op in {Ops.GATHER, Ops.PAD, Ops.WINDOW, Ops.RESHAPE, Ops.IOTA}
 
 
 def _sums_of_products(order: Sequence[UOp], known: Mapping[UOp, Value], root: UOp) -> dict[UOp, UOp]:

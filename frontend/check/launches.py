@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 WINOGRAD: Final = 16
 """Bounds of the result with the largest one by which a result of Winograd's algorithm may differ."""
+MOST_BYTES: Final = 1 << 27
+"""Bytes that the kernels of a plan access at most; a larger plan is not compared."""
 UNWRITTEN: Final = 0xA5A5A5A5
 """The word that memory has before a kernel stores its results there."""
 
@@ -88,6 +90,11 @@ class Check:
         launch stores other bytes than its kernels one by one.
         """
         assert plan.executable is not None
+        if sum([size for kernel in plan.kernels for size in kernel.sizes]) > MOST_BYTES:
+            names = [kernel.program.name for kernel in plan.kernels if kernel.program is not None]
+            TALLY.skipped.update([f"{name}: more than {MOST_BYTES} bytes" for name in names])
+            plan.executable.replay(list(given))
+            return
         run = _Run(self, plan, given)
         run.kernels_one_by_one()
         plan.executable.replay(list(given))
@@ -209,7 +216,7 @@ class _Run:
     def _wanted(self, node: UOp, item: ScheduleItem, seed: int) -> tuple[Value, Array | None]:
         """Return the values of a stored node, from its expression before the scheduler changed it."""
         root = self.check.originals.get(node, [node])[0]
-        if root in self.known and root.op is not Ops.PARAM:
+        if root in self.known:
             return self.known[root], None
         wanted, at = evaluate(root, self.known, seed)
         return (_of_winograd(wanted) if self._is_winograd(item) else wanted), at
