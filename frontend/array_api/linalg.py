@@ -185,7 +185,7 @@ def pinv(
 
     The standard has `rtol` alone; `rcond` is another name of it; of `hermitian` ones the lower half is read.
     """
-    x = factors.symmetric(x, upper=False) if flag(hermitian, "pinv, hermitian") else x
+    x = factors.taken_as_symmetric(x) if flag(hermitian, "pinv, hermitian") else x
     return x.pinverse(rcond if rtol is None else rtol, atol=atol)
 
 

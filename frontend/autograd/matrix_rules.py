@@ -94,10 +94,11 @@ def eigenvalues(g: TensorBase, out: TensorBase, sources: Sources, about: About) 
 
 
 def eigenvectors(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
-    """V of a = V diag(L) V.T: V ((V.T g) / E) V.T, with E[i, j] = L[j] - L[i] and a diagonal of 0."""
+    """V of a = V diag(L) V.T: V (skew(V.T g) / (2 E)) V.T, with E[i, j] = L[j] - L[i] and a diagonal of 0."""
     values = total(mul(out, matmul(symmetric(sources[0], upper=about[0]), out)), -2)
     between = _apart(values)
     turns = matmul(_turned(out), g)
+    turns = mul(sub(turns, _turned(turns)), 0.5)
     shape = turns.expr.shape
     rank = len(shape)
     same = eq(coordinate(turns, shape, rank - 2), coordinate(turns, shape, rank - 1))

@@ -121,7 +121,7 @@ def softplus(self: T, beta: float = 1.0, threshold: float = 20.0) -> T:
     if threshold < 20.0:
         return where(gt(mul(self, beta), threshold), self, softplus(self, beta))
     if beta != 1:
-        return mul(softplus(mul(widened(self), beta)), 1 / beta)
+        return narrowed(mul(softplus(mul(widened(self), beta)), 1 / beta), self)
     x = widened(self)
     value = add(apply(Ops.MAX, None, x, _number(x, 0.0)), log1p(_decay(x)))
     return narrowed(ruled("softplus", value, x), self)

@@ -385,6 +385,12 @@ def symmetric(x: T, *, upper: bool) -> T:
     return add(tril(half), transpose(tril(half, -1), -1, -2))
 
 
+@composite
+def taken_as_symmetric(self: T) -> T:
+    """Return symmetric matrices of the lower half; the gradient passes to the whole, as in PyTorch."""
+    return ruled("beside", stopped(symmetric(self, upper=False)), self)
+
+
 @converting
 def eigh(self: T, *, upper: bool = False) -> tuple[T, T]:
     """Return the eigenvalues of symmetric matrices, the least first, and their vectors as columns.
