@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tools.fuzz import files
 from tools.fuzz.files import KINDS, changed, mutant, reshaped, untyped, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FOUND = {
     "safetensors": [11_830],  # a size of 2^63 beside a 0
@@ -16,6 +20,15 @@ FOUND = {
     "amdgpu": [83],  # metadata with a number where a list belongs
 }
 """Seeds that earlier versions answered with errors of Python."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed() -> Iterator[None]:
+    """Close the devices that the readers opened."""
+    yield
+    for name in ("cpu", "nv-emu", "amd-emu"):
+        files._device(name).close()
+    files._device.cache_clear()
 
 
 @pytest.mark.parametrize("kind", KINDS)
