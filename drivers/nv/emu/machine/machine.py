@@ -379,8 +379,8 @@ class Machine:
     def new_texts(self) -> tuple[str, ...]:
         """Return the texts of the fault reports since the last call, the oldest first.
 
-        If there are none, the caller has work that does not finish: describe the waits of channels, and
-        entries without a doorbell.
+        If there are none, the caller has work that does not finish: describe the waits of channels, channels
+        that are stopped, and entries without a doorbell.
         """
         with self.lock:
             new, self._told = self.reports[self._told :], len(self.reports)

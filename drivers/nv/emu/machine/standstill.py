@@ -1,4 +1,4 @@
-"""The reasons why a channel does not continue: its semaphore's history, and entries without a doorbell.
+"""The reasons why a channel does not continue: an error, its semaphore's history, entries without a doorbell.
 
 Not here: the search for cycles and the history of semaphores (`drivers.emu.waits`).
 """
