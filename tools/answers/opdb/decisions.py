@@ -67,6 +67,19 @@ DECISIONS: Final[tuple[Decision, ...]] = (
         "other is 0; PyTorch gives that of a function of the whole",
     ),
     Decision(
+        "linalg.pinv:hermitian",
+        "gradient",
+        "",
+        "the samples are not symmetric, which the documentation requires; one half is read, and PyTorch's "
+        "gradient is that of the whole",
+    ),
+    Decision(
+        "digamma",
+        "gradient",
+        "nan",
+        "at a pole the value is NaN, here and in PyTorch, and so is the gradient; PyTorch gives 1e32",
+    ),
+    Decision(
         "nn.functional.max_unpool2d.*",
         "gradient",
         "",
