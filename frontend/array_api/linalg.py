@@ -85,7 +85,7 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """Return the vector product."""
     a, b = agreed(x1, x2, "cross")
-    if a.shape[axis] != 3 or b.shape[axis] != 3:
+    if {x.shape[axis_of(axis, x.shape, "cross")] for x in (a, b)} != {3}:
         raise UsageError(f"cross: wanted size 3 of axis {axis}, saw the shapes {a.shape} and {b.shape}")
     return a.cross(b, axis)
 

@@ -97,6 +97,8 @@ def conv2d(
     elif isinstance(padding, str):
         raise UsageError(f"conv2d: wanted the padding 'same', 'valid' or numbers, saw {padding!r}")
     pairs = ((0, 0), (0, 0), *spatial_padding(padding, rank, "conv2d"))
+    if min([n for pair in pairs for n in pair]) < 0:
+        raise UsageError(f"conv2d: wanted padding of at least 0, saw {padding}")
     dtype = result_dtype(self, weight)
     if groups < 1:
         raise UsageError(f"conv2d: wanted at least one group, saw {groups}")
