@@ -14,6 +14,8 @@ from tools.answers.opdb.judge import judged
 
 RECORDS = archive.read()
 FINE = {"same", "both raise", "decided"}
+SLACK = 4.0
+"""Processors add up in other orders; the tool compares without it."""
 LATER = {"refused", "accident", "only PyTorch raises", "near"}
 """Outcomes that stay as they were recorded, or become fine."""
 
@@ -22,10 +24,10 @@ LATER = {"refused", "accident", "only PyTorch raises", "near"}
 @pytest.mark.parametrize("entry", RECORDS)
 def test_samples_have_the_answers_of_pytorch(entry: str):
     for n, (call, want, seen) in enumerate(RECORDS[entry]):
-        kind, text = judged(call, want, seen=("plain", "slice", "flip")[n % 3])
+        kind, text = judged(call, want, seen=("plain", "slice", "flip")[n % 3], slack=SLACK)
         assert kind in FINE or (kind == seen and seen in LATER), f"{kind}: {call}: {text}"
         if kind == "same" and not n and not want.error and in_place(call, want):
-            kind, text = judged(call, want, in_place=True)
+            kind, text = judged(call, want, in_place=True, slack=SLACK)
             assert kind in FINE, f"in place, {kind}: {call}: {text}"
 
 
