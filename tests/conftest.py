@@ -29,6 +29,8 @@ from hcq.config import override
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+CHECKED = frozenset(("frontend", "house"))
+"""Folders whose tests of the quick run are under `HCQ_CHECK=1`."""
 SEED = 1
 EXAMPLES = {"quick": 25, "whole": 100}
 MANY = 4
@@ -163,12 +165,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def settings(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Turn validation on with a fixed seed; `@pytest.mark.usefixtures("fast")` asks for neither."""
+    """Turn validation on with a fixed seed; `@pytest.mark.usefixtures("fast")` asks for neither.
+
+    Tests of tensors in the quick run also compare each kernel with its operations (`CHECKED`); those with
+    `@pytest.mark.usefixtures("uncompared")` do not.
+    """
     wanted = "fast" not in request.fixturenames
-    with override(validate=wanted, seed=SEED if wanted else 0):
+    compared = (
+        wanted and "uncompared" not in request.fixturenames and not request.node.get_closest_marker("slow")
+    )
+    checked = compared and request.path.parent.name in CHECKED
+    with override(validate=wanted, seed=SEED if wanted else 0, check=checked):
         yield
 
 
 @pytest.fixture
 def fast() -> None:
     """Mark a test that measures: no validation, no reordering."""
+
+
+@pytest.fixture
+def uncompared() -> None:
+    """Mark a test whose launches must not wait, or be counted with others: kernels are not compared."""

@@ -16,6 +16,8 @@ from tests.limits import HANG_S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.usefixtures("uncompared")
+
 NAME = "cpu:8"
 
 
