@@ -27,6 +27,7 @@ if AT_ONCE:
         convolutions,
         diagonals,
         extremes,
+        factors,
         files,
         linalg,
         losses,
@@ -52,6 +53,7 @@ else:
     convolutions = later("frontend.ops.convolutions")
     diagonals = later("frontend.ops.diagonals")
     extremes = later("frontend.ops.extremes")
+    factors = later("frontend.ops.factors")
     files = later("frontend.ops.files")
     linalg = later("frontend.ops.linalg")
     losses = later("frontend.ops.losses")
@@ -316,7 +318,7 @@ class Methods(Functions):
     std_mean = reduce.std_mean
     nansum = reduce.nansum
     nanmean = reduce.nanmean
-    norm = reduce.norm
+    norm = factors.norm
     logsumexp = reduce.logsumexp
     argmax = reduce.argmax
     argmin = reduce.argmin

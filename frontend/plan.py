@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import hcq
     from compiler.ir.uop import UOp
     from compiler.schedule.item import BufRef, ScheduleItem
-    from frontend.check import Check
+    from frontend.check.launches import Check
 
 
 class _CaptureOfThread(threading.local):
@@ -219,7 +219,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
     stats.plans += 1
     plan = _planned(parts, homes, device, tuple(kernels))
     if config().check and plan.executable is not None:
-        from frontend.check import Check  # noqa: PLC0415 - only under the setting
+        from frontend.check.launches import Check  # noqa: PLC0415 - only under the setting
 
         plan.check = Check(outputs, items, device)
     if any([e.limited for e, _ in parts]):  # noqa: C419 - a list is faster

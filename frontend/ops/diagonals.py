@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from compiler.ir.ops import Ops
 from frontend.ops.arguments import axis_of, whole
+from frontend.ops.elementwise import add
+from frontend.ops.movement import transpose
 from frontend.ops.sources import constant, coordinate, suited
 from frontend.parameters import converting
 from frontend.trace import apply, method
@@ -124,3 +126,9 @@ def fill_diagonal(self: T, fill_value: float, wrap: bool = False) -> T:  # noqa:
     mask = apply(Ops.RESHAPE, shape, apply(Ops.AND, None, on, before))
     value = constant(self, suited(fill_value, self.expr.dtype), self.expr.dtype, shape)
     return apply(Ops.WHERE, None, mask, value, self)
+
+
+def symmetric(x: T, *, upper: bool) -> T:
+    """Return symmetric matrices of one half of x."""
+    half = transpose(x, -1, -2) if upper else x
+    return add(tril(half), transpose(tril(half, -1), -1, -2))

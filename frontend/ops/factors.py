@@ -17,9 +17,9 @@ from compiler.ir.ops import Ops
 from frontend.autograd.engine import stopped
 from frontend.ops import reduce
 from frontend.ops.along import gather
-from frontend.ops.arguments import whole
+from frontend.ops.arguments import Axes, axes_of, whole
 from frontend.ops.comparison import eq, gt, lt
-from frontend.ops.diagonals import tril, triu
+from frontend.ops.diagonals import symmetric, tril, triu
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, maximum, mul, neg, sub, where
 from frontend.ops.functions import abs as absolute
@@ -30,7 +30,7 @@ from frontend.ops.parts import cat, part
 from frontend.ops.products import power_of
 from frontend.ops.singular import refuse_indefinite, refuse_singular
 from frontend.ops.sorting import sort
-from frontend.ops.sources import constant, convert, coordinate, ruled
+from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, widened
 from frontend.parameters import converting
 from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
@@ -379,12 +379,6 @@ def _with_rule(self: T, *sources: T, rule: str, upper: bool = False) -> T:
     return ruled(rule, self, *sources, about=(upper,))
 
 
-def symmetric(x: T, *, upper: bool) -> T:
-    """Return symmetric matrices of one half of x."""
-    half = transpose(x, -1, -2) if upper else x
-    return add(tril(half), transpose(tril(half, -1), -1, -2))
-
-
 @composite
 def taken_as_symmetric(self: T) -> T:
     """Return symmetric matrices of the lower half; the gradient passes to the whole, as in PyTorch."""
@@ -435,3 +429,33 @@ def matrix_power(self: T, n: int) -> T:
     """Return the product of n times the same square matrices; 0 gives units, a negative n powers inverses."""
     power = whole(n, "matrix_power")
     return power_of(inverse(self), -power) if power < 0 else power_of(self, power)
+
+
+@method
+def norm(
+    self: T,
+    p: float | str = 2.0,
+    axis: Axes = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+) -> T:
+    """Return the p-norm over axes, of all elements when None.
+
+    "fro" is 2, "nuc" the sum of the singular values of matrices, infinity the greatest absolute value, 0 the
+    number of elements that are not 0.
+
+    Floats only; `UsageError` for other dtypes and names, as in PyTorch.
+    """
+    shape = self.expr.shape
+    if not self.expr.dtype.is_float:
+        raise UsageError(f"norm: wanted floats, saw {self.expr.dtype.name}; cast first")
+    if isinstance(p, str) and p not in {"fro", "nuc"}:
+        raise UsageError(f"norm: wanted a number, 'fro' or 'nuc', saw {p!r}")
+    if p != "nuc":
+        return reduce.power_norm(self, 2.0 if isinstance(p, str) else p, axis, keepdim=keepdim)
+    axes = axes_of(axis, shape, "norm")
+    if len(axes) != 2:
+        raise UsageError(f"norm: 'nuc' is of matrices, saw the axes {axes} of the shape {shape}")
+    rest = [i for i in range(len(shape)) if i not in axes]
+    found = reduce.sum(svd(apply(Ops.PERMUTE, (*rest, *axes), widened(self))).S, -1)
+    kept = tuple([1 if i in axes else n for i, n in enumerate(shape)])
+    return narrowed(apply(Ops.RESHAPE, kept, found) if keepdim else found, self)

@@ -224,12 +224,14 @@ def repeat_interleave(
         raise UsageError(f"repeat_interleave: the axis gets {total} elements, saw output_size={output_size}")
     if len({*counts}) == 1:
         return _repeated(x, counts[0], a)
-    from frontend.ops.along import take  # noqa: PLC0415 - it needs this module
-
     make: Any = self.__class__
     index = [i for i, count in enumerate(counts) for _ in range(count)]
-    found: T = take(x, make(index, dtype="int32", device=x.expr.device), a)
-    return found
+    return _chosen(x, make(index, dtype="int32", device=x.expr.device), a)
+
+
+@method
+def _chosen(self: T, index: T, axis: int) -> T:
+    return apply(Ops.GATHER, axis, self, index)
 
 
 @method

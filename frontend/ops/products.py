@@ -229,7 +229,7 @@ def trace(self: T) -> T:
 @composite
 def dist(self: T, other: T, p: float = 2.0) -> T:
     """Return the p-norm of the difference."""
-    return reduce.norm(sub(self, other), p)
+    return reduce.power_norm(sub(self, other), p)
 
 
 @composite
@@ -275,7 +275,7 @@ def renorm(self: T, p: float, axis: int, maxnorm: float) -> T:
     a = axis_of(axis, self.expr.shape, "renorm")
     others = tuple([i for i in range(len(self.expr.shape)) if i != a])
     x = widened(self)
-    size = reduce.norm(x, p, others, keepdim=True)
+    size = reduce.power_norm(x, p, others, keepdim=True)
     scaled = mul(x, mul(reciprocal(add(size, 1e-7)), maxnorm))
     return narrowed(where(gt(size, maxnorm), scaled, x), self)
 

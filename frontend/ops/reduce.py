@@ -25,7 +25,7 @@ from frontend.ops.powers import pow as power
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
 from frontend.parameters import flag
 from frontend.trace import apply, method
-from hcq.errors import UsageError, UsageIndexError, UsageTypeError
+from hcq.errors import UsageIndexError, UsageTypeError
 
 if TYPE_CHECKING:
     from frontend.tensor_base import T, TensorBase
@@ -399,42 +399,12 @@ def argmin(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noq
 
 
 @method
-def norm(
-    self: T,
-    p: float | str = 2.0,
-    axis: Axes = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-) -> T:
-    """Return the p-norm over axes, of all elements when None.
-
-    "fro" is 2, "nuc" the sum of the singular values of matrices, infinity the greatest absolute value, 0 the
-    number of elements that are not 0.
-
-    Floats only; `UsageError` for other dtypes and names, as in PyTorch.
-    """
-    if not self.expr.dtype.is_float:
-        raise UsageError(f"norm: wanted floats, saw {self.expr.dtype.name}; cast first")
-    if isinstance(p, str) and p not in {"fro", "nuc"}:
-        raise UsageError(f"norm: wanted a number, 'fro' or 'nuc', saw {p!r}")
+def power_norm(self: T, p: float, axis: Axes = None, *, keepdim: bool = False) -> T:
+    """Return the p-norm over axes, of all elements when None: `norm` without the norms of matrices."""
     axes = axes_of(axis, self.expr.shape, "norm")
-    x = widened(self)
-    if p == "nuc":
-        return narrowed(_nuclear(x, axes, keepdim=keepdim), self)
-    found = p_norm(x, 2.0 if isinstance(p, str) else p, axes)
+    found = p_norm(widened(self), p, axes)
     kept = tuple([n for i, n in enumerate(found.expr.shape) if i not in axes])
     return narrowed(found if keepdim else apply(Ops.RESHAPE, kept, found), self)
-
-
-def _nuclear(x: T, axes: Shape, *, keepdim: bool) -> T:
-    """Return the sums of the singular values of the matrices over two axes."""
-    from frontend.ops.factors import svd  # noqa: PLC0415 - it needs this module
-
-    if len(axes) != 2:
-        raise UsageError(f"norm: 'nuc' is of matrices, saw the axes {axes} of the shape {x.expr.shape}")
-    rest = [i for i in range(len(x.expr.shape)) if i not in axes]
-    found = sum(svd(apply(Ops.PERMUTE, (*rest, *axes), x)).S, -1)
-    kept = tuple([1 if i in axes else n for i, n in enumerate(x.expr.shape)])
-    return apply(Ops.RESHAPE, kept, found) if keepdim else found
 
 
 @method

@@ -6,8 +6,9 @@ import pytest
 
 from tools.fuzz import queue_calls
 from tools.fuzz.queue_faults import FAULTS
+from tools.fuzz.queue_kernels import Stage
 from tools.fuzz.queue_programs import Maker, apply, conflict, start, touched
-from tools.fuzz.queues import Differs, Run, Stage, describe, differing, unexpected_calls, unreported
+from tools.fuzz.queues import Differs, Run, describe, differing, unexpected_calls, unreported
 
 
 @pytest.mark.sampled(6)

@@ -24,7 +24,7 @@ from tools.fuzz.queue_kernels import image
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tools.fuzz.queues import Stage
+    from tools.fuzz.queue_kernels import Stage
 
 CALLS: Final = 40
 """Calls of one round."""

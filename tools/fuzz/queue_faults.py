@@ -20,7 +20,7 @@ from hcq.validate.guards import GUARD_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tools.fuzz.queues import Stage
+    from tools.fuzz.queue_kernels import Stage
 
 BYTES: Final = 256
 _ONE: Final = (1, 1, 1)

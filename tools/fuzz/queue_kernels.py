@@ -1,4 +1,4 @@
-"""The kernel of the queue fuzzer, out[x] = out[x] * 3 + a[x] + term, for the host and for GPUs.
+"""The kernel of the queue fuzzer, out[x] = out[x] * 3 + a[x] + term, and devices that have it loaded.
 
 Next: `queue_programs`, which launches it.
 """
@@ -6,13 +6,17 @@ Next: `queue_programs`, which launches it.
 from __future__ import annotations
 
 import functools
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
+import hcq
 from compiler.llvm import Machine, emit_object, host
 from compiler.targets.nvptx.assembler import assemble
 from hcq import ArgKind, ArgSlot, KernelImage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hcq import DeviceInfo
 
 SLOTS: Final = (
@@ -104,3 +108,20 @@ def image(info: DeviceInfo) -> KernelImage:
     """Return the kernel for a device; a workgroup has one thread and computes one u32."""
     arch = {"sm_90": "sm_90a", "sm_120": "sm_120a"}.get(info.arch, info.arch)
     return KernelImage(name="mix", arch=arch, code=_code(arch), args=SLOTS, kernarg_size=24)
+
+
+class Stage:
+    """Open devices, their queues, and the kernel loaded on each."""
+
+    def __init__(self, names: Sequence[str], *, validate: bool, seed: int = 0) -> None:
+        self.devices = [hcq.open(name, validate=validate, seed=seed) for name in names]
+        self.queues = [queue for device in self.devices for queue in device.queues]
+        self.mix = {device: device.load(image(device.info)) for device in self.devices}
+        self.compute = tuple(queue.kind is hcq.QueueKind.COMPUTE for queue in self.queues)
+
+    def close(self) -> None:
+        """Close the devices, all of them also where one raises a fault."""
+        self.mix.clear()
+        with ExitStack() as stack:
+            for device in self.devices:
+                stack.callback(device.close)

@@ -15,7 +15,7 @@ import sys
 import threading
 import traceback
 import warnings
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +26,7 @@ from tools.arguments import device_name, reported
 from tools.fuzz import campaign
 from tools.fuzz.queue_calls import CALLS, unexpected
 from tools.fuzz.queue_faults import FAULTS, misreported
-from tools.fuzz.queue_kernels import image
+from tools.fuzz.queue_kernels import Stage
 from tools.fuzz.queue_programs import WORDS, Command, Maker, Program, Range, apply, freed_fill, start
 
 if TYPE_CHECKING:
@@ -38,23 +38,6 @@ WAIT_S: Final = 120.0
 
 class Differs(AssertionError):  # noqa: N818 - a result, not an error of the tool
     """Memory differs from that of the sequential execution."""
-
-
-class Stage:
-    """Open devices, their queues, and the kernel loaded on each."""
-
-    def __init__(self, names: Sequence[str], *, validate: bool, seed: int = 0) -> None:
-        self.devices = [hcq.open(name, validate=validate, seed=seed) for name in names]
-        self.queues = [queue for device in self.devices for queue in device.queues]
-        self.mix = {device: device.load(image(device.info)) for device in self.devices}
-        self.compute = tuple(queue.kind is hcq.QueueKind.COMPUTE for queue in self.queues)
-
-    def close(self) -> None:
-        """Close the devices, all of them also where one raises a fault."""
-        self.mix.clear()
-        with ExitStack() as stack:
-            for device in self.devices:
-                stack.callback(device.close)
 
 
 class Run:
