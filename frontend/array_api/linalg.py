@@ -14,7 +14,7 @@ from frontend.arg_aliases import answer_module
 from frontend.array_api.data_types import finfo
 from frontend.array_api.elementwise import agreed
 from frontend.array_api.statistics import sum_dtype
-from frontend.ops import factors
+from frontend.ops import diagonals, factors
 from frontend.ops.arguments import axis_of, is_pair
 from frontend.parameters import flag
 from frontend.tensor import Tensor
@@ -157,7 +157,7 @@ def matrix_rank(
     The standard has `rtol` alone; `tol` is another name of `atol`; of `hermitian` the lower half is read.
     """
     atol = tol if atol is None else atol
-    s = svdvals(factors.symmetric(x, upper=False) if flag(hermitian, "matrix_rank, hermitian") else x)
+    s = svdvals(diagonals.symmetric(x, upper=False) if flag(hermitian, "matrix_rank, hermitian") else x)
     if rtol is None:
         rtol = max(x.shape[-2:]) * finfo(x.dtype).eps if atol is None else 0.0
     least, share = (t.unsqueeze(-1) if isinstance(t, Tensor) else t for t in (atol, rtol))

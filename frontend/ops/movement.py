@@ -225,8 +225,9 @@ def repeat_interleave(
     if len({*counts}) == 1:
         return _repeated(x, counts[0], a)
     make: Any = self.__class__
-    index = [i for i, count in enumerate(counts) for _ in range(count)]
-    return _chosen(x, make(index, dtype="int32", device=x.expr.device), a)
+    places = [i for i, count in enumerate(counts) for _ in range(count)]
+    index: T = make(places, dtype="int32", device=x.expr.device)
+    return _chosen(x, index, a)
 
 
 @method
