@@ -10,17 +10,15 @@ which prints the outcome.
 
 from __future__ import annotations
 
-import os
 import sys
 from itertools import pairwise
 from typing import Final
-
-os.environ["HCQ_RING_BYTES"] = "16384"  # before anything reads the configuration
 
 import hcq
 from compiler.llvm import Machine, emit_object
 from drivers.amd.device import AmdDevice
 from drivers.amd.emu.machine.kernel import EmulatedKernel
+from hcq.config import override
 from hcq.program import ArgKind, ArgSlot
 from tools.bringup.amd.kernels import TOKEN, UNUSED, image
 from tools.mutants.planted.outcome import report
@@ -28,6 +26,7 @@ from tools.mutants.planted.words import Words
 
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
 ONE: Final = (1, 1, 1)
+_RING_BYTES: Final = 16384
 _LAPS: Final = 150
 """Submissions: more than a small ring has room for."""
 _LDS: Final = 4096
@@ -184,4 +183,5 @@ PARTS: Final = ("launches", "pointers", "dependent", "private", "between_queues"
 
 
 if __name__ == "__main__":
-    report(lambda: Program(sys.argv[1]).play(sys.argv[2:] or PARTS))
+    with override(ring_bytes=_RING_BYTES):
+        report(lambda: Program(sys.argv[1]).play(sys.argv[2:] or PARTS))

@@ -9,15 +9,13 @@ which prints the outcome.
 
 from __future__ import annotations
 
-import os
 import sys
 from itertools import pairwise
 from typing import Final
 
-os.environ["HCQ_RING_BYTES"] = "65536"  # before anything reads the configuration
-
 import hcq
 from compiler.targets.nvptx.assembler import assemble
+from hcq.config import override
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tools.bringup.nv.kernels import TOKEN, image
 from tools.mutants.planted.outcome import report
@@ -26,6 +24,7 @@ from tools.mutants.planted.words import SHARED, Words
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
 ONE: Final = (1, 1, 1)
 _UNMAPPED: Final = 0xDEAD_0000_0000
+_RING_BYTES: Final = 65536
 _LAPS: Final = 400
 """Submissions: more than a ring has entries."""
 
@@ -311,4 +310,5 @@ PARTS: Final = (
 
 
 if __name__ == "__main__":
-    report(lambda: Program(sys.argv[1]).play(sys.argv[2:] or PARTS))
+    with override(ring_bytes=_RING_BYTES):
+        report(lambda: Program(sys.argv[1]).play(sys.argv[2:] or PARTS))
