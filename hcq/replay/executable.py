@@ -232,11 +232,7 @@ class Executable:
             if self._epochs[0] != queue.device.close_epoch:
                 self._verify()  # before a slot is taken: it unbinds all
             slot = self._slots[self._turn]
-            try:
-                same = bool(given == slot.kept.given)
-            except ValueError:  # an array, which `_bind` refuses
-                same = False
-            if not same:
+            if not _same(given, slot):
                 slot = self._next()
                 if not _same(given, slot):
                     self._bind(slot, given)

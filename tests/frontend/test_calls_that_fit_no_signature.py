@@ -22,7 +22,7 @@ VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
 def callables() -> dict[str, Any]:
     """Return all public methods, functions, layers and optimisers by name."""
-    x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]], device="cpu")
     found = {f"Tensor.{name}": getattr(x, name, None) for name in dir(Tensor) if not name.startswith("_")}
     own = {name for name, fn in vars(F).items() if getattr(fn, "__module__", "").startswith("frontend.nn.")}
     names = {name for name in own if name[0].islower()} | F.METHODS | F.LAYERS.keys()
