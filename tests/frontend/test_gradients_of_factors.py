@@ -18,7 +18,7 @@ SHAPES = ((3, 3), (3, 2), (2, 2, 3))
 A = {shape: np.sin(np.arange(math.prod(shape)) * 1.3 + 0.4).reshape(shape) for shape in SHAPES}
 
 
-WEIGHTS = Tensor(np.arange(9.0).reshape(3, 3))
+WEIGHTS = np.arange(9.0).reshape(3, 3)
 
 
 def slopes(f: Callable[[Tensor], Tensor], values: object, times: int = 1) -> list[np.ndarray]:
@@ -102,7 +102,7 @@ def test_second_gradients_are_those_of_differences(name: str):
 def test_gradients_of_eigenvectors_are_symmetric_whichever_half_is_read():
     half = A[3, 3] + A[3, 3].T
     lower, upper = (
-        slopes(lambda x, uplo=uplo: (xp.linalg.eigh(x, uplo).eigenvectors.abs() * WEIGHTS).sum(), half)[0]
+        slopes(lambda x, u=uplo: (xp.linalg.eigh(x, u).eigenvectors.abs() * Tensor(WEIGHTS)).sum(), half)[0]
         for uplo in "LU"
     )
     np.testing.assert_allclose(lower, lower.T, atol=1e-9)
