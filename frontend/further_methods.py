@@ -7,7 +7,7 @@ Not here: the methods that most programs use (`methods`), those that change thei
 
 from __future__ import annotations
 
-from frontend.later import AT_ONCE, later
+from frontend.later import AT_ONCE, all_later
 from frontend.tensor_base import TensorBase
 
 if AT_ONCE:
@@ -24,16 +24,12 @@ if AT_ONCE:
         statistics,
     )
 else:
-    about = later("frontend.ops.about")
-    convolutions = later("frontend.ops.convolutions")
-    determinants = later("frontend.ops.determinants")
-    factors = later("frontend.ops.factors")
-    indexed = later("frontend.ops.indexed")
-    parts = later("frontend.ops.parts")
-    products = later("frontend.ops.products")
-    rearranging = later("frontend.ops.rearranging")
-    special = later("frontend.ops.special")
-    statistics = later("frontend.ops.statistics")
+    globals().update(
+        all_later(
+            "frontend.ops",
+            "about convolutions determinants factors indexed parts products rearranging special statistics",
+        )
+    )
 
 
 class FurtherMethods(TensorBase):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from frontend.assignment import change
 from frontend.assignment import in_place as _in_place
 from frontend.autograd.engine import stopped
-from frontend.later import AT_ONCE, later
+from frontend.later import AT_ONCE, all_later
 from frontend.ops import creation
 from frontend.ops.casts import cast
 from frontend.tensor_base import TensorBase
@@ -39,22 +39,13 @@ if AT_ONCE:
         trigonometry,
     )
 else:
-    about = later("frontend.ops.about")
-    activation = later("frontend.ops.activation")
-    along = later("frontend.ops.along")
-    combined = later("frontend.ops.combined")
-    comparison = later("frontend.ops.comparison")
-    diagonals = later("frontend.ops.diagonals")
-    division = later("frontend.ops.division")
-    elementwise = later("frontend.ops.elementwise")
-    functions = later("frontend.ops.functions")
-    indexed = later("frontend.ops.indexed")
-    powers = later("frontend.ops.powers")
-    products = later("frontend.ops.products")
-    sampling = later("frontend.ops.sampling")
-    scan = later("frontend.ops.scan")
-    special = later("frontend.ops.special")
-    trigonometry = later("frontend.ops.trigonometry")
+    globals().update(
+        all_later(
+            "frontend.ops",
+            "about activation along combined comparison diagonals division elementwise functions indexed "
+            "powers products sampling scan special trigonometry",
+        )
+    )
 if TYPE_CHECKING:
     from frontend.tensor_base import T
 

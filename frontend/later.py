@@ -1,9 +1,9 @@
 """Modules that load when one of their members is first used, as a member of a class or by a call.
 
     if AT_ONCE:
-        from frontend.ops import random
+        from frontend.ops import random, sorting
     else:
-        random = later("frontend.ops.random")
+        globals().update(all_later("frontend.ops", "random sorting"))
 
     class Methods:
         rand_like = random.rand_like      # the module loads when `Methods.rand_like` is first read
@@ -97,6 +97,11 @@ class _Later:
 def later(module: str) -> Any:
     """Return a module that loads when one of its members is used."""
     return _Later(module)
+
+
+def all_later(package: str, names: str) -> dict[str, Any]:
+    """Return modules of a package by name; each loads when one of its members is used."""
+    return {name: _Later(f"{package}.{name}") for name in names.split()}
 
 
 def static(fn: Callable[P, R]) -> staticmethod[P, R]:

@@ -14,7 +14,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec
 
 from frontend.arg_aliases import accepts_aliases
-from frontend.later import AT_ONCE, Item, later, static
+from frontend.later import AT_ONCE, Item, all_later, later, static
 from frontend.ops import casts, comparison, creation, division, elementwise, functions, movement
 from frontend.ops.functions import Functions
 from frontend.trace import has_variable
@@ -47,28 +47,13 @@ if AT_ONCE:
     from frontend.symbolic import creation as symbolic
     from frontend.symbolic import rules
 else:
-    activation = later("frontend.ops.activation")
-    along = later("frontend.ops.along")
-    combined = later("frontend.ops.combined")
-    convolutions = later("frontend.ops.convolutions")
-    diagonals = later("frontend.ops.diagonals")
-    extremes = later("frontend.ops.extremes")
-    factors = later("frontend.ops.factors")
-    files = later("frontend.ops.files")
-    linalg = later("frontend.ops.linalg")
-    losses = later("frontend.ops.losses")
-    nnops = later("frontend.ops.nnops")
-    padding = later("frontend.ops.padding")
-    parts = later("frontend.ops.parts")
-    powers = later("frontend.ops.powers")
-    random = later("frontend.ops.random")
-    reduce = later("frontend.ops.reduce")
-    resizing = later("frontend.ops.resizing")
-    sampling = later("frontend.ops.sampling")
-    scan = later("frontend.ops.scan")
-    selection = later("frontend.ops.selection")
-    sorting = later("frontend.ops.sorting")
-    trigonometry = later("frontend.ops.trigonometry")
+    globals().update(
+        all_later(
+            "frontend.ops",
+            "activation along combined convolutions diagonals extremes factors files linalg losses nnops "
+            "padding parts powers random reduce resizing sampling scan selection sorting trigonometry",
+        )
+    )
     rules = later("frontend.symbolic.rules")
     symbolic = later("frontend.symbolic.creation")
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from frontend.assignment import in_place
-from frontend.later import AT_ONCE, later
+from frontend.later import AT_ONCE, all_later, later
 from frontend.ops import comparison, division, elementwise, functions, indexing
 from frontend.tensor_base import TensorBase
 from frontend.views import BACK
@@ -20,9 +20,7 @@ if AT_ONCE:
     from frontend import ufuncs
     from frontend.ops import linalg, powers, writing
 else:
-    linalg = later("frontend.ops.linalg")
-    powers = later("frontend.ops.powers")
-    writing = later("frontend.ops.writing")
+    globals().update(all_later("frontend.ops", "linalg powers writing"))
     ufuncs = later("frontend.ufuncs")
 if TYPE_CHECKING:
     from frontend.tensor_base import T
