@@ -52,21 +52,10 @@ if TYPE_CHECKING:
     from frontend.ops.convolutions import Sizes
 
 __all__ = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "cosine_embedding_loss",
-    "cross_entropy",
-    "gaussian_nll_loss",
-    "huber_loss",
-    "kl_div",
-    "l1_loss",
-    "margin_ranking_loss",
-    "mse_loss",
-    "nll_loss",
-    "poisson_nll_loss",
-    "smooth_l1_loss",
-    "triplet_margin_loss",
-]
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
+    "gaussian_nll_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "nll_loss",
+    "poisson_nll_loss", "smooth_l1_loss", "triplet_margin_loss",
+]  # fmt: skip
 
 METHODS: Final = frozenset({
     *("avg_pool2d", "celu", "conv2d", "conv_transpose2d", "elu", "gelu", "glu", "hardshrink", "hardsigmoid"),

@@ -21,25 +21,9 @@ if TYPE_CHECKING:
     from frontend.nn.optim import lr_scheduler
 
 __all__ = [
-    "ASGD",
-    "LAMB",
-    "LARS",
-    "LBFGS",
-    "SGD",
-    "Adadelta",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Group",
-    "Muon",
-    "NAdam",
-    "Optimizer",
-    "RAdam",
-    "RMSprop",
-    "Rprop",
-    "lr_scheduler",
-]
+    "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Group", "Muon",
+    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "lr_scheduler",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names
 

@@ -20,19 +20,9 @@ if TYPE_CHECKING:
     from frontend.nn.state.checkpoints import torch_load
 
 __all__ = [
-    "GgufFile",
-    "SafeFile",
-    "get_parameters",
-    "get_state_dict",
-    "gguf_load",
-    "gguf_open",
-    "load_state_dict",
-    "safe_load",
-    "safe_metadata",
-    "safe_open",
-    "safe_save",
-    "torch_load",
-]
+    "GgufFile", "SafeFile", "get_parameters", "get_state_dict", "gguf_load", "gguf_open", "load_state_dict",
+    "safe_load", "safe_metadata", "safe_open", "safe_save", "torch_load",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names
 
