@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import BARRIERS, GROUP, THREAD, WARP
 
 if TYPE_CHECKING:
@@ -89,16 +90,12 @@ def cells(c: Code, group: Value) -> Value:
     return c.gep(GROUP.load(c, group, "shadow"), c.resize(size, 64))
 
 
-def join(lib: Library) -> str:
+@helper("emu.join", "ptr", "i32", "i32", core=True)
+def join(_lib: Library, c: Code, group: Value, to: Value, source: Value) -> None:
     """`emu.join(group, to, source)`: set each component of row `to` to the maximum of both rows."""
-
-    def body(c: Code, group: Value, to: Value, source: Value) -> None:
-        with c.count(c.op("shl", parties_of(c, group), 1)) as column:
-            here, there = clock(c, group, to, column), clock(c, group, source, column)
-            c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
-        c.ret()
-
-    return lib.define("emu.join", "void", {"group": "ptr", "to": "i32", "source": "i32"}, body, core=True)
+    with c.count(c.op("shl", parties_of(c, group), 1)) as column:
+        here, there = clock(c, group, to, column), clock(c, group, source, column)
+        c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
 
 
 def tick(c: Code, group: Value, party: Value, step: Value | None = None) -> None:
@@ -108,18 +105,14 @@ def tick(c: Code, group: Value, party: Value, step: Value | None = None) -> None
     c.store(c.intrinsic("umin", after, c.const("i32", IN_FLIGHT - 1)), at)
 
 
-def proxy_fence(lib: Library) -> str:
+@helper("emu.proxy_fence", "ptr")
+def proxy_fence(_lib: Library, c: Code, warp: Value) -> None:
     """`emu.proxy_fence(warp)`: everything before is fenced for the asynchronous proxy."""
-
-    def body(c: Code, warp: Value) -> None:
-        group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
-        with c.count(parties_of(c, group)) as column:
-            here, there = fenced(c, group, party, column), clock(c, group, party, column)
-            c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
-        tick(c, group, party)
-        c.ret()
-
-    return lib.define("emu.proxy_fence", "void", {"warp": "ptr"}, body)
+    group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
+    with c.count(parties_of(c, group)) as column:
+        here, there = fenced(c, group, party, column), clock(c, group, party, column)
+        c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
+    tick(c, group, party)
 
 
 def barrier_arrive(lib: Library, c: Code, warp: Value, group: Value, number: Value) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.emu.simt.addresses import search
 from drivers.emu.simt.clusters import each_group
 from drivers.emu.simt.findings import i32
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import GROUP, LAUNCH, MAP_ENTRY, RELEASE, RELEASE_BYTES, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
 
@@ -99,32 +100,27 @@ def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value, flags:
     c.label(done)
 
 
-def observe(lib: Library) -> str:
+@helper("emu.observe", "ptr", "i64 each", "mask", "i32")
+def observe(lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, size: Value) -> None:
     """`emu.observe(warp, addresses, mask, size)`: after a strong read, observe the strong writes to those dwords."""
-
-    def body(c: Code, warp: Value, addresses: Value, mask: Value, size: Value) -> None:
-        thread = WARP.load(c, warp, "thread")
-        me = GROUP.load(c, WARP.load(c, warp, "group"), "index")
-        all_in, size64 = Spilled(c, addresses), c.resize(size, 64)
-        some = c.icmp("ne", THREAD.load(c, thread, "map_count"), 0)
-        with c.when(some), c.each_lane(mask) as lane:
-            entry = c.call(search(lib), "ptr", thread, all_in.get(lane))
-            offset = c.op("sub", all_in.get(lane), MAP_ENTRY.load(c, entry, "start"))
-            length, shadow = MAP_ENTRY.load(c, entry, "size"), MAP_ENTRY.load(c, entry, "touched")
-            inside = c.op(
-                "and", c.icmp("ult", offset, length), c.icmp("ule", c.op("add", offset, size64), length)
-            )
-            with (
-                c.when(c.op("and", inside, c.icmp("ne", shadow, 0))),
-                c.count(c.intrinsic("umax", c.op("lshr", size, 2), i32(1))) as dword,
-            ):
-                at = c.op("shl", c.op("add", c.op("lshr", offset, 2), c.resize(dword, 64)), 5)
-                cell = c.let("ptr", f"inttoptr {c.op('add', shadow, at)} to ptr")
-                _learn_from(lib, c, thread, me, c.load("i64", cell, volatile=True))
-        c.ret()
-
-    parameters = {"warp": "ptr", "addresses": lib.v("i64"), "mask": lib.mask, "size": "i32"}
-    return lib.define("emu.observe", "void", parameters, body)
+    thread = WARP.load(c, warp, "thread")
+    me = GROUP.load(c, WARP.load(c, warp, "group"), "index")
+    all_in, size64 = Spilled(c, addresses), c.resize(size, 64)
+    some = c.icmp("ne", THREAD.load(c, thread, "map_count"), 0)
+    with c.when(some), c.each_lane(mask) as lane:
+        entry = c.call(search(lib), "ptr", thread, all_in.get(lane))
+        offset = c.op("sub", all_in.get(lane), MAP_ENTRY.load(c, entry, "start"))
+        length, shadow = MAP_ENTRY.load(c, entry, "size"), MAP_ENTRY.load(c, entry, "touched")
+        inside = c.op(
+            "and", c.icmp("ult", offset, length), c.icmp("ule", c.op("add", offset, size64), length)
+        )
+        with (
+            c.when(c.op("and", inside, c.icmp("ne", shadow, 0))),
+            c.count(c.intrinsic("umax", c.op("lshr", size, 2), i32(1))) as dword,
+        ):
+            at = c.op("shl", c.op("add", c.op("lshr", offset, 2), c.resize(dword, 64)), 5)
+            cell = c.let("ptr", f"inttoptr {c.op('add', shadow, at)} to ptr")
+            _learn_from(lib, c, thread, me, c.load("i64", cell, volatile=True))
 
 
 def meet(lib: Library, c: Code, group: Value) -> None:
@@ -146,21 +142,16 @@ def _learn_from(lib: Library, c: Code, thread: Value, me: Value, written: Value)
         c.call(_learn(lib), "void", thread, me, other, c.resize(c.op("lshr", written, 32), 32))
 
 
-def _learn(lib: Library) -> str:
+@helper("emu.learn", "ptr", "i32", "i32", "i32", core=True)
+def _learn(_lib: Library, c: Code, thread: Value, me: Value, other: Value, when: Value) -> None:
     """`emu.learn(thread, me, other, when)`: observe the strong write of `other` at `when`, and join its clock."""
-
-    def body(c: Code, thread: Value, me: Value, other: Value, when: Value) -> None:
-        at = _known(c, thread, me, other)
-        own_rows = c.icmp("ne", THREAD.load(c, thread, "known_step"), 0)
-        with c.when(c.icmp("ult", c.load("i32", at), when)):
-            with c.when(own_rows), c.count(THREAD.load(c, thread, "groups")) as one:
-                here, there = (_known(c, thread, row, one) for row in (me, other))
-                c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
-            c.let("i32", f"atomicrmw umax {at}, {when} seq_cst")
-        c.ret()
-
-    parameters = {"thread": "ptr", "me": "i32", "other": "i32", "when": "i32"}
-    return lib.define("emu.learn", "void", parameters, body, core=True)
+    at = _known(c, thread, me, other)
+    own_rows = c.icmp("ne", THREAD.load(c, thread, "known_step"), 0)
+    with c.when(c.icmp("ult", c.load("i32", at), when)):
+        with c.when(own_rows), c.count(THREAD.load(c, thread, "groups")) as one:
+            here, there = (_known(c, thread, row, one) for row in (me, other))
+            c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
+        c.let("i32", f"atomicrmw umax {at}, {when} seq_cst")
 
 
 def _known(c: Code, thread: Value, row: Value, column: Value) -> Value:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.sanitizers import clocks, read_groups
 from drivers.emu.sanitizers.shadow_local import behind_bits
 from drivers.emu.simt.findings import i32
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import WARP
 from drivers.emu.simt.vector import Spilled, Value
 
@@ -57,39 +58,34 @@ def all_met(lib: Library, c: Code, warp: Value) -> None:
             WARP.store(c, warp, "synced", _next_clock(c, warp))
 
 
-def met(lib: Library) -> str:
+@helper("emu.lanes.met", "ptr", "i32 each", "mask", "mask")
+def met(lib: Library, c: Code, warp: Value, masks: Value, lanes: Value, live: Value) -> None:
     """`emu.lanes.met(warp, masks, lanes, live)`: lanes meet, each with those in its mask."""
-
-    def body(c: Code, warp: Value, masks: Value, lanes: Value, live: Value) -> None:
-        apart = c.icmp("ne", c.op("and", c.mask_bits(c.icmp("ne", masks, c.splat(live, lib.lanes))), lanes), 0)
-        some = c.op("or", apart, c.icmp("ne", lanes, live))
-        with c.otherwise(some):
-            all_met(lib, c, warp)
-        with c.when(c.op("and", some, c.icmp("ne", WARP.load(c, warp, "touched"), 0))):
-            with c.when(c.icmp("eq", WARP.load(c, warp, "grouped"), 0)):
-                WARP.store(c, warp, "grouped", 1)
-                no = Value("i8", "0"), c.const("i64", matrix_bytes(lib.lanes)), Value("i1", "false")
-                c.call("llvm.memset.p0.i64", "void", _row(lib, c, warp, i32(0)), *no)
-            now = c.splat(_next_clock(c, warp), lib.lanes)
-            all_in, row = Spilled(c, masks), c.slot(lib.v("i32"))
-            left = c.slot(lib.mask)
-            c.store(lanes, left)
-            with c.each_lane(lanes) as first:
-                waiting = c.load(lib.mask, left)
-                mask = c.op("and", c.resize(all_in.get(first), lib.lanes), lanes)
-                here = c.op("and", c.op("lshr", waiting, c.resize(first, lib.lanes)), 1)
-                with c.when(c.icmp("ne", here, 0)):
-                    c.store(c.op("and", waiting, c.not_(mask)), left)
-                    c.store(c.select(c.mask_lanes(mask), now, c.zero(lib.v("i32"))), row)
-                    with c.each_lane(mask) as one:
-                        known = c.load(lib.v("i32"), _row(lib, c, warp, one), align=4)
-                        c.store(c.intrinsic("umax", known, c.load(lib.v("i32"), row)), row)
-                    with c.each_lane(mask) as one:
-                        c.store(c.load(lib.v("i32"), row), _row(lib, c, warp, one), align=4)
-        c.ret()
-
-    parameters = {"warp": "ptr", "masks": lib.v("i32"), "lanes": lib.mask, "live": lib.mask}
-    return lib.define("emu.lanes.met", "void", parameters, body)
+    apart = c.icmp("ne", c.op("and", c.mask_bits(c.icmp("ne", masks, c.splat(live, lib.lanes))), lanes), 0)
+    some = c.op("or", apart, c.icmp("ne", lanes, live))
+    with c.otherwise(some):
+        all_met(lib, c, warp)
+    with c.when(c.op("and", some, c.icmp("ne", WARP.load(c, warp, "touched"), 0))):
+        with c.when(c.icmp("eq", WARP.load(c, warp, "grouped"), 0)):
+            WARP.store(c, warp, "grouped", 1)
+            no = Value("i8", "0"), c.const("i64", matrix_bytes(lib.lanes)), Value("i1", "false")
+            c.call("llvm.memset.p0.i64", "void", _row(lib, c, warp, i32(0)), *no)
+        now = c.splat(_next_clock(c, warp), lib.lanes)
+        all_in, row = Spilled(c, masks), c.slot(lib.v("i32"))
+        left = c.slot(lib.mask)
+        c.store(lanes, left)
+        with c.each_lane(lanes) as first:
+            waiting = c.load(lib.mask, left)
+            mask = c.op("and", c.resize(all_in.get(first), lib.lanes), lanes)
+            here = c.op("and", c.op("lshr", waiting, c.resize(first, lib.lanes)), 1)
+            with c.when(c.icmp("ne", here, 0)):
+                c.store(c.op("and", waiting, c.not_(mask)), left)
+                c.store(c.select(c.mask_lanes(mask), now, c.zero(lib.v("i32"))), row)
+                with c.each_lane(mask) as one:
+                    known = c.load(lib.v("i32"), _row(lib, c, warp, one), align=4)
+                    c.store(c.intrinsic("umax", known, c.load(lib.v("i32"), row)), row)
+                with c.each_lane(mask) as one:
+                    c.store(c.load(lib.v("i32"), row), _row(lib, c, warp, one), align=4)
 
 
 def apart(lib: Library, c: Code, warp: Value, lane: Value, other: Value, then: Value) -> Value:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.sanitizers import clocks
 from drivers.emu.sanitizers.clocks import CELL, CLOCK, PARTY_SHIFT, STRONG_CLOCK
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import THREAD, WARP
 from drivers.emu.simt.vector import Spilled
 
@@ -36,25 +37,20 @@ def published(wf: Ordering) -> None:
         clocks.tick(c, WARP.load(c, wf.warp, "group"), WARP.load(c, wf.warp, "party"))
 
 
-def _observe(lib: Library) -> str:
+@helper("emu.observe.shared", "ptr", "i32 each", "mask")
+def _observe(lib: Library, c: Code, warp: Value, offsets: Value, mask: Value) -> None:
     """`emu.observe.shared(warp, offsets, mask)`: order a warp after the atomics that wrote there last."""
-
-    def body(c: Code, warp: Value, offsets: Value, mask: Value) -> None:
-        group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
-        limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
-        cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
-        with c.each_lane(mask) as lane:
-            offset = all_in.get(lane)
-            with c.when(c.icmp("ult", offset, limit)):
-                stamp = c.load("i32", c.gep(cells, c.op("mul", c.resize(offset, 64), CELL)))
-                other, then = c.op("sub", c.op("lshr", stamp, PARTY_SHIFT), 1), c.op("and", stamp, CLOCK)
-                strong = c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0)
-                with c.when(c.op("and", strong, c.icmp("ne", other, party))):
-                    known = clocks.clock(c, group, party, other)
-                    with c.when(c.icmp("ugt", then, c.load("i32", known))):
-                        c.call(clocks.join(lib), "void", group, party, other)
-                        c.store(then, known)  # what the other warp did behind its atomic is not ordered
-        c.ret()
-
-    parameters = {"warp": "ptr", "offsets": lib.v("i32"), "mask": lib.mask}
-    return lib.define("emu.observe.shared", "void", parameters, body)
+    group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
+    limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
+    cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
+    with c.each_lane(mask) as lane:
+        offset = all_in.get(lane)
+        with c.when(c.icmp("ult", offset, limit)):
+            stamp = c.load("i32", c.gep(cells, c.op("mul", c.resize(offset, 64), CELL)))
+            other, then = c.op("sub", c.op("lshr", stamp, PARTY_SHIFT), 1), c.op("and", stamp, CLOCK)
+            strong = c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0)
+            with c.when(c.op("and", strong, c.icmp("ne", other, party))):
+                known = clocks.clock(c, group, party, other)
+                with c.when(c.icmp("ugt", then, c.load("i32", known))):
+                    c.call(clocks.join(lib), "void", group, party, other)
+                    c.store(then, known)  # what the other warp did behind its atomic is not ordered

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.emu.sanitizers import clocks
 from drivers.emu.sanitizers.clocks import IN_FLIGHT, READ_AHEAD
 from drivers.emu.simt.findings import i32
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import WARP
 
 if TYPE_CHECKING:
@@ -85,35 +86,27 @@ def _latest(c: Code, area: Value, first: int) -> Value:
     return latest
 
 
-def _begin(lib: Library) -> str:
+@helper("emu.reads.begin", "ptr", "ptr")
+def _begin(_lib: Library, c: Code, warp: Value, area: Value) -> None:
     """`emu.reads.begin(warp, area)`: set `WARP.reads_until` to the clock of the open group, which gets one here if it has none."""
-
-    def body(c: Code, warp: Value, area: Value) -> None:
-        now, own = c.load("i32", _own_clock(c, warp)), _clock_of(c, area, 0)
-        with c.when(c.icmp("ule", c.load("i32", own), now)):
-            before = c.intrinsic("umax", now, _latest(c, area, 1))
-            after = c.intrinsic("umin", c.op("add", before, READ_AHEAD), i32(IN_FLIGHT - 1))
-            c.store(after, own)
-            alone = c.icmp("eq", c.op("and", WARP.load(c, warp, "reading"), GROUPED), 0)
-            first = c.select(alone, after, WARP.load(c, warp, "reads_first"))
-            WARP.store(c, warp, "reads_first", first)
-        WARP.store(c, warp, "reads_until", c.load("i32", own))
-        c.ret()
-
-    return lib.define("emu.reads.begin", "void", {"warp": "ptr", "area": "ptr"}, body)
+    now, own = c.load("i32", _own_clock(c, warp)), _clock_of(c, area, 0)
+    with c.when(c.icmp("ule", c.load("i32", own), now)):
+        before = c.intrinsic("umax", now, _latest(c, area, 1))
+        after = c.intrinsic("umin", c.op("add", before, READ_AHEAD), i32(IN_FLIGHT - 1))
+        c.store(after, own)
+        alone = c.icmp("eq", c.op("and", WARP.load(c, warp, "reading"), GROUPED), 0)
+        first = c.select(alone, after, WARP.load(c, warp, "reads_first"))
+        WARP.store(c, warp, "reads_first", first)
+    WARP.store(c, warp, "reads_until", c.load("i32", own))
 
 
-def _commit(lib: Library) -> str:
+@helper("emu.reads.commit", "ptr")
+def _commit(_lib: Library, c: Code, area: Value) -> None:
     """`emu.reads.commit(area)`: the open group becomes group 1, and each other the next one."""
-
-    def body(c: Code, area: Value) -> None:
-        c.store(_latest(c, area, _GROUPS - 1), _clock_of(c, area, _GROUPS))
-        for number in range(_GROUPS - 1, 0, -1):
-            c.store(c.load("i32", _clock_of(c, area, number - 1)), _clock_of(c, area, number))
-        c.store(i32(0), _clock_of(c, area, 0))
-        c.ret()
-
-    return lib.define("emu.reads.commit", "void", {"area": "ptr"}, body)
+    c.store(_latest(c, area, _GROUPS - 1), _clock_of(c, area, _GROUPS))
+    for number in range(_GROUPS - 1, 0, -1):
+        c.store(c.load("i32", _clock_of(c, area, number - 1)), _clock_of(c, area, number))
+    c.store(i32(0), _clock_of(c, area, 0))
 
 
 def _wait(lib: Library, left: int) -> str:
@@ -133,6 +126,5 @@ def _wait(lib: Library, left: int) -> str:
         others = c.op("and", WARP.load(c, warp, "reading"), BULK)
         grouped = c.select(c.icmp("ne", first, 0), i32(GROUPED), i32(0))
         WARP.store(c, warp, "reading", c.op("or", others, grouped))
-        c.ret()
 
     return lib.define(f"emu.reads.wait.{left}", "void", {"warp": "ptr", "area": "ptr"}, body)

@@ -151,7 +151,6 @@ def _ordered(lib: Library, what: str, scope: Scope) -> str:
                     group_order.order_event(c, group, "released")
                 if what != "released":
                     group_order.meet(lib, c, group)
-        c.ret()
 
     def _join(c: Code, group: Value, party: Value, row: Value) -> None:
         if what != "acquired":

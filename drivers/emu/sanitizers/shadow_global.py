@@ -125,7 +125,6 @@ def watch_global(lib: Library) -> str:
                     with c.when(recorded), c.count(dwords) as dword:
                         at = c.op("add", c.op("lshr", offset, 2), c.resize(dword, 64))
                         note_party.note(entry.part("touched"), entry.part("order"), at, lane, address)
-        c.ret()
 
     return lib.define("emu.watch.global", "void", watch_parameters(lib, "i64"), body, core=True)
 

@@ -82,6 +82,5 @@ def watch_local(lib: Library) -> str:
                 with c.when(c.op("and", never, c.icmp("ne", kind, WRITE))):
                     what, party = ReportKind.UNINITIALISED, i32(LOCAL_PARTY)
                     report_conflict(lib, c, warp, what, site, lane, offset, size, kind, party)
-        c.ret()
 
     return lib.define("emu.watch.local", "void", watch_parameters(lib, "i32"), body, core=True)

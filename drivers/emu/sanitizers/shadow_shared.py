@@ -40,6 +40,7 @@ from drivers.emu.sanitizers.shadow_global import THREAD_BITS, place_of
 from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, UNMARKED, VOLATILE, WRITE
 from drivers.emu.simt.clusters import OFFSET, RANK_SHIFT, group_of_rank, peer, warp_at
 from drivers.emu.simt.findings import i32, i64, report_conflict, watch_parameters
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import GROUP, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
 
@@ -61,38 +62,34 @@ def _is_proxy(c: Code, cell: Value) -> Value:
     return c.icmp("slt", c.load("i32", c.gep(cell, PLAIN_PLACE)), 0)
 
 
-def group_exits(lib: Library) -> str:
+@helper("emu.group.exits", "ptr", core=True)
+def group_exits(lib: Library, c: Code, group: Value) -> None:
     """`emu.group.exits(group)`: report accesses of others to its memory without an order before its exit."""
-
-    def body(c: Code, group: Value) -> None:
-        thread, rank = GROUP.load(c, group, "thread"), GROUP.load(c, group, "rank")
-        warps, cells = THREAD.load(c, thread, "warps"), clocks.cells(c, group)
-        first = c.op("mul", rank, warps)
-        with c.count(THREAD.load(c, thread, "shared_bytes")) as byte:
-            cell = c.gep(cells, c.op("mul", c.resize(byte, 64), CELL))
-            for at in (0, 4, 8):
-                stamp = c.load("i32", c.gep(cell, at))
-                party = c.op("sub", c.op("lshr", stamp, PARTY_SHIFT), 1)
-                foreign = c.icmp("uge", c.op("sub", party, first), warps)
-                with c.when(c.op("and", c.icmp("ne", stamp, 0), foreign)):
-                    known = c.slot("i32")
-                    c.store(i32(0), known)
-                    with c.count(warps) as number:
-                        seen = c.load("i32", clocks.clock(c, group, c.op("add", first, number), party))
-                        c.store(c.intrinsic("umax", seen, c.load("i32", known)), known)
-                    with c.when(c.icmp("ugt", c.op("and", stamp, CLOCK), c.load("i32", known))):
-                        word = c.op("sub", c.load("i32", c.gep(cell, PLACES + at)), 1)
-                        there = group_of_rank(c, group, c.op("udiv", party, warps))
-                        warp = warp_at(c, thread, there, c.op("urem", party, warps))
-                        site, lane = c.op("lshr", word, THREAD_BITS), c.op("and", word, lib.lanes - 1)
-                        upper = c.op("shl", c.op("add", rank, 1), RANK_SHIFT)
-                        kind, access = ReportKind.UNORDERED_EXIT, i32(WRITE if at == 0 else READ)
-                        report_conflict(
-                            lib, c, warp, kind, site, lane, c.op("or", upper, byte), i32(1), access, i32(0)
-                        )
-        c.ret()
-
-    return lib.define("emu.group.exits", "void", {"group": "ptr"}, body, core=True)
+    thread, rank = GROUP.load(c, group, "thread"), GROUP.load(c, group, "rank")
+    warps, cells = THREAD.load(c, thread, "warps"), clocks.cells(c, group)
+    first = c.op("mul", rank, warps)
+    with c.count(THREAD.load(c, thread, "shared_bytes")) as byte:
+        cell = c.gep(cells, c.op("mul", c.resize(byte, 64), CELL))
+        for at in (0, 4, 8):
+            stamp = c.load("i32", c.gep(cell, at))
+            party = c.op("sub", c.op("lshr", stamp, PARTY_SHIFT), 1)
+            foreign = c.icmp("uge", c.op("sub", party, first), warps)
+            with c.when(c.op("and", c.icmp("ne", stamp, 0), foreign)):
+                known = c.slot("i32")
+                c.store(i32(0), known)
+                with c.count(warps) as number:
+                    seen = c.load("i32", clocks.clock(c, group, c.op("add", first, number), party))
+                    c.store(c.intrinsic("umax", seen, c.load("i32", known)), known)
+                with c.when(c.icmp("ugt", c.op("and", stamp, CLOCK), c.load("i32", known))):
+                    word = c.op("sub", c.load("i32", c.gep(cell, PLACES + at)), 1)
+                    there = group_of_rank(c, group, c.op("udiv", party, warps))
+                    warp = warp_at(c, thread, there, c.op("urem", party, warps))
+                    site, lane = c.op("lshr", word, THREAD_BITS), c.op("and", word, lib.lanes - 1)
+                    upper = c.op("shl", c.op("add", rank, 1), RANK_SHIFT)
+                    kind, access = ReportKind.UNORDERED_EXIT, i32(WRITE if at == 0 else READ)
+                    report_conflict(
+                        lib, c, warp, kind, site, lane, c.op("or", upper, byte), i32(1), access, i32(0)
+                    )
 
 
 def watch_shared(lib: Library, space: str) -> str:
@@ -309,6 +306,5 @@ def watch_shared(lib: Library, space: str) -> str:
                     c.store(now, state)
                     note(cell, lane, offset, place)
                     c.store(c.load(_WHOLE, cell, align=4), after)
-        c.ret()
 
     return lib.define(f"emu.watch.{space}", "void", watch_parameters(lib, "i32"), body, core=True)

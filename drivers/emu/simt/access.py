@@ -87,7 +87,6 @@ def store_each(lib: Library, bits: int) -> str:
         with c.each_lane(mask) as lane:
             pointer = c.let("ptr", f"inttoptr {all_in.get(lane)} to ptr")
             c.store(data.get(lane), pointer)
-        c.ret()
 
     parameters = {"hosts": lib.v("i64"), "values": lib.v(f"i{bits}"), "mask": lib.mask}
     return lib.define(f"emu.store_each.{bits}", "void", parameters, body, core=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.report import ReportKind
 from drivers.emu.simt.clusters import OFFSET, RANK_SHIFT, peer
 from drivers.emu.simt.findings import i32, report, site_record
-from drivers.emu.simt.library import iota
+from drivers.emu.simt.library import helper, iota
 from drivers.emu.simt.state import GROUP, MAP_ENTRY, SITE, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
 
@@ -51,74 +51,60 @@ def address_type(lib: Library, space: str) -> str:
     return lib.v("i32" if space in ("shared", "local", "cluster") else "i64")
 
 
-def search(lib: Library) -> str:
+@helper("emu.search", "ptr", "i64", result="ptr", core=True)
+def search(_lib: Library, c: Code, thread: Value, address: Value) -> None:
     """`emu.search(thread, address) -> ptr`: the last map entry that starts at or before an address, or the first."""
-
-    def body(c: Code, thread: Value, address: Value) -> None:
-        table = THREAD.load(c, thread, "map")
-        low, high = c.slot("i32"), c.slot("i32")
-        c.store(i32(0), low)
-        c.store(THREAD.load(c, thread, "map_count"), high)
-        c.jump("test")
-        c.label("test")
-        left, right = c.load("i32", low), c.load("i32", high)
-        c.branch(c.icmp("ult", c.op("add", left, 1), right), "halve", "found")
-        c.label("halve")
-        middle = c.op("lshr", c.op("add", left, right), 1)
-        entry = c.gep(table, c.op("mul", c.resize(middle, 64), MAP_ENTRY.size))
-        after = c.icmp("ugt", MAP_ENTRY.load(c, entry, "start"), address)
-        c.store(c.select(after, left, middle), low)
-        c.store(c.select(after, middle, right), high)
-        c.jump("test")
-        c.label("found")
-        c.ret(c.gep(table, c.op("mul", c.resize(left, 64), MAP_ENTRY.size)))
-
-    return lib.define("emu.search", "ptr", {"thread": "ptr", "address": "i64"}, body, core=True)
+    table = THREAD.load(c, thread, "map")
+    low, high = c.slot("i32"), c.slot("i32")
+    c.store(i32(0), low)
+    c.store(THREAD.load(c, thread, "map_count"), high)
+    c.jump("test")
+    c.label("test")
+    left, right = c.load("i32", low), c.load("i32", high)
+    c.branch(c.icmp("ult", c.op("add", left, 1), right), "halve", "found")
+    c.label("halve")
+    middle = c.op("lshr", c.op("add", left, right), 1)
+    entry = c.gep(table, c.op("mul", c.resize(middle, 64), MAP_ENTRY.size))
+    after = c.icmp("ugt", MAP_ENTRY.load(c, entry, "start"), address)
+    c.store(c.select(after, left, middle), low)
+    c.store(c.select(after, middle, right), high)
+    c.jump("test")
+    c.label("found")
+    c.ret(c.gep(table, c.op("mul", c.resize(left, 64), MAP_ENTRY.size)))
 
 
-def find(lib: Library) -> str:
+@helper("emu.find", "ptr", "i64 each", "mask", "i32", "i32", "i32", result="i64 each", core=True)
+def find(
+    lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
+) -> None:
     """`emu.find(warp, addresses, mask, site, size, access) -> host addresses`: the slow path, a search of the map for each lane."""
-
-    def body(
-        c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
-    ) -> None:
-        thread = WARP.load(c, warp, "thread")
-        sink = c.let("i64", f"ptrtoint {THREAD.load(c, thread, 'sink')} to i64")
-        record = site_record(c, warp, site)
-        size64, want = c.resize(size, 64), c.resize(access, 64)
-        all_in, all_out = Spilled(c, addresses), Spilled(c, c.splat(sink, lib.lanes))
-        empty = c.icmp("eq", THREAD.load(c, thread, "map_count"), 0)
-        with c.each_lane(mask) as lane:
-            address = all_in.get(lane)
-            entry = c.call(search(lib), "ptr", thread, address)
-            offset = c.op("sub", address, MAP_ENTRY.load(c, entry, "start"))
-            length = MAP_ENTRY.load(c, entry, "size")
-            outside = c.icmp("ugt", c.op("add", offset, size64), length)
-            outside = c.op("or", c.op("or", outside, c.icmp("uge", offset, length)), empty)
-            allowed = c.icmp("eq", c.op("and", MAP_ENTRY.load(c, entry, "flags"), want), want)
-            aligned = c.icmp("eq", c.op("and", address, c.op("sub", size64, 1)), 0)
-            kind = c.select(c.not_(aligned), i32(ReportKind.MISALIGNED), i32(ReportKind.FORBIDDEN))
-            kind = c.select(outside, i32(ReportKind.OUT_OF_BOUNDS), kind)
-            good = c.op("and", c.op("and", allowed, aligned), c.not_(outside))
-            with c.when(good):
-                delta = MAP_ENTRY.load(c, entry, "delta")
-                all_out.set(lane, c.op("add", address, delta))
-                SITE.store(c, record, "start", MAP_ENTRY.load(c, entry, "start"))
-                SITE.store(c, record, "delta", delta)
-                SITE.store(c, record, "bytes", length)
-            with c.otherwise(good):
-                c.call(report(lib), "void", warp, kind, site, lane, address, size, c.resize(access, 64))
-        c.ret(all_out.whole())
-
-    parameters = {
-        "warp": "ptr",
-        "addresses": lib.v("i64"),
-        "mask": lib.mask,
-        "site": "i32",
-        "size": "i32",
-        "access": "i32",
-    }
-    return lib.define("emu.find", lib.v("i64"), parameters, body, core=True)
+    thread = WARP.load(c, warp, "thread")
+    sink = c.let("i64", f"ptrtoint {THREAD.load(c, thread, 'sink')} to i64")
+    record = site_record(c, warp, site)
+    size64, want = c.resize(size, 64), c.resize(access, 64)
+    all_in, all_out = Spilled(c, addresses), Spilled(c, c.splat(sink, lib.lanes))
+    empty = c.icmp("eq", THREAD.load(c, thread, "map_count"), 0)
+    with c.each_lane(mask) as lane:
+        address = all_in.get(lane)
+        entry = c.call(search(lib), "ptr", thread, address)
+        offset = c.op("sub", address, MAP_ENTRY.load(c, entry, "start"))
+        length = MAP_ENTRY.load(c, entry, "size")
+        outside = c.icmp("ugt", c.op("add", offset, size64), length)
+        outside = c.op("or", c.op("or", outside, c.icmp("uge", offset, length)), empty)
+        allowed = c.icmp("eq", c.op("and", MAP_ENTRY.load(c, entry, "flags"), want), want)
+        aligned = c.icmp("eq", c.op("and", address, c.op("sub", size64, 1)), 0)
+        kind = c.select(c.not_(aligned), i32(ReportKind.MISALIGNED), i32(ReportKind.FORBIDDEN))
+        kind = c.select(outside, i32(ReportKind.OUT_OF_BOUNDS), kind)
+        good = c.op("and", c.op("and", allowed, aligned), c.not_(outside))
+        with c.when(good):
+            delta = MAP_ENTRY.load(c, entry, "delta")
+            all_out.set(lane, c.op("add", address, delta))
+            SITE.store(c, record, "start", MAP_ENTRY.load(c, entry, "start"))
+            SITE.store(c, record, "delta", delta)
+            SITE.store(c, record, "bytes", length)
+        with c.otherwise(good):
+            c.call(report(lib), "void", warp, kind, site, lane, address, size, c.resize(access, 64))
+    c.ret(all_out.whole())
 
 
 def stray(lib: Library, space: str) -> str:

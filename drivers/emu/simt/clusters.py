@@ -14,6 +14,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import GROUP, THREAD
 from drivers.emu.simt.vector import Value
 
@@ -37,18 +38,15 @@ def group_of_rank(c: Code, group: Value, rank: Value) -> Value:
     return c.gep(group, c.op("mul", far, step))
 
 
-def peer(lib: Library) -> str:
+@helper("emu.peer", "ptr", "i32", result="ptr", core=True)
+def peer(_lib: Library, c: Code, group: Value, address: Value) -> None:
     """`emu.peer(group, address) -> group`: the workgroup to whose shared memory an address of the cluster leads; null if none."""
-
-    def body(c: Code, group: Value, address: Value) -> None:
-        upper = c.op("lshr", address, RANK_SHIFT)
-        own = c.icmp("eq", upper, 0)
-        rank = c.select(own, GROUP.load(c, group, "rank"), c.op("sub", upper, 1))
-        size = THREAD.load(c, GROUP.load(c, group, "thread"), "cluster")
-        there = c.op("or", own, c.op("and", c.icmp("ult", rank, size), c.icmp("ne", size, 1)))
-        c.ret(c.select(there, group_of_rank(c, group, rank), Value("ptr", "null")))
-
-    return lib.define("emu.peer", "ptr", {"group": "ptr", "address": "i32"}, body, core=True)
+    upper = c.op("lshr", address, RANK_SHIFT)
+    own = c.icmp("eq", upper, 0)
+    rank = c.select(own, GROUP.load(c, group, "rank"), c.op("sub", upper, 1))
+    size = THREAD.load(c, GROUP.load(c, group, "thread"), "cluster")
+    there = c.op("or", own, c.op("and", c.icmp("ult", rank, size), c.icmp("ne", size, 1)))
+    c.ret(c.select(there, group_of_rank(c, group, rank), Value("ptr", "null")))
 
 
 def address_in(c: Code, group: Value, rank: Value, offset: Value) -> Value:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.emu.simt.addresses import address_type, split_generic
 from drivers.emu.simt.findings import i32
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
 
@@ -212,7 +213,6 @@ def _local(lib: Library, size: int) -> str:
 
     def body(c: Code, warp: Value, at: Value, mask: Value) -> None:
         _asked(c, _record(c, warp, at)[1], mask, size)
-        c.ret()
 
     return lib.define(f"emu.count.local.{size}", "void", {"warp": "ptr", "at": "i32", "mask": lib.mask}, body)
 
@@ -255,7 +255,6 @@ def _global(lib: Library, size: int, unit: int, what: str) -> str:
         _increase(c, base, UNITS, c.op("add", count, more))
         if what == "atomic":
             _increase(c, base, SERIAL, _most_equal(lib, c, addresses, mask))
-        c.ret()
 
     parameters = {"warp": "ptr", "at": "i32", "addresses": lib.v("i64"), "mask": lib.mask}
     return lib.define(f"emu.count.global.{what}.{size}.{unit}", "void", parameters, body)
@@ -310,52 +309,47 @@ def _run(lib: Library, unit: int, what: str) -> str:
             c.call(_touch(lib), "void", thread, place, Value("i1", "false" if what == "load" else "true"))
         c.jump("none")
         c.label("none")
-        c.ret()
 
     parameters = {"warp": "ptr", "at": "i32", "address": "i64", "size": "i64", "mask": lib.mask}
     return lib.define(f"emu.count.run.{what}.{unit}", "void", parameters, body)
 
 
-def _touch(lib: Library) -> str:
+@helper("emu.count.touch", "ptr", "i64", "i1")
+def _touch(_lib: Library, c: Code, thread: Value, unit: Value, writes: Value) -> None:
     """`emu.count.touch(thread, unit, writes)`: mark a unit of global memory as read or written."""
-
-    def body(c: Code, thread: Value, unit: Value, writes: Value) -> None:
-        table = THREAD.load(c, thread, "touched")
-        page = c.op("lshr", unit, PAGE_UNITS.bit_length() - 1)
-        at, found = c.slot("i64"), c.slot("i64")
-        c.store(c.op("lshr", c.op("mul", page, _GOLDEN), 64 - TABLE_BITS), at)
-        c.jump("look")
-        c.label("look")
-        place = c.gep(table, c.op("add", c.op("mul", c.load("i64", at), 4), TABLE_AT))
-        index = c.load("i32", place)
-        c.branch(c.icmp("eq", index, 0), "fresh", "known")
-        c.label("known")
-        number = c.op("sub", c.resize(index, 64), 1)
-        c.store(number, found)
-        there = c.load("i64", _entry(c, table, number))
-        c.branch(c.icmp("eq", there, page), "mark", "next")
-        c.label("next")
-        c.store(c.op("and", c.op("add", c.load("i64", at), 1), (1 << TABLE_BITS) - 1), at)
-        c.jump("look")
-        c.label("fresh")
-        used = c.load("i64", table)
-        c.branch(c.icmp("ult", used, ENTRIES), "room", "full")
-        c.label("full")
-        _increase(c, table, 1, Value("i64", "1"))
-        c.ret()
-        c.label("room")
-        c.store(c.op("add", used, 1), table)
-        c.store(c.resize(c.op("add", used, 1), 32), place)
-        c.store(page, _entry(c, table, used))
-        c.store(used, found)
-        c.jump("mark")
-        c.label("mark")
-        bits = c.gep(_entry(c, table, c.load("i64", found)), c.select(writes, Value("i64", "16"), Value("i64", "8")))
-        bit = c.op("shl", Value("i64", "1"), c.op("and", unit, PAGE_UNITS - 1))
-        c.store(c.op("or", c.load("i64", bits), bit), bits)
-        c.ret()
-
-    return lib.define("emu.count.touch", "void", {"thread": "ptr", "unit": "i64", "writes": "i1"}, body)
+    table = THREAD.load(c, thread, "touched")
+    page = c.op("lshr", unit, PAGE_UNITS.bit_length() - 1)
+    at, found = c.slot("i64"), c.slot("i64")
+    c.store(c.op("lshr", c.op("mul", page, _GOLDEN), 64 - TABLE_BITS), at)
+    c.jump("look")
+    c.label("look")
+    place = c.gep(table, c.op("add", c.op("mul", c.load("i64", at), 4), TABLE_AT))
+    index = c.load("i32", place)
+    c.branch(c.icmp("eq", index, 0), "fresh", "known")
+    c.label("known")
+    number = c.op("sub", c.resize(index, 64), 1)
+    c.store(number, found)
+    there = c.load("i64", _entry(c, table, number))
+    c.branch(c.icmp("eq", there, page), "mark", "next")
+    c.label("next")
+    c.store(c.op("and", c.op("add", c.load("i64", at), 1), (1 << TABLE_BITS) - 1), at)
+    c.jump("look")
+    c.label("fresh")
+    used = c.load("i64", table)
+    c.branch(c.icmp("ult", used, ENTRIES), "room", "full")
+    c.label("full")
+    _increase(c, table, 1, Value("i64", "1"))
+    c.ret()
+    c.label("room")
+    c.store(c.op("add", used, 1), table)
+    c.store(c.resize(c.op("add", used, 1), 32), place)
+    c.store(page, _entry(c, table, used))
+    c.store(used, found)
+    c.jump("mark")
+    c.label("mark")
+    bits = c.gep(_entry(c, table, c.load("i64", found)), c.select(writes, Value("i64", "16"), Value("i64", "8")))
+    bit = c.op("shl", Value("i64", "1"), c.op("and", unit, PAGE_UNITS - 1))
+    c.store(c.op("or", c.load("i64", bits), bit), bits)
 
 
 def _entry(c: Code, table: Value, number: Value) -> Value:
@@ -427,7 +421,6 @@ def _shared(lib: Library, size: int, *, atomic: bool) -> str:
                 c.label(after)
                 _increase(c, base, UNITS, c.load("i64", most))
                 _increase(c, base, LEAST, Value("i64", "1"))
-        c.ret()
 
     kind = "atomic" if atomic else "plain"
     parameters = {"warp": "ptr", "at": "i32", "offsets": address_type(lib, "shared"), "mask": lib.mask}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import GROUP, LAUNCH, REPORT, REPORT_LIMIT, REPORTS_HEAD, SITE, THREAD, WARP
 from drivers.emu.simt.vector import Value
 
@@ -36,50 +37,45 @@ def site_record(c: Code, warp: Value, site: Value) -> Value:
     return c.gep(sites, c.op("mul", c.resize(site, 64), SITE.size))
 
 
-def report(lib: Library) -> str:
+@helper("emu.report", "ptr", "i32", "i32", "i32", "i64", "i32", "i64", core=True)
+def report(
+    _lib: Library,
+    c: Code,
+    warp: Value,
+    kind: Value,
+    site: Value,
+    lane: Value,
+    address: Value,
+    size: Value,
+    other: Value,
+) -> None:
     """`emu.report(warp, kind, site, lane, address, size, other)`: record a finding, once for each site and kind; a fatal one stops the launch."""
-
-    def body(
-        c: Code, warp: Value, kind: Value, site: Value, lane: Value, address: Value, size: Value, other: Value
-    ) -> None:
-        thread = WARP.load(c, warp, "thread")
-        record = site_record(c, warp, site)
-        seen = SITE.load(c, record, "seen")
-        bit = c.op("shl", i64(1), c.resize(kind, 64))
-        fatal = c.icmp("ult", kind, int(ReportKind.SHARED_RACE))
-        with c.when(c.icmp("eq", c.op("and", seen, bit), 0)):
-            SITE.store(c, record, "seen", c.op("or", seen, bit))
-            table = THREAD.load(c, thread, "reports")
-            number = c.let("i32", f"atomicrmw add {table}, i32 1 seq_cst")
-            with c.when(c.icmp("ult", number, REPORT_LIMIT)):
-                at = c.gep(table, c.op("add", c.op("mul", c.resize(number, 64), REPORT.size), REPORTS_HEAD))
-                group = WARP.load(c, warp, "group")
-                for name, value in (
-                    ("kind", kind),
-                    ("site", site),
-                    ("lane", lane),
-                    ("size", size),
-                    ("address", address),
-                    ("other", other),
-                ):
-                    REPORT.store(c, at, name, value)
-                REPORT.store(c, at, "group", GROUP.load(c, group, "index"))
-                REPORT.store(c, at, "warp", WARP.load(c, warp, "index"))
-        with c.when(fatal):
-            launch = THREAD.load(c, thread, "launch")
-            c.emit(f"store atomic i32 1, {LAUNCH.address(c, launch, 'stop')} seq_cst, align 4")
-        c.ret()
-
-    parameters = {
-        "warp": "ptr",
-        "kind": "i32",
-        "site": "i32",
-        "lane": "i32",
-        "address": "i64",
-        "size": "i32",
-        "other": "i64",
-    }
-    return lib.define("emu.report", "void", parameters, body, core=True)
+    thread = WARP.load(c, warp, "thread")
+    record = site_record(c, warp, site)
+    seen = SITE.load(c, record, "seen")
+    bit = c.op("shl", i64(1), c.resize(kind, 64))
+    fatal = c.icmp("ult", kind, int(ReportKind.SHARED_RACE))
+    with c.when(c.icmp("eq", c.op("and", seen, bit), 0)):
+        SITE.store(c, record, "seen", c.op("or", seen, bit))
+        table = THREAD.load(c, thread, "reports")
+        number = c.let("i32", f"atomicrmw add {table}, i32 1 seq_cst")
+        with c.when(c.icmp("ult", number, REPORT_LIMIT)):
+            at = c.gep(table, c.op("add", c.op("mul", c.resize(number, 64), REPORT.size), REPORTS_HEAD))
+            group = WARP.load(c, warp, "group")
+            for name, value in (
+                ("kind", kind),
+                ("site", site),
+                ("lane", lane),
+                ("size", size),
+                ("address", address),
+                ("other", other),
+            ):
+                REPORT.store(c, at, name, value)
+            REPORT.store(c, at, "group", GROUP.load(c, group, "index"))
+            REPORT.store(c, at, "warp", WARP.load(c, warp, "index"))
+    with c.when(fatal):
+        launch = THREAD.load(c, thread, "launch")
+        c.emit(f"store atomic i32 1, {LAUNCH.address(c, launch, 'stop')} seq_cst, align 4")
 
 
 def emit_report(

@@ -13,6 +13,7 @@ Not here: the helpers themselves (`access`, `addresses`, `atomics`, `lanes`, `nu
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import threading
 from dataclasses import dataclass, field
@@ -110,6 +111,11 @@ class Library:
         """The IR vector type with one bit for each lane."""
         return vector(self.lanes, "i1")
 
+    def type(self, name: str) -> str:
+        """Return the IR type that `helper` calls by a name: "mask", or "i32 each" for one i32 for each lane."""
+        each = name.removesuffix(" each")
+        return self.mask if name == "mask" else name if each == name else self.v(each)
+
     def v(self, type_: str) -> str:
         """Return the IR vector type with one `type_` for each lane."""
         return vector(self.lanes, type_)
@@ -129,7 +135,8 @@ class Library:
         """Generate a helper with `body(code, *parameters)` unless it exists; return its name.
 
         `parameters` maps names to IR types. `core` and `hot` are as in the module's docstring; hot helpers are inlined
-        where the host has vectors of 512 bits, `small` ones on every host; with `attributes` LLVM chooses.
+        where the host has vectors of 512 bits, `small` ones on every host; with `attributes` LLVM chooses. A helper
+        without a result returns at the end of its body.
         """
         with self._writing:  # other threads see a helper only when it is complete
             if name in self.helpers:
@@ -141,6 +148,8 @@ class Library:
             values = [Value(type_, f"%{p}") for p, type_ in parameters.items()]
             self.helpers[name] = Helper(name, "", (), core=core, hot=hot)
             body(code, *values)
+            if result == "void" and code.lines[-1:] != ["  ret void"]:
+                code.ret()
             text = code.function(name, result, values, attributes or ("#1" if hot else "#0"))
             self.helpers[name] = Helper(name, text, tuple(declarations.declared), core=core, hot=hot)
             self.declarations.update(declarations.declared)
@@ -225,6 +234,27 @@ class Library:
             '!0 = !{!"branch_weights", i32 2000, i32 1}',
             '!1 = !{!"branch_weights", i32 1, i32 2000}',
         ]
+
+
+def helper(
+    name: str, *types: str, result: str = "void", core: bool = False
+) -> Callable[[Callable[..., None]], Callable[[Library], str]]:
+    """Make of `body(library, code, *parameters)` a function that defines the helper and returns its name.
+
+    `types` are the parameters' types, by the names of `Library.type`; `core` is as in `Library.define`.
+    """
+
+    def wrap(body: Callable[..., None]) -> Callable[[Library], str]:
+        names = [*inspect.signature(body).parameters][2:]
+
+        @functools.wraps(body)
+        def define(lib: Library) -> str:
+            parameters = {n: lib.type(t) for n, t in zip(names, types, strict=True)}
+            return lib.define(name, lib.type(result), parameters, functools.partial(body, lib), core=core)
+
+        return define
+
+    return wrap
 
 
 _FUNCTION = re.compile(r"^define (?![^\n]* #2 \{).*?^}\n", re.MULTILINE | re.DOTALL)

@@ -6,7 +6,7 @@ waits. Registers of a warp that has ended do not return to the pool.
 Not here: turns (`dispatch`), the instruction setmaxnreg (`drivers.nv.emu.ptx.translate`).
 """
 
-# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+# ruff: noqa: E501, PLR0917 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.report import ReportKind
 from drivers.emu.simt.clusters import warp_at
 from drivers.emu.simt.findings import emit_report, i32
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import GROUP, READY, REGISTER_POOL, THREAD, WAITING, WARP
 
 if TYPE_CHECKING:
@@ -29,56 +30,43 @@ def _wanted(c: Code, warp: Value) -> Value:
     return c.select(known, more, i32(0))
 
 
-def take(lib: Library) -> str:
+@helper("emu.registers.take", "ptr", core=True)
+def take(_lib: Library, c: Code, warp: Value) -> None:
     """`emu.registers.take(warp)`: let a warp go on that waits for registers, if the pool has them."""
-
-    def body(c: Code, warp: Value) -> None:
-        group, more = WARP.load(c, warp, "group"), _wanted(c, warp)
-        free = GROUP.load(c, group, "free")
-        with c.when(c.icmp("sle", more, free)):
-            GROUP.store(c, group, "free", c.op("sub", free, more))
-            WARP.store(c, warp, "registers", WARP.load(c, warp, "barrier_count"))
-            WARP.store(c, warp, "status", READY)
-            WARP.store(c, warp, "release", 1)
-        c.ret()
-
-    return lib.define("emu.registers.take", "void", {"warp": "ptr"}, body, core=True)
+    group, more = WARP.load(c, warp, "group"), _wanted(c, warp)
+    free = GROUP.load(c, group, "free")
+    with c.when(c.icmp("sle", more, free)):
+        GROUP.store(c, group, "free", c.op("sub", free, more))
+        WARP.store(c, warp, "registers", WARP.load(c, warp, "barrier_count"))
+        WARP.store(c, warp, "status", READY)
+        WARP.store(c, warp, "release", 1)
 
 
-def give(lib: Library) -> str:
+@helper("emu.registers.give", "ptr", "i32")
+def give(lib: Library, c: Code, warp: Value, count: Value) -> None:
     """`emu.registers.give(warp, count)`: keep `count` registers, and let warps go on that wait for the others."""
-
-    def body(c: Code, warp: Value, count: Value) -> None:
-        group, thread = WARP.load(c, warp, "group"), WARP.load(c, warp, "thread")
-        known = c.icmp("ne", THREAD.load(c, thread, "registers"), 0)
-        less = c.select(known, c.op("sub", WARP.load(c, warp, "registers"), count), i32(0))
-        GROUP.store(c, group, "free", c.op("add", GROUP.load(c, group, "free"), less))
-        WARP.store(c, warp, "registers", count)
-        with c.count(THREAD.load(c, thread, "warps")) as number:
-            other = warp_at(c, thread, group, number)
-            waits = c.icmp("eq", WARP.load(c, other, "status"), WAITING)
-            here = c.icmp("eq", WARP.load(c, other, "barrier"), REGISTER_POOL)
-            with c.when(c.op("and", waits, here)):
-                c.call(take(lib), "void", other)
-        c.ret()
-
-    return lib.define("emu.registers.give", "void", {"warp": "ptr", "count": "i32"}, body)
+    group, thread = WARP.load(c, warp, "group"), WARP.load(c, warp, "thread")
+    known = c.icmp("ne", THREAD.load(c, thread, "registers"), 0)
+    less = c.select(known, c.op("sub", WARP.load(c, warp, "registers"), count), i32(0))
+    GROUP.store(c, group, "free", c.op("add", GROUP.load(c, group, "free"), less))
+    WARP.store(c, warp, "registers", count)
+    with c.count(THREAD.load(c, thread, "warps")) as number:
+        other = warp_at(c, thread, group, number)
+        waits = c.icmp("eq", WARP.load(c, other, "status"), WAITING)
+        here = c.icmp("eq", WARP.load(c, other, "barrier"), REGISTER_POOL)
+        with c.when(c.op("and", waits, here)):
+            c.call(take(lib), "void", other)
 
 
-def check(lib: Library) -> str:
+@helper("emu.registers.check", "ptr", "i32", "i32", "i1")
+def check(lib: Library, c: Code, warp: Value, count: Value, site: Value, more: Value) -> None:
     """`emu.registers.check(warp, count, site, more)`: report a number that is not more, or not less, than the warp has."""
-
-    def body(c: Code, warp: Value, count: Value, site: Value, more: Value) -> None:
-        now = WARP.load(c, warp, "registers")
-        known = c.icmp("ne", THREAD.load(c, WARP.load(c, warp, "thread"), "registers"), 0)
-        bad = c.select(more, c.icmp("ult", count, now), c.icmp("ugt", count, now))
-        with c.when(c.op("and", known, bad)):
-            kind = ReportKind.BAD_REGISTER_COUNT
-            emit_report(lib, c, warp, kind, site, i32(0), other=c.resize(now, 64))
-        c.ret()
-
-    parameters = {"warp": "ptr", "count": "i32", "site": "i32", "more": "i1"}
-    return lib.define("emu.registers.check", "void", parameters, body)
+    now = WARP.load(c, warp, "registers")
+    known = c.icmp("ne", THREAD.load(c, WARP.load(c, warp, "thread"), "registers"), 0)
+    bad = c.select(more, c.icmp("ult", count, now), c.icmp("ugt", count, now))
+    with c.when(c.op("and", known, bad)):
+        kind = ReportKind.BAD_REGISTER_COUNT
+        emit_report(lib, c, warp, kind, site, i32(0), other=c.resize(now, 64))
 
 
 def lack(c: Code, warp: Value) -> Value:

@@ -17,6 +17,7 @@ from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks
 from drivers.emu.simt.clusters import warp_at
 from drivers.emu.simt.findings import emit_report, i32
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import FINISHED, GROUP, READY, SPLIT_BARRIER, THREAD, WAITING, WARP
 
 if TYPE_CHECKING:
@@ -29,70 +30,58 @@ _ARRIVALS, _BEFORE_OPENING = 0, 1
 """Rows of clocks, of barriers that a workgroup has not beside this one: of those who signalled, and of those of the last round."""
 
 
-def signal(lib: Library) -> str:
+@helper("emu.split.signal", "ptr", "i32")
+def signal(lib: Library, c: Code, warp: Value, site: Value) -> None:
     """`emu.split.signal(warp, site)`: count a warp as arrived; it must not have arrived already."""
-
-    def body(c: Code, warp: Value, site: Value) -> None:
-        group = WARP.load(c, warp, "group")
-        again = c.icmp("ne", WARP.load(c, warp, "split"), 0)
-        with c.when(again):
-            emit_report(lib, c, warp, ReportKind.BAD_BARRIER, site, i32(0))
-        with c.otherwise(again):
-            GROUP.store(c, group, "arrivals", 1)
-            WARP.store(c, warp, "split", _SIGNALLED)
-            clocks.barrier_arrive(lib, c, warp, group, i32(_ARRIVALS))
-            c.call(settle(lib), "void", group)
-        c.ret()
-
-    return lib.define("emu.split.signal", "void", {"warp": "ptr", "site": "i32"}, body)
+    group = WARP.load(c, warp, "group")
+    again = c.icmp("ne", WARP.load(c, warp, "split"), 0)
+    with c.when(again):
+        emit_report(lib, c, warp, ReportKind.BAD_BARRIER, site, i32(0))
+    with c.otherwise(again):
+        GROUP.store(c, group, "arrivals", 1)
+        WARP.store(c, warp, "split", _SIGNALLED)
+        clocks.barrier_arrive(lib, c, warp, group, i32(_ARRIVALS))
+        c.call(settle(lib), "void", group)
 
 
-def wait(lib: Library) -> str:
+@helper("emu.split.wait", "ptr", core=True)
+def wait(lib: Library, c: Code, warp: Value) -> None:
     """`emu.split.wait(warp)`: let a warp go on that waits at the barrier, if it has opened; it must have signalled."""
-
-    def body(c: Code, warp: Value) -> None:
-        state = WARP.load(c, warp, "split")
-        with c.when(c.icmp("eq", state, 0)):
-            site = WARP.load(c, warp, "barrier_site")
-            emit_report(lib, c, warp, ReportKind.BAD_BARRIER, site, i32(0))
-        with c.when(c.icmp("eq", state, _OPENED)):
-            WARP.store(c, warp, "split", 0)
-            WARP.store(c, warp, "status", READY)
-            WARP.store(c, warp, "release", 1)
-            clocks.warp_released(lib, c, warp, WARP.load(c, warp, "group"), i32(_BEFORE_OPENING))
-        c.ret()
-
-    return lib.define("emu.split.wait", "void", {"warp": "ptr"}, body, core=True)
+    state = WARP.load(c, warp, "split")
+    with c.when(c.icmp("eq", state, 0)):
+        site = WARP.load(c, warp, "barrier_site")
+        emit_report(lib, c, warp, ReportKind.BAD_BARRIER, site, i32(0))
+    with c.when(c.icmp("eq", state, _OPENED)):
+        WARP.store(c, warp, "split", 0)
+        WARP.store(c, warp, "status", READY)
+        WARP.store(c, warp, "release", 1)
+        clocks.warp_released(lib, c, warp, WARP.load(c, warp, "group"), i32(_BEFORE_OPENING))
 
 
-def settle(lib: Library) -> str:
+@helper("emu.split.settle", "ptr", core=True)
+def settle(lib: Library, c: Code, group: Value) -> None:
     """`emu.split.settle(group)`: open the barrier of a workgroup if every warp that is left has signalled."""
-
-    def body(c: Code, group: Value) -> None:
-        thread = GROUP.load(c, group, "thread")
-        absent, some = c.slot("i32"), c.slot("i32")
-        for slot in (absent, some):
-            c.store(i32(0), slot)
+    thread = GROUP.load(c, group, "thread")
+    absent, some = c.slot("i32"), c.slot("i32")
+    for slot in (absent, some):
+        c.store(i32(0), slot)
+    with c.count(THREAD.load(c, thread, "warps")) as number:
+        warp = warp_at(c, thread, group, number)
+        left = c.icmp("ne", WARP.load(c, warp, "status"), FINISHED)
+        arrived = c.icmp("eq", WARP.load(c, warp, "split"), _SIGNALLED)
+        away = c.op("and", left, c.not_(arrived))
+        for slot, is_one in ((absent, away), (some, arrived)):
+            c.store(c.op("or", c.load("i32", slot), c.resize(is_one, 32)), slot)
+    full = c.op("and", c.icmp("eq", c.load("i32", absent), 0), c.icmp("ne", c.load("i32", some), 0))
+    with c.when(full):
+        if lib.checks.shared_races:
+            opened = clocks.row_of_group(c, group, _BEFORE_OPENING)
+            c.call(clocks.join(lib), "void", group, opened, clocks.row_of_group(c, group, _ARRIVALS))
         with c.count(THREAD.load(c, thread, "warps")) as number:
             warp = warp_at(c, thread, group, number)
-            left = c.icmp("ne", WARP.load(c, warp, "status"), FINISHED)
-            arrived = c.icmp("eq", WARP.load(c, warp, "split"), _SIGNALLED)
-            away = c.op("and", left, c.not_(arrived))
-            for slot, is_one in ((absent, away), (some, arrived)):
-                c.store(c.op("or", c.load("i32", slot), c.resize(is_one, 32)), slot)
-        full = c.op("and", c.icmp("eq", c.load("i32", absent), 0), c.icmp("ne", c.load("i32", some), 0))
-        with c.when(full):
-            if lib.checks.shared_races:
-                opened = clocks.row_of_group(c, group, _BEFORE_OPENING)
-                c.call(clocks.join(lib), "void", group, opened, clocks.row_of_group(c, group, _ARRIVALS))
-            with c.count(THREAD.load(c, thread, "warps")) as number:
-                warp = warp_at(c, thread, group, number)
-                with c.when(c.icmp("eq", WARP.load(c, warp, "split"), _SIGNALLED)):
-                    WARP.store(c, warp, "split", _OPENED)
-                    waits = c.icmp("eq", WARP.load(c, warp, "status"), WAITING)
-                    here = c.icmp("eq", WARP.load(c, warp, "barrier"), SPLIT_BARRIER)
-                    with c.when(c.op("and", waits, here)):
-                        c.call(wait(lib), "void", warp)
-        c.ret()
-
-    return lib.define("emu.split.settle", "void", {"group": "ptr"}, body, core=True)
+            with c.when(c.icmp("eq", WARP.load(c, warp, "split"), _SIGNALLED)):
+                WARP.store(c, warp, "split", _OPENED)
+                waits = c.icmp("eq", WARP.load(c, warp, "status"), WAITING)
+                here = c.icmp("eq", WARP.load(c, warp, "barrier"), SPLIT_BARRIER)
+                with c.when(c.op("and", waits, here)):
+                    c.call(wait(lib), "void", warp)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt.addresses import READ, WRITE, translate
 from drivers.emu.simt.findings import i32
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.vector import Value
 from drivers.nv.emu.ptx import bulk, bulk_reductions, mbarrier
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
@@ -44,116 +45,90 @@ def _entry(c: Code, queue: Value, number: Value) -> Value:
     return c.gep(queue, c.op("add", at, _HEAD))
 
 
-def _finish(lib: Library) -> str:
+@helper("ptx.copy.finish", "ptr", "ptr", "i32", "mask")
+def _finish(lib: Library, c: Code, warp: Value, queue: Value, number: Value, lanes: Value) -> None:
     """`ptx.copy.finish(warp, queue, number, lanes)`: execute the copies of an entry for some lanes."""
-
-    def body(c: Code, warp: Value, queue: Value, number: Value, lanes: Value) -> None:
-        entry = _entry(c, queue, number)
-        waiting = c.load(lib.mask, entry)
-        c.store(c.op("and", waiting, c.not_(lanes)), entry)
-        size = c.load("i32", c.gep(entry, 8))
-        with c.each_lane(c.op("and", waiting, lanes)) as lane:
-            wide = c.op("mul", c.resize(lane, 64), 8)
-            target = c.load("i64", c.gep(c.gep(entry, _TARGETS), wide))
-            source = c.load("i64", c.gep(c.gep(entry, _SOURCES), wide))
-            taken = c.load("i32", c.gep(c.gep(entry, _TAKEN), c.op("mul", c.resize(lane, 64), 4)))
-            to = c.let("ptr", f"inttoptr {target} to ptr")
-            c.call(
-                "llvm.memset.p0.i64", "void", to, Value("i8", "0"), c.resize(size, 64), Value("i1", "false")
-            )
-            origin = c.let("ptr", f"inttoptr {source} to ptr")
-            c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(taken, 64), Value("i1", "false"))
-        offsets = c.load(lib.v("i32"), c.gep(entry, _OFFSETS), align=4)
-        site = c.load("i32", c.gep(entry, 16))
-        sanitize.copy_landed(lib, c, warp, offsets, c.op("and", waiting, lanes), site, size)
-        c.ret()
-
-    parameters = {"warp": "ptr", "queue": "ptr", "number": "i32", "lanes": lib.mask}
-    return lib.define("ptx.copy.finish", "void", parameters, body)
+    entry = _entry(c, queue, number)
+    waiting = c.load(lib.mask, entry)
+    c.store(c.op("and", waiting, c.not_(lanes)), entry)
+    size = c.load("i32", c.gep(entry, 8))
+    with c.each_lane(c.op("and", waiting, lanes)) as lane:
+        wide = c.op("mul", c.resize(lane, 64), 8)
+        target = c.load("i64", c.gep(c.gep(entry, _TARGETS), wide))
+        source = c.load("i64", c.gep(c.gep(entry, _SOURCES), wide))
+        taken = c.load("i32", c.gep(c.gep(entry, _TAKEN), c.op("mul", c.resize(lane, 64), 4)))
+        to = c.let("ptr", f"inttoptr {target} to ptr")
+        c.call("llvm.memset.p0.i64", "void", to, Value("i8", "0"), c.resize(size, 64), Value("i1", "false"))
+        origin = c.let("ptr", f"inttoptr {source} to ptr")
+        c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(taken, 64), Value("i1", "false"))
+    offsets = c.load(lib.v("i32"), c.gep(entry, _OFFSETS), align=4)
+    site = c.load("i32", c.gep(entry, 16))
+    sanitize.copy_landed(lib, c, warp, offsets, c.op("and", waiting, lanes), site, size)
 
 
-def _push(lib: Library) -> str:
+@helper("ptx.copy.push", "ptr", "ptr", "i64 each", "i64 each", "i32 each", "i32 each", "i32", "i32", "mask")
+def _push(
+    lib: Library,
+    c: Code,
+    warp: Value,
+    queue: Value,
+    targets: Value,
+    sources: Value,
+    taken: Value,
+    offsets: Value,
+    size: Value,
+    site: Value,
+    lanes: Value,
+) -> None:
     """`ptx.copy.push(warp, queue, targets, sources, taken, offsets, size, site, lanes)`: record a copy.
 
     If the queue is full, the oldest copy is executed first.
     """
-
-    def body(
-        c: Code,
-        warp: Value,
-        queue: Value,
-        targets: Value,
-        sources: Value,
-        taken: Value,
-        offsets: Value,
-        size: Value,
-        site: Value,
-        lanes: Value,
-    ) -> None:
-        oldest, newest = c.load("i32", queue), c.load("i32", c.gep(queue, 4))
-        with c.when(c.icmp("eq", c.op("sub", newest, oldest), _ENTRIES)):
-            c.call(_finish(lib), "void", warp, queue, oldest, c.const(lib.mask, -1))
-            c.store(c.op("add", oldest, 1), queue)
-        entry = _entry(c, queue, newest)
-        c.store(lanes, entry)
-        c.store(size, c.gep(entry, 8))
-        c.store(c.load("i32", c.gep(queue, 8)), c.gep(entry, 12))
-        c.store(site, c.gep(entry, 16))
-        fields = ((targets, _TARGETS), (sources, _SOURCES), (taken, _TAKEN), (offsets, _OFFSETS))
-        for value, at in fields:
-            c.store(value, c.gep(entry, at), align=4)
-        c.store(c.op("add", newest, 1), c.gep(queue, 4))
-        c.ret()
-
-    parameters = {
-        "warp": "ptr",
-        "queue": "ptr",
-        "targets": lib.v("i64"),
-        "sources": lib.v("i64"),
-        "taken": lib.v("i32"),
-        "offsets": lib.v("i32"),
-        "size": "i32",
-        "site": "i32",
-        "lanes": lib.mask,
-    }
-    return lib.define("ptx.copy.push", "void", parameters, body)
+    oldest, newest = c.load("i32", queue), c.load("i32", c.gep(queue, 4))
+    with c.when(c.icmp("eq", c.op("sub", newest, oldest), _ENTRIES)):
+        c.call(_finish(lib), "void", warp, queue, oldest, c.const(lib.mask, -1))
+        c.store(c.op("add", oldest, 1), queue)
+    entry = _entry(c, queue, newest)
+    c.store(lanes, entry)
+    c.store(size, c.gep(entry, 8))
+    c.store(c.load("i32", c.gep(queue, 8)), c.gep(entry, 12))
+    c.store(site, c.gep(entry, 16))
+    fields = ((targets, _TARGETS), (sources, _SOURCES), (taken, _TAKEN), (offsets, _OFFSETS))
+    for value, at in fields:
+        c.store(value, c.gep(entry, at), align=4)
+    c.store(c.op("add", newest, 1), c.gep(queue, 4))
 
 
-def _wait(lib: Library) -> str:
+@helper("ptx.copy.wait", "ptr", "ptr", "i32", "mask")
+def _wait(lib: Library, c: Code, warp: Value, queue: Value, keep: Value, lanes: Value) -> None:
     """`ptx.copy.wait(warp, queue, keep, lanes)`: execute the copies of all groups except the newest `keep`.
 
     With -1 uncommitted copies are executed, too.
     """
-
-    def body(c: Code, warp: Value, queue: Value, keep: Value, lanes: Value) -> None:
-        oldest, newest, group = (
-            c.load("i32", queue),
-            c.load("i32", c.gep(queue, 4)),
-            c.load("i32", c.gep(queue, 8)),
-        )
-        at = c.slot("i32")
-        c.store(oldest, at)
-        limit = c.op("sub", group, keep)
-        c.jump("test")
-        c.label("test")
-        number = c.load("i32", at)
-        c.branch(c.icmp("slt", number, newest), "look", "end")
-        c.label("look")
-        belongs = c.load("i32", c.gep(_entry(c, queue, number), 12))
-        c.branch(c.icmp("slt", belongs, limit), "make", "end")
-        c.label("make")
-        c.call(_finish(lib), "void", warp, queue, number, lanes)
-        left = c.load(lib.mask, _entry(c, queue, number))
-        head = c.load("i32", queue)
-        with c.when(c.op("and", c.icmp("eq", left, 0), c.icmp("eq", head, number))):
-            c.store(c.op("add", number, 1), queue)
-        c.store(c.op("add", number, 1), at)
-        c.jump("test")
-        c.label("end")
-        c.ret()
-
-    parameters = {"warp": "ptr", "queue": "ptr", "keep": "i32", "lanes": lib.mask}
-    return lib.define("ptx.copy.wait", "void", parameters, body)
+    oldest, newest, group = (
+        c.load("i32", queue),
+        c.load("i32", c.gep(queue, 4)),
+        c.load("i32", c.gep(queue, 8)),
+    )
+    at = c.slot("i32")
+    c.store(oldest, at)
+    limit = c.op("sub", group, keep)
+    c.jump("test")
+    c.label("test")
+    number = c.load("i32", at)
+    c.branch(c.icmp("slt", number, newest), "look", "end")
+    c.label("look")
+    belongs = c.load("i32", c.gep(_entry(c, queue, number), 12))
+    c.branch(c.icmp("slt", belongs, limit), "make", "end")
+    c.label("make")
+    c.call(_finish(lib), "void", warp, queue, number, lanes)
+    left = c.load(lib.mask, _entry(c, queue, number))
+    head = c.load("i32", queue)
+    with c.when(c.op("and", c.icmp("eq", left, 0), c.icmp("eq", head, number))):
+        c.store(c.op("add", number, 1), queue)
+    c.store(c.op("add", number, 1), at)
+    c.jump("test")
+    c.label("end")
 
 
 @meaning("cp")

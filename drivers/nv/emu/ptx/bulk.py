@@ -116,7 +116,6 @@ def _issue(lib: Library, target: str, source: str) -> str:
                     "waits": i32(1), "rank": i32(0), "to": to,
                 }  # fmt: skip
                 push(lib, c, warp, ring, fields)
-        c.ret()
 
     wide = lib.v("i64")
     parameters = {"warp": "ptr", "ring": "ptr", "groups": "ptr", "targets": wide, "sources": wide}

@@ -86,7 +86,6 @@ def _run(lib: Library, space: str, operation: str, type_: str) -> str:
                 to = c.resize(to, 32)
             atom = atomics.atomic(lib, space, name, bits, type_ if floating else "")
             c.call(atom, lib.v(f"i{bits}"), warp, to, values, mask, site)
-        c.ret()
 
     parameters = {
         "warp": "ptr",
@@ -133,7 +132,6 @@ def _linear(lib: Library, space: str, operation: str, type_: str) -> str:
             with c.when(c.op("and", c.icmp("ne", there, null), c.icmp("ne", here, null))):
                 run = _run(lib, space, operation, type_)
                 c.call(run, "void", warp, to, origin, i32(0), i32(0), size, site)
-        c.ret()
 
     parameters = {"warp": "ptr", "targets": lib.v("i64"), "sources": lib.v("i32"), "sizes": lib.v("i32")}
     parameters |= {"lanes": lib.mask, "site": "i32"}
@@ -185,7 +183,6 @@ def _box(lib: Library, operation: str) -> str:
                 )
                 with c.when(c.op("and", c.icmp("ne", host, 0), c.icmp("ne", here, Value("ptr", "null")))):
                     _rows_of(lib, c, operation, warp, map_at, rank, own, offset, site, lane)
-        c.ret()
 
     parameters = {
         "warp": "ptr",

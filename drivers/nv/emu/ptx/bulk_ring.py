@@ -20,6 +20,7 @@ from drivers.emu.sanitizers import sanitize
 from drivers.emu.sanitizers.clocks import LANDED
 from drivers.emu.simt.clusters import group_of_rank, warp_at
 from drivers.emu.simt.findings import emit_report, i32, i64
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import WARP, Record
 from drivers.emu.simt.vector import Value
 from drivers.nv.emu.ptx import tensor_copies
@@ -108,60 +109,52 @@ def push(lib: Library, c: Code, warp: Value, ring: Value, fields: dict[str, Valu
     c.store(c.op("add", newest, 1), c.gep(ring, 4))
 
 
-def _finish(lib: Library) -> str:
+@helper("ptx.bulk.finish", "ptr", "ptr")
+def _finish(lib: Library, c: Code, warp: Value, copy: Value) -> None:
     """`ptx.bulk.finish(warp, copy)`: execute a copy and complete it at its mbarrier."""
-
-    def body(c: Code, warp: Value, copy: Value) -> None:
-        size, site = COPY_ENTRY.load(c, copy, "size"), COPY_ENTRY.load(c, copy, "site")
-        COPY_ENTRY.store(c, copy, "waits", 0)
-        to, origin = COPY_ENTRY.load(c, copy, "target"), COPY_ENTRY.load(c, copy, "source")
-        offset, rank = COPY_ENTRY.load(c, copy, "offset"), COPY_ENTRY.load(c, copy, "rank")
-        with c.when(c.icmp("eq", rank, 0)):
-            c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(size, 64), Value("i1", "false"))
-        with c.when(c.icmp("ne", rank, 0)):
-            stores = c.icmp("eq", offset, NOWHERE)
-            place = COPY_ENTRY.load(c, copy, "place")
-            box = c.select(stores, origin, to)
-            shared = c.gep(box, c.op("sub", i64(0), c.resize(place, 64)))
-            fields = (COPY_ENTRY.load(c, copy, "map"), rank, COPY_ENTRY.address(c, copy, "x0"), shared)
-            c.call(tensor_copies.move(lib), "void", *fields, place, c.select(stores, to, origin), stores)
-        with c.when(c.icmp("ne", offset, NOWHERE)):
-            first = c.const(lib.mask, 1)
-            sanitize.copy_landed(lib, c, warp, c.splat(offset, lib.lanes), first, site, size, by_proxy=True)
-        barrier = COPY_ENTRY.load(c, copy, "barrier")
-        with c.when(c.icmp("ne", barrier, Value("ptr", "null"))):
-            sanitize.publish(lib, c, warp)
-            done = c.op("sub", i64(0), c.resize(size, 64))
-            before = c.load("i64", barrier)
-            state, bad = advanced(c, "tx", before, i64(0), done)
-            bad = c.op("or", bad, c.icmp("ne", _phase(c, before), COPY_ENTRY.load(c, copy, "phase")))
-            with c.when(bad):
-                emit_report(lib, c, warp, ReportKind.BAD_MBARRIER, site, i32(0))
-            c.store(state, barrier)
-        c.ret()
-
-    return lib.define("ptx.bulk.finish", "void", {"warp": "ptr", "copy": "ptr"}, body)
+    size, site = COPY_ENTRY.load(c, copy, "size"), COPY_ENTRY.load(c, copy, "site")
+    COPY_ENTRY.store(c, copy, "waits", 0)
+    to, origin = COPY_ENTRY.load(c, copy, "target"), COPY_ENTRY.load(c, copy, "source")
+    offset, rank = COPY_ENTRY.load(c, copy, "offset"), COPY_ENTRY.load(c, copy, "rank")
+    with c.when(c.icmp("eq", rank, 0)):
+        c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(size, 64), Value("i1", "false"))
+    with c.when(c.icmp("ne", rank, 0)):
+        stores = c.icmp("eq", offset, NOWHERE)
+        place = COPY_ENTRY.load(c, copy, "place")
+        box = c.select(stores, origin, to)
+        shared = c.gep(box, c.op("sub", i64(0), c.resize(place, 64)))
+        fields = (COPY_ENTRY.load(c, copy, "map"), rank, COPY_ENTRY.address(c, copy, "x0"), shared)
+        c.call(tensor_copies.move(lib), "void", *fields, place, c.select(stores, to, origin), stores)
+    with c.when(c.icmp("ne", offset, NOWHERE)):
+        first = c.const(lib.mask, 1)
+        sanitize.copy_landed(lib, c, warp, c.splat(offset, lib.lanes), first, site, size, by_proxy=True)
+    barrier = COPY_ENTRY.load(c, copy, "barrier")
+    with c.when(c.icmp("ne", barrier, Value("ptr", "null"))):
+        sanitize.publish(lib, c, warp)
+        done = c.op("sub", i64(0), c.resize(size, 64))
+        before = c.load("i64", barrier)
+        state, bad = advanced(c, "tx", before, i64(0), done)
+        bad = c.op("or", bad, c.icmp("ne", _phase(c, before), COPY_ENTRY.load(c, copy, "phase")))
+        with c.when(bad):
+            emit_report(lib, c, warp, ReportKind.BAD_MBARRIER, site, i32(0))
+        c.store(state, barrier)
 
 
-def _land(lib: Library) -> str:
+@helper("ptx.bulk.land", "ptr", "ptr")
+def _land(lib: Library, c: Code, warp: Value, copy: Value) -> None:
     """`ptx.bulk.land(warp, copy)`: what an executed copy wrote to global memory may be used from now on."""
-
-    def body(c: Code, warp: Value, copy: Value) -> None:
-        COPY_ENTRY.store(c, copy, "waits", 0)
-        first, site, rank = (
-            c.const(lib.mask, 1),
-            COPY_ENTRY.load(c, copy, "site"),
-            COPY_ENTRY.load(c, copy, "rank"),
-        )
-        with c.when(c.icmp("eq", rank, 0)):
-            at, size = c.splat(COPY_ENTRY.load(c, copy, "to"), lib.lanes), COPY_ENTRY.load(c, copy, "size")
-            sanitize.watch(lib, c, "global", warp, at, first, site, size, LANDED)
-        with c.when(c.icmp("ne", rank, 0)):
-            box = COPY_ENTRY.load(c, copy, "map"), rank, COPY_ENTRY.address(c, copy, "x0")
-            c.call(tensor_copies.watch_rows(lib), "void", warp, *box, first, site, i32(LANDED))
-        c.ret()
-
-    return lib.define("ptx.bulk.land", "void", {"warp": "ptr", "copy": "ptr"}, body)
+    COPY_ENTRY.store(c, copy, "waits", 0)
+    first, site, rank = (
+        c.const(lib.mask, 1),
+        COPY_ENTRY.load(c, copy, "site"),
+        COPY_ENTRY.load(c, copy, "rank"),
+    )
+    with c.when(c.icmp("eq", rank, 0)):
+        at, size = c.splat(COPY_ENTRY.load(c, copy, "to"), lib.lanes), COPY_ENTRY.load(c, copy, "size")
+        sanitize.watch(lib, c, "global", warp, at, first, site, size, LANDED)
+    with c.when(c.icmp("ne", rank, 0)):
+        box = COPY_ENTRY.load(c, copy, "map"), rank, COPY_ENTRY.address(c, copy, "x0")
+        c.call(tensor_copies.watch_rows(lib), "void", warp, *box, first, site, i32(LANDED))
 
 
 def _complete(lib: Library, c: Code, warp: Value, copy: Value, *, only_read: bool = False) -> None:
@@ -178,40 +171,31 @@ def _complete(lib: Library, c: Code, warp: Value, copy: Value, *, only_read: boo
             c.call(_land(lib), "void", warp, copy)
 
 
-def _settle(lib: Library) -> str:
+@helper("ptx.bulk.settle", "ptr", "ptr", "i64 each", "mask")
+def _settle(lib: Library, c: Code, warp: Value, ring: Value, hosts: Value, lanes: Value) -> None:
     """`ptx.bulk.settle(warp, ring, hosts, lanes)`: execute the copies that complete at the mbarriers of some lanes."""
-
-    def body(c: Code, warp: Value, ring: Value, hosts: Value, lanes: Value) -> None:
-        with _each_waiting(c, ring) as entry:
-            barrier = c.let("i64", f"ptrtoint {COPY_ENTRY.load(c, entry, 'barrier')} to i64")
-            same = c.mask_bits(c.icmp("eq", hosts, c.splat(barrier, lib.lanes)))
-            with c.when(c.icmp("ne", c.op("and", same, lanes), 0)):
-                c.call(_finish(lib), "void", warp, entry)
-        c.ret()
-
-    parameters = {"warp": "ptr", "ring": "ptr", "hosts": lib.v("i64"), "lanes": lib.mask}
-    return lib.define("ptx.bulk.settle", "void", parameters, body)
+    with _each_waiting(c, ring) as entry:
+        barrier = c.let("i64", f"ptrtoint {COPY_ENTRY.load(c, entry, 'barrier')} to i64")
+        same = c.mask_bits(c.icmp("eq", hosts, c.splat(barrier, lib.lanes)))
+        with c.when(c.icmp("ne", c.op("and", same, lanes), 0)):
+            c.call(_finish(lib), "void", warp, entry)
 
 
-def _still_reads(lib: Library) -> str:
+@helper("ptx.bulk.reads", "ptr", "ptr")
+def _still_reads(lib: Library, c: Code, warp: Value, ring: Value) -> None:
     """`ptx.bulk.reads(warp, ring)`: record anew what the queued copies of a warp read from shared memory."""
-
-    def body(c: Code, warp: Value, ring: Value) -> None:
-        before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
-        shared = c.let("i64", f"ptrtoint {WARP.load(c, warp, 'shared')} to i64")
-        with _each_waiting(c, ring) as entry:
-            lane = c.op("sub", COPY_ENTRY.load(c, entry, "thread"), before)
-            reads = c.icmp("eq", COPY_ENTRY.load(c, entry, "offset"), NOWHERE)
-            queued = c.op("and", reads, c.icmp("eq", COPY_ENTRY.load(c, entry, "waits"), 1))
-            with c.when(c.op("and", queued, c.icmp("ult", lane, lib.lanes))):
-                own = c.op("shl", c.const(lib.mask, 1), c.resize(lane, lib.lanes))
-                source = c.let("i64", f"ptrtoint {COPY_ENTRY.load(c, entry, 'source')} to i64")
-                at = c.splat(c.resize(c.op("sub", source, shared), 32), lib.lanes)
-                site, size = COPY_ENTRY.load(c, entry, "site"), COPY_ENTRY.load(c, entry, "size")
-                sanitize.proxy_reads(lib, c, warp, at, own, site, size)
-        c.ret()
-
-    return lib.define("ptx.bulk.reads", "void", {"warp": "ptr", "ring": "ptr"}, body)
+    before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
+    shared = c.let("i64", f"ptrtoint {WARP.load(c, warp, 'shared')} to i64")
+    with _each_waiting(c, ring) as entry:
+        lane = c.op("sub", COPY_ENTRY.load(c, entry, "thread"), before)
+        reads = c.icmp("eq", COPY_ENTRY.load(c, entry, "offset"), NOWHERE)
+        queued = c.op("and", reads, c.icmp("eq", COPY_ENTRY.load(c, entry, "waits"), 1))
+        with c.when(c.op("and", queued, c.icmp("ult", lane, lib.lanes))):
+            own = c.op("shl", c.const(lib.mask, 1), c.resize(lane, lib.lanes))
+            source = c.let("i64", f"ptrtoint {COPY_ENTRY.load(c, entry, 'source')} to i64")
+            at = c.splat(c.resize(c.op("sub", source, shared), 32), lib.lanes)
+            site, size = COPY_ENTRY.load(c, entry, "site"), COPY_ENTRY.load(c, entry, "size")
+            sanitize.proxy_reads(lib, c, warp, at, own, site, size)
 
 
 def waited(t: Translator) -> None:
@@ -245,7 +229,6 @@ def wait(lib: Library, *, only_read: bool) -> str:
                 here = c.op("and", c.op("lshr", lanes, c.resize(lane, lib.lanes)), 1)
                 with c.when(c.op("and", old, c.icmp("ne", here, 0))):
                     _complete(lib, c, warp, entry, only_read=only_read)
-        c.ret()
 
     parameters = {"warp": "ptr", "ring": "ptr", "groups": "ptr", "keep": "i32", "lanes": lib.mask}
     name = "ptx.bulk.wait.read" if only_read else "ptx.bulk.wait"

@@ -90,7 +90,6 @@ def issue_box(lib: Library, *, stores: bool) -> str:
                         "waits": i32(1), "map": map_at, "rank": rank, "place": c.op("and", offset, OFFSET),
                     } | {f"x{n}": c.load("i32", c.gep(own_coordinates, 4 * n)) for n in range(RANKS)}  # fmt: skip
                     push(lib, c, warp, ring, fields)
-        c.ret()
 
     parameters = {
         "warp": "ptr",

@@ -53,7 +53,6 @@ def _tile(lib: Library, *, by_rows: bool, whole: bool) -> str:
             rows = tiles.addresses(c, tiles.base(c, matrix, group, chunk, by_rows=by_rows), matrix.width)
             offsets = c.shuffle(rows, None, [*range(8), *([0] * (lib.lanes - 8))])
             c.call(shared_counter(lib, tiles.CHUNK), "void", warp, at, offsets, c.const(lib.mask, 0xFF))
-        c.ret()
 
     parameters = {"warp": "ptr", "at": "i32", "descriptor": "i64", "groups": "i32"}
     kind = "b" if whole else "a"

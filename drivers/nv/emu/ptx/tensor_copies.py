@@ -21,6 +21,7 @@ from drivers.emu.sanitizers import sanitize
 from drivers.emu.sanitizers.clocks import COPY, LANDED
 from drivers.emu.simt.addresses import READ, WRITE, search
 from drivers.emu.simt.findings import emit_report, i32, i64, report
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import MAP_ENTRY, THREAD, WARP
 from drivers.emu.simt.vector import Value
 from drivers.nv.emu.ptx.tensor_maps import TensorMap, read_map
@@ -99,39 +100,33 @@ def report_map(lib: Library, c: Code, warp: Value, site: Value, lane: Value) -> 
     emit_report(lib, c, warp, ReportKind.BAD_TENSOR_MAP, site, lane)
 
 
-def move(lib: Library) -> str:
+@helper("ptx.tensor.move", "ptr", "i32", "ptr", "ptr", "i32", "ptr", "i1")
+def move(
+    _lib: Library,
+    c: Code,
+    map_at: Value,
+    rank: Value,
+    coordinates: Value,
+    shared: Value,
+    offset: Value,
+    tensor: Value,
+    stores: Value,
+) -> None:
     """`ptx.tensor.move(map, rank, coordinates, shared, offset, tensor, stores)`: copy a box.
 
     `shared` is the host address of shared memory, `offset` the place of the box there; `tensor` is the host address of
     the tensor. Bytes outside the tensor are neither read nor written there.
     """
-
-    def body(
-        c: Code,
-        map_at: Value,
-        rank: Value,
-        coordinates: Value,
-        shared: Value,
-        offset: Value,
-        tensor: Value,
-        stores: Value,
-    ) -> None:
-        map_ = read_map(c, map_at, rank)
-        size = row_bytes(c, map_)
-        with each_row(c, map_, coordinates) as row:
-            there = c.gep(tensor, row.address)
-            begin = c.op("add", offset, c.op("mul", row.number, c.resize(size, 32)))
-            with c.count(c.resize(c.op("lshr", size, 4), 32)) as chunk:
-                at = c.op("add", begin, c.op("shl", chunk, 4))
-                at = c.op("xor", at, c.op("and", c.op("lshr", at, 3), map_.pattern))
-                here, byte = c.gep(shared, c.resize(at, 64)), c.resize(c.op("shl", chunk, 4), 64)
-                _move_chunk(c, row, here, there, byte, stores)
-        c.ret()
-
-    parameters = {
-        "map": "ptr", "rank": "i32", "coordinates": "ptr", "shared": "ptr", "offset": "i32", "tensor": "ptr", "stores": "i1",
-    }  # fmt: skip
-    return lib.define("ptx.tensor.move", "void", parameters, body)
+    map_ = read_map(c, map_at, rank)
+    size = row_bytes(c, map_)
+    with each_row(c, map_, coordinates) as row:
+        there = c.gep(tensor, row.address)
+        begin = c.op("add", offset, c.op("mul", row.number, c.resize(size, 32)))
+        with c.count(c.resize(c.op("lshr", size, 4), 32)) as chunk:
+            at = c.op("add", begin, c.op("shl", chunk, 4))
+            at = c.op("xor", at, c.op("and", c.op("lshr", at, 3), map_.pattern))
+            here, byte = c.gep(shared, c.resize(at, 64)), c.resize(c.op("shl", chunk, 4), 64)
+            _move_chunk(c, row, here, there, byte, stores)
 
 
 def _move_chunk(c: Code, row: Row, here: Value, there: Value, byte: Value, stores: Value) -> None:
@@ -154,112 +149,84 @@ def _scaled(c: Code, map_: TensorMap, n: int, index: Value) -> Value:
     return c.op("mul", index, map_.strides[n - 1]) if n else c.op("shl", index, map_.log)
 
 
-def place(lib: Library) -> str:
+@helper("ptx.tensor.place", "ptr", "ptr", "i32", "ptr", "i32", "i32", "i32", result="i64")
+def place(
+    lib: Library,
+    c: Code,
+    warp: Value,
+    map_at: Value,
+    rank: Value,
+    coordinates: Value,
+    site: Value,
+    lane: Value,
+    access: Value,
+) -> None:
     """`ptx.tensor.place(warp, map, rank, coordinates, site, lane, access) -> tensor`: the tensor's host address.
 
     0 if the map is not good, or the box is not within one allocation that allows the access: that is reported. A box
     outside the tensor has the address 1, which is not used.
     """
-
-    def body(
-        c: Code,
-        warp: Value,
-        map_at: Value,
-        rank: Value,
-        coordinates: Value,
-        site: Value,
-        lane: Value,
-        access: Value,
-    ) -> None:
-        map_ = read_map(c, map_at, rank)
-        with c.when(map_.bad):
-            report_map(lib, c, warp, site, lane)
-            c.ret(i64(0))
-            c.label(c.fresh("unreachable"))
-        low, high, nothing = i64(0), i64(0), Value("i1", "false")
-        for n in range(RANKS):
-            at = _coordinate(c, coordinates, n)
-            begin = c.intrinsic("smax", at, i64(0))
-            end = c.intrinsic("smin", c.op("add", at, c.resize(map_.boxes[n], 64)), map_.dimensions[n])
-            nothing = c.op("or", nothing, c.icmp("sge", begin, end))
-            last = end if n == 0 else c.op("sub", end, 1)
-            low, high = (
-                c.op("add", total, _scaled(c, map_, n, v)) for total, v in ((low, begin), (high, last))
-            )
-        with c.when(nothing):
-            c.ret(i64(1))
-            c.label(c.fresh("unreachable"))
-        thread = WARP.load(c, warp, "thread")
-        address, size = c.op("add", map_.address, low), c.op("sub", high, low)
-        entry = c.call(search(lib), "ptr", thread, address)
-        offset = c.op("sub", address, MAP_ENTRY.load(c, entry, "start"))
-        length = MAP_ENTRY.load(c, entry, "size")
-        inside = c.op("and", c.icmp("ule", offset, length), c.icmp("ule", size, c.op("sub", length, offset)))
-        inside = c.op("and", inside, c.icmp("ne", THREAD.load(c, thread, "map_count"), 0))
-        want = c.resize(access, 64)
-        allowed = c.icmp("eq", c.op("and", MAP_ENTRY.load(c, entry, "flags"), want), want)
-        good = c.op("and", inside, allowed)
-        with c.otherwise(good):
-            kind = c.select(inside, i32(ReportKind.FORBIDDEN), i32(ReportKind.OUT_OF_BOUNDS))
-            c.call(report(lib), "void", warp, kind, site, lane, address, c.resize(size, 32), want)
-        c.ret(c.select(good, c.op("add", map_.address, MAP_ENTRY.load(c, entry, "delta")), i64(0)))
-
-    parameters = {
-        "warp": "ptr",
-        "map": "ptr",
-        "rank": "i32",
-        "coordinates": "ptr",
-        "site": "i32",
-        "lane": "i32",
-        "access": "i32",
-    }
-    return lib.define("ptx.tensor.place", "i64", parameters, body)
+    map_ = read_map(c, map_at, rank)
+    with c.when(map_.bad):
+        report_map(lib, c, warp, site, lane)
+        c.ret(i64(0))
+        c.label(c.fresh("unreachable"))
+    low, high, nothing = i64(0), i64(0), Value("i1", "false")
+    for n in range(RANKS):
+        at = _coordinate(c, coordinates, n)
+        begin = c.intrinsic("smax", at, i64(0))
+        end = c.intrinsic("smin", c.op("add", at, c.resize(map_.boxes[n], 64)), map_.dimensions[n])
+        nothing = c.op("or", nothing, c.icmp("sge", begin, end))
+        last = end if n == 0 else c.op("sub", end, 1)
+        low, high = (c.op("add", total, _scaled(c, map_, n, v)) for total, v in ((low, begin), (high, last)))
+    with c.when(nothing):
+        c.ret(i64(1))
+        c.label(c.fresh("unreachable"))
+    thread = WARP.load(c, warp, "thread")
+    address, size = c.op("add", map_.address, low), c.op("sub", high, low)
+    entry = c.call(search(lib), "ptr", thread, address)
+    offset = c.op("sub", address, MAP_ENTRY.load(c, entry, "start"))
+    length = MAP_ENTRY.load(c, entry, "size")
+    inside = c.op("and", c.icmp("ule", offset, length), c.icmp("ule", size, c.op("sub", length, offset)))
+    inside = c.op("and", inside, c.icmp("ne", THREAD.load(c, thread, "map_count"), 0))
+    want = c.resize(access, 64)
+    allowed = c.icmp("eq", c.op("and", MAP_ENTRY.load(c, entry, "flags"), want), want)
+    good = c.op("and", inside, allowed)
+    with c.otherwise(good):
+        kind = c.select(inside, i32(ReportKind.FORBIDDEN), i32(ReportKind.OUT_OF_BOUNDS))
+        c.call(report(lib), "void", warp, kind, site, lane, address, c.resize(size, 32), want)
+    c.ret(c.select(good, c.op("add", map_.address, MAP_ENTRY.load(c, entry, "delta")), i64(0)))
 
 
-def box_bytes(lib: Library) -> str:
+@helper("ptx.tensor.bytes", "ptr", "i32", result="i32")
+def box_bytes(_lib: Library, c: Code, map_at: Value, rank: Value) -> None:
     """`ptx.tensor.bytes(map, rank) -> i32`: the bytes of a box in shared memory."""
-
-    def body(c: Code, map_at: Value, rank: Value) -> None:
-        map_ = read_map(c, map_at, rank)
-        c.ret(c.op("mul", _rows(c, map_), c.resize(row_bytes(c, map_), 32)))
-
-    return lib.define("ptx.tensor.bytes", "i32", {"map": "ptr", "rank": "i32"}, body)
+    map_ = read_map(c, map_at, rank)
+    c.ret(c.op("mul", _rows(c, map_), c.resize(row_bytes(c, map_), 32)))
 
 
-def watch_rows(lib: Library) -> str:
+@helper("ptx.tensor.watch", "ptr", "ptr", "i32", "ptr", "mask", "i32", "i32")
+def watch_rows(
+    lib: Library,
+    c: Code,
+    warp: Value,
+    map_at: Value,
+    rank: Value,
+    coordinates: Value,
+    lane: Value,
+    site: Value,
+    access: Value,
+) -> None:
     """`ptx.tensor.watch(warp, map, rank, coordinates, lane, site, access)`: report a box's global bytes to the sanitizers."""
-
-    def body(
-        c: Code,
-        warp: Value,
-        map_at: Value,
-        rank: Value,
-        coordinates: Value,
-        lane: Value,
-        site: Value,
-        access: Value,
-    ) -> None:
-        map_ = read_map(c, map_at, rank)
-        with each_row(c, map_, coordinates) as row:
-            size = c.resize(c.op("sub", row.last, row.first), 32)
-            with c.when(c.icmp("ne", size, 0)):
-                at = c.op("add", map_.address, c.op("add", row.address, row.first))
-                address = c.splat(at, lib.lanes)
-                for wanted in (READ, WRITE, COPY, LANDED):
-                    with c.when(c.icmp("eq", access, wanted)):
-                        sanitize.watch(lib, c, "global", warp, address, lane, site, size, wanted)
-        c.ret()
-
-    parameters = {
-        "warp": "ptr",
-        "map": "ptr",
-        "rank": "i32",
-        "coordinates": "ptr",
-        "lane": lib.mask,
-        "site": "i32",
-        "access": "i32",
-    }
-    return lib.define("ptx.tensor.watch", "void", parameters, body)
+    map_ = read_map(c, map_at, rank)
+    with each_row(c, map_, coordinates) as row:
+        size = c.resize(c.op("sub", row.last, row.first), 32)
+        with c.when(c.icmp("ne", size, 0)):
+            at = c.op("add", map_.address, c.op("add", row.address, row.first))
+            address = c.splat(at, lib.lanes)
+            for wanted in (READ, WRITE, COPY, LANDED):
+                with c.when(c.icmp("eq", access, wanted)):
+                    sanitize.watch(lib, c, "global", warp, address, lane, site, size, wanted)
 
 
 def aligned(c: Code, offset: Value) -> Value:

@@ -265,7 +265,6 @@ def _multiply(t: Translator, product: _Product) -> str:
             _sum(c, product, sums, left, right, wide, keeps, one)
         with c.when(c.icmp("ne", c.load("i8", bad), 0)):
             emit_report(lib, c, warp, ReportKind.BAD_DESCRIPTOR, site, i32(0))
-        c.ret()
 
     place = "ptr" if product.in_registers else "i64"
     parameters = {

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.ir_types import lanes_of
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import THREAD, WARP
 from drivers.nv.emu.ptx.mma import element
 
@@ -83,32 +84,28 @@ def addresses(c: Code, start: Value, width: Value) -> Value:
     return c.op("xor", linear, c.op("and", c.op("lshr", linear, 3), pattern))
 
 
-def _rows(lib: Library) -> str:
+@helper("ptx.wgmma.rows", "ptr", "i32", "i32", "ptr", "i32", result="<16 x i64>")
+def _rows(lib: Library, c: Code, warp: Value, start: Value, width: Value, bad: Value, site: Value) -> None:
     """`ptx.wgmma.rows(warp, base, width, bad, site)`: 8 rows of 16 bytes, the first at `base` before swizzling.
 
     If a row is outside shared memory, `bad` is set.
     """
-
-    def body(c: Code, warp: Value, start: Value, width: Value, bad: Value, site: Value) -> None:
-        address = addresses(c, start, width)
-        limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
-        outside = c.icmp("ugt", c.op("add", address, CHUNK), c.splat(limit, 8))
-        c.store(c.op("or", c.load("i8", bad), c.mask_bits(outside)), bad)
-        address = c.select(outside, c.zero(address.type), address)
-        offsets = c.shuffle(address, None, [*range(8), *([0] * (lib.lanes - 8))])
-        sanitize.proxy_reads(lib, c, warp, offsets, c.const(lib.mask, 0xFF), site, CHUNK)
-        shared = WARP.load(c, warp, "shared")
-        parts = []
-        for n in range(8):
-            at = c.gep(shared, c.resize(c.extract(address, n), 64))
-            parts.append(c.load("<2 x i64>", at, align=CHUNK))
-        while len(parts) > 1:
-            count = 2 * lanes_of(parts[0].type)
-            parts = [c.shuffle(parts[n], parts[n + 1], range(count)) for n in range(0, len(parts), 2)]
-        c.ret(parts[0])
-
-    parameters = {"warp": "ptr", "base": "i32", "width": "i32", "bad": "ptr", "site": "i32"}
-    return lib.define("ptx.wgmma.rows", "<16 x i64>", parameters, body)
+    address = addresses(c, start, width)
+    limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
+    outside = c.icmp("ugt", c.op("add", address, CHUNK), c.splat(limit, 8))
+    c.store(c.op("or", c.load("i8", bad), c.mask_bits(outside)), bad)
+    address = c.select(outside, c.zero(address.type), address)
+    offsets = c.shuffle(address, None, [*range(8), *([0] * (lib.lanes - 8))])
+    sanitize.proxy_reads(lib, c, warp, offsets, c.const(lib.mask, 0xFF), site, CHUNK)
+    shared = WARP.load(c, warp, "shared")
+    parts = []
+    for n in range(8):
+        at = c.gep(shared, c.resize(c.extract(address, n), 64))
+        parts.append(c.load("<2 x i64>", at, align=CHUNK))
+    while len(parts) > 1:
+        count = 2 * lanes_of(parts[0].type)
+        parts = [c.shuffle(parts[n], parts[n + 1], range(count)) for n in range(0, len(parts), 2)]
+    c.ret(parts[0])
 
 
 def _block(
