@@ -113,13 +113,19 @@ def train(rng: random.Random, *, width: int = 0) -> None:
 
 
 def step(number: int) -> None:
-    """Train a layer for one step; each number has another shape."""
+    """Train a layer for one step; each number has another shape.
+
+    The weights come from the host: drawing them on the device would take as long as the step itself.
+    """
     batch, width = divmod(number, _WIDTHS)
-    layer = nn.Linear(3, 1 + width)
-    optimiser = nn.optim.SGD(nn.state.get_parameters(layer), lr=0.1)
+    numbers = np.random.default_rng(number)
+    weight, bias = (
+        nn.Parameter(Tensor(numbers.standard_normal(shape, "f"))) for shape in ((1 + width, 3), (1 + width,))
+    )
+    optimiser = nn.optim.SGD([weight, bias], lr=0.1)
     x = Tensor(np.ones((2 + batch, 3), "f"))
     with Tensor.train():
-        loss = layer(x).relu().square().mean().backward()
+        loss = nn.functional.linear(x, weight, bias).relu().square().mean().backward()
         optimiser.step()
     if not np.isfinite(loss.item()):
         raise ArithmeticError(
