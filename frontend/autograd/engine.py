@@ -108,8 +108,8 @@ def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node], ends: frozense
             continue
         if e.op is SEGMENT:
             again.enter(node, (g.expr, g.leaves))
-        found = rule(g, make(like, again.of(node)), tuple([make(like, again.of(s)) for s in given]))
-        for source, part in zip(given, found, strict=True):
+        found = rule(g, make(like, again.of(node)), *[make(like, again.of(s)) for s in given])
+        for source, part in zip(given, found if found.__class__ is tuple else (found,), strict=True):
             if part is not None and source in flowing:
                 before = gradients_of.get(source)
                 gradients_of[source] = part if before is None else before + part

@@ -7,7 +7,7 @@ rules, so they can be differentiated.
 Not here: the factors (`frontend.ops.factors`), other rules (`rules`).
 """
 
-# ruff: noqa: ARG001 - all rules have one signature, and their docstrings are formulas
+# ruff: noqa: ARG001, FBT001 - all rules have one signature, and their docstrings are formulas
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from frontend.tensor_base import TensorBase
 
-Sources = tuple["TensorBase", ...]
-About = tuple[Any, ...]
 Gradients = tuple["TensorBase | None", ...]
 
 
@@ -58,19 +56,20 @@ def _halves(x: TensorBase, rows: int) -> tuple[TensorBase, TensorBase]:
     return part(x, axis, 0, rows), part(x, axis, rows, x.expr.shape[-2])
 
 
-def singular_values(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+def singular_values(
+    g: TensorBase, out: TensorBase, a: TensorBase, vectors: TensorBase, upper: bool
+) -> Gradients:
     """S of a = U diag(S) V.T, a and U above V given: U diag(g) V.T, and none."""
-    u, v = _halves(sources[1], sources[0].expr.shape[-2])
+    u, v = _halves(vectors, a.expr.shape[-2])
     return _product(mul(u, unsqueeze(g, -2)), _turned(v)), None
 
 
-def singular_vectors(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+def singular_vectors(g: TensorBase, out: TensorBase, a: TensorBase, upper: bool) -> TensorBase:
     """U above V of a = U diag(S) V.T, which has no more columns than rows.
 
     U ((skew(U.T gU) / E) S + S (skew(V.T gV) / E)) V.T + (gU - U U.T gU) / S V.T, with skew(x) = x - x.T and
     E[i, j] = S[j]² - S[i]².
     """
-    a = sources[0]
     m, n = a.expr.shape[-2:]
     (u, v), (gu, gv) = _halves(out, m), _halves(g, m)
     s = total(mul(u, matmul(a, v)), -2)
@@ -84,50 +83,44 @@ def singular_vectors(g: TensorBase, out: TensorBase, sources: Sources, about: Ab
     found = _product(u, core, _turned(v))
     if m > n:
         found = add(found, matmul(div(sub(gu, matmul(u, ours)), across), _turned(v)))
-    return (found,)
+    return found
 
 
-def eigenvalues(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+def eigenvalues(g: TensorBase, out: TensorBase, a: TensorBase, v: TensorBase, upper: bool) -> Gradients:
     """L of a = V diag(L) V.T, a and V given: V diag(g) V.T, and none."""
-    v = sources[1]
     return _product(mul(v, unsqueeze(g, -2)), _turned(v)), None
 
 
-def eigenvectors(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+def eigenvectors(g: TensorBase, out: TensorBase, a: TensorBase, upper: bool) -> TensorBase:
     """V of a = V diag(L) V.T: V (skew(V.T g) / (2 E)) V.T, with E[i, j] = L[j] - L[i] and a diagonal of 0."""
-    values = total(mul(out, matmul(symmetric(sources[0], upper=about[0]), out)), -2)
+    values = total(mul(out, matmul(symmetric(a, upper=upper), out)), -2)
     between = _apart(values)
     turns = matmul(_turned(out), g)
     turns = mul(sub(turns, _turned(turns)), 0.5)
     shape = turns.expr.shape
     rank = len(shape)
     same = eq(coordinate(turns, shape, rank - 2), coordinate(turns, shape, rank - 1))
-    return (_product(out, where(same, 0.0, div(turns, between)), _turned(out)),)
+    return _product(out, where(same, 0.0, div(turns, between)), _turned(out))
 
 
-def pseudoinverse(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
+def pseudoinverse(g: TensorBase, p: TensorBase, a: TensorBase, upper: bool) -> TensorBase:
     """P of a, with h = g.T.
 
     With k = h P, for no more rows than columns: k P.T - (P k).T - a P k P.T + P.T P (h - k a); for others
     with k = P h: (h - a k) P P.T - (k P).T + P.T k (1 - P a).
     """
-    a, p, h = sources[0], out, _turned(g)
-    pt = _turned(p)
+    h, pt = _turned(g), _turned(p)
     if a.expr.shape[-2] <= a.expr.shape[-1]:
         k = matmul(h, p)
         kp = matmul(k, pt)
         found = sub(sub(kp, _turned(matmul(p, k))), _product(a, p, kp))
-        return (add(found, _product(pt, p, sub(h, matmul(k, a)))),)
+        return add(found, _product(pt, p, sub(h, matmul(k, a))))
     k = matmul(p, h)
     pk = matmul(pt, k)
     found = add(neg(_turned(matmul(k, p))), _product(sub(h, matmul(a, k)), p, pt))
-    return (add(found, sub(pk, _product(pk, p, a))),)
+    return add(found, sub(pk, _product(pk, p, a)))
 
 
-RULES: Final[dict[str, Callable[[TensorBase, TensorBase, Sources, About], Gradients]]] = {
-    "singular_values": singular_values,
-    "singular_vectors": singular_vectors,
-    "eigenvalues": eigenvalues,
-    "eigenvectors": eigenvectors,
-    "pseudoinverse": pseudoinverse,
+RULES: Final[dict[str, Callable[..., Any]]] = {
+    f.__name__: f for f in (singular_values, singular_vectors, eigenvalues, eigenvectors, pseudoinverse)
 }

@@ -1,20 +1,21 @@
 """One rule for each primitive operation: from the gradient of its result to those of its sources.
 
-Every rule is called as `rule(g, out, sources)`: g is the gradient of `out`, in its shape and dtype. Rules
-use methods and primitives, so they can be differentiated themselves.
+Every rule is called as `rule(g, out, *sources)`: g is the gradient of `out`, in its shape and dtype. It
+returns the gradient of each source, or a tuple of them with None where there is none. Rules use methods and
+primitives, so they can be differentiated themselves.
 
 Not here: the traversal (`engine`), functions with a rule of their own (`rules`).
 """
 
-# ruff: noqa: ARG001, PLR0917 - all rules have one signature
+# ruff: noqa: PLR0917 - internal
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import Ops
-from frontend.expr import CONV
+from frontend.expr import CONV, INPUT, SEGMENT, STOP, VERSION
 from frontend.ops.indexing import interleaved
 from frontend.ops.placing import placed
 from frontend.ops.reduce import fold
@@ -22,17 +23,18 @@ from frontend.ops.scan import product_before
 from frontend.ops.sorting import inverse
 from frontend.ops.sources import constant as constant_of
 from frontend.ops.sources import convert, spread
-from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
+from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 from frontend.trace import apply
 from frontend.views import beside
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from frontend.tensor_base import TensorBase
 
 _FEW_PLACES: Final = 16
 """The largest window whose gradients are summed position by position."""
 
-Sources = tuple["TensorBase", ...]
 Gradients = tuple["TensorBase | None", ...]
 
 
@@ -48,89 +50,48 @@ def _neg(a: TensorBase) -> TensorBase:
     return apply(Ops.NEG, None, a)
 
 
-def constant(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """STOP: no gradient."""
-    return (None,) * len(sources)
-
-
-def cast(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """A cast between floats: g cast back."""
-    return (convert(g, sources[0].expr.dtype),)
-
-
-def select(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Selection: g where c is true, and g where it is false."""
-    zero, c = _number(g, 0.0), sources[0]
+def _select(g: TensorBase, _out: TensorBase, c: TensorBase, *_sides: TensorBase) -> Gradients:
+    """Return g for the first side where c is true, and for the second where it is false."""
+    zero = _number(g, 0.0)
     return None, apply(Ops.WHERE, None, c, g, zero), apply(Ops.WHERE, None, c, zero, g)
 
 
-def within(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """A value that is needed under a condition: g there, 0 elsewhere, where g may be anything."""
-    return None, apply(Ops.WHERE, None, sources[0], g, _number(g, 0.0))
-
-
-def reshape(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Reshape: g in the old shape."""
-    return (apply(Ops.RESHAPE, sources[0].expr.shape, g),)
-
-
-def permute(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Permute: g with the order undone."""
+def _permute(g: TensorBase, out: TensorBase, _x: TensorBase) -> TensorBase:
     order = out.expr.arg
-    return (apply(Ops.PERMUTE, tuple([order.index(i) for i in range(len(order))]), g),)
+    return apply(Ops.PERMUTE, tuple([order.index(i) for i in range(len(order))]), g)
 
 
-def expand(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Expand: the sum of g over the repeated axes."""
-    old, new = sources[0].expr.shape, out.expr.shape
-    return (
-        fold(
-            Ops.ADD,
-            g,
-            tuple([i for i, (n, m) in enumerate(zip(old, new, strict=True)) if n != m]),
-            keepdim=True,
-        ),
-    )
+def _expand(g: TensorBase, out: TensorBase, x: TensorBase) -> TensorBase:
+    """Return the sum of g over the repeated axes."""
+    sizes = enumerate(zip(x.expr.shape, out.expr.shape, strict=True))
+    return fold(Ops.ADD, g, tuple([i for i, (n, m) in sizes if n != m]), keepdim=True)
 
 
-def pad(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Pad: the part of g that is not padding."""
-    shape = sources[0].expr.shape
-    return (
-        apply(Ops.SHRINK, tuple([(lo, lo + n) for (lo, _), n in zip(out.expr.arg, shape, strict=True)]), g),
-    )
+def _pad(g: TensorBase, out: TensorBase, x: TensorBase) -> TensorBase:
+    inside = zip(out.expr.arg, x.expr.shape, strict=True)
+    return apply(Ops.SHRINK, tuple([(low, low + n) for (low, _), n in inside]), g)
 
 
-def shrink(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Shrink: g padded with zeros where elements were cut."""
-    shape = sources[0].expr.shape
-    return (
-        apply(
-            Ops.PAD, tuple([(begin, n - end) for (begin, end), n in zip(out.expr.arg, shape, strict=True)]), g
-        ),
-    )
+def _shrink(g: TensorBase, out: TensorBase, x: TensorBase) -> TensorBase:
+    cut = zip(out.expr.arg, x.expr.shape, strict=True)
+    return apply(Ops.PAD, tuple([(begin, n - end) for (begin, end), n in cut]), g)
 
 
-def flip(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Flip: g flipped back."""
-    return (apply(Ops.FLIP, out.expr.arg, g),)
-
-
-def window(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
+def window(g: TensorBase, out: TensorBase, x: TensorBase) -> TensorBase:
     """Windows: the gradient of an element is the sum over the windows that contain it.
 
     Axes are processed one at a time, the last first. Windows that do not overlap need no sum. Other small
     windows are summed as one shifted copy for each position inside the window, larger ones along diagonals.
     """
     axes, sizes, strides, dilations = out.expr.arg
-    shape = sources[0].expr.shape
+    shape = x.expr.shape
     for axis, size, stride, dilation in reversed(list(zip(axes, sizes, strides, dilations, strict=True))):
         if stride >= size and dilation == 1:
             g = _side_by_side(g, axis, size, stride, shape[axis])
         else:
             added = _overlapping if size <= _FEW_PLACES else _along_diagonals
             g = added(g, axis, size, stride, dilation, shape[axis])
-    return (g,)
+    return g
 
 
 def _side_by_side(g: TensorBase, axis: int, size: int, stride: int, n: int) -> TensorBase:
@@ -173,25 +134,24 @@ def _along_diagonals(g: TensorBase, axis: int, size: int, stride: int, dilation:
     return apply(Ops.PERMUTE, tuple([order.index(i) for i in range(rank - 1)]), total)
 
 
-def reduction(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
+def reduction(g: TensorBase, out: TensorBase, x: TensorBase) -> TensorBase:
     """Reductions.
 
     Each term of a sum gets g. The elements that equal a maximum or minimum share g evenly. Each factor of a
     product gets g times the product of the others.
     """
     op, axes = out.expr.arg
-    x = sources[0]
     shape = x.expr.shape
     kept = tuple([1 if i in axes else n for i, n in enumerate(shape)])
     wide = spread(apply(Ops.RESHAPE, kept, g), shape)
     if op is Ops.ADD:
-        return (wide,)
+        return wide
     result = spread(apply(Ops.RESHAPE, kept, out), shape)
     if op is Ops.MUL:
-        return (_mul(wide, _product_of_others(x, axes)),)
+        return _mul(wide, _product_of_others(x, axes))
     hit = convert(apply(Ops.EQ, None, x, result), x.expr.dtype)
     count = spread(fold(Ops.ADD, hit, axes, keepdim=True), shape)
-    return (apply(Ops.DIV, None, _mul(wide, hit), count),)
+    return apply(Ops.DIV, None, _mul(wide, hit), count)
 
 
 def _product_of_others(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
@@ -244,9 +204,8 @@ def _product_of_rest(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
     return _mul(without, _mul(factors, others(is_undefined, _number(x, math.nan))))
 
 
-def gather(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
+def gather(g: TensorBase, out: TensorBase, x: TensorBase, indices: TensorBase) -> Gradients:
     """Gather: g added up where it was read."""
-    x, indices = sources
     axis = out.expr.arg
     shape, count = x.expr.shape, math.prod(indices.expr.shape)
     before, after = shape[:axis], shape[axis + 1 :]
@@ -255,47 +214,31 @@ def gather(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     return placed(values, index, axis, shape[axis]), None
 
 
-def take_along_axis(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
+def take_along_axis(g: TensorBase, out: TensorBase, x: TensorBase, index: TensorBase) -> Gradients:
     """Elements along an axis: g added up where they were read; picked where the index is a permutation."""
-    x, index = sources
     axis, permutes = out.expr.arg
     if permutes:
         return apply(TAKE_ALONG_AXIS, (axis, True), g, inverse(index, axis)), None
     return placed(g, index, axis, x.expr.shape[axis]), None
 
 
-def segment_sum(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Values added up along an axis: g, read where each was added."""
+def _segment_sum(g: TensorBase, out: TensorBase, *sources: TensorBase) -> Gradients:
+    """Return g for the values added up along an axis, read where each was added."""
     return apply(TAKE_ALONG_AXIS, (out.expr.arg[0], False), g, sources[1]), *(None,) * (len(sources) - 1)
 
 
-def contiguous(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Contiguous: g."""
-    return (g,)
-
-
-def first(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """The values of the first source: g."""
+def _first(g: TensorBase, _out: TensorBase, *sources: TensorBase) -> Gradients:
+    """Return g for the first source, which has the values."""
     return (g, *(None,) * (len(sources) - 1))
 
 
-def convolution(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
+def convolution(g: TensorBase, out: TensorBase, x: TensorBase, weight: TensorBase) -> Gradients:
     """Convolution: of g with the weight turned around for x; of windows of x with g for the weight."""
-    x, weight = sources
+    return _for_input(g, out, x, weight), _for_weight(g, out, x, weight)
+
+
+def _for_input(g: TensorBase, out: TensorBase, x: TensorBase, weight: TensorBase) -> TensorBase:
     strides, dilations, groups = out.expr.arg
-    return _for_input(g, x, weight, strides, dilations, groups), _for_weight(
-        g, x, weight, strides, dilations, groups
-    )
-
-
-def _for_input(
-    g: TensorBase,
-    x: TensorBase,
-    weight: TensorBase,
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-    groups: int,
-) -> TensorBase:
     outputs, inner, *kernel = weight.expr.shape
     rank, each = len(kernel), outputs // groups
     w = apply(Ops.RESHAPE, (groups, each, inner, *kernel), weight)
@@ -309,14 +252,8 @@ def _for_input(
     return apply(CONV, ((1,) * rank, dilations, groups), g, w)
 
 
-def _for_weight(
-    g: TensorBase,
-    x: TensorBase,
-    weight: TensorBase,
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-    groups: int,
-) -> TensorBase:
+def _for_weight(g: TensorBase, out: TensorBase, x: TensorBase, weight: TensorBase) -> TensorBase:
+    strides, dilations, groups = out.expr.arg
     outputs, inner, *kernel = weight.expr.shape
     rank, each = len(kernel), outputs // groups
     batch, _, *places = g.expr.shape
@@ -326,3 +263,26 @@ def _for_weight(
     b = apply(Ops.EXPAND, whole, apply(Ops.RESHAPE, (batch, groups, each, 1, *places, *(1,) * rank), g))
     total = apply(Ops.REDUCE, (Ops.ADD, (0, *range(4, 4 + rank))), _mul(a, b))
     return apply(Ops.RESHAPE, weight.expr.shape, total)
+
+
+RULES: Final[dict[str, Callable[..., Any]]] = {
+    Ops.CAST: lambda g, _, x: convert(g, x.expr.dtype),
+    Ops.WHERE: _select,
+    Ops.WITHIN: lambda g, _, c, __: (None, apply(Ops.WHERE, None, c, g, _number(g, 0.0))),
+    Ops.RESHAPE: lambda g, _, x: apply(Ops.RESHAPE, x.expr.shape, g),
+    Ops.PERMUTE: _permute,
+    Ops.EXPAND: _expand,
+    Ops.PAD: _pad,
+    Ops.SHRINK: _shrink,
+    Ops.FLIP: lambda g, out, _: apply(Ops.FLIP, out.expr.arg, g),
+    Ops.WINDOW: window,
+    Ops.REDUCE: reduction,
+    Ops.GATHER: gather,
+    Ops.CONTIGUOUS: lambda g, *_: g,
+    STOP: lambda _g, _, *sources: (None,) * len(sources),
+    **dict.fromkeys((INPUT, SEGMENT, VERSION, Ops.AFTER), _first),
+    CONV: convolution,
+    TAKE_ALONG_AXIS: take_along_axis,
+    SEGMENT_SUM: _segment_sum,
+}
+"""Operation -> its rule."""

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compiler.ir.ops import FLOATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frontend.tensor_base import T, TensorBase
+    from frontend.tensor_base import TensorBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,3 @@ class MethodRow:
         """How many numbers the method is of: 1 or 2."""
         every = signature(self.method).parameters.values()
         return len([p for p in every if p.default is p.empty])
-
-    def rule(self, g: T, out: T, sources: tuple[T, ...]) -> tuple[T | None, ...]:
-        """Return the gradients of the sources, in the form of `frontend.autograd.table.RULES`."""
-        assert self.gradient is not None, self
-        found: Any = self.gradient(g, out, *sources)
-        return found if found.__class__ is tuple else (found,)
