@@ -26,6 +26,7 @@ from __future__ import annotations
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
 
+from compiler.dtype import dtypes
 from frontend.arg_aliases import ALIASES, answers, check_call, without_aliases
 from frontend.expr import STOP, TABLE, Expr, Leaves, Part, join, merge
 from frontend.parameters import fitted
@@ -286,6 +287,8 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
     found = TABLE.get(key)
     if found is None:
         if varies(fn, e, value):
+            if e.dtype.is_float and e.dtype.bits == 16 and hasattr(fn, "rounds_once"):
+                return cast("T", call(a, a.parameter(value, dtypes.float32)).cast(e.dtype))
             return cast("T", call(a, a.parameter(value)))
         y = traced(fn, abstract(a, e, tuple(range(len(leaves)))), value)
         expr, leaves = _finish(y, leaves, key)

@@ -16,7 +16,7 @@ from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import erf, exp, expm1, log1p, tanh
 from frontend.ops.movement import reshape
 from frontend.ops.parts import part
-from frontend.ops.sources import constant, narrowed, ruled, widened
+from frontend.ops.sources import constant, narrowed, ruled, widened, widened_float
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
 
@@ -119,7 +119,7 @@ def softplus(self: T, beta: float = 1.0, threshold: float = 20.0) -> T:
     if beta == 0:
         raise UsageError("softplus: wanted a beta other than 0, by which the result is divided")
     if threshold < 20.0:
-        return where(gt(mul(self, beta), threshold), self, softplus(self, beta))
+        return where(gt(mul(widened_float(self), beta), threshold), self, softplus(self, beta))
     if beta != 1:
         return narrowed(mul(softplus(mul(widened(self), beta)), 1 / beta), self)
     x = widened(self)
@@ -228,8 +228,9 @@ def softshrink(self: T, lambd: float = 0.5) -> T:
     """
     if lambd < 0:
         raise UsageError(f"softshrink: wanted a lambd of at least 0, saw {lambd}")
-    below = where(lt(self, -lambd), add(self, lambd), mul(self, 0.0))
-    return where(gt(self, lambd), add(self, -lambd), below)
+    x = widened(self)
+    below = where(lt(x, -lambd), add(x, lambd), mul(x, 0.0))
+    return narrowed(where(gt(x, lambd), add(x, -lambd), below), self)
 
 
 @method
@@ -242,7 +243,7 @@ def tanhshrink(self: T) -> T:
 @method
 def threshold(self: T, threshold: float, value: float) -> T:
     """Return self where it is above a threshold, else value."""
-    return where(gt(self, threshold), self, value)
+    return where(gt(widened_float(self), threshold), self, value)
 
 
 @method

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
+from frontend.ops.casts import cast
 from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div, mod, truncdiv
 from frontend.ops.elementwise import (
@@ -22,6 +23,7 @@ from frontend.ops.elementwise import (
     mul,
     neg,
     result_dtype,
+    rounding_once,
     sub,
     where,
 )
@@ -32,6 +34,8 @@ from frontend.parameters import number
 from frontend.trace import apply, composite, method, operator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from frontend.tensor_base import T
 
 
@@ -109,6 +113,7 @@ def logical_xor(self: T, other: T | Number) -> T:
 
 
 @operator
+@rounding_once
 def xlogy(self: T, other: T | Number) -> T:
     """Return self * log(other), 0 where self is 0; integers give float32."""
     x, y = agree("xlogy", self, other, floats=True)
@@ -214,16 +219,23 @@ def plus(self: T, other: T | Number, *, alpha: float = 1) -> T:
 
     Dtypes promote as in PyTorch. Raises `UsageError` for shapes that do not broadcast.
     """
-    return add(self, _times(self, other, alpha))
+    return _with_alpha(add, self, other, alpha)
 
 
 def minus(self: T, other: T | Number, *, alpha: float = 1) -> T:
     """Return the difference self - alpha * other; two bools raise `UsageError`: use `^` to compare them."""
-    return sub(self, _times(self, other, alpha))
+    return _with_alpha(sub, self, other, alpha)
 
 
-def _times(like: T, other: T | Number, alpha: float) -> T | Number:
+def _with_alpha(fn: Callable[[T, T | Number], T], x: T, other: T | Number, alpha: float) -> T:
+    """Return fn(x, alpha * other); of sixteen-bit floats rounded once."""
     if number(alpha, "alpha") == 1:
-        return other
-    given = like.operand(other)
-    return mul(given, alpha) if given.__class__ is like.__class__ else given * alpha
+        return fn(x, other)
+    y = x.operand(other)
+    if y.__class__ is not x.__class__:
+        return fn(x, y * alpha)
+    dtype = result_dtype(x, y)
+    if not is_half(dtype):
+        return fn(x, mul(y, alpha))
+    found: T = cast(fn(cast(x, dtypes.float32), mul(cast(y, dtypes.float32), alpha)), dtype)
+    return found

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import NUMBERS, Ops
-from frontend.ops.elementwise import agree, mul, neg
+from frontend.ops.elementwise import agree, mul, neg, rounding_once
 from frontend.ops.method_row import MethodRow
 from frontend.ops.sources import Number, constant, convert, ruled
 from frontend.parameters import read
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 @operator
+@rounding_once
 def true_div(self: T, other: T | Number) -> T:
     """Return the true quotient, always a float.
 
@@ -44,6 +45,7 @@ def div(self: T, other: T | Number, *, rounding_mode: Literal["trunc", "floor"] 
 
 
 @operator
+@rounding_once
 def rdiv(self: T, other: T | Number) -> T:
     """Return other / self."""
     x, y = agree("div", self, other, floats=True)
@@ -96,6 +98,7 @@ def _mod(x: T, y: T) -> T:
 
 
 @operator
+@rounding_once
 def floordiv(self: T, other: T | Number) -> T:
     """Return the quotient rounded down, in the promoted dtype.
 
@@ -107,6 +110,7 @@ def floordiv(self: T, other: T | Number) -> T:
 
 
 @operator
+@rounding_once
 def truncdiv(self: T, other: T | Number) -> T:
     """Return the quotient rounded towards zero, in the promoted dtype.
 
@@ -128,6 +132,7 @@ def truncdiv(self: T, other: T | Number) -> T:
 
 
 @operator
+@rounding_once
 def rfloordiv(self: T, other: T | Number) -> T:
     """Return other // self."""
     x, y = agree("floordiv", self, other)

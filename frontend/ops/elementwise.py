@@ -6,18 +6,22 @@ Not here: division (`division`), powers (`powers`), comparisons (`comparison`), 
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import BITS, NUMBERS, Ops
+from compiler.ir.scalar import convert as converted
 from frontend.expr import float_dtype
-from frontend.ops.arguments import broadcast, number_dtype
+from frontend.ops.arguments import broadcast, number_dtype, representable
 from frontend.ops.method_row import MethodRow
-from frontend.ops.sources import Number, constant, convert, ruled, spread, suited
+from frontend.ops.sources import Number, constant, convert, ruled, spread, suited, widened
 from frontend.trace import apply, composite, method, operator
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from frontend.tensor_base import T, TensorBase
 
 
@@ -72,6 +76,28 @@ def agree(what: str, a: T, b: T | Number, *, floats: bool = False) -> tuple[T, T
     return spread(convert(a, dtype), shape), spread(convert(b, dtype), shape)
 
 
+def rounding_once(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Keep a number beside sixteen-bit floats in float32 in an operation, and round the result once.
+
+    So does PyTorch for products and quotients, and on GPUs for sums; for comparisons, powers and remainders,
+    to which this is not applied, it rounds the number. A tensor of shape () beside one with axes is a number.
+    """
+
+    @wraps(fn)
+    def call(self: Any, other: Any) -> Any:
+        dtype = self.expr.dtype
+        if not is_half(dtype):
+            return fn(self, other)
+        if isinstance(other, (int, float)):
+            finer = converted(representable(other), dtype) != other
+        else:
+            finer = bool(self.expr.shape) and not other.expr.shape and other.expr.dtype is not dtype
+        return convert(fn(widened(self), other), dtype) if finer else fn(self, other)
+
+    call.rounds_once = True  # type: ignore[attr-defined]  # read by `frontend.trace`
+    return call
+
+
 def wrapped(value: Number, dtype: DType) -> Number:
     """Return a whole number beside an integer tensor, wrapped around to its dtype as in PyTorch."""
     if dtype.is_int and not dtype.min <= value <= dtype.max:
@@ -80,6 +106,7 @@ def wrapped(value: Number, dtype: DType) -> Number:
 
 
 @operator
+@rounding_once
 def add(self: T, other: T | Number) -> T:
     """Return the sum, broadcast and promoted; of two bools, their disjunction.
 
@@ -99,12 +126,14 @@ def _difference(what: str, x: T, y: T) -> T:
 
 
 @operator
+@rounding_once
 def sub(self: T, other: T | Number) -> T:
     """Return the difference; two bools raise `UsageError`, as in PyTorch: use `^` to compare them."""
     return _difference("sub", *agree("sub", self, other))
 
 
 @operator
+@rounding_once
 def rsub(self: T, other: T | Number) -> T:
     """Return other - self."""
     x, y = agree("sub", self, other)
@@ -112,6 +141,7 @@ def rsub(self: T, other: T | Number) -> T:
 
 
 @operator
+@rounding_once
 def mul(self: T, other: T | Number) -> T:
     """Return the product; of two bools, their conjunction."""
     x, y = agree("mul", self, other)

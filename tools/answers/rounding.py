@@ -113,6 +113,17 @@ p(900).log10()
 t(900).rad2deg()
 t(900).deg2rad()
 t(900).logaddexp2(t(900, n=1))
+t(900) * 0.3
+t(900) / 0.3
+0.3 / p(900)
+t(900) + 0.3
+0.3 - t(900)
+t(900) // 0.3
+t(900).add(t(900, n=1), alpha=0.3)
+t(900).sub(t(900, n=1), alpha=0.3)
+t(900).div(0.3, rounding_mode='trunc')
+t(900).xlogy(0.3)
+F.softshrink(t(900), 0.3)
 """.strip().splitlines()
 """Evaluated with `F` and what `names` returns."""
 
