@@ -36,14 +36,13 @@ if AT_ONCE:
         sampling,
         scan,
         special,
-        trigonometry,
     )
 else:
     globals().update(
         all_later(
             "frontend.ops",
             "about activation along combined comparison diagonals division elementwise functions indexed "
-            "powers products sampling scan special trigonometry",
+            "powers products sampling scan special",
         )
     )
 if TYPE_CHECKING:
@@ -108,8 +107,8 @@ class InPlace(TensorBase):
     lcm_ = _in_place(special.lcm)
     abs_ = _in_place(functions.abs)
     absolute_ = _in_place(functions.abs)
-    acos_ = _in_place(trigonometry.acos)
-    acosh_ = _in_place(trigonometry.acosh)
+    acos_ = _in_place(special.acos)
+    acosh_ = _in_place(special.acosh)
     add_ = _in_place(combined.plus)
     addbmm_ = _in_place(products.addbmm)
     addcdiv_ = _in_place(combined.addcdiv)
@@ -117,18 +116,18 @@ class InPlace(TensorBase):
     addmm_ = _in_place(products.addmm)
     addmv_ = _in_place(products.addmv)
     addr_ = _in_place(products.addr)
-    arccos_ = _in_place(trigonometry.acos)
-    arccosh_ = _in_place(trigonometry.acosh)
-    arcsin_ = _in_place(trigonometry.asin)
-    arcsinh_ = _in_place(trigonometry.asinh)
-    arctan2_ = _in_place(trigonometry.atan2)
-    arctan_ = _in_place(trigonometry.atan)
-    arctanh_ = _in_place(trigonometry.atanh)
-    asin_ = _in_place(trigonometry.asin)
-    asinh_ = _in_place(trigonometry.asinh)
-    atan2_ = _in_place(trigonometry.atan2)
-    atan_ = _in_place(trigonometry.atan)
-    atanh_ = _in_place(trigonometry.atanh)
+    arccos_ = _in_place(special.acos)
+    arccosh_ = _in_place(special.acosh)
+    arcsin_ = _in_place(special.asin)
+    arcsinh_ = _in_place(special.asinh)
+    arctan2_ = _in_place(special.atan2)
+    arctan_ = _in_place(special.atan)
+    arctanh_ = _in_place(special.atanh)
+    asin_ = _in_place(special.asin)
+    asinh_ = _in_place(special.asinh)
+    atan2_ = _in_place(special.atan2)
+    atan_ = _in_place(special.atan)
+    atanh_ = _in_place(special.atanh)
     baddbmm_ = _in_place(products.baddbmm)
     bernoulli_ = _in_place(sampling.bernoulli)
     bitwise_and_ = _in_place(elementwise.bitwise_and)
@@ -145,7 +144,7 @@ class InPlace(TensorBase):
     clip_ = _in_place(elementwise.clip)
     copysign_ = _in_place(functions.copysign)
     cos_ = _in_place(functions.cos)
-    cosh_ = _in_place(trigonometry.cosh)
+    cosh_ = _in_place(special.cosh)
     cumprod_ = _in_place(scan.cumprod)
     cumsum_ = _in_place(scan.cumsum)
     deg2rad_ = _in_place(combined.deg2rad)
@@ -229,7 +228,7 @@ class InPlace(TensorBase):
     silu_ = _in_place(activation.silu)
     sin_ = _in_place(functions.sin)
     sinc_ = _in_place(combined.sinc)
-    sinh_ = _in_place(trigonometry.sinh)
+    sinh_ = _in_place(special.sinh)
     sqrt_ = _in_place(functions.sqrt)
     square_ = _in_place(functions.square)
     sub_ = _in_place(combined.minus)

@@ -42,20 +42,18 @@ if AT_ONCE:
         scan,
         selection,
         sorting,
-        trigonometry,
+        special,
     )
-    from frontend.symbolic import creation as symbolic
     from frontend.symbolic import rules
 else:
     globals().update(
         all_later(
             "frontend.ops",
             "activation along combined convolutions diagonals extremes factors files linalg losses nnops "
-            "padding parts powers random reduce resizing sampling scan selection sorting trigonometry",
+            "padding parts powers random reduce resizing sampling scan selection sorting special",
         )
     )
     rules = later("frontend.symbolic.rules")
-    symbolic = later("frontend.symbolic.creation")
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -70,7 +68,7 @@ def sized(fn: Callable[Concatenate[type[Any], P], Any]) -> Callable[Concatenate[
     @wraps(fn)
     def call(cls: type[Any], /, *args: P.args, **names: P.kwargs) -> Any:
         if has_variable(args):
-            return symbolic.made_with(fn, cls, args, names)
+            return rules.made_with(fn, cls, args, names)
         return fn(cls, *args, **names)
 
     return call
@@ -183,22 +181,22 @@ class Methods(Functions):
     clamp = elementwise.clip
     lerp = elementwise.lerp
 
-    asin = trigonometry.asin
-    acos = trigonometry.acos
-    atan = trigonometry.atan
-    atan2 = trigonometry.atan2
-    sinh = trigonometry.sinh
-    cosh = trigonometry.cosh
-    asinh = trigonometry.asinh
-    acosh = trigonometry.acosh
-    atanh = trigonometry.atanh
-    arcsin = trigonometry.asin
-    arccos = trigonometry.acos
-    arctan = trigonometry.atan
-    arctan2 = trigonometry.atan2
-    arcsinh = trigonometry.asinh
-    arccosh = trigonometry.acosh
-    arctanh = trigonometry.atanh
+    asin = special.asin
+    acos = special.acos
+    atan = special.atan
+    atan2 = special.atan2
+    sinh = special.sinh
+    cosh = special.cosh
+    asinh = special.asinh
+    acosh = special.acosh
+    atanh = special.atanh
+    arcsin = special.asin
+    arccos = special.acos
+    arctan = special.atan
+    arctan2 = special.atan2
+    arcsinh = special.asinh
+    arccosh = special.acosh
+    arctanh = special.atanh
     logaddexp = combined.logaddexp
     hypot = combined.hypot
     logical_and = combined.logical_and

@@ -39,6 +39,7 @@ from frontend.array_api.creation import (
     zeros_like,
 )
 from frontend.array_api.data_types import (
+    Info,
     astype,
     can_cast,
     finfo,
@@ -115,7 +116,6 @@ from frontend.array_api.elementwise import (
     trunc,
     where,
 )
-from frontend.array_api.info import Info
 from frontend.array_api.linalg import (
     matmul,
     matrix_transpose,

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from compiler.dtype import DType, by_name, promote
+from compiler.dtype import DType, by_name, dtypes, promote
+from frontend.device import Device
 from frontend.ops.elementwise import result_dtype
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -113,3 +114,29 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: str | None = 
     made = x.cast(dtype).to(device) if device is not None else x.cast(dtype)
     return made.clone() if copy and made is x else made
 
+
+class Info:
+    """Capabilities, dtypes and devices of the namespace."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return what is optional in the standard."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
+
+    def default_device(self) -> str:
+        """Return the name of the default device."""
+        return Device.named(None)
+
+    def devices(self) -> list[str]:
+        """Return the names of devices that arrays can be made on: the default one."""
+        return [self.default_device()]
+
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
+        """Return the dtypes of Python numbers and of indices. There is no complex one."""
+        del device
+        return {"real floating": dtypes.float32, "integral": dtypes.int32, "indexing": dtypes.int32}
+
+    def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, DType]:
+        """Return the dtypes of a kind by name, all if None."""
+        del device
+        every = {n: by_name(n) for n in NAMES}
+        return every if kind is None else {n: d for n, d in every.items() if isdtype(d, kind)}

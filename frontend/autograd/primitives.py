@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.expr import CONV, INPUT, SEGMENT, STOP, VERSION
+from frontend.ops.along import placed
 from frontend.ops.indexing import interleaved
-from frontend.ops.placing import placed
 from frontend.ops.reduce import fold
 from frontend.ops.scan import product_before
 from frontend.ops.sorting import inverse

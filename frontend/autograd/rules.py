@@ -30,8 +30,7 @@ from frontend.ops.functions import exp, log, log1p, rsqrt, sign
 from frontend.ops.powers import pow as power
 from frontend.ops.reduce import fold, mean
 from frontend.ops.sources import constant, coordinate, spread
-from frontend.ops.special import digamma
-from frontend.ops.trigonometry import cosh, sinh
+from frontend.ops.special import cosh, digamma, sinh
 from frontend.trace import apply
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from frontend.autograd import primitives, rules
 from frontend.expr import RULED
-from frontend.ops import division, elementwise, functions, powers, trigonometry
+from frontend.ops import division, elementwise, functions, powers, special
 
-ROWS: Final = (*functions.ROWS, *trigonometry.ROWS, *elementwise.ROWS, *division.ROWS, *powers.ROWS)
+ROWS: Final = (*functions.ROWS, *special.ROWS, *elementwise.ROWS, *division.ROWS, *powers.ROWS)
 RULES: Final[dict[str, Any]] = {
     **{row.op: row.gradient for row in ROWS if row.op is not None},
     **primitives.RULES,

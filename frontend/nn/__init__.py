@@ -12,9 +12,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from frontend.nn import amp, optim, schedules, state
-from frontend.nn.attention import MultiheadAttention, TransformerEncoderLayer
+from frontend.nn.attention import (
+    MultiheadAttention,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from frontend.nn.convolutions import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from frontend.nn.folds import Fold, Unfold
 from frontend.nn.functions import (
     CELU,
     ELU,
@@ -108,6 +113,7 @@ from frontend.nn.pools import (
     ConstantPad1d,
     ConstantPad2d,
     ConstantPad3d,
+    Fold,
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
@@ -119,6 +125,7 @@ from frontend.nn.pools import (
     ReplicationPad1d,
     ReplicationPad2d,
     ReplicationPad3d,
+    Unfold,
     Upsample,
     ZeroPad1d,
     ZeroPad2d,
@@ -126,7 +133,6 @@ from frontend.nn.pools import (
 )
 from frontend.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from frontend.nn.schedules import clip_grad_norm_, clip_grad_value_
-from frontend.nn.transformer import TransformerDecoder, TransformerDecoderLayer, TransformerEncoder
 
 if TYPE_CHECKING:
     from frontend.nn import data, functional, init, utils

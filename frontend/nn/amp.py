@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
 from frontend import modes
+from frontend.nn.checks import number_within
 from frontend.nn.module import Module
-from frontend.nn.settings import number_within
 from frontend.ops.arguments import element_type
 from frontend.parameters import flag
 from frontend.realize import realize_many

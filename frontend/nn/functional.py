@@ -13,7 +13,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from frontend.arg_aliases import accepts_aliases, answer_module
-from frontend.nn import folds, pools
+from frontend.nn import pools
 from frontend.nn.checks import layer_input
 from frontend.nn.functions import CosineSimilarity, PairwiseDistance
 from frontend.nn.layers import looked_up
@@ -68,8 +68,8 @@ METHODS: Final = frozenset({
 LAYERS: Final[dict[str, type[Any]]] = {
     **{f"adaptive_avg_pool{n}d": getattr(pools, f"AdaptiveAvgPool{n}d") for n in (1, 2, 3)},
     **{f"adaptive_max_pool{n}d": getattr(pools, f"AdaptiveMaxPool{n}d") for n in (1, 2, 3)},
-    "fold": folds.Fold,
-    "unfold": folds.Unfold,
+    "fold": pools.Fold,
+    "unfold": pools.Unfold,
     "pixel_shuffle": pools.PixelShuffle,
     "pixel_unshuffle": pools.PixelUnshuffle,
     "local_response_norm": LocalResponseNorm,

@@ -14,9 +14,8 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from frontend.nn.checks import count, layer_input
+from frontend.nn.checks import count, layer_input, number_within
 from frontend.nn.module import Module, in_training, lowered, mixed, rounded, wide
-from frontend.nn.settings import number_within
 from frontend.ops.along import rows
 from frontend.ops.arguments import whole
 from frontend.parameters import flag, number

@@ -17,7 +17,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from frontend.arg_aliases import answer_class
-from frontend.nn.settings import number_within
+from frontend.nn.checks import number_within
 from frontend.parameters import flag
 from frontend.plan import CAPTURE
 from frontend.tensor import Tensor
@@ -26,8 +26,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from frontend.nn.optim.groups import Group
-    from frontend.nn.optim.optimiser import Optimizer
+    from frontend.nn.optim.optimiser import Group, Optimizer
 
 
 def _initial(group: Group) -> float:

@@ -3,7 +3,7 @@
 Negative indices count from the end; PyTorch accepts them only in `take`. An index out of range raises
 `UsageIndexError` if the host knows its value, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`);
 otherwise it reads 0, and a value written to it is ignored. Small sums and writes compare every position with
-every index of its row in one kernel; larger ones sort the indices (`frontend.ops.placing`).
+every index of its row in one kernel; larger ones sort the indices, in about ten kernels (`placed`).
 
 Not here: `x[key]` (`indexing`), the primitives (`frontend.primitives.gather_scatter`).
 """
@@ -11,6 +11,7 @@ Not here: `x[key]` (`indexing`), the primitives (`frontend.primitives.gather_sca
 from __future__ import annotations
 
 import math
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from compiler.dtype import DType, dtypes
@@ -23,13 +24,13 @@ from frontend.ops.elementwise import add, sub, where
 from frontend.ops.indexing import limit_of, wrapped
 from frontend.ops.movement import expand, reshape
 from frontend.ops.parts import cat
-from frontend.ops.placing import last_named, placed
 from frontend.ops.reduce import any as any_of
 from frontend.ops.reduce import fold
 from frontend.ops.reduce import sum as total
+from frontend.ops.sorting import BLOCK, argsort
 from frontend.ops.sources import Number, constant, convert, coordinate, suited
 from frontend.parameters import read
-from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
+from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALONG_AXIS
 from frontend.primitives.limits import Limit, limited, refuse_known
 from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageIndexError
@@ -38,6 +39,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frontend.tensor_base import T, TensorBase
+
+
+_LAUNCHES: Final = 1 << 18
+"""Comparisons that take as long as the launches of a sum in order."""
+_STEP: Final = 8
+"""Values that one step of a sum reads for each result; each step multiplies the length by it."""
+
+
+def placed(values: T, index: T, axis: int, n: int) -> T:
+    """Return for each of n places along an axis the sum of the values with that index: see SEGMENT_SUM."""
+    shape = values.expr.shape
+    if _compares(n, shape[axis], prod(shape), prod(index.expr.shape)):
+        return apply(SEGMENT_SUM, (axis, n), values, index)
+    return apply(SEGMENT_SUM, (axis, n), values, index, argsort(index, axis))
+
+
+def last_named(index: T, axis: int, n: int) -> T:
+    """Return for each of n places along an axis which names it last, less than 0 for none: see LAST_INDEX."""
+    shape = index.expr.shape
+    count = prod(shape)
+    if _compares(n, shape[axis], count, count):
+        return apply(LAST_INDEX, (axis, n), index)
+    return apply(LAST_INDEX, (axis, n), index, argsort(index, axis))
+
+
+def _compares(n: int, m: int, values: int, indices: int) -> bool:
+    """Whether comparing is the shorter way, for n places, m indices in a row, and all values and indices."""
+    steps = (max(m - 1, 0).bit_length() + 2) // 3
+    in_order = indices * 2 * min(m, BLOCK) + values * _STEP * steps + values // max(m, 1) * n
+    return n * values <= 2 * in_order + _LAUNCHES
 
 
 @accepts_aliases

@@ -5,7 +5,7 @@ follow PyTorch: a whole number or a tensor of shape () removes its axis first, s
 `x[0][:, [0, 1]]`, while NumPy treats it as an index array. An index out of range raises `IndexError` if the
 host knows its value, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`); otherwise it reads 0.
 
-A bool tensor, or list, selects the elements where it is true (`masks`).
+A bool tensor, or list, selects the elements where it is true.
 
 Not here: writing (`writing`), methods with an index along one axis (`along`), slices at a bound variable
 (`moving`).
@@ -24,13 +24,71 @@ from frontend.ops.arguments import Shape, broadcast, whole, whole_or_none
 from frontend.ops.comparison import gt, lt
 from frontend.ops.creation import part_of_data
 from frontend.ops.elementwise import add, mul, where
-from frontend.ops.masks import is_mask, unmasked
 from frontend.ops.moving import has_symbolic_size, take_moving
 from frontend.ops.sources import convert, spread
+from frontend.plan import CAPTURE
 from frontend.primitives.limits import Limit, limited, refuse_known
 from frontend.trace import apply, composite
 from frontend.views import share
 from hcq.errors import UnsupportedError, UsageError, UsageIndexError
+
+if TYPE_CHECKING:
+    from frontend.ops.arguments import Shape
+    from frontend.tensor_base import T, TensorBase
+
+
+def is_mask(part: Any, like: TensorBase) -> bool:
+    """Return whether a part of a key is a bool tensor."""
+    return part.__class__ is like.__class__ and part.expr.dtype is dtypes.bool
+
+
+def places_of(mask: T) -> list[T]:
+    """Return an int32 tensor for each axis of a mask: the coordinates where it is true, in row-major order.
+
+    Computes the mask and waits for it. Raises `UsageError` inside a captured function.
+    """
+    if CAPTURE.now is not None:
+        raise UsageError(
+            "a bool tensor as index inside a captured function: the size depends on values, and a replay has "
+            "one size\nhint: where and masked_fill keep the shape; nonzero and masked_select accept size="
+        )
+    known: Any = mask
+    kind: Any = mask.__class__
+    found = known.numpy().nonzero() if mask.expr.shape else ()
+    return [kind(axis.astype("int32"), device=mask.expr.device) for axis in found]
+
+
+def unmasked(x: TensorBase, key: Any) -> Any:
+    """Return a key with each mask replaced by integer tensors, one for each axis that it covers.
+
+    Raises `UsageIndexError` for a mask that has not the sizes of these axes.
+    """
+    parts = list(key) if isinstance(key, tuple) else [key]
+    if not any(is_mask(p, x) for p in parts):
+        return key
+    shape = x.expr.shape
+    ranks = [len(p.expr.shape) if is_mask(p, x) else int(p is not None and p is not Ellipsis) for p in parts]
+    found: list[Any] = []
+    axis = 0
+    for p, rank in zip(parts, ranks, strict=True):
+        if is_mask(p, x):
+            _check(p, shape, axis)
+            found += places_of(p)
+        else:
+            found.append(p)
+        axis += len(shape) - sum(ranks) if p is Ellipsis else rank
+    return tuple(found)
+
+
+def _check(mask: TensorBase, shape: Shape, axis: int) -> None:
+    own = mask.expr.shape
+    if not own:
+        raise UsageIndexError("a mask of shape () names no axis: wanted it alone, as x[mask]")
+    if own != shape[axis : axis + len(own)]:
+        raise UsageIndexError(
+            f"a mask of shape {own} at axis {axis} of {shape}: wanted {shape[axis : axis + len(own)]}"
+        )
+
 
 if AT_ONCE:
     from frontend.symbolic import keys

@@ -17,8 +17,7 @@ from frontend.ops.arguments import broadcast, whole
 from frontend.ops.comparison import lt, ne
 from frontend.ops.division import floordiv, mod
 from frontend.ops.elementwise import invert, where
-from frontend.ops.indexing import getitem
-from frontend.ops.masks import places_of
+from frontend.ops.indexing import getitem, places_of
 from frontend.ops.movement import expand, reshape
 from frontend.ops.padding import pad
 from frontend.ops.parts import part, stack

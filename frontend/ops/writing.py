@@ -25,12 +25,13 @@ from frontend.ops.indexing import (
     Entry,
     entries_of,
     interleaved,
+    is_mask,
     item,
     part_of,
     refuse_outside,
+    unmasked,
     with_tensors,
 )
-from frontend.ops.masks import is_mask, unmasked
 from frontend.ops.moving import has_symbolic_size, moving_parts, only_at, place_at
 from frontend.ops.sources import constant, coordinate, spread, suited
 from frontend.trace import apply, composite

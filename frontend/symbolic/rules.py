@@ -24,12 +24,14 @@ from frontend.symbolic.keys import part_of
 from frontend.symbolic.reductions import REDUCTIONS, with_identity
 from frontend.symbolic.sizes import Size, Sizes, capacities, capacity, symbolic
 from frontend.symbolic.tensor import SymbolicTensor, bounded, filled, is_tensor, made, shape_of, whole_of
+from frontend.variable import Bound
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frontend.ops.arguments import Axes
+    from frontend.symbolic.sizes import Size
 
 
 def spread(x: Any, shape: Sizes) -> Any:
@@ -312,3 +314,29 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     "stack": _stack, "pad": _pad,
 }  # fmt: skip
 """The name of a method -> its rule: the result from the method, its arguments and its named arguments."""
+
+
+def made_with(fn: Any, cls: type[Any], args: tuple[Any, ...], names: dict[str, Any]) -> Any:
+    """Return the tensor that a function makes, of a shape with bound variables."""
+    if fn.__name__ == "arange":
+        return _arange(fn, cls, args, names)
+    first, *rest = args
+    if isinstance(first, (tuple, list)):
+        shape = tuple(first)
+    elif fn.__name__ == "full":
+        shape = (first,)
+    else:
+        shape, rest = args, []
+    return made(fn(cls, capacities(shape), *rest, **names), shape)
+
+
+def _arange(fn: Any, cls: type[Any], args: tuple[Any, ...], names: dict[str, Any]) -> Any:
+    start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, *(0, 0, 1)[len(args) :])
+    size: Size = algebra.add(stop, algebra.negative(start), "arange")
+    low = size.low if isinstance(size, Bound) else size
+    if step != 1 or not isinstance(start, int) or low < 0:
+        raise UnsupportedError(
+            f"arange{args}: with a bound variable wanted a start that is a plain number, a size that is "
+            "never negative, and the step 1\nhint: arange(n) * step + start"
+        )
+    return made(fn(cls, start, start + capacity(size), **names), (size,))

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, dtypes, nn
-from frontend.nn.state import blocks, pickled
+from frontend.nn.state import gguf, pickled
 from hcq.errors import UnsupportedError, UsageError
 from tools.answers.checkpoints import wanted
 
@@ -151,9 +151,9 @@ def test_a_tensor_beyond_its_storage_is_refused(tmp_path: Path):
         nn.state.torch_load(checkpoint(0, (1 << 40,), (0,)))
 
 
-@pytest.mark.parametrize("name", blocks.PACKINGS, ids=lambda kind: blocks.PACKINGS[kind].name)
+@pytest.mark.parametrize("name", gguf.PACKINGS, ids=lambda kind: gguf.PACKINGS[kind].name)
 def test_blocks_are_dequantised_to_the_last_bit(name: int):
-    packing = blocks.PACKINGS[name]
+    packing = gguf.PACKINGS[name]
     with np.load(DATA / "blocks.npz") as data:
         raw, want = data[f"raw_{packing.name}"], data[f"want_{packing.name}"]
     got = packing.read(raw)
@@ -161,10 +161,10 @@ def test_blocks_are_dequantised_to_the_last_bit(name: int):
     assert got.tobytes() == want.tobytes()
 
 
-@pytest.mark.parametrize("kind", blocks.PACKINGS, ids=lambda kind: blocks.PACKINGS[kind].name)
+@pytest.mark.parametrize("kind", gguf.PACKINGS, ids=lambda kind: gguf.PACKINGS[kind].name)
 @pytest.mark.parametrize("rows", [0, 1])
 def test_a_gguf_tensor_of_blocks_may_have_no_rows_or_one(kind: int, rows: int, tmp_path: Path):
-    packing, path = blocks.PACKINGS[kind], tmp_path / "x.gguf"
+    packing, path = gguf.PACKINGS[kind], tmp_path / "x.gguf"
     head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q", 1) + b"x"
     head += struct.pack("<IQQIQ", 2, packing.elements, rows, kind, 0)
     path.write_bytes(head + bytes(-len(head) % 32) + bytes(rows * packing.size))

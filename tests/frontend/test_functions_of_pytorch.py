@@ -11,7 +11,7 @@ import pytest
 
 import frontend.nn.functional as F  # noqa: N812 - as programs write it
 from frontend import Tensor, TinyJit, nn
-from frontend.nn.transformer import causal_mask
+from frontend.nn.attention import causal_mask
 from hcq.errors import UsageError
 from tools.answers.functions import FUNCTIONS, names
 

@@ -1,7 +1,7 @@
 """Optimisers: a step assigns new values to parameters, from the gradients that `backward` stored.
 
 Not here: gradients (`frontend.autograd`), schedules of the learning rate (`frontend.nn.schedules`), mixed
-precision (`frontend.nn.amp`). Next: `optimiser`, the base; `groups`; `descent`, `adam`, `layerwise` and
+precision (`frontend.nn.amp`). Next: `optimiser`, the base; `descent`, `adam`, `layerwise` and
 `lbfgs`, the rules.
 """
 
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from frontend.nn.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from frontend.nn.optim.descent import ASGD, SGD, Adadelta, Adagrad, RMSprop, Rprop
-from frontend.nn.optim.groups import Group
 from frontend.nn.optim.layerwise import LAMB, LARS, Muon
 from frontend.nn.optim.lbfgs import LBFGS
-from frontend.nn.optim.optimiser import Optimizer
+from frontend.nn.optim.optimiser import Group, Optimizer
 
 if TYPE_CHECKING:
     from frontend.nn.optim import lr_scheduler

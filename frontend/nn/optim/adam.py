@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from compiler.dtype import DType, dtypes
+from frontend.nn.checks import Flag, Setting
 from frontend.nn.optim.optimiser import Optimizer, Params, pair
-from frontend.nn.settings import Flag, Setting
 
 if TYPE_CHECKING:
-    from frontend.nn.optim.groups import Group
+    from frontend.nn.optim.optimiser import Group
     from frontend.tensor import Tensor
 
 

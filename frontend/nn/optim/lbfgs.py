@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from frontend.nn.checks import Setting
 from frontend.nn.optim.optimiser import Optimizer, Params, wide
-from frontend.nn.settings import Setting
 from frontend.nn.state.models import load_state_dict
 from frontend.ops.arguments import whole
 from frontend.plan import CAPTURE
@@ -24,7 +24,7 @@ from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from frontend.nn.optim.groups import Group
+    from frontend.nn.optim.optimiser import Group
 
 
 class LBFGS(Optimizer):

@@ -19,7 +19,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from compiler.dtype import DType
-    from frontend.nn.state.blocks import Packing
+    from frontend.nn.state.gguf import Packing
 
 
 class Entry(NamedTuple):
