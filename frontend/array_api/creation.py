@@ -126,5 +126,3 @@ def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
     """Return the upper triangles of matrices."""
     return x.triu(k)
-
-

@@ -5,6 +5,8 @@ Eigenvalues of matrices that are not symmetric are missing: they are complex.
 Not here: the algorithms (`frontend.ops.factors`).
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 import math
@@ -106,13 +108,7 @@ def inv(x: Tensor, /) -> Tensor:
 
 
 def matrix_norm(
-    x: Tensor,
-    /,
-    ord: Any = "fro",
-    axis: Any = (-2, -1),
-    keepdims: bool = False,  # noqa: FBT001, FBT002 - as above
-    *,
-    dtype: Any = None,
+    x: Tensor, /, ord: Any = "fro", axis: Any = (-2, -1), keepdims: bool = False, *, dtype: Any = None
 ) -> Tensor:
     """Return norms of matrices: fro, nuc, 1, -1, 2, -2, or an infinity.
 
@@ -234,13 +230,7 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 
 
 def vector_norm(
-    x: Tensor,
-    /,
-    ord: float = 2,
-    axis: Any = None,
-    keepdims: bool = False,  # noqa: FBT001, FBT002 - as above
-    *,
-    dtype: Any = None,
+    x: Tensor, /, ord: float = 2, axis: Any = None, keepdims: bool = False, *, dtype: Any = None
 ) -> Tensor:
     """Return p-norms over axes. The standard has the arguments by name; `dtype` is PyTorch's."""
     return (x if dtype is None else x.cast(dtype)).norm(float(ord), axis, keepdims)

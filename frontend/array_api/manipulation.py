@@ -124,13 +124,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def diff(
-    x: Tensor,
-    /,
-    *,
-    axis: int = -1,
-    n: int = 1,
-    prepend: Tensor | None = None,
-    append: Tensor | None = None,
+    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
     """Return the differences of neighbours, n times."""
     return x.diff(n, axis, prepend, append)

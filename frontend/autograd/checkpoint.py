@@ -86,10 +86,7 @@ def checkpoint(
 
 
 def checkpoint_sequential(
-    functions: Sequence[Callable[[Any], Any]],
-    segments: int,
-    input: Any,
-    **settings: Any,
+    functions: Sequence[Callable[[Any], Any]], segments: int, input: Any, **settings: Any
 ) -> Any:
     """Return the input after all functions; they are checkpointed in `segments` parts, all but the last.
 

@@ -7,6 +7,8 @@ for the call (`LAYERS`). Those whose methods have others are written here: the w
 Not here: what the methods do (`frontend.ops`), the layers (`frontend.nn`).
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 from functools import wraps
@@ -104,8 +106,8 @@ def embedding(  # noqa: PLR0917 - the field's signature
     padding_idx: int | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    sparse: bool = False,  # noqa: FBT001, FBT002 - as above
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
 ) -> Tensor:
     """Return the rows of a table that integers name, with the settings of `nn.Embedding`."""
     input, weight = layer_input("embedding", input), layer_input("embedding", weight)
@@ -130,12 +132,12 @@ def pad(
     return layer_input("pad", input).pad(pad, 0.0 if value is None else value, mode)
 
 
-def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Return elements with probability 1 - p, divided by it, else 0; the input itself unless `training`."""
     return input.dropout(p, training)
 
 
-def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:  # noqa: FBT001, FBT002 - as above
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Return `dropout` of whole channels of (batch, channels, ...)."""
     if input.ndim < 2:
         raise UsageError(f"dropout2d: wanted (batch, channels, ...), saw the shape {input.shape}")
@@ -182,7 +184,7 @@ def batch_norm(  # noqa: PLR0917 - the field's signature
     running_var: Tensor | None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    training: bool = False,  # noqa: FBT001, FBT002 - as above
+    training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
@@ -229,24 +231,14 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
 
 def pairwise_distance(
-    x1: Tensor,
-    x2: Tensor,
-    p: float = 2.0,
-    eps: float = 1e-6,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """Return the p-norm of the difference along the last axis, to which `eps` is added."""
     found: Tensor = PairwiseDistance(p, eps, keepdim)(x1, x2)
     return found
 
 
-def gumbel_softmax(
-    logits: Tensor,
-    tau: float = 1,
-    hard: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    *,
-    dim: int = -1,
-) -> Tensor:
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, *, dim: int = -1) -> Tensor:
     """Return a draw of the Gumbel-softmax distribution along an axis.
 
     With `hard` it is one-hot, and its gradient is that of the soft draw.

@@ -5,6 +5,8 @@ Weights are float32 on the default device. Layers are called as those of `layers
 Not here: the operations (`frontend.ops.nnops`), other layers (`layers`).
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 import math
@@ -49,8 +51,8 @@ class BatchNorm(Module):
         num_features: int,
         eps: float = 1e-5,
         momentum: float = 0.1,
-        affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        track_running_stats: bool = True,  # noqa: FBT001, FBT002 - as above
+        affine: bool = True,
+        track_running_stats: bool = True,
     ) -> None:
         self.num_features = count("BatchNorm, num_features", num_features)
         self.eps = number_within("BatchNorm, eps", eps, 0.0)
@@ -130,8 +132,8 @@ class LayerNorm(Module):
         self,
         normalized_shape: int | tuple[int, ...],
         eps: float = 1e-5,
-        elementwise_affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        bias: bool = True,  # noqa: FBT001, FBT002 - as above
+        elementwise_affine: bool = True,
+        bias: bool = True,
     ) -> None:
         rank = len(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else 1
         self.normalized_shape = counts("LayerNorm, normalized_shape", normalized_shape, rank)
@@ -170,7 +172,7 @@ class RMSNorm(Module):
         self,
         normalized_shape: int | tuple[int, ...],
         eps: float | None = None,
-        elementwise_affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        elementwise_affine: bool = True,
     ) -> None:
         rank = len(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else 1
         self.normalized_shape = counts("RMSNorm, normalized_shape", normalized_shape, rank)
@@ -205,13 +207,7 @@ class GroupNorm(Module):
     Raises `UsageError` for sizes below 1 and for channels that the groups do not divide.
     """
 
-    def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-    ) -> None:
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
         if count("GroupNorm, num_channels", num_channels) % count("GroupNorm, num_groups", num_groups):
             raise UsageError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
         self.num_groups, self.num_channels = num_groups, num_channels
@@ -247,8 +243,8 @@ class InstanceNorm(GroupNorm):
         num_features: int,
         eps: float = 1e-5,
         momentum: float = 0.1,
-        affine: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-        track_running_stats: bool = False,  # noqa: FBT001, FBT002 - as above
+        affine: bool = False,
+        track_running_stats: bool = False,
     ) -> None:
         if flag(track_running_stats, "InstanceNorm, track_running_stats"):
             raise UsageError("InstanceNorm: track_running_stats=True is not supported; use BatchNorm")

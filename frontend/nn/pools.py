@@ -376,12 +376,7 @@ class Fold(_Windows):
     """
 
     def __init__(
-        self,
-        output_size: Pair,
-        kernel_size: Pair,
-        dilation: Pair = 1,
-        padding: Pair = 0,
-        stride: Pair = 1,
+        self, output_size: Pair, kernel_size: Pair, dilation: Pair = 1, padding: Pair = 0, stride: Pair = 1
     ) -> None:
         super().__init__(kernel_size, dilation, padding, stride)
         self.output_size = output_size

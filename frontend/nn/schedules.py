@@ -171,11 +171,7 @@ class LinearLR(_Factor):
     """The learning rate from a share of itself to another one, evenly over `total_iters` steps."""
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        start_factor: float = 1 / 3,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
+        self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
     ) -> None:
         span = end_factor - start_factor
         super().__init__(optimizer, lambda n: start_factor + span * min(n, total_iters) / total_iters)

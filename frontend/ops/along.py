@@ -244,15 +244,7 @@ _REDUCTIONS: Final = {"sum": Ops.ADD, "prod": Ops.MUL, "amax": Ops.MAX, "amin": 
 
 
 @accepts_aliases
-def scatter_reduce(
-    self: T,
-    axis: int,
-    index: T,
-    src: T,
-    reduce: str,
-    *,
-    include_self: bool = True,
-) -> T:
+def scatter_reduce(self: T, axis: int, index: T, src: T, reduce: str, *, include_self: bool = True) -> T:
     """Return self with values of src combined at [..., index[i][j]..., ...] along one axis.
 
     `reduce` is "sum", "prod", "mean", "amax" or "amin"; without `include_self` the values of self count only

@@ -3,6 +3,8 @@
 Not here: sums, products and selections (`elementwise`), the operators `==`, `<`, ... (`frontend.operators`).
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 import builtins
@@ -128,13 +130,7 @@ def ne(self: T, other: T | Number) -> T:
 
 
 @composite
-def isclose(
-    self: T,
-    other: T | Number,
-    rtol: float = 1e-5,
-    atol: float = 1e-8,
-    equal_nan: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-) -> T:
+def isclose(self: T, other: T | Number, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> T:
     """Return where |self - other| <= atol + rtol * |other|, as bool.
 
     Infinities are close to themselves only; NaN to NaN when `equal_nan`. Integers are compared in float64,
@@ -163,11 +159,7 @@ def isclose(
 
 
 def allclose(
-    self: T,
-    other: T | Number,
-    rtol: float = 1e-5,
-    atol: float = 1e-8,
-    equal_nan: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    self: T, other: T | Number, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> builtins.bool:
     """Return whether all elements are close; see `isclose`.
 

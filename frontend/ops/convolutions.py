@@ -4,7 +4,7 @@ Not here: layers, which have parameters (`frontend.nn.layers`); the primitive op
 (`frontend.primitives.convolution`).
 """
 
-# ruff: noqa: PLR0917 - the field's signatures
+# ruff: noqa: FBT001, FBT002, PLR0917 - the field's signatures
 
 from __future__ import annotations
 
@@ -232,8 +232,8 @@ def max_pool2d(
     stride: Sizes | None = None,
     padding: Sizes = 0,
     dilation: Sizes = 1,
-    ceil_mode: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    return_indices: Literal[False] = False,  # noqa: FBT002 - as above
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
 ) -> T: ...
 @overload
 def max_pool2d(
@@ -242,7 +242,7 @@ def max_pool2d(
     stride: Sizes | None = None,
     padding: Sizes = 0,
     dilation: Sizes = 1,
-    ceil_mode: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    ceil_mode: bool = False,
     *,
     return_indices: Literal[True],
 ) -> Pooled[T]: ...
@@ -253,8 +253,8 @@ def max_pool2d(
     stride: Sizes | None = None,
     padding: Sizes = 0,
     dilation: Sizes = 1,
-    ceil_mode: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    return_indices: bool = False,  # noqa: FBT001, FBT002 - as above
+    ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> T | Pooled[T]:
     """Return the greatest value of each window over the last axes; with `ceil_mode` also of partial windows.
 
@@ -273,24 +273,14 @@ def max_pool2d(
 
 @method
 def _max_pool(
-    self: T,
-    kernel_size: Sizes,
-    stride: Sizes | None,
-    padding: Sizes,
-    dilation: Sizes,
-    ceil_mode: bool,  # noqa: FBT001 - internal
+    self: T, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> T:
     x, real, axes = _filled_windows(self, kernel_size, stride, padding, dilation, ceil_mode)
     return ruled("first_extreme", reduce.fold(Ops.MAX, x, axes, keepdim=False), x, real, about=(axes, True))
 
 
 def _filled_windows(
-    self: T,
-    kernel_size: Sizes,
-    stride: Sizes | None,
-    padding: Sizes,
-    dilation: Sizes,
-    ceil_mode: bool,  # noqa: FBT001 - internal
+    self: T, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> tuple[T, T, tuple[int, ...]]:
     """Return windows with the least number beyond the borders, where they are inside, and their axes."""
     least = -math.inf if self.expr.dtype.is_float else self.expr.dtype.min
@@ -302,12 +292,7 @@ def _filled_windows(
 
 @method
 def _places_of_greatest(
-    self: T,
-    kernel_size: Sizes,
-    stride: Sizes | None,
-    padding: Sizes,
-    dilation: Sizes,
-    ceil_mode: bool,  # noqa: FBT001 - internal
+    self: T, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> T:
     """Return where the first greatest value of each window is; a NaN is greatest."""
     x, real, axes = _filled_windows(self, kernel_size, stride, padding, dilation, ceil_mode)
@@ -362,8 +347,8 @@ def avg_pool2d(
     kernel_size: Sizes = (2, 2),
     stride: Sizes | None = None,
     padding: Sizes = 0,
-    ceil_mode: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    count_include_pad: bool = True,  # noqa: FBT001, FBT002 - as above
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
     divisor_override: int | None = None,
     dilation: Sizes = 1,
 ) -> T:

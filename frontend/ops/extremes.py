@@ -5,6 +5,8 @@
 Not here: elementwise `maximum` and `minimum` (`elementwise`), other reductions (`reduce`).
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
@@ -38,7 +40,7 @@ class Extremes(NamedTuple, Generic[T]):
 
 
 @method
-def amax(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def amax(self: T, axis: Axes = None, keepdim: bool = False) -> T:
     """Return the greatest value over axes, all when None or (); NaN when there is one.
 
     Its gradient is shared evenly among those that attain it.
@@ -49,7 +51,7 @@ def amax(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT00
 
 
 @method
-def amin(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def amin(self: T, axis: Axes = None, keepdim: bool = False) -> T:
     """Return the least value over axes, all when None or (); NaN when there is one.
 
     Its gradient is shared evenly among those that attain it.
@@ -73,13 +75,13 @@ def aminmax(self: T, *, axis: int | None = None, keepdim: bool = False) -> Extre
 
 
 @overload
-def max(self: T, axis: None = None, keepdim: bool = False) -> T: ...  # noqa: FBT001, FBT002 - the field's signature
+def max(self: T, axis: None = None, keepdim: bool = False) -> T: ...
 @overload
-def max(self: T, axis: int, keepdim: bool = False) -> Extreme[T]: ...  # noqa: FBT001, FBT002 - as above
+def max(self: T, axis: int, keepdim: bool = False) -> Extreme[T]: ...
 @overload
 def max(self: T, axis: T | tuple[int, ...]) -> T: ...
 @accepts_aliases
-def max(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:  # noqa: FBT001, FBT002 - as above
+def max(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:
     """Return the greatest value of all; along one axis, the pair `(values, indices)`; NaN when there is one.
 
     The first of equals is the place, a NaN first of all; the gradient of `values` goes there, that of the
@@ -93,13 +95,13 @@ def max(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:  # 
 
 
 @overload
-def min(self: T, axis: None = None, keepdim: bool = False) -> T: ...  # noqa: FBT001, FBT002 - the field's signature
+def min(self: T, axis: None = None, keepdim: bool = False) -> T: ...
 @overload
-def min(self: T, axis: int, keepdim: bool = False) -> Extreme[T]: ...  # noqa: FBT001, FBT002 - as above
+def min(self: T, axis: int, keepdim: bool = False) -> Extreme[T]: ...
 @overload
 def min(self: T, axis: T | tuple[int, ...]) -> T: ...
 @accepts_aliases
-def min(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:  # noqa: FBT001, FBT002 - as above
+def min(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:
     """Return the least value of all; along one axis, the pair `(values, indices)`; NaN when there is one.
 
     The first of equals is the place, a NaN first of all; the gradient of `values` goes there, that of the
@@ -111,12 +113,7 @@ def min(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:  # 
 
 
 def _extreme(  # noqa: PLR0917 - internal
-    x: T,
-    axis: Any,
-    keepdim: bool,  # noqa: FBT001 - internal
-    whole: Callable[..., T],
-    place: Callable[..., T],
-    each: Callable[..., T],
+    x: T, axis: Any, keepdim: bool, whole: Callable[..., T], place: Callable[..., T], each: Callable[..., T]
 ) -> T | Extreme[T]:
     if axis.__class__ is x.__class__:
         return each(x, axis)

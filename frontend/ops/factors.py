@@ -7,6 +7,8 @@ at once. The number of steps depends on the shape alone, so all of this can be c
 Not here: determinants (`determinants`), products (`linalg`, `products`).
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 import math
@@ -244,7 +246,7 @@ def _inverse(self: T) -> T:
     return _back_substituted(r, transpose(q, -1, -2))
 
 
-def cholesky(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def cholesky(self: T, upper: bool = False) -> T:
     """Return the lower triangular matrix whose product with its transpose is self, or that transpose.
 
     The upper half is not read. Raises `UsageError` for a matrix that is not positive definite, for which the
@@ -256,7 +258,7 @@ def cholesky(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - the f
 
 
 @method
-def _cholesky(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - as above
+def _cholesky(self: T, upper: bool = False) -> T:
     check_matrices(self, "cholesky", square=True)
     n = self.expr.shape[-1]
     rank = len(self.expr.shape)
@@ -276,7 +278,7 @@ def _cholesky(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - as a
 
 
 @converting
-def cholesky_solve(self: T, factor: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def cholesky_solve(self: T, factor: T, upper: bool = False) -> T:
     """Return x with a @ x = self, where `factor` is the result of `a.cholesky(upper)`.
 
     Self is matrices of columns. The other half of the factor is not read.
@@ -292,7 +294,7 @@ def cholesky_solve(self: T, factor: T, upper: bool = False) -> T:  # noqa: FBT00
     return triangular_solve(transpose(first, -1, -2), middle)
 
 
-def cholesky_inverse(self: T, upper: bool = False) -> T:  # noqa: FBT001, FBT002 - as above
+def cholesky_inverse(self: T, upper: bool = False) -> T:
     """Return the inverse of a, where self is `a.cholesky(upper)`."""
     check_matrices(self, "cholesky_inverse", square=True)
     return cholesky_solve(unit_of(self, self.expr.shape[-1]), self, upper)
@@ -344,7 +346,7 @@ def _round(x: T, m: int, rank: int, left: list[int], right: list[int]) -> T:
 
 
 @converting
-def svd(self: T, some: bool = True) -> Singular[T]:  # noqa: FBT001, FBT002 - the field's signature
+def svd(self: T, some: bool = True) -> Singular[T]:
     """Return U, S and V with self = U @ diag(S) @ V.T, the singular values in descending order.
 
     With `some` U and V have as many columns as there are singular values; else they are square. Columns that
@@ -432,12 +434,7 @@ def matrix_power(self: T, n: int) -> T:
 
 
 @method
-def norm(
-    self: T,
-    p: float | str = 2.0,
-    axis: Axes = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-) -> T:
+def norm(self: T, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False) -> T:
     """Return the p-norm over axes, of all elements when None.
 
     "fro" is 2, "nuc" the sum of the singular values of matrices, infinity the greatest absolute value, 0 the

@@ -66,11 +66,7 @@ def _chosen(what: str, logs: T, target: T, ignore: int | None) -> T:
 
 @accepts_aliases
 def sparse_categorical_crossentropy(
-    self: T,
-    target: T,
-    ignore_index: int = -1,
-    label_smoothing: float = 0.0,
-    reduction: Reduction = "mean",
+    self: T, target: T, ignore_index: int = -1, label_smoothing: float = 0.0, reduction: Reduction = "mean"
 ) -> T:
     """Return the cross entropy of logits (..., classes) with integer classes (...).
 
@@ -106,11 +102,7 @@ def _labelled(self: T, target: T, ignore_index: int, label_smoothing: float, red
 
 @accepts_aliases
 def cross_entropy(
-    self: T,
-    target: T,
-    reduction: Reduction = "mean",
-    label_smoothing: float = 0.0,
-    ignore_index: int = -100,
+    self: T, target: T, reduction: Reduction = "mean", label_smoothing: float = 0.0, ignore_index: int = -100
 ) -> T:
     """Return the cross entropy of logits (batch, classes, ...) with integers or probabilities.
 
@@ -151,12 +143,7 @@ def _cross_entropy(self: T, target: T, reduction: Reduction, label_smoothing: fl
 
 @accepts_aliases
 def nll_loss(
-    self: T,
-    target: T,
-    reduction: Reduction = "mean",
-    *,
-    weight: T | None = None,
-    ignore_index: int = -100,
+    self: T, target: T, reduction: Reduction = "mean", *, weight: T | None = None, ignore_index: int = -100
 ) -> T:
     """Return the negative of log probabilities (batch, classes, ...) at integer classes (batch, ...).
 

@@ -4,7 +4,7 @@ Not here: convolutions and pools (`convolutions`), losses (`losses`), products o
 activations (`activation`), layers, which hold parameters (`frontend.nn.layers`).
 """
 
-# ruff: noqa: PLR0917 - the field's signatures
+# ruff: noqa: FBT001, FBT002, PLR0917 - the field's signatures
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def batchnorm(self: T, weight: T | None, bias: T | None, mean: T, invstd: T, axi
     return convert(found, result_dtype(*[t for t in (self, mean, invstd, weight, bias) if t is not None]))
 
 
-def dropout(self: T, p: float = 0.5, training: bool | None = None) -> T:  # noqa: FBT001 - the field's signature
+def dropout(self: T, p: float = 0.5, training: bool | None = None) -> T:
     """Return self with each element set to 0 with probability p, and the others scaled by 1 / (1 - p).
 
     Without `training` the result is self. None: the mode of the surrounding `Tensor.train`, else True.
@@ -150,13 +150,7 @@ def _dropped(self: T, chance: T, p: float) -> T:
 
 
 @composite
-def _scores(
-    query: T,
-    key: T,
-    mask: T | None,
-    is_causal: bool,  # noqa: FBT001 - internal
-    scale: float | None,
-) -> T:
+def _scores(query: T, key: T, mask: T | None, is_causal: bool, scale: float | None) -> T:
     if not query.expr.shape or not query.expr.shape[-1]:
         raise UsageError(
             f"scaled_dot_product_attention needs (..., tokens, depth), saw the shape {query.expr.shape}"
@@ -194,9 +188,9 @@ def scaled_dot_product_attention(
     value: T,
     attn_mask: T | None = None,
     dropout_p: float = 0.0,
-    is_causal: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    is_causal: bool = False,
     scale: float | None = None,
-    enable_gqa: bool = False,  # noqa: FBT001, FBT002 - as above
+    enable_gqa: bool = False,
 ) -> T:
     """Return softmax(self @ key^T / sqrt(depth) + mask) @ value over (..., tokens, depth).
 

@@ -284,10 +284,7 @@ def _fans(shape: Shape) -> tuple[int, int]:
 
 
 def scaled_uniform(
-    cls: type[T],
-    *shape: int | Sequence[int],
-    dtype: DType | str | None = None,
-    device: str | None = None,
+    cls: type[T], *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
 ) -> T:
     """Return numbers uniform in ±1/sqrt(elements)."""
     sizes = shape_of(shape, "scaled_uniform")
@@ -296,10 +293,7 @@ def scaled_uniform(
 
 
 def glorot_uniform(
-    cls: type[T],
-    *shape: int | Sequence[int],
-    dtype: DType | str | None = None,
-    device: str | None = None,
+    cls: type[T], *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
 ) -> T:
     """Return numbers uniform in ±sqrt(6 / (inputs + outputs))."""
     sizes = shape_of(shape, "glorot_uniform")

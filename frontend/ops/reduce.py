@@ -4,6 +4,8 @@ Not here: values with indices (`extremes`), running sums (`scan`), loops of a ke
 (`compiler.kernel.reductions`).
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 import builtins
@@ -74,12 +76,7 @@ def _accumulate(op: str, x: T, axes: Shape, dtype: DType | str | None, *, keepdi
 
 
 @method
-def sum(
-    self: T,
-    axis: Axes = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    dtype: DType | str | None = None,
-) -> T:
+def sum(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None) -> T:
     """Return the sum over axes (all when None). Integers and bools give int64, as in PyTorch.
 
     `axis` is one axis or several; reduced axes stay with size 1 when `keepdim`. Floats keep their dtype;
@@ -96,12 +93,7 @@ def sum(
 
 
 @method
-def prod(
-    self: T,
-    axis: Axes = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    dtype: DType | str | None = None,
-) -> T:
+def prod(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None) -> T:
     """Return the product over axes. Integers and bools give int64.
 
     Dtypes and errors are those of `sum`. A product over no elements is 1.
@@ -110,7 +102,7 @@ def prod(
 
 
 @method
-def max(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def max(self: T, axis: Axes = None, keepdim: bool = False) -> T:
     """Return the greatest value over axes; NaN when there is one.
 
     Where several attain it, its gradient goes to the first along one axis, and in even shares to all of them
@@ -120,7 +112,7 @@ def max(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001
 
 
 @method
-def min(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def min(self: T, axis: Axes = None, keepdim: bool = False) -> T:
     """Return the least value over axes; NaN when there is one.
 
     Where several attain it, its gradient goes to the first along one axis, and in even shares to all of them
@@ -147,7 +139,7 @@ def _filled(x: TensorBase, axis: Axes, what: str) -> Shape:
 
 
 @method
-def any(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def any(self: T, axis: Axes = None, keepdim: bool = False) -> T:
     """Return whether some value over axes is not zero.
 
     The result is bool; over no elements it is False.
@@ -156,7 +148,7 @@ def any(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001
 
 
 @method
-def all(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def all(self: T, axis: Axes = None, keepdim: bool = False) -> T:
     """Return whether every value over axes is not zero.
 
     The result is bool; over no elements it is True.
@@ -180,12 +172,7 @@ def total_of_mean(dtype: DType) -> DType:
 
 
 @method
-def mean(
-    self: T,
-    axis: Axes = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    dtype: DType | str | None = None,
-) -> T:
+def mean(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None) -> T:
     """Return the mean over axes, as a float.
 
     Integers and bools give float32, rounded after the sum; floats keep their dtype. The mean of no elements
@@ -204,7 +191,7 @@ def mean(
 @method
 def var(
     self: T,
-    axis: Axes | bool = None,  # noqa: FBT001 - the field's signature
+    axis: Axes | bool = None,
     *others: object,
     keepdim: bool = False,
     correction: float | None = 1,
@@ -223,11 +210,11 @@ def var(
 
 def spread_arguments(  # noqa: PLR0917 - internal
     what: str,
-    axis: Axes | bool,  # noqa: FBT001 - internal
+    axis: Axes | bool,
     others: tuple[object, ...],
-    keepdim: bool,  # noqa: FBT001 - internal
+    keepdim: bool,
     correction: float | None,
-    unbiased: bool | None,  # noqa: FBT001 - internal
+    unbiased: bool | None,
 ) -> tuple[Axes, bool, float]:
     """Return axis, keepdim and correction of PyTorch's forms (axis, unbiased, keepdim) and (unbiased)."""
     if isinstance(axis, bool):
@@ -243,7 +230,7 @@ def spread_arguments(  # noqa: PLR0917 - internal
     return axis, keepdim, (1 if correction is None else correction) if unbiased is None else int(unbiased)
 
 
-def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: float) -> T:  # noqa: FBT001 - internal
+def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: float) -> T:
     distance = sub(x, center)
     total = sum(mul(distance, distance), axes, keepdim=keepdim)
     count = builtins.max(_count(x, axes) - correction, 0)
@@ -253,7 +240,7 @@ def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: float) ->
 @method
 def std(
     self: T,
-    axis: Axes | bool = None,  # noqa: FBT001 - the field's signature
+    axis: Axes | bool = None,
     *others: object,
     keepdim: bool = False,
     correction: float | None = 1,
@@ -277,7 +264,7 @@ def std(
 @accepts_aliases
 def var_mean(
     self: T,
-    axis: Axes | bool = None,  # noqa: FBT001 - the field's signature
+    axis: Axes | bool = None,
     *others: object,
     keepdim: bool = False,
     correction: float | None = 1,
@@ -294,7 +281,7 @@ def var_mean(
 @accepts_aliases
 def std_mean(
     self: T,
-    axis: Axes | bool = None,  # noqa: FBT001 - the field's signature
+    axis: Axes | bool = None,
     *others: object,
     keepdim: bool = False,
     correction: float | None = 1,
@@ -309,20 +296,20 @@ def std_mean(
 
 
 @method
-def nansum(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def nansum(self: T, axis: Axes = None, keepdim: bool = False) -> T:
     """Return the sum over axes of what is not NaN, as `sum` does."""
     return sum(where(ne(self, self), 0, self), axis, keepdim)
 
 
 @method
-def nanmean(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def nanmean(self: T, axis: Axes = None, keepdim: bool = False) -> T:
     """Return the mean over axes of what is not NaN, as a float."""
     there = convert(apply(Ops.EQ, None, self, self), float_dtype(self.expr.dtype))
     return div(nansum(self, axis, keepdim), sum(there, axis, keepdim))
 
 
 @method
-def logsumexp(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def logsumexp(self: T, axis: Axes = None, keepdim: bool = False) -> T:
     """Return log(sum(exp(self))) over axes, without overflow.
 
     Integers and bools give float32; floats keep their dtype. `axis` and `keepdim` as in `sum`.
@@ -375,7 +362,7 @@ def _arg(op: str, x: T, axis: int | None, *, keepdim: bool) -> T:
 
 
 @method
-def argmax(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def argmax(self: T, axis: int | None = None, keepdim: bool = False) -> T:
     """Return the index of the greatest value along an axis (None: of the flattened tensor).
 
     Of equal values it is the first; a NaN counts as greatest.
@@ -387,7 +374,7 @@ def argmax(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noq
 
 
 @method
-def argmin(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+def argmin(self: T, axis: int | None = None, keepdim: bool = False) -> T:
     """Return the index of the least value along an axis (None: of the flattened tensor).
 
     Of equal values it is the first; a NaN counts as least.

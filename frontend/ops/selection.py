@@ -58,11 +58,7 @@ def masked_select(self: T, mask: T, *, size: int | None = None, fill_value: floa
 
 @accepts_aliases
 def nonzero(
-    self: T,
-    *,
-    as_tuple: bool = False,
-    size: int | None = None,
-    fill_value: int = 0,
+    self: T, *, as_tuple: bool = False, size: int | None = None, fill_value: int = 0
 ) -> T | tuple[T, ...]:
     """Return the coordinates (int32) of elements that are not zero: a row each, or a vector for each axis.
 

@@ -3,6 +3,8 @@
 Not here: orders of whole axes (`sorting`), sums and means (`reduce`).
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 import math
@@ -49,7 +51,7 @@ def _axis(x: TensorBase, axis: int, what: str) -> int:
     return a
 
 
-def _of_rank(x: T, rank: T | int, a: int, keepdim: bool) -> Ordered[T]:  # noqa: FBT001 - internal
+def _of_rank(x: T, rank: T | int, a: int, keepdim: bool) -> Ordered[T]:
     """Return the element of a rank along an axis; a tensor of ranks has size 1 there."""
     if not x.expr.shape:
         return Ordered(x, constant(x, 0, dtypes.int32, ()))
@@ -61,7 +63,7 @@ def _of_rank(x: T, rank: T | int, a: int, keepdim: bool) -> Ordered[T]:  # noqa:
 
 
 @converting
-def kthvalue(self: T, k: int, axis: int = -1, keepdim: bool = False) -> Ordered[T]:  # noqa: FBT001, FBT002 - the field's signature
+def kthvalue(self: T, k: int, axis: int = -1, keepdim: bool = False) -> Ordered[T]:
     """Return the k-th least value along an axis, counted from 1, and its index; a NaN counts as greatest."""
     a = _axis(self, axis, "kthvalue")
     n = (self.expr.shape or (1,))[a]
@@ -71,7 +73,7 @@ def kthvalue(self: T, k: int, axis: int = -1, keepdim: bool = False) -> Ordered[
 
 
 @converting
-def median(self: T, axis: int | None = None, keepdim: bool = False) -> T | Ordered[T]:  # noqa: FBT001, FBT002 - the field's signature
+def median(self: T, axis: int | None = None, keepdim: bool = False) -> T | Ordered[T]:
     """Return the middle value of all, the lower of two; NaN when there is one.
 
     Along an axis, the pair `(values, indices)`.
@@ -91,7 +93,7 @@ def median(self: T, axis: int | None = None, keepdim: bool = False) -> T | Order
 
 
 @converting
-def nanmedian(self: T, axis: int | None = None, keepdim: bool = False) -> T | Ordered[T]:  # noqa: FBT001, FBT002 - the field's signature
+def nanmedian(self: T, axis: int | None = None, keepdim: bool = False) -> T | Ordered[T]:
     """Return the middle value of what is not NaN, the lower of two; else as `median`."""
     if axis is None:
         middle: Any = nanmedian(reshape(self, -1), 0)
@@ -104,7 +106,7 @@ def nanmedian(self: T, axis: int | None = None, keepdim: bool = False) -> T | Or
     return _of_rank(self, floordiv(maximum(sub(count, 1), 0), 2), a, keepdim)
 
 
-def _quantiles(x: T, q: Any, axis: int | None, keepdim: bool, how: str, *, skip: bool) -> T:  # noqa: FBT001 - internal
+def _quantiles(x: T, q: Any, axis: int | None, keepdim: bool, how: str, *, skip: bool) -> T:
     what = "nanquantile" if skip else "quantile"
     if not x.expr.dtype.is_float:
         raise UsageError(f"{what}: wanted floats, saw {x.expr.dtype.name}; cast first")
@@ -159,7 +161,7 @@ def quantile(
     self: T,
     q: float | Sequence[float] | T,
     axis: int | None = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    keepdim: bool = False,
     *,
     interpolation: str = "linear",
 ) -> T:
@@ -175,7 +177,7 @@ def nanquantile(
     self: T,
     q: float | Sequence[float] | T,
     axis: int | None = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    keepdim: bool = False,
     *,
     interpolation: str = "linear",
 ) -> T:
@@ -184,7 +186,7 @@ def nanquantile(
 
 
 @converting
-def mode(self: T, axis: int = -1, keepdim: bool = False) -> Ordered[T]:  # noqa: FBT001, FBT002 - the field's signature
+def mode(self: T, axis: int = -1, keepdim: bool = False) -> Ordered[T]:
     """Return the most frequent value along an axis, the least of several, and the last index of it.
 
     n² operations for n elements.
@@ -223,7 +225,7 @@ def _counted(mask: T, count: int) -> T:
     return sub(cat(part(starts, 0, min(1, count), count), ends), starts)
 
 
-def _distinct(row: T, inverse: Any, counts: bool) -> tuple[T, ...] | T:  # noqa: FBT001 - internal
+def _distinct(row: T, inverse: Any, counts: bool) -> tuple[T, ...] | T:
     mask = _runs(row)
     found = [masked_select(row, mask)]
     if inverse is not None:
@@ -233,14 +235,7 @@ def _distinct(row: T, inverse: Any, counts: bool) -> tuple[T, ...] | T:  # noqa:
     return tuple(found) if len(found) > 1 else found[0]
 
 
-def _distinct_parts(
-    x: T,
-    axis: int,
-    inverse: bool,  # noqa: FBT001 - internal
-    counts: bool,  # noqa: FBT001 - internal
-    *,
-    in_order: bool,
-) -> tuple[T, ...] | T:
+def _distinct_parts(x: T, axis: int, inverse: bool, counts: bool, *, in_order: bool) -> tuple[T, ...] | T:
     """Return the distinct parts along an axis: all in lexical order, or the first of each run."""
     a = axis_of(axis, x.expr.shape, "unique")
     n = x.expr.shape[a]
@@ -263,9 +258,9 @@ def _distinct_parts(
 @converting
 def unique(
     self: T,
-    sorted: bool = True,  # noqa: FBT001, FBT002 - the field's signature; it always is
-    return_inverse: bool = False,  # noqa: FBT001, FBT002 - as above
-    return_counts: bool = False,  # noqa: FBT001, FBT002 - as above
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
     dim: int | None = None,
 ) -> tuple[T, ...] | T:
     """Return the distinct values in ascending order; with the place of each element among them, and counts.
@@ -287,10 +282,7 @@ def unique(
 
 @converting
 def unique_consecutive(
-    self: T,
-    return_inverse: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    return_counts: bool = False,  # noqa: FBT001, FBT002 - as above
-    dim: int | None = None,
+    self: T, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> tuple[T, ...] | T:
     """Return the first of each run of equal elements; with the run of each element, and their lengths.
 
@@ -396,7 +388,7 @@ def histogram(
     return Histogram(counts, edges)
 
 
-def _between_borders(x: T, edges: Any, range: Any, weight: T | None, density: bool) -> Histogram[T]:  # noqa: FBT001 - internal
+def _between_borders(x: T, edges: Any, range: Any, weight: T | None, density: bool) -> Histogram[T]:
     """Return the counts, or the weights, of the elements between borders."""
     n = prod(edges.expr.shape) - 1
     if len(edges.expr.shape) != 1 or n < 1 or range is not None:

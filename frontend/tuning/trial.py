@@ -60,11 +60,7 @@ class Trial:
     """One kernel, its buffers and inputs on an open device. The caller owns the device."""
 
     def __init__(
-        self,
-        device: hcq.Device,
-        ast: UOp,
-        *,
-        clock: Callable[[], int] = time.perf_counter_ns,
+        self, device: hcq.Device, ast: UOp, *, clock: Callable[[], int] = time.perf_counter_ns
     ) -> None:
         """Make buffers with random inputs; `clock` returns nanoseconds.
 

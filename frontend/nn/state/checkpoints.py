@@ -89,14 +89,7 @@ class _Rebuilder:
         return self.made(storage, dtype, offset, shape, stride, wanted=wanted is True)
 
     def made(
-        self,
-        storage: Any,
-        dtype: DType,
-        offset: Any,
-        shape: Any,
-        stride: Any,
-        *,
-        wanted: bool,
+        self, storage: Any, dtype: DType, offset: Any, shape: Any, stride: Any, *, wanted: bool
     ) -> Tensor | None:
         """Return the tensor of a part of a storage; None while there are no bytes."""
         sizes, steps = _sizes(shape), _sizes(stride)

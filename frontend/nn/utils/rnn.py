@@ -6,6 +6,8 @@ its state nor its outputs, which are zeros there.
 Not here: the layers (`nn.recurrent`).
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -42,10 +44,7 @@ def _lengths(lengths: Any, batch: int) -> tuple[int, ...]:
 
 
 def pack_padded_sequence(
-    input: Tensor,
-    lengths: Tensor | Sequence[int],
-    batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    enforce_sorted: bool = True,  # noqa: FBT001, FBT002 - as above
+    input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
     """Return a padded batch with its lengths, which are read.
 
@@ -68,7 +67,7 @@ def pack_padded_sequence(
 
 def pad_packed_sequence(
     sequence: PackedSequence,
-    batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    batch_first: bool = False,
     padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -89,9 +88,7 @@ def pad_packed_sequence(
 
 
 def pad_sequence(
-    sequences: Sequence[Tensor],
-    batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    padding_value: float = 0.0,
+    sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0
 ) -> Tensor:
     """Return sequences of several lengths as one tensor, (time, batch, ...), padded at the end."""
     every = list(sequences)
@@ -103,7 +100,7 @@ def pad_sequence(
     return Tensor.stack(*padded, axis=0 if batch_first else 1)
 
 
-def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:  # noqa: FBT001, FBT002 - the field's signature
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Return sequences of several lengths, packed."""
     return pack_padded_sequence(
         pad_sequence(sequences), [len(t) for t in sequences], enforce_sorted=enforce_sorted
@@ -111,9 +108,7 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
 
 
 def unpad_sequence(
-    padded: Tensor,
-    lengths: Tensor | Sequence[int],
-    batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    padded: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False
 ) -> list[Tensor]:
     """Return the sequences of a padded batch."""
     x = padded if batch_first else padded.transpose(0, 1)
