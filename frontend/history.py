@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from frontend.autograd.engine import sources
 from frontend.autograd.state import anyone, wanting, written_since
 from frontend.device import LOCK, Device
-from frontend.expr import PARAM, TABLE, Expr
+from frontend.expr import PARAM, TABLE, VERSION, Expr, inside
 from frontend.plan import CAPTURE, aliased
 from frontend.realize import check_concrete, realize_one
 from frontend.refresh import refresh
@@ -133,6 +133,8 @@ def flowing_of(e: Expr) -> frozenset[int]:
             seen.add(node)
             if node[0].op is PARAM:
                 numbers.add(node[1][0])
+            elif node[0].op is VERSION:
+                numbers.add(inside(node, 1)[1][0])  # its memory stands for the tensor that was written
             stack += sources(node)
         found = TABLE[key] = frozenset(numbers)
     return found

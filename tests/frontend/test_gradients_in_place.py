@@ -91,6 +91,39 @@ def test_views_of_parameters_are_written_inside_no_grad(text: str):
 
 
 @pytest.mark.parametrize(
+    "write",
+    [
+        *("w.copy_(w * 2)", "w.copy_(w.flip(0))", "w.mul_(2)", "w.fill_(2)", "w.zero_()", "w.uniform_()"),
+        *("w.add_(w, alpha=-0.5)", "w[0] = 5.0", "w[:] = w * 2", "w[0].neg_()", "w.detach().mul_(2)"),
+        *("w.clamp_(2, 3)", "w.assign(w * 2)", "w.fill_(1).fill_(2)", "w.mul_(2).numpy(), w.mul_(2)"),
+    ],
+)
+def test_what_was_computed_from_a_parameter_written_inside_no_grad_is_read_before_backward(write: str):
+    w = _leaf()
+    with Tensor.no_grad():
+        exec(write, {"w": w})
+    y = w * 3
+    read = y.numpy()
+    y.sum().backward()
+    assert _gradient_of(w) == [[3.0, 3.0], [3.0, 3.0]]
+    np.testing.assert_array_equal(read, 3 * w.numpy())
+
+
+def test_a_value_read_between_two_writes_inside_no_grad_keeps_its_history():
+    w = _leaf()
+    with Tensor.no_grad():
+        w.copy_(w * 2)
+    y = w * 3
+    y.numpy()
+    with Tensor.no_grad():
+        w.mul_(2)
+    z = y * w
+    z.numpy()
+    z.sum().backward()  # 3 w + y
+    assert _gradient_of(w) == [[18.0, 36.0], [54.0, 72.0]]
+
+
+@pytest.mark.parametrize(
     ("view", "write", "want"),
     [
         ("w[0]", "v.mul_(2)", [[5.0, 9.0], [1.0, 1.0]]),
