@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compiler import stats
-from hcq.config import override
+from hcq.config import config, override
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -157,24 +157,24 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell the number of kernels where it is limited."""
+    """Tell the number of kernels where it is limited, and what was compared where `HCQ_CHECK` asks for it."""
     most = terminalreporter.config.getoption("--most-kernels")
     if most is not None:
         terminalreporter.write_line(f"kernels compiled: {stats.lowered} of at most {most}")
+    if config().check and "frontend.check" in sys.modules:
+        terminalreporter.write_line(sys.modules["frontend.check"].report())
 
 
 @pytest.fixture(autouse=True)
 def settings(request: pytest.FixtureRequest) -> Iterator[None]:
     """Turn validation on with a fixed seed; `@pytest.mark.usefixtures("fast")` asks for neither.
 
-    Tests of tensors in the quick run also compare each kernel with its operations (`CHECKED`); those with
-    `@pytest.mark.usefixtures("uncompared")` do not.
+    Tests of tensors in the quick run also compare each kernel with its operations (`CHECKED`), and with
+    `HCQ_CHECK=1` all tests do; those with `@pytest.mark.usefixtures("uncompared")` do not.
     """
     wanted = "fast" not in request.fixturenames
-    compared = (
-        wanted and "uncompared" not in request.fixturenames and not request.node.get_closest_marker("slow")
-    )
-    checked = compared and request.path.parent.name in CHECKED
+    quick = request.path.parent.name in CHECKED and not request.node.get_closest_marker("slow")
+    checked = wanted and "uncompared" not in request.fixturenames and (quick or config().check)
     with override(validate=wanted, seed=SEED if wanted else 0, check=checked):
         yield
 
