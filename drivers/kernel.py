@@ -99,7 +99,6 @@ class Mmio(Protocol):
 
     def close(self) -> None:
         """Unmap; the object must not be used any more."""
-        ...
 
 
 class Kernel(Protocol):
@@ -107,25 +106,20 @@ class Kernel(Protocol):
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
         """Open a file (close-on-exec is added) and return its descriptor."""
-        ...
 
     def close(self, fd: int) -> None: ...
 
     def read(self, fd: int, size: int) -> bytes:
         """Read at most `size` bytes from a descriptor."""
-        ...
 
     def read_file(self, path: str) -> bytes:
         """Return the whole content of a small file (sysfs, procfs)."""
-        ...
 
     def list_dir(self, path: str) -> list[str]:
         """Return the sorted names in a directory."""
-        ...
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         """Call ioctl with the address of a bytearray (changed in place), or with a number or address."""
-        ...
 
     def mmap(
         self,
@@ -142,7 +136,6 @@ class Kernel(Protocol):
         `flags` None is MAP_SHARED for a file and MAP_PRIVATE | MAP_ANONYMOUS for memory. With MAP_FIXED or
         MAP_FIXED_NOREPLACE the mapping lies at `va` or the call raises.
         """
-        ...
 
     def munmap(self, va: int, size: int) -> None: ...
 
@@ -152,15 +145,12 @@ class Kernel(Protocol):
 
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:
         """Map registers or a doorbell page of a device file."""
-        ...
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
         """Sleep until one of `fds` is readable or in error, or `timeout_s` is over; return those."""
-        ...
 
     def fence(self) -> None:
         """Order all earlier stores, those to write-combined memory too, before all later ones."""
-        ...
 
     def diagnostics(self) -> tuple[str, ...]:
         """Return what the kernel's side has reported about faults since the last call, the oldest first.
@@ -168,7 +158,6 @@ class Kernel(Protocol):
         Plain text, a report each; empty where it reports nothing of its own, as Linux does. A driver adds it
         to the error that it raises of a fault or of work that does not finish.
         """
-        ...
 
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
         """Count what the kernels of an emulated GPU execute from now on; None ends that.
@@ -176,7 +165,6 @@ class Kernel(Protocol):
         `gpu` is the vendor's number of the GPU. Returns what was counted into before. Raises
         `UnsupportedError` where GPUs are real.
         """
-        ...
 
 
 @runtime_checkable
@@ -186,7 +174,6 @@ class TrackingKernel(Protocol):
     @property
     def tracker(self) -> BufferTracker | None:
         """What must learn of buffers in memory of these GPUs; None if they check whole allocations only."""
-        ...
 
 
 def tracker_of(kernel: Kernel) -> BufferTracker | None:

@@ -19,17 +19,14 @@ class Range(Protocol):
     @property
     def va(self) -> int:
         """The first address."""
-        ...
 
     @property
     def size(self) -> int:
         """The size in bytes."""
-        ...
 
     @property
     def label(self) -> str:
         """What the memory is used for, for messages."""
-        ...
 
 
 M = TypeVar("M", bound=Range)

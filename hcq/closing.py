@@ -77,11 +77,9 @@ class ClosedQueue(Protocol):
 
     def end(self) -> Point:
         """Return the point at which all submissions so far are complete."""
-        ...
 
     def forget(self) -> None:
         """Drop the records of work in flight."""
-        ...
 
 
 def drain(

@@ -280,7 +280,6 @@ class Counts(Protocol):
 
     def count(self, into: Counters | None) -> Counters | None:
         """Count into `into` from now on; return what was counted into before."""
-        ...
 
 
 class Countable(Protocol):
@@ -289,16 +288,13 @@ class Countable(Protocol):
     @property
     def name(self) -> str:
         """The device's name."""
-        ...
 
     @property
     def driver(self) -> Counts:
         """The driver's side of the device."""
-        ...
 
     def sync(self) -> None:
         """Wait for all work."""
-        ...
 
 
 def begin(device: Countable, target: str) -> tuple[Counters, str] | None:

@@ -52,7 +52,6 @@ class Encoder(Protocol):
         other queues' completed work stored. Raises `UsageError` or `UnsupportedError` before any word of the
         offending command is appended. Must not wait, and must not access the device.
         """
-        ...
 
 
 class Ring(Protocol):
@@ -76,14 +75,12 @@ class Ring(Protocol):
         From then on it runs, at the latest with the next doorbell, even if `submit` is interrupted. After an
         interrupt the queue reads it to decide whether the submission is in flight.
         """
-        ...
 
     def unread(self, ending_words: int) -> int:
         """Return how many units of a submission are unread while the queue waits inside it, at least.
 
         `ending_words`: number of words at the end of the submission, which raise its point.
         """
-        ...
 
     def submit(self, pushbuffer: PushBuffer) -> None:
         """Make the words of `pushbuffer` visible to the device, in order, and write the doorbell.
@@ -92,18 +89,15 @@ class Ring(Protocol):
         `UsageError` for more than `words` words (the queue moves these to a buffer first), and what `stalled`
         raises; nothing is sent then.
         """
-        ...
 
     def stuck(self) -> str:
         """Return the current operation of the queue as text, for errors; empty when it is idle.
 
         A signal appears as "the signal at 0x..."; the caller replaces that by the label of the signal.
         """
-        ...
 
     def close(self) -> None:
         """Release the ring. The device is idle or stopped."""
-        ...
 
 
 class DriverDevice(Protocol):
@@ -112,14 +106,12 @@ class DriverDevice(Protocol):
     @property
     def info(self) -> DeviceInfo:
         """The properties of the device."""
-        ...
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
         """Allocate at least `size` bytes, rounded up to pages; their contents are undefined.
 
         Raises `OutOfMemoryError`, and `UnsupportedError` for a kind of memory that the device does not have.
         """
-        ...
 
     def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
         """Free an allocation, which the device does not access any more.
@@ -127,27 +119,21 @@ class DriverDevice(Protocol):
         `keep_host`: the host still has views made from `allocation.host`, as the device closes. Their pages
         stay mapped, with their contents, as long as `allocation.host.obj` exists.
         """
-        ...
 
     def map_host(self, va: int, size: int) -> None:
         """Map host memory [va, va + size), part of the signal pool, into the device at the same address."""
-        ...
 
     def unmap_host(self, va: int, size: int) -> None:
         """Undo `map_host`."""
-        ...
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
         """Map another device's allocation into this one at the same address, or raise `UnsupportedError`."""
-        ...
 
     def ring(self, kind: QueueKind, index: int) -> Ring:
         """Make the ring of queue `index` of a kind. Called once for each queue."""
-        ...
 
     def encoder(self, kind: QueueKind, index: int) -> Encoder:
         """Make an encoder for a queue, whose ring exists already."""
-        ...
 
     def load(self, image: KernelImage) -> DriverProgram:
         """Upload an image.
@@ -155,30 +141,24 @@ class DriverDevice(Protocol):
         Raises `UnsupportedError` for another architecture, `UsageError` for a malformed image,
         `OutOfMemoryError`.
         """
-        ...
 
     def unload(self, program: DriverProgram) -> None:
         """Undo `load`. No launch of the program is in flight."""
-        ...
 
     def clock(self) -> Clock:
         """Read the device clock and the host's CLOCK_MONOTONIC together."""
-        ...
 
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
         """Sleep until the slot at `va` is >= `value`, at most `timeout_s` seconds; return whether it is.
 
         May return early. Holds no lock, and lets other Python threads run.
         """
-        ...
 
     def signal_written(self, va: int) -> None:
         """Wake this device's waiters for the signal slot at `va`, which the host wrote."""
-        ...
 
     def fault(self) -> FaultReport | None:
         """Return the fault of this device, or None. Must be cheap: waits poll it every few milliseconds."""
-        ...
 
     def recover(self) -> None:
         """Stop all running work, restart every ring empty, and clear the fault.
@@ -187,18 +167,15 @@ class DriverDevice(Protocol):
         Raises `UnsupportedError`, with the device unchanged, if that is impossible. After any other error the
         device is still faulted, and the call may be repeated.
         """
-        ...
 
     def count(self, into: Counters | None) -> Counters | None:
         """Count what kernels execute from now on; None ends that.
 
         Returns what was counted into before. Raises `UnsupportedError` for a device that is not emulated.
         """
-        ...
 
     def close(self) -> None:
         """Stop the queues and release all resources. Idempotent."""
-        ...
 
 
 class Driver(Protocol):
@@ -207,11 +184,9 @@ class Driver(Protocol):
     @property
     def name(self) -> str:
         """The name that opens its devices."""
-        ...
 
     def enumerate(self) -> list[DeviceInfo]:
         """Return the devices that can be opened now; absent hardware raises nothing."""
-        ...
 
     def open(self, index: int, variant: str | None) -> DriverDevice:
         """Open device `index`; `variant` is the text after the colon, "sm_80" of "nv-emu:sm_80", or None.
@@ -220,4 +195,3 @@ class Driver(Protocol):
         unknown variant, `UnsupportedError` with the cure when hardware or kernel driver are missing,
         `DriverError` when the kernel driver refuses a call.
         """
-        ...

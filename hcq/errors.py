@@ -92,7 +92,6 @@ class Awaited(Protocol):
 
     def passed(self) -> bool:
         """Return whether it is reached."""
-        ...
 
 
 class SignalTimeout(HcqError, TimeoutError):  # noqa: N818 - what it is called everywhere

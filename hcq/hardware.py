@@ -101,15 +101,12 @@ class BufferTracker(Protocol):
         Of an allocation that has or had such buffers, kernels may access only them. The start of a buffer is
         a multiple of 256 bytes.
         """
-        ...
 
     def buffer_exposed(self, va: int, size: int) -> None:
         """Count [va, va + size) as written from now on: the host may write it unobserved."""
-        ...
 
     def buffer_dropped(self, va: int) -> None:
         """Forbid accesses to the buffer at `va`. No work in flight uses it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,9 @@ class PageSource(Protocol):
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
         """Allocate at least `size` bytes (page-rounded). Raises `OutOfMemoryError`."""
-        ...
 
     def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
         """Free an allocation that no work uses any more; see `hcq.driver.DriverDevice.free`."""
-        ...
 
 
 class Block:
@@ -67,7 +65,6 @@ class FreeList(Protocol):
 
     def append(self, block: Block, /) -> None:
         """Return the block to the free list."""
-        ...
 
 
 class TrackedList:

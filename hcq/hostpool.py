@@ -25,15 +25,12 @@ class HostMapping(Protocol):
 
     def map_host(self, va: int, size: int) -> None:
         """Map host memory [va, va + size) into the device at the same address."""
-        ...
 
     def unmap_host(self, va: int, size: int) -> None:
         """Undo `map_host`."""
-        ...
 
     def signal_written(self, va: int) -> None:
         """Wake the device's waiters for the slot at `va`, which the host wrote."""
-        ...
 
 
 class HostPool:

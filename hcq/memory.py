@@ -39,7 +39,6 @@ class Owner(Protocol):
     @property
     def watch(self) -> object:
         """The validation layer, or None."""
-        ...
 
     close_epoch: int
     """Grows whenever a buffer or a program is closed."""
@@ -49,21 +48,17 @@ class Owner(Protocol):
 
     def alloc(self, size: int, spec: BufferSpec = ..., *, label: str = "") -> Buffer:
         """Return a buffer of `size` bytes."""
-        ...
 
     def caller(self) -> str:
         """Return "file:line" of the caller outside hcq when validation is on, else an empty text."""
-        ...
 
     def map_peer(self, allocation: Allocation, owner: Any) -> None:
         """Map another device's allocation into this device's address space."""
-        ...
 
     def retire_block(
         self, block: Block | None, free_list: FreeList, peers: Iterable[Any], after: Point | None
     ) -> None:
         """Return the memory of a closed buffer to its pool once the work now in flight is done."""
-        ...
 
 
 class _Closed:

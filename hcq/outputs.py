@@ -24,15 +24,12 @@ class Output(Protocol):
 
         No kernel of the module runs meanwhile.
         """
-        ...
 
     def finding(self) -> str:
         """Return the assertion that a kernel has failed, and forget it; empty if there is none."""
-        ...
 
     def unused(self) -> bool:
         """Return whether no program that writes to it exists any more."""
-        ...
 
 
 class Outputs:

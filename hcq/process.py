@@ -35,11 +35,9 @@ class OpenQueue(Protocol):
     @property
     def device(self) -> OpenDevice:
         """The device that owns the queue."""
-        ...
 
     def inflight(self) -> Sequence[tuple[Point, Sequence[object]]]:
         """Return (point, objects kept alive) of every submission not known to be complete."""
-        ...
 
 
 class OpenDevice(Protocol):
@@ -52,15 +50,12 @@ class OpenDevice(Protocol):
     @property
     def queues(self) -> Sequence[OpenQueue]:
         """All its queues."""
-        ...
 
     def close(self, *, timeout_s: float) -> None:
         """Release all resources, after at most so many seconds for the work in flight of each queue."""
-        ...
 
     def orphan(self, parent: int) -> None:
         """Refuse all calls: this is a forked child of process `parent`, which owns the device."""
-        ...
 
 
 EXIT_S = 1.0

@@ -108,7 +108,6 @@ class ClockedDevice(Protocol):
 
     def clock(self) -> Clock:
         """Return the relation of the device clock to the host's, measured now."""
-        ...
 
 
 class TimedQueue(Protocol):
@@ -119,7 +118,6 @@ class TimedQueue(Protocol):
     @property
     def device(self) -> ClockedDevice:
         """The device of the queue."""
-        ...
 
 
 PENDING = 4096

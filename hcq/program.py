@@ -35,7 +35,6 @@ class DriverProgram(Protocol):
     @property
     def image(self) -> KernelImage:
         """The image that it was made from."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,6 @@ class Cooperative(Protocol):
         None: in those that the image requires. Raises `UnsupportedError` where it is not known, `UsageError`
         for a cluster that the image or the device excludes.
         """
-        ...
 
 
 class Loader(Owner, Protocol):
@@ -76,11 +74,9 @@ class Loader(Owner, Protocol):
     @property
     def info(self) -> DeviceInfo:
         """The device's properties, with the limits of a launch."""
-        ...
 
     def retire_program(self, loaded: DriverProgram, *, wait: bool) -> None:
         """Unload a program: with `wait` once the work now in flight is done, else at the next `sweep`."""
-        ...
 
 
 class DeferredUnloads:

@@ -23,7 +23,6 @@ class ArgumentMemory(Protocol):
 
     def room(self, pushbuffer: PushBuffer, size: int) -> None:
         """Point `pushbuffer` (`view`, `base`, `at`, `limit`) at memory with `size` free bytes, or raise."""
-        ...
 
 
 class PushBuffer:

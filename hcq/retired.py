@@ -28,11 +28,9 @@ class Replayable(Protocol):
 
     def forget(self) -> None:
         """Drop the references of idle replay slots to buffers, because memory is short."""
-        ...
 
     def recovered(self) -> None:
         """Drop the replays that a fault ended, after the device has recovered."""
-        ...
 
 
 class SweptQueue(Protocol):
@@ -42,11 +40,9 @@ class SweptQueue(Protocol):
 
     def sweep(self) -> None:
         """Retire completed submissions."""
-        ...
 
     def oldest(self) -> Point | None:
         """Return the point of the oldest submission in flight; None when none is known to be."""
-        ...
 
 
 class Retired:

@@ -63,27 +63,21 @@ class Waiter(Protocol):
 
         May return early.
         """
-        ...
 
     def poll_faults(self, signal: Signal, value: int, *, timed: bool) -> None:
         """Raise when a wait for `signal` cannot end, because a device faulted or is closed."""
-        ...
 
     def wait_ended(self) -> None:
         """Record for the validation layer that this thread has stopped waiting."""
-        ...
 
     def host_observed(self, signal: Signal, value: int) -> None:
         """Record for the validation layer that the host observed the slot at `value`."""
-        ...
 
     def raise_overrun(self, signal: Signal) -> None:
         """Raise `DeviceFault`: the value exceeds `Signal.issued`, so no submission set it."""
-        ...
 
     def stuck_on(self, signal: Signal, value: int, waited_s: float) -> str:
         """Return the message of `SignalTimeout`, with the blocked operation of each queue."""
-        ...
 
 
 class Signal:

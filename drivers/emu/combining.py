@@ -53,39 +53,31 @@ class CombinedRing(Protocol):
     @property
     def slots(self) -> int:
         """The number of entries."""
-        ...
 
     @property
     def put(self) -> int:
         """The put index in memory."""
-        ...
 
     @property
     def put_name(self) -> str:
         """The vendor's name of the put index, for messages."""
-        ...
 
     @property
     def put_combined(self) -> bool:
         """Whether stores to the put index are write-combined."""
-        ...
 
     @property
     def combined(self) -> bool:
         """Whether stores to the ring are write-combined."""
-        ...
 
     def slot(self, number: int) -> int:
         """Return the raw value of an entry in memory."""
-        ...
 
     def stale(self, number: int) -> int:
         """Return the value of the entry when a doorbell last covered it; 0 if none did."""
-        ...
 
     def parts(self, number: int, raw: int) -> tuple[Part, ...]:
         """Return the memory that an entry of value `raw` refers to; equal values give equal parts."""
-        ...
 
 
 class _Fenced(NamedTuple):

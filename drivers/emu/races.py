@@ -62,7 +62,6 @@ class Observer(Protocol):
 
     def add(self, mapping: Mapping, chunk: int, seen: Touched, raw: bytes) -> None:
         """Process one chunk of an allocation: the dwords accessed, and the raw shadow cells."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

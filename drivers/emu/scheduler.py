@@ -34,21 +34,17 @@ class Queue(Protocol):
     @property
     def yielded(self) -> bool:
         """Whether the last step requested that another queue run next."""
-        ...
 
     @property
     def stuck(self) -> bool:
         """Whether it can only wait for a semaphore."""
-        ...
 
     @property
     def computing(self) -> bool:
         """Whether it can only continue kernels that are in flight."""
-        ...
 
     def step(self) -> Outcome:
         """Execute one operation in flight, or one command. An exception is passed to `Machine.failed`."""
-        ...
 
 
 Q = TypeVar("Q", bound=Queue)
@@ -60,27 +56,21 @@ class Machine(Protocol[Q]):
     @property
     def lock(self) -> AbstractContextManager[object]:
         """Guards the machine's state."""
-        ...
 
     def pending(self) -> Sequence[Q]:
         """Return the queues that have work left, whether or not they are enabled."""
-        ...
 
     def runnable(self) -> list[Q]:
         """Return the pending queues that may run, in a deterministic order."""
-        ...
 
     def failed(self, queue: Q, error: Exception) -> None:
         """Stop a queue whose step raised `error`."""
-        ...
 
     def endless_waits(self, stuck: Sequence[Q]) -> Mapping[Q, str]:
         """Return the queues whose wait can never end, each with the reason; change nothing."""
-        ...
 
     def hung(self, queue: Q, why: str) -> None:
         """Stop a queue whose wait never ends, for the reason `why`."""
-        ...
 
 
 class Scheduler(Generic[Q]):

@@ -45,7 +45,6 @@ class PageFault(Protocol):
 
     def __call__(self, va: int, access: Access, message: str, miss: Miss) -> Exception:
         """Return the error for an access at `va`."""
-        ...
 
 
 class VaSpace:

@@ -28,26 +28,21 @@ class Wait(Protocol):
     @property
     def va(self) -> int:
         """Device address of the word."""
-        ...
 
     @property
     def bits(self) -> int:
         """Number of bits that are compared."""
-        ...
 
     @property
     def payload(self) -> int:
         """The value that the word is compared with."""
-        ...
 
     @property
     def equality(self) -> bool:
         """Whether only the exact payload ends the wait."""
-        ...
 
     def satisfied(self, value: int) -> bool:
         """Return whether a value of the word ends the wait."""
-        ...
 
 
 class Promise(Protocol):
@@ -56,12 +51,10 @@ class Promise(Protocol):
     @property
     def va(self) -> int:
         """Device address of the word."""
-        ...
 
     @property
     def payload(self) -> int:
         """The value that it will write."""
-        ...
 
 
 class Waiter(Protocol):
@@ -70,17 +63,14 @@ class Waiter(Protocol):
     @property
     def name(self) -> str:
         """Its name in reports."""
-        ...
 
     @property
     def at(self) -> str:
         """The position in its stream at which it waits."""
-        ...
 
     @property
     def waiting(self) -> Wait | None:
         """The wait that blocks it, or None."""
-        ...
 
 
 W = TypeVar("W", bound=Waiter)

@@ -74,15 +74,12 @@ class Mapper(Protocol):
 
     def map(self, memory: int, va: int, size: int) -> None:
         """Map an RM object at `va`."""
-        ...
 
     def map_peer(self, memory: int, va: int, size: int, *, owner: Rm, uuid: bytes) -> None:
         """Map an RM object of another GPU's client at `va`; see `uvm.Uvm.map_peer`."""
-        ...
 
     def unmap(self, va: int, size: int) -> None:
         """Undo `map`."""
-        ...
 
 
 class Memories:

@@ -32,11 +32,9 @@ if TYPE_CHECKING:
 
         def register_channel(self, channel: int, base: int, length: int) -> None:
             """Map a channel's context buffers into the window [base, base + length)."""
-            ...
 
         def unregister_channel(self, channel: int) -> None:
             """Undo `register_channel`."""
-            ...
 
 
 ADDRESS_LIMIT: Final = (1 << 49) - 1

@@ -29,7 +29,6 @@ class BusyQueue(Protocol):
 
     def inflight(self) -> Sequence[tuple[Point, Sequence[object]]]:
         """Return (point, objects kept alive) of every submission not known to be complete."""
-        ...
 
 
 class Kept(NamedTuple):

@@ -34,15 +34,12 @@ class Nestable(Protocol):
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview, offset: int = 0) -> Self:
         """Decode `SIZE` bytes at `offset`."""
-        ...
 
     def to_bytes(self) -> bytes:
         """Return the `SIZE` bytes."""
-        ...
 
     def check(self) -> list[Violation]:
         """Return the broken rules."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

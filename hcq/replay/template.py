@@ -35,7 +35,6 @@ class EncodingQueue(Protocol):
 
     def encode(self, commands: Sequence[Command], pushbuffer: PushBuffer) -> None:
         """Append the words of commands to `pushbuffer`. The caller holds the queue's lock."""
-        ...
 
 
 class ArgumentArena:

@@ -55,17 +55,14 @@ class Ordering(Protocol):
     @property
     def lib(self) -> Library:
         """The library of functions that it calls."""
-        ...
 
     @property
     def c(self) -> Code:
         """The builder of its code."""
-        ...
 
     @property
     def warp(self) -> Value:
         """The address of the warp's state."""
-        ...
 
 
 class Running(Ordering, Protocol):
@@ -74,25 +71,20 @@ class Running(Ordering, Protocol):
     @property
     def group(self) -> Value:
         """The address of its workgroup's state."""
-        ...
 
     @property
     def active(self) -> Value:
         """The mask of lanes that execute the current instruction, as an integer."""
-        ...
 
     @property
     def live(self) -> Value:
         """The mask of lanes that have not left the kernel, as an integer."""
-        ...
 
     def of_group(self, name: str) -> Value:
         """Return a field of `state.GROUP`, a scalar."""
-        ...
 
     def report(self, kind: ReportKind, site: int, lanes: Value, /) -> None:
         """Append a report of a finding at instruction `site` for the lowest of some lanes."""
-        ...
 
 
 def shadow_bytes(checks: Sanitizers, warps: int, shared: int, local: int, groups: int = 1) -> int:

@@ -24,38 +24,30 @@ class Machine(Protocol):
     @property
     def rng(self) -> random.Random:
         """Decides every order that hardware leaves open."""
-        ...
 
     @property
     def lock(self) -> AbstractContextManager[object]:
         """Guards the state."""
-        ...
 
     @property
     def launches(self) -> Counter[str]:
         """Kernel -> dispatches run."""
-        ...
 
     @property
     def counters(self) -> Mapping[int, Counters]:
         """gpu_id -> what dispatches of the GPU are counted into."""
-        ...
 
     hdp_flushes: int
     """Flushes of the host data path so far."""
 
     def lint(self, message: str) -> None:
         """Report once what works, and is a sign of a mistake all the same."""
-        ...
 
     def event_of(self, gpu: Gpu, va: int) -> int | None:
         """Return the event whose slot is at an address of a GPU; None outside of the signal page."""
-        ...
 
     def interrupt(self, gpu: Gpu, context: int, bits: int) -> None:
         """Raise an interrupt that carries the low `bits` of an event's number."""
-        ...
 
     def clock(self, gpu: Gpu) -> int:
         """Return a GPU's counter, in its ticks."""
-        ...

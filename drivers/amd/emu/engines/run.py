@@ -38,28 +38,22 @@ class Engine(Protocol):
     @property
     def at(self) -> str:
         """Which packet is being executed."""
-        ...
 
     @property
     def active(self) -> bool:
         """Whether anything is left to do."""
-        ...
 
     def waits(self) -> list[Wait]:
         """Return what it waits for."""
-        ...
 
     def can_advance(self) -> bool:
         """Return whether `advance` can do something."""
-        ...
 
     def advance(self) -> None:
         """Do one thing: end a wait, or execute a packet."""
-        ...
 
     def ahead(self) -> Iterator[Promise]:
         """Yield the stores of the packets that it has not reached."""
-        ...
 
 
 class Run:

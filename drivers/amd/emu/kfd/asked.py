@@ -23,21 +23,17 @@ class OpenFiles(Protocol):
     @property
     def process(self) -> Process:
         """The one process that has /dev/kfd open."""
-        ...
 
     @property
     def files(self) -> dict[int, OpenFile]:
         """The open files by descriptor."""
-        ...
 
     @property
     def lock(self) -> TurnLock:
         """What guards the machine."""
-        ...
 
     def add_file(self, file: OpenFile) -> int:
         """Open a file; return its descriptor."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

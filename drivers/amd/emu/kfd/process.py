@@ -33,35 +33,27 @@ class Hardware(Protocol):
 
     def queue_created(self, queue: QueueObject) -> None:
         """Take a new queue; it may be inactive."""
-        ...
 
     def queue_changed(self, queue: QueueObject) -> None:
         """Take note that a queue has another ring, priority or state."""
-        ...
 
     def queue_destroyed(self, queue: QueueObject) -> None:
         """Forget a queue, finished or not."""
-        ...
 
     def memory_gone(self, gpu: Gpu, buffer: Buffer) -> None:
         """Take note that a buffer is about to leave a GPU's address space."""
-        ...
 
     def clock(self, gpu: Gpu) -> int:
         """Return a GPU's counter, in its ticks."""
-        ...
 
     def advise(self, message: str) -> None:
         """Report what works though facts advise otherwise."""
-        ...
 
     def lint(self, message: str) -> None:
         """Report once what works, and is a sign of a mistake all the same."""
-        ...
 
     def doubt(self, message: str) -> None:
         """Report once what works here and need not elsewhere: as a fault where all is checked."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

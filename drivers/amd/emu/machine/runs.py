@@ -24,61 +24,48 @@ class QueueRun(Protocol):
     @property
     def queue(self) -> QueueObject:
         """The kernel driver's object."""
-        ...
 
     @property
     def busy(self) -> bool:
         """Whether work is left."""
-        ...
 
     @property
     def yielded(self) -> bool:
         """Whether the last step requested a turn of another queue."""
-        ...
 
     @property
     def stuck(self) -> bool:
         """Whether it can do nothing but wait for memory to change."""
-        ...
 
     @property
     def computing(self) -> bool:
         """Whether nothing is left to do but to run kernels on."""
-        ...
 
     @property
     def in_background(self) -> bool:
         """Whether a kernel of it runs on a thread of its own now."""
-        ...
 
     @property
     def at(self) -> str:
         """Which packet is being executed, for reports; empty where none is."""
-        ...
 
     def step(self) -> Outcome:
         """Execute one operation in flight, or one packet; may raise what `Machine.failed` takes."""
-        ...
 
     def rung(self, value: int) -> None:
         """Take a store to the queue's doorbell."""
-        ...
 
     def changed(self) -> None:
         """Take note that the queue has another ring, or is active again: its write pointer is read anew."""
-        ...
 
     def memory_gone(self, buffer: Buffer) -> None:
         """Take note that a buffer is about to leave the address space; may raise a `QueueFault`."""
-        ...
 
     def stopped(self, error: QueueFault | MemoryFault) -> None:
         """Give up all work: the queue never runs again."""
-        ...
 
     def close(self) -> None:
         """Release what it holds: the queue is destroyed."""
-        ...
 
 
 class Engines(Protocol):
@@ -86,12 +73,9 @@ class Engines(Protocol):
 
     def make(self, machine: Machine, queue: QueueObject) -> QueueRun:
         """Return what executes a new queue."""
-        ...
 
     def close(self) -> None:
         """Take note that the machine closes; it may be used again."""
-        ...
 
     def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         """Return which runs wait for what can never come, and why; changes nothing."""
-        ...

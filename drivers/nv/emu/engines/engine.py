@@ -39,15 +39,12 @@ class Engine(Protocol):
     @property
     def cls(self) -> int:
         """The number of its class."""
-        ...
 
     def method(self, call: MethodCall) -> bool:
         """Run one method of the class; return whether it did more than set a register."""
-        ...
 
     def left_over(self) -> ChannelError | None:
         """Return the error for settings that no launch has used, or None."""
-        ...
 
 
 class Backed(Protocol):
@@ -56,7 +53,6 @@ class Backed(Protocol):
     @property
     def backing(self) -> Backing:
         """The pages."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,72 +75,57 @@ class Gpu(Protocol):
     @property
     def profile(self) -> Profile:
         """The profile of the GPU."""
-        ...
 
     @property
     def lock(self) -> TurnLock:
         """The lock of the machine's state."""
-        ...
 
     @property
     def images(self) -> Images:
         """The kernel images that were found in device memory."""
-        ...
 
     @property
     def grids(self) -> Grids:
         """The runner of grids."""
-        ...
 
     @property
     def caches(self) -> Caches | None:
         """The model of caches; None if cache maintenance is not checked."""
-        ...
 
     @property
     def ledger(self) -> Ledger | None:
         """The counts of instructions by accuracy; None without a report file."""
-        ...
 
     @property
     def counters(self) -> Counters | None:
         """What grids are counted into; None while they are not counted."""
-        ...
 
     @property
     def descriptors(self) -> dict[tuple[int, int], bytes]:
         """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
-        ...
 
     @property
     def notes(self) -> bool:
         """Whether accesses of engine work are recorded."""
-        ...
 
     @property
     def tracks(self) -> bool:
         """Whether uninitialised reads are reported."""
-        ...
 
     def time_ns(self) -> int:
         """Return the GPU's clock."""
-        ...
 
     def launched(self, kernel: str) -> None:
         """Count a grid."""
-        ...
 
     def lint(self, message: str) -> None:
         """Report, once, something that works but is probably a mistake."""
-        ...
 
     def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
         """Report something that works here but may fail on hardware."""
-        ...
 
     def notify_work(self, run: Run, /) -> None:
         """Wake the host threads that wait for finished work."""
-        ...
 
 
 class Run(Protocol):
@@ -157,84 +138,66 @@ class Run(Protocol):
     @property
     def machine(self) -> Gpu:
         """The GPU."""
-        ...
 
     @property
     def name(self) -> str:
         """Its name in reports."""
-        ...
 
     @property
     def setup(self) -> Setup:
         """The parameters with which it was created."""
-        ...
 
     @property
     def space(self) -> VaSpace:
         """Its address space."""
-        ...
 
     @property
     def bound(self) -> Mapping[int, Engine]:
         """Subchannel -> the engine object bound to it."""
-        ...
 
     @property
     def at(self) -> str:
         """Its position in the ring, for reports."""
-        ...
 
     @property
     def acting(self) -> Operation | None:
         """The engine operation that is running, or None."""
-        ...
 
     @property
     def inflight(self) -> InFlight:
         """Its engine work in flight."""
-        ...
 
     @property
     def unflushed(self) -> UnflushedStores:
         """Stores of its engines that may not be visible yet."""
-        ...
 
     @property
     def rng(self) -> random.Random:
         """Its own random generator."""
-        ...
 
     @property
     def host_put(self) -> int:
         """GPPut in the user area."""
-        ...
 
     def slot(self, number: int) -> int:
         """Return the contents of a slot of the ring."""
-        ...
 
     def stale(self, slot: int) -> int:
         """Return the contents of a slot when a doorbell last covered it; 0 if none did."""
-        ...
 
     def launch(
         self, run: Callable[[], Iterator[SlicedLaunch] | None], engine: str, what: str, *, ordered: bool
     ) -> None:
         """Start engine work."""
-        ...
 
     def when_idle(self, then: Callable[[], None], engine: str | None = None) -> None:
         """Block the ring until all work of an engine (None: of all engines) is done, then call `then`."""
-        ...
 
     def released(self, written: SemaphoreStore) -> None:
         """Record that the running operation or method is about to write a semaphore."""
-        ...
 
     def touches(self, va: int, size: int, *, write: bool) -> None:
         """Record an access of the running operation."""
-        ...
 
     def wrote(self, engine: str, what: str, va: int, size: int) -> None:
         """Record a write that the current method itself has made."""
-        ...

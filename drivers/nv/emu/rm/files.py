@@ -57,9 +57,7 @@ class OpenFiles(Protocol):
     @property
     def machine(self) -> Machine:
         """The emulated GPU."""
-        ...
 
     @property
     def files(self) -> dict[int, OpenFile]:
         """Open files by descriptor."""
-        ...
