@@ -6,14 +6,10 @@ turn and reports which work. Not here: values that follow from the target (`targ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass
+from typing import Final, Literal
 
-from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from drivers.choices import alternatives, known, read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,30 +53,8 @@ class Quirks:
 
 DEFAULT: Final = Quirks()
 
-ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = MappingProxyType(
-    {
-        "priv": ("listed", "gfx11", "never"),
-        "trap_present": (False, True),
-        "order": ("flush", "release"),
-        "acquire": ("launch", "order"),
-        "release_event": ("flush", "bottom"),
-        "release_policy": ("target", "lru", "bypass"),
-        "ace_offload": (True, False),
-        "aql_overlap": (False, True),
-        "single_xcc": ("pm4", "aql"),
-        "aql_eop": (True, False),
-        "copy_pieces": ("large", "small"),
-        "copy_order": ("engine", "fence"),
-        "copy_stamp": ("aligned", "direct"),
-        "fence_mtype": (True, False),
-    }
-)
+ALTERNATIVES: Final = alternatives(DEFAULT)
 """Field -> its values, the default first."""
-
-
-def spelt(value: object) -> str:
-    """Return how a value is written."""
-    return str(value).lower()
 
 
 def parse(text: str) -> Quirks:
@@ -88,25 +62,8 @@ def parse(text: str) -> Quirks:
 
     Raises `UsageError`, which lists all fields and values.
     """
-    if text == describe(DEFAULT):
-        return DEFAULT
-    values: dict[str, Any] = {}
-    for part in text.replace(", ", "+").split("+"):
-        name, _, given = part.partition("=")
-        fitting = [value for value in ALTERNATIVES.get(name, ()) if spelt(value) == given.lower()]
-        if not fitting:
-            known = "; ".join(f"{n}={'|'.join(map(spelt, v))}" for n, v in ALTERNATIVES.items())
-            raise UsageError(f"{part!r} is no choice of the AMD driver\nhint: there are: {known}")
-        values[name] = fitting[0]
-    return Quirks(**values)
+    return read(text, DEFAULT, ALTERNATIVES, _unknown)
 
 
-def changes(choices: Quirks, start: Quirks = DEFAULT) -> dict[str, Any]:
-    """Return the fields of `choices` that differ from `start`, with their values."""
-    names = [field.name for field in fields(Quirks)]
-    return {name: getattr(choices, name) for name in names if getattr(choices, name) != getattr(start, name)}
-
-
-def describe(choices: Quirks) -> str:
-    """Return the settings that are not the default, or "default"."""
-    return "+".join(f"{name}={spelt(value)}" for name, value in changes(choices).items()) or "default"
+def _unknown(part: str, _name: str) -> str:
+    return f"{part!r} is no choice of the AMD driver\nhint: there are: {known(ALTERNATIVES)}"

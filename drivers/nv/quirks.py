@@ -7,17 +7,14 @@ to work together (`presets`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Final, Literal
 
+from drivers.choices import alternatives, known, read, value_text
 from drivers.nv.layouts.compute import PcasAction
 from drivers.nv.layouts.qmd import GROUP_ID_NVK, GROUP_ID_TINYGRAD, TYPE_GRID_CTA, TYPE_GRID_GPC_CGA
 from drivers.nv.presets import PRESETS
-from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,52 +111,17 @@ class Quirks:
 
 DEFAULT: Final = Quirks()
 
-ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
-    "stack": ("high", "low"),
-    "all_sms": (True, False),
-    "windows": ("low", "high"),
-    "qmd_type": (TYPE_GRID_CTA, 0),
-    "cluster_type": (TYPE_GRID_GPC_CGA, TYPE_GRID_CTA),
-    "cluster_size": ("gpc", "both"),
-    "cluster_spread": ("balanced", "multicast"),
-    "group_id": (None, 0, GROUP_ID_NVK, GROUP_ID_TINYGRAD),
-    "sampler_via_header": (False, True),
-    "full_descriptor": (True, False),
-    "carveout": ("wanted", "least", "none"),
-    "pcas": (
+ALTERNATIVES: Final = alternatives(
+    DEFAULT,
+    qmd_type=(TYPE_GRID_CTA, 0),
+    cluster_type=(TYPE_GRID_GPC_CGA, TYPE_GRID_CTA),
+    group_id=(None, 0, GROUP_ID_NVK, GROUP_ID_TINYGRAD),
+    pcas=(
         PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE,
         PcasAction.INVALIDATE_COPY_SCHEDULE,
         PcasAction.PREFETCH_SCHEDULE,
     ),
-    "dependent_launch": ("prefetch", "schedule", "off"),
-    "channel_class": ("newest", "c96f", "c86f", "c56f"),
-    "doorbell_class": ("newest", "c661", "c461", "c561", "c361"),
-    "doorbell_bar1": (True, False),
-    "doorbell_owner": ("subdevice", "device"),
-    "notifier": (True, False),
-    "pitch_kind": (True, False),
-    "persistent_vidmem": (True, False),
-    "huge_pages": (True, False),
-    "small_pages": ("4k", "default", "64k"),
-    "system_cached": (True, False),
-    "register_copy_channels": (True, False),
-    "copy_engine": ("first", "second", "last"),
-    "context_share": (True, False),
-    "subcontext": ("async", "sync"),
-    "context_window": (256, 64, 128, 512),
-    "gr_parameters": (True, False),
-    "object_buffer": (False, True),
-    "graphics_copy": (True, False),
-    "vaspace": ("uvm", "rm"),
-    "vaspace_faulting": (False, True),
-    "ring": ("video", "system", "pages"),
-    "gp_level": ("main", "subroutine"),
-    "host_memory": ("pages", "system"),
-    "push_in_vram": (False, True),
-    "arguments_in_vram": (True, False),
-    "plausible": (True, False),
-    "qmd_version_method": (False, True),
-}
+)
 """Field -> its values; the default is first."""
 
 
@@ -169,51 +131,18 @@ def parse(text: str) -> Quirks:
     A word without "=" names a preset ("hopper-launch", see `presets`); later parts may override its values.
     Raises `UsageError`, which lists the valid names, for an unknown part.
     """
-    if text == describe(DEFAULT):
-        return DEFAULT
-    values: dict[str, Any] = {}
-    for part in text.replace(", ", "+").split("+"):
-        name, _, given = part.partition("=")
-        if part in PRESETS:
-            values |= PRESETS[part].values
-            continue
-        fitting = [value for value in ALTERNATIVES.get(name, ()) if value_text(value) == given.lower()]
-        if not fitting:
-            raise UsageError(_unknown(part, name, tuple(PRESETS)))
-        values[name] = fitting[0]
-    return Quirks(**values)
+    presets = {name: preset.values for name, preset in PRESETS.items()}
+    return read(text, DEFAULT, ALTERNATIVES, _unknown, presets)
 
 
-def _unknown(part: str, name: str, presets: tuple[str, ...]) -> str:
+def _unknown(part: str, name: str) -> str:
     """Return the message on an unknown part of a text: a wrong value, or a wrong name."""
     if name in ALTERNATIVES:
         values = ", ".join(map(value_text, ALTERNATIVES[name]))
         return f"{part!r} is not an option of the NVIDIA driver: {name} takes {values}"
-    near = get_close_matches(name, (*ALTERNATIVES, *presets), n=1)
+    near = get_close_matches(name, (*ALTERNATIVES, *PRESETS), n=1)
     guess = f" Did you mean {near[0]!r}?" if near else ""
-    known = "; ".join(f"{n}={'|'.join(map(value_text, v))}" for n, v in ALTERNATIVES.items())
     return (
         f"{part!r} is not an option of the NVIDIA driver.{guess}\n"
-        f"hint: the options are: {known}; the presets are: {', '.join(presets)}"
+        f"hint: the options are: {known(ALTERNATIVES)}; the presets are: {', '.join(PRESETS)}"
     )
-
-
-def value_text(value: object) -> str:
-    """Return the text of a value, as `parse` reads it."""
-    if isinstance(value, bool | None):
-        return str(value).lower()
-    return str(int(value)) if isinstance(value, int) else str(value)
-
-
-def changes(choices: Quirks, start: Quirks = DEFAULT) -> dict[str, Any]:
-    """Return the fields of `choices` that differ from `start`, with their values."""
-    return {
-        field.name: getattr(choices, field.name)
-        for field in fields(Quirks)
-        if getattr(choices, field.name) != getattr(start, field.name)
-    }
-
-
-def describe(choices: Quirks) -> str:
-    """Return the values that differ from the default as text, or "default"."""
-    return "+".join(f"{name}={value_text(value)}" for name, value in changes(choices).items()) or "default"

@@ -11,6 +11,7 @@ import pytest
 from drivers.amd import decode, encode, encode_aql, encode_sdma, quirks
 from drivers.amd.encode import Pm4Encoder
 from drivers.amd.layouts import aql, code, pm4, sdma
+from drivers.choices import describe
 from drivers.kernel import view_at
 from hcq.commands import Barrier, Command, Copy, Exec, Scope, SetSignal, Timestamp
 from hcq.driver import BufferSpec, Place, QueueKind
@@ -433,7 +434,7 @@ CHOICES = [
 
 
 @pytest.mark.sampled(17)
-@pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: quirks.describe(quirks.Quirks(**choice)))
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: describe(quirks.Quirks(**choice)))
 def test_every_choice_changes_words_and_not_their_effect(choice: dict[str, Any]):
     seen = []
     for choices in (quirks.DEFAULT, quirks.Quirks(**choice)):

@@ -9,6 +9,7 @@ from drivers.amd.layouts import registers
 from drivers.amd.layouts.registers import TMPRING
 from drivers.amd.layouts.topology import target_name
 from drivers.amd.targets import TARGETS, Generation
+from drivers.choices import describe
 from hcq.errors import UnsupportedError, UsageError
 from tests.facts import amd_code, amd_pm4, amd_topology
 from tests.facts.layout_probe import bit_range, bit_ranges
@@ -128,7 +129,7 @@ def test_choices_are_named_and_read_back():
         assert values[0] == getattr(quirks.DEFAULT, name)
         for value in values:
             choice = quirks.Quirks(**{name: value})
-            assert quirks.parse(quirks.describe(choice)) == choice
+            assert quirks.parse(describe(choice)) == choice
     with pytest.raises(UsageError, match="priv=listed"):
         quirks.parse("priv=always")
 

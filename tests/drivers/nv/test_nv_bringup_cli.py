@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from drivers.choices import value_text
 from drivers.nv.layouts.compute import PcasAction
-from drivers.nv.quirks import ALTERNATIVES, DEFAULT, parse, value_text
+from drivers.nv.quirks import ALTERNATIVES, DEFAULT, parse
 from tests.limits import HANG_S
 from tools.bringup import command
 from tools.bringup.checks import REPEATS, RungError

@@ -7,8 +7,9 @@ import contextlib
 import pytest
 
 from compiler.targets.nvptx import assembler
+from drivers.choices import value_text
 from drivers.nv import EMULATED
-from drivers.nv.quirks import ALTERNATIVES, parse, value_text
+from drivers.nv.quirks import ALTERNATIVES, parse
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import DeviceFault, UnsupportedError

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from drivers.amd.quirks import ALTERNATIVES, Quirks, changes, describe, parse
+from drivers.amd.quirks import ALTERNATIVES, Quirks, parse
+from drivers.choices import changes, describe
 from drivers.kernel import LinuxKernel
 from hcq.errors import UsageError
 from hcq.registry import drivers

@@ -11,6 +11,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any
 
+from drivers.choices import describe
 from drivers.nv.device import NvDevice
 from drivers.nv.layouts.controls import (
     PERF_BOOST_FOREVER,
@@ -18,7 +19,6 @@ from drivers.nv.layouts.controls import (
     Control,
 )
 from drivers.nv.layouts.fault import NvNotification
-from drivers.nv.quirks import describe
 from hcq.commands import Scope
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
