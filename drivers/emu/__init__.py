@@ -5,7 +5,7 @@
   accesses, `report` describes what a kernel did wrong.
 - The machine around it: the command processor (`scheduler`, `operation`, `turnlock`), memory (`memory`,
   `vaspace`, `backing`, `user_memory`), and the checks of what a driver must order: `races` and `releases`
-  (happens-before with vector clocks), `caches` (incoherent caches), `stores` and `combining` (store and
+  (happens-before with vector clocks), `caches` (incoherent caches), `caches` and `combining` (store and
   write-combining buffers), `waits` (deadlock detection). `machine_report` describes their findings.
 
 Next: `drivers.nv.emu`, the emulated NVIDIA GPU built from these.

@@ -2,7 +2,10 @@
 
 The vendor decides which accesses fill, read and invalidate which cache.
 
-Next: `drivers.nv.emu.machine.caches`, NVIDIA's rules.
+Stores of engines that no barrier has made visible to the host yet are kept here, too
+(docs/facts/nv-caches.md, rule 5): a queue reports stores, waits for idle, and barriers of system scope.
+
+Not here: stores of the host (`combining`). Next: `drivers.nv.emu.machine.caches`, NVIDIA's rules.
 """
 
 from __future__ import annotations
@@ -198,3 +201,33 @@ def split_pages(va: int, size: int) -> Iterator[tuple[int, int, int]]:
 
 def _mask(low: int, high: int) -> int:
     return ((1 << 8 * (high - low)) - 1) << 8 * low
+
+
+class UnflushedStores:
+    """Stores of one queue's engines that the host may not see even when it sees their work as done."""
+
+    def __init__(self) -> None:
+        self._running = self._done = ""
+
+    def add(self, what: str) -> None:
+        """Record stores of `what`, a description of work that does not flush them itself."""
+        self._running = what
+
+    def idle(self) -> None:
+        """Record that the queue waited for its engines: a later release signals that their work is done."""
+        self._done = self._running or self._done
+        self._running = ""
+
+    def flushed(self) -> None:
+        """Record a barrier of system scope: all stores are visible."""
+        self._running = self._done = ""
+
+    @property
+    def any(self) -> str:
+        """A description of work with stores that are not flushed; "" if there is none."""
+        return self._running or self._done
+
+    @property
+    def done(self) -> str:
+        """The same for work that the queue has waited for."""
+        return self._done

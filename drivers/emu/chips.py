@@ -3,7 +3,7 @@
 Rates are peaks at the boost clock, of matrices without sparsity and with sums in 32 bits where a data sheet
 tells them apart. A type without a published rate bounds nothing.
 
-Not here: what limits the warps in flight (`occupancy`), the counts (`counts`). Next: docs/counters.md,
+Not here: the counts, and what limits the warps in flight (`counts`). Next: docs/counters.md,
 which lists the rates.
 """
 

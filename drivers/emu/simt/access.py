@@ -25,7 +25,7 @@ from drivers.emu.simt.addresses import (
     translate,
 )
 from drivers.emu.simt.findings import i32
-from drivers.emu.simt.ir_types import bits_of
+from drivers.emu.simt.ir_text import bits_of
 from drivers.emu.simt.rows import (
     ROW,
     contiguous,

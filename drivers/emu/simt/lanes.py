@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu.simt.ir_types import bits_of, mangle
+from drivers.emu.simt.ir_text import bits_of, mangle
 from drivers.emu.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.report import ReportKind
 from drivers.emu.report_records import decode, hang
-from drivers.emu.simt.deadline import Deadline
+from drivers.emu.simt.deadline import Deadline, HostTime
 from drivers.emu.simt.engine import OPTIMISED, QUICK, Program
-from drivers.emu.simt.host_time import HostTime
 from drivers.emu.simt.plan import warps_of
 from drivers.emu.simt.running import RawCounts, Running, address_of, prepare
 from drivers.emu.simt.work import Options, Work, check

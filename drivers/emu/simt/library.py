@@ -19,7 +19,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from drivers.emu.simt.ir_types import vector
+from drivers.emu.simt.ir_text import vector
 from drivers.emu.simt.strips import narrowed, strips
 from drivers.emu.simt.vector import Code, Declarations, Value
 

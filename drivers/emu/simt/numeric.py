@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from drivers.emu.simt.ir_types import bits_of, like, mangle
+from drivers.emu.simt.ir_text import bits_of, like, mangle
 from drivers.emu.simt.vector import Value
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.emu.simt.findings import i32, site_record
-from drivers.emu.simt.ir_types import bits_of
+from drivers.emu.simt.ir_text import bits_of
 from drivers.emu.simt.rows import ROW, joined, row_mask, rows_of, structure
 from drivers.emu.simt.state import SITE, THREAD, WARP
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.emu.simt.findings import site_record
-from drivers.emu.simt.ir_types import bits_of, lanes_of
+from drivers.emu.simt.ir_text import bits_of, lanes_of
 from drivers.emu.simt.library import iota
 from drivers.emu.simt.state import SITE, THREAD, WARP
 from drivers.emu.simt.vector import Value

@@ -19,8 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from drivers.emu.report_records import decode
+from drivers.emu.simt.deadline import HostTime
 from drivers.emu.simt.engine import OPTIMISED, QUICK
-from drivers.emu.simt.host_time import HostTime
 from drivers.emu.simt.launch import first_tier, host_threads, make_result
 from drivers.emu.simt.running import prepare
 from drivers.emu.simt.state import LAUNCH, THREAD

@@ -25,7 +25,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from drivers.emu.simt.ir_lines import CASTS, NAME, VECTOR, Line, parsed
+from drivers.emu.simt.ir_text import CASTS, NAME, VECTOR, Line, parsed
 
 _LANEWISE: Final = frozenset((
     "add", "sub", "mul", "udiv", "sdiv", "urem", "srem", "shl", "lshr", "ashr", "and", "or", "xor", "fadd", "fsub", "fmul",

@@ -3,7 +3,7 @@
 Only this module writes IR syntax. A value is an IR type and an operand; an operation appends a line and
 returns a value. LLVM optimises the result; this module does not, except for integer constants.
 
-Not here: compiling the text (`jit`), names of types (`ir_types`). Next: `warp_function`, the largest user.
+Not here: compiling the text (`jit`), names of types (`ir_text`). Next: `warp_function`, the largest user.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from drivers.emu.simt.ir_types import bits_of, element, lanes_of, like, mangle, vector
+from drivers.emu.simt.ir_text import bits_of, element, lanes_of, like, mangle, vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

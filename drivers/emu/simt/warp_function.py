@@ -29,7 +29,7 @@ from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt import access, dispatch
 from drivers.emu.simt.blocks import Block, Convergence, Translation
 from drivers.emu.simt.findings import emit_report, i32
-from drivers.emu.simt.ir_types import bits_of, lanes_of
+from drivers.emu.simt.ir_text import bits_of, lanes_of
 from drivers.emu.simt.state import BARRIER_WAIT, DONE, LAUNCH, POLL, THREAD, WARP, YIELD
 from drivers.emu.simt.vector import Value
 from drivers.emu.simt.warp_code import WarpCode

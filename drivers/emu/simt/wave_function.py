@@ -21,7 +21,7 @@ from drivers.emu.report import ReportKind
 from drivers.emu.simt import access, schedule
 from drivers.emu.simt.blocks import Translation
 from drivers.emu.simt.findings import emit_report, i32
-from drivers.emu.simt.ir_types import bits_of, lanes_of
+from drivers.emu.simt.ir_text import bits_of, lanes_of
 from drivers.emu.simt.state import (
     BARRIER_WAIT,
     DONE,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from drivers.emu.simt.clusters import MOST_GROUPS
-from drivers.emu.simt.host_time import thread_seconds
+from drivers.emu.simt.deadline import thread_seconds
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

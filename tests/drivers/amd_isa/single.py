@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa.names import canonical
+from drivers.amd.emu.isa.instruction import canonical
 from drivers.amd.emu.isa.opcodes import Opcode, Target, target
 from drivers.amd.emu.isa.programs import engine_of
 from drivers.amd.emu.isa.translate import Entry, translate

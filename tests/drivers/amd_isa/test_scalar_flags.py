@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from drivers.amd.emu.isa.instruction import canonical
 from drivers.amd.emu.isa.meanings import MEANINGS
-from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.opcodes import target
 from drivers.emu.memory import AddressSpace
 from tests.drivers.amd_isa import single

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from drivers.emu.chips import CHIPS, estimates
-from drivers.emu.counts import Resources
-from drivers.emu.occupancy import LIMITS, occupancy
+from drivers.emu.counts import LIMITS, Resources, occupancy
 from hcq.counters import KernelCounters
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "counters.md"

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.emu.report import ReportKind
-from drivers.emu.simt.deadline import Deadline
-from drivers.emu.simt.host_time import HostTime, thread_seconds
+from drivers.emu.simt.deadline import Deadline, HostTime, thread_seconds
 from drivers.emu.simt.slices import SlicedLaunch
 from drivers.emu.simt.work import Options
 from drivers.nv.emu.ptx.module import load_ptx, work_of

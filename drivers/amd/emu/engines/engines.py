@@ -11,7 +11,7 @@ from drivers.amd.emu.engines.aql import Aql
 from drivers.amd.emu.engines.kernels import PATIENCE_S, Kernels
 from drivers.amd.emu.engines.ledgers import Ledgers
 from drivers.amd.emu.engines.order import Watch
-from drivers.amd.emu.engines.pm4_queue import Pm4Queue
+from drivers.amd.emu.engines.pm4 import Pm4Queue
 from drivers.amd.emu.engines.run import Run
 from drivers.amd.emu.engines.sdma import Sdma
 from drivers.amd.layouts.kfd import QueueType

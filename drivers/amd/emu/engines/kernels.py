@@ -14,8 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.dispatch import check_arguments_place, whole_and_rest
-from drivers.amd.emu.engines.errors import changed_fault, dispatch_fault, stale_fault, unsupported
-from drivers.amd.emu.engines.faults import kernel_fault, kernel_findings
+from drivers.amd.emu.engines.errors import (
+    changed_fault,
+    dispatch_fault,
+    kernel_fault,
+    kernel_findings,
+    stale_fault,
+    unsupported,
+)
 from drivers.amd.emu.engines.loads import Loads
 from drivers.amd.emu.isa.modes import at_start
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW

@@ -1,4 +1,4 @@
-"""PM4: the command processor of one XCC. It executes packets of a ring or of indirect buffers.
+"""PM4: the command processor of one XCC, which executes packets, and the queue that feeds it from a ring.
 
 A release, and a kernel, are put in flight: the packets behind them go on. A flush waits for kernels, a
 release for everything before it.
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.engines.bus import Bus
     from drivers.amd.emu.engines.flights import Flights
     from drivers.amd.emu.engines.kernels import Kernels
+    from drivers.amd.emu.engines.ring import Ring
     from drivers.amd.emu.engines.waits import Promise
 
 GRBM_GFX_INDEX: Final = 0x200
@@ -383,3 +384,53 @@ class Pm4:
         if packet.COMMAND is AtomicCommand.LOOP:
             raise unsupported("ATOMIC_MEM that loops until its compare holds is not emulated")
         atomics.run(self._bus, packet.ATOMIC, va, operand, expected, "ATOMIC_MEM")
+
+
+class Pm4Queue:
+    """The engine of one queue."""
+
+    def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: Ring) -> None:
+        self._bus, self._ring = bus, ring
+        self._core = Pm4(bus, flights, kernels, xcc=bus.queue.target_xcc)
+
+    @property
+    def at(self) -> str:
+        """Which packet is being executed."""
+        return self._core.at
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is left to do."""
+        return self._core.active or self._ring.left > 0
+
+    def waits(self) -> list[Wait]:
+        """Return what it waits for."""
+        return [] if self._core.waiting is None else [self._core.waiting]
+
+    def can_advance(self) -> bool:
+        """Return whether `advance` can do something."""
+        return self._core.can_advance() if self._core.active else self._ring.left > 0
+
+    def advance(self) -> None:
+        """Do one thing: end a wait, or execute a packet."""
+        if not self._core.active:
+            self._fetch()
+        self._core.advance()
+
+    def _fetch(self) -> None:
+        place = self._ring.fetched % self._ring.words
+        head = self._ring.head(1)[0]
+        size = length(head)
+        if size > self._ring.left:
+            raise packet_fault(
+                f"the packet {head:#010x} at dword {place} of the ring has {size} dwords, "
+                f"{self._ring.left} are left"
+            )
+        if self._ring.straddles(size):
+            self._bus.lint("a packet goes beyond the ring's end and on at its start: padding is safer")
+        self._core.run(self._ring.take(size), f"the ring at {place}")
+
+    def ahead(self) -> Iterator[Promise]:
+        """Yield the stores of the packets that it has not reached."""
+        yield from self._core.ahead()
+        yield from stores(self._bus, self._ring.ahead(), self._core.generation)

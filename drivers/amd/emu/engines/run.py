@@ -1,6 +1,6 @@
 """One queue being executed: doorbell, ring, its engine, and work in flight.
 
-Not here: what packets do (`pm4_queue`, `aql`, `sdma`), the order of the queues (`drivers.emu.scheduler`).
+Not here: what packets do (`pm4`, `aql`, `sdma`), the order of the queues (`drivers.emu.scheduler`).
 """
 
 from __future__ import annotations

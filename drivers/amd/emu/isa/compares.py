@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.operands import EXEC, Imm, Reg
-from drivers.emu.simt.ir_types import bits_of
+from drivers.emu.simt.ir_text import bits_of
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.operands import Operand

@@ -14,7 +14,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.isa.names import canonical
+from drivers.amd.emu.isa.instruction import canonical
 from drivers.emu.simt.counting import Operation
 
 if TYPE_CHECKING:

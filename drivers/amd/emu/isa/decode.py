@@ -11,12 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa import memory_operands
-from drivers.amd.emu.isa.dual import decode_dual
+from drivers.amd.emu.isa.encodings import decode_dpp, decode_dpp8, decode_dual, decode_sdwa
 from drivers.amd.emu.isa.formats import VOP3SD
 from drivers.amd.emu.isa.immediates import RETURNED, hwreg, program_text
-from drivers.amd.emu.isa.moved_lanes import decode_dpp, decode_dpp8
 from drivers.amd.emu.isa.operands import Operand, Word, literal
-from drivers.amd.emu.isa.parts import decode_sdwa
 from drivers.amd.emu.isa.reading import Reading, made, scalar_register, source
 from drivers.amd.emu.isa.vector_operands import modifiers_of, refuse_unused, vector_operands
 

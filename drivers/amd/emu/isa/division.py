@@ -15,7 +15,7 @@ from drivers.amd.emu.isa.meanings import meaning
 from drivers.amd.emu.isa.operands import VCC, Reg
 from drivers.amd.emu.isa.vector_floats import each, ldexp
 from drivers.emu.simt import numeric
-from drivers.emu.simt.ir_types import bits_of
+from drivers.emu.simt.ir_text import bits_of
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.values import Translator

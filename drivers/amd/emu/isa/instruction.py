@@ -1,10 +1,17 @@
-"""A decoded instruction, and the error of one that is not understood.
+"""A decoded instruction, one name for each operation, and the error of what is not understood.
 
-Next: `decode`, which makes them.
+Mnemonics of older and newer targets are spelt as gfx11 spells them. An instruction whose meaning differs between
+targets keeps its own name.
+
+Next: `decode`, which makes them; `opcodes`, the table of a target.
 """
+
+# ruff: noqa: E501 - rows of tables and lines of IR read best on one line
 
 from __future__ import annotations
 
+import functools
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -68,3 +75,67 @@ class Instruction:
     def next(self) -> int:
         """The address behind it."""
         return self.address + self.size
+
+
+_GFX9 = {
+    "v_add_u32": "v_add_nc_u32", "v_sub_u32": "v_sub_nc_u32", "v_subrev_u32": "v_subrev_nc_u32", "v_add_i32": "v_add_nc_i32",
+    "v_sub_i32": "v_sub_nc_i32", "v_add_u16": "v_add_nc_u16", "v_sub_u16": "v_sub_nc_u16", "v_subrev_u16": "v_subrev_nc_u16",
+    "v_add_i16": "v_add_nc_i16", "v_sub_i16": "v_sub_nc_i16", "v_addc_co_u32": "v_add_co_ci_u32",
+    "v_subb_co_u32": "v_sub_co_ci_u32", "v_subbrev_co_u32": "v_subrev_co_ci_u32", "v_ffbh_u32": "v_clz_i32_u32",
+    "v_ffbl_b32": "v_ctz_i32_b32", "v_ffbh_i32": "v_cls_i32", "v_cvt_pkrtz_f16_f32": "v_cvt_pk_rtz_f16_f32",
+    "v_cvt_pknorm_i16_f32": "v_cvt_pk_norm_i16_f32", "v_cvt_pknorm_u16_f32": "v_cvt_pk_norm_u16_f32",
+    "v_dot2c_f32_f16": "v_dot2acc_f32_f16", "s_flbit_i32_b32": "s_clz_i32_u32", "s_flbit_i32_b64": "s_clz_i32_u64",
+    "s_ff1_i32_b32": "s_ctz_i32_b32", "s_ff1_i32_b64": "s_ctz_i32_b64", "s_flbit_i32": "s_cls_i32",
+    "v_mul_legacy_f32": "v_mul_dx9_zero_f32", "ds_wrxchg_rtn_b32": "ds_storexchg_rtn_b32",
+    "ds_wrxchg_rtn_b64": "ds_storexchg_rtn_b64", "v_mad_legacy_u16": "v_mad_u16", "v_mad_legacy_i16": "v_mad_i16",
+    "v_fma_legacy_f16": "v_fma_f16", "v_div_fixup_legacy_f16": "v_div_fixup_f16",
+}  # fmt: skip
+_GFX12 = {
+    "s_add_co_u32": "s_add_u32", "s_sub_co_u32": "s_sub_u32", "s_add_co_i32": "s_add_i32", "s_sub_co_i32": "s_sub_i32",
+    "s_add_co_ci_u32": "s_addc_u32", "s_sub_co_ci_u32": "s_subb_u32", "v_mad_co_u64_u32": "v_mad_u64_u32",
+    "v_mad_co_i64_i32": "v_mad_i64_i32", "s_addk_co_i32": "s_addk_i32",
+}  # fmt: skip
+_SIZES = (("dwordx4", "b128"), ("dwordx3", "b96"), ("dwordx2", "b64"), ("dword", "b32"))
+_PARTS = {
+    "ubyte": "u8", "sbyte": "i8", "ushort": "u16", "sshort": "i16", "byte": "b8", "short": "b16", "ubyte_d16": "d16_u8",
+    "ubyte_d16_hi": "d16_hi_u8", "sbyte_d16": "d16_i8", "sbyte_d16_hi": "d16_hi_i8", "short_d16": "d16_b16",
+    "short_d16_hi": "d16_hi_b16", "byte_d16_hi": "d16_hi_b8",
+}  # fmt: skip
+_ATOMICS = {"smin": "min_i", "umin": "min_u", "smax": "max_i", "umax": "max_u", "add": "add_u", "sub": "sub_u", "inc": "inc_u",
+            "dec": "dec_u", "swap": "swap_b", "cmpswap": "cmpswap_b", "and": "and_b", "or": "or_b", "xor": "xor_b"}  # fmt: skip
+
+
+@functools.cache
+def canonical(stem: str, family: str) -> str:
+    """Return the name under which an operation's meaning is found."""
+    if family == "gfx12":
+        name = _GFX12.get(stem, stem)
+        return name.replace("_num_", "_") if re.match(r"v_|ds_|global_|flat_|s_m", name) else name
+    if family == "gfx11":
+        return stem
+    stem = _GFX9.get(stem, stem)
+    for old, new in (("andn2", "and_not1"), ("orn2", "or_not1"), ("andn1", "and_not0"), ("orn1", "or_not0")):
+        if stem.startswith(f"s_{old}_"):
+            return stem.replace(old, new)
+    match = re.fullmatch(r"(global|flat|scratch|buffer)_(load|store)_(\w+)", stem)
+    if match:
+        rest = match[3]
+        for old, new in _SIZES:
+            rest = rest.replace(old, new)
+        return f"{match[1]}_{match[2]}_{_PARTS.get(rest, rest)}"
+    match = re.fullmatch(r"(global|flat|buffer)_atomic_(\w+?)(_x2)?", stem)
+    if match and match[2] in _ATOMICS:
+        return f"{match[1]}_atomic_{_ATOMICS[match[2]]}{64 if match[3] else 32}"
+    match = re.fullmatch(r"s_(buffer_)?load_(dword)(x\d+)?", stem)
+    if match:
+        return f"s_{match[1] or ''}load_b{32 * int((match[3] or 'x1')[1:])}"
+    return _local(stem)
+
+
+def _local(stem: str) -> str:
+    match = re.fullmatch(r"ds_(read|write)(2|2st64)?_(\w+)", stem)
+    if match:
+        verb = "load" if match[1] == "read" else "store"
+        pair = {None: "", "2": "_2addr", "2st64": "_2addr_stride64"}[match[2]]
+        return f"ds_{verb}{pair}_{match[3]}"
+    return stem.replace("ds_cmpst_", "ds_cmpstore_")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from drivers.emu.simt import row_access
-from drivers.emu.simt.ir_types import element, lanes_of
+from drivers.emu.simt.ir_text import element, lanes_of
 from drivers.emu.simt.row_access import PLAIN, SIGNED, UNSIGNED
 
 if TYPE_CHECKING:

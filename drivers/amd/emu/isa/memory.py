@@ -4,7 +4,7 @@ Memory answers at once; whether code waits for it where it must is judged apart 
 any alignment, atomic operations and scalar loads excepted: Linux sets SH_MEM_CONFIG.ALIGNMENT_MODE to UNALIGNED,
 as code objects of HSA have it (LLVM's `unaligned-access-mode`).
 
-Not here: atomic operations (`memory_atomics`), scalar loads (`scalar_memory`), `buffers`, operands
+Not here: atomic operations (`memory_atomics`), scalar loads (`scalar_memory`), `memory_atomics`, operands
 (`memory_operands`), address checks (`drivers.emu.simt.access`).
 """
 
@@ -24,7 +24,7 @@ from drivers.emu.sanitizers import observed_shared, sanitize
 from drivers.emu.simt import access, row_access
 from drivers.emu.simt.addresses import STRONG, UNMARKED, address_type
 from drivers.emu.simt.findings import i32
-from drivers.emu.simt.ir_types import bits_of
+from drivers.emu.simt.ir_text import bits_of
 from drivers.emu.simt.row_access import PLAIN, SIGNED, UNSIGNED
 from drivers.emu.simt.rows import structure
 

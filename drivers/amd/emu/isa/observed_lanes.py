@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from drivers.amd.emu.isa.instruction import canonical
 from drivers.amd.emu.isa.meanings import LANEWISE
-from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.operands import EXEC, Reg
 from drivers.amd.emu.isa.packed import PACKED
 from drivers.amd.emu.isa.registers_used import used

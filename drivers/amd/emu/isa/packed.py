@@ -1,6 +1,7 @@
-"""Operations on both halves of a register, on pairs of registers, and on a mix of halves and floats.
+"""Operations on halves and pairs of registers, and on a mix of halves and floats; sums of products of their parts.
 
-Not here: the arithmetic of a lane (`vector_floats`). Next: `meanings`, how an operation is defined.
+Not here: the arithmetic of a lane (`vector_floats`), whole matrices (`matrix`). Next: `meanings`, how an operation
+is defined.
 """
 
 # ruff: noqa: E501 - tables of operations read best one a line
@@ -10,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa.meanings import meaning
+from drivers.amd.emu.isa.meanings import LANEWISE, Lanewise, lanewise, meaning
 from drivers.amd.emu.isa.operands import Imm, Reg
-from drivers.amd.emu.isa.vector_floats import fused, least, most
+from drivers.amd.emu.isa.vector_floats import INEXACT, fused, least, most
 from drivers.emu.simt import numeric
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from drivers.amd.emu.isa.operands import Operand
     from drivers.amd.emu.isa.values import Translator
     from drivers.emu.simt.vector import Value
-
 
 _SCALARS = 128
 """Scalar registers; numbers above name special values."""
@@ -182,3 +182,47 @@ def _mix(t: Translator) -> None:
         t.write(d, c.op("or", c.op("and", old, 0xFFFF), c.op("shl", bits, 16)))
     else:
         t.write(d, c.op("or", c.op("and", old, 0xFFFF_0000), bits))
+
+
+def _dot_halves(t: Translator, a: Value, b: Value, addend: Value) -> Value:
+    """Sum of the products of both halves in f32."""
+    c = t.c
+    total = addend
+    for shift in (0, 16):
+        x, y = (
+            c.cast("fpext", c.as_float(c.resize(c.op("lshr", v, shift) if shift else v, 16)), "float")
+            for v in (a, b)
+        )
+        total = c.intrinsic("fma", x, y, total)
+    return total
+
+
+LANEWISE["v_dot2_f32_f16"] = Lanewise(_dot_halves, "f32", ("b32", "b32", "f32"))
+LANEWISE["v_dot2acc_f32_f16"] = Lanewise(_dot_halves, "f32", ("b32", "b32", "f32"), accumulates=True)
+INEXACT |= {"v_dot2_f32_f16", "v_dot2acc_f32_f16"}
+
+
+@lanewise("v_dot4_u32_u8", "u32", "u32", "u32", "u32")
+def _dot4_u8(t: Translator, a: Value, b: Value, total: Value) -> Value:
+    c = t.c
+    for k in range(4):
+        x, y = (c.op("and", c.op("lshr", v, 8 * k) if k else v, 0xFF) for v in (a, b))
+        total = c.op("add", total, c.op("mul", x, y))
+    return total
+
+
+@meaning("v_dot4_i32_iu8", "v_dot4_i32_i8")
+def _dot4_i8(t: Translator) -> None:
+    c, i = t.c, t.instruction
+    if i.get("clamp"):
+        raise t.error("clamp is not supported")
+    d, x, y, z = i.operands
+    signed = (True, True) if t.stem.endswith("_i8") else (bool(i.get("neg") & 1), bool(i.get("neg") & 2))
+    a, b, total = t.raw(x), t.raw(y), t.raw(z)
+    for k in range(4):
+        parts = [
+            c.resize(c.resize(c.op("lshr", v, 8 * k) if k else v, 8), 32, signed=s)
+            for v, s in ((a, signed[0]), (b, signed[1]))
+        ]
+        total = c.op("add", total, c.op("mul", *parts))
+    t.write(d, total)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drivers.amd.emu.isa.instruction import canonical
 from drivers.amd.emu.isa.meanings import LANEWISE
-from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.operands import EXEC, VCC, Operand, Reg
 
 if TYPE_CHECKING:

@@ -9,16 +9,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa import (
-    buffers,
+from drivers.amd.emu.isa import (  # noqa: F401 - importing one registers what its instructions mean
     calls,
     compares,
     conversions,
     counted,
     division,
-    dots,
     indirect,
-    lane_masks,
     lanes,
     matrix,
     memory,
@@ -28,7 +25,6 @@ from drivers.amd.emu.isa import (
     program,
     scalar_memory,
     scalars,
-    small_floats,
     vector_floats,
     vector_integers,
 )
@@ -59,26 +55,6 @@ if TYPE_CHECKING:
     from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Value
 
-_REGISTERED = (
-    buffers,
-    compares,
-    conversions,
-    division,
-    dots,
-    indirect,
-    lane_masks,
-    lanes,
-    matrix,
-    memory,
-    memory_atomics,
-    packed,
-    program,
-    scalar_memory,
-    scalars,
-    small_floats,
-    vector_floats,
-    vector_integers,
-)
 _VECTORS, _SCALARS = 512, 128
 _BARRIERS = {"s_barrier", "s_barrier_wait"}
 _BRANCHES = {

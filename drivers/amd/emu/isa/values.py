@@ -11,13 +11,12 @@ import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa.instruction import Instruction, IsaError
+from drivers.amd.emu.isa.instruction import Instruction, IsaError, canonical
 from drivers.amd.emu.isa.known_values import Known
 from drivers.amd.emu.isa.modes import CHOOSES, KEEP_ALL, SATURATES, flushes, saturates
-from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.operands import EXEC, PRIVATE_BASE, SHARED_BASE, TTMP, VCC, Imm, Operand, Reg, Word
 from drivers.emu.simt import numeric
-from drivers.emu.simt.ir_types import bits_of, element, lanes_of
+from drivers.emu.simt.ir_text import bits_of, element, lanes_of
 from drivers.emu.simt.vector import Code, Value
 
 if TYPE_CHECKING:

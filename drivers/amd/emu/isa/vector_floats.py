@@ -4,7 +4,7 @@ Arithmetic is exact to the bit but for the payload of NaNs. Reciprocals, roots, 
 sines are rounded once from double, which is within the hardware's bounds (1 ulp) and not its bits. Those of f32, apart
 from sines, flush subnormals in every mode, as the documents say of each.
 
-Not here: divisions (`division`), pairs (`packed`), sums of products (`dots`), integers
+Not here: divisions (`division`), pairs and sums of products (`packed`), integers
 (`vector_integers`). Next: `meanings`, how an operation is defined.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS, Lanewise, lanewise
 from drivers.emu.simt import numeric
-from drivers.emu.simt.ir_types import bits_of, like
+from drivers.emu.simt.ir_text import bits_of, like
 
 if TYPE_CHECKING:
     from collections.abc import Callable

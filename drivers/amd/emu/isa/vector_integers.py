@@ -2,7 +2,7 @@
 
 Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapter of vector instructions.
 
-Not here: carries and choices by masks (`lane_masks`), halves of registers (`packed`), floats
+Not here: carries and choices by masks (`lanes`), halves of registers (`packed`), floats
 (`vector_floats`). Next: `meanings`, how an operation is defined.
 """
 

@@ -1,6 +1,6 @@
 """Operands and modifiers of the vector formats.
 
-Not here: lanes moved by the encoding (`moved_lanes`). Next: `decode`, the user.
+Not here: lanes moved by the encoding (`encodings`). Next: `decode`, the user.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line

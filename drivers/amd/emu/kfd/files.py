@@ -1,6 +1,7 @@
-"""Open files of the emulated kernel: /dev/kfd, render nodes, dma-bufs, texts of sysfs.
+"""Open files (/dev/kfd, render nodes, dma-bufs, texts of sysfs), and an ioctl in progress on one.
 
-Not here: their ioctls (`ioctls`, `render`), the texts (`sysfs`).
+Not here: the ioctls (`ioctls`, `render`), the texts (`sysfs`). Next: `drivers.amd.emu.machine.kernel`, which
+passes itself as `OpenFiles`.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from __future__ import annotations
 import enum
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from drivers.amd.emu.kfd.gpu import Gpu
-    from drivers.amd.layouts.kfd import MemFlags
+    from drivers.amd.emu.kfd.process import Process
+    from drivers.amd.layouts.kfd import Call, MemFlags
     from drivers.emu.backing import Backing
+    from drivers.emu.turnlock import TurnLock
+    from hcq.layout import Struct
 
 
 class Node(enum.Enum):
@@ -50,3 +54,39 @@ class OpenFile:
     content: bytes = b""
     at: int = 0
     pid: int = field(default_factory=os.getpid)
+
+
+class OpenFiles(Protocol):
+    """What an ioctl reaches of the emulated kernel."""
+
+    @property
+    def process(self) -> Process:
+        """The one process that has /dev/kfd open."""
+
+    @property
+    def files(self) -> dict[int, OpenFile]:
+        """The open files by descriptor."""
+
+    @property
+    def lock(self) -> TurnLock:
+        """What guards the machine."""
+
+    def add_file(self, file: OpenFile) -> int:
+        """Open a file; return its descriptor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call."""
+
+    kernel: OpenFiles
+    process: Process
+    file: OpenFile
+    call: Call
+    layout: type[Struct]
+    block: bytearray
+    """The structure, of the kernel's size."""
+
+    def answer(self, **values: int) -> None:
+        """Write fields of the structure."""
+        self.layout.store(self.block, **values)

@@ -16,8 +16,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.kfd import ioctls_events, ioctls_memory, ioctls_queues
-from drivers.amd.emu.kfd.asked import Asked
-from drivers.amd.emu.kfd.files import Node
+from drivers.amd.emu.kfd.files import Asked, Node
 from drivers.amd.emu.kfd.gpu import VA_BITS, GpuSpace
 from drivers.amd.emu.kfd.refusal import NotEmulated, refuse
 from drivers.amd.layouts import events as event_layouts
@@ -27,8 +26,7 @@ from drivers.amd.layouts.kfd import Call, Request, RuntimeMode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.amd.emu.kfd.asked import OpenFiles
-    from drivers.amd.emu.kfd.files import OpenFile
+    from drivers.amd.emu.kfd.files import OpenFile, OpenFiles
     from hcq.layout import Struct
 
 _HIGHEST_1_11: Final = Call.AVAILABLE_MEMORY

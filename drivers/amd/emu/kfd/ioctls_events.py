@@ -25,8 +25,8 @@ from drivers.amd.layouts.kfd import MemFlags
 from drivers.emu.backing import Backing
 
 if TYPE_CHECKING:
-    from drivers.amd.emu.kfd.asked import Asked
     from drivers.amd.emu.kfd.events import Event, Waiter
+    from drivers.amd.emu.kfd.files import Asked
 
 _MOST_EVENTS: Final = 4096
 _FIRED: Final = (EventType.SIGNAL, EventType.HW_EXCEPTION, EventType.MEMORY)

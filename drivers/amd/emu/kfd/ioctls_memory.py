@@ -33,7 +33,7 @@ from drivers.emu.backing import PAGE, Backing, page_up
 from drivers.emu.user_memory import first_unwritable
 
 if TYPE_CHECKING:
-    from drivers.amd.emu.kfd.asked import Asked
+    from drivers.amd.emu.kfd.files import Asked
     from drivers.amd.emu.kfd.gpu import Gpu
     from drivers.amd.emu.kfd.process import Process
 

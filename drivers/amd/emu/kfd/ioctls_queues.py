@@ -34,7 +34,7 @@ from drivers.amd.layouts.kfd_unused import kfd_ioctl_set_cu_mask_args
 from hcq.errors import DriverError
 
 if TYPE_CHECKING:
-    from drivers.amd.emu.kfd.asked import Asked
+    from drivers.amd.emu.kfd.files import Asked
     from drivers.amd.emu.kfd.gpu import Gpu
     from drivers.amd.emu.kfd.process import Process
 

@@ -17,8 +17,7 @@ from drivers.amd.layouts.kfd import GPUVM_BASE, GPUVM_RESERVED_TOP
 from drivers.emu.backing import PAGE
 
 if TYPE_CHECKING:
-    from drivers.amd.emu.kfd.asked import OpenFiles
-    from drivers.amd.emu.kfd.files import OpenFile
+    from drivers.amd.emu.kfd.files import OpenFile, OpenFiles
     from drivers.amd.emu.kfd.gpu import Gpu
 
 _DRM_TYPE = 0x64

@@ -16,9 +16,9 @@ from drivers.emu.simt.engine import engine
 from drivers.emu.simt.slices import SlicedLaunch
 from drivers.emu.simt.work import Options
 from drivers.emu.turns import Turn, Turns
+from drivers.nv.emu.engines.faults import in_source, kernel_error
 from drivers.nv.emu.engines.fit import bank_bytes, judge
 from drivers.nv.emu.engines.images import check_bank
-from drivers.nv.emu.engines.kernel_faults import in_source, kernel_error
 from drivers.nv.emu.engines.modules import Modules
 from drivers.nv.emu.engines.ready import Launches, Ready, key_of, ready
 from drivers.nv.emu.machine.caches import ACTION_ALONE, GridCaches

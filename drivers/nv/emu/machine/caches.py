@@ -2,7 +2,7 @@
 
 docs/facts/nv-caches.md states the rules and their sources. The check runs only if the machine's sanitizers
 include it. Not here: the scheduler's cache of descriptors (`drivers.nv.emu.engines.compute`), stores that are
-not flushed (`drivers.emu.stores`).
+not flushed (`drivers.emu.caches`).
 """
 
 from __future__ import annotations

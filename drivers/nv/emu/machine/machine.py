@@ -22,9 +22,8 @@ from drivers.kernel import LinuxKernel
 from drivers.nv.emu.engines.grid import Grids
 from drivers.nv.emu.engines.images import Images
 from drivers.nv.emu.machine.caches import Caches
-from drivers.nv.emu.machine.promises import promised
 from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused, Report, defect
-from drivers.nv.emu.machine.standstill import passed, standing
+from drivers.nv.emu.machine.standstill import passed, promised, standing
 from drivers.nv.emu.rm.objects import (
     Channel,
     Client,

@@ -7,7 +7,7 @@ Not here: sums, products and logic (`integers`). Next: `core`, how an instructio
 
 from __future__ import annotations
 
-from drivers.emu.simt.ir_types import bits_of
+from drivers.emu.simt.ir_text import bits_of
 from drivers.emu.simt.vector import Value
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.integers import integer, is_signed

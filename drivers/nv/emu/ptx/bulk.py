@@ -24,7 +24,7 @@ from drivers.nv.emu.ptx.bulk_places import SPACES, host_of_barrier, place, watch
 from drivers.nv.emu.ptx.bulk_ring import NOWHERE, push, ring_of, wait, waited
 from drivers.nv.emu.ptx.bulk_tensors import REFUSED, coordinates_of, rank_of, tensor, tile_only
 from drivers.nv.emu.ptx.core import Modifiers, Translator, operands
-from drivers.nv.emu.ptx.counted_copies import count_copy
+from drivers.nv.emu.ptx.counted import count_copy
 from drivers.nv.emu.ptx.statements import Imm, Instruction
 
 if TYPE_CHECKING:

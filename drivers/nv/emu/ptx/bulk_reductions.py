@@ -19,7 +19,7 @@ from drivers.emu.simt.findings import i32
 from drivers.emu.simt.library import iota
 from drivers.emu.simt.vector import Spilled, Value
 from drivers.nv.emu.ptx import bulk_places, bulk_tensors, mbarrier, tensor_copies
-from drivers.nv.emu.ptx.counted_copies import count_copy
+from drivers.nv.emu.ptx.counted import count_copy
 from drivers.nv.emu.ptx.integers import is_signed
 from drivers.nv.emu.ptx.statements import TYPES, Instruction
 from drivers.nv.emu.ptx.tensor_maps import read_map

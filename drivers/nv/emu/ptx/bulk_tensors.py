@@ -21,7 +21,7 @@ from drivers.emu.simt.vector import Spilled, Value
 from drivers.nv.emu.ptx import tensor_copies, tensor_maps
 from drivers.nv.emu.ptx.bulk_places import SPACES, host_of_barrier, place, watch
 from drivers.nv.emu.ptx.bulk_ring import NOWHERE, push, ring_of
-from drivers.nv.emu.ptx.counted_copies import count_boxes
+from drivers.nv.emu.ptx.counted import count_boxes
 from drivers.nv.emu.ptx.statements import Instruction, Mem
 from drivers.nv.layouts.tensor_map import BYTES, RANKS
 

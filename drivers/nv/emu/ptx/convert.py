@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.simt import numeric
 from drivers.emu.simt.addresses import split_generic
 from drivers.emu.simt.clusters import RANK_SHIFT
-from drivers.emu.simt.ir_types import bits_of, like, mangle
+from drivers.emu.simt.ir_text import bits_of, like, mangle
 from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx.floats import ROUNDING, flushed, saturate
 from drivers.nv.emu.ptx.integers import INTEGERS, is_signed, join_halves

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from drivers.emu.simt.ir_types import bits_of
+from drivers.emu.simt.ir_text import bits_of
 from drivers.nv.emu.ptx.statements import (
     TYPES,
     Imm,

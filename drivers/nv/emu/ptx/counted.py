@@ -1,21 +1,43 @@
-"""The class and the floating-point operations of each PTX instruction, for the counters.
+"""The operations of PTX instructions for the counters, and counters of bulk copies and of wgmma.
 
 An addition, subtraction or multiplication of floating-point numbers is one operation, a fused one two; a
 packed instruction has as many for each element. Divisions, roots and transcendental functions are of the
 class "special" and have none. A matrix instruction has 2 M N K operations, of which a warp of a warp group
 does a quarter.
 
-Not here: the code that counts (`drivers.emu.simt.counting`). Next: `translate`, the user.
+A bulk copy counts as a request for each run of consecutive bytes: one, or one for each row of a box of a
+tensor. Of a box only what lies inside the tensor is read or written.
+
+Of wgmma's operands in shared memory a block of 8 rows of 16 bytes is one request; it takes a cycle if its
+rows lie in different banks, as in every layout whose descriptor fits its tile. Each warp reads its 16 rows of
+A. B is read once for the four warps of a warp group: read by each, m64n256k16 would take more than the 128
+cycles of its published rate.
+
+Not here: the code that counts (`drivers.emu.simt.counting`), the copies (`bulk`, `tensor_copies`), the tiles
+(`wgmma_tiles`). Next: `translate`, the user.
 """
+
+# ruff: noqa: PLR0917 - a copy has that many parts
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
 
-from drivers.emu.simt.counting import Operation
+from drivers.emu.simt.counting import Operation, shared_counter
+from drivers.emu.simt.findings import i32
+from drivers.emu.simt.state import WARP
+from drivers.emu.simt.vector import Spilled
+from drivers.nv.emu.ptx import wgmma_tiles as tiles
+from drivers.nv.emu.ptx.tensor_copies import each_row, take_coordinates
+from drivers.nv.emu.ptx.tensor_maps import read_map
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Code, Value
+    from drivers.nv.emu.ptx.core import Translator
     from drivers.nv.emu.ptx.statements import Instruction
 
 SECTOR: Final = 32
@@ -69,3 +91,84 @@ def _matrix(opcode: str, words: tuple[str, ...]) -> Operation:
     return Operation(
         kind="matrix", matrix=total // _WARPS_OF_GROUP if opcode == "wgmma" else total, type=factor
     )
+
+
+def count_copy(t: Translator, addresses: Value, sizes: Value, what: str) -> None:
+    """Count linear copies: the lanes' addresses in global memory (i64) and sizes in bytes (i32)."""
+    counting, c = t.wf.counting, t.c
+    if counting is None:
+        return
+    places, bytes_ = Spilled(c, addresses), Spilled(c, sizes)
+    one = c.const(t.wf.lib.mask, 1)
+    with c.each_lane(t.wf.active) as lane:
+        size = c.resize(bytes_.get(lane), 64)
+        counting.run(what, places.get(lane), size, one)
+        counting.copy(one, size)
+
+
+def count_boxes(
+    t: Translator,
+    maps: Value,
+    coordinates: Value,
+    rank: Value,
+    what: str,
+    host: Callable[[Value, Value], Value],
+) -> None:
+    """Count copies of boxes by the lanes' tensor maps.
+
+    `coordinates` points to the vectors of coordinates. `host` returns the host address of the map at an
+    address, for a lane; null if the map is not there, which it reports.
+    """
+    counting, c = t.wf.counting, t.c
+    if counting is None:
+        return
+    places, own = Spilled(c, maps), c.slot("[5 x i32]")
+    one = c.const(t.wf.lib.mask, 1)
+    with c.each_lane(t.wf.active) as lane:
+        take_coordinates(t.wf.lib, c, coordinates, lane, own)
+        there = host(places.get(lane), lane)
+        with c.when(c.icmp("ne", there, c.zero("ptr"))):
+            map_ = read_map(c, there, rank)
+            with c.otherwise(map_.bad), each_row(c, map_, own) as row:
+                size = c.op("sub", row.last, row.first)
+                at = c.op("add", map_.address, c.op("add", row.address, row.first))
+                counting.run(what, at, size, one)
+                counting.copy(one, size)
+
+
+_WARPS = 3
+"""Mask of a warp's number in its warp group."""
+
+
+def count_tile(t: Translator, descriptor: Value, *, by_rows: bool, groups: int = 0) -> None:
+    """Count the reads of a tile: of B, with its groups of 8 columns, else of the rows of A that the warp has.
+
+    `descriptor` is a scalar i64; `by_rows`: the tile is MN-major. Does nothing where nothing is counted.
+    """
+    if t.wf.counting is None:
+        return
+    at = t.wf.counting.record("shared", "load")
+    name = _tile(t.wf.lib, by_rows=by_rows, whole=bool(groups))
+    t.c.call(name, "void", t.wf.warp, i32(at), descriptor, i32(groups))
+
+
+def _tile(lib: Library, *, by_rows: bool, whole: bool) -> str:
+    """`ptx.wgmma.count...(warp, at, descriptor, groups)`: count the blocks of a tile."""
+
+    def body(c: Code, warp: Value, at: Value, descriptor: Value, groups: Value) -> None:
+        matrix = tiles.decoded(c, descriptor)
+        number = c.op("and", WARP.load(c, warp, "index"), _WARPS)
+        count, first = groups, i32(0)
+        if whole:
+            count = c.select(c.icmp("eq", number, 0), groups, i32(0))
+        else:
+            count, first = i32(2), c.op("shl", number, 1)
+        with c.count(c.op("shl", count, 1)) as block:
+            group, chunk = c.op("add", first, c.op("lshr", block, 1)), c.op("and", block, 1)
+            rows = tiles.addresses(c, tiles.base(c, matrix, group, chunk, by_rows=by_rows), matrix.width)
+            offsets = c.shuffle(rows, None, [*range(8), *([0] * (lib.lanes - 8))])
+            c.call(shared_counter(lib, tiles.CHUNK), "void", warp, at, offsets, c.const(lib.mask, 0xFF))
+
+    parameters = {"warp": "ptr", "at": "i32", "descriptor": "i64", "groups": "i32"}
+    kind = "b" if whole else "a"
+    return lib.define(f"ptx.wgmma.count.{kind}{'.rows' * by_rows}", "void", parameters, body)

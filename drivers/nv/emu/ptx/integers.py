@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu.simt.ir_types import bits_of
+from drivers.emu.simt.ir_text import bits_of
 from drivers.nv.emu.ptx.core import MEANINGS, Modifiers, Translator, operands
 from drivers.nv.emu.ptx.statements import TYPES, Instruction
 

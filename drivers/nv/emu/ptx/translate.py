@@ -21,7 +21,7 @@ from drivers.emu.simt.findings import i32
 from drivers.emu.simt.state import BARRIER, CLUSTER_BARRIER, REGISTER_POOL
 from drivers.emu.simt.vector import Value
 from drivers.emu.simt.warp_function import WarpFunction
-from drivers.nv.emu.ptx import (
+from drivers.nv.emu.ptx import (  # noqa: F401 - importing one registers what its instructions mean
     async_copies,
     atomics,
     bits,
@@ -57,25 +57,6 @@ if TYPE_CHECKING:
     from drivers.emu.simt.library import Library
     from drivers.nv.emu.ptx.flat import Flat
 
-_REGISTERED = (
-    async_copies,
-    atomics,
-    bits,
-    compare,
-    convert,
-    floats,
-    hints,
-    integers,
-    mbarrier,
-    memory,
-    mma,
-    remote,
-    roots,
-    tensor_maps,
-    warp,
-    wgmma,
-    wmma,
-)
 _CLUSTERS = 90
 """The first architecture with clusters and setmaxnreg."""
 _WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}

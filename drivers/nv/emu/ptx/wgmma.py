@@ -19,11 +19,11 @@ from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import read_groups
 from drivers.emu.simt import numeric
 from drivers.emu.simt.findings import emit_report, i32
-from drivers.emu.simt.ir_types import element
+from drivers.emu.simt.ir_text import element
 from drivers.emu.simt.vector import Value
 from drivers.nv.emu.ptx import wgmma_tiles as tiles
 from drivers.nv.emu.ptx.core import CANONICAL_NAN, Modifiers, Translator, meaning, operands
-from drivers.nv.emu.ptx.counted_tiles import count_tile
+from drivers.nv.emu.ptx.counted import count_tile
 from drivers.nv.emu.ptx.mma import Shape, items_of, step, unpacked
 from drivers.nv.emu.ptx.statements import Imm, Instruction, Operand, Reg, Vec
 

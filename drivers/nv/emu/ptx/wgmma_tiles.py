@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt.findings import i32
-from drivers.emu.simt.ir_types import lanes_of
+from drivers.emu.simt.ir_text import lanes_of
 from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import THREAD, WARP
 from drivers.nv.emu.ptx.mma import element
