@@ -1,4 +1,4 @@
-"""Files of tensors: safetensors mapped into memory, PyTorch's checkpoints, GGUF; malformed ones are refused.
+"""Files of tensors: safetensors, PyTorch's checkpoints, GGUF; malformed ones are refused.
 
 `data/checkpoints` was written by PyTorch 2.13 and the package gguf 0.19 (`tools.answers.checkpoints`).
 """
@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, dtypes, nn
-from frontend.nn.state import gguf, pickled
+from frontend.nn.state import checkpoints, gguf, pickled, safetensors
+from frontend.nn.state.tensor_file import Contents
 from hcq.errors import UnsupportedError, UsageError
 from tools.answers.checkpoints import wanted
 
@@ -237,6 +238,31 @@ def test_a_file_that_is_cut_off_while_it_is_open_is_refused(kind: str, tmp_path:
         os.truncate(path, 0)
         with pytest.raises(UsageError, match="it has 0"):
             file[next(iter(file))]
+
+
+@pytest.mark.parametrize("reads", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("name", ["archive.pt", "legacy.pt", "small.gguf", "small.safetensors"])
+def test_a_file_that_is_cut_off_while_it_is_read_is_refused(
+    name: str, reads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path, left = tmp_path / name, [reads]
+    if name == "small.safetensors":
+        nn.state.safe_save({n: Tensor(np.zeros(3, "f")) for n in "abcdef"}, path)
+    else:
+        path.write_bytes((DATA / name).read_bytes())
+
+    class Cut(Contents):
+        def __getitem__(self, part: slice) -> bytes:
+            if not left[0]:
+                os.truncate(path, 0)
+            left[0] -= 1
+            return super().__getitem__(part)
+
+    for module in (checkpoints, gguf, safetensors):
+        monkeypatch.setattr(module, "Contents", Cut)
+    load: Any = {".pt": nn.state.torch_load, ".gguf": nn.state.gguf_load}.get(path.suffix, nn.state.safe_load)
+    with pytest.raises(UsageError, match=r"was cut off while it was open: .* it has 0"):
+        load(path)
 
 
 def test_names_given_twice_and_deep_headers_are_refused(tmp_path: Path):

@@ -11,19 +11,19 @@ Not here: the opcodes (`pickled`), writing, TorchScript archives.
 
 from __future__ import annotations
 
+import io
 import struct
 import zipfile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compiler.dtype import DType, dtypes
 from frontend.nn.state import pickled
-from frontend.nn.state.mapped import count_of, mapped
 from frontend.nn.state.pickled import Call
+from frontend.nn.state.tensor_file import Contents, count_of
 from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    import mmap
     from collections.abc import Callable
     from pathlib import Path
 
@@ -58,12 +58,12 @@ class _Storage(NamedTuple):
 
 
 class _Rebuilder:
-    """Makes the tensors of one file; `bytes_of(storage)` gives the bytes, None while they are not known."""
+    """Makes the tensors of one file; `place_of(storage)` says where it lies, None while that is not known."""
 
-    def __init__(self, device: str | None, *, swapped: bool) -> None:
-        self.device, self.swapped = device, swapped
+    def __init__(self, data: Contents, device: str | None, *, swapped: bool) -> None:
+        self.data, self.device, self.swapped = data, device, swapped
         self.storages: dict[str, _Storage] = {}
-        self.bytes_of: Callable[[_Storage], memoryview] | None = None
+        self.place_of: Callable[[_Storage], range] | None = None
 
     def persistent(self, pid: Any) -> _Storage:
         """Return the storage of a persistent id ("storage", type, key, location, elements, ...)."""
@@ -95,18 +95,19 @@ class _Rebuilder:
         sizes, steps = _sizes(shape), _sizes(stride)
         if not isinstance(storage, _Storage) or type(offset) is not int or len(sizes) != len(steps):
             raise UsageError(f"a tensor of the shape {sizes} with the strides {steps} at {offset!r}")
-        if self.bytes_of is None:
+        if self.place_of is None:
             return None
-        raw, size, count = self.bytes_of(storage), dtype.itemsize, count_of(sizes)
+        place, size, count = self.place_of(storage), dtype.itemsize, count_of(sizes)
         last = offset + sum([(n - 1) * s for n, s in zip(sizes, steps, strict=True)]) if count else 0
-        if offset < 0 or (last + 1) * size > len(raw) + size * (not count):
+        if offset < 0 or (last + 1) * size > len(place) + size * (not count):
             raise UsageError(
                 f"a tensor of the shape {sizes} at {offset} needs {(last + 1) * size} bytes, "
-                f"the storage {storage.key} has {len(raw)}"
+                f"the storage {storage.key} has {len(place)}"
             )
-        if count * size > max(len(raw), _MOST_REPEATED):
-            raise UnsupportedError(f"a tensor of {count} elements that repeats {len(raw) // size}")
-        data = _gathered(raw, size, offset, sizes, steps, swapped=self.swapped) if count else b""
+        if count * size > max(len(place), _MOST_REPEATED):
+            raise UnsupportedError(f"a tensor of {count} elements that repeats {len(place) // size}")
+        part = slice(place.start + offset * size, place.start + (last + 1) * size)
+        data = _gathered(self.data[part], size, sizes, steps, swapped=self.swapped) if count else b""
         found = Tensor(data, dtype=dtype, device=self.device).reshape(sizes)
         if wanted and dtype.is_float:
             found.requires_grad = True
@@ -165,13 +166,13 @@ def _encoded(args: tuple[Any, ...]) -> bytes:
 
 
 def _gathered(
-    raw: memoryview, size: int, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], *, swapped: bool
+    raw: bytes, size: int, shape: tuple[int, ...], stride: tuple[int, ...], *, swapped: bool
 ) -> bytes:
     """Return the elements of a strided part of memory, row-major."""
     import numpy as np  # noqa: PLC0415 - only where such files are read
     from numpy.lib.stride_tricks import as_strided  # noqa: PLC0415 - as above
 
-    words = np.frombuffer(raw[: len(raw) // size * size], f"<u{size}")[offset:]
+    words = np.frombuffer(raw, f"<u{size}")
     part = as_strided(words, shape, [s * size for s in stride], writeable=False)
     return (part.byteswap() if swapped else part).tobytes()
 
@@ -181,21 +182,21 @@ def torch_load(path: str | Path, *, device: str | None = None) -> Any:
 
         nn.state.load_state_dict(model, nn.state.torch_load("model.pt"))
 
-    Reads both formats of `torch.save`, memory-mapped, without PyTorch; nothing of the file is run. Parameters
-    become tensors with requires_grad; tensors that share memory in the file get memory of their own. Data may
-    hold numbers, texts, bytes, lists, tuples, sets, dictionaries, sizes, devices (as texts) and dtypes.
+    Reads both formats of `torch.save`, without PyTorch; nothing of the file is run. Parameters become tensors
+    with requires_grad; tensors that share memory in the file get memory of their own. Data may hold numbers,
+    texts, bytes, lists, tuples, sets, dictionaries, sizes, devices (as texts) and dtypes.
 
     Raises `OSError` when the file cannot be read, `UsageError` when it is malformed or no checkpoint, and
     `UnsupportedError`, which names it, for anything else that a pickle asks for.
     """
-    data = mapped(path, "PyTorch checkpoint")
-    load = _load_archive if data[:4] == b"PK\x03\x04" else _load_legacy
-    return load(data, path, device)
+    with Contents(path, "PyTorch checkpoint") as data:
+        load = _load_archive if data[:4] == b"PK\x03\x04" else _load_legacy
+        return load(data, path, device)
 
 
-def _load_archive(data: mmap.mmap, path: str | Path, device: str | None) -> Any:
+def _load_archive(data: Contents, path: str | Path, device: str | None) -> Any:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(data) as archive:
             entries = {e.filename: e for e in archive.infolist()}
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError, struct.error) as error:
         raise UsageError(f"{path} is malformed: {error}") from None
@@ -206,21 +207,24 @@ def _load_archive(data: mmap.mmap, path: str | Path, device: str | None) -> Any:
     if f"{root}constants.pkl" in entries:
         raise UnsupportedError(f"{path} is a TorchScript archive; save the state_dict() of its model")
 
-    def part(name: str) -> memoryview:
+    def place(name: str) -> range:
         if root + name not in entries:
             raise UsageError(f"{path} is malformed: it has no entry {root}{name}")
         return _stored(data, entries[root + name], path)
 
-    order = bytes(part("byteorder")) if f"{root}byteorder" in entries else b"little"
+    def part(name: str) -> bytes:
+        return data[place(name).start : place(name).stop]
+
+    order = part("byteorder") if f"{root}byteorder" in entries else b"little"
     if order not in {b"little", b"big"}:
         raise UsageError(f"{path} is malformed: the order of bytes is {order!r}")
-    rebuilder = _Rebuilder(device, swapped=order == b"big")
-    rebuilder.bytes_of = lambda storage: part(f"data/{storage.key}")
-    return _parsed(_Reader(part("data.pkl")), rebuilder, f"{path}, data.pkl")
+    rebuilder = _Rebuilder(data, device, swapped=order == b"big")
+    rebuilder.place_of = lambda storage: place(f"data/{storage.key}")
+    return _parsed(io.BytesIO(part("data.pkl")), rebuilder, f"{path}, data.pkl")
 
 
-def _stored(data: mmap.mmap, entry: zipfile.ZipInfo, path: str | Path) -> memoryview:
-    """Return the bytes of an entry of an archive, which `torch.save` stores uncompressed.
+def _stored(data: Contents, entry: zipfile.ZipInfo, path: str | Path) -> range:
+    """Return where the bytes of an entry of an archive lie, which `torch.save` stores uncompressed.
 
     Its checksum is not read: PyTorch may write another one.
     """
@@ -233,72 +237,49 @@ def _stored(data: mmap.mmap, entry: zipfile.ZipInfo, path: str | Path) -> memory
     begin = entry.header_offset + 30 + name + extra
     if begin + entry.file_size > len(data):
         raise UsageError(f"{path} is malformed: the entry {entry.filename} is cut off")
-    return memoryview(data)[begin : begin + entry.file_size]
+    return range(begin, begin + entry.file_size)
 
 
-class _Reader:
-    """Memory that reads like a file."""
-
-    def __init__(self, data: memoryview, at: int = 0) -> None:
-        self.data, self.at = data, at
-
-    def read(self, n: int = -1, /) -> bytes:
-        found = bytes(self.data[self.at : self.at + n] if n >= 0 else self.data[self.at :])
-        self.at += len(found)
-        return found
-
-    def readline(self) -> bytes:
-        rest = self.data[self.at :]
-        step = 256
-        for begin in range(0, len(rest), step):
-            end = bytes(rest[begin : begin + step]).find(b"\n")
-            if end >= 0:
-                return self.read(begin + end + 1)
-        return self.read()
-
-    def tell(self) -> int:
-        return self.at
-
-
-def _parsed(reader: _Reader, rebuilder: _Rebuilder, what: str) -> Any:
+def _parsed(reader: pickled.Source, rebuilder: _Rebuilder, what: str) -> Any:
     return pickled.read(reader, rebuilder.known(), rebuilder.persistent, what)
 
 
-def _load_legacy(data: mmap.mmap, path: str | Path, device: str | None) -> Any:
-    reader = _Reader(memoryview(data))
-    rebuilder = _Rebuilder(device, swapped=False)
+def _load_legacy(data: Contents, path: str | Path, device: str | None) -> Any:
+    rebuilder = _Rebuilder(data, device, swapped=False)
     try:
-        magic = _parsed(reader, rebuilder, f"{path}, first pickle")
+        magic = _parsed(data, rebuilder, f"{path}, first pickle")
     except (UsageError, UnsupportedError):
         magic = None
     if magic != _MAGIC:
         raise UsageError(f"{path} is no PyTorch checkpoint: it starts with {data[:8]!r}")
-    if (version := _parsed(reader, rebuilder, f"{path}, version")) != _PROTOCOL:
+    if (version := _parsed(data, rebuilder, f"{path}, version")) != _PROTOCOL:
         raise UnsupportedError(f"{path}: wanted the legacy format {_PROTOCOL}, saw {pickled.shown(version)}")
-    system = _parsed(reader, rebuilder, f"{path}, system")
+    system = _parsed(data, rebuilder, f"{path}, system")
     rebuilder.swapped = isinstance(system, dict) and system.get("little_endian") is False
-    begin = reader.at
-    _parsed(reader, rebuilder, f"{path}, data")  # where the storages begin is known after it
-    keys = _parsed(reader, rebuilder, f"{path}, keys")
-    places: dict[str, memoryview] = {}
+    begin = data.tell()
+    _parsed(data, rebuilder, f"{path}, data")  # where the storages begin is known after it
+    keys = _parsed(data, rebuilder, f"{path}, keys")
+    places: dict[str, range] = {}
     for key in keys if isinstance(keys, list) else [keys]:
         storage = rebuilder.storages.get(key) if isinstance(key, str) else None
         if storage is None:
             raise UsageError(f"{path} is malformed: no tensor is in the storage {pickled.shown(key)}")
-        count = int.from_bytes(reader.read(8), "big" if rebuilder.swapped else "little")
+        count = int.from_bytes(data.read(8), "big" if rebuilder.swapped else "little")
+        at = data.tell()
         size = count * storage.dtype.itemsize
-        if count != storage.elements or size > len(data) - reader.at:
+        if count != storage.elements or size > len(data) - at:
             raise UsageError(
                 f"{path} is malformed: the storage {key} has {count} elements of {storage.elements}, "
-                f"{len(data) - reader.at} bytes are left; it may be cut off"
+                f"{len(data) - at} bytes are left; it may be cut off"
             )
-        places[key] = memoryview(data)[reader.at : reader.at + size]
-        reader.at += size
+        places[key] = range(at, at + size)
+        data.seek(at + size)
 
-    def bytes_of(storage: _Storage) -> memoryview:
+    def place_of(storage: _Storage) -> range:
         if storage.key not in places:
             raise UsageError(f"the storage {storage.key} is missing")
         return places[storage.key]
 
-    rebuilder.bytes_of = bytes_of
-    return _parsed(_Reader(memoryview(data), begin), rebuilder, f"{path}, data")
+    rebuilder.place_of = place_of
+    data.seek(begin)
+    return _parsed(data, rebuilder, f"{path}, data")

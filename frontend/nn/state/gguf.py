@@ -8,7 +8,7 @@ Each quantised type packs a fixed number of elements into a block of fixed size,
 layouts are those of `ggml/src/ggml-common.h`, the order of operations that of `ggml/src/ggml-quants.c`
 (https://github.com/ggml-org/ggml, MIT); results are equal to the last bit.
 
-Not here: the mapping (`mapped`), writing.
+Not here: the file (`tensor_file`), writing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compiler.dtype import DType, dtypes
-from frontend.nn.state.mapped import Entry, TensorFile, count_of, mapped
+from frontend.nn.state.tensor_file import Contents, Entry, TensorFile, count_of
 from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    import mmap
     from collections.abc import Callable
     from pathlib import Path
 
@@ -245,7 +244,7 @@ _ALIGNMENT: Final = "general.alignment"
 class _Cursor:
     """Reads the header of a file from front to back. Raises `UsageError` at its end."""
 
-    def __init__(self, data: mmap.mmap, path: str | Path) -> None:
+    def __init__(self, data: Contents, path: str | Path) -> None:
         self.data, self.path, self.at = data, path, 0
 
     def bytes(self, count: int) -> bytes:
@@ -290,7 +289,7 @@ class _Cursor:
 class GgufFile(TensorFile):
     """An open GGUF file: see `gguf_open`."""
 
-    def __init__(self, path: str | Path, data: mmap.mmap, device: str | None) -> None:
+    def __init__(self, path: str | Path, data: Contents, device: str | None) -> None:
         super().__init__(path, device)
         c = _Cursor(data, path)
         if c.bytes(4) != b"GGUF":
@@ -366,10 +365,10 @@ def gguf_open(path: str | Path, *, device: str | None = None) -> GgufFile:
     Shapes have the slowest axis first, as everywhere here. Raises `OSError` when the file cannot be read,
     `UsageError` when it is malformed, `UnsupportedError` for other versions and types.
     """
-    data = mapped(path, "GGUF file")
+    data = Contents(path, "GGUF file")
     try:
         return GgufFile(path, data, device)
-    except (UsageError, UnsupportedError):
+    except BaseException:
         data.close()
         raise
 

@@ -1,9 +1,9 @@
-"""safetensors files: read whole, or mapped into memory and read tensor by tensor; written.
+"""safetensors files: read whole, or tensor by tensor; written.
 
 A file is eight bytes of header length (little-endian), a JSON header {name: {dtype, shape, data_offsets}},
 and the elements, row-major: https://github.com/huggingface/safetensors#format.
 
-Not here: other formats (`checkpoints`, `gguf`), the mapping (`mapped`), the tensors of a model (`models`).
+Not here: other formats (`checkpoints`, `gguf`), the file (`tensor_file`), the tensors of a model (`models`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from compiler.dtype import DType, dtypes
-from frontend.nn.state.mapped import Entry, TensorFile, count_of, mapped
+from frontend.nn.state.tensor_file import Contents, Entry, TensorFile, count_of
 from frontend.parameters import shown
 from frontend.realize import realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    import mmap
     from collections.abc import Callable
 
 _NAMES: Final[dict[str, DType]] = {
@@ -47,7 +46,7 @@ _CODES: Final = {dtype: name for name, dtype in _NAMES.items()}
 class SafeFile(TensorFile):
     """An open safetensors file: see `safe_open`."""
 
-    def __init__(self, path: str | Path, data: mmap.mmap, device: str | None) -> None:
+    def __init__(self, path: str | Path, data: Contents, device: str | None) -> None:
         super().__init__(path, device)
         header, start = _header(data, path)
         self.metadata = header.pop(_METADATA, {})
@@ -66,13 +65,13 @@ def safe_open(path: str | Path, *, device: str | None = None) -> SafeFile:
             table = file["embeddings.weight"]                  # this tensor is read
             first = file.rows("embeddings.weight", 0, 10)      # ten rows are read
 
-    The file is mapped into memory; a tensor is copied to the device (the default one if None) each time it is
-    asked for. Raises as `safe_load`.
+    A tensor is read, and copied to the device (the default one if None), each time it is asked for. Raises as
+    `safe_load`.
     """
-    data = mapped(path, "safetensors file")
+    data = Contents(path, "safetensors file")
     try:
         return SafeFile(path, data, device)
-    except UsageError:
+    except BaseException:
         data.close()
         raise
 
@@ -162,7 +161,7 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _header(data: mmap.mmap, path: str | Path) -> tuple[dict[str, Any], int]:
+def _header(data: Contents, path: str | Path) -> tuple[dict[str, Any], int]:
     """Return the header, and where the elements begin. Raises `UsageError` when there is no header."""
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or 8 + size > len(data):

@@ -1,4 +1,4 @@
-"""Files of tensors that are mapped into memory and read tensor by tensor.
+"""Files of tensors that are read tensor by tensor.
 
 Opening a file reads its header. A tensor is copied to the device when it is asked for, so only its pages are
 read. The file is a mapping from names to tensors; it must be closed.
@@ -8,16 +8,18 @@ Not here: the formats (`safetensors`, `gguf`, `checkpoints`).
 
 from __future__ import annotations
 
-import mmap
+import io
+import os
 import warnings
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from compiler.dtype import DType
     from frontend.nn.state.gguf import Packing
 
@@ -35,12 +37,41 @@ class Entry(NamedTuple):
     packing: Packing | None = None
 
 
-def mapped(path: str | Path, kind: str) -> mmap.mmap:
-    """Map a file for reading. Raises `OSError` when it cannot be read, `UsageError` when it is empty."""
-    with Path(path).open("rb") as file:
-        if not file.seek(0, 2):
+class Contents(io.BufferedReader):
+    """A file whose parts are read where they are asked for, by any thread: `contents[begin:end]`.
+
+    A mapping would end the process if the file was shortened meanwhile. Raises `OSError` when the file cannot
+    be read, `UsageError` when it is empty, and for a part that it has no longer.
+    """
+
+    def __init__(self, path: str | Path, kind: str) -> None:
+        super().__init__(io.FileIO(path))
+        self.path, self.size = path, self.seek(0, 2)
+        self.seek(0)
+        if not self.size:
+            self.close()
             raise UsageError(f"{path} is no {kind}: it is empty")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, part: slice) -> bytes:
+        begin, end, _ = part.indices(self.size)
+        found: list[bytes] = []
+        while begin < end:
+            found.append(os.pread(self.fileno(), end - begin, begin))
+            begin += len(found[-1])
+            if not found[-1]:
+                raise UsageError(
+                    f"{self.path} was cut off while it was open: wanted bytes {part.start} to {end}, it has "
+                    f"{os.fstat(self.fileno()).st_size}"
+                )
+        return b"".join(found)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return the next bytes; a size beyond the end takes no memory."""
+        rest = max(0, self.size - self.tell())
+        return super().read(rest if size is None or size < 0 else min(size, rest))
 
 
 def count_of(shape: tuple[int, ...]) -> int:
@@ -59,7 +90,7 @@ class TensorFile(Mapping[str, Tensor]):
 
     def __init__(self, path: str | Path, device: str | None) -> None:
         self.path, self.device = str(path), device
-        self._data: mmap.mmap | None = None
+        self._data: Contents | None = None
         self.entries: dict[str, Entry] = {}
         """Dtype, shape and place of each tensor by name."""
 
@@ -67,10 +98,6 @@ class TensorFile(Mapping[str, Tensor]):
         """Return a part of the file. Raises `UsageError` when it is closed, or shorter than it was."""
         if self._data is None:
             raise UsageError(f"{self.path} is closed; read its tensors inside the with block")
-        if (size := self._data.size()) < end:  # reading a page beyond the end would end the process
-            raise UsageError(
-                f"{self.path} was cut off while it was open: wanted bytes {begin} to {end}, it has {size}"
-            )
         return self._data[begin:end]
 
     def __getitem__(self, name: str) -> Tensor:
@@ -111,7 +138,7 @@ class TensorFile(Mapping[str, Tensor]):
         return f"{type(self).__name__}({self.path!r}, {len(self)} tensors)"
 
     def close(self) -> None:
-        """Unmap the file. Tensors that were read stay."""
+        """Close the file. Tensors that were read stay."""
         if self._data is not None:
             self._data.close()
             self._data = None
