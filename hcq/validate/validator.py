@@ -11,6 +11,8 @@ makes tests expose missing barriers.
 Next: `watch`, the protocol between devices and this layer.
 """
 
+# ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
+
 from __future__ import annotations
 
 import random
@@ -101,7 +103,6 @@ class Validator:
         return self.reorder(todo)
 
     def sent(self, queue: ValidatedQueue, point: Point) -> None:
-        """Record that the submission checked last on this queue was sent, and lies last in its ring."""
         if not self.check:
             return
         self.guards.sent(queue, point)
@@ -112,7 +113,6 @@ class Validator:
             _SHARED.waits.unblock()  # it may have waited for ring space
 
     def drop_in_flight(self, queues: Sequence[ValidatedQueue]) -> None:
-        """Drop the work in flight in these queues, whose device recovered or is closed."""
         with _SHARED.lock:
             for queue in queues:
                 self._drafts.pop(queue, None)
@@ -121,7 +121,6 @@ class Validator:
             _SHARED.waits.drop_in_flight(queues)
 
     def reorder(self, commands: list[Command]) -> list[Command]:
-        """Return the commands with each sequence of kernels without a barrier between them shuffled."""
         if self._random is None:
             return commands
         out: list[Command] = []
@@ -155,17 +154,12 @@ class Validator:
                 raise UsageError(f"{access.what} within {access.root!r}: {begins}")
 
     def check_wait(self, signal: Signal, value: int) -> None:
-        """Record that this thread waits for a slot >= `value`. Raises `UsageError` for a deadlock."""
         if not self.check:
             return
         wait = HostWait(signal, value)
         self._block(wait, f"the host waits for {wait}, and nothing can raise it")
 
     def check_room(self, queue: ValidatedQueue, until: int) -> None:
-        """Record that this thread waits until the queue has read `until` units of its ring (`Ring.taken`).
-
-        Raises `UsageError` for a deadlock.
-        """
         if not self.check:
             return
         self._block(RoomWait(queue, until), f"{queue.label} has no room for a submission, and none can come")
@@ -182,33 +176,27 @@ class Validator:
                 )
 
     def wait_ended(self) -> None:
-        """Record that this thread has stopped waiting."""
         if self.check:
             _SHARED.waits.unblock()
 
     def host_observed(self, signal: Signal, value: int) -> None:
-        """Order later submissions after the work that raised the slot of `signal` to `value`."""
         if self.check:
             with _SHARED.lock:
                 _SHARED.ledger.host_observed(signal, value)
             self.guards.check_finished()
 
     def check_overruns(self) -> None:
-        """Check all guard zones of the device. Raises `UsageError` if a buffer was overrun."""
         self.guards.check_all()
         self.raise_overruns()
 
     def raise_overruns(self) -> None:
-        """Raise `UsageError` if overruns were found that no error has reported yet."""
         self.guards.raise_overruns()
 
     def wait_graph(self) -> list[str]:
-        """Return one line of text for each queue that cannot continue, with the reason."""
         with _SHARED.lock:
             return _SHARED.waits.text(_SHARED.waits.simulate())
 
     def not_sent(self, queue: ValidatedQueue) -> None:
-        """Drop the submission checked last on this queue, which was not sent."""
         self.guards.not_sent(queue)
         with _SHARED.lock:
             self._drafts.pop(queue, None)
@@ -230,7 +218,6 @@ class Validator:
         return block, self.guards.add_zone(block, free_list, size, label) if guard else free_list
 
     def allocated(self, buffer: Buffer) -> None:
-        """Record a buffer for fault reports, and the line that drops it."""
         known = buffer.va, buffer.size, buffer.label
 
         finalizing = sys.is_finalizing  # a local: modules are empty when the interpreter ends
@@ -245,7 +232,6 @@ class Validator:
         self._live[weakref.ref(buffer, dropped)] = known
 
     def nearest(self, va: int) -> str:
-        """Return a text that names the buffer nearest to `va`; an open one before a freed one."""
         best: tuple[int, int, str] | None = None
         for rank, (start, size, text) in enumerate(self._ranges()):
             away = max(start - va, va - (start + size) + 1, 0)

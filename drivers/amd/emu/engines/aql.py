@@ -3,6 +3,8 @@
 Packets without a barrier bit begin while those before them run. Not here: PM4 (`pm4`), launches (`kernels`).
 """
 
+# ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -101,21 +103,17 @@ class Aql:
 
     @property
     def at(self) -> str:
-        """Which packet is being executed."""
         inner = next((core.at for core in self._cores if core.active), "")
         return f"{inner} of {self._at}" if inner else self._at
 
     @property
     def active(self) -> bool:
-        """Whether anything is left to do."""
         return bool(self._ring.left or self._running or self._barrier)
 
     def waits(self) -> list[Wait]:
-        """Return what it waits for."""
         return self._waits or [core.waiting for core in self._cores if core.waiting is not None]
 
     def can_advance(self) -> bool:
-        """Return whether `advance` can do something."""
         if self._barrier is not None:
             return self._open()
         if self._running is not None:
@@ -403,7 +401,6 @@ class Aql:
         return tuple((out + [None] * count)[:count])
 
     def ahead(self) -> Iterator[Promise]:
-        """Yield the stores of the packets that it has not reached."""
         for core in self._cores:
             yield from core.ahead()
         words = self._ring.ahead()

@@ -7,6 +7,8 @@ Not here: rings (`ring`), decoding (`packets`), launches (`dispatch`, `kernels`)
 the fields and the effect of releases (`pm4_release`).
 """
 
+# ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -104,7 +106,6 @@ class Pm4:
         return bool(self.frames or self.waiting or self._draining)
 
     def can_advance(self) -> bool:
-        """Return whether `advance` can do something."""
         if self._draining:
             return not self._flights.any(self._draining)
         if self.waiting is not None:
@@ -113,7 +114,6 @@ class Pm4:
         return bool(self.frames)
 
     def advance(self) -> None:
-        """Do one thing: end a wait, or execute a packet."""
         if self._draining:
             self._bus.drained(self._draining)
             self._draining = frozenset()
@@ -140,7 +140,6 @@ class Pm4:
         self.run(self._bus.words(va, count, what), f"the indirect buffer at {va:#x}", va)
 
     def ahead(self) -> Iterator[Promise]:
-        """Yield the stores of the packets that it has not reached."""
         for frame in reversed(self.frames):
             yield from stores(self._bus, frame.words[frame.at :], self.generation)
 
@@ -395,24 +394,19 @@ class Pm4Queue:
 
     @property
     def at(self) -> str:
-        """Which packet is being executed."""
         return self._core.at
 
     @property
     def active(self) -> bool:
-        """Whether anything is left to do."""
         return self._core.active or self._ring.left > 0
 
     def waits(self) -> list[Wait]:
-        """Return what it waits for."""
         return [] if self._core.waiting is None else [self._core.waiting]
 
     def can_advance(self) -> bool:
-        """Return whether `advance` can do something."""
         return self._core.can_advance() if self._core.active else self._ring.left > 0
 
     def advance(self) -> None:
-        """Do one thing: end a wait, or execute a packet."""
         if not self._core.active:
             self._fetch()
         self._core.advance()
@@ -431,6 +425,5 @@ class Pm4Queue:
         self._core.run(self._ring.take(size), f"the ring at {place}")
 
     def ahead(self) -> Iterator[Promise]:
-        """Yield the stores of the packets that it has not reached."""
         yield from self._core.ahead()
         yield from stores(self._bus, self._ring.ahead(), self._core.generation)

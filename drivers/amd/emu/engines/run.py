@@ -3,6 +3,8 @@
 Not here: what packets do (`pm4`, `aql`, `sdma`), the order of the queues (`drivers.emu.scheduler`).
 """
 
+# ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
+
 from __future__ import annotations
 
 import random
@@ -99,12 +101,10 @@ class Run:
 
     @property
     def busy(self) -> bool:
-        """Whether work is left."""
         return not self._dead and bool(self._engine.active or self._flights.all)
 
     @property
     def stuck(self) -> bool:
-        """Whether it can do nothing but wait for memory to change."""
         return not self._flights.all and bool(self._engine.waits()) and not self._engine.can_advance()
 
     @property
@@ -115,13 +115,11 @@ class Run:
 
     @property
     def computing(self) -> bool:
-        """Whether nothing is left to do but to run kernels on."""
         ready = self._flights.ready()
         return bool(ready) and all(one.slice is not None for one in ready) and not self._engine.can_advance()
 
     @property
     def in_background(self) -> bool:
-        """Whether a kernel of it runs on a thread of its own now."""
         return any(one.in_background for one in self._flights.all)
 
     @property
@@ -130,7 +128,6 @@ class Run:
         return next(iter(self._engine.waits()), None)
 
     def ahead(self) -> Iterator[Promise]:
-        """Yield the stores of the packets that it has not reached."""
         yield from self._engine.ahead()
 
     def passed(self) -> str:
@@ -195,7 +192,6 @@ class Run:
         return over
 
     def rung(self, value: int) -> None:
-        """Take a store to the queue's doorbell."""
         if not self._dead:
             self._ring.rung(value)
 
@@ -215,7 +211,6 @@ class Run:
             self._order.watch.history.forget(first, first + buffer.size)
 
     def stopped(self, error: QueueFault | MemoryFault) -> None:
-        """Give up all work: the queue never runs again."""
         del error
         self._dead = True
         self._flights.abandon()

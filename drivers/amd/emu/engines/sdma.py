@@ -4,6 +4,8 @@ A fence, a timestamp, an atomic and a trap wait for all copies before them; a WR
 (`ring`), the packets' fields (`drivers.amd.layouts.sdma`).
 """
 
+# ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -73,15 +75,12 @@ class Sdma:
 
     @property
     def active(self) -> bool:
-        """Whether anything is left to do."""
         return bool(self._frames or self._pending or self.waiting or self._ring.left)
 
     def waits(self) -> list[Wait]:
-        """Return what it waits for."""
         return [] if self.waiting is None else [self.waiting]
 
     def can_advance(self) -> bool:
-        """Return whether `advance` can do something."""
         if self._pending is not None:
             return not self._flights.any(_COPIES)
         if self.waiting is not None:
@@ -95,7 +94,6 @@ class Sdma:
         return bool(self._frames or self._ring.left)
 
     def advance(self) -> None:
-        """Do one thing: end a wait, or execute a packet."""
         if self._pending is not None:
             packet, self._pending = self._pending, None
             self._bus.drained(_COPIES)
@@ -269,7 +267,6 @@ class Sdma:
                 self._kernels.invalidate(self._bus.space)
 
     def ahead(self) -> Iterator[Promise]:
-        """Yield the stores of the packets that it has not reached."""
         for frame in self._frames:
             yield from self._stores(frame.words[frame.at :])
         yield from self._stores(self._ring.ahead())

@@ -4,6 +4,8 @@ Not here: the ioctls (`drivers.amd.emu.kfd`), descriptors in front of them (`ker
 (the engines).
 """
 
+# ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
+
 from __future__ import annotations
 
 import random
@@ -109,19 +111,16 @@ class Machine:
     # What the kernel driver needs (`drivers.amd.emu.kfd.process.Hardware`).
 
     def queue_created(self, queue: QueueObject) -> None:
-        """Take a new queue; it may be inactive."""
         if self._engines is not None:
             self.runs[queue] = self._engines.make(self, queue)
 
     def queue_changed(self, queue: QueueObject) -> None:
-        """Take note that a queue has another ring, priority or state."""
         run = self.runs.get(queue)
         if run is not None:
             run.changed()
             self.scheduler.doorbell_rung()
 
     def queue_destroyed(self, queue: QueueObject) -> None:
-        """Forget a queue, finished or not."""
         run = self.runs.pop(queue, None)
         self.stopped.pop(queue, None)
         if run is None:
@@ -131,7 +130,6 @@ class Machine:
         run.close()
 
     def memory_gone(self, gpu: Gpu, buffer: Buffer) -> None:
-        """Take note that a buffer is about to leave a GPU's address space."""
         for run in tuple(self.runs.values()):
             if run.queue.gpu is gpu:
                 try:
@@ -144,21 +142,17 @@ class Machine:
         return [gpu.space.map for gpu in self.gpus if gpu.space is not None]
 
     def clock(self, gpu: Gpu) -> int:
-        """Return a GPU's counter, in its ticks."""
         return time.monotonic_ns() * gpu.profile.counter_khz // 1_000_000
 
     def advise(self, message: str) -> None:
-        """Report what works though facts advise otherwise."""
         self.reports.append(Report(kind=Kind.ADVICE, message=message))
 
     def lint(self, message: str) -> None:
-        """Report once what works, and is a sign of a mistake all the same."""
         if message not in self._linted:
             self._linted.add(message)
             self.advise(message)
 
     def doubt(self, message: str) -> None:
-        """Report once what works here and need not elsewhere: as a fault where all is checked."""
         if not self.process.tracks:
             self.lint(message)
         elif message not in self._linted:
@@ -166,7 +160,6 @@ class Machine:
             self.find(Kind.HOST, message)
 
     def event_of(self, gpu: Gpu, va: int) -> int | None:
-        """Return the event whose slot is at an address of a GPU; None outside of the signal page."""
         slots = self.process.slots(gpu)
         return (va - slots.start) // EVENT_SLOT_BYTES if va in slots else None
 

@@ -5,6 +5,8 @@ waits for it. Not here: the methods (`host`, `compute`, `copy`), the order of qu
 (`drivers.emu.scheduler`).
 """
 
+# ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
+
 from __future__ import annotations
 
 import itertools
@@ -159,7 +161,6 @@ class ChannelRun:
 
     @property
     def at(self) -> str:
-        """Its position in the ring, for reports."""
         at = self._at
         if isinstance(at, str):
             return at
@@ -177,12 +178,10 @@ class ChannelRun:
 
     @property
     def stuck(self) -> bool:
-        """Whether it can only wait for a semaphore."""
         return not self.inflight and self.waiting is not None and not self._can_advance()
 
     @property
     def computing(self) -> bool:
-        """Whether it can only continue kernels that are in flight."""
         return self.inflight.computing and not self._can_advance()
 
     def doorbell(self) -> None:
@@ -239,7 +238,6 @@ class ChannelRun:
 
     @property
     def host_put(self) -> int:
-        """GPPut in the user area."""
         return self._put_view[0]
 
     def slot(self, number: int) -> int:
@@ -252,7 +250,6 @@ class ChannelRun:
         return self._put
 
     def stale(self, slot: int) -> int:
-        """Return the contents of a slot when a doorbell last covered it; 0 if none did."""
         return self._covered.get(slot, 0)
 
     def pending(self) -> tuple[_Entry, ...]:
@@ -316,7 +313,6 @@ class ChannelRun:
         return Outcome.PROGRESS if over else Outcome.SLICE
 
     def released(self, written: SemaphoreStore) -> None:
-        """Record that the running operation or method is about to write a semaphore."""
         self.machine.history.record(written)
         if self.machine.races is not None:
             known = self.known if self.acting is None else self.acting.work.end_clock()
@@ -341,12 +337,10 @@ class ChannelRun:
         join(self.known, self.machine.races.releases.clock_after_wait(at, value, wait.bits, wait.satisfied))
 
     def touches(self, va: int, size: int, *, write: bool) -> None:
-        """Record an access of the running operation."""
         if self.machine.notes and self.acting is not None:
             self._touch(self.acting.work, va, size, write=write)
 
     def wrote(self, engine: str, what: str, va: int, size: int) -> None:
-        """Record a write that the current method itself has made."""
         if not self.machine.notes:
             return
         work = self._work(engine, what)
@@ -377,14 +371,12 @@ class ChannelRun:
     def launch(
         self, run: Callable[[], Iterator[SlicedLaunch] | None], engine: str, what: str, *, ordered: bool
     ) -> None:
-        """Start engine work."""
         work = self._work(engine, what)
         if ordered:
             join(work.known, {work.stream: work.number - 1})
         self.inflight.add(Operation(run, engine, ordered, what, self.at, work))
 
     def when_idle(self, then: Callable[[], None], engine: str | None = None) -> None:
-        """Block the ring until all work of an engine (None: of all engines) is done, then call `then`."""
         self.draining = (engine, then)
 
     def unbind(self, cls: int) -> None:
