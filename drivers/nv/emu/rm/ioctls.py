@@ -29,8 +29,13 @@ if TYPE_CHECKING:
     from drivers.nv.emu.rm.files import OpenFiles
     from hcq.layout import Struct
 
+    _Sizes = Callable[[OpenFiles], tuple[int, ...]]
+    _Handler = Callable[[OpenFiles, OpenFile, bytearray], None]
+    _Answer = Callable[[OpenFiles, OpenFile, Any], dict[str, Any] | None]
+
 _NO_FD = -1
-_CARD_RECORDS = (32, 64)
+_CARD_SIZES = (rm.nv_ioctl_card_info_t.SIZE * 32, rm.nv_ioctl_card_info_t.SIZE * 64)
+_ID_SIZES = tuple(range(4, 129, 4))
 _ON_GPU: Final = (Escape.NV_ESC_RM_ALLOC_MEMORY, Escape.NV_ESC_REGISTER_FD, Escape.NV_ESC_WAIT_OPEN_COMPLETE)
 _ON_BOTH: Final = (Escape.NV_ESC_ALLOC_OS_EVENT, Escape.NV_ESC_FREE_OS_EVENT, Escape.NV_ESC_IOCTL_XFER_CMD)
 _DEVICE_TAG = 0x10DE
@@ -71,64 +76,54 @@ def _escape(kernel: OpenFiles, file: OpenFile, number: int, block: bytearray) ->
     handler(kernel, file, block)
 
 
-def _refusable(
-    kernel: OpenFiles,
-    kind: type[Struct],
-    block: bytearray,
-    call: Callable[[], dict[str, Any]],
-    *,
-    status: str = "status",
-) -> None:
-    """Run `call`; store what it returns and the status."""
-    try:
-        values = call()
-        outcome = int(NvStatus.OK)
-    except Refused as refusal:
-        kernel.machine.note(f"{kind.__name__}: {refusal}")
-        values, outcome = {}, refusal.status
-    kind.store(block, **values, **{status: outcome})
+def _answered(kind: type[Struct], run: _Answer, *, status: str = "status") -> _Handler:
+    """Return the handler that runs `run` on a structure, and stores its status and the values returned."""
+
+    def handle(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
+        try:
+            values = run(kernel, file, kind.from_bytes(block)) or {}
+            outcome = int(NvStatus.OK)
+        except Refused as refusal:
+            kernel.machine.note(f"{kind.__name__}: {refusal}")
+            values, outcome = {}, refusal.status
+        kind.store(block, **values, **{status: outcome})
+
+    return handle
 
 
-def _alloc(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
-    kind: Any = rm.NVOS64_PARAMETERS if len(block) == rm.NVOS64_PARAMETERS.SIZE else rm.NVOS21_PARAMETERS
-    params = kind.from_bytes(block)
+def _alloc(kernel: OpenFiles, file: OpenFile, params: Any) -> dict[str, Any]:
+    if isinstance(params, rm.NVOS64_PARAMETERS) and (params.pRightsRequested or params.flags):
+        raise Refused(NvStatus.INVALID_FLAGS, "neither rights nor flags are known")
+    handle = alloc.allocate(
+        kernel.machine,
+        file.fd,
+        params.hRoot,
+        params.hObjectParent,
+        params.hObjectNew,
+        params.hClass,
+        params.pAllocParms,
+        params.paramsSize,
+    )
+    root = {"hRoot": handle} if params.hClass in (RmClass.NV01_ROOT, RmClass.NV01_ROOT_CLIENT) else {}
+    return {"hObjectNew": handle, **root}
 
-    def call() -> dict[str, Any]:
-        if kind is rm.NVOS64_PARAMETERS and (params.pRightsRequested or params.flags):
-            raise Refused(NvStatus.INVALID_FLAGS, "neither rights nor flags are known")
-        handle = alloc.allocate(
-            kernel.machine,
-            file.fd,
-            params.hRoot,
-            params.hObjectParent,
-            params.hObjectNew,
-            params.hClass,
-            params.pAllocParms,
-            params.paramsSize,
+
+def _alloc_sized(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
+    wide = len(block) == rm.NVOS64_PARAMETERS.SIZE
+    _answered(rm.NVOS64_PARAMETERS if wide else rm.NVOS21_PARAMETERS, _alloc)(kernel, file, block)
+
+
+def _free(kernel: OpenFiles, file: OpenFile, params: rm.NVOS00_PARAMETERS) -> None:
+    client = kernel.machine.client(params.hRoot, file.fd)
+    old = find(client, params.hObjectOld, RmObject, "hObjectOld")
+    above = old.parent.handle if old.parent is not None else 0
+    if params.hObjectParent != above and not isinstance(old, Client):
+        raise Refused(
+            NvStatus.INVALID_OBJECT_PARENT,
+            f"{old} lies under {above:#x}, not under {params.hObjectParent:#x}",
         )
-        root = {"hRoot": handle} if params.hClass in (RmClass.NV01_ROOT, RmClass.NV01_ROOT_CLIENT) else {}
-        return {"hObjectNew": handle, **root}
-
-    _refusable(kernel, kind, block, call)
-
-
-def _free(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
-    params = rm.NVOS00_PARAMETERS.from_bytes(block)
-
-    def call() -> dict[str, Any]:
-        client = kernel.machine.client(params.hRoot, file.fd)
-        old = find(client, params.hObjectOld, RmObject, "hObjectOld")
-        above = old.parent.handle if old.parent is not None else 0
-        if params.hObjectParent != above and not isinstance(old, Client):
-            raise Refused(
-                NvStatus.INVALID_OBJECT_PARENT,
-                f"{old} lies under {above:#x}, not under {params.hObjectParent:#x}",
-            )
-        _advise(kernel, old)
-        kernel.machine.free(client, old)
-        return {}
-
-    _refusable(kernel, rm.NVOS00_PARAMETERS, block, call)
+    _advise(kernel, old)
+    kernel.machine.free(client, old)
 
 
 def _advise(kernel: OpenFiles, old: RmObject) -> None:
@@ -141,43 +136,36 @@ def _advise(kernel: OpenFiles, old: RmObject) -> None:
         kernel.machine.advise(f"{old} was freed while {run.name} has work left: {run.at}")
 
 
-def _control(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
-    params = rm.NVOS54_PARAMETERS.from_bytes(block)
+def _control(kernel: OpenFiles, file: OpenFile, params: rm.NVOS54_PARAMETERS) -> None:
     machine = kernel.machine
-
-    def call() -> dict[str, Any]:
-        client = machine.client(params.hClient, file.fd)
-        target = find(client, params.hObject, RmObject, "hObject")
-        if params.flags:
-            raise Refused(NvStatus.INVALID_FLAGS, f"control flags {params.flags:#x}")
-        number = params.cmd
-        if number not in tuple(Control) or (machine.filtered and number in SANDBOX_REFUSES_CONTROLS):
-            raise Refused(
-                NvStatus.NOT_SUPPORTED,
-                f"control {number:#x} is unknown" + (" to the sandbox" if machine.filtered else ""),
-            )
-        kind = machine.structs[CONTROL_STRUCTS[number]]
-        text = f"{Control(number).name}: {params.paramsSize} bytes, this branch has {kind.SIZE}"
-        if params.paramsSize != kind.SIZE and machine.filtered:
-            _invalid(kernel, text)  # by the sandbox, which ignores the object
-        controls.check_owner(target, Control(number))
-        if params.paramsSize != kind.SIZE:
-            raise Refused(NvStatus.INVALID_PARAM_STRUCT, text)
-        inner = bytearray(machine.user.read(params.params, kind.SIZE))
-        controls.control(machine, client, target, Control(number), kind, inner)
-        machine.user.write(params.params, inner)
-        return {}
-
-    _refusable(kernel, rm.NVOS54_PARAMETERS, block, call)
+    client = machine.client(params.hClient, file.fd)
+    target = find(client, params.hObject, RmObject, "hObject")
+    if params.flags:
+        raise Refused(NvStatus.INVALID_FLAGS, f"control flags {params.flags:#x}")
+    number = params.cmd
+    if number not in tuple(Control) or (machine.filtered and number in SANDBOX_REFUSES_CONTROLS):
+        raise Refused(
+            NvStatus.NOT_SUPPORTED,
+            f"control {number:#x} is unknown" + (" to the sandbox" if machine.filtered else ""),
+        )
+    kind = machine.structs[CONTROL_STRUCTS[number]]
+    text = f"{Control(number).name}: {params.paramsSize} bytes, this branch has {kind.SIZE}"
+    if params.paramsSize != kind.SIZE and machine.filtered:
+        _invalid(kernel, text)  # by the sandbox, which ignores the object
+    controls.check_owner(target, Control(number))
+    if params.paramsSize != kind.SIZE:
+        raise Refused(NvStatus.INVALID_PARAM_STRUCT, text)
+    inner = bytearray(machine.user.read(params.params, kind.SIZE))
+    controls.control(machine, client, target, Control(number), kind, inner)
+    machine.user.write(params.params, inner)
 
 
 def _alloc_memory(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     whole = rm.nv_ioctl_nvos02_parameters_with_fd
     outer = whole.from_bytes(block)
-    params, machine = outer.params, kernel.machine
-    inner = bytearray(params.to_bytes())
+    machine, inner = kernel.machine, bytearray(outer.params.to_bytes())
 
-    def call() -> dict[str, Any]:
+    def call(kernel: OpenFiles, file: OpenFile, params: rm.NVOS02_PARAMETERS) -> dict[str, Any]:
         client = machine.client(params.hRoot, file.ctl_fd)
         device = find(client, params.hObjectParent, Device, "hObjectParent")
         if params.hObjectNew in client.objects:
@@ -201,7 +189,7 @@ def _alloc_memory(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
                 undo.pop_all()
         return {"hObjectNew": handle}
 
-    _refusable(kernel, rm.NVOS02_PARAMETERS, inner, call)
+    _answered(rm.NVOS02_PARAMETERS, call)(kernel, file, inner)
     whole.store(block, params=rm.NVOS02_PARAMETERS.from_bytes(inner))
 
 
@@ -210,45 +198,16 @@ def _map_memory(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     outer = whole.from_bytes(block)
     inner = bytearray(outer.params.to_bytes())
 
-    def call() -> dict[str, Any]:
-        return {"pLinearAddress": mapping.map_memory(kernel, file, outer.params, outer.fd)}
+    def call(kernel: OpenFiles, file: OpenFile, params: rm.NVOS33_PARAMETERS) -> dict[str, Any]:
+        return {"pLinearAddress": mapping.map_memory(kernel, file, params, outer.fd)}
 
-    _refusable(kernel, rm.NVOS33_PARAMETERS, inner, call)
+    _answered(rm.NVOS33_PARAMETERS, call)(kernel, file, inner)
     whole.store(block, params=rm.NVOS33_PARAMETERS.from_bytes(inner))
 
 
-def _unmap_memory(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
-    params = rm.NVOS34_PARAMETERS.from_bytes(block)
-
-    def call() -> dict[str, Any]:
-        mapping.unmap_memory(kernel, file, params)
-        return {}
-
-    _refusable(kernel, rm.NVOS34_PARAMETERS, block, call)
-
-
 def _map_dma(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
-    kind: Any = kernel.machine.structs["NVOS46_PARAMETERS"]
-    params = kind.from_bytes(block)
-
-    def call() -> dict[str, Any]:
-        return {"dmaOffset": dma.map_dma(kernel, file, params)}
-
-    _refusable(kernel, kind, block, call)
-
-
-def _unmap_dma(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
-    params = rm.NVOS47_PARAMETERS.from_bytes(block)
-
-    def call() -> dict[str, Any]:
-        dma.unmap_dma(kernel, file, params)
-        return {}
-
-    _refusable(kernel, rm.NVOS47_PARAMETERS, block, call)
-
-
-def _dma_sizes(kernel: OpenFiles) -> tuple[int, ...]:
-    return (kernel.machine.structs["NVOS46_PARAMETERS"].SIZE,)
+    kind = kernel.machine.structs["NVOS46_PARAMETERS"]
+    _answered(kind, lambda *call: {"dmaOffset": dma.map_dma(*call)})(kernel, file, block)
 
 
 def _register_fd(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
@@ -299,37 +258,23 @@ def _attach(kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
         _invalid(kernel, f"ATTACH_GPUS_TO_FD: {sorted(ids)} are not all GPUs")
 
 
-def _os_event(kernel: OpenFiles, _file: OpenFile, block: bytearray, *, add: bool) -> None:
-    kind = rm.nv_ioctl_alloc_os_event_t if add else rm.nv_ioctl_free_os_event_t
-    params: Any = kind.from_bytes(block)
-
-    def call() -> dict[str, Any]:
-        target = kernel.files.get(params.fd)
-        if (
-            params.hClient not in kernel.machine.clients
-            or target is None
-            or target.node not in (Node.CTL, Node.GPU)
-        ):
-            raise Refused(
-                NvStatus.INVALID_ARGUMENT, f"client {params.hClient:#x} or descriptor {params.fd} is wrong"
-            )
-        event = params.hClient, params.fd
-        if add and event in kernel.machine.os_events:
-            raise Refused(NvStatus.INSUFFICIENT_RESOURCES, f"descriptor {params.fd} is an event already")
-        if not add and event not in kernel.machine.os_events:
-            raise Refused(NvStatus.INVALID_ARGUMENT, f"descriptor {params.fd} is not an event")
-        kernel.machine.os_events ^= {event}
-        return {}
-
-    _refusable(kernel, kind, block, call, status="Status")
-
-
-def _alloc_os_event(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
-    _os_event(kernel, file, block, add=True)
-
-
-def _free_os_event(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
-    _os_event(kernel, file, block, add=False)
+def _os_event(kernel: OpenFiles, _file: OpenFile, params: Any) -> None:
+    add = isinstance(params, rm.nv_ioctl_alloc_os_event_t)
+    target = kernel.files.get(params.fd)
+    if (
+        params.hClient not in kernel.machine.clients
+        or target is None
+        or target.node not in (Node.CTL, Node.GPU)
+    ):
+        raise Refused(
+            NvStatus.INVALID_ARGUMENT, f"client {params.hClient:#x} or descriptor {params.fd} is wrong"
+        )
+    event = params.hClient, params.fd
+    if add and event in kernel.machine.os_events:
+        raise Refused(NvStatus.INSUFFICIENT_RESOURCES, f"descriptor {params.fd} is an event already")
+    if not add and event not in kernel.machine.os_events:
+        raise Refused(NvStatus.INVALID_ARGUMENT, f"descriptor {params.fd} is not an event")
+    kernel.machine.os_events ^= {event}
 
 
 def _wait_open(_kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
@@ -345,40 +290,32 @@ def _xfer(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     kernel.machine.user.write(params.ptr, inner)
 
 
-def _exactly(*kinds: type[Struct]) -> Callable[[OpenFiles], tuple[int, ...]]:
+def _exactly(*kinds: type[Struct]) -> _Sizes:
     sizes = tuple(kind.SIZE for kind in kinds)
     return lambda _: sizes
 
 
-def _cards(_kernel: OpenFiles) -> tuple[int, ...]:
-    return tuple(rm.nv_ioctl_card_info_t.SIZE * count for count in _CARD_RECORDS)
+def _own(kind: type[Struct], run: _Answer, *, status: str = "status") -> tuple[_Sizes, _Handler]:
+    """Return the sizes and the handler of an escape whose argument is one structure."""
+    return _exactly(kind), _answered(kind, run, status=status)
 
 
-def _words(_kernel: OpenFiles) -> tuple[int, ...]:
-    return tuple(range(4, 129, 4))
-
-
-_HANDLERS: Final[
-    dict[
-        int,
-        tuple[Callable[[OpenFiles], tuple[int, ...]], Callable[[OpenFiles, OpenFile, bytearray], None]],
-    ]
-] = {
-    Escape.NV_ESC_RM_ALLOC: (_exactly(rm.NVOS64_PARAMETERS, rm.NVOS21_PARAMETERS), _alloc),
-    Escape.NV_ESC_RM_FREE: (_exactly(rm.NVOS00_PARAMETERS), _free),
-    Escape.NV_ESC_RM_CONTROL: (_exactly(rm.NVOS54_PARAMETERS), _control),
+_HANDLERS: Final[dict[int, tuple[_Sizes, _Handler]]] = {
+    Escape.NV_ESC_RM_ALLOC: (_exactly(rm.NVOS64_PARAMETERS, rm.NVOS21_PARAMETERS), _alloc_sized),
+    Escape.NV_ESC_RM_FREE: _own(rm.NVOS00_PARAMETERS, _free),
+    Escape.NV_ESC_RM_CONTROL: _own(rm.NVOS54_PARAMETERS, _control),
     Escape.NV_ESC_RM_ALLOC_MEMORY: (_exactly(rm.nv_ioctl_nvos02_parameters_with_fd), _alloc_memory),
     Escape.NV_ESC_RM_MAP_MEMORY: (_exactly(rm.nv_ioctl_nvos33_parameters_with_fd), _map_memory),
-    Escape.NV_ESC_RM_UNMAP_MEMORY: (_exactly(rm.NVOS34_PARAMETERS), _unmap_memory),
-    Escape.NV_ESC_RM_MAP_MEMORY_DMA: (_dma_sizes, _map_dma),
-    Escape.NV_ESC_RM_UNMAP_MEMORY_DMA: (_exactly(rm.NVOS47_PARAMETERS), _unmap_dma),
+    Escape.NV_ESC_RM_UNMAP_MEMORY: _own(rm.NVOS34_PARAMETERS, mapping.unmap_memory),
+    Escape.NV_ESC_RM_MAP_MEMORY_DMA: (lambda k: (k.machine.structs["NVOS46_PARAMETERS"].SIZE,), _map_dma),
+    Escape.NV_ESC_RM_UNMAP_MEMORY_DMA: _own(rm.NVOS47_PARAMETERS, dma.unmap_dma),
     Escape.NV_ESC_REGISTER_FD: (_exactly(rm.nv_ioctl_register_fd_t), _register_fd),
-    Escape.NV_ESC_CARD_INFO: (_cards, _card_info),
+    Escape.NV_ESC_CARD_INFO: (lambda _: _CARD_SIZES, _card_info),
     Escape.NV_ESC_CHECK_VERSION_STR: (_exactly(rm.nv_ioctl_rm_api_version_t), _version),
     Escape.NV_ESC_SYS_PARAMS: (_exactly(rm.nv_ioctl_sys_params_t), _sys_params),
-    Escape.NV_ESC_ATTACH_GPUS_TO_FD: (_words, _attach),
-    Escape.NV_ESC_ALLOC_OS_EVENT: (_exactly(rm.nv_ioctl_alloc_os_event_t), _alloc_os_event),
-    Escape.NV_ESC_FREE_OS_EVENT: (_exactly(rm.nv_ioctl_free_os_event_t), _free_os_event),
+    Escape.NV_ESC_ATTACH_GPUS_TO_FD: (lambda _: _ID_SIZES, _attach),
+    Escape.NV_ESC_ALLOC_OS_EVENT: _own(rm.nv_ioctl_alloc_os_event_t, _os_event, status="Status"),
+    Escape.NV_ESC_FREE_OS_EVENT: _own(rm.nv_ioctl_free_os_event_t, _os_event, status="Status"),
     Escape.NV_ESC_WAIT_OPEN_COMPLETE: (_exactly(rm.nv_ioctl_wait_open_complete_t), _wait_open),
     Escape.NV_ESC_IOCTL_XFER_CMD: (_exactly(rm.nv_ioctl_xfer_t), _xfer),
 }
