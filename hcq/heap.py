@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from hcq.errors import OutOfMemoryError, UsageError, UsageTypeError
-from hcq.finalizer import NOTHING
 from hcq.hardware import BufferSpec, Place
+from hcq.locks import NOTHING
 
 if TYPE_CHECKING:
     import weakref

@@ -1,23 +1,30 @@
-"""The argument memory of direct submissions: one ring of coherent host memory for each queue.
+"""The argument memory of direct submissions, one ring of coherent host memory for each queue, and its values.
 
 The blocks of a submission follow those of the previous one, and are freed when its point is reached. When the
 ring is full the queue waits for its oldest submission. A submission that needs more than the whole ring gets
-a buffer of its own while it is in flight.
+a buffer of its own while it is in flight. Values of parameters are checked, and written into the words and
+arguments of a submission.
 
-Not here: packing arguments (`kernargs`), the argument memory of replays (`hcq.replay.slot`).
+Not here: packing arguments (`kernargs`), the parameters (`params`), replays (`hcq.replay.slot`,
+`hcq.replay.relocations`). Next: `queue`, the caller.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hcq.errors import UsageError
+from hcq.commands import check_ranges, opened
+from hcq.errors import UsageError, UsageTypeError
 from hcq.hardware import BufferSpec, Place
+from hcq.memory import Buffer
+from hcq.params import check_reach, look_up, piece, reaches, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-    from hcq.memory import Buffer, Owner
+    from hcq.commands import Command
+    from hcq.memory import Owner
+    from hcq.params import Param, Value
     from hcq.pushbuffer import PushBuffer
 
 RING_BYTES = 1 << 20
@@ -106,3 +113,37 @@ class ArgumentRing:
                 part[:] = (int.from_bytes(part, "little") | value << lo).to_bytes(len(part), "little")
                 return
         raise UsageError(f"a patch at {va:#x} lies outside what this submission placed")
+
+
+def write_values(
+    pushbuffer: PushBuffer,
+    arguments: ArgumentRing,
+    commands: Sequence[Command],
+    values: Mapping[Param, Value] | None,
+    device: Owner,
+) -> list[Value]:
+    """Write the values of Params into the encoded words of `commands`, and into their argument memory.
+
+    Returns the values, to be kept while the submission is in flight. Raises `UsageError` for a Param without
+    a value, or with one that does not fit; `UsageTypeError` for one of another class.
+    """
+    given: list[Value] = []
+    pointers, _ = opened(commands)
+    if values:
+        for command in commands:
+            check_ranges(command, values)
+    for patch, reach in zip(pushbuffer.patches, reaches(pushbuffer.patches), strict=True):
+        param = patch.expr.param
+        value = look_up(param, values)
+        if isinstance(value, Buffer) is not (param in pointers):
+            wanted = "a Buffer" if param in pointers else "a number"
+            raise UsageTypeError(f"{param.name}: wanted {wanted}, seen {value!r}")
+        number = resolve(param, value, device, least=pointers.get(param, 0))
+        check_reach(patch, reach, number)
+        given.append(value)
+        bits = piece(patch, number)
+        if patch.target == "memory":
+            arguments.write(patch.offset, patch.lo, patch.width, bits)
+        else:
+            pushbuffer.words[8 * patch.offset // pushbuffer.word_bits] |= bits << patch.lo
+    return given

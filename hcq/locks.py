@@ -1,15 +1,21 @@
-"""Lock handling that is safe against an interrupt (a Python signal handler that raises) at any line.
+"""Lock handling and finalizers that are safe against an interrupt (a Python signal handler that raises).
 
 `with lock:` is safe by itself: CPython runs no signal handler between acquiring the lock and entering the
 block, nor between leaving the block and releasing the lock. A lock that Python code acquires, for example by
 `ExitStack.enter_context` or `acquire(blocking=False)`, can stay held if a handler raises right afterwards.
 
-Next: `queue` and `hcq.replay.executable`, which use it; `python -m tools.fuzz.interrupts` tests it.
+Python runs the handler of a signal as a function begins. In a `__del__` the KeyboardInterrupt of a Ctrl-C is
+then printed and dropped, and what the finalizer would have done is not done. A class whose `__del__` is
+`DROP` has an attribute `_drop` instead: a function of C without arguments, called as the object is freed.
+
+Not here: what is closed with a warning when it is dropped (`device`), which is more than one call. Next:
+`queue` and `hcq.replay.executable`, which use it; `python -m tools.fuzz.interrupts` tests it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,3 +56,9 @@ def _owned(lock: RLock) -> bool:
     """Return whether this thread holds a lock, by the private method that `threading.Condition` uses."""
     owned: bool = lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - typeshed leaves it out
     return owned
+
+
+DROP: Final[Any] = property(attrgetter("_drop"))
+"""The value of `__del__`: Python looks it up, which gives `_drop`, and calls that."""
+NOTHING: Final = bool
+"""The `_drop` of an object that owns nothing."""

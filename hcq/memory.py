@@ -19,7 +19,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from hcq.errors import UsageError, UsageTypeError
-from hcq.finalizer import DROP, NOTHING
+from hcq.locks import DROP, NOTHING
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:

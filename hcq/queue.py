@@ -5,8 +5,8 @@ and recorded waits give order. A submission in flight keeps its commands alive, 
 programs and signals. Every method may be called from any thread; one lock per queue is held while a
 submission is encoded and sent.
 
-Not here: recording (`commandbuffer`), values of open parameters (`values`), graphs and replays (`graph`),
-what happens after a fault (`hcq.faults.recovery`).
+Not here: recording (`commandbuffer`), values of open parameters (`kernarg_ring`), graphs and replays
+(`graph`), what happens after a fault (`hcq.faults.recovery`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hcq.config import config
 from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError, UsageTypeError
 from hcq.faults.messages import room_text
 from hcq.faults.polling import poll_lost
-from hcq.kernarg_ring import RING_BYTES, ArgumentRing
+from hcq.kernarg_ring import RING_BYTES, ArgumentRing, write_values
 from hcq.locks import unless_taken
 from hcq.params import check_values
 from hcq.profile import timed
@@ -33,7 +33,6 @@ from hcq.pushbuffer import PushBuffer
 from hcq.replay.template import ArgumentArena, SubmitTemplate, stored_words
 from hcq.signal import LOST, SLOT_VALUES, Point, Timeline, check_timeout
 from hcq.uncopied import refuse_copy
-from hcq.values import write_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -18,8 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from hcq.errors import SignalTimeout, UsageError, UsageTypeError
-from hcq.finalizer import DROP, NOTHING
 from hcq.hostpool import SIGNALS, STAMPS
+from hcq.locks import DROP, NOTHING
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ A line is `FORMAT OPCODE NAME OPERANDS... | MODIFIERS...`. An operand is `field:
 lanes, `@s` where a field of vector registers names a scalar one, `@a` for an accumulation register, or a fixed
 word such as `vcc`.
 
-Not here: the encodings (`drivers.amd.emu.isa.formats`), the meaning of instructions (`drivers.amd.emu.isa.meanings`).
+Not here: the encodings (`drivers.amd.emu.isa.opcodes`), the meaning of instructions (`drivers.amd.emu.isa.meanings`).
 Next: `drivers.amd.emu.isa.opcodes`, which reads the tables.
 """
 
@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa.formats import GFX9, GFX11, GFX12, VOP3SD, Format
+from drivers.amd.emu.isa.opcodes import GFX9, GFX11, GFX12, VOP3SD, Format
 from tools.arguments import command
 
 if TYPE_CHECKING:

@@ -1,6 +1,11 @@
-"""Plain data about a device and one of its queues, which the device fills in and encoders read.
+"""Plain data about a device and its queues, sizes of context-save areas, and the scratch memory of a queue.
 
-Not here: what a target implies (`targets`), doubtful values (`quirks`).
+The device fills the data in, and encoders read it. Sizes of context-save areas are what sysfs says, else by
+formula as the kernel computes them. Scratch is a block for all waves that can run, grown when a kernel needs
+more. A replaced block stays until the device is closed, because words that name it may run again.
+
+Not here: what a target implies (`targets`), doubtful values (`quirks`), the layout of the save area
+(`drivers.amd.layouts.cwsr`), how much scratch a kernel needs (`metadata`).
 """
 
 from __future__ import annotations
@@ -8,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from drivers.amd.layouts import cwsr
 from drivers.amd.layouts.registers import TMPRING
 from drivers.amd.quirks import DEFAULT, Quirks
 from hcq.errors import UnsupportedError
@@ -15,7 +21,10 @@ from hcq.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from drivers.amd.kfd import Kfd
+    from drivers.amd.memory import Memories
     from drivers.amd.targets import Target
+    from drivers.amd.topology import Gpu
 
 LANES: Final = 64
 """Lanes of a wave by which scratch memory is sized; a wave of 32 lanes uses half of it."""
@@ -115,3 +124,42 @@ def backing(target: Target, geometry: Geometry, wanted: int, va: int = 0) -> Bac
     (word,) = layout.pack(WAVES=per_engine if one_engine else waves, WAVESIZE=wave // target.scratch_unit)
     part = -(-wave * waves // SCRATCH_ALIGN) * SCRATCH_ALIGN
     return Backing(va=va, lane_bytes=lane, xcc_bytes=part, tmpring=word)
+
+
+_CHECKED_SINCE: Final = (1, 17)
+"""Linux 6.12, the first kernel that compares the sizes, speaks this version."""
+
+
+def of(gpu: Gpu, target: Target, geometry: Geometry, kfd: Kfd) -> cwsr.Sizes:
+    """Return the sizes that CREATE_QUEUE takes for a compute queue of this GPU."""
+    get = gpu.properties.get
+    return cwsr.sizes(
+        target.name,
+        units=geometry.compute_units,
+        engines=geometry.engines,
+        xccs=geometry.xccs,
+        lds_bytes=get("lds_size_in_kb", 0) << 10,
+        checked=kfd.version >= _CHECKED_SINCE,
+        known_context=get("cwsr_size", 0),
+        known_stack=get("ctl_stack_size", 0),
+    )
+
+
+class ScratchMemory:
+    """The block of one queue; none until a kernel needs one."""
+
+    def __init__(self, target: Target, geometry: Geometry, memories: Memories, *, label: str) -> None:
+        self._target, self._geometry, self._memories = target, geometry, memories
+        self._label = label
+        self.backing: Backing = NO_SCRATCH
+
+    def need(self, lane_bytes: int) -> bool:
+        """Provide at least `lane_bytes` bytes for each lane; return whether the block is a new one."""
+        if lane_bytes <= self.backing.lane_bytes:
+            return False
+        sizes = backing(self._target, self._geometry, lane_bytes)
+        total = sizes.xcc_bytes * self._geometry.xccs
+        label = f"scratch of {self._label}, {lane_bytes} bytes a thread"
+        memory = self._memories.vram(total, label=label)
+        self.backing = backing(self._target, self._geometry, lane_bytes, memory.va)
+        return True

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd import code, cwsr_sizes, faults, render
+from drivers.amd import code, context, faults, render
 from drivers.amd.context import Event
 from drivers.amd.events import Events
 from drivers.amd.info import device_info
@@ -137,7 +137,7 @@ class AmdDevice:
             gpu_id=self.gpu.gpu_id,
             target=self.target,
             geometry=self.geometry,
-            areas=cwsr_sizes.of(self.gpu, self.target, self.geometry, self.process.kfd),
+            areas=context.of(self.gpu, self.target, self.geometry, self.process.kfd),
             mes=self.target.generation >= _MES_SINCE,
             event=self._events.signal,
             choices=self.choices,

@@ -1,5 +1,7 @@
 """Memory of a device: video memory and the kernel's system memory, each at one address for host and GPUs.
 
+This process reserves ranges of addresses, so that host and GPUs see memory at one address.
+
 Memory that the host writes is coherent system memory (GTT). An APU has no video memory of its own: the kernel
 places VRAM in system memory there, cached by the GPU. Not here: host memory that is mapped into GPUs
 (`process`), sub-allocation (`hcq.heap`; requests here are whole pages).
@@ -14,13 +16,49 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.kfd import MemFlags, MemKind
 from drivers.amd.refusals import BringUpError, small_bar
-from drivers.kernel import MAP_FIXED, MAP_SHARED, PAGE, keep_pages
+from drivers.kernel import (
+    MAP_ANONYMOUS,
+    MAP_FIXED,
+    MAP_NORESERVE,
+    MAP_PRIVATE,
+    MAP_SHARED,
+    PAGE,
+    PROT_NONE,
+    keep_pages,
+)
 from drivers.memorymap import MemoryMap
 from hcq.errors import DriverError, OutOfMemoryError, size_text
 
 if TYPE_CHECKING:
     from drivers.amd.kfd import Kfd
-    from drivers.amd.space import Space
+    from drivers.kernel import Kernel
+
+HUGE: Final = 1 << 21
+"""Memory of at least this size is aligned to it: the kernel then uses large page-table entries."""
+
+
+class Space:
+    """Reserves free addresses of this process. Thread-safe."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def take(self, size: int) -> int:
+        """Reserve `size` bytes, whole pages, and return their address. Raises `OutOfMemoryError`."""
+        align = HUGE if size >= HUGE else PAGE
+        flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
+        room = size + align - PAGE
+        start = self._kernel.mmap(room, prot=PROT_NONE, flags=flags).va
+        va = -(-start // align) * align
+        for first, end in ((start, va), (va + size, start + room)):
+            if first < end:
+                self._kernel.munmap(first, end - first)
+        return va
+
+    def give_back(self, va: int, size: int) -> None:
+        """Release a range that `take` reserved, and the host's mappings in it."""
+        self._kernel.munmap(va, size)
+
 
 _ZEROS: Final = bytes(1 << 20)
 

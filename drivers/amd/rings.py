@@ -12,14 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from drivers.amd.aql_ring import AqlRing
-from drivers.amd.context import Context
+from drivers.amd.context import Context, ScratchMemory
 from drivers.amd.encode import Pm4Encoder
 from drivers.amd.encode_aql import AqlEncoder
 from drivers.amd.encode_sdma import SdmaEncoder
 from drivers.amd.info import COMPUTE_QUEUES, COPY_QUEUES
 from drivers.amd.queues import RING_BYTES, HwQueue, Packets
 from drivers.amd.ring import AmdRing
-from drivers.amd.scratch import ScratchMemory
 from hcq.driver import QueueKind
 from hcq.errors import UsageError
 

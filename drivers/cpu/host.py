@@ -5,14 +5,24 @@ executes the queue's packets if no other thread does, and takes workgroups of a 
 a stack of the device with the floating-point control of the device's threads, one host thread at a time, and
 only for work whose estimated time is known and short.
 
-Not here: the packets (`processor`), workgroups (`workers`), signals (`waiters`). The functions are in the
+Not here: the packets (`processor`), workgroups (`workers`), signals (`futex`). The functions are in the
 subset of Python that `drivers.cpu.native` translates. Next: `device`, the caller.
 """
 
 from __future__ import annotations
 
 from drivers.cpu.cores import all_but, join_pool, keep_apart, keep_off, move_away
-from drivers.cpu.futex import ALL_THREADS, now, sleep, wake
+from drivers.cpu.futex import (
+    ALL_THREADS,
+    counter,
+    now,
+    set_signal,
+    sleep,
+    sleep_until,
+    wait_signal,
+    wake,
+    wake_signal,
+)
 from drivers.cpu.layouts import PACKET, Op, Packet, Pool, Queue, Runner, Slot
 from drivers.cpu.primitives import (
     acquire,
@@ -42,7 +52,6 @@ from drivers.cpu.processor import (
     step,
     wait,
 )
-from drivers.cpu.waiters import counter, set_signal, sleep_until, wait_signal, wake_signal
 from drivers.cpu.workers import (
     copy,
     copy_group,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SOURCES = (
     "image.py", "native.py", "intrinsics.py", "layouts.py", "primitives.py",
-    "futex.py", "cores.py", "waiters.py", "workers.py", "processor.py", "host.py",
+    "futex.py", "cores.py", "workers.py", "processor.py", "host.py",
 )  # fmt: skip
 """The source files on which the compiled code depends."""
 KIND = "cpu"

@@ -4,14 +4,14 @@ One thread at a time executes the packets of a queue in order, each finished bef
 queue's `processor`, or a host thread that waits for the queue (`host`).
 
 Not here: what host threads call (`host`), launches and worker threads (`workers`), the threads' cores
-(`cores`), signals (`waiters`), compiling (`native`, `image`), writing packets (`encode`, `ring`).
+(`cores`), signals (`futex`), compiling (`native`, `image`), writing packets (`encode`, `ring`).
 """
 # ruff: noqa: PLW3301 - native code, in the subset of Python that `native` translates
 
 from __future__ import annotations
 
 from drivers.cpu.cores import SYS_GETTID, move_away
-from drivers.cpu.futex import ALL_THREADS, now, sleep, wake
+from drivers.cpu.futex import ALL_THREADS, now, set_signal, sleep, wait_signal, wake
 from drivers.cpu.layouts import (
     PACKET,
     Copy,
@@ -50,7 +50,6 @@ from drivers.cpu.primitives import (
     u64,
     view,
 )
-from drivers.cpu.waiters import set_signal, wait_signal
 from drivers.cpu.workers import CHUNK, copy, dispatch, take
 
 BLOCK = 1 << 16

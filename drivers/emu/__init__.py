@@ -3,10 +3,10 @@
 - `simt`: the engine. A front end (PTX, AMDGPU machine code) turns a kernel into one host function that runs
   one warp as a vector of lanes; the engine compiles, schedules and checks it. `sanitizers` check its
   accesses, `report` describes what a kernel did wrong.
-- The machine around it: the command processor (`scheduler`, `operation`, `turnlock`), memory (`memory`,
-  `vaspace`, `backing`, `user_memory`), and the checks of what a driver must order: `races` and `releases`
-  (happens-before with vector clocks), `caches` (incoherent caches), `caches` and `combining` (store and
-  write-combining buffers), `waits` (deadlock detection). `machine_report` describes their findings.
+- The machine around it: the command processor (`scheduler`), memory (`memory`, `vaspace`,
+  `backing`, `user_memory`), and the checks of what a driver must order: `races` and `releases`
+  (happens-before with vector clocks), `caches` (incoherent caches, store buffers), `combining`
+  (write-combining buffers), `waits` (deadlock detection). `machine_report` describes their findings.
 
 Next: `drivers.nv.emu`, the emulated NVIDIA GPU built from these.
 """

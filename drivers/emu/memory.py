@@ -3,7 +3,10 @@
 Generated code checks every access against this map and translates device addresses to host addresses with it.
 The last 512 freed allocations are kept: the report of an access to freed memory names them.
 
-Not here: the bytes (`backing`), the device's address space (`vaspace`), the generated checks
+A user-mode driver cuts buffers from allocations. Kernels are then checked against buffers to the byte, and a new buffer
+counts as unwritten memory. A checking tool for real GPUs learns the same from calls of the allocator.
+
+Not here: the bytes (`backing`), the buffers (`hcq.heap`), the device's address space (`vaspace`), the generated checks
 (`drivers.emu.simt.addresses`).
 """
 
@@ -18,11 +21,15 @@ import mmap
 import threading
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from drivers.emu.simt.state import MAP_ATOMIC, MAP_ENTRY, MAP_READ, MAP_WRITE
 from drivers.kernel import MAP_NORESERVE
 from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
 _REMEMBERED = 512
 _BUFFER = "buffer"
@@ -106,7 +113,7 @@ class AddressSpace:
     ) -> Mapping:
         """Map [va, va + size) to host address `host`, by default the same address. Raises `UsageError` on overlap.
 
-        `initialised` is shared by all mappings of the same memory; a `tracked` mapping gets its own.
+        `initialised` is shared by all mappings of the same memory; a `memory` mapping gets its own.
         """
         if size <= 0:
             raise UsageError(f"cannot map {size} bytes at {va:#x}")
@@ -289,7 +296,9 @@ class AddressSpace:
     def _parts(self, mapping: Mapping) -> list[Mapping]:
         """Return the buffers in an allocation by address, or the allocation if it has none."""
         buffers = sorted(self._buffers.get(mapping.va, {}).items())
-        return [Mapping(va, size, mapping.host + va - mapping.va, _BUFFER) for va, size in buffers] or [mapping]
+        return [Mapping(va, size, mapping.host + va - mapping.va, _BUFFER) for va, size in buffers] or [
+            mapping
+        ]
 
     def _entries(self, mapping: Mapping, shadows: bool) -> bytes:  # noqa: FBT001 - private, one caller
         if shadows and mapping.tracked and mapping.initialised is None:
@@ -352,3 +361,38 @@ def _pages(size: int) -> mmap.mmap:
 
 def _address(memory: mmap.mmap | memoryview | None) -> int:
     return 0 if memory is None else ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+class TrackedBuffers:
+    """A `hcq.hardware.BufferTracker` for all GPUs of an emulated machine. Thread-safe.
+
+    `spaces` returns the machine's address spaces, and is called under `lock`.
+    """
+
+    def __init__(
+        self, lock: AbstractContextManager[object], spaces: Callable[[], Iterable[AddressSpace]]
+    ) -> None:
+        self._lock = lock
+        self._spaces = spaces
+        self._taken: dict[int, list[AddressSpace]] = {}
+        """Start of a buffer -> the address spaces that know it."""
+
+    def _maps(self) -> list[AddressSpace]:
+        with self._lock:
+            return list(self._spaces())
+
+    def buffer_taken(self, va: int, size: int) -> None:
+        """Allow accesses to [va, va + size), and of its allocation only to buffers."""
+        self._taken[va] = maps = self._maps()
+        for one in maps:
+            one.take_buffer(va, size)
+
+    def buffer_exposed(self, va: int, size: int) -> None:
+        """Count [va, va + size) as written."""
+        for one in self._maps():
+            one.mark_initialised(va, size)
+
+    def buffer_dropped(self, va: int) -> None:
+        """Forbid accesses to the buffer at `va`. Takes no lock, so that finalizers may call it."""
+        for one in self._taken.pop(va, ()):
+            one.drop_buffer(va)

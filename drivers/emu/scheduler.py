@@ -4,21 +4,107 @@ Nothing runs inside the store to a doorbell. A queue that waits for a semaphore 
 and at intervals, because the host may write the semaphore. Deadlock detection reads whole rings, so it runs
 only when no queue progresses.
 
+A step has one of a few outcomes, and may leave engine work in flight. The state of the machine is guarded by
+a fair, reentrant lock, which the thread takes for each turn.
+
 Not here: the work of a step, which the vendor defines; the wait graph (`waits`).
 """
 
 from __future__ import annotations
 
+import enum
 import threading
 import time
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
-
-from drivers.emu.operation import Outcome
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+
+    from drivers.emu.races import Work
+    from drivers.emu.simt.slices import SlicedLaunch
+
+
+class TurnLock:
+    """A reentrant lock that a waiting thread gets before the previous holder can take it again.
+
+    The scheduler's thread takes it continuously; calls of the driver on other threads get it between two
+    steps.
+    """
+
+    def __init__(self) -> None:
+        self._next = threading.Lock()
+        self._held = threading.Lock()
+        self._owner = 0
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._owner != me:
+            with self._next:
+                self._held.acquire()
+            self._owner = me
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = 0
+            self._held.release()
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """Engine work in flight. The vendor supplies `run`, the engine's name and the descriptions."""
+
+    run: Callable[[], Iterator[SlicedLaunch] | None]
+    """Does the work at once and returns None, or returns an iterator that does one step for each item."""
+    engine: str
+    ordered: bool
+    """Whether it waits for all earlier work of its engine."""
+    what: str
+    at: str
+    work: Work
+    """Its vector clock and the memory that it accesses, for the race check."""
+    steps: Iterator[SlicedLaunch] | None = None
+    """The remaining steps, once it has begun."""
+    slice: SlicedLaunch | None = None
+    """The launch that the last step advanced."""
+    number: int = 0
+    """Its place in the order of the starts of its queue, which sets it."""
+    over: bool = False
+    """Whether its queue has nothing more to do for it."""
+
+    @property
+    def in_background(self) -> bool:
+        """Whether it runs on other threads now, so that a step of the queue cannot advance it."""
+        return self.slice is not None and self.slice.in_background
+
+    def advance(self) -> bool:
+        """Do the next step; return whether the work is complete."""
+        if self.steps is None:
+            self.steps = self.run()
+        self.slice = None if self.steps is None else next(self.steps, None)
+        return self.slice is None
+
+    def abandon(self) -> None:
+        """Stop unfinished work and release what it holds."""
+        if isinstance(self.steps, Generator):
+            self.steps.close()
+
+
+class Outcome(enum.Enum):
+    """The result of one step of a queue."""
+
+    PROGRESS = enum.auto()
+    SLICE = enum.auto()
+    """A kernel ran for a slice and is not complete."""
+    BLOCKED = enum.auto()
+    IDLE = enum.auto()
+
 
 _ASK_AGAIN_S = 0.0005
 """The first interval between retries of blocked queues; it doubles up to `_SLOWEST_S`."""

@@ -4,7 +4,7 @@ Since Linux 6.12 the kernel compares `ctl_stack_size` and `ctx_save_restore_size
 must only be as large since 6.17.9, d15deafab5d7); the memory of the area is exactly as large as
 `Sizes.total`. Newer kernels print both numbers in sysfs; for older ones the formula below computes them.
 
-Not here: the sizes on one GPU (`drivers.amd.cwsr_sizes`).
+Not here: the sizes on one GPU (`drivers.amd.context`).
 """
 
 # ruff: noqa: N801 - names are the kernel's own

@@ -4,7 +4,7 @@ Blocks run lowest index first, so the order determines where diverged lanes reco
 contiguous, and every block follows its predecessors. Then lanes on different paths wait for each other where the
 paths join, as on hardware that reconverges at the immediate post-dominator.
 
-Not here: the order of warps and workgroups (`dispatch`). Next: `warp_layout`, the caller.
+Not here: the order of warps and workgroups (`dispatch`). Next: `blocks`, the caller.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

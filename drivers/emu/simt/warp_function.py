@@ -13,7 +13,7 @@ At a barrier lanes are suspended. When no other lane of the warp can run, the fu
 returns, and the dispatcher calls it again when the barrier opens. In a loop that may wait for other threads, the
 warp yields the same way after a number of iterations.
 
-Not here: the order of the blocks and the frame (`warp_layout`), values of the machine (`warp_code`), the dispatcher
+Not here: the order of the blocks and the frame (`blocks`), values of the machine (`warp_code`), the dispatcher
 (`dispatch`), instructions (`drivers.nv.emu.ptx.translate`).
 """
 
@@ -27,13 +27,12 @@ from typing import TYPE_CHECKING
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import sanitize
 from drivers.emu.simt import access, dispatch
-from drivers.emu.simt.blocks import Block, Convergence, Translation
+from drivers.emu.simt.blocks import Block, Convergence, Place, Translation, lay_out
 from drivers.emu.simt.findings import emit_report, i32
 from drivers.emu.simt.ir_text import bits_of, lanes_of
 from drivers.emu.simt.state import BARRIER_WAIT, DONE, LAUNCH, POLL, THREAD, WARP, YIELD
 from drivers.emu.simt.vector import Value
 from drivers.emu.simt.warp_code import WarpCode
-from drivers.emu.simt.warp_layout import Place, lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

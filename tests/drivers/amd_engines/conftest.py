@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from drivers.amd.emu.engines.engines import AmdEngines
-from drivers.amd.emu.kfd.buffers import Buffer
-from drivers.amd.emu.kfd.gpu import Gpu, GpuSpace
+from drivers.amd.emu.kfd.gpu import Buffer, Gpu, GpuSpace
 from drivers.amd.emu.kfd.profiles import find_gpu
 from drivers.amd.emu.kfd.queues import QueueObject
 from drivers.amd.layouts.kfd import MemFlags, QueueType
 from drivers.emu.backing import Backing
-from drivers.emu.operation import Outcome
+from drivers.emu.scheduler import Outcome
 from drivers.emu.simt.engine import Settings
 from drivers.emu.simt.library import Sanitizers
 from drivers.kernel import LinuxKernel

@@ -8,7 +8,7 @@ import pytest
 
 from drivers.amd.emu.machine.reports import MemoryFault, QueueFault
 from drivers.amd.layouts.kfd import QueueType
-from drivers.emu.operation import Outcome
+from drivers.emu.scheduler import Outcome
 from tests.drivers.amd_engines.conftest import BUFFERS, DATA, READ_ONLY
 from tests.drivers.amd_engines.test_rings import write_data
 from tests.drivers.amd_engines.test_sdma import fence

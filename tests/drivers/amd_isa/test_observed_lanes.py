@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from drivers.amd.emu.isa import objects
-from drivers.amd.emu.isa.full_lanes import everywhere
-from drivers.amd.emu.isa.observed_lanes import unobserved
+from drivers.amd.emu.isa.observed_lanes import everywhere, unobserved
 from drivers.amd.emu.isa.opcodes import target
 from drivers.amd.emu.isa.translate import cut, read_kernel
 from drivers.emu.report import ReportKind

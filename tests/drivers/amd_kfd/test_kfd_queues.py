@@ -13,7 +13,7 @@ from drivers.amd.layouts import kfd, kfd_unused
 from drivers.amd.layouts.cwsr import kfd_context_save_area_header
 from drivers.amd.layouts.events import EventType, QueueException, WaitResult
 from drivers.amd.layouts.kfd import Call, MmapOffset, MmapType, QueueType, RuntimeMode
-from drivers.emu.operation import Outcome
+from drivers.emu.scheduler import Outcome
 from drivers.kernel import address_of
 from hcq.errors import DriverError
 from tests.drivers.amd_kfd.caller import PAGE, SYSTEM, VRAM
@@ -22,7 +22,7 @@ from tests.facts import amd_errnos
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from drivers.amd.emu.kfd.buffers import Buffer
+    from drivers.amd.emu.kfd.gpu import Buffer
     from drivers.amd.emu.kfd.queues import QueueObject
     from drivers.amd.emu.machine.machine import Machine
     from drivers.amd.emu.machine.runs import QueueRun

@@ -13,10 +13,8 @@ from drivers.emu.backing import PAGE, Backing
 from drivers.emu.caches import PAGE as CACHE_PAGE
 from drivers.emu.caches import Fill, IncoherentCache
 from drivers.emu.combining import Missing, Part, WriteCombining
-from drivers.emu.operation import Outcome
 from drivers.emu.releases import SemaphoreStore
-from drivers.emu.scheduler import Scheduler
-from drivers.emu.turnlock import TurnLock
+from drivers.emu.scheduler import Outcome, Scheduler, TurnLock
 from drivers.emu.vaspace import Access, Miss, VaSpace
 from drivers.emu.waits import SemaphoreHistory, find_deadlock
 from drivers.kernel import LinuxKernel

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from drivers.amd import cwsr_sizes, render, topology
+from drivers.amd import context, render, topology
 from drivers.amd.aql_ring import AqlRing
 from drivers.amd.context import Context, Event
 from drivers.amd.device import AmdDevice
@@ -161,7 +161,7 @@ class Bench(Checks):
             gpu_id=self.gpu.gpu_id,
             target=self.target,
             geometry=self.geometry,
-            areas=cwsr_sizes.of(self.gpu, self.target, self.geometry, self.process.kfd),
+            areas=context.of(self.gpu, self.target, self.geometry, self.process.kfd),
             mes=self.target.generation >= Generation.GFX11,
             event=self.events.signal,
             choices=self.choices,

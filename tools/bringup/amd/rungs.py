@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drivers.amd import cwsr_sizes
+from drivers.amd import context
 from drivers.amd.kfd import Kfd, open_node
 from drivers.amd.layouts.events import WaitResult, kfd_event_data
 from drivers.amd.layouts.kfd import GPUVM_RESERVED_TOP, LDS_APERTURE, SCRATCH_APERTURE, USER_ADDRESS_BITS
@@ -198,7 +198,7 @@ def events(bench: Bench) -> Facts:
     start = time.perf_counter()
     after = kfd.wait_events(data, 1000)
     bench.demand(after is WaitResult.COMPLETE, f"the wait for an event that is set: {after!r}")
-    areas = cwsr_sizes.of(bench.gpu, bench.target, bench.geometry, kfd)
+    areas = context.of(bench.gpu, bench.target, bench.geometry, kfd)
     return {
         "signal": signal,
         "us": (time.perf_counter() - start) * 1e6,

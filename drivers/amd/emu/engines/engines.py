@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drivers.amd.emu.engines.bus import Bus
-    from drivers.amd.emu.engines.flights import Flights
     from drivers.amd.emu.engines.machine import Machine
+    from drivers.amd.emu.engines.order import Flights
     from drivers.amd.emu.engines.ring import Ring
     from drivers.amd.emu.engines.run import Engine
     from drivers.amd.emu.kfd.queues import QueueObject

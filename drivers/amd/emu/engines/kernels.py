@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from drivers.amd.emu.engines.coherence import Loads
 from drivers.amd.emu.engines.dispatch import check_arguments_place, whole_and_rest
 from drivers.amd.emu.engines.errors import (
     changed_fault,
@@ -22,7 +23,6 @@ from drivers.amd.emu.engines.errors import (
     stale_fault,
     unsupported,
 )
-from drivers.amd.emu.engines.loads import Loads
 from drivers.amd.emu.isa.modes import at_start
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
 from drivers.amd.emu.isa.programs import decoded, translated

@@ -3,8 +3,8 @@
 A release, and a kernel, are put in flight: the packets behind them go on. A flush waits for kernels, a
 release for everything before it.
 
-Not here: rings (`ring`), decoding (`packets`), launches (`dispatch`, `kernels`), registers (`sh_registers`),
-the fields and the effect of releases (`pm4_release`).
+Not here: rings (`ring`), decoding (`packets`), launches and registers (`dispatch`, `kernels`), the
+fields and the effect of releases (`maintenance`).
 """
 
 # ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
@@ -14,14 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.engines import atomics
-from drivers.amd.emu.engines.dispatch import from_registers
+from drivers.amd.emu.engines.bus import run_atomic
+from drivers.amd.emu.engines.dispatch import ShRegisters, from_registers
 from drivers.amd.emu.engines.errors import changed_fault, packet_fault, unsupported
-from drivers.amd.emu.engines.flights import Sort, once
-from drivers.amd.emu.engines.maintenance import check_gcr, of_acquire_gfx9, of_gcr
+from drivers.amd.emu.engines.maintenance import check_gcr, check_release, of_acquire_gfx9, of_gcr, release
+from drivers.amd.emu.engines.order import Sort, once
 from drivers.amd.emu.engines.packets import decode, ignored, length, opcode, stores, wide
-from drivers.amd.emu.engines.pm4_release import check_release, release
-from drivers.amd.emu.engines.sh_registers import ShRegisters
 from drivers.amd.emu.engines.waits import Wait
 from drivers.amd.layouts.pm4 import (
     IB_ALIGN,
@@ -60,8 +58,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from drivers.amd.emu.engines.bus import Bus
-    from drivers.amd.emu.engines.flights import Flights
     from drivers.amd.emu.engines.kernels import Kernels
+    from drivers.amd.emu.engines.order import Flights
     from drivers.amd.emu.engines.ring import Ring
     from drivers.amd.emu.engines.waits import Promise
 
@@ -382,7 +380,7 @@ class Pm4:
         expected = wide(packet.CMP_LO, packet.CMP_HI)
         if packet.COMMAND is AtomicCommand.LOOP:
             raise unsupported("ATOMIC_MEM that loops until its compare holds is not emulated")
-        atomics.run(self._bus, packet.ATOMIC, va, operand, expected, "ATOMIC_MEM")
+        run_atomic(self._bus, packet.ATOMIC, va, operand, expected, "ATOMIC_MEM")
 
 
 class Pm4Queue:

@@ -11,10 +11,9 @@ import random
 from typing import TYPE_CHECKING, Final, Protocol
 
 from drivers.amd.emu.engines.bus import Bus
-from drivers.amd.emu.engines.flights import Flight, Flights, Sort
-from drivers.amd.emu.engines.order import Order
+from drivers.amd.emu.engines.order import Flight, Flights, Order, Sort
 from drivers.amd.emu.engines.ring import Ring
-from drivers.emu.operation import Outcome
+from drivers.emu.scheduler import Outcome
 from drivers.emu.vaspace import Access
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.engines.machine import Machine
     from drivers.amd.emu.engines.order import Watch
     from drivers.amd.emu.engines.waits import Promise, Wait
-    from drivers.amd.emu.kfd.buffers import Buffer
+    from drivers.amd.emu.kfd.gpu import Buffer
     from drivers.amd.emu.kfd.queues import QueueObject
     from drivers.amd.emu.machine.reports import MemoryFault, QueueFault
 

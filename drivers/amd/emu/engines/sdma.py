@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.engines import atomics
+from drivers.amd.emu.engines.bus import run_atomic
 from drivers.amd.emu.engines.errors import changed_fault, check, packet_fault, unsupported
-from drivers.amd.emu.engines.flights import Sort, once
 from drivers.amd.emu.engines.maintenance import check_gcr, of_gcr
+from drivers.amd.emu.engines.order import Sort, once
 from drivers.amd.emu.engines.packets import wide
 from drivers.amd.emu.engines.pm4 import Frame
 from drivers.amd.emu.engines.waits import Promise, Wait
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from drivers.amd.emu.engines.bus import Bus
-    from drivers.amd.emu.engines.flights import Flights
     from drivers.amd.emu.engines.kernels import Kernels
+    from drivers.amd.emu.engines.order import Flights
     from drivers.amd.emu.engines.ring import Ring
     from hcq.layout import BitStruct
 
@@ -254,9 +254,7 @@ class Sdma:
             if packet.LOOP:
                 raise unsupported("ATOMIC that loops until its compare holds is not emulated")
             va, operand = wide(packet.ADDRESS_LO, packet.ADDRESS_HI), wide(packet.SRC_LO, packet.SRC_HI)
-            atomics.run(
-                self._bus, packet.OPERATION, va, operand, wide(packet.CMP_LO, packet.CMP_HI), "ATOMIC"
-            )
+            run_atomic(self._bus, packet.OPERATION, va, operand, wide(packet.CMP_LO, packet.CMP_HI), "ATOMIC")
         elif isinstance(packet, Trap):
             self._bus.interrupt(packet.INT_CONTEXT, TRAP_CONTEXT_BITS)
         elif isinstance(packet, GcrReq):

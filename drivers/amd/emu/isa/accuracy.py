@@ -13,8 +13,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.isa.full_lanes import everywhere
 from drivers.amd.emu.isa.instruction import canonical
+from drivers.amd.emu.isa.observed_lanes import everywhere
 from drivers.amd.emu.isa.operands import EXEC, SCC, VCC, Reg
 from drivers.amd.emu.isa.registers_used import Register, used
 from drivers.amd.emu.isa.translate import cut

@@ -2,8 +2,7 @@
 
 Every set bit must be understood: an encoding with a bit that its opcode has no meaning for is an `IsaError`.
 
-Not here: the encodings (`formats`), the opcodes of a target (`opcodes`), what an instruction does
-(`translate`).
+Not here: the encodings and the opcodes of a target (`opcodes`), what an instruction does (`translate`).
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa import memory_operands
 from drivers.amd.emu.isa.encodings import decode_dpp, decode_dpp8, decode_dual, decode_sdwa
-from drivers.amd.emu.isa.formats import VOP3SD
 from drivers.amd.emu.isa.immediates import RETURNED, hwreg, program_text
+from drivers.amd.emu.isa.opcodes import VOP3SD
 from drivers.amd.emu.isa.operands import Operand, Word, literal
 from drivers.amd.emu.isa.reading import Reading, made, scalar_register, source
 from drivers.amd.emu.isa.vector_operands import modifiers_of, refuse_unused, vector_operands

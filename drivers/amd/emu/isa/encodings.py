@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa.formats import DPP16, SDWA
 from drivers.amd.emu.isa.instruction import Instruction
+from drivers.amd.emu.isa.opcodes import DPP16, SDWA
 from drivers.amd.emu.isa.operands import Imm, Operand, Reg, literal, signed
 from drivers.amd.emu.isa.reading import LITERAL, Reading, made, scalar_register, source
 from drivers.amd.emu.isa.vector_operands import extra_dword, first_source, modifiers_of, vector_operands

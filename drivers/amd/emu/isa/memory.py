@@ -4,7 +4,7 @@ Memory answers at once; whether code waits for it where it must is judged apart 
 any alignment, atomic operations and scalar loads excepted: Linux sets SH_MEM_CONFIG.ALIGNMENT_MODE to UNALIGNED,
 as code objects of HSA have it (LLVM's `unaligned-access-mode`).
 
-Not here: atomic operations (`memory_atomics`), scalar loads (`scalar_memory`), `memory_atomics`, operands
+Not here: atomic operations and buffers (`memory_atomics`), scalar loads (`scalar_memory`), operands
 (`memory_operands`), address checks (`drivers.emu.simt.access`).
 """
 

@@ -1,4 +1,4 @@
-"""Find instructions whose results need no mask: later code does not read their lanes that do not execute.
+"""Find instructions whose results need no mask: all lanes execute, or none of the others is read later.
 
 A masked result keeps what the register held in lanes that do not execute. That matters only if one of these
 lanes is read later: by an instruction under a wider EXEC, or by one that reads other lanes than its own.
@@ -7,7 +7,11 @@ Compilers' code narrows EXEC, computes, and widens it again; most registers are 
 Followed backwards through the code, for each vector register: whether it is live, and whether it is live
 where EXEC may have been widened since. Unknown instructions count as readers of all lanes.
 
-Not here: where all lanes execute (`full_lanes`). Next: `translate`, the user.
+Where all lanes execute: EXEC is followed through the code, and through copies of it in scalar registers, as "what
+it was at first". A lane that the workgroup does not have may then get results, too; nothing defines what its
+registers hold.
+
+Next: `translate`, the user.
 """
 
 # ruff: noqa: E501 - tables of operations read best on one line
@@ -19,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.instruction import canonical
 from drivers.amd.emu.isa.meanings import LANEWISE
-from drivers.amd.emu.isa.operands import EXEC, Reg
+from drivers.amd.emu.isa.operands import EXEC, VCC, Imm, Operand, Reg
 from drivers.amd.emu.isa.packed import PACKED
 from drivers.amd.emu.isa.registers_used import used
 
@@ -27,7 +31,77 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from drivers.amd.emu.isa.instruction import Instruction
-    from drivers.amd.emu.isa.operands import Operand
+
+_NO_DESTINATION = (
+    "s_cmp",
+    "s_bitcmp",
+    "s_cbranch",
+    "s_branch",
+    "s_wait",
+    "s_barrier",
+    "s_setreg",
+    "s_sendmsg",
+)
+
+
+def everywhere(blocks: list[tuple[list[Instruction], tuple[int, ...]]], lanes: int) -> frozenset[int]:
+    """Return the addresses of instructions at which EXEC is what it was when the wave began."""
+    width = lanes // 32
+    begins: dict[int, frozenset[int]] = {blocks[0][0][0].address: frozenset([EXEC])}
+    by_address = {body[0].address: (body, follow) for body, follow in blocks}
+    todo = [blocks[0][0][0].address]
+    full: dict[int, bool] = {}
+    while todo:
+        body, follow = by_address[todo.pop()]
+        known = begins[body[0].address]
+        for instruction in body:
+            full[instruction.address] = EXEC in known
+            known = _after(instruction, known, width)
+        for target in follow:
+            merged = known if target not in begins else begins[target] & known
+            if begins.get(target) != merged:
+                begins[target] = merged
+                todo.append(target)
+    return frozenset(address for address, yes in full.items() if yes)
+
+
+def _index(operand: Operand) -> int | None:
+    return operand.index if isinstance(operand, Reg) and operand.file == "s" else None
+
+
+def _after(i: Instruction, known: frozenset[int], width: int) -> frozenset[int]:
+    """Return which scalar registers hold the first EXEC behind an instruction."""
+    stem = i.stem
+    if stem.startswith("v_cmpx"):
+        return known - {EXEC, VCC}
+    if not i.operands or stem.startswith(_NO_DESTINATION):
+        return known
+    written = {
+        r
+        for operand in i.operands[: 2 if stem.startswith("v_") else 1]
+        if isinstance(operand, Reg) and operand.file == "s"
+        for r in range(operand.index - 1, operand.index + operand.count)
+    }
+    whole = stem.endswith("b64" if width == 2 else "b32")
+    d = _index(i.operands[0])
+    sources = [_index(o) in known for o in i.operands[1:] if not isinstance(o, Imm)]
+    if stem.endswith(("saveexec_b32", "saveexec_b64")):
+        kept = known - written - {EXEC}
+        if whole and EXEC in known and d is not None:
+            kept |= {d}
+        if whole and stem.startswith("s_or_save") and (EXEC in known or any(sources)):
+            kept |= {EXEC}
+        return kept
+    after = known - written - ({EXEC} if "wrexec" in stem else set())
+    if whole and d is not None:
+        if stem.startswith("s_mov_b") and any(sources):
+            return after | {d}
+        if stem.startswith("s_or_b") and any(sources):
+            return after | {d}
+        if stem.startswith("s_and_b") and len(sources) == 2 and all(sources):
+            return after | {d}
+    return after
+
 
 Block = tuple[list["Instruction"], tuple[int, ...]]
 

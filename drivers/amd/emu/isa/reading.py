@@ -12,8 +12,7 @@ from drivers.amd.emu.isa.instruction import Instruction, IsaError
 from drivers.amd.emu.isa.operands import VCC, Operand, Reg, inline, literal
 
 if TYPE_CHECKING:
-    from drivers.amd.emu.isa.formats import Format
-    from drivers.amd.emu.isa.opcodes import Opcode, Slot, Target
+    from drivers.amd.emu.isa.opcodes import Format, Opcode, Slot, Target
 
 LITERAL, ZERO = 255, 128
 """Encodings of a general source: a dword that follows, and the constant 0."""

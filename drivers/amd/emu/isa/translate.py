@@ -29,12 +29,11 @@ from drivers.amd.emu.isa import (  # noqa: F401 - importing one registers what i
     vector_integers,
 )
 from drivers.amd.emu.isa.decode import one
-from drivers.amd.emu.isa.full_lanes import everywhere
 from drivers.amd.emu.isa.guesses import guesses
 from drivers.amd.emu.isa.known_values import Known
 from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS, run_lanewise
 from drivers.amd.emu.isa.modes import KEEP_ALL
-from drivers.amd.emu.isa.observed_lanes import unobserved
+from drivers.amd.emu.isa.observed_lanes import everywhere, unobserved
 from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC, Reg
 from drivers.amd.emu.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, orders
 from drivers.amd.emu.isa.polls import may_wait, polled

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.kfd.process import Process
     from drivers.amd.layouts.kfd import Call, MemFlags
     from drivers.emu.backing import Backing
-    from drivers.emu.turnlock import TurnLock
+    from drivers.emu.scheduler import TurnLock
     from hcq.layout import Struct
 
 

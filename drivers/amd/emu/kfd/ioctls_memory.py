@@ -1,6 +1,6 @@
 """The ioctls of memory: allocate, free, map, unmap, share. Rules: docs/sources-amd.md.
 
-Not here: dispatch by number (`ioctls`). Next: `buffers`, which they act on.
+Not here: dispatch by number (`ioctls`). Next: `gpu`, which they act on.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import errno
 import os
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.kfd.buffers import TYPES, Buffer
 from drivers.amd.emu.kfd.files import Node, OpenFile, Shared
+from drivers.amd.emu.kfd.gpu import TYPES, Buffer
 from drivers.amd.emu.kfd.refusal import NotEmulated, refuse
 from drivers.amd.layouts.kfd import (
     DOORBELL_SLICE_BYTES,

@@ -17,8 +17,7 @@ from drivers.amd.emu.kfd.refusal import refuse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.amd.emu.kfd.buffers import Buffer
-    from drivers.amd.emu.kfd.gpu import Gpu, GpuSpace
+    from drivers.amd.emu.kfd.gpu import Buffer, Gpu, GpuSpace
     from drivers.amd.emu.kfd.profiles import KernelProfile
     from drivers.amd.emu.kfd.queues import QueueObject
     from drivers.emu.user_memory import UserMemory

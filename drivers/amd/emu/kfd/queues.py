@@ -25,8 +25,7 @@ from drivers.amd.layouts.kfd import (
 from drivers.emu.backing import PAGE, page_up
 
 if TYPE_CHECKING:
-    from drivers.amd.emu.kfd.buffers import Buffer
-    from drivers.amd.emu.kfd.gpu import Gpu
+    from drivers.amd.emu.kfd.gpu import Buffer, Gpu
     from drivers.amd.emu.kfd.profiles import KernelProfile
     from drivers.amd.layouts.kfd import kfd_ioctl_create_queue_args, kfd_ioctl_create_queue_args_1_11
 

@@ -27,7 +27,7 @@ from drivers.amd.layouts.kfd import (
 )
 from drivers.amd.layouts.topology import KFD_NODE, RENDER_NODE
 from drivers.emu.backing import page_up
-from drivers.emu.tracked import TrackedBuffers
+from drivers.emu.memory import TrackedBuffers
 from drivers.kernel import (
     MAP_FIXED,
     MAP_SHARED,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.kfd.gpu import Gpu
     from drivers.amd.emu.machine.machine import Machine
     from drivers.amd.emu.machine.reports import Report
-    from drivers.emu.turnlock import TurnLock
+    from drivers.emu.scheduler import TurnLock
     from drivers.kernel import Mmio
     from hcq.counters import Counters
 

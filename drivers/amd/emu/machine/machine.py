@@ -30,8 +30,7 @@ from drivers.amd.layouts.events import (
     kfd_memory_exception_failure,
 )
 from drivers.emu.backing import PAGE
-from drivers.emu.scheduler import Scheduler
-from drivers.emu.turnlock import TurnLock
+from drivers.emu.scheduler import Scheduler, TurnLock
 from drivers.emu.user_memory import UserMemory
 from drivers.kernel import LinuxKernel
 from hcq.errors import DriverError, HcqError
@@ -39,7 +38,7 @@ from hcq.errors import DriverError, HcqError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from drivers.amd.emu.kfd.buffers import Buffer
+    from drivers.amd.emu.kfd.gpu import Buffer
     from drivers.amd.emu.kfd.process import Leak
     from drivers.amd.emu.kfd.profiles import GpuProfile, KernelProfile
     from drivers.amd.emu.kfd.queues import QueueObject

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from drivers.amd.emu.kfd.buffers import Buffer
+    from drivers.amd.emu.kfd.gpu import Buffer
     from drivers.amd.emu.kfd.queues import QueueObject
     from drivers.amd.emu.machine.machine import Machine
     from drivers.amd.emu.machine.reports import MemoryFault, QueueFault
-    from drivers.emu.operation import Outcome
+    from drivers.emu.scheduler import Outcome
 
 
 class QueueRun(Protocol):

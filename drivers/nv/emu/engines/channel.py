@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.caches import UnflushedStores
 from drivers.emu.combining import WriteCombining
-from drivers.emu.operation import Operation, Outcome
 from drivers.emu.races import Work
 from drivers.emu.releases import join
+from drivers.emu.scheduler import Operation, Outcome
 from drivers.emu.vaspace import Access
 from drivers.nv.emu.engines.compute import Compute
 from drivers.nv.emu.engines.copy import Copy

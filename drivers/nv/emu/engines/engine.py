@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from drivers.emu.accuracy import Ledger
     from drivers.emu.backing import Backing
     from drivers.emu.caches import UnflushedStores
-    from drivers.emu.operation import Operation
     from drivers.emu.releases import SemaphoreStore
+    from drivers.emu.scheduler import Operation, TurnLock
     from drivers.emu.simt.slices import SlicedLaunch
-    from drivers.emu.turnlock import TurnLock
     from drivers.emu.vaspace import VaSpace
     from drivers.nv.emu.engines.grid import Grids
     from drivers.nv.emu.engines.images import Images

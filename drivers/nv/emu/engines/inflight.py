@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
 
-    from drivers.emu.operation import Operation
+    from drivers.emu.scheduler import Operation
 
 _number = attrgetter("number")
 

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from drivers.emu.backing import Backing, CpuMapping
-from drivers.emu.tracked import TrackedBuffers
+from drivers.emu.memory import TrackedBuffers
 from drivers.kernel import (
     MAP_ANONYMOUS,
     MAP_FIXED,

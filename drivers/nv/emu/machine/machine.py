@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.accuracy import Ledger
 from drivers.emu.races import Races
-from drivers.emu.scheduler import Scheduler
-from drivers.emu.turnlock import TurnLock
+from drivers.emu.scheduler import Scheduler, TurnLock
 from drivers.emu.user_memory import UserMemory
 from drivers.emu.waits import SemaphoreHistory, find_deadlock
 from drivers.kernel import LinuxKernel

@@ -1,4 +1,6 @@
-"""Statements of a PTX module: types, operands, instructions, variables, functions. Data only.
+"""Statements of a PTX module (types, operands, instructions, variables, functions), and scopes of names.
+
+Names within braces are replaced by names that are unique in the function.
 
 Source: NVIDIA's PTX ISA, chapters 5 (state spaces, types) and 6 (operands). Not here: parsing (`syntax`),
 meaning (`core`, `translate`).
@@ -171,3 +173,43 @@ class Source:
     target: tuple[str, ...]
     functions: dict[str, Function]
     variables: dict[str, Variable]
+
+
+@dataclass(slots=True)
+class Scope:
+    """The registers, variables and labels of one pair of braces."""
+
+    parent: Scope | None
+    number: int
+    registers: dict[str, Reg] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+
+def renamed(instruction: Instruction, names: dict[str, str]) -> Instruction:
+    """Replace the labels and variables of a scope by their unique names."""
+
+    def rename(operand: Operand) -> Operand:
+        match operand:
+            case Sym(name, offset) if name in names:
+                return Sym(names[name], offset)
+            case Mem(Sym(name), offset, coordinates) if name in names:
+                return Mem(Sym(names[name]), offset, tuple(map(rename, coordinates)))
+            case Vec(items):
+                return Vec(tuple(map(rename, items)))
+            case Args(items):
+                return Args(tuple(map(rename, items)))
+            case _:
+                return operand
+
+    operands = tuple(map(rename, instruction.operands))
+    if operands == instruction.operands:
+        return instruction
+    return Instruction(
+        instruction.opcode,
+        instruction.modifiers,
+        operands,
+        instruction.guard,
+        instruction.negated,
+        instruction.line,
+        instruction.text,
+    )

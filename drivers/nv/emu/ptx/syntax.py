@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from drivers.nv.emu.ptx.scopes import Scope, renamed
 from drivers.nv.emu.ptx.statements import (
     TYPES,
     Args,
@@ -27,11 +26,13 @@ from drivers.nv.emu.ptx.statements import (
     Pair,
     PtxError,
     Reg,
+    Scope,
     Source,
     Special,
     Sym,
     Variable,
     Vec,
+    renamed,
 )
 from drivers.nv.emu.ptx.tokens import Tokens, number
 from drivers.nv.emu.ptx.variables import read_variables
