@@ -257,6 +257,7 @@ class Sample:
         self.known = known
         self.root = root
         self.work = 0
+        self.made: dict[tuple[UOp, bytes], Value] = {}
 
     def values(self, node: UOp, at: Array) -> Value:
         """Return the elements of a node at flat positions. Raises `TooLargeError`."""
@@ -264,6 +265,13 @@ class Sample:
             return self._at(node, at)
 
     def _at(self, node: UOp, at: Array) -> Value:
+        """Return elements of a node, each of them computed once however many operations need it."""
+        key = node, at.tobytes()
+        if key not in self.made:
+            self.made[key] = self._computed(node, at)
+        return self.made[key]
+
+    def _computed(self, node: UOp, at: Array) -> Value:
         if node in self.known and node is not self.root:
             x = self.known[node]
             return Value(

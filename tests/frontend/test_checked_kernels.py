@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from compiler.dtype import dtypes
+from compiler.ir import graph
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import postorder
 from frontend import Tensor, TinyJit
@@ -88,6 +89,18 @@ def test_values_and_samples_agree_with_the_oracle(seed: int) -> None:
             if value.e is None:
                 np.testing.assert_array_equal(sample.v, value.v.reshape(-1)[some])
             assert (abs(sample.v.astype(float) - value.v.reshape(-1)[some]) <= near).all()
+
+
+def test_a_sample_computes_each_operation_once() -> None:
+    x = graph.param(0, (64,), dtypes.int64)
+    node = x
+    for _ in range(24):
+        node = graph.binary("ADD", node, graph.flip(graph.binary("ADD", node, x), (0,)))
+    values = interpreter.Value(np.arange(64))
+    sample = evaluation.Sample({x: values}, node)
+    whole, _ = evaluation.evaluate(node, {x: values}, 0)
+    np.testing.assert_array_equal(sample.values(node, np.arange(8)).v, whole.v[:8])
+    assert sample.work <= 2 * 8 * 3 * 24
 
 
 def test_large_kernels_are_sampled_and_what_is_too_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
