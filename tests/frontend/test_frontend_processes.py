@@ -145,16 +145,18 @@ def test_training_does_not_leak(captured: bool, first: int, steps: int, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["cpu", "nv-emu"])
-def test_the_digits_example_learns(device: str, tmp_path: Path):
-    words = ("examples/digits.py", "--min-accuracy", "0.97", "--device", device)
+@pytest.mark.parametrize(
+    ("device", "steps", "least"), [("cpu", 300, 0.97), ("nv-emu", 50, 0.9)], ids=["cpu", "nv-emu"]
+)
+def test_the_digits_example_learns(device: str, steps: int, least: float, tmp_path: Path):
+    words = ("examples/digits.py", "--min-accuracy", str(least), "--device", device, "--steps", str(steps))
     done = run(*words, cache=tmp_path, HCQ_VALIDATE="0")
     found = re.search(r"held-out accuracy: ([0-9.]+) on 360 images", done.stdout)
     assert found is not None
-    assert float(found[1]) >= 0.97
+    assert float(found[1]) >= least
     assert re.search(r"kernels a step: \d+", done.stdout)
     assert f"device: {device} " in done.stdout
-    assert "step 300/300" in done.stderr
+    assert f"step {steps}/{steps}" in done.stderr
 
 
 @pytest.mark.slow
