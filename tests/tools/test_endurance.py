@@ -57,12 +57,12 @@ def test_devices_opened_and_closed_leak_no_objects() -> None:
 def test_steps_of_ever_new_shapes_keep_a_bounded_number_of_objects(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(frontend.plan, "NODE_LIMIT", 700)
-    monkeypatch.setattr(frontend.expr, "TABLE_LIMIT", 700)
+    monkeypatch.setattr(frontend.plan, "NODE_LIMIT", 300)
+    monkeypatch.setattr(frontend.expr, "TABLE_LIMIT", 300)
     counts, before = [], table_size()
     with override(cache=tmp_path, plan_bytes=1 << 20, validate=False):
         compiling.forget()
-        for number in range(60):
+        for number in range(150):
             step(number)
             if table_size() < before:  # the tables were trimmed
                 counts.append(sum(census("compiler.", "frontend.", "hcq.", "drivers.").values()))
