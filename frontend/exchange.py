@@ -57,7 +57,9 @@ class Exchange(TensorBase):
         It is valid until the tensor is assigned to or freed.
         """
         realize_one(self)
-        address: int = self.leaves[0].buffer.va
+        buffer = self.leaves[0].buffer
+        buffer.live()
+        address: int = buffer.va
         return address
 
     def __complex__(self) -> complex:

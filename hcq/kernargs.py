@@ -49,9 +49,8 @@ def compile_args(image: KernelImage, device: Owner) -> Callable[[Program, tuple[
     tests = [f"{name}.__class__ is {kinds[slot.kind]}" for name, slot in zip(names, image.args, strict=True)]
     pointers = [name for name, slot in zip(names, image.args, strict=True) if slot.kind is ArgKind.POINTER]
     tests += [f"{name}.device is device" for name in pointers]
-    fields = [
-        (slot.offset, f"{n}.va" if n in pointers else n) for n, slot in zip(names, image.args, strict=True)
-    ]
+    texts = [f"{name}.address" if name in pointers else name for name in names]
+    fields = [(slot.offset, text) for slot, text in zip(image.args, texts, strict=True)]
     packed = ", ".join(text for _, text in sorted(fields))
     codes = {_CODES[slot.kind, slot.size] for slot in image.args}
     dense = codes == {"Q"} and image.kernarg_size == 8 * len(names)

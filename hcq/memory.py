@@ -83,9 +83,9 @@ class _Held:
 class Buffer:
     """A range of device-visible memory; made by `Device.alloc`.
 
-    `size` is in bytes; `va` is the device address (a plain attribute, for hot paths; not a number once the
-    buffer is closed); `spec` is the kind of memory; `label` names the buffer in errors. `view` returns a
-    buffer that shares the memory.
+    `size` is in bytes; `va` is the device address; not a number once the buffer or its device is closed;
+    `spec` is the kind of memory; `label` names the buffer in errors. `view` returns a buffer that shares the
+    memory.
 
     Lifetime: the memory is freed with the last reference. Work in flight holds references. `close`, or the
     end of a `with` block, makes every later use raise, and frees the memory when the work in flight is done.
@@ -107,17 +107,18 @@ class Buffer:
         "_drop",
         "_free_list",
         "_views",
+        "address",
         "device",
         "label",
         "offset",
         "root",
         "size",
         "spec",
-        "va",
         "where",
     )
 
-    va: int
+    address: int
+    """The device address as hot paths read it: they do not ask whether the device is closed."""
 
     def __init__(  # noqa: PLR0917 - positional: one is made an operation
         self, device: Owner, block: Block, free_list: FreeList, size: int, spec: BufferSpec, label: str
@@ -127,7 +128,7 @@ class Buffer:
         self._drop: Callable[[], object]  # from here on the block is returned
         self._drop = block.free if isinstance(free_list, list) else partial(free_list.append, block)
         self.device = device
-        self.va = block.va
+        self.address = block.va
         self.size = size
         self.spec = spec
         self.label = label
@@ -156,7 +157,7 @@ class Buffer:
         part._free_list = self._free_list
         part._block, part._drop = None, NOTHING
         part.device, part.spec, part.label, part.where = self.device, self.spec, self.label, ""
-        part.va, part.size, part.root, part.offset = self.va + offset, size, root, self.offset + offset
+        part.address, part.size, part.root, part.offset = self.va + offset, size, root, self.offset + offset
         part._views = None
         if root._views is None:
             root._views = set()
@@ -255,16 +256,21 @@ class Buffer:
         if self.device.closed:
             reason = self.device.refusal() if self.device.refusal else "its device is closed"
             raise UsageError(f"{self!r} cannot be used: {reason}")
-        if self.va is CLOSED:
+        if self.address is CLOSED:
             if (given := self.device.reasons.get(self)) is not None:
                 raise given()
             where = f"; closed at {self.where}" if self.where else ""
             raise UsageError(f"{self!r} was used after it was closed{where}")
 
     @property
+    def va(self) -> int:
+        """The device address; no number once the buffer or its device is closed."""
+        return CLOSED if self.device.closed else self.address
+
+    @property
     def closed(self) -> bool:
         """Whether the buffer or its root was closed."""
-        return self.va is CLOSED
+        return self.address is CLOSED
 
     @property
     def lost(self) -> bool:
@@ -291,7 +297,7 @@ class Buffer:
         where = device.caller()
         for part in (self, *views):
             if part is not None:
-                part.va, part.where = CLOSED, where
+                part.address, part.where = CLOSED, where
                 if reason is not None:
                     device.reasons[part] = reason
         self._drop = NOTHING
@@ -308,7 +314,7 @@ class Buffer:
 
     def __repr__(self) -> str:
         label = f" {self.label!r}" if self.label else ""
-        at = "closed" if self.closed else f"at {self.va:#x}"
+        at = "closed" if self.va is CLOSED else f"at {self.va:#x}"
         of = f", a view from byte {self.offset}" if self.root else ""
         return f"<Buffer{label} of {self.size} bytes {at} on {self.device.name}{of}>"
 

@@ -56,6 +56,7 @@ class DeviceArray:
 
     def data_ptr(self) -> int:
         """Return the device address of the first element."""
+        self.buffer.live()
         return self.buffer.va
 
     def stride(self, axis: int | None = None) -> Any:

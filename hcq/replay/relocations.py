@@ -142,7 +142,7 @@ def compile_bind(
 def _word(element: Element, pointers: Sequence[bool]) -> str:
     texts = []
     for k, term in enumerate(element.terms):
-        value = f"b{term.param}.va" if pointers[term.param] else f"b{term.param}"
+        value = f"b{term.param}.address" if pointers[term.param] else f"b{term.param}"
         expr = term.expr
         if expr.float_bits:
             number, shift = f"e{element.view}_{element.index}_{k}({value})", term.shift

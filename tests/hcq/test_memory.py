@@ -70,6 +70,19 @@ def test_a_view_outside_its_buffer_is_refused(device: Device):
             buffer.view(offset, size)
 
 
+def test_addresses_end_with_the_device():
+    with wrap(FakeDevice()) as device:
+        buffer, closed = device.alloc(256), device.alloc(256)
+        view = buffer.view(16)
+        closed.close()
+    for part in (buffer, view, closed):
+        with pytest.raises(TypeError):
+            part.va + 1
+        with pytest.raises(UsageError, match="closed"):
+            part.live()
+    buffer.close()
+
+
 def test_closing_a_root_closes_its_views(device: Device):
     buffer = device.alloc(256)
     view = buffer.view(0, 8)
