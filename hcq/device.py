@@ -27,10 +27,9 @@ from hcq.callsite import user_line
 from hcq.closing import CLOSE_S, Once, drain, stop
 from hcq.counters import begin
 from hcq.errors import DeviceFault, FaultWarning, UnsupportedError, UsageError, UsageTypeError
-from hcq.faults.collect import note
 from hcq.faults.messages import detect_overrun, overrun_report, timeout_text
 from hcq.faults.polling import completed, poll, poll_room
-from hcq.faults.refusal import FaultRefusal
+from hcq.faults.refusal import FaultRefusal, note
 from hcq.hardware import BufferSpec, QueueKind
 from hcq.heap import tracked
 from hcq.hostpool import SIGNALS, STAMPS

@@ -29,7 +29,7 @@ from drivers.emu.report import parse
 from hcq.config import override
 from hcq.device import Device
 from hcq.errors import DeviceFault, UsageError
-from hcq.faults.collect import collected
+from hcq.faults.refusal import collected
 from hcq.process import open_devices
 from hcq.registry import parse as parse_device
 

@@ -9,7 +9,7 @@ The packet after a vendor packet has its barrier bit set and is launched only wh
 every XCC. There are twice as many blocks as packets, so that a block is written again only after the read
 index passed its packet by a whole ring.
 
-Not here: rings of other packets (`ring`), what all rings share (`hardware_ring`).
+Not here: rings of other packets, and what all rings share (`ring`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from array import array
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from drivers.amd.encode_aql import INLINE, MAX_INLINE, SIZE, SIZE_MASK, call_of, packets_of
-from drivers.amd.hardware_ring import HardwareRing, nothing_known
 from drivers.amd.layouts import aql
+from drivers.amd.ring import HardwareRing, nothing_known
 from drivers.kernel import view_at
 
 if TYPE_CHECKING:

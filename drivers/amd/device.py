@@ -15,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd import code, context, faults, render
+from drivers.amd import code, context, faults, topology
 from drivers.amd.context import Event
 from drivers.amd.events import Events
 from drivers.amd.info import device_info
@@ -94,7 +94,7 @@ class AmdDevice:
             drm_fd = process.acquire(gpu)
             process.check_space(gpu)
             process.enable_runtime(others)
-            facts = render.ask(process.kernel, drm_fd)
+            facts = topology.ask(process.kernel, drm_fd)
             self._hz = facts.gpu_counter_freq * 1000
             self.apu = bool(facts.ids_flags & IDS_FLAGS_FUSION)
             extra = process.kfd.available(gpu.gpu_id) if self.apu else 0

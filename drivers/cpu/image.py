@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from drivers.kernel import Kernel
 
 SOURCES = (
-    "image.py", "native.py", "intrinsics.py", "layouts.py", "primitives.py",
+    "image.py", "native.py", "layouts.py", "primitives.py",
     "futex.py", "cores.py", "workers.py", "processor.py", "host.py",
 )  # fmt: skip
 """The source files on which the compiled code depends."""

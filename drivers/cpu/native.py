@@ -10,7 +10,7 @@ mem2reg turns into values.
 
 The resulting module has no data, no external symbol and no relocation of its code.
 
-Not here: the text of the primitives that are functions of their own (`intrinsics`). Next: `processor`, the
+Not here: the text of the primitives that are functions of their own (`primitives`). Next: `processor`, the
 program; `image`, which compiles it.
 """
 
@@ -21,8 +21,8 @@ import inspect
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from drivers.cpu.intrinsics import MACHINES, intrinsics
 from drivers.cpu.layouts import Record, place_of
+from drivers.cpu.primitives import MACHINES, intrinsics
 from hcq.layout import BitStruct
 
 if TYPE_CHECKING:

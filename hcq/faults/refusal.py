@@ -1,15 +1,21 @@
-"""The error of every call on a faulted device, and whether a caller has met it.
+"""The error of every call on a faulted device, and the faults of a stretch of a program.
 
-Not here: when a device is faulted (`hcq.device.Device.faulted`), the report's text (`messages`).
+Faults are collected also of work that nothing waits for.
+
+Not here: when a device is faulted, and how it keeps its fault (`hcq.device.Device.faulted`), the report's
+text (`messages`).
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hcq.errors import DeviceFault
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hcq.errors import FaultReport
 
 
@@ -23,9 +29,39 @@ class FaultRefusal:
         self.raised = False
         """Whether a caller got the error."""
         self.collected = False
-        """Whether the report is in a list of `hcq.faults.collect.collected`."""
+        """Whether the report is in a list of `hcq.faults.refusal.collected`."""
 
     def __call__(self) -> DeviceFault:
         """Return a new error; the caller raises it."""
         self.raised = True
         return DeviceFault(self.report)
+
+
+_OPEN: dict[int, list[FaultReport]] = {}
+"""The lists of the `with` blocks that are open now, of all threads."""
+
+
+@contextmanager
+def collected() -> Iterator[list[FaultReport]]:
+    """Collect the report of each fault of any device of this process inside the block, in order.
+
+    A fault is noticed when something waits for the device, polls it or closes it. Closing a device does not
+    raise a fault that is in the list.
+
+        with collected() as reports:
+            run_program()
+    """
+    reports: list[FaultReport] = []
+    _OPEN[id(reports)] = reports
+    try:
+        yield reports
+    finally:
+        del _OPEN[id(reports)]
+
+
+def note(report: FaultReport) -> bool:
+    """Add a report to the list of each open block; return whether there is one."""
+    lists = tuple(_OPEN.values())
+    for reports in lists:
+        reports.append(report)
+    return bool(lists)

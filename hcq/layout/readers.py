@@ -3,7 +3,7 @@
 `Field.decode` and `Member.decode_one` are the readable implementations, and the oracles in tests; these are
 the fast ones, which properties of layouts are. `legal` and `sound` are the fast half of `check`.
 
-Not here: the layouts (`bitstruct`, `bytestruct`). Next: `bitpack`, the other direction.
+Not here: the layouts (`bitstruct`, `bytestruct`).
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 from hcq.commands import SetSignal, Wait
 from hcq.errors import UsageError
-from hcq.validate.accesses import UnorderedKernels, accesses, number
-from hcq.validate.intervals import Intervals
+from hcq.validate.accesses import Intervals, UnorderedKernels, accesses, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

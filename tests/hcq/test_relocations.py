@@ -12,7 +12,7 @@ from hcq.errors import UsageError
 from hcq.params import Expr, Param, Patch, check_reach, reaches
 from hcq.registry import wrap
 from hcq.replay.relocations import Placed, compile_bind, elements, write_all
-from hcq.validate.intervals import Intervals
+from hcq.validate.accesses import Intervals
 from tests.hcq.fake import FakeDevice
 
 SIZE = 8

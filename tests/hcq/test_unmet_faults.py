@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hcq.errors import DeviceFault, FaultWarning
-from hcq.faults.collect import collected
+from hcq.faults.refusal import collected
 from hcq.registry import wrap
 from tests.children import environment
 from tests.hcq.fake import ONE, WILD, FakeDevice

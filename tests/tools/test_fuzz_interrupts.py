@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hcq.heap import Heap
-from hcq.validate.intervals import Intervals
+from hcq.validate.accesses import Intervals
 from tests.hcq.fake import FakeDevice
 from tests.limits import CHILD_S, HANG_S
 from tools.fuzz.interrupt_probes import PROBES, free

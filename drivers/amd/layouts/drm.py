@@ -1,6 +1,6 @@
 """The render node: AMDGPU_INFO, of which the counter frequency of the GPU's clock is asked.
 
-Next: `drivers.amd.render`, the user.
+Next: `drivers.amd.topology`, the user.
 """
 
 # ruff: noqa: N801 - names are the kernel's own

@@ -17,9 +17,8 @@ from drivers.emu.report import ReportKind
 from drivers.emu.report_records import decode, hang
 from drivers.emu.simt.deadline import Deadline, HostTime
 from drivers.emu.simt.engine import OPTIMISED, QUICK, Program
-from drivers.emu.simt.plan import warps_of
 from drivers.emu.simt.running import RawCounts, Running, address_of, prepare
-from drivers.emu.simt.work import Options, Work, check
+from drivers.emu.simt.work import Options, Work, check, warps_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

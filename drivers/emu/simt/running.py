@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from drivers.emu.sanitizers.group_order import known_bytes
 from drivers.emu.simt.counting import ENTRIES_AT, ENTRY_BYTES, TOUCHED_BYTES
-from drivers.emu.simt.plan import ARENA_BYTES, plan_of
 from drivers.emu.simt.state import (
     LAUNCH,
     MAP_ENTRY,
@@ -29,12 +28,12 @@ from drivers.emu.simt.state import (
     SITE,
     THREAD,
 )
+from drivers.emu.simt.work import ARENA_BYTES, plan_of
 
 if TYPE_CHECKING:
     from drivers.emu.memory import AddressSpace
     from drivers.emu.simt.engine import Program
-    from drivers.emu.simt.plan import Plan
-    from drivers.emu.simt.work import Options, Work
+    from drivers.emu.simt.work import Options, Plan, Work
 
 _PARAM_ALIGN = 128
 _NO_LAUNCH, _NO_REPORTS = bytes(LAUNCH.size), bytes(REPORTS_HEAD)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd.emu.engines.order import Order, Watch
-from drivers.amd.emu.engines.waits import Wait
+from drivers.amd.emu.engines.packets import Wait
 from drivers.amd.layouts.kfd import QueueType
 from drivers.amd.layouts.pm4 import Function
 from drivers.emu.releases import RELEASES, SemaphoreStore

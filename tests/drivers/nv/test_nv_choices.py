@@ -11,8 +11,7 @@ from drivers.choices import changes, describe, value_text
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.gpfifo import GpfifoEntry
 from drivers.nv.layouts.status import NvStatus
-from drivers.nv.presets import PRESETS
-from drivers.nv.quirks import ALTERNATIVES, DEFAULT, parse
+from drivers.nv.quirks import ALTERNATIVES, DEFAULT, PRESETS, parse
 from drivers.nv.refusals import BringUpError
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind

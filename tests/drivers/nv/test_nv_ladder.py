@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.choices import describe, value_text
-from drivers.nv.presets import PRESETS, fitting
-from drivers.nv.quirks import ALTERNATIVES, parse
+from drivers.nv.quirks import ALTERNATIVES, PRESETS, fitting, parse
 from tools.bringup import command
 from tools.bringup import ladder as nv_ladder
 from tools.bringup.checks import EMULATED_PATIENCE

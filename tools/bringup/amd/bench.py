@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from drivers.amd import context, render, topology
+from drivers.amd import context, topology
 from drivers.amd.aql_ring import AqlRing
 from drivers.amd.context import Context, Event
 from drivers.amd.device import AmdDevice
@@ -115,7 +115,7 @@ class Bench(Checks):
     @cached_property
     def render(self) -> drm_amdgpu_info_device:
         """The device information of the render node."""
-        return render.ask(self.kernel, self.drm_fd)
+        return topology.ask(self.kernel, self.drm_fd)
 
     @property
     def apu(self) -> bool:

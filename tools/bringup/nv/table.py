@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from drivers.choices import changes, describe
 from drivers.kernel import LinuxKernel
 from drivers.nv import check_variant
-from drivers.nv.presets import PRESETS, fitting
-from drivers.nv.quirks import ALTERNATIVES, Quirks, parse
+from drivers.nv.quirks import ALTERNATIVES, PRESETS, Quirks, fitting, parse
 from tools.bringup.nv import rungs as low
 from tools.bringup.nv import rungs_compute as high
 from tools.bringup.nv.bench import Bench

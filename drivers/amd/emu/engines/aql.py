@@ -22,9 +22,8 @@ from drivers.amd.emu.engines.dispatch import (
 from drivers.amd.emu.engines.errors import check, dispatch_fault, host_fault, packet_fault, unsupported
 from drivers.amd.emu.engines.maintenance import of_scopes
 from drivers.amd.emu.engines.order import Sort, once
-from drivers.amd.emu.engines.packets import decode, length, stores, wide
+from drivers.amd.emu.engines.packets import Wait, decode, length, stores, wide
 from drivers.amd.emu.engines.pm4 import Pm4
-from drivers.amd.emu.engines.waits import Wait
 from drivers.amd.emu.machine.reports import QueueFault
 from drivers.amd.layouts.aql import (
     PACKET_WORDS,
@@ -57,8 +56,8 @@ if TYPE_CHECKING:
     from drivers.amd.emu.engines.bus import Bus
     from drivers.amd.emu.engines.kernels import Kernels
     from drivers.amd.emu.engines.order import Flight, Flights
+    from drivers.amd.emu.engines.packets import Promise
     from drivers.amd.emu.engines.ring import Ring
-    from drivers.amd.emu.engines.waits import Promise
     from hcq.layout import BitStruct
 
 _HEADER: Final = 0xFFFF

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from drivers.amd.emu.engines.machine import Machine
     from drivers.amd.emu.engines.order import Order, Sort
-    from drivers.amd.emu.engines.waits import Wait
+    from drivers.amd.emu.engines.packets import Wait
     from drivers.amd.emu.kfd.gpu import GpuSpace
     from drivers.amd.emu.kfd.queues import QueueObject
 

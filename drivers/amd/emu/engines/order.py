@@ -30,7 +30,7 @@ from drivers.emu.waits import SemaphoreHistory
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from drivers.amd.emu.engines.waits import Wait
+    from drivers.amd.emu.engines.packets import Wait
     from drivers.amd.emu.kfd.queues import QueueObject
     from drivers.emu.releases import SemaphoreStore, VectorClock
     from drivers.emu.simt.library import Sanitizers

@@ -19,8 +19,7 @@ from drivers.amd.emu.engines.dispatch import ShRegisters, from_registers
 from drivers.amd.emu.engines.errors import changed_fault, packet_fault, unsupported
 from drivers.amd.emu.engines.maintenance import check_gcr, check_release, of_acquire_gfx9, of_gcr, release
 from drivers.amd.emu.engines.order import Sort, once
-from drivers.amd.emu.engines.packets import decode, ignored, length, opcode, stores, wide
-from drivers.amd.emu.engines.waits import Wait
+from drivers.amd.emu.engines.packets import Wait, decode, ignored, length, opcode, stores, wide
 from drivers.amd.layouts.pm4 import (
     IB_ALIGN,
     AtomicCommand,
@@ -60,8 +59,8 @@ if TYPE_CHECKING:
     from drivers.amd.emu.engines.bus import Bus
     from drivers.amd.emu.engines.kernels import Kernels
     from drivers.amd.emu.engines.order import Flights
+    from drivers.amd.emu.engines.packets import Promise
     from drivers.amd.emu.engines.ring import Ring
-    from drivers.amd.emu.engines.waits import Promise
 
 GRBM_GFX_INDEX: Final = 0x200
 """The one UCONFIG register that a compute queue writes: for which shader engines later writes are."""

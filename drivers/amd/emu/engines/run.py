@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.engines.kernels import Kernels
     from drivers.amd.emu.engines.machine import Machine
     from drivers.amd.emu.engines.order import Watch
-    from drivers.amd.emu.engines.waits import Promise, Wait
+    from drivers.amd.emu.engines.packets import Promise, Wait
     from drivers.amd.emu.kfd.gpu import Buffer
     from drivers.amd.emu.kfd.queues import QueueObject
     from drivers.amd.emu.machine.reports import MemoryFault, QueueFault

@@ -14,9 +14,8 @@ from drivers.amd.emu.engines.bus import run_atomic
 from drivers.amd.emu.engines.errors import changed_fault, check, packet_fault, unsupported
 from drivers.amd.emu.engines.maintenance import check_gcr, of_gcr
 from drivers.amd.emu.engines.order import Sort, once
-from drivers.amd.emu.engines.packets import wide
+from drivers.amd.emu.engines.packets import Promise, Wait, wide
 from drivers.amd.emu.engines.pm4 import Frame
-from drivers.amd.emu.engines.waits import Promise, Wait
 from drivers.amd.layouts.events import TRAP_CONTEXT_BITS
 from drivers.amd.layouts.pm4_generations import GcrCntl
 from drivers.amd.layouts.sdma import (

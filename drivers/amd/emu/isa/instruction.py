@@ -3,7 +3,10 @@
 Mnemonics of older and newer targets are spelt as gfx11 spells them. An instruction whose meaning differs between
 targets keeps its own name.
 
-Next: `decode`, which makes them; `opcodes`, the table of a target.
+By its name and bits are told, too, which operands are 16 bits wide (true16 encodings of gfx11 and gfx12), and how far
+a load, store or cache instruction acts.
+
+Not here: accesses (`memory`), what they order (`orders`). Next: `decode`, which makes them; `opcodes`, the table of a target.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
@@ -15,6 +18,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drivers.emu.simt.addresses import NARROW, STRONG
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -139,3 +143,67 @@ def _local(stem: str) -> str:
         pair = {None: "", "2": "_2addr", "2st64": "_2addr_stride64"}[match[2]]
         return f"ds_{verb}{pair}_{match[3]}"
     return stem.replace("ds_cmpst_", "ds_cmpstore_")
+
+
+AGENT = 2
+"""The first scope of gfx12 that reaches other compute units."""
+
+
+def reaches_agent(i: Instruction, family: str) -> bool:
+    """Return whether a load, a store or a cache instruction acts at the agent's scope or beyond.
+
+    gfx11 encodes no scopes: its bits for all scopes beyond a wave count.
+    """
+    if family == "gfx9":
+        return bool(i.get("sc1"))
+    return bool(i.get("glc") or i.get("dlc") or i.get("scope") >= AGENT)
+
+
+def reach(i: Instruction, family: str) -> int:
+    """Return who sees a load or store: STRONG for the agent, STRONG | NARROW for the workgroup, else 0."""
+    if reaches_agent(i, family):
+        return STRONG
+    return STRONG | NARROW if i.get("sc0") or i.get("scope") else 0
+
+
+_SMALL = {"f16", "i16", "u16", "b16", "bf16"}
+_PACKED = re.compile(
+    r"v_pk_|v_dot|v_fma_mix|v_wmma|v_swmmac|v_cvt_pk_|v_perm|v_mfma|v_cvt_pknorm|v_mad_mix|v_dual"
+)
+
+
+@functools.cache
+def halves(stem: str) -> tuple[bool, tuple[bool, bool, bool]]:
+    """Return whether the destination is 16 bits, and which of the sources are."""
+    no = (False, False, False)
+    if stem in ("v_dot2_f16_f16", "v_dot2_bf16_bf16"):
+        return True, (False, False, True)
+    if stem in ("v_mad_i32_i16", "v_mad_u32_u16"):
+        return False, (True, True, False)
+    if stem in ("v_alignbit_b32", "v_alignbyte_b32"):
+        return False, (False, False, True)
+    if stem == "v_pack_b32_f16":
+        return False, (True, True, False)
+    if stem == "v_sat_pk_u8_i16":
+        return True, no
+    if stem == "v_cndmask_b16":
+        return True, (True, True, False)
+    if stem.startswith(("v_cvt_pk_norm", "v_cvt_pk_")) and stem.endswith("_f16"):
+        return False, (True, True, False)
+    if stem.startswith(("v_interp", "v_cvt_sr")) or _PACKED.match(stem):
+        return False, no
+    parts = stem.split("_")
+    if stem.startswith("v_cvt_"):
+        return _convert(parts[2:])
+    if stem.startswith("v_cmp"):
+        return False, (True, True, False) if parts[-1] in _SMALL else no
+    if parts[-1] not in _SMALL:
+        return False, no
+    return True, (True, True, True)
+
+
+def _convert(parts: list[str]) -> tuple[bool, tuple[bool, bool, bool]]:
+    types = [p for p in parts if re.fullmatch(r"b?[fiu]\d+", p)]
+    if len(types) != 2:
+        return False, (False, False, False)
+    return types[0] in _SMALL, (types[1] in _SMALL, False, False)

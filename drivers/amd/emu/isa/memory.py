@@ -15,12 +15,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from drivers.amd.emu.isa.instruction import reach
 from drivers.amd.emu.isa.known_values import Origin
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.operands import Operand, Reg
 from drivers.amd.emu.isa.orders import RELEASED_UNMARKED, UNMARKED_STORE
-from drivers.amd.emu.isa.scopes import reach
-from drivers.emu.sanitizers import observed_shared, sanitize
+from drivers.emu.sanitizers import sanitize, shadow_shared
 from drivers.emu.simt import access, row_access
 from drivers.emu.simt.addresses import STRONG, UNMARKED, address_type
 from drivers.emu.simt.findings import i32
@@ -373,14 +373,14 @@ def _local_access(t: Translator) -> None:
     address = local_address(t, second if verb == "load" else first, i.get("offset"))
     if verb == "load":
         if i.address in t.polled:
-            observed_shared.observes(t.wf, address, t.active)
+            shadow_shared.observes(t.wf, address, t.active)
         strong = i.address in t.polled or i.address in t.guesses
         load(t, what, first, "shared", address, t.active, STRONG if strong else 0)
         return
     may_publish = bool(t.polled) and _ATOMIC_STORE.fullmatch(what) is not None
     store(t, what, second, "shared", address, t.active, UNMARKED if may_publish else 0)
     if may_publish:
-        observed_shared.published(t.wf)
+        shadow_shared.published(t.wf)
 
 
 for _what in (

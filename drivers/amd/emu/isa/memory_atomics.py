@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from drivers.amd.emu.isa.meanings import MEANINGS
 from drivers.amd.emu.isa.memory import flat_address, how, load, local_address, registers, set_registers, store
 from drivers.amd.emu.isa.operands import Reg
-from drivers.emu.sanitizers import observed_shared
+from drivers.emu.sanitizers import shadow_shared
 from drivers.emu.simt import atomics
 from drivers.emu.simt.addresses import STRONG
 from drivers.emu.simt.findings import i32
@@ -113,10 +113,10 @@ def _local_atomic(t: Translator) -> None:
     if "cmpstore" in name and t.target.family != "gfx9":
         values.reverse()  # gfx9 has what is compared first, later targets what is stored
     if returns:
-        observed_shared.observes(t.wf, address, t.active)
+        shadow_shared.observes(t.wf, address, t.active)
     how = STRONG if i.address in t.polled else 0
     old = apply_atomic(t, name, "shared", address, values, how=how)
-    observed_shared.published(t.wf)
+    shadow_shared.published(t.wf)
     if returns:
         set_registers(t, i.operands[0], old)
 

@@ -1,13 +1,13 @@
 """Order between workgroups in machine code: which atomics release, and which cache invalidations acquire.
 
 The rules are those of LLVM's memory model of AMDGPU for the agent scope (AMDGPUUsage). An atomic operation,
-or a store that is strong (`scopes.reach`), releases if no earlier write of its wave is in flight: the code
-has waited for all of them (vscnt on gfx11, storecnt on gfx12, vmcnt on gfx9), and on gfx9 has written them
-back before (`buffer_wbl2 sc1`). An invalidation of the agent's caches (gfx9 `buffer_inv sc1`, gfx11
+or a store that is strong (`instruction.reach`), releases if no earlier write of its wave is in flight: the
+code has waited for all of them (vscnt on gfx11, storecnt on gfx12, vmcnt on gfx9), and on gfx9 has written
+them back before (`buffer_wbl2 sc1`). An invalidation of the agent's caches (gfx9 `buffer_inv sc1`, gfx11
 `buffer_gl1_inv` and then `buffer_gl0_inv`, gfx12 `global_inv scope:SCOPE_DEV`) acquires if the code has
 waited for all strong reads and atomics that return. Like `waits`, this is judged statically: what may be in
-flight on one path is in flight. Writes of other waves of the workgroup, and loads in flight at a release,
-are not followed.
+flight on one path is in flight. Writes of other waves of the workgroup, and loads in flight at a release, are
+not followed.
 
 On gfx11 an atomic store encodes as a plain one, because every store goes through to the L2. In kernels
 with strong loads or atomics a store of at most 8 bytes is strong there, beside strong loads and atomics
@@ -24,7 +24,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.isa.scopes import reach, reaches_agent
+from drivers.amd.emu.isa.instruction import reach, reaches_agent
 from drivers.amd.emu.isa.wait_counters import COUNTERS, MEMORY, events_of, returns, waited
 from drivers.emu.simt.addresses import STRONG
 

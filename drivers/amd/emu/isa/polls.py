@@ -16,10 +16,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.isa.instruction import canonical
+from drivers.amd.emu.isa.instruction import canonical, reach
 from drivers.amd.emu.isa.operands import EXEC, SCC, VCC, Reg
 from drivers.amd.emu.isa.registers_used import used
-from drivers.amd.emu.isa.scopes import reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drivers.amd.emu.isa.instruction import AGENT
 from drivers.amd.emu.isa.meanings import meaning
 from drivers.amd.emu.isa.modes import MODE, changed
 from drivers.amd.emu.isa.operands import Word
-from drivers.amd.emu.isa.scopes import AGENT
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.values import Translator

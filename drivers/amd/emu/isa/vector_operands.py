@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa.halves import halves
+from drivers.amd.emu.isa.instruction import halves
 from drivers.amd.emu.isa.operands import Imm, Operand, Reg, literal, signed
 from drivers.amd.emu.isa.reading import LITERAL, ZERO, Reading, lane_mask, scalar_register, source, width
 

@@ -3,7 +3,7 @@
 Written from the facts alone, not from the driver. Whatever it does not support is an error that names it.
 
 In order of dependence: `profiles` (GPUs and kernels as data) - `refusal` - `sysfs` - `gpu`,
-`doorbell_ids`, `events`, `queues` - `process` (what one process owns) - `ioctls`, `ioctls_memory`,
+`events`, `queues` - `process` (what one process owns) - `ioctls`, `ioctls_memory`,
 `ioctls_queues`, `ioctls_events`, `render` (the calls).
 
 Next: `drivers.amd.emu.machine`, the GPU behind it.

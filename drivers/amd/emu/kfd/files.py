@@ -1,7 +1,7 @@
 """Open files (/dev/kfd, render nodes, dma-bufs, texts of sysfs), and an ioctl in progress on one.
 
-Not here: the ioctls (`ioctls`, `render`), the texts (`sysfs`). Next: `drivers.amd.emu.machine.kernel`, which
-passes itself as `OpenFiles`.
+Not here: the ioctls (`ioctls`, `render`), the texts (`sysfs`). Next: `drivers.amd.emu.machine.kernel`,
+which passes itself as `OpenFiles`.
 """
 
 from __future__ import annotations

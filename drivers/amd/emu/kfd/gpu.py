@@ -1,20 +1,31 @@
-"""One emulated GPU as the kernel driver sees it: ids, memory objects, its address space.
+"""One emulated GPU as the kernel driver sees it: ids, memory objects, its address space, doorbells.
 
-Memory objects are what ALLOC_MEMORY_OF_GPU and IMPORT_DMABUF make.
+Memory objects are what ALLOC_MEMORY_OF_GPU and IMPORT_DMABUF make. A process has 1024 doorbells on a GPU, and
+shares its SDMA engines and queues. Source: Linux kfd_doorbell.c, kfd_device_queue_manager.c
+(allocate_doorbell, allocate_sdma_queue).
 
-Not here: the calls (`ioctls_memory`), the pages (`drivers.emu.backing`), what its engines do (the engines).
+Not here: the calls (`ioctls_memory`), the pages (`drivers.emu.backing`), doorbell stores and what engines do.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.kfd.doorbell_ids import DoorbellIds
+from drivers.amd.emu.kfd.refusal import refuse
 from drivers.amd.emu.machine.reports import MemoryFault, page_fault
-from drivers.amd.layouts.kfd import GPUVM_BASE, GPUVM_RESERVED_TOP, MemFlags
+from drivers.amd.layouts.kfd import (
+    DOORBELL_BYTES,
+    DOORBELL_SLICE_BYTES,
+    GPUVM_BASE,
+    GPUVM_RESERVED_TOP,
+    SDMA_DOORBELL_MIRROR,
+    MemFlags,
+    QueueType,
+)
 from drivers.emu.backing import PAGE
 from drivers.emu.vaspace import VaSpace
 
@@ -22,6 +33,62 @@ if TYPE_CHECKING:
     from drivers.amd.emu.kfd.profiles import GpuProfile
     from drivers.amd.emu.kfd.queues import QueueObject
     from drivers.emu.backing import Backing
+
+_RESERVED: Final = range(0x100, 0x200)
+"""Doorbells of SDMA, interrupts and video; those behind `SDMA_DOORBELL_MIRROR` more, too."""
+_SDMA_BASE: Final = 0x100
+_SDMA_STRIDE: Final = 0xA
+_COUNT: Final = DOORBELL_SLICE_BYTES // DOORBELL_BYTES
+
+
+class DoorbellIds:
+    """The free doorbells and SDMA queues."""
+
+    def __init__(self, profile: GpuProfile) -> None:
+        self._profile = profile
+        reserved = {*_RESERVED, *(one + SDMA_DOORBELL_MIRROR for one in _RESERVED)}
+        self._compute = [one for one in range(_COUNT) if one not in reserved]
+        engines = profile.sdma_engines + profile.xgmi_engines
+        slots = [(e, q) for q in range(profile.queues_per_engine) for e in range(engines)]
+        self._sdma = {
+            QueueType.SDMA: [one for one in slots if one[0] < profile.sdma_engines],
+            QueueType.SDMA_XGMI: [one for one in slots if one[0] >= profile.sdma_engines],
+        }
+        self._taken: dict[int, tuple[QueueType, tuple[int, int]]] = {}
+
+    def compute(self) -> int:
+        """Take the lowest free doorbell of a compute queue; returns its number."""
+        if not self._compute:
+            refuse(errno.ENOSPC, "no doorbell is left")
+        return self._compute.pop(0)
+
+    def sdma(self, kind: QueueType, engine: int | None = None) -> tuple[int, int]:
+        """Take an SDMA queue, of a given engine or of any; returns (doorbell, engine)."""
+        pools = [self._sdma[kind]] if engine is None else list(self._sdma.values())
+        for pool in pools:
+            for slot in pool:
+                if engine in (None, slot[0]):
+                    pool.remove(slot)
+                    at, queue = slot
+                    doorbell = (
+                        _SDMA_BASE + at * _SDMA_STRIDE + (queue & 1) * SDMA_DOORBELL_MIRROR + (queue >> 1)
+                    )
+                    owner = QueueType.SDMA if at < self._profile.sdma_engines else QueueType.SDMA_XGMI
+                    self._taken[doorbell] = owner, slot
+                    return doorbell, at
+        what = kind.name if engine is None else f"engine {engine}"
+        return refuse(errno.ENOMEM, f"no SDMA queue of {what} is left")
+
+    def give_back(self, doorbell: int) -> None:
+        """Return a doorbell of a destroyed queue."""
+        if doorbell in self._taken:
+            owner, slot = self._taken.pop(doorbell)
+            self._sdma[owner].append(slot)
+            self._sdma[owner].sort(key=lambda one: (one[1], one[0]))
+        else:
+            self._compute.append(doorbell)
+            self._compute.sort()
+
 
 TYPES = (MemFlags.VRAM, MemFlags.GTT, MemFlags.USERPTR, MemFlags.DOORBELL, MemFlags.MMIO_REMAP)
 """Exactly one of them says where memory lies."""

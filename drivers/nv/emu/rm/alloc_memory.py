@@ -1,6 +1,6 @@
 """Memory objects: video memory, system memory and a user's own pages (nv.md 2.6).
 
-Not here: other classes (`alloc`), mapping memory (`mapping`, `uvm_ranges`, `dma`).
+Not here: other classes (`alloc`), mapping memory (`mapping`, `uvm_space`, `dma`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Address spaces of the resource manager: NV01_MEMORY_VIRTUAL and the mappings through it (cl0070.h).
 
 Public drivers use it beside UVM or instead of it; a sandbox for compute alone passes neither (nv.md 7.2). Not
-here: spaces that UVM owns (`uvm_ranges`), in which nothing can be mapped this way.
+here: spaces that UVM owns (`uvm_space`), in which nothing can be mapped this way.
 
 Next: `alloc` and `ioctls`, the callers.
 """

@@ -1,6 +1,6 @@
 """MAP_MEMORY and the following mmap: a new descriptor maps one range of one object (nv.md 1.4).
 
-Not here: mappings into the GPU (`uvm_ranges`, `dma`).
+Not here: mappings into the GPU (`uvm_space`, `dma`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """/dev/nvidia-uvm: its commands, and its registered GPUs and channels (nv.md 1.2, 2.5, 7.1).
 
-Each open is a VA manager of its own (`uvm_space`). Not here: ranges and what is mapped in them
-(`uvm_ranges`).
+Each open is a VA manager of its own. Not here: it, its ranges and what is mapped in them (`uvm_space`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from drivers.kernel import fail
 from drivers.nv.emu.machine.profiles import SANDBOX_REFUSES_UVM
 from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused
-from drivers.nv.emu.rm import uvm_ranges
+from drivers.nv.emu.rm import uvm_space
 from drivers.nv.emu.rm.files import Node, OpenFile
 from drivers.nv.emu.rm.objects import Channel, Client, EngineObject, VaSpaceObject, find
 from drivers.nv.emu.rm.uvm_space import check_gpu, check_pages
@@ -174,7 +173,7 @@ def _map_external(
     kernel: OpenFiles, uvm: Uvm, params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS, _block: bytearray
 ) -> None:
     client = _client(kernel, params.rmCtrlFd, params.hClient)
-    uvm_ranges.map_external(kernel, uvm, params, client)
+    uvm_space.map_external(kernel, uvm, params, client)
 
 
 def _register_channel(
@@ -243,15 +242,15 @@ _FUNCTIONS: Final[dict[int, Any]] = {
     _C.UVM_UNREGISTER_GPU_VASPACE: _unregister_vaspace,
     _C.UVM_REGISTER_CHANNEL: _register_channel,
     _C.UVM_UNREGISTER_CHANNEL: _unregister_channel,
-    _C.UVM_CREATE_EXTERNAL_RANGE: uvm_ranges.create_range,
+    _C.UVM_CREATE_EXTERNAL_RANGE: uvm_space.create_range,
     _C.UVM_MAP_EXTERNAL_ALLOCATION: _map_external,
-    _C.UVM_UNMAP_EXTERNAL: uvm_ranges.unmap_external,
-    _C.UVM_FREE: uvm_ranges.free,
-    _C.UVM_VALIDATE_VA_RANGE: uvm_ranges.validate,
+    _C.UVM_UNMAP_EXTERNAL: uvm_space.unmap_external,
+    _C.UVM_FREE: uvm_space.free,
+    _C.UVM_VALIDATE_VA_RANGE: uvm_space.validate,
     _C.UVM_PAGEABLE_MEM_ACCESS: _pageable,
-    _C.UVM_ALLOC_SEMAPHORE_POOL: uvm_ranges.semaphore_pool,
-    _C.UVM_ENABLE_PEER_ACCESS: uvm_ranges.peer,
-    _C.UVM_DISABLE_PEER_ACCESS: uvm_ranges.peer,
+    _C.UVM_ALLOC_SEMAPHORE_POOL: uvm_space.semaphore_pool,
+    _C.UVM_ENABLE_PEER_ACCESS: uvm_space.peer,
+    _C.UVM_DISABLE_PEER_ACCESS: uvm_space.peer,
 }
 _HANDLERS: Final[dict[int, tuple[Any, str]]] = {
     command: (function, layout.COMMAND_STRUCTS[command].__name__) for command, function in _FUNCTIONS.items()
