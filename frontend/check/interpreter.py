@@ -86,6 +86,10 @@ def rounded(x: Array, dtype: DType) -> Array:
     """Round numbers to a dtype, once, to nearest even."""
     if dtype is not dtypes.bfloat16:
         return np.asarray(x).astype(kept_as(dtype), copy=False)
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:  # to odd, so that no half is made where there is none
+        low = x & x.dtype.type(0x7FF)
+        exact = (low == 0) | (np.abs(x.astype(np.float64)) < 1 << 53)
+        x = np.where(exact, x, (x - low) | x.dtype.type(0x800)).astype(np.float64)
     bits = np.asarray(x, np.float32).view(np.uint32)
     if x.dtype != np.float32:  # not twice: the first rounding keeps whether anything was lost
         low = bits & np.uint32(0xFFFF) == 0x8000

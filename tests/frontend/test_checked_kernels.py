@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -101,6 +102,16 @@ def test_a_sample_computes_each_operation_once() -> None:
     whole, _ = evaluation.evaluate(node, {x: values}, 0)
     np.testing.assert_array_equal(sample.values(node, np.arange(8)).v, whole.v[:8])
     assert sample.work <= 2 * 8 * 3 * 24
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+def test_wide_integers_round_once_to_bfloat16(kind: type[np.signedinteger]) -> None:
+    halves = [(1 << n) + (odd << n - 8) for n in range(40, 63) for odd in (1, 3, 253, 255)]
+    values = [half + off for half in halves for off in (-1025, -1, 0, 1, 1025)]
+    values += [-x for x in values if kind is np.int64]
+    for x, found in zip(values, interpreter.rounded(np.array(values, kind), dtypes.bfloat16), strict=True):
+        unit = 1 << abs(x).bit_length() - 8
+        assert int(found) == round(Fraction(x, unit)) * unit, x
 
 
 def test_large_kernels_are_sampled_and_what_is_too_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
