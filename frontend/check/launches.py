@@ -47,6 +47,8 @@ MOST_BYTES: Final = 1 << 27
 """Bytes that the kernels of a plan access at most; a larger plan is not compared."""
 UNWRITTEN: Final = 0xA5A5A5A5
 """The word that memory has before a kernel stores its results there."""
+GUARD: Final = 256
+"""Bytes after new memory that no kernel may store to."""
 
 
 @dataclass(slots=True)
@@ -100,6 +102,10 @@ class Check:
         plan.executable.replay(list(given))
         run.compare_launch()
 
+    def compare(self, plan: Plan, given: Sequence[hcq.Buffer]) -> None:
+        """Compare the plan's kernels one by one without a launch of the whole. Raises `CheckError`."""
+        _Run(self, plan, given).kernels_one_by_one()
+
 
 def _originals(outputs: Sequence[UOp], arch: str) -> dict[UOp, list[UOp]]:
     """Return the nodes of the given graph for each node of the graph that is scheduled.
@@ -148,7 +154,7 @@ class _Run:
                 whole = self.given[key]
                 self.memory[key] = self.device.copied(whole) if key in written else whole
             else:
-                self.memory[key] = buffer = self.device.alloc(-(-size // 4) * 4)
+                self.memory[key] = buffer = self.device.alloc(-(-size // 4) * 4 + GUARD)
                 self.device.queue.submit(self.device.queue.record(label="check").fill(buffer, UNWRITTEN))
                 self.bytes[key] = b"\xa5" * size
         for nodes in self.check.originals.values():
@@ -172,8 +178,15 @@ class _Run:
             commands = queue.record(label=f"check {kernel.program.name}")
             queue.submit(commands.exec(kernel.program, args, groups=kernel.groups, threads=kernel.threads))
             for slot in item.stores:
-                key = kernel.memory[slot]
-                self.bytes[key] = bytes(self.device.read(self.memory[key], len(self.bytes[key])))
+                key: Any = kernel.memory[slot]
+                size = len(self.bytes[key])
+                stored = bytes(self.device.read(self.memory[key], size + GUARD * (key[0] != "in")))
+                self.bytes[key], after = stored[:size], np.frombuffer(stored[size:], np.uint8)
+                guard = np.full_like(after, UNWRITTEN & 0xFF)
+                bad = np.flatnonzero(after != guard)
+                if bad.size:
+                    what = "is stored beyond its end:"
+                    self._refuse(number, item, slot, bad, after, Value(guard), what, beyond=True)
             self._compare(number, item)
 
     def _compare(self, number: int, item: ScheduleItem) -> None:
@@ -252,16 +265,16 @@ class _Run:
 
     def _refuse(  # noqa: PLR0917 - positional: as above
         self, number: int, item: ScheduleItem, slot: int, bad: Array, found: Array, wanted: Value, what: str,
-        at: Array | None = None,
+        at: Array | None = None, *, beyond: bool = False,
     ) -> None:  # fmt: skip
-        """Raise `CheckError` for differing elements."""
+        """Raise `CheckError` for differing elements, or bytes `beyond` the result."""
         from compiler import show  # noqa: PLC0415 - loaded for errors only
 
         kernel, node = self.plan.kernels[number], item.values[item.stores.index(slot)]
         assert kernel.program is not None
         first = int(bad[0])
         flat = first if at is None else int(at[first])
-        shape = node.shape
+        shape = (flat + 1,) if beyond else node.shape
         index = tuple([int(i) for i in np.unravel_index(flat, shape)]) if shape else ()
         bound = 0.0 if wanted.e is None else np.broadcast_to(wanted.e, wanted.v.shape).reshape(-1)[first]
         root = self.check.originals.get(node, [node])[0]
@@ -280,10 +293,23 @@ class _Run:
             bound=float(bound),
             bad=int(bad.size),
             elements=int(found.size),
-            plan=plan,
+            plan=plan + self._order(number),
             graph=show.graph([root]),
             ast=kernel_key(item.ast),
         )
+
+    def _order(self, number: int) -> str:
+        """Return the kernels of a launch, in order, as text; empty where there is one."""
+        lines = ["\nlaunch:"]
+        for n, kernel in enumerate(self.plan.kernels):
+            keys: Any = kernel.memory
+            names = ["".join(map(str, key)) for key in keys]
+            stored = ", ".join([name for i, name in enumerate(names) if i in kernel.stores])
+            loaded = ", ".join([name for i, name in enumerate(names) if i not in kernel.stores])
+            name = "" if kernel.program is None else kernel.program.name
+            lines.append(f"  {n} {name} stores {stored}; loads {loaded or 'nothing'}")
+        lines[1 + number] += "  <- this one"
+        return "\n".join(lines) if len(self.plan.kernels) > 1 else ""
 
     def compare_launch(self) -> None:
         """Compare what the plan's launch stored with what its kernels stored one by one."""

@@ -78,6 +78,10 @@ MISTAKES: dict[str, Mistake] = {
         "x, p, q, r, s = a(5, 8), a(8, 3), a(3, 4), a(4, 4), a(4, 2)\n"
         "((((x.softmax(-1) @ p).softmax(-1) @ q).softmax(-1) @ r).softmax(-1) @ s).realize()",
     ),
+    "last rows of a chain beyond the matrix": one(
+        "compiler.kernel.phases", 'else "overlap"\n    axes = (*[Axis(r)', 'else "masked"\n    axes = (*[Axis(r)',
+        ATTENTION.replace("100", "101"),
+    ),
     "sum of a softmax in pieces not scaled": one(
         "compiler.kernel.rescale", "_scaled(self._load(self.total), factor, summed)",
         "_scaled(self._load(self.total), const(1.0, _F32), summed)", ATTENTION,
@@ -179,7 +183,7 @@ class _Changed(SourceFileLoader):
         raise OSError(path)
 
 
-class _Finder:
+class Finder:
     """Finds the changed modules."""
 
     def __init__(self, changes: tuple[tuple[str, str, str], ...]) -> None:
@@ -206,7 +210,7 @@ def main() -> int:
     options = parser.parse_args()
     mistake = MISTAKES[options.name]
     if options.planted:
-        sys.meta_path.insert(0, _Finder(mistake.changes))
+        sys.meta_path.insert(0, Finder(mistake.changes))
     from hcq.errors import CheckError  # here, as modules are changed before they are imported
 
     try:
