@@ -26,18 +26,23 @@ def verify_tensor(root: UOp) -> None:
     for x in postorder((root,)):
         if x.dtype is dtypes.index:
             continue
-        build = _TENSOR.get(x.op)
-        if build is None and x.op not in sets.ELEMENTWISE:
-            raise CompileError(f"{x!r} is not an operation of tensor graphs; it belongs to kernels")
-        try:
-            same = build(x) if build is not None else _elementwise(x)
-        except (UsageError, ValueError, TypeError, IndexError) as error:
-            raise CompileError(f"{x!r} over {list(x.src)}: {error}") from error
+        same = constructed(x)
         if same.dtype is not x.dtype or same.shape != x.shape:
             raise CompileError(
                 f"{x!r} over {list(x.src)}: its constructor gives {same.dtype.name}{list(same.shape)},"
                 f" the node has {x.dtype.name}{list(x.shape)}"
             )
+
+
+def constructed(x: UOp) -> UOp:
+    """Return what the checked constructor of a node of a tensor graph gives. Raises `CompileError`."""
+    build = _TENSOR.get(x.op)
+    if build is None and x.op not in sets.ELEMENTWISE:
+        raise CompileError(f"{x!r} is not an operation of tensor graphs; it belongs to kernels")
+    try:
+        return build(x) if build is not None else _elementwise(x)
+    except (UsageError, ValueError, TypeError, IndexError) as error:
+        raise CompileError(f"{x!r} over {list(x.src)}: {error}") from error
 
 
 def _elementwise(x: UOp) -> UOp:
