@@ -79,7 +79,7 @@ MISTAKES: dict[str, Mistake] = {
         "((((x.softmax(-1) @ p).softmax(-1) @ q).softmax(-1) @ r).softmax(-1) @ s).realize()",
     ),
     "last rows of a chain beyond the matrix": one(
-        "compiler.kernel.phases", 'else "overlap"\n    axes = (*[Axis(r)', 'else "masked"\n    axes = (*[Axis(r)',
+        "compiler.kernel.phases", 'else "overlap"\n    axes = (*[', 'else "masked"\n    axes = (*[',
         ATTENTION.replace("100", "101"),
     ),
     "sum of a softmax in pieces not scaled": one(
