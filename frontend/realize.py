@@ -228,7 +228,8 @@ def _launch(plan: Plan, group: list[TensorBase], memory: list[hcq.Buffer]) -> No
         plan.replay([*[memory[i] for i in plan.inputs], *[outs[n] for n in plan.stored]])
     except BaseException as error:
         # After an interrupt the launch may be submitted already, and must not be undone.
-        if isinstance(error, HcqError) or taken in {-1, ring.taken}:
+        compared = plan.check is not None and not plan.check.launched
+        if isinstance(error, HcqError) or compared or taken in {-1, ring.taken}:
             swap.undo(error)
         raise
     finally:

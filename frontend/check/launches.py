@@ -84,6 +84,8 @@ class Check:
         self.items = items
         self.device = device
         self.originals = _originals(outputs, device.arch)
+        self.launched = False
+        """Whether the plan itself was launched: what is submitted before stores to copies only."""
 
     def run(self, plan: Plan, given: Sequence[hcq.Buffer]) -> None:
         """Run the plan's kernels one by one and compare each; then launch the plan on `given`.
@@ -92,13 +94,16 @@ class Check:
         launch stores other bytes than its kernels one by one.
         """
         assert plan.executable is not None
+        self.launched = False
         if sum([size for kernel in plan.kernels for size in kernel.sizes]) > MOST_BYTES:
             names = [kernel.program.name for kernel in plan.kernels if kernel.program is not None]
             TALLY.skipped.update([f"{name}: more than {MOST_BYTES} bytes" for name in names])
+            self.launched = True
             plan.executable.replay(list(given))
             return
         run = _Run(self, plan, given)
         run.kernels_one_by_one()
+        self.launched = True
         plan.executable.replay(list(given))
         run.compare_launch()
 

@@ -15,10 +15,11 @@ import compiler
 import drivers
 import frontend
 import hcq
-from frontend import Device, Tensor, TinyJit, nn
+from frontend import Device, Tensor, TinyJit, nn, plan
 from frontend.nn.optim import SGD, AdamW
 from frontend.realize import PENDING
 from frontend.storage import UNSUBMITTED
+from hcq.config import override
 
 COUNTING = {"getrefcount", "get_referrers", "get_referents", "getweakrefcount", "getweakrefs"}
 """Functions that count references; their results differ between interpreters."""
@@ -166,7 +167,9 @@ def stopped_at(at: int, operation: Any) -> bool:
 
 
 @pytest.mark.slow
-def test_a_launch_that_fails_anywhere_leaves_every_value():
+@pytest.mark.parametrize("check", [False, True])
+def test_a_launch_that_fails_anywhere_leaves_every_value(monkeypatch: pytest.MonkeyPatch, *, check: bool):
+    monkeypatch.setattr(plan, "_MANY", {})
     source = Tensor([1.0, 2.0]).realize()
     for at in range(1000):
         w, v = Tensor([3.0, 4.0]), Tensor([7.0])
@@ -174,7 +177,8 @@ def test_a_launch_that_fails_anywhere_leaves_every_value():
         w.assign(source * 10)  # the same however often it is stored
         v.assign(source.sum())
         new = source + 1
-        stopped = stopped_at(at, lambda w=w, v=v, new=new: Tensor.realize(w, v, new))
+        with override(check=check):
+            stopped = stopped_at(at, lambda w=w, v=v, new=new: Tensor.realize(w, v, new))
         assert not UNSUBMITTED, f"stopped at call {at}"
         values = [t.tolist() for t in (held, w, v, new, part)]
         assert values == [[3.0, 4.0], [10.0, 20.0], [3.0], [2.0, 3.0], [20.0]], f"stopped at call {at}"
