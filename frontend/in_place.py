@@ -14,37 +14,16 @@ from typing import TYPE_CHECKING, Any
 from frontend.assignment import change
 from frontend.assignment import in_place as _in_place
 from frontend.autograd.engine import stopped
-from frontend.later import AT_ONCE, all_later
+from frontend.later import AT_ONCE, Item, all_later
+from frontend.methods import Methods
 from frontend.ops import creation
 from frontend.ops.casts import cast
 from frontend.tensor_base import TensorBase
 
 if AT_ONCE:
-    from frontend.ops import (
-        about,
-        activation,
-        along,
-        combined,
-        comparison,
-        diagonals,
-        division,
-        elementwise,
-        functions,
-        indexed,
-        powers,
-        products,
-        sampling,
-        scan,
-        special,
-    )
+    from frontend.ops import diagonals, sampling
 else:
-    globals().update(
-        all_later(
-            "frontend.ops",
-            "about activation along combined comparison diagonals division elementwise functions indexed "
-            "powers products sampling scan special",
-        )
-    )
+    globals().update(all_later("frontend.ops", "diagonals sampling"))
 if TYPE_CHECKING:
     from frontend.tensor_base import T
 
@@ -84,6 +63,20 @@ def detach_(self: Any) -> Any:
     return self if self.is_realized else self.replace(stopped(self))
 
 
+class _Same:
+    """The members `name_` of a class that assign the result of the method `name`."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        found = next(vars(cls)[name[:-1]] for cls in Methods.__mro__ if name[:-1] in vars(cls))
+        member: Any = _in_place(found)
+        setattr(owner, name, member)
+        if isinstance(member, Item):
+            member.__set_name__(owner, name)
+
+
+_SAME: Any = _Same()
+
+
 class InPlace(TensorBase):
     """The methods of `Tensor` that change it."""
 
@@ -100,144 +93,21 @@ class InPlace(TensorBase):
     cauchy_ = _in_place(sampling.cauchy)
     geometric_ = _in_place(sampling.geometric)
     random_ = _in_place(sampling.whole_numbers)
-    conj_physical_ = _in_place(about.conj)
     fill_diagonal_ = _in_place(diagonals.fill_diagonal)
-    gcd_ = _in_place(special.gcd)
-    i0_ = _in_place(special.i0)
-    lcm_ = _in_place(special.lcm)
-    abs_ = _in_place(functions.abs)
-    absolute_ = _in_place(functions.abs)
-    acos_ = _in_place(special.acos)
-    acosh_ = _in_place(special.acosh)
-    add_ = _in_place(combined.plus)
-    addbmm_ = _in_place(products.addbmm)
-    addcdiv_ = _in_place(combined.addcdiv)
-    addcmul_ = _in_place(combined.addcmul)
-    addmm_ = _in_place(products.addmm)
-    addmv_ = _in_place(products.addmv)
-    addr_ = _in_place(products.addr)
-    arccos_ = _in_place(special.acos)
-    arccosh_ = _in_place(special.acosh)
-    arcsin_ = _in_place(special.asin)
-    arcsinh_ = _in_place(special.asinh)
-    arctan2_ = _in_place(special.atan2)
-    arctan_ = _in_place(special.atan)
-    arctanh_ = _in_place(special.atanh)
-    asin_ = _in_place(special.asin)
-    asinh_ = _in_place(special.asinh)
-    atan2_ = _in_place(special.atan2)
-    atan_ = _in_place(special.atan)
-    atanh_ = _in_place(special.atanh)
-    baddbmm_ = _in_place(products.baddbmm)
-    bernoulli_ = _in_place(sampling.bernoulli)
-    bitwise_and_ = _in_place(elementwise.bitwise_and)
-    bitwise_left_shift_ = _in_place(elementwise.lshift)
-    bitwise_not_ = _in_place(elementwise.invert)
-    bitwise_or_ = _in_place(elementwise.bitwise_or)
-    bitwise_right_shift_ = _in_place(elementwise.rshift)
-    bitwise_xor_ = _in_place(elementwise.bitwise_xor)
-    ceil_ = _in_place(functions.ceil)
-    celu_ = _in_place(activation.celu)
-    clamp_ = _in_place(elementwise.clip)
-    clamp_max_ = _in_place(about.clamp_max)
-    clamp_min_ = _in_place(about.clamp_min)
-    clip_ = _in_place(elementwise.clip)
-    copysign_ = _in_place(functions.copysign)
-    cos_ = _in_place(functions.cos)
-    cosh_ = _in_place(special.cosh)
-    cumprod_ = _in_place(scan.cumprod)
-    cumsum_ = _in_place(scan.cumsum)
-    deg2rad_ = _in_place(combined.deg2rad)
-    digamma_ = _in_place(special.digamma)
-    div_ = _in_place(division.div)
-    divide_ = _in_place(division.div)
-    elu_ = _in_place(activation.elu)
-    eq_ = _in_place(comparison.eq)
-    erf_ = _in_place(functions.erf)
-    erfc_ = _in_place(special.erfc)
-    erfinv_ = _in_place(special.erfinv)
-    exp2_ = _in_place(functions.exp2)
-    exp_ = _in_place(functions.exp)
-    expm1_ = _in_place(functions.expm1)
-    fix_ = _in_place(functions.trunc)
-    float_power_ = _in_place(special.float_power)
-    floor_ = _in_place(functions.floor)
-    floor_divide_ = _in_place(division.floordiv)
-    fmod_ = _in_place(combined.fmod)
-    frac_ = _in_place(combined.frac)
-    ge_ = _in_place(comparison.ge)
-    greater_ = _in_place(comparison.gt)
-    greater_equal_ = _in_place(comparison.ge)
-    gt_ = _in_place(comparison.gt)
-    hardsigmoid_ = _in_place(activation.hardsigmoid)
-    hardswish_ = _in_place(activation.hardswish)
-    hardtanh_ = _in_place(activation.hardtanh)
-    heaviside_ = _in_place(combined.heaviside)
-    hypot_ = _in_place(combined.hypot)
-    index_add_ = _in_place(indexed.index_add)
-    index_copy_ = _in_place(indexed.index_copy)
-    index_fill_ = _in_place(indexed.index_fill)
-    index_put_ = _in_place(indexed.index_put)
-    index_reduce_ = _in_place(indexed.index_reduce)
-    ldexp_ = _in_place(special.ldexp)
-    le_ = _in_place(comparison.le)
-    leaky_relu_ = _in_place(activation.leaky_relu)
-    lerp_ = _in_place(elementwise.lerp)
-    less_ = _in_place(comparison.lt)
-    less_equal_ = _in_place(comparison.le)
-    lgamma_ = _in_place(special.lgamma)
-    log10_ = _in_place(functions.log10)
-    log1p_ = _in_place(functions.log1p)
-    log2_ = _in_place(functions.log2)
-    log_ = _in_place(functions.log)
-    logical_and_ = _in_place(combined.logical_and)
-    logical_not_ = _in_place(functions.logical_not)
-    logical_or_ = _in_place(combined.logical_or)
-    logical_xor_ = _in_place(combined.logical_xor)
-    logit_ = _in_place(combined.logit)
-    lt_ = _in_place(comparison.lt)
-    masked_fill_ = _in_place(elementwise.masked_fill)
-    masked_scatter_ = _in_place(indexed.masked_scatter)
-    mish_ = _in_place(activation.mish)
-    mul_ = _in_place(elementwise.mul)
-    multiply_ = _in_place(elementwise.mul)
-    mvlgamma_ = _in_place(special.mvlgamma)
-    nan_to_num_ = _in_place(combined.nan_to_num)
-    ne_ = _in_place(comparison.ne)
-    neg_ = _in_place(elementwise.neg)
-    negative_ = _in_place(elementwise.neg)
-    nextafter_ = _in_place(special.nextafter)
-    not_equal_ = _in_place(comparison.ne)
-    pow_ = _in_place(powers.pow)
-    put_ = _in_place(indexed.put)
-    rad2deg_ = _in_place(combined.rad2deg)
-    reciprocal_ = _in_place(functions.reciprocal)
-    relu6_ = _in_place(activation.relu6)
-    relu_ = _in_place(activation.relu)
-    remainder_ = _in_place(division.mod)
-    renorm_ = _in_place(products.renorm)
-    round_ = _in_place(functions.round)
-    rsqrt_ = _in_place(functions.rsqrt)
-    scatter_ = _in_place(along.scatter)
-    scatter_add_ = _in_place(along.scatter_add)
-    scatter_reduce_ = _in_place(along.scatter_reduce)
-    selu_ = _in_place(activation.selu)
-    sgn_ = _in_place(special.sgn)
-    sigmoid_ = _in_place(activation.sigmoid)
-    sign_ = _in_place(functions.sign)
-    silu_ = _in_place(activation.silu)
-    sin_ = _in_place(functions.sin)
-    sinc_ = _in_place(combined.sinc)
-    sinh_ = _in_place(special.sinh)
-    sqrt_ = _in_place(functions.sqrt)
-    square_ = _in_place(functions.square)
-    sub_ = _in_place(combined.minus)
-    subtract_ = _in_place(combined.minus)
-    tan_ = _in_place(functions.tan)
-    tanh_ = _in_place(functions.tanh)
-    threshold_ = _in_place(activation.threshold)
-    tril_ = _in_place(diagonals.tril)
-    triu_ = _in_place(diagonals.triu)
-    true_divide_ = _in_place(division.true_div)
-    trunc_ = _in_place(functions.trunc)
-    xlogy_ = _in_place(combined.xlogy)
+
+    abs_ = absolute_ = acos_ = acosh_ = add_ = addbmm_ = addcdiv_ = addcmul_ = addmm_ = addmv_ = _SAME
+    addr_ = arccos_ = arccosh_ = arcsin_ = arcsinh_ = arctan2_ = arctan_ = arctanh_ = asin_ = asinh_ = _SAME
+    atan2_ = atan_ = atanh_ = baddbmm_ = bernoulli_ = bitwise_and_ = bitwise_left_shift_ = _SAME
+    bitwise_not_ = bitwise_or_ = bitwise_right_shift_ = bitwise_xor_ = ceil_ = celu_ = clamp_ = _SAME
+    clamp_max_ = clamp_min_ = clip_ = conj_physical_ = copysign_ = cos_ = cosh_ = cumprod_ = cumsum_ = _SAME
+    deg2rad_ = digamma_ = div_ = divide_ = elu_ = eq_ = erf_ = erfc_ = erfinv_ = exp2_ = exp_ = _SAME
+    expm1_ = fix_ = float_power_ = floor_ = floor_divide_ = fmod_ = frac_ = gcd_ = ge_ = greater_ = _SAME
+    greater_equal_ = gt_ = hardsigmoid_ = hardswish_ = hardtanh_ = heaviside_ = hypot_ = i0_ = _SAME
+    index_add_ = index_copy_ = index_fill_ = index_put_ = index_reduce_ = lcm_ = ldexp_ = le_ = _SAME
+    leaky_relu_ = lerp_ = less_ = less_equal_ = lgamma_ = log10_ = log1p_ = log2_ = log_ = _SAME
+    logical_and_ = logical_not_ = logical_or_ = logical_xor_ = logit_ = lt_ = masked_fill_ = _SAME
+    masked_scatter_ = mish_ = mul_ = multiply_ = mvlgamma_ = nan_to_num_ = ne_ = neg_ = negative_ = _SAME
+    nextafter_ = not_equal_ = pow_ = put_ = rad2deg_ = reciprocal_ = relu6_ = relu_ = remainder_ = _SAME
+    renorm_ = round_ = rsqrt_ = scatter_ = scatter_add_ = scatter_reduce_ = selu_ = sgn_ = sigmoid_ = _SAME
+    sign_ = silu_ = sin_ = sinc_ = sinh_ = sqrt_ = square_ = sub_ = subtract_ = tan_ = tanh_ = _SAME
+    threshold_ = tril_ = triu_ = true_divide_ = trunc_ = xlogy_ = _SAME

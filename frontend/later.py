@@ -60,19 +60,23 @@ os.register_at_fork(before=_wait_for_loads, after_in_parent=_changed.release, af
 
 
 class Item:
-    """A member of a module that is not loaded yet; `load` returns it. It is one member of one class."""
+    """A member of a module that is not loaded yet; `load` returns it. It is a member of one class."""
 
-    __slots__ = ("load", "name", "owner")
+    __slots__ = ("load", "names", "owner")
 
     def __init__(self, load: Callable[[], Any]) -> None:
         self.load = load
+        self.names: list[str] = []
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.owner, self.name = owner, name
+        self.owner = owner
+        self.names.append(name)
 
     def __get__(self, instance: object, owner: type) -> Any:
-        setattr(self.owner, self.name, answered(self.name, self.load()))
-        return getattr(owner if instance is None else instance, self.name)
+        value = self.load()
+        for name in self.names:
+            setattr(self.owner, name, answered(name, value))
+        return getattr(owner if instance is None else instance, self.names[0])
 
     def __call__(self, *args: Any, **names: Any) -> Any:
         """Load a function and call it."""

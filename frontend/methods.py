@@ -21,21 +21,26 @@ from frontend.trace import has_variable
 
 if AT_ONCE:
     from frontend.ops import (
+        about,
         activation,
         along,
         combined,
         convolutions,
+        determinants,
         diagonals,
         extremes,
         factors,
         files,
+        indexed,
         linalg,
         losses,
         nnops,
         padding,
         parts,
         powers,
+        products,
         random,
+        rearranging,
         reduce,
         resizing,
         sampling,
@@ -43,14 +48,16 @@ if AT_ONCE:
         selection,
         sorting,
         special,
+        statistics,
     )
     from frontend.symbolic import rules
 else:
     globals().update(
         all_later(
             "frontend.ops",
-            "activation along combined convolutions diagonals extremes factors files linalg losses nnops "
-            "padding parts powers random reduce resizing sampling scan selection sorting special",
+            "about activation along combined convolutions determinants diagonals extremes factors files "
+            "indexed linalg losses nnops padding parts powers products random rearranging reduce resizing "
+            "sampling scan selection sorting special statistics",
         )
     )
     rules = later("frontend.symbolic.rules")
@@ -133,70 +140,48 @@ class Methods(Functions):
     bernoulli = sampling.bernoulli
 
     add = combined.plus
-    sub = combined.minus
-    subtract = combined.minus
-    mul = elementwise.mul
-    multiply = elementwise.mul
-    div = division.div
-    divide = division.div
+    sub = subtract = combined.minus
+    mul = multiply = elementwise.mul
+    div = divide = division.div
     true_divide = division.true_div
-    floor_divide = division.floordiv
-    remainder = division.mod
+    floor_divide = floordiv = division.floordiv
+    remainder = mod = division.mod
     fmod = combined.fmod
-    floordiv = division.floordiv
-    mod = division.mod
     pow = powers.pow
     maximum = elementwise.maximum
     minimum = elementwise.minimum
-    neg = elementwise.neg
-    negative = elementwise.neg
+    neg = negative = elementwise.neg
     positive = elementwise.pos
     absolute = functions.abs
     fix = functions.trunc
     bitwise_and = elementwise.bitwise_and
     bitwise_or = elementwise.bitwise_or
-    bitwise_xor = elementwise.bitwise_xor
-    xor = elementwise.bitwise_xor
+    bitwise_xor = xor = elementwise.bitwise_xor
     bitwise_not = elementwise.invert
-    lshift = elementwise.lshift
-    rshift = elementwise.rshift
-    bitwise_left_shift = elementwise.lshift
-    bitwise_right_shift = elementwise.rshift
-    lt = comparison.lt
-    gt = comparison.gt
-    le = comparison.le
-    ge = comparison.ge
-    less = comparison.lt
-    greater = comparison.gt
-    less_equal = comparison.le
-    greater_equal = comparison.ge
-    not_equal = comparison.ne
+    lshift = bitwise_left_shift = elementwise.lshift
+    rshift = bitwise_right_shift = elementwise.rshift
+    lt = less = comparison.lt
+    gt = greater = comparison.gt
+    le = less_equal = comparison.le
+    ge = greater_equal = comparison.ge
+    not_equal = ne = comparison.ne
     eq = comparison.eq
-    ne = comparison.ne
     isclose = comparison.isclose
     allclose = comparison.allclose
     where = elementwise.where
     masked_fill = elementwise.masked_fill
-    clip = elementwise.clip
-    clamp = elementwise.clip
+    clip = clamp = elementwise.clip
     lerp = elementwise.lerp
 
-    asin = special.asin
-    acos = special.acos
-    atan = special.atan
-    atan2 = special.atan2
+    asin = arcsin = special.asin
+    acos = arccos = special.acos
+    atan = arctan = special.atan
+    atan2 = arctan2 = special.atan2
     sinh = special.sinh
     cosh = special.cosh
-    asinh = special.asinh
-    acosh = special.acosh
-    atanh = special.atanh
-    arcsin = special.asin
-    arccos = special.acos
-    arctan = special.atan
-    arctan2 = special.atan2
-    arcsinh = special.asinh
-    arccosh = special.acosh
-    arctanh = special.atanh
+    asinh = arcsinh = special.asinh
+    acosh = arccosh = special.acosh
+    atanh = arctanh = special.atanh
     logaddexp = combined.logaddexp
     hypot = combined.hypot
     logical_and = combined.logical_and
@@ -216,13 +201,11 @@ class Methods(Functions):
 
     relu = activation.relu
     relu6 = activation.relu6
-    leaky_relu = activation.leaky_relu
-    leakyrelu = activation.leaky_relu
+    leaky_relu = leakyrelu = activation.leaky_relu
     elu = activation.elu
     sigmoid = activation.sigmoid
     logsigmoid = activation.logsigmoid
-    silu = activation.silu
-    swish = activation.silu
+    silu = swish = activation.silu
     gelu = activation.gelu
     quick_gelu = activation.quick_gelu
     softplus = activation.softplus
@@ -243,24 +226,21 @@ class Methods(Functions):
     reshape = movement.reshape
     view = casts.view
     permute = movement.permute
-    transpose = movement.transpose
-    expand = movement.expand
+    transpose = swapaxes = swapdims = movement.transpose
+    expand = broadcast_to = movement.expand
     flip = movement.flip
     shrink = movement.shrink
-    pad = padding.pad
-    pad2d = padding.pad
+    pad = pad2d = padding.pad
     squeeze = movement.squeeze
     unsqueeze = movement.unsqueeze
     flatten = movement.flatten
     unflatten = movement.unflatten
     repeat = movement.repeat
     repeat_interleave = movement.repeat_interleave
-    split = parts.split
-    chunk = parts.chunk
+    split = split_with_sizes = unsafe_split = unsafe_split_with_sizes = parts.split
+    chunk = unsafe_chunk = parts.chunk
     unbind = parts.unbind
-    cat = parts.cat
-    concat = parts.cat
-    concatenate = parts.cat
+    cat = concat = concatenate = parts.cat
     stack = parts.stack
     roll = parts.roll
     tril = diagonals.tril
@@ -269,18 +249,13 @@ class Methods(Functions):
     contiguous = movement.contiguous
     windows = movement.windows
     unfold = movement.unfold
-    movedim = movement.movedim
-    moveaxis = movement.movedim
-    swapaxes = movement.transpose
-    swapdims = movement.transpose
+    movedim = moveaxis = movement.movedim
     narrow = movement.narrow
     select = movement.select
     t = movement.t
     ravel = movement.ravel
-    view_as = movement.view_as
-    reshape_as = movement.view_as
+    view_as = reshape_as = movement.view_as
     expand_as = movement.expand_as
-    broadcast_to = movement.expand
     fliplr = movement.fliplr
     flipud = movement.flipud
     meshgrid = movement.meshgrid
@@ -346,15 +321,13 @@ class Methods(Functions):
     cross_entropy = losses.cross_entropy
     sparse_categorical_crossentropy = losses.sparse_categorical_crossentropy
     nll_loss = losses.nll_loss
-    binary_crossentropy = losses.binary_crossentropy
-    binary_crossentropy_logits = losses.binary_crossentropy_logits
+    binary_crossentropy = binary_cross_entropy = losses.binary_crossentropy
+    binary_crossentropy_logits = binary_cross_entropy_with_logits = losses.binary_crossentropy_logits
     mse_loss = losses.mse_loss
     l1_loss = losses.l1_loss
     smooth_l1_loss = losses.smooth_l1_loss
     huber_loss = losses.huber_loss
     kl_div = losses.kl_div
-    binary_cross_entropy = losses.binary_crossentropy
-    binary_cross_entropy_with_logits = losses.binary_crossentropy_logits
     dropout = nnops.dropout
     scaled_dot_product_attention = nnops.scaled_dot_product_attention
     sequential = nnops.sequential
@@ -373,3 +346,128 @@ class Methods(Functions):
     byte = casts.byte
     type_as = casts.type_as
     type = casts.type
+
+    new_zeros = about.new_zeros
+    new_ones = about.new_ones
+    new_empty = about.new_empty
+    new_full = about.new_full
+    new_tensor = about.new_tensor
+    clamp_min = about.clamp_min
+    clamp_max = about.clamp_max
+    argwhere = about.argwhere
+    nonzero_static = about.nonzero_static
+    is_same_size = about.is_same_size
+    is_signed = about.is_signed
+    is_complex = about.is_complex
+    is_conj = about.is_conj
+    is_neg = about.is_neg
+    is_nonzero = about.is_nonzero
+    is_inference = about.is_inference
+    is_pinned = about.is_pinned
+    is_shared = about.is_shared
+    is_contiguous = about.is_contiguous
+    is_sparse = is_sparse_csr = is_quantized = is_nested = is_meta = is_mkldnn = False
+    is_mps = is_xpu = is_xla = is_ipu = is_mtia = is_vulkan = is_maia = False
+    get_device = about.get_device
+    cuda = about.cuda
+    retain_grad = about.retain_grad
+    to_dense = conj = conj_physical = resolve_conj = resolve_neg = about.conj
+    isreal = about.isreal
+    adjoint = about.adjoint
+    ndimension = about.ndimension
+
+    mm = products.mm
+    bmm = products.bmm
+    mv = products.mv
+    vdot = products.vdot
+    outer = ger = products.outer
+    inner = products.inner
+    tensordot = products.tensordot
+    addmm = products.addmm
+    addmv = products.addmv
+    addr = products.addr
+    baddbmm = products.baddbmm
+    addbmm = products.addbmm
+    kron = products.kron
+    cross = products.cross
+    trace = products.trace
+    dist = products.dist
+    cov = products.cov
+    corrcoef = products.corrcoef
+    renorm = products.renorm
+
+    qr = factors.qr
+    solve = factors.solve
+    inverse = factors.inverse
+    det = determinants.det
+    slogdet = determinants.slogdet
+    logdet = determinants.logdet
+    cholesky = factors.cholesky
+    cholesky_solve = factors.cholesky_solve
+    cholesky_inverse = factors.cholesky_inverse
+    svd = factors.svd
+    pinverse = factors.pinverse
+    matrix_power = factors.matrix_power
+
+    tile = rearranging.tile
+    tensor_split = rearranging.tensor_split
+    hsplit = rearranging.hsplit
+    vsplit = rearranging.vsplit
+    dsplit = rearranging.dsplit
+    rot90 = rearranging.rot90
+    diag_embed = rearranging.diag_embed
+    diagflat = rearranging.diagflat
+    select_scatter = rearranging.select_scatter
+    diagonal_scatter = rearranging.diagonal_scatter
+    slice_scatter = rearranging.slice_scatter
+    narrow_copy = rearranging.narrow_copy
+    diff = rearranging.diff
+    sum_to_size = rearranging.sum_to_size
+    broadcast_tensors = rearranging.broadcast_tensors
+    equal = rearranging.equal
+    fmax = rearranging.fmax
+    fmin = rearranging.fmin
+
+    index_add = indexed.index_add
+    index_copy = indexed.index_copy
+    index_fill = indexed.index_fill
+    index_reduce = indexed.index_reduce
+    index_put = indexed.index_put
+    put = indexed.put
+    masked_scatter = indexed.masked_scatter
+
+    kthvalue = statistics.kthvalue
+    median = statistics.median
+    nanmedian = statistics.nanmedian
+    quantile = statistics.quantile
+    nanquantile = statistics.nanquantile
+    mode = statistics.mode
+    msort = statistics.msort
+    unique = statistics.unique
+    unique_consecutive = statistics.unique_consecutive
+    bincount = statistics.bincount
+    histc = statistics.histc
+    histogram = statistics.histogram
+    searchsorted = statistics.searchsorted
+    bucketize = statistics.bucketize
+    isin = statistics.isin
+
+    erfc = special.erfc
+    erfinv = special.erfinv
+    lgamma = special.lgamma
+    digamma = special.digamma
+    mvlgamma = special.mvlgamma
+    i0 = special.i0
+    frexp = special.frexp
+    gcd = special.gcd
+    lcm = special.lcm
+    sgn = special.sgn
+    isposinf = special.isposinf
+    isneginf = special.isneginf
+    logaddexp2 = special.logaddexp2
+    ldexp = special.ldexp
+    float_power = special.float_power
+    nextafter = special.nextafter
+    angle = special.angle
+
+    max_unpool2d = convolutions.max_unpool2d

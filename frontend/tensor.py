@@ -26,7 +26,6 @@ from frontend.autograd import state as grad_state
 from frontend.device import Device
 from frontend.exchange import Exchange
 from frontend.expr import PARAM, leaf_expr
-from frontend.further_methods import FurtherMethods
 from frontend.history import readable
 from frontend.in_place import InPlace
 from frontend.methods import Methods
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @answering
-class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
+class Tensor(Methods, InPlace, Exchange, Operators):
     """A lazy array of numbers of one dtype on one device.
 
     Operations return new tensors and compute nothing: `realize`, or reading a value (`numpy`, `item`, ...),
@@ -145,6 +144,16 @@ class Tensor(Methods, FurtherMethods, InPlace, Exchange, Operators):
     def device(self) -> str:
         """The name of the device."""
         return self.expr.device
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the device is the host, "cpu"."""
+        return self.expr.device.partition(":")[0] == "cpu"
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the device is an NVIDIA GPU, "nv" or an emulated one."""
+        return self.expr.device.startswith("nv")
 
     @property
     def ndim(self) -> int:

@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import Any
 
 from frontend.arg_aliases import ALIASES
-from frontend.further_methods import FurtherMethods
 from frontend.later import loaded
 from frontend.methods import Methods
 from frontend.ops.functions import Functions
@@ -62,7 +61,7 @@ def _call(name: str, member: Any, fn: Any) -> str:
 def _members() -> dict[str, dict[Any, list[str]]]:
     """Return the functions of each module, with the call of each of their names."""
     found: dict[str, dict[Any, list[str]]] = {}
-    for cls in (Tensor, Methods, FurtherMethods, Functions):
+    for cls in (Tensor, Methods, Functions):
         for name, member in loaded((cls,)).items():
             fn = None if name.startswith("_") else _function(member)
             if fn is not None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from frontend import Tensor
-from frontend.further_methods import FurtherMethods
 from frontend.in_place import InPlace
 from frontend.later import loaded
 from frontend.methods import Methods
@@ -41,7 +40,7 @@ def test_values_and_gradients_match_pytorch(case: Case, dtype: str):
 def methods() -> list[set[str]]:
     """The names of each function that is a method, property or operator of tensors."""
     found: dict[Any, set[str]] = {}
-    for cls in (Tensor, Methods, FurtherMethods, InPlace, Functions, Operators):
+    for cls in (Tensor, Methods, InPlace, Functions, Operators):
         for name, member in loaded((cls,)).items():
             value = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
             public = not name.startswith("_") or name.endswith("__")

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from frontend import Device, Tensor, nn
-from frontend.further_methods import FurtherMethods
 from frontend.later import loaded
 from frontend.methods import Methods
 from frontend.ops.functions import Functions
@@ -44,7 +43,7 @@ def function_of(member: Any) -> Any:
 
 METHODS = {
     name: function_of(member)
-    for name, member in loaded((Tensor, Methods, FurtherMethods, Functions)).items()
+    for name, member in loaded((Tensor, Methods, Functions)).items()
     if not name.startswith("_") and name not in SKIPPED and inspect.isfunction(function_of(member))
 }
 CONTAINERS = {nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict}

@@ -1,4 +1,4 @@
-"""Expressions with methods that fewer programs use (`frontend.further_methods`).
+"""Expressions with methods that fewer programs use (`frontend.methods`).
 
 Next: `expressions`, the whole list.
 """
