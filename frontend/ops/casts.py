@@ -12,6 +12,7 @@ from typing import cast as cast_type
 from compiler.dtype import DType, by_name, dtypes
 from compiler.ir.ops import Ops
 from frontend.ops.arguments import element_type, tensor
+from frontend.ops.method_row import named
 from frontend.ops.movement import reshape
 from frontend.ops.sources import constant, convert, coordinate
 from frontend.trace import apply, method
@@ -19,7 +20,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from frontend.tensor_base import T, TensorBase
 
@@ -104,54 +105,24 @@ def view(self: T, *shape: builtins.int | Sequence[builtins.int] | DType) -> T:
     return bitcast(self, wanted) if isinstance(wanted, DType) else reshape(self, *cast_type("Any", shape))
 
 
-def float(self: T) -> T:
-    """Return the values as float32."""
-    return cast(self, dtypes.float32)
+def _to(name: str, dtype: DType, text: str = "") -> Callable[[T], T]:
+    def function(self: T) -> T:
+        return cast(self, dtype)
+
+    plain = f"Return the values as {dtype.name}{', truncated' if dtype.is_int else ''}."
+    return named(name, text or plain, function)
 
 
-def double(self: T) -> T:
-    """Return the values as float64."""
-    return cast(self, dtypes.float64)
-
-
-def half(self: T) -> T:
-    """Return the values as float16."""
-    return cast(self, dtypes.float16)
-
-
-def bfloat16(self: T) -> T:
-    """Return the values as bfloat16."""
-    return cast(self, dtypes.bfloat16)
-
-
-def int(self: T) -> T:
-    """Return the values as int32, truncated."""
-    return cast(self, dtypes.int32)
-
-
-def long(self: T) -> T:
-    """Return the values as int64, truncated."""
-    return cast(self, dtypes.int64)
-
-
-def bool(self: T) -> T:
-    """Return where values are not zero."""
-    return cast(self, dtypes.bool)
-
-
-def short(self: T) -> T:
-    """Return the values as int16, truncated."""
-    return cast(self, dtypes.int16)
-
-
-def char(self: T) -> T:
-    """Return the values as int8, truncated."""
-    return cast(self, dtypes.int8)
-
-
-def byte(self: T) -> T:
-    """Return the values as uint8, truncated."""
-    return cast(self, dtypes.uint8)
+float = _to("float", dtypes.float32)
+double = _to("double", dtypes.float64)
+half = _to("half", dtypes.float16)
+bfloat16 = _to("bfloat16", dtypes.bfloat16)
+int = _to("int", dtypes.int32)
+long = _to("long", dtypes.int64)
+bool = _to("bool", dtypes.bool, "Return where values are not zero.")
+short = _to("short", dtypes.int16)
+char = _to("char", dtypes.int8)
+byte = _to("byte", dtypes.uint8)
 
 
 def type_as(self: T, other: TensorBase) -> T:

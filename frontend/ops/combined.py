@@ -29,6 +29,7 @@ from frontend.ops.elementwise import (
 )
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, sin, sqrt, trunc
+from frontend.ops.method_row import named
 from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
 from frontend.parameters import number
 from frontend.trace import apply, composite, method, operator
@@ -91,25 +92,17 @@ def _hypotenuse(x: T, y: T) -> T:
     return div(sqrt(add(mul(x, x), mul(y, y))), scale)
 
 
-@operator
-def logical_and(self: T, other: T | Number) -> T:
-    """Return whether both are not zero, as bool."""
-    x, y = agree("logical_and", self, other)
-    return apply(Ops.AND, None, ne(x, 0), ne(y, 0))
+def _logical(name: str, op: str, how_many: str) -> Callable[[T, T | Number], T]:
+    def function(self: T, other: T | Number) -> T:
+        x, y = agree(name, self, other)
+        return apply(op, None, ne(x, 0), ne(y, 0))
+
+    return operator(named(name, f"Return whether {how_many} not zero, as bool.", function))
 
 
-@operator
-def logical_or(self: T, other: T | Number) -> T:
-    """Return whether one is not zero, as bool."""
-    x, y = agree("logical_or", self, other)
-    return apply(Ops.OR, None, ne(x, 0), ne(y, 0))
-
-
-@operator
-def logical_xor(self: T, other: T | Number) -> T:
-    """Return whether exactly one is not zero, as bool."""
-    x, y = agree("logical_xor", self, other)
-    return apply(Ops.XOR, None, ne(x, 0), ne(y, 0))
+logical_and = _logical("logical_and", Ops.AND, "both are")
+logical_or = _logical("logical_or", Ops.OR, "one is")
+logical_xor = _logical("logical_xor", Ops.XOR, "exactly one is")
 
 
 @operator

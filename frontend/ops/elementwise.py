@@ -14,7 +14,7 @@ from compiler.ir.ops import BITS, NUMBERS, Ops
 from compiler.ir.scalar import convert as converted
 from frontend.expr import float_dtype
 from frontend.ops.arguments import broadcast, number_dtype, representable
-from frontend.ops.method_row import MethodRow
+from frontend.ops.method_row import MethodRow, named
 from frontend.ops.sources import Number, constant, convert, ruled, spread, suited, widened
 from frontend.trace import apply, composite, method, operator
 from hcq.errors import UsageError
@@ -184,58 +184,35 @@ def invert(self: T) -> T:
     return apply(Ops.NOT, None, self)
 
 
-def _bits(what: str, op: str, a: T, b: T | Number, *, swap: bool = False) -> T:
-    x, y = agree(what, a, b)
-    if x.expr.dtype.is_float:
-        raise UsageError(f"{what} needs integers or bool, saw {x.expr.dtype.name}; cast first")
-    if op in (Ops.SHL, Ops.SHR) and x.expr.dtype is dtypes.bool:
-        raise UsageError(f"{what} needs integers, saw bool; cast first")
-    return apply(op, None, y, x) if swap else apply(op, None, x, y)
+def _of_bits(name: str, op: str, text: str, *, swap: bool = False) -> Callable[[T, T | Number], T]:
+    """Return the method of an operation on bits of integers or bools; `swap` exchanges the operands."""
+
+    def function(self: T, other: T | Number) -> T:
+        what = name[1:] if swap else name
+        x, y = agree(what, self, other)
+        if x.expr.dtype.is_float:
+            raise UsageError(f"{what} needs integers or bool, saw {x.expr.dtype.name}; cast first")
+        if op in (Ops.SHL, Ops.SHR) and x.expr.dtype is dtypes.bool:
+            raise UsageError(f"{what} needs integers, saw bool; cast first")
+        return apply(op, None, y, x) if swap else apply(op, None, x, y)
+
+    return operator(named(name, text, function))
 
 
-@operator
-def bitwise_and(self: T, other: T | Number) -> T:
-    """Return the bitwise conjunction."""
-    return _bits("bitwise_and", Ops.AND, self, other)
-
-
-@operator
-def bitwise_or(self: T, other: T | Number) -> T:
-    """Return the bitwise disjunction."""
-    return _bits("bitwise_or", Ops.OR, self, other)
-
-
-@operator
-def bitwise_xor(self: T, other: T | Number) -> T:
-    """Return the bitwise exclusive or."""
-    return _bits("bitwise_xor", Ops.XOR, self, other)
-
-
-@operator
-def lshift(self: T, other: T | Number) -> T:
+bitwise_and = _of_bits("bitwise_and", Ops.AND, "Return the bitwise conjunction.")
+bitwise_or = _of_bits("bitwise_or", Ops.OR, "Return the bitwise disjunction.")
+bitwise_xor = _of_bits("bitwise_xor", Ops.XOR, "Return the bitwise exclusive or.")
+lshift = _of_bits(
+    "lshift",
+    Ops.SHL,
     """Return the bits shifted left; a shift by the width or more gives 0.
 
     Raises `UsageError` for floats; so do all operations on bits.
-    """
-    return _bits("lshift", Ops.SHL, self, other)
-
-
-@operator
-def rshift(self: T, other: T | Number) -> T:
-    """Return the bits shifted right, keeping the sign of signed integers."""
-    return _bits("rshift", Ops.SHR, self, other)
-
-
-@operator
-def rlshift(self: T, other: T | Number) -> T:
-    """Return other << self."""
-    return _bits("lshift", Ops.SHL, self, other, swap=True)
-
-
-@operator
-def rrshift(self: T, other: T | Number) -> T:
-    """Return other >> self."""
-    return _bits("rshift", Ops.SHR, self, other, swap=True)
+    """,
+)
+rshift = _of_bits("rshift", Ops.SHR, "Return the bits shifted right, keeping the sign of signed integers.")
+rlshift = _of_bits("rlshift", Ops.SHL, "Return other << self.", swap=True)
+rrshift = _of_bits("rrshift", Ops.SHR, "Return other >> self.", swap=True)
 
 
 @composite

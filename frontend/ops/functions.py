@@ -19,65 +19,53 @@ from frontend.expr import float_dtype
 from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div
 from frontend.ops.elementwise import agree, mul, neg, sub, where
-from frontend.ops.method_row import MethodRow
+from frontend.ops.method_row import MethodRow, named
 from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
 from frontend.primitives.erf import ERF
 from frontend.trace import apply, method, operator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from frontend.tensor_base import T
 
 
-def _function(op: str, x: T) -> T:
-    return apply(op, None, convert(x, float_dtype(x.expr.dtype)))
+def _of_floats(name: str, op: str, text: str) -> Callable[[T], T]:
+    """Return the method of a primitive of floats; integers and bools give float32."""
+
+    def function(self: T) -> T:
+        return apply(op, None, convert(self, float_dtype(self.expr.dtype)))
+
+    return method(named(name, text, function))
 
 
-@method
-def exp(self: T) -> T:
-    """Return e to the power self."""
-    return _function(Ops.EXP, self)
+def _rounding(name: str, op: str, text: str) -> Callable[[T], T]:
+    """Return the method that rounds floats by a primitive; integers do not change."""
+
+    def function(self: T) -> T:
+        return apply(op, None, self) if self.expr.dtype.is_float else self
+
+    return method(named(name, f"Return the {text}, as a float; integers do not change.", function))
 
 
-@method
-def exp2(self: T) -> T:
-    """Return 2 to the power self."""
-    return _function(Ops.EXP2, self)
-
-
-@method
-def log(self: T) -> T:
-    """Return the natural logarithm."""
-    return _function(Ops.LOG, self)
-
-
-@method
-def log2(self: T) -> T:
-    """Return the logarithm to base 2."""
-    return _function(Ops.LOG2, self)
-
-
-@method
-def expm1(self: T) -> T:
-    """Return exp(self) - 1, exact to the last places also near 0."""
-    return _function(Ops.EXPM1, self)
-
-
-@method
-def log1p(self: T) -> T:
-    """Return log(1 + self), exact to the last places also near 0."""
-    return _function(Ops.LOG1P, self)
+exp = _of_floats("exp", Ops.EXP, "Return e to the power self.")
+exp2 = _of_floats("exp2", Ops.EXP2, "Return 2 to the power self.")
+log = _of_floats("log", Ops.LOG, "Return the natural logarithm.")
+log2 = _of_floats("log2", Ops.LOG2, "Return the logarithm to base 2.")
+expm1 = _of_floats("expm1", Ops.EXPM1, "Return exp(self) - 1, exact to the last places also near 0.")
+log1p = _of_floats("log1p", Ops.LOG1P, "Return log(1 + self), exact to the last places also near 0.")
+sqrt = _of_floats("sqrt", Ops.SQRT, "Return the square root.")
+reciprocal = _of_floats("reciprocal", Ops.RECIP, "Return 1 / self.")
+sin = _of_floats("sin", Ops.SIN, "Return the sine of radians.")
+cos = _of_floats("cos", Ops.COS, "Return the cosine of radians.")
+tanh = _of_floats("tanh", Ops.TANH, "Return the hyperbolic tangent.")
+erf = _of_floats("erf", ERF, "Return the error function.")
 
 
 @method
 def log10(self: T) -> T:
     """Return the logarithm to base 10."""
     return narrowed(mul(log(widened(self)), 1 / math.log(10)), self)
-
-
-@method
-def sqrt(self: T) -> T:
-    """Return the square root."""
-    return _function(Ops.SQRT, self)
 
 
 @method
@@ -88,40 +76,10 @@ def rsqrt(self: T) -> T:
 
 
 @method
-def reciprocal(self: T) -> T:
-    """Return 1 / self."""
-    return _function(Ops.RECIP, self)
-
-
-@method
-def sin(self: T) -> T:
-    """Return the sine of radians."""
-    return _function(Ops.SIN, self)
-
-
-@method
-def cos(self: T) -> T:
-    """Return the cosine of radians."""
-    return _function(Ops.COS, self)
-
-
-@method
 def tan(self: T) -> T:
     """Return the tangent of radians."""
     x = widened(self)
     return narrowed(div(sin(x), cos(x)), self)
-
-
-@method
-def tanh(self: T) -> T:
-    """Return the hyperbolic tangent."""
-    return _function(Ops.TANH, self)
-
-
-@method
-def erf(self: T) -> T:
-    """Return the error function."""
-    return _function(ERF, self)
 
 
 @method
@@ -152,36 +110,21 @@ def copysign(self: T, other: T | Number) -> T:
     return apply(Ops.COPYSIGN, None, *agree("copysign", self, other, floats=True))
 
 
-def _rounding(op: str, x: T) -> T:
-    return apply(op, None, x) if x.expr.dtype.is_float else x
-
-
-@method
-def floor(self: T) -> T:
-    """Return the largest whole number not above, as a float; integers do not change."""
-    return _rounding(Ops.FLOOR, self)
-
-
-@method
-def ceil(self: T) -> T:
-    """Return the smallest whole number not below, as a float; integers do not change."""
-    return _rounding(Ops.CEIL, self)
-
-
-@method
-def trunc(self: T) -> T:
-    """Return the number rounded towards zero, as a float; integers do not change."""
-    return _rounding(Ops.TRUNC, self)
+floor = _rounding("floor", Ops.FLOOR, "largest whole number not above")
+ceil = _rounding("ceil", Ops.CEIL, "smallest whole number not below")
+trunc = _rounding("trunc", Ops.TRUNC, "number rounded towards zero")
 
 
 @method
 def round(self: T, decimals: int = 0) -> T:
     """Return the nearest multiple of 10**-decimals, ties to even, as a float; integers do not change."""
-    if not decimals or not self.expr.dtype.is_float:
-        return _rounding(Ops.ROUND, self)
+    if not self.expr.dtype.is_float:
+        return self
+    if not decimals:
+        return apply(Ops.ROUND, None, self)
     power = 10.0 ** builtins.abs(decimals)
     up, down = (mul, div) if decimals > 0 else (div, mul)
-    return narrowed(down(_rounding(Ops.ROUND, up(widened(self), power)), power), self)
+    return narrowed(down(apply(Ops.ROUND, None, up(widened(self), power)), power), self)
 
 
 @method

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from compiler.ir.ops import FLOATS
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frontend.tensor_base import TensorBase
+
+Fn = TypeVar("Fn", bound="Callable[..., Any]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +51,10 @@ class MethodRow:
         """How many numbers the method is of: 1 or 2."""
         every = signature(self.method).parameters.values()
         return len([p for p in every if p.default is p.empty])
+
+
+def named(name: str, text: str, fn: Fn) -> Fn:
+    """Give a function that was made for a table its name and its docstring; return it."""
+    fn.__name__ = fn.__qualname__ = name
+    fn.__doc__ = text
+    return fn
