@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from frontend.nn.checks import choice, count, count_of_layers, layer_input, number_within
 from frontend.nn.layers import Dropout, Linear
@@ -111,27 +111,17 @@ class MultiheadAttention(Module):
 
 
 class TransformerLayer(Module):
-    """What layers of encoders and decoders share: attention to the input itself, and two linear layers."""
+    """What layers of encoders and decoders share: attentions and two linear layers, each with a norm."""
 
+    attentions: ClassVar[tuple[str, ...]] = ("self_attn",)
     self_attn: MultiheadAttention
-    linear1: Linear
-    linear2: Linear
-    dropout: Dropout
+    multihead_attn: MultiheadAttention
+    norm1: LayerNorm
+    norm2: LayerNorm
+    norm3: LayerNorm
     dropout1: Dropout
-    activation: str
-
-    def _own(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
-        found, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)
-        return self.dropout1(found)
-
-    def _forwarded(self, x: Tensor) -> Tensor:
-        hidden = self.linear1(x)
-        hidden = hidden.relu() if self.activation == "relu" else hidden.gelu()
-        return self.linear2(self.dropout(hidden))
-
-
-class TransformerEncoderLayer(TransformerLayer):
-    """Self-attention and two linear layers, each with a residual and a layer norm, before it or after it."""
+    dropout2: Dropout
+    dropout3: Dropout
 
     def __init__(
         self,
@@ -145,14 +135,31 @@ class TransformerEncoderLayer(TransformerLayer):
         norm_first: bool = False,  # noqa: FBT001, FBT002 - as above
         bias: bool = True,  # noqa: FBT001, FBT002 - as above
     ) -> None:
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first)
+        kind, numbers = type(self).__name__, range(1, len(self.attentions) + 2)
+        for name in self.attentions:
+            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, bias, batch_first))
         self.linear1 = Linear(d_model, dim_feedforward, bias)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias)
-        self.norm_first = flag(norm_first, "TransformerEncoderLayer, norm_first")
-        self.norm1, self.norm2 = [LayerNorm(d_model, layer_norm_eps, bias=bias) for _ in range(2)]
-        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
-        self.activation = choice("TransformerEncoderLayer, activation", activation, ("relu", "gelu"))
+        self.norm_first = flag(norm_first, f"{kind}, norm_first")
+        for n in numbers:
+            setattr(self, f"norm{n}", LayerNorm(d_model, layer_norm_eps, bias=bias))
+        for n in numbers:
+            setattr(self, f"dropout{n}", Dropout(dropout))
+        self.activation = choice(f"{kind}, activation", activation, ("relu", "gelu"))
+
+    def _own(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
+        found, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)
+        return self.dropout1(found)
+
+    def _forwarded(self, x: Tensor) -> Tensor:
+        hidden = self.linear1(x)
+        hidden = hidden.relu() if self.activation == "relu" else hidden.gelu()
+        return self.linear2(self.dropout(hidden))
+
+
+class TransformerEncoderLayer(TransformerLayer):
+    """Self-attention and two linear layers, each with a residual and a layer norm, before it or after it."""
 
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None
@@ -211,27 +218,7 @@ class TransformerEncoder(Module):
 class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to a memory, and two linear layers, each with a residual and a layer norm."""
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Literal["relu", "gelu"] = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-        norm_first: bool = False,  # noqa: FBT001, FBT002 - as above
-        bias: bool = True,  # noqa: FBT001, FBT002 - as above
-    ) -> None:
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first)
-        self.linear1 = Linear(d_model, dim_feedforward, bias)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias)
-        self.norm_first = flag(norm_first, "TransformerDecoderLayer, norm_first")
-        self.norm1, self.norm2, self.norm3 = [LayerNorm(d_model, layer_norm_eps, bias=bias) for _ in range(3)]
-        self.dropout1, self.dropout2, self.dropout3 = [Dropout(dropout) for _ in range(3)]
-        self.activation = choice("TransformerDecoderLayer, activation", activation, ("relu", "gelu"))
+    attentions = ("self_attn", "multihead_attn")
 
     def forward(
         self,

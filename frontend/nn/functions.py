@@ -159,6 +159,8 @@ class CrossEntropyLoss(Module):
 class Softplus(Module):
     """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`, as in PyTorch."""
 
+    _template = "beta={0.beta}, threshold={0.threshold}"
+
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         self.beta = float(number(beta, "Softplus, beta"))
         self.threshold = float(number(threshold, "Softplus, threshold"))
@@ -167,10 +169,6 @@ class Softplus(Module):
         """Return the activation."""
         x = layer_input(self, x)
         return (x * self.beta > self.threshold).where(x, x.softplus(self.beta))
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"beta={self.beta}, threshold={self.threshold}"
 
 
 class Hardtanh(Module):
@@ -222,6 +220,8 @@ class Softmax2d(Module):
 class Unflatten(Module):
     """One axis as several; one size may be -1."""
 
+    _template = "dim={0.dim}, unflattened_size={0.unflattened_size}"
+
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
         if not isinstance(unflattened_size, (tuple, list)):
             raise UsageTypeError(
@@ -233,10 +233,6 @@ class Unflatten(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the input with more axes."""
         return layer_input(self, x).unflatten(self.dim, self.unflattened_size)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 class CosineSimilarity(Module):

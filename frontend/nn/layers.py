@@ -242,13 +242,11 @@ class Dropout(Module):
     `inplace` is accepted; the input is never changed. Raises `UsageError` for p outside 0..1.
     """
 
+    _template = "p={0.p}, inplace={0.inplace}"
+
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
         self.p = number_within(f"{type(self).__name__}, p", p, 0.0, math.nextafter(1.0, 2.0))
         self.inplace = flag(inplace, f"{type(self).__name__}, inplace")
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"p={self.p}, inplace={self.inplace}"
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to a tensor of any shape; in evaluation mode return `x` itself."""
@@ -284,6 +282,8 @@ class Dropout3d(_ChannelDropout):
 class PReLU(Module):
     """The input where positive, else times a learned number, one for each channel: see `Tensor.prelu`."""
 
+    _template = "num_parameters={0.num_parameters}"
+
     def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
         self.num_parameters = count("PReLU, num_parameters", num_parameters)
         self.weight = Tensor.full((num_parameters,), float(number(init, "PReLU, init")))
@@ -291,10 +291,6 @@ class PReLU(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the activation of (batch, channels, ...)."""
         return layer_input(self, x, self.weight).prelu(self.weight)
-
-    def extra_repr(self) -> str:
-        """Return the number of parameters."""
-        return f"num_parameters={self.num_parameters}"
 
 
 class Bilinear(Module):

@@ -55,6 +55,7 @@ class Module:
 
     training = modes.Training()
     """Whether dropout is active and batch norms use the statistics of the batch; True at first."""
+    _template: ClassVar[str] = ""
     mixed: ClassVar[DType | None] = None
     """The dtype inside `nn.amp.autocast`, of all modules; None outside."""
 
@@ -239,8 +240,8 @@ class Module:
         return self
 
     def extra_repr(self) -> str:
-        """Return the settings that `repr` shows; a subclass defines them."""
-        return ""
+        """Return the settings that `repr` shows; a subclass defines them, or `_template`, their text."""
+        return self._template.format(self)
 
     def _texts(self) -> list[tuple[str, str]]:
         """Return the texts of the children by name."""

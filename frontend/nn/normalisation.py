@@ -273,6 +273,8 @@ class InstanceNorm3d(InstanceNorm):
 class LocalResponseNorm(Module):
     """Division by (k + alpha * the mean square of `size` neighbouring channels) ** beta."""
 
+    _template = "{0.size}, alpha={0.alpha}, beta={0.beta}, k={0.k}"
+
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         self.size = count("LocalResponseNorm, size", size)
         given = {"alpha": alpha, "beta": beta, "k": k}
@@ -287,10 +289,6 @@ class LocalResponseNorm(Module):
         windows = x.square().pad(around).unfold(1, self.size, 1)
         mean = windows.mean(-1) if x.dtype.is_float else windows.sum(-1).div(self.size, rounding_mode="trunc")
         return x / (mean * self.alpha + self.k) ** self.beta
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
 class LayerNorm2d(LayerNorm):

@@ -46,6 +46,11 @@ class _Pool(Module):
 class _MaxPool(_Pool):
     """The greatest value of each window: see `Tensor.max_pool2d`; with `return_indices` also its place."""
 
+    _template = (
+        "kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}, "
+        "dilation={0.dilation}, ceil_mode={0.ceil_mode}"
+    )
+
     def __init__(
         self,
         kernel_size: Sizes,
@@ -68,11 +73,6 @@ class _MaxPool(_Pool):
         if self.return_indices:
             return x.max_pool2d(size, stride, padding, dilation, self.ceil_mode, return_indices=True)
         return x.max_pool2d(size, stride, padding, dilation, self.ceil_mode)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-        return ", ".join([f"{name}={getattr(self, name)}" for name in names])
 
 
 class _AvgPool(_Pool):
@@ -109,6 +109,7 @@ class _AvgPool(_Pool):
 class _Adaptive(Module):
     """A pool over the last `rank` axes whose result has given sizes; None keeps the size of an axis."""
 
+    _template = "output_size={0.output_size}"
     rank: ClassVar[int]
     method: ClassVar[str]
 
@@ -127,10 +128,6 @@ class _Adaptive(Module):
             raise UsageError(f"{type(self).__name__}: wanted at least {self.rank} axes, saw {x.shape}")
         found: Tensor = binned(x, self.sizes, self.method)
         return found.cast(given.dtype) if given.dtype.is_float else found
-
-    def extra_repr(self) -> str:
-        """Return the sizes."""
-        return f"output_size={self.output_size}"
 
 
 class _AdaptiveMax(_Adaptive):
@@ -183,6 +180,7 @@ AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = _of_ranks(
 class _Pad(Module):
     """Padding of the last `rank` axes: one number, or (before, after) pairs, last axis first."""
 
+    _template = "{0.padding}"
     rank: ClassVar[int]
     mode: ClassVar[str] = "constant"
     value: float = 0.0
@@ -195,21 +193,15 @@ class _Pad(Module):
         mode = cast('Literal["constant", "reflect", "replicate", "circular"]', self.mode)
         return layer_input(self, x).pad(self.padding, value=self.value, mode=mode)
 
-    def extra_repr(self) -> str:
-        """Return the padding."""
-        return f"{self.padding}"
-
 
 class _ConstantPad(_Pad):
     """Padding with a number."""
 
+    _template = "padding={0.padding}, value={0.value}"
+
     def __init__(self, padding: int | Sequence[int], value: float) -> None:
         super().__init__(padding)
         self.value = number(value, f"{type(self).__name__}, value")
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"padding={self.padding}, value={self.value}"
 
 
 ZeroPad1d, ZeroPad2d, ZeroPad3d = _of_ranks(_Pad, "ZeroPad", "Padding with zeros.")
@@ -264,6 +256,8 @@ class Upsample(Module):
 class PixelShuffle(Module):
     """Channels as pixels: (..., c * r * r, h, w) to (..., c, h * r, w * r)."""
 
+    _template = "upscale_factor={0.upscale_factor}"
+
     def __init__(self, upscale_factor: int) -> None:
         self.upscale_factor = count("PixelShuffle, upscale_factor", upscale_factor)
 
@@ -276,13 +270,11 @@ class PixelShuffle(Module):
         y = x.reshape(prod(outer), c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
         return y.reshape(*outer, c // (r * r), h * r, w * r)
 
-    def extra_repr(self) -> str:
-        """Return the factor."""
-        return f"upscale_factor={self.upscale_factor}"
-
 
 class PixelUnshuffle(Module):
     """Pixels as channels: (..., c, h * r, w * r) to (..., c * r * r, h, w)."""
+
+    _template = "downscale_factor={0.downscale_factor}"
 
     def __init__(self, downscale_factor: int) -> None:
         self.downscale_factor = count("PixelUnshuffle, downscale_factor", downscale_factor)
@@ -295,10 +287,6 @@ class PixelUnshuffle(Module):
         *outer, c, h, w = x.shape
         y = x.reshape(prod(outer), c, h // r, r, w // r, r).permute(0, 1, 3, 5, 2, 4)
         return y.reshape(*outer, c * r * r, h // r, w // r)
-
-    def extra_repr(self) -> str:
-        """Return the factor."""
-        return f"downscale_factor={self.downscale_factor}"
 
 
 Pair = int | tuple[int, int]
@@ -314,6 +302,8 @@ def _pair(value: Pair, what: str, least: int) -> tuple[int, int]:
 class _Windows(Module):
     """The settings of both layers, and where windows lie."""
 
+    _template = "kernel_size={0.kernel_size}, dilation={0.dilation}, padding={0.padding}, stride={0.stride}"
+
     def __init__(self, kernel_size: Pair, dilation: Pair, padding: Pair, stride: Pair) -> None:
         name = type(self).__name__
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
@@ -321,11 +311,6 @@ class _Windows(Module):
         self._dilation = _pair(dilation, f"{name}, dilation", 1)
         self._padding = _pair(padding, f"{name}, padding", 0)
         self._stride = _pair(stride, f"{name}, stride", 1)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        names = ("kernel_size", "dilation", "padding", "stride")
-        return ", ".join([f"{n}={getattr(self, n)}" for n in names])
 
     def _counts(self, sizes: tuple[int, int]) -> tuple[int, int]:
         """Return how many windows fit each axis of an image."""
@@ -375,16 +360,17 @@ class Fold(_Windows):
     windows are not those of such an image.
     """
 
+    _template = (
+        "output_size={0.output_size}, kernel_size={0.kernel_size}, dilation={0.dilation}, "
+        "padding={0.padding}, stride={0.stride}"
+    )
+
     def __init__(
         self, output_size: Pair, kernel_size: Pair, dilation: Pair = 1, padding: Pair = 0, stride: Pair = 1
     ) -> None:
         super().__init__(kernel_size, dilation, padding, stride)
         self.output_size = output_size
         self._image = _pair(output_size, "Fold, output_size", 1)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"output_size={self.output_size}, {super().extra_repr()}"
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, channels * window, windows), or without the batch."""
