@@ -58,10 +58,6 @@ class SGD(Optimizer):
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
         return {"t": (0.0, dtypes.float32)} if group.number("momentum") and group.number("dampening") else {}
 
-    def _count(self, group: Group) -> None:
-        if group.counters:
-            self.store(group.counters["t"], group.counters["t"] + 1)
-
     def _needed(self, group: Group) -> tuple[str, ...]:
         return ("b",) if group.number("momentum") else ()
 
@@ -165,10 +161,6 @@ class Adagrad(Optimizer):
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
         return {"t": (0.0, dtypes.float32)} if group.number("lr_decay") else {}
-
-    def _count(self, group: Group) -> None:
-        if group.counters:
-            self.store(group.counters["t"], group.counters["t"] + 1)
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         if group.number("weight_decay"):
@@ -288,10 +280,6 @@ class ASGD(Optimizer):
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:  # noqa: ARG002 - all have it
         return {"t": (-1.0, dtypes.float32)}
-
-    def _count(self, group: Group) -> None:
-        t = group.counters["t"]
-        self.store(t, t + 1)
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         if group.number("weight_decay"):

@@ -391,8 +391,10 @@ class Optimizer(ABC):
         moments = [t for name in self.moments for t in getattr(self, name) if t is not None]
         return [*[t for g in self.param_groups for t in g.counters.values()], *moments]
 
-    def _count(self, group: Group) -> None:  # noqa: B027 - most have no counters
-        """Assign the counters of a group for the next step."""
+    def _count(self, group: Group) -> None:
+        """Assign the counters of a group for the next step: "t", the number of steps, if it has that."""
+        if "t" in group.counters:
+            self.store(group.counters["t"], group.counters["t"] + 1)
 
     @abstractmethod
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
