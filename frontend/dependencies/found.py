@@ -55,28 +55,10 @@ _FOREIGN: Final = tuple(
     [sysconfig.get_path(kind) + "/" for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
     + [f"{_HOUSE}/{room}/" for room in ("frontend", "hcq", "compiler", "drivers", "interop")]
 )
-_UNCALLED: Final = frozenset(
-    f"__{name}__"
-    for name in (
-        *(
-            "init",
-            "post_init",
-            "new",
-            "del",
-            "repr",
-            "str",
-            "format",
-            "hash",
-            "eq",
-            "ne",
-            "lt",
-            "le",
-            "gt",
-            "ge",
-        ),
-        *("reduce", "reduce_ex", "getstate", "setstate", "copy", "deepcopy", "replace", "setattr", "delattr"),
-    )
-)
+_UNCALLED: Final = frozenset([f"__{name}__" for name in (
+    "init", "post_init", "new", "del", "repr", "str", "format", "hash", "eq", "ne", "lt", "le", "gt", "ge",
+    "reduce", "reduce_ex", "getstate", "setstate", "copy", "deepcopy", "replace", "setattr", "delattr",
+)])  # fmt: skip
 """Methods of objects that a function hardly calls, and that read all attributes."""
 
 

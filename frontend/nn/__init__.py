@@ -6,6 +6,8 @@ Not here: the operations (`frontend.ops.nnops`). Next: `module`, `layers`, `norm
 docs/nn-and-tinyjit.md.
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 from importlib import import_module
@@ -13,124 +15,34 @@ from typing import TYPE_CHECKING
 
 from frontend.nn import amp, optim, schedules, state
 from frontend.nn.attention import (
-    MultiheadAttention,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
+    MultiheadAttention, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
     TransformerEncoderLayer,
-)
+)  # fmt: skip
 from frontend.nn.convolutions import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from frontend.nn.functions import (
-    CELU,
-    ELU,
-    GELU,
-    GLU,
-    SELU,
-    BCELoss,
-    BCEWithLogitsLoss,
-    CosineSimilarity,
-    CrossEntropyLoss,
-    Flatten,
-    Hardshrink,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    HuberLoss,
-    Identity,
-    KLDivLoss,
-    L1Loss,
-    LeakyReLU,
-    LogSigmoid,
-    LogSoftmax,
-    Mish,
-    MSELoss,
-    NLLLoss,
-    PairwiseDistance,
-    ReLU,
-    ReLU6,
-    Sigmoid,
-    SiLU,
-    SmoothL1Loss,
-    Softmax,
-    Softmax2d,
-    Softmin,
-    Softplus,
-    Softshrink,
-    Softsign,
-    Tanh,
-    Tanhshrink,
-    Threshold,
+    CELU, ELU, GELU, GLU, SELU, BCELoss, BCEWithLogitsLoss, CosineSimilarity, CrossEntropyLoss, Flatten,
+    Hardshrink, Hardsigmoid, Hardswish, Hardtanh, HuberLoss, Identity, KLDivLoss, L1Loss, LeakyReLU,
+    LogSigmoid, LogSoftmax, Mish, MSELoss, NLLLoss, PairwiseDistance, ReLU, ReLU6, Sigmoid, SiLU,
+    SmoothL1Loss, Softmax, Softmax2d, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
     Unflatten,
-)
+)  # fmt: skip
 from frontend.nn.layers import (
-    Bilinear,
-    Dropout,
-    Dropout1d,
-    Dropout2d,
-    Dropout3d,
-    Embedding,
-    EmbeddingBag,
-    Linear,
-    PReLU,
-)
+    Bilinear, Dropout, Dropout1d, Dropout2d, Dropout3d, Embedding, EmbeddingBag, Linear, PReLU,
+)  # fmt: skip
 from frontend.nn.module import (
-    Module,
-    ModuleDict,
-    ModuleList,
-    Parameter,
-    ParameterDict,
-    ParameterList,
-    Sequential,
-)
+    Module, ModuleDict, ModuleList, Parameter, ParameterDict, ParameterList, Sequential,
+)  # fmt: skip
 from frontend.nn.normalisation import (
-    BatchNorm,
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    GroupNorm,
-    InstanceNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LayerNorm,
-    LayerNorm2d,
-    LocalResponseNorm,
-    RMSNorm,
-)
+    BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d, InstanceNorm2d,
+    InstanceNorm3d, LayerNorm, LayerNorm2d, LocalResponseNorm, RMSNorm,
+)  # fmt: skip
 from frontend.nn.pools import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
-    CircularPad1d,
-    CircularPad2d,
-    CircularPad3d,
-    ConstantPad1d,
-    ConstantPad2d,
-    ConstantPad3d,
-    Fold,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-    PixelShuffle,
-    PixelUnshuffle,
-    ReflectionPad1d,
-    ReflectionPad2d,
-    ReflectionPad3d,
-    ReplicationPad1d,
-    ReplicationPad2d,
-    ReplicationPad3d,
-    Unfold,
-    Upsample,
-    ZeroPad1d,
-    ZeroPad2d,
-    ZeroPad3d,
-)
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d, CircularPad1d, CircularPad2d, CircularPad3d,
+    ConstantPad1d, ConstantPad2d, ConstantPad3d, Fold, MaxPool1d, MaxPool2d, MaxPool3d, PixelShuffle,
+    PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
+    ReplicationPad3d, Unfold, Upsample, ZeroPad1d, ZeroPad2d, ZeroPad3d,
+)  # fmt: skip
 from frontend.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from frontend.nn.schedules import clip_grad_norm_, clip_grad_value_
 

@@ -7,7 +7,7 @@ for the call (`LAYERS`). Those whose methods have others are written here: the w
 Not here: what the methods do (`frontend.ops`), the layers (`frontend.nn`).
 """
 
-# ruff: noqa: FBT001, FBT002 - the field's signatures
+# ruff: noqa: I001, FBT001, FBT002 - lists of names stand in rows; the field's signatures
 
 from __future__ import annotations
 
@@ -20,29 +20,12 @@ from frontend.nn.checks import layer_input
 from frontend.nn.functions import CosineSimilarity, PairwiseDistance
 from frontend.nn.layers import looked_up
 from frontend.nn.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cosine_embedding_loss,
-    cross_entropy,
-    gaussian_nll_loss,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    margin_ranking_loss,
-    mse_loss,
-    nll_loss,
-    poisson_nll_loss,
-    smooth_l1_loss,
-    triplet_margin_loss,
-)
+    binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cross_entropy,
+    gaussian_nll_loss, huber_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss, nll_loss, poisson_nll_loss,
+    smooth_l1_loss, triplet_margin_loss,
+)  # fmt: skip
 from frontend.nn.module import wide
-from frontend.nn.normalisation import (
-    BatchNorm,
-    GroupNorm,
-    LocalResponseNorm,
-    RMSNorm,
-    affine_of,
-)
+from frontend.nn.normalisation import BatchNorm, GroupNorm, LocalResponseNorm, RMSNorm, affine_of
 from frontend.ops.arguments import axis_of, repeated, sizes, whole
 from frontend.parameters import flag, number
 from frontend.tensor import Tensor

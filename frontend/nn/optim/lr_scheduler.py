@@ -3,21 +3,14 @@
 Not here: what they do (`frontend.nn.schedules`).
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 from frontend.nn.schedules import (
-    ConstantLR,
-    CosineAnnealingLR,
-    CosineAnnealingWarmRestarts,
-    ExponentialLR,
-    LambdaLR,
-    LinearLR,
-    MultiStepLR,
-    OneCycleLR,
-    PolynomialLR,
-    ReduceLROnPlateau,
-    StepLR,
-)
+    ConstantLR, CosineAnnealingLR, CosineAnnealingWarmRestarts, ExponentialLR, LambdaLR, LinearLR,
+    MultiStepLR, OneCycleLR, PolynomialLR, ReduceLROnPlateau, StepLR,
+)  # fmt: skip
 
 __all__ = [
     "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "ExponentialLR", "LambdaLR", "LinearLR",

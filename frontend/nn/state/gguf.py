@@ -221,19 +221,7 @@ _PLAIN: Final[dict[int, DType]] = {
     30: dtypes.bfloat16,
 }
 """Number of a type in files -> its dtype, where elements are stored one by one."""
-_NUMBERS: Final = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "?",
-    10: "Q",
-    11: "q",
-    12: "d",
-}
+_NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """Number of a type of metadata -> its code of `struct`."""
 _TEXT: Final = 8
 _ARRAY: Final = 9
