@@ -11,14 +11,12 @@ Not here: reading the values (`parameters`, `frontend.ops.arguments`).
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from functools import wraps
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 P = ParamSpec("P")
 R = TypeVar("R")

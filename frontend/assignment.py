@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -31,17 +32,14 @@ from frontend.printing import described
 from frontend.realize import PENDING
 from frontend.refresh import USES, refresh
 from frontend.storage import home_of
-from frontend.tensor_base import BORROWED, Rebound
+from frontend.tensor_base import BORROWED, Link, Rebound, TensorBase
 from frontend.trace import CUT, PLAIN, become
 from frontend.views import alias_of, beside, derived, leave, link_of, others, owns, written
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     import hcq
     from frontend.storage import Home
-    from frontend.tensor_base import Link, TensorBase
 
 Kind = TypeVar("Kind", bound="TensorBase")
 LEAVING: Final[list[Callable[[TensorBase, hcq.Buffer], None]]] = []

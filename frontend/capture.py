@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -18,20 +19,17 @@ from frontend.modes import Modes
 from frontend.plan import LARGE_BYTES
 from frontend.printing import described
 from frontend.storage import RESULT, Leaf
-from frontend.tensor_base import TensorBase
+from frontend.tensor_base import Link, TensorBase
 from frontend.views import others
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     import hcq
     from frontend.dependencies.guards import Guards
     from frontend.expr import Expr
     from frontend.plan import Plan
     from frontend.primitives.limits import Checks
     from frontend.tensor import Tensor
-    from frontend.tensor_base import Link
 
     Result: TypeAlias = tuple[Expr, hcq.Buffer] | Tensor | int
     """A returned tensor: new memory with its expression, a captured tensor, or the index of an argument."""

@@ -6,6 +6,7 @@ Not here: what a replay guarantees (`jit`), the recording (`capture`), the launc
 from __future__ import annotations
 
 import weakref
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,20 +25,17 @@ from frontend.realize import PENDING, pending, realize_many
 from frontend.stats import stats
 from frontend.storage import Leaf, home_of, preserve
 from frontend.tensor import Tensor
-from frontend.tensor_base import EPOCH, Rebound
+from frontend.tensor_base import EPOCH, Link, Rebound, TensorBase
 from frontend.trace import become
 from frontend.views import follow, link_of, others, owns, relate
 from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
-
     import hcq
     from frontend.dependencies.guards import Guards
     from frontend.launch import Launch
     from frontend.primitives.limits import Checks
-    from frontend.tensor_base import Link, TensorBase
 
 
 @dataclass(frozen=True, slots=True)

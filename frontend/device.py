@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +21,6 @@ from frontend.parameters import shown
 from hcq.errors import HcqError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import hcq
 
 LOCK: Final = threading.RLock()

@@ -14,17 +14,14 @@ from __future__ import annotations
 import ctypes
 import math
 from ctypes import POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
-from compiler.dtype import by_name
+from compiler.dtype import DType, by_name
 from frontend.device import Device
 from frontend.history import readable
 from frontend.storage import read, stored
+from frontend.tensor_base import T, TensorBase
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from compiler.dtype import DType
-    from frontend.tensor_base import T, TensorBase
 
 CPU: Final = (1, 0)
 """kDLCPU, device 0."""

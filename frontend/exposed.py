@@ -15,14 +15,13 @@ from frontend.device import LOCK, Device
 from frontend.plan import CAPTURE
 from frontend.realize import check_concrete, realize_many
 from frontend.storage import Leaf, home_of, preserve
-from frontend.tensor_base import EPOCH, Rebound
+from frontend.tensor_base import EPOCH, Rebound, TensorBase
 from frontend.trace import become
 from frontend.views import follow, owns
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     import hcq
-    from frontend.tensor_base import TensorBase
 
 
 def memory_of(t: TensorBase) -> hcq.Buffer:

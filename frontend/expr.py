@@ -22,6 +22,7 @@ Not here: buffers (`storage`), finding an expression from a method call (`trace`
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -35,8 +36,6 @@ from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALO
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
     from compiler.ir.uop import UOp
 
 Shape = tuple[int, ...]

@@ -14,7 +14,7 @@ Not here: the traversal (`frontend.autograd.engine`). Decision: ADR 14.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from frontend.autograd.engine import sources
 from frontend.autograd.state import anyone, wanting, written_since
@@ -24,11 +24,8 @@ from frontend.plan import CAPTURE, aliased
 from frontend.realize import check_concrete, realize_one
 from frontend.refresh import refresh
 from frontend.storage import NUMBERS, Leaf, Origin, behind
-from frontend.tensor_base import EPOCH, Past, Rebound
+from frontend.tensor_base import EPOCH, Past, Rebound, TensorBase
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import TensorBase
 
 
 def realize_for_reading(t: TensorBase) -> None:

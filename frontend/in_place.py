@@ -9,7 +9,7 @@ Not here: the assignment (`assignment`), operators such as `+=` (`operators`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from frontend.assignment import change
 from frontend.assignment import in_place as _in_place
@@ -18,14 +18,12 @@ from frontend.later import AT_ONCE, Item, all_later
 from frontend.methods import Methods
 from frontend.ops import creation
 from frontend.ops.casts import cast
-from frontend.tensor_base import TensorBase
+from frontend.tensor_base import T, TensorBase
 
 if AT_ONCE:
     from frontend.ops import diagonals, sampling
 else:
     globals().update(all_later("frontend.ops", "diagonals sampling"))
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 
 def zero_(self: T) -> T:

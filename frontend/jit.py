@@ -44,6 +44,7 @@ docs/nn-and-tinyjit.md.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
@@ -73,7 +74,7 @@ from frontend.refresh import recorded_uses, refresh
 from frontend.storage import Leaf
 from frontend.symbolic.tensor import SymbolicTensor
 from frontend.tensor import Tensor
-from frontend.tensor_base import EPOCH, Rebound
+from frontend.tensor_base import EPOCH, Rebound, TensorBase
 from frontend.views import relate, relations
 from hcq.config import config
 from hcq.errors import UsageError
@@ -85,13 +86,11 @@ else:
     captured_file = later("frontend.captured_file")
     guards = later("frontend.dependencies.guards")
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import hcq
     from frontend.captured import Captured
     from frontend.expr import Expr
-    from frontend.tensor_base import TensorBase
 
 P = ParamSpec("P")
 R = TypeVar("R")

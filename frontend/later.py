@@ -19,14 +19,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from threading import Condition, get_ident
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from frontend.arg_aliases import answered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 AT_ONCE: bool = TYPE_CHECKING
 """False: modules load when needed."""

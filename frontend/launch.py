@@ -9,14 +9,13 @@ Not here: which kernels (`plan`), arena offsets (`compiler.schedule.memory`), en
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from compiler.schedule.memory import place
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
-
     import hcq
     from frontend.device import OpenDevice
 

@@ -9,14 +9,16 @@ Not here: operators (`operators`), properties and conversions (`tensor`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cached_property, wraps
 from types import MethodType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec
 
 from frontend.arg_aliases import accepts_aliases
 from frontend.later import AT_ONCE, Item, all_later, later, static
 from frontend.ops import casts, comparison, creation, division, elementwise, functions, movement
 from frontend.ops.functions import Functions
+from frontend.tensor_base import T
 from frontend.trace import has_variable
 
 if AT_ONCE:
@@ -61,10 +63,6 @@ else:
         )
     )
     rules = later("frontend.symbolic.rules")
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from frontend.tensor_base import T
 
 P = ParamSpec("P")
 

@@ -13,17 +13,14 @@ capture (`capture`).
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from frontend.plan import CAPTURE
+from frontend.tensor_base import TensorBase
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
-
-    from frontend.tensor_base import TensorBase
 
 CHANGES: Final = [0]
 """One number: it grows whenever a mode may have changed."""

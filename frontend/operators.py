@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from frontend.assignment import in_place
 from frontend.later import AT_ONCE, all_later, later
 from frontend.ops import comparison, division, elementwise, functions, indexing
-from frontend.tensor_base import TensorBase
+from frontend.tensor_base import T, TensorBase
 from frontend.views import BACK
 
 if AT_ONCE:
@@ -22,8 +22,6 @@ if AT_ONCE:
 else:
     globals().update(all_later("frontend.ops", "linalg powers writing"))
     ufuncs = later("frontend.ufuncs")
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 
 def _put(parent: T, value: T, key: Any) -> T:

@@ -13,16 +13,13 @@ Not here: names of arguments (`arg_aliases`), the lookup (`trace`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from frontend.arg_aliases import ALIASES, answers, check_call, without_aliases
 from frontend.ops.arguments import number_dtype, plain, representable, whole_or_none
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 P = ParamSpec("P")
 R = TypeVar("R")

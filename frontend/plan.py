@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -30,8 +31,6 @@ from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
     import hcq
     from compiler.ir.uop import UOp
     from compiler.schedule.item import BufRef, ScheduleItem

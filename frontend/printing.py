@@ -9,19 +9,15 @@ Not here: reading values (`frontend.tensor`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from frontend.device import Device
 from frontend.expr import PARAM
 from frontend.plan import CAPTURE
-from frontend.tensor_base import Rebound
+from frontend.tensor_base import Rebound, TensorBase
 from hcq.errors import HcqError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from frontend.tensor_base import TensorBase
 
 MOST: Final = 1000
 EDGE: Final = 3

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,17 +25,14 @@ from frontend.expr import PARAM
 from frontend.plan import CAPTURE, PLANS, Plan, build_run, plan_of, verify
 from frontend.refresh import USES, refresh
 from frontend.storage import UNSUBMITTED, Home, Leaf, preserve
-from frontend.tensor_base import BORROWED, EPOCH, Rebound
+from frontend.tensor_base import BORROWED, EPOCH, Rebound, TensorBase
 from frontend.trace import become
 from frontend.views import follow
 from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import hcq
     from frontend.expr import Expr
-    from frontend.tensor_base import TensorBase
 
 
 PENDING: Final[dict[int, tuple[int, Any]]] = {}

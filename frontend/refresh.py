@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from frontend.tensor_base import EPOCH, Rebound
+from frontend.tensor_base import EPOCH, Rebound, TensorBase
 from frontend.trace import become
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from frontend.tensor_base import TensorBase
 
 
 class _UsesOfThread(threading.local):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 import weakref
 from array import array
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
@@ -21,16 +22,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from compiler.dtype import DType, by_name, dtypes
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import leaf_expr
+from frontend.tensor_base import TensorBase
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     import numpy as np
 
     import hcq
     from frontend.expr import Expr, Leaves, Part
-    from frontend.tensor_base import TensorBase
 
 R = TypeVar("R")
 

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from compiler.dtype import DType
 from frontend import assignment, copies, modes, printing, transfer
 from frontend.arg_aliases import accepts_aliases, answering
 from frontend.autograd import engine
@@ -41,11 +43,7 @@ from frontend.views import detach
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy as np
-
-    from compiler.dtype import DType
 
 
 @answering

@@ -23,8 +23,9 @@ Not here: the expressions (`expr`), conversion of arguments (`parameters`), comp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
+from typing import Any, Concatenate, Final, ParamSpec, cast
 
 from compiler.dtype import dtypes
 from frontend.arg_aliases import ALIASES, answers, check_call, without_aliases
@@ -32,10 +33,6 @@ from frontend.expr import STOP, TABLE, Expr, Leaves, Part, join, merge
 from frontend.parameters import fitted
 from frontend.tensor_base import EPOCH, T, TensorBase
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 P = ParamSpec("P")
 _new = object.__new__

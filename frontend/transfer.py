@@ -9,7 +9,7 @@ Not here: copies on one device (`copies`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from typing import cast as cast_type
 
 from compiler.dtype import DType
@@ -25,12 +25,9 @@ from frontend.plan import CAPTURE
 from frontend.realize import realize_one
 from frontend.refresh import refresh
 from frontend.storage import NUMBERS, Origin, read, stored
-from frontend.tensor_base import EPOCH, Rebound
+from frontend.tensor_base import EPOCH, Rebound, T, TensorBase
 from frontend.trace import make
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T, TensorBase
 
 
 def to(

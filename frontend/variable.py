@@ -29,13 +29,13 @@ from frontend.ops.arguments import whole
 from frontend.ops.elementwise import add, mul
 from frontend.plan import CAPTURE
 from frontend.storage import Leaf, pack
+from frontend.tensor_base import T
 from frontend.trace import make
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from frontend.expr import Part
-    from frontend.tensor_base import T
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
+from typing import Any, Concatenate, Final, ParamSpec
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -26,14 +27,9 @@ from frontend.device import LOCK
 from frontend.expr import PARAM, RULED, STOP, Expr, inside, leaf_expr
 from frontend.later import later
 from frontend.ops.sources import constant, ruled
-from frontend.tensor_base import BORROWED, Link, Rebound
+from frontend.tensor_base import BORROWED, Family, Link, Rebound, T, TensorBase
 from frontend.trace import CUT, abstract, apply, become, composite, make, method, traced
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from frontend.tensor_base import Family, T, TensorBase
 
 history = later("frontend.history")  # it needs this module
 P = ParamSpec("P")

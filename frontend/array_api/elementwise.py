@@ -5,16 +5,14 @@ Not here: promotion (`data_types`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from frontend.arg_aliases import accepts_aliases
 from frontend.array_api.data_types import result_type
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def _array(x: Any, what: str) -> Tensor:

@@ -14,19 +14,16 @@ Not here: the second computation (`segments`), gradients (`engine`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from frontend.containers import filled, flattened
 from frontend.expr import INPUT, SEGMENT
 from frontend.ops.arguments import whole
 from frontend.parameters import flag, shown
+from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from frontend.tensor_base import T
 
 
 @method

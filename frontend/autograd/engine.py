@@ -16,7 +16,8 @@ Not here: the rules (`table`, `primitives`, `rules`), what a tensor keeps of gra
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.autograd.segments import Recomputed
@@ -33,7 +34,7 @@ from frontend.plan import CAPTURE
 from frontend.printing import described
 from frontend.refresh import refresh
 from frontend.storage import RESULT, Leaf, behind
-from frontend.tensor_base import BORROWED, EPOCH, Past, Rebound
+from frontend.tensor_base import BORROWED, EPOCH, Past, Rebound, T, TensorBase
 from frontend.trace import apply, make, method, traced
 from hcq.errors import UsageError
 
@@ -41,10 +42,6 @@ if AT_ONCE:
     from frontend.autograd import table
 else:
     table = later("frontend.autograd.table")
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from frontend.tensor_base import T, TensorBase
 
 Node = tuple[Expr, Leaves]
 FIRST: Final = frozenset({SEGMENT, VERSION, Ops.AFTER})

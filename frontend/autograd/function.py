@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any, cast
 from frontend.ops.sources import ruled
 from frontend.parameters import shown
 from frontend.printing import described
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import composite
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
-    from frontend.tensor_base import T, TensorBase
 
 
 class Context:

@@ -11,7 +11,8 @@ Not here: the factors (`frontend.ops.factors`), other rules (`rules`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from frontend.ops.comparison import eq
 from frontend.ops.diagonals import symmetric
@@ -22,11 +23,7 @@ from frontend.ops.movement import transpose, unsqueeze
 from frontend.ops.parts import part
 from frontend.ops.reduce import sum as total
 from frontend.ops.sources import coordinate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from frontend.tensor_base import TensorBase
+from frontend.tensor_base import TensorBase
 
 Gradients = tuple["TensorBase | None", ...]
 

@@ -12,7 +12,8 @@ Not here: the traversal (`engine`), functions with a rule of their own (`rules`)
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.expr import CONV, INPUT, SEGMENT, STOP, VERSION
@@ -24,13 +25,9 @@ from frontend.ops.sorting import inverse
 from frontend.ops.sources import constant as constant_of
 from frontend.ops.sources import convert, spread
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
+from frontend.tensor_base import TensorBase
 from frontend.trace import apply
 from frontend.views import beside
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from frontend.tensor_base import TensorBase
 
 _FEW_PLACES: Final = 16
 """The largest window whose gradients are summed position by position."""

@@ -16,7 +16,8 @@ Not here: rules of primitives (`primitives`), of factors of matrices (`matrix_ru
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.autograd import matrix_rules
@@ -31,12 +32,8 @@ from frontend.ops.powers import pow as power
 from frontend.ops.reduce import fold, mean
 from frontend.ops.sources import constant, coordinate, spread
 from frontend.ops.special import cosh, digamma, sinh
+from frontend.tensor_base import TensorBase
 from frontend.trace import apply
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from frontend.tensor_base import TensorBase
 
 Gradients = tuple["TensorBase | None", ...]
 

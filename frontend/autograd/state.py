@@ -7,6 +7,7 @@ Not here: computing gradients (`engine`), switching them off in a block, which `
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,15 +20,12 @@ from frontend.plan import CAPTURE
 from frontend.printing import described
 from frontend.realize import realize_many
 from frontend.storage import Leaf
-from frontend.tensor_base import Gradient, Rebound
+from frontend.tensor_base import Gradient, Rebound, T, TensorBase
 from frontend.trace import apply, become, make, method, traced
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from frontend.modes import Modes
-    from frontend.tensor_base import T, TensorBase
 
 
 _wanting: Final[dict[int, weakref.ref[Any]]] = {}

@@ -10,6 +10,7 @@ Not here: single operations and their bounds (`interpreter`), which nodes kernel
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -29,8 +30,6 @@ from frontend.check.interpreter import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from compiler.ir.uop import UOp
 
 SAMPLES: Final = (4096, 256, 32, 4)

@@ -22,6 +22,7 @@ Not here: what is compared, and with which kernel (`launches`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -30,8 +31,6 @@ from compiler.dtype import DType, dtypes
 from compiler.ir.ops import ROWS, TRANSCENDENTAL, Ops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from compiler.ir.uop import UOp
 
 Array = np.ndarray[Any, Any]

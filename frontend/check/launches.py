@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,8 +34,6 @@ from frontend.check.interpreter import Array, TooLargeError, Value, from_bytes, 
 from hcq.errors import CheckError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import hcq
     from compiler.ir.uop import UOp
     from compiler.schedule.item import ScheduleItem

@@ -14,6 +14,7 @@ import random
 import sys
 import sysconfig
 from collections import deque
+from collections.abc import Iterable
 from functools import lru_cache, partial
 from itertools import count, cycle
 from pathlib import Path as FilePath
@@ -32,8 +33,6 @@ from frontend.dependencies.code import names_of
 from frontend.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from frontend.dependencies.code import Step
 
 PLAIN: Final = frozenset({type(None), bool, int, float, complex, str, bytes, tuple, frozenset})

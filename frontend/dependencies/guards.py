@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Sequence
 from itertools import chain, repeat
 from operator import getitem, is_
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,6 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from frontend.dependencies.found import Held, Read
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
@@ -35,8 +36,6 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from frontend.nn.optim import Optimizer
 
 

@@ -10,6 +10,7 @@ Not here: the layers (`layers`, `normalisation`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, cast, overload
 
 from frontend.ops.arguments import repeated, representable, whole
@@ -18,8 +19,6 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from frontend.ops.convolutions import Sizes
 
 

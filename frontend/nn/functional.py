@@ -30,10 +30,9 @@ from frontend.ops.arguments import axis_of, repeated, sizes, whole
 from frontend.parameters import flag, number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
+from collections.abc import Callable, Sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from frontend.ops.convolutions import Sizes
 
 __all__ = [

@@ -9,16 +9,14 @@ Not here: tensors of random numbers (`frontend.ops.random`), what layers start w
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from frontend.arg_aliases import answer_module
 from frontend.ops.arguments import tensor
 from frontend.parameters import number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Mode = Literal["fan_in", "fan_out"]
 GAINS: dict[str, Callable[[float], float]] = {

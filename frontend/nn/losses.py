@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from frontend.arg_aliases import check_call
 from frontend.nn.checks import layer_input, reduced_as_before
@@ -18,9 +19,6 @@ from frontend.ops.arguments import broadcast
 from frontend.parameters import number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Reduction = Literal["mean", "sum", "none"]
 

@@ -9,8 +9,9 @@ Not here: the layers (`layers`, `normalisation`, `recurrent`), saving (`state`).
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from compiler.dtype import DType, dtypes, promote
 from frontend import modes
@@ -25,9 +26,6 @@ from frontend.parameters import flag, shown
 from frontend.plan import CAPTURE
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:

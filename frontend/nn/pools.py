@@ -7,6 +7,7 @@ Not here: activations and losses (`functions`), convolutions (`convolutions`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
@@ -20,8 +21,6 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from frontend.ops.convolutions import Sizes
 
 

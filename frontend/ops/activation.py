@@ -6,7 +6,7 @@ Not here: softmax, which reduces (`nnops`); exp, tanh and others (`functions`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from compiler.ir.ops import Ops
 from frontend.ops.arguments import axis_of
@@ -17,11 +17,9 @@ from frontend.ops.functions import erf, exp, expm1, log1p, tanh
 from frontend.ops.movement import reshape
 from frontend.ops.parts import part
 from frontend.ops.sources import constant, narrowed, ruled, widened, widened_float
+from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 
 def _number(like: T, value: float) -> T:

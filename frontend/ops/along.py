@@ -11,8 +11,9 @@ Not here: `x[key]` (`indexing`), the primitives (`frontend.primitives.gather_sca
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
@@ -32,14 +33,9 @@ from frontend.ops.sources import Number, constant, convert, coordinate, suited
 from frontend.parameters import read
 from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALONG_AXIS
 from frontend.primitives.limits import Limit, limited, refuse_known
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageIndexError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from frontend.tensor_base import T, TensorBase
-
 
 _LAUNCHES: Final = 1 << 18
 """Comparisons that take as long as the launches of a sum in order."""

@@ -6,15 +6,13 @@ operands (`elementwise`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import prod
 from operator import index
-from typing import TYPE_CHECKING, Any, Final, SupportsIndex
+from typing import Any, Final, SupportsIndex
 
 from compiler.dtype import DType, by_name, dtypes
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 Shape = tuple[int, ...]
 Axes = int | tuple[int, ...] | list[int] | None

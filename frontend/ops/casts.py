@@ -6,6 +6,7 @@ Not here: promotion of operands (`elementwise`), the result of a cast for values
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from typing import cast as cast_type
 
@@ -15,14 +16,12 @@ from frontend.ops.arguments import element_type, tensor
 from frontend.ops.method_row import named
 from frontend.ops.movement import reshape
 from frontend.ops.sources import constant, convert, coordinate
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Callable, Sequence
-
-    from frontend.tensor_base import T, TensorBase
 
 
 def cast(self: T, dtype: DType | str) -> T:

@@ -6,7 +6,8 @@ Not here: sums, products and selections (`elementwise`), functions of one tensor
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -32,12 +33,8 @@ from frontend.ops.functions import exp, log, log1p, sin, sqrt, trunc
 from frontend.ops.method_row import named
 from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
 from frontend.parameters import number
+from frontend.tensor_base import T
 from frontend.trace import apply, composite, method, operator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from frontend.tensor_base import T
 
 
 @operator

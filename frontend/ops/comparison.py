@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes, promote
 from compiler.ir.ops import Ops
 from frontend.ops.arguments import broadcast, representable
 from frontend.ops.elementwise import agree
 from frontend.ops.sources import Number, constant, convert, spread
+from frontend.tensor_base import T
 from frontend.trace import apply, composite, operator
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 
 def _sides(what: str, a: T, b: T | Number) -> tuple[T, T]:

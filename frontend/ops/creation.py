@@ -29,6 +29,7 @@ from frontend.parameters import number
 from frontend.plan import CAPTURE
 from frontend.primitives.limits import Limit, limited, refuse_known
 from frontend.storage import allocated, dtype_of, flatten, from_numpy, pack, stored
+from frontend.tensor_base import T
 from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageTypeError
 
@@ -37,7 +38,6 @@ KNOWN_LIMIT: Final = 1 << 16
 
 if TYPE_CHECKING:
     from frontend.expr import Part
-    from frontend.tensor_base import T
 
 
 def _scalar(cls: type[T], value: float, dtype: DType, device: str | None) -> T:

@@ -6,7 +6,6 @@ Next: `linalg`, products of matrices; `movement`, other changes of shape.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from compiler.ir.ops import Ops
 from frontend.ops.arguments import axis_of, whole
@@ -14,12 +13,10 @@ from frontend.ops.elementwise import add
 from frontend.ops.movement import transpose
 from frontend.ops.sources import constant, coordinate, suited
 from frontend.parameters import converting
+from frontend.tensor_base import T
 from frontend.trace import apply, method
 from frontend.views import viewing
 from hcq.errors import UsageError, UsageIndexError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 
 @viewing

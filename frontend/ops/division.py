@@ -8,7 +8,7 @@ Not here: products and sums (`elementwise`), powers (`powers`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import NUMBERS, Ops
@@ -17,10 +17,8 @@ from frontend.ops.method_row import MethodRow
 from frontend.ops.sources import Number, constant, convert, ruled
 from frontend.parameters import read
 from frontend.primitives.limits import Divisor, limited
+from frontend.tensor_base import T
 from frontend.trace import apply, operator
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 
 @operator

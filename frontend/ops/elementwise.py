@@ -6,8 +6,9 @@ Not here: division (`division`), powers (`powers`), comparisons (`comparison`), 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import BITS, NUMBERS, Ops
@@ -16,13 +17,9 @@ from frontend.expr import float_dtype
 from frontend.ops.arguments import broadcast, number_dtype, representable
 from frontend.ops.method_row import MethodRow, named
 from frontend.ops.sources import Number, constant, convert, ruled, spread, suited, widened
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite, method, operator
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from frontend.tensor_base import T, TensorBase
 
 
 def result_dtype(*operands: TensorBase | Number) -> DType:

@@ -9,20 +9,18 @@ Not here: elementwise `maximum` and `minimum` (`elementwise`), other reductions 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 from frontend.arg_aliases import accepts_aliases
 from frontend.ops import reduce
 from frontend.ops.elementwise import maximum, minimum
-from frontend.tensor_base import T
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import method
 from hcq.errors import UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from frontend.ops.arguments import Axes
-    from frontend.tensor_base import TensorBase
 
 
 class Extreme(NamedTuple, Generic[T]):

@@ -12,7 +12,7 @@ Not here: determinants (`determinants`), products (`linalg`, `products`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from typing import Generic, NamedTuple
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -34,12 +34,9 @@ from frontend.ops.singular import refuse_indefinite, refuse_singular
 from frontend.ops.sorting import sort
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, widened
 from frontend.parameters import converting
-from frontend.tensor_base import T
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import TensorBase
 
 
 class Factors(NamedTuple, Generic[T]):

@@ -6,7 +6,7 @@ Not here: weights (`frontend.nn.state`), tensors of host data (`creation`).
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -15,10 +15,8 @@ from compiler.dtype import dtypes
 from frontend.device import Device
 from frontend.parameters import flag
 from frontend.storage import stored
+from frontend.tensor_base import T
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 _SCHEMES: Final = ("https", "http", "file", "data")
 

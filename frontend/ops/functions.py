@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import ANY, NUMBERS, Ops
@@ -22,12 +23,8 @@ from frontend.ops.elementwise import agree, mul, neg, sub, where
 from frontend.ops.method_row import MethodRow, named
 from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
 from frontend.primitives.erf import ERF
+from frontend.tensor_base import T
 from frontend.trace import apply, method, operator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from frontend.tensor_base import T
 
 
 def _of_floats(name: str, op: str, text: str) -> Callable[[T], T]:

@@ -8,6 +8,7 @@ Not here: writing by keys (`writing`), indices of the rank of self (`along`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +26,13 @@ from frontend.ops.sources import constant, convert, coordinate
 from frontend.ops.writing import written
 from frontend.parameters import converting, read, shown
 from frontend.primitives.limits import refuse_known
+from frontend.tensor_base import T
 from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from frontend.ops.arguments import Shape
     from frontend.ops.sources import Number
-    from frontend.tensor_base import T
 
 
 def _rows(what: str, x: T, axis: int, index: T) -> tuple[int, T, Shape]:

@@ -28,6 +28,7 @@ from frontend.ops.moving import has_symbolic_size, take_moving
 from frontend.ops.sources import convert, spread
 from frontend.plan import CAPTURE
 from frontend.primitives.limits import Limit, limited, refuse_known
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite
 from frontend.views import share
 from hcq.errors import UnsupportedError, UsageError, UsageIndexError
@@ -94,8 +95,6 @@ if AT_ONCE:
     from frontend.symbolic import keys
 else:
     keys = later("frontend.symbolic.keys")
-if TYPE_CHECKING:
-    from frontend.tensor_base import T, TensorBase
 
 
 @dataclass(frozen=True, slots=True)

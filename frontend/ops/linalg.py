@@ -5,7 +5,7 @@ Not here: convolutions (`convolutions`), attention (`nnops`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import Ops
@@ -16,13 +16,9 @@ from frontend.ops.elementwise import add, mul, result_dtype
 from frontend.ops.movement import reshape
 from frontend.ops.sources import convert, widened_float
 from frontend.parameters import read, shown
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from frontend.tensor_base import T, TensorBase
 
 
 def _wide(dtype: DType) -> DType:

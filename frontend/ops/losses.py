@@ -6,7 +6,7 @@ Not here: softmax (`nnops`); gradient rules of losses (`frontend.autograd.rules`
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -23,11 +23,9 @@ from frontend.ops.nnops import log_softmax
 from frontend.ops.sources import convert, coordinate, narrowed, ruled, spread, widened
 from frontend.parameters import read
 from frontend.primitives.limits import Limit, limited, refuse_known
+from frontend.tensor_base import T
 from frontend.trace import apply, composite
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 Reduction = Literal["mean", "sum", "none"]
 

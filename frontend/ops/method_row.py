@@ -11,16 +11,13 @@ Not here: operations of the compiler (`compiler.ir.ops`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from compiler.ir.ops import FLOATS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from frontend.tensor_base import TensorBase
+from frontend.tensor_base import TensorBase
 
 Fn = TypeVar("Fn", bound="Callable[..., Any]")
 

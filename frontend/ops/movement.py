@@ -8,8 +8,9 @@ Not here: `x[key]` (`indexing`), joining and splitting (`parts`), padding (`padd
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
@@ -30,14 +31,10 @@ from frontend.ops.arguments import (
 )
 from frontend.ops.sources import spread
 from frontend.parameters import read
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, method
 from frontend.views import viewing
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from frontend.tensor_base import T, TensorBase
 
 
 @viewing

@@ -12,12 +12,12 @@ from compiler.ir.ops import Ops
 from frontend.ops.comparison import lt
 from frontend.ops.elementwise import add, mul, sub, where
 from frontend.ops.sources import constant, coordinate
+from frontend.tensor_base import T
 from frontend.trace import apply, composite
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.ops.arguments import Shape
-    from frontend.tensor_base import T
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ activations (`activation`), layers, which hold parameters (`frontend.nn.layers`)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
@@ -27,13 +27,9 @@ from frontend.ops.movement import along, repeat_interleave, reshape, transpose
 from frontend.ops.random import rand_like
 from frontend.ops.sources import constant, convert, narrowed, spread, widened, widened_float
 from frontend.parameters import flag, scalar_of, shown
+from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from frontend.tensor_base import T
 
 
 @method

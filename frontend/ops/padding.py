@@ -5,6 +5,7 @@ The result is a copy. Not here: the same values in another shape or order (`move
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from compiler.dtype import dtypes
@@ -14,14 +15,12 @@ from frontend.ops.comparison import lt
 from frontend.ops.division import mod
 from frontend.ops.elementwise import add, maximum, minimum, neg, sub, where
 from frontend.ops.sources import constant, coordinate, spread
+from frontend.tensor_base import T
 from frontend.trace import apply, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from frontend.ops.arguments import Shape
-    from frontend.tensor_base import T
 
 
 def _padding(padding: Sequence[Any], shape: Shape) -> tuple[tuple[int, int], ...]:

@@ -5,7 +5,8 @@ Not here: slices (`indexing`), changes of shape (`movement`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
@@ -13,13 +14,9 @@ from frontend.ops.arguments import Axes, axis_of, repeated, whole, whole_or_none
 from frontend.ops.elementwise import result_dtype
 from frontend.ops.movement import reshape, several, shrink, unsqueeze
 from frontend.ops.sources import constant, convert, coordinate, ruled
+from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from frontend.tensor_base import T
 
 
 def part(self: T, axis: int, begin: int, end: int) -> T:

@@ -6,7 +6,7 @@ Not here: the float power of a kernel (`compiler.codegen.power`), exp and log (`
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -15,11 +15,9 @@ from frontend.ops.arguments import representable
 from frontend.ops.elementwise import agree, mul
 from frontend.ops.method_row import MethodRow
 from frontend.ops.sources import Number, constant, convert, ruled
+from frontend.tensor_base import T
 from frontend.trace import apply, operator
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 
 def _whole(x: T, exponent: int) -> T:

@@ -5,6 +5,7 @@ Not here: products of any rank (`linalg`), inverses and factorisations (`factors
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
@@ -22,14 +23,12 @@ from frontend.ops.movement import expand, permute, reshape, transpose
 from frontend.ops.parts import roll
 from frontend.ops.sources import constant, convert, coordinate, narrowed, widened, widened_float
 from frontend.parameters import shown
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from frontend.ops.arguments import Shape
-    from frontend.tensor_base import T, TensorBase
 
 
 def _ranks(what: str, *wanted: tuple[TensorBase, int]) -> None:

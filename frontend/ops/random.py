@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
@@ -28,13 +29,9 @@ from frontend.ops.sources import constant, convert, coordinate, spread
 from frontend.parameters import number
 from frontend.plan import CAPTURE
 from frontend.storage import Leaf
+from frontend.tensor_base import T
 from frontend.trace import apply, method
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from frontend.tensor_base import T
 
 _ROTATIONS: Final = (13, 15, 26, 6, 17, 29, 16, 24)
 _PARITY: Final = 0x1BD11BDA

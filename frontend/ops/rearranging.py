@@ -5,9 +5,10 @@ Not here: joining, shifting (`parts`), changes of shape (`movement`), writing at
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -25,14 +26,10 @@ from frontend.ops.parts import cat, part
 from frontend.ops.sources import constant, convert, coordinate
 from frontend.ops.writing import written
 from frontend.parameters import converting
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import abstract, apply, composite, method
 from frontend.views import put_back
 from hcq.errors import UsageError, UsageIndexError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from frontend.tensor_base import T, TensorBase
 
 
 @method

@@ -11,7 +11,6 @@ from __future__ import annotations
 import builtins
 import math
 from math import prod as product
-from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
@@ -26,11 +25,9 @@ from frontend.ops.functions import exp, log, sqrt
 from frontend.ops.powers import pow as power
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
 from frontend.parameters import flag
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, method
 from hcq.errors import UsageIndexError, UsageTypeError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T, TensorBase
 
 
 def fold(op: str, x: T, axes: Shape, *, keepdim: bool) -> T:

@@ -19,12 +19,12 @@ from frontend.ops.movement import reshape
 from frontend.ops.parts import stack
 from frontend.ops.sources import convert, coordinate, narrowed, spread, widened
 from frontend.parameters import flag, number
+from frontend.tensor_base import T
 from frontend.trace import apply, method
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from frontend.ops.arguments import Shape
-    from frontend.tensor_base import T
 
 _LINEAR: Final = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 """Modes that weight elements, and the spatial axes that they are of."""

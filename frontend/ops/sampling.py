@@ -6,7 +6,7 @@ Not here: uniform and normal numbers (`random`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from compiler.dtype import DType, dtypes
 from frontend.arg_aliases import accepts_aliases
@@ -26,10 +26,8 @@ from frontend.ops.sorting import argsort, topk
 from frontend.ops.sources import widened
 from frontend.parameters import flag, number
 from frontend.plan import CAPTURE
+from frontend.tensor_base import T
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 
 def randperm(cls: type[T], n: int, *, dtype: DType | str | None = None, device: str | None = None) -> T:

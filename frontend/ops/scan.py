@@ -9,7 +9,8 @@ Not here: totals (`reduce`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
@@ -22,13 +23,8 @@ from frontend.ops.elementwise import add
 from frontend.ops.reduce import accumulator, as_dtype, logsumexp
 from frontend.ops.sources import constant, convert, coordinate, narrowed, spread, widened
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
-from frontend.tensor_base import T
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite, method
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from frontend.tensor_base import TensorBase
 
 _BLOCK: Final = 16
 """Elements of a block: a vector of a processor. Axes up to four times as long have one level."""

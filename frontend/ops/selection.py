@@ -9,7 +9,6 @@ Not here: `x[mask]` (`indexing`), selections that keep the shape (`elementwise.w
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from frontend.arg_aliases import accepts_aliases
@@ -24,11 +23,9 @@ from frontend.ops.parts import part, stack
 from frontend.ops.sorting import argsort
 from frontend.ops.sources import convert, coordinate, suited
 from frontend.parameters import flag, read
+from frontend.tensor_base import T
 from frontend.trace import method
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T
 
 
 @accepts_aliases

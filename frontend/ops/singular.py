@@ -8,8 +8,6 @@ Not here: the factors (`factors`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.history import realize_for_reading
@@ -27,11 +25,9 @@ from frontend.ops.sources import constant, coordinate
 from frontend.plan import CAPTURE
 from frontend.printing import described
 from frontend.storage import Leaf
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, method
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.tensor_base import T, TensorBase
 
 
 def refuse_singular(x: TensorBase, what: str) -> None:

@@ -13,9 +13,9 @@ Not here: greatest and least values alone (`extremes`).
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple
+from typing import Final, Generic, NamedTuple
 
-from compiler.dtype import dtypes
+from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
 from frontend.ops.arguments import axis_of, whole
@@ -26,9 +26,6 @@ from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from compiler.dtype import DType
 
 DIRECT: Final = 1024
 """The longest row that is sorted by ranks alone."""

@@ -15,12 +15,12 @@ from compiler.ir.scalar import convert as converted
 from frontend.expr import RULED, constant_of, float_dtype, source_expr
 from frontend.ops.arguments import representable
 from frontend.parameters import scalar_of, shown
+from frontend.tensor_base import T
 from frontend.trace import apply, make
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from frontend.ops.arguments import Shape
-    from frontend.tensor_base import T
 
 Number = float
 """An int, a float or a bool."""

@@ -8,9 +8,10 @@ Not here: orders of whole axes (`sorting`), sums and means (`reduce`).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
+from typing import Any, Generic, NamedTuple, cast
 
 from compiler.dtype import dtypes
 from frontend.ops import creation, reduce
@@ -28,13 +29,8 @@ from frontend.ops.selection import masked_select, nonzero
 from frontend.ops.sorting import argsort, sort
 from frontend.ops.sources import constant, convert, coordinate, narrowed, widened
 from frontend.parameters import converting, flag, number, shown
-from frontend.tensor_base import T
+from frontend.tensor_base import T, TensorBase
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from frontend.tensor_base import TensorBase
 
 
 class Ordered(NamedTuple, Generic[T]):

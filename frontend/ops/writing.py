@@ -9,7 +9,7 @@ Not here: reading (`indexing`), the assignment (`frontend.assignment`).
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compiler.ir.ops import Ops
 from frontend.assignment import change
@@ -34,6 +34,7 @@ from frontend.ops.indexing import (
 )
 from frontend.ops.moving import has_symbolic_size, moving_parts, only_at, place_at
 from frontend.ops.sources import constant, coordinate, spread, suited
+from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite
 from frontend.views import detach, link_of
 from hcq.errors import UnsupportedError, UsageError
@@ -42,8 +43,6 @@ if AT_ONCE:
     from frontend.symbolic import keys
 else:
     keys = later("frontend.symbolic.keys")
-if TYPE_CHECKING:
-    from frontend.tensor_base import T, TensorBase
 
 
 def setitem(self: TensorBase, key: Any, value: Any) -> None:

@@ -26,13 +26,12 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from compiler.dtype import dtypes
+from compiler.dtype import DType, dtypes
 from compiler.ir import graph
 from compiler.ir.ops import Ops
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from compiler.dtype import DType
     from compiler.ir.uop import UOp
 
 TAKE_ALONG_AXIS: Final = "TAKE_ALONG_AXIS"

@@ -14,20 +14,17 @@ Not here: which methods set limits (`frontend.ops.indexing`, `frontend.ops.divis
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from compiler.dtype import DType
 from compiler.ir.ops import Ops
 from frontend.expr import LIMIT, PARAM, Expr, Leaves, Part, constant_of, inside, join, source_expr
 from frontend.storage import unpack
+from frontend.tensor_base import T
 from frontend.trace import apply
 from hcq.errors import UsageError, UsageIndexError, UsageZeroDivisionError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from compiler.dtype import DType
-    from frontend.tensor_base import T
 
 _SAME_VALUES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.FLIP, Ops.CONTIGUOUS, LIMIT})
 

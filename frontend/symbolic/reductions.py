@@ -9,6 +9,7 @@ Not here: other methods (`rules`). Next: `tensor`, whose elements beyond the siz
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import dtypes
@@ -21,8 +22,6 @@ from frontend.symbolic.tensor import SymbolicTensor, filled, is_tensor, made, sh
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from frontend.ops.arguments import Axes
 
 

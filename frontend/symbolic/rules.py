@@ -9,6 +9,7 @@ Not here: reductions (`reductions`), slices and indices (`keys`), the tensor its
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,8 +29,6 @@ from frontend.variable import Bound
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from frontend.ops.arguments import Axes
     from frontend.symbolic.sizes import Size
 

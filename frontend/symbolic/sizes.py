@@ -7,15 +7,13 @@ Not here: bound variables (`frontend.variable`), tensors that have such sizes (`
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from frontend.variable import Bound
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 Size = int | Bound
 Sizes = tuple[Size, ...]

@@ -9,23 +9,22 @@ Not here: the methods (`rules`), slices and indices (`keys`). Next: `sizes`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from compiler.dtype import DType
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import ALIASES
 from frontend.ops.arguments import axes_of
 from frontend.ops.sources import constant, convert, coordinate, spread
 from frontend.symbolic.sizes import Size, Sizes, capacities, product, symbolic
+from frontend.tensor_base import T
 from frontend.trace import apply, composite
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     import numpy as np
 
-    from compiler.dtype import DType
-    from frontend.tensor_base import T
     from frontend.variable import Bound
 
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from compiler.compile import compile_uncached
+from compiler.dtype import DType
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, postorder
 from compiler.kernel import conversions
@@ -28,10 +30,7 @@ from hcq.commands import Scope
 from hcq.errors import CompileError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import hcq
-    from compiler.dtype import DType
     from compiler.image import CompiledKernel
     from compiler.ir.uop import UOp
     from compiler.kernel.choice import Choice

@@ -10,6 +10,7 @@ Not here: the beam (`compiler.search.beam`), the use of winners (`compiler.compi
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from compiler import stats
@@ -25,8 +26,6 @@ from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from compiler.ir.uop import UOp
     from compiler.search.space import Candidate
     from compiler.search.winners import Found

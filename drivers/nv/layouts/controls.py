@@ -3,7 +3,7 @@
 Not here: the debugger object and the fault queries of a channel (`debugger`).
 """
 
-# ruff: noqa: N801, N815, TC003, E501 - names are the vendor's own; annotations are read at run time
+# ruff: noqa: N801, N815, E501 - names are the vendor's own; annotations are read at run time
 
 from __future__ import annotations
 

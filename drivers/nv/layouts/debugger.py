@@ -6,7 +6,7 @@ Sandboxes allow READ_ALL_SM_ERROR_STATES, and filter READ_MMU_FAULT_INFO and NV9
 Not here: other controls (`controls`), error codes (`fault`). Next: `drivers.nv.faults`, the reader.
 """
 
-# ruff: noqa: N801, N815, TC003 - names are the vendor's own; annotations are read at run time
+# ruff: noqa: N801, N815 - names are the vendor's own; annotations are read at run time
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Nodes: /dev/nvidiactl and /dev/nvidiaN. An ioctl returns 0 even when the resourc
 status word. Not here: what RM_ALLOC and RM_CONTROL carry (`rm_classes`, `controls`, `debugger`).
 """
 
-# ruff: noqa: N801, N815, TC001, TC003 - names are the vendor's own; annotations are read at run time
+# ruff: noqa: N801, N815, TC001 - names are the vendor's own; annotations are read at run time
 
 from __future__ import annotations
 

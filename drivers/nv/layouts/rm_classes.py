@@ -3,7 +3,7 @@
 Not here: which class a device uses (`families`), the methods of engine classes (`host`, `compute`, `dma`).
 """
 
-# ruff: noqa: N801, N815, TC003 - names are the vendor's own; annotations are read at run time
+# ruff: noqa: N801, N815 - names are the vendor's own; annotations are read at run time
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ Not here: methods of one gradient a step (`descent`, `adam`, `layerwise`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from frontend.nn.checks import Setting
@@ -22,8 +23,6 @@ from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from frontend.nn.optim.optimiser import Group
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compiler.dtype import DType, dtypes
@@ -24,7 +25,6 @@ from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 _MAGIC: Final = 0x1950A86A20F9469CFC6C

@@ -14,6 +14,7 @@ Not here: the file (`tensor_file`), writing.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compiler.dtype import DType, dtypes
@@ -22,7 +23,6 @@ from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     import numpy as np

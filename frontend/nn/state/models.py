@@ -6,15 +6,13 @@ attributes like any other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from frontend.parameters import shown
 from frontend.realize import realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def get_state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:

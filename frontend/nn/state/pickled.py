@@ -12,12 +12,10 @@ Not here: the table of globals and the file around a pickle (`checkpoints`).
 from __future__ import annotations
 
 import pickletools
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import IO, Any, Final, Protocol, cast
 
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 class Source(Protocol):

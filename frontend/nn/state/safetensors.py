@@ -9,9 +9,9 @@ Not here: other formats (`checkpoints`, `gguf`), the file (`tensor_file`), the t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from compiler.dtype import DType, dtypes
 from frontend.nn.state.tensor_file import Contents, Entry, TensorFile, count_of
@@ -19,9 +19,6 @@ from frontend.parameters import shown
 from frontend.realize import realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _NAMES: Final[dict[str, DType]] = {
     "BOOL": dtypes.bool,

@@ -14,13 +14,13 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from compiler.dtype import DType
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from compiler.dtype import DType
     from frontend.nn.state.gguf import Packing
 
 

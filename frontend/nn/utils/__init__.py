@@ -5,16 +5,13 @@ Not here: schedules of learning rates (`nn.schedules`). Next: `rnn`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from frontend.arg_aliases import answer_module
 from frontend.nn.schedules import clip_grad_norm_, clip_grad_value_
 from frontend.nn.utils import rnn
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "rnn", "vector_to_parameters"]
 

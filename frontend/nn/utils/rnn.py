@@ -10,16 +10,14 @@ Not here: the layers (`nn.recurrent`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from frontend.arg_aliases import answer_module
 from frontend.parameters import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)
