@@ -31,7 +31,7 @@ from frontend.plan import CAPTURE
 from frontend.printing import described
 from frontend.realize import PENDING
 from frontend.refresh import USES, refresh
-from frontend.storage import home_of
+from frontend.storage import Home, home_of
 from frontend.tensor_base import BORROWED, Link, Rebound, TensorBase
 from frontend.trace import CUT, PLAIN, become
 from frontend.views import alias_of, beside, derived, leave, link_of, others, owns, written
@@ -39,7 +39,6 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     import hcq
-    from frontend.storage import Home
 
 Kind = TypeVar("Kind", bound="TensorBase")
 LEAVING: Final[list[Callable[[TensorBase, hcq.Buffer], None]]] = []

@@ -16,7 +16,7 @@ from frontend.captured import Assembly, Captured
 from frontend.device import Device, OpenDevice
 from frontend.launch import Launch
 from frontend.modes import Modes
-from frontend.plan import LARGE_BYTES
+from frontend.plan import LARGE_BYTES, Plan
 from frontend.printing import described
 from frontend.storage import RESULT, Leaf
 from frontend.tensor_base import Link, TensorBase
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import hcq
     from frontend.dependencies.guards import Guards
     from frontend.expr import Expr
-    from frontend.plan import Plan
     from frontend.primitives.limits import Checks
     from frontend.tensor import Tensor
 

@@ -16,7 +16,7 @@ from frontend.containers import filled
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
 from frontend.history import realize_for_reading
-from frontend.launch import assemble
+from frontend.launch import Launch, assemble
 from frontend.modes import CHANGES, Modes
 from frontend.ops.random import GENERATOR
 from frontend.plan import verify_all
@@ -34,7 +34,6 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     import hcq
     from frontend.dependencies.guards import Guards
-    from frontend.launch import Launch
     from frontend.primitives.limits import Checks
 
 

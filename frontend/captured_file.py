@@ -35,7 +35,7 @@ from compiler.ir.verify import verify_kernel
 from frontend.captured import Assembly, Captured, own, settle
 from frontend.containers import BoundPlaceholder, Placeholder, SizedPlaceholder
 from frontend.device import LOCK, Device, OpenDevice
-from frontend.expr import PARAM, Expr, leaf_expr
+from frontend.expr import PARAM, Expr, Leaves, leaf_expr
 from frontend.launch import Launch
 from frontend.nn.state.safetensors import SafeFile, safe_open, write
 from frontend.plan import scheduled
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     import hcq
     from compiler.ir.uop import UOp
-    from frontend.expr import Leaves
 
 FORMAT: Final = 1
 """The version of the layout; another one is refused."""

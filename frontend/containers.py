@@ -9,15 +9,12 @@ Not here: what a captured function may take and return (`jit`), containers in a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from frontend.symbolic.tensor import SymbolicTensor
 from frontend.tensor import Tensor
-from frontend.variable import Bound
+from frontend.variable import Bound, Variable
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.variable import Variable
 
 NUMBERS: Final = "numbers"
 _NUMBERS: Final = frozenset({bool, int, float})

@@ -23,20 +23,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from compiler.dtype import DType, dtypes
 from compiler.ir import graph
 from compiler.ir.ops import BINARY, UNARY, Ops
-from compiler.ir.uop import const, uop
+from compiler.ir.uop import UOp, const, uop
 from frontend.primitives import convolution, erf, gather_scatter
 from frontend.primitives.erf import ERF
 from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALONG_AXIS
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from compiler.ir.uop import UOp
 
 Shape = tuple[int, ...]
 Leaves = tuple[Any, ...]

@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 from frontend.assignment import LEAVING
 from frontend.autograd import state as grad_state
 from frontend.capture import Capture, captured_form, refuse_leftovers, results_of
-from frontend.captured import own, settle
+from frontend.captured import Captured, own, settle
 from frontend.containers import (
     NUMBERS,
     Placeholder,
@@ -63,7 +63,7 @@ from frontend.containers import (
     others_of,
 )
 from frontend.device import LOCK, Device
-from frontend.expr import PARAM
+from frontend.expr import PARAM, Expr
 from frontend.history import realize_for_reading
 from frontend.later import AT_ONCE, later
 from frontend.modes import GRAD
@@ -89,8 +89,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import hcq
-    from frontend.captured import Captured
-    from frontend.expr import Expr
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compiler import collector
 from compiler.ir import graph
 from compiler.ir.ops import Ops
-from compiler.ir.uop import trim_table
+from compiler.ir.uop import UOp, trim_table
 from frontend.device import Device, OpenDevice
 from frontend.expr import PARAM, STOP, Expr, Leaves, uops
 from frontend.launch import Launch, assemble
@@ -32,7 +32,6 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     import hcq
-    from compiler.ir.uop import UOp
     from compiler.schedule.item import BufRef, ScheduleItem
     from frontend.check.launches import Check
 

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from frontend.device import LOCK, Device, OpenDevice
-from frontend.expr import PARAM
+from frontend.expr import PARAM, Expr
 from frontend.plan import CAPTURE, PLANS, Plan, build_run, plan_of, verify
 from frontend.refresh import USES, refresh
 from frontend.storage import UNSUBMITTED, Home, Leaf, preserve
@@ -32,7 +32,6 @@ from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
     import hcq
-    from frontend.expr import Expr
 
 
 PENDING: Final[dict[int, tuple[int, Any]]] = {}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from compiler.dtype import DType, by_name, dtypes
 from frontend.device import LOCK, Device, OpenDevice
-from frontend.expr import leaf_expr
+from frontend.expr import Expr, Leaves, Part, leaf_expr
 from frontend.tensor_base import TensorBase
 from hcq.errors import UsageError
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     import hcq
-    from frontend.expr import Expr, Leaves, Part
 
 R = TypeVar("R")
 

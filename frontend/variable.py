@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, overload
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from frontend.device import Device
-from frontend.expr import leaf_expr
+from frontend.expr import Part, leaf_expr
 from frontend.ops.arguments import whole
 from frontend.ops.elementwise import add, mul
 from frontend.plan import CAPTURE
@@ -35,7 +35,6 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from frontend.expr import Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.ir.ops import Ops
-from frontend.expr import constant_of, inside, join
+from frontend.expr import Expr, Leaves, constant_of, inside, join
 
 if TYPE_CHECKING:
-    from frontend.expr import Expr, Leaves
-
     Node = tuple[Expr, Leaves]
 
 

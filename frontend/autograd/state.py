@@ -9,11 +9,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.expr import PARAM, STOP, VERSION, Leaves, join
-from frontend.modes import GRAD, changed, read
+from frontend.modes import GRAD, Modes, changed, read
 from frontend.ops.sources import ruled
 from frontend.parameters import flag
 from frontend.plan import CAPTURE
@@ -23,10 +23,6 @@ from frontend.storage import Leaf
 from frontend.tensor_base import Gradient, Rebound, T, TensorBase
 from frontend.trace import apply, become, make, method, traced
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.modes import Modes
-
 
 _wanting: Final[dict[int, weakref.ref[Any]]] = {}
 """Weak references to all tensors with requires_grad, in the order in which they were marked."""

@@ -27,13 +27,10 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from frontend.dependencies.code import names_of
+from frontend.dependencies.code import Step, names_of
 from frontend.tensor import Tensor
-
-if TYPE_CHECKING:
-    from frontend.dependencies.code import Step
 
 PLAIN: Final = frozenset({type(None), bool, int, float, complex, str, bytes, tuple, frozenset})
 ITERATORS: Final[tuple[type, ...]] = (

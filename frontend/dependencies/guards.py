@@ -18,15 +18,11 @@ import sys
 from collections.abc import Sequence
 from itertools import chain, repeat
 from operator import getitem, is_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from frontend.dependencies.found import GONE, LOST, PLAIN, Search, is_array, values_of
+from frontend.dependencies.found import GONE, LOST, PLAIN, Held, Read, Search, is_array, values_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.dependencies.found import Held, Read
-
 
 _GONES = repeat(GONE)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from frontend.nn.checks import choice, count, count_of_layers, layer_input, number_within
 from frontend.nn.layers import Dropout, Linear
@@ -21,9 +21,6 @@ from frontend.ops.arguments import whole
 from frontend.parameters import flag, shown
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class MultiheadAttention(Module):

@@ -8,18 +8,15 @@ Not here: other layers (`layers`), pools (`pools`), the operations (`frontend.op
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
+from typing import ClassVar, Final, Literal, cast
 
 from frontend.nn.checks import check_channels, choice, count, counts, layer_input
 from frontend.nn.module import Module, lowered
 from frontend.ops.arguments import repeated
-from frontend.ops.convolutions import same_padding, spatial_padding
+from frontend.ops.convolutions import Sizes, same_padding, spatial_padding
 from frontend.parameters import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from frontend.ops.convolutions import Sizes
 
 Mode = Literal["constant", "reflect", "replicate", "circular"]
 _MODES: Final = ("zeros", "reflect", "replicate", "circular")

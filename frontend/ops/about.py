@@ -8,7 +8,7 @@ Not here: other creation methods (`creation`), limits of both sides (`elementwis
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compiler.dtype import DType, dtypes
 from frontend.ops import creation
@@ -16,14 +16,11 @@ from frontend.ops.arguments import element_type, tensor
 from frontend.ops.elementwise import clip
 from frontend.ops.movement import transpose
 from frontend.ops.selection import nonzero
-from frontend.ops.sources import constant
+from frontend.ops.sources import Number, constant
 from frontend.parameters import converting, flag
 from frontend.tensor_base import T, TensorBase
 from frontend.trace import method
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.ops.sources import Number
 
 
 def _made(make: Callable[..., Any], like: T, *args: Any, dtype: DType | str | None, device: str | None) -> T:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
 from frontend.autograd.state import marked
 from frontend.device import Device
-from frontend.expr import source_expr
+from frontend.expr import Part, source_expr
 from frontend.ops.arguments import element_type, plain, shape_of, whole
 from frontend.ops.casts import cast
 from frontend.ops.comparison import lt
@@ -35,9 +35,6 @@ from hcq.errors import UsageError, UsageTypeError
 
 KNOWN_LIMIT: Final = 1 << 16
 """Integers of an array whose minimum and maximum are recorded when it is copied: see `Leaf.known`."""
-
-if TYPE_CHECKING:
-    from frontend.expr import Part
 
 
 def _scalar(cls: type[T], value: float, dtype: DType, device: str | None) -> T:

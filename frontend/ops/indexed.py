@@ -10,29 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.ops.along import scatter, scatter_add, scatter_reduce, with_axes
-from frontend.ops.arguments import axis_of, broadcast
+from frontend.ops.arguments import Shape, axis_of, broadcast
 from frontend.ops.comparison import gt, lt
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.indexing import limit_of, wrapped
 from frontend.ops.movement import expand, reshape
 from frontend.ops.scan import cumsum
 from frontend.ops.selection import nonzero
-from frontend.ops.sources import constant, convert, coordinate
+from frontend.ops.sources import Number, constant, convert, coordinate
 from frontend.ops.writing import written
 from frontend.parameters import converting, read, shown
 from frontend.primitives.limits import refuse_known
 from frontend.tensor_base import T
 from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
-
-if TYPE_CHECKING:
-    from frontend.ops.arguments import Shape
-    from frontend.ops.sources import Number
 
 
 def _rows(what: str, x: T, axis: int, index: T) -> tuple[int, T, Shape]:

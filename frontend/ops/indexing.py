@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -32,10 +32,6 @@ from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite
 from frontend.views import share
 from hcq.errors import UnsupportedError, UsageError, UsageIndexError
-
-if TYPE_CHECKING:
-    from frontend.ops.arguments import Shape
-    from frontend.tensor_base import T, TensorBase
 
 
 def is_mask(part: Any, like: TensorBase) -> bool:

@@ -6,11 +6,11 @@ The result is a copy. Not here: the same values in another shape or order (`move
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.ops.arguments import is_pair, whole
+from frontend.ops.arguments import Shape, is_pair, whole
 from frontend.ops.comparison import lt
 from frontend.ops.division import mod
 from frontend.ops.elementwise import add, maximum, minimum, neg, sub, where
@@ -18,9 +18,6 @@ from frontend.ops.sources import constant, coordinate, spread
 from frontend.tensor_base import T
 from frontend.trace import apply, method
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.ops.arguments import Shape
 
 
 def _padding(padding: Sequence[Any], shape: Shape) -> tuple[tuple[int, int], ...]:

@@ -6,13 +6,13 @@ Not here: products of any rank (`linalg`), inverses and factorisations (`factors
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.expr import float_dtype
 from frontend.ops import reduce
-from frontend.ops.arguments import axis_of, broadcast, whole_or_none
+from frontend.ops.arguments import Shape, axis_of, broadcast, whole_or_none
 from frontend.ops.comparison import gt
 from frontend.ops.diagonals import diagonal
 from frontend.ops.division import div
@@ -26,9 +26,6 @@ from frontend.parameters import shown
 from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from frontend.ops.arguments import Shape
 
 
 def _ranks(what: str, *wanted: tuple[TensorBase, int]) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
-from frontend.ops.arguments import whole
+from frontend.ops.arguments import Shape, whole
 from frontend.ops.elementwise import add, maximum, minimum, mul, sub
 from frontend.ops.functions import floor
 from frontend.ops.movement import reshape
@@ -22,9 +22,6 @@ from frontend.parameters import flag, number
 from frontend.tensor_base import T
 from frontend.trace import apply, method
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from frontend.ops.arguments import Shape
 
 _LINEAR: Final = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 """Modes that weight elements, and the spatial axes that they are of."""

@@ -7,20 +7,17 @@ checks (`arguments`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from compiler.ir.scalar import convert as converted
 from frontend.expr import RULED, constant_of, float_dtype, source_expr
-from frontend.ops.arguments import representable
+from frontend.ops.arguments import Shape, representable
 from frontend.parameters import scalar_of, shown
 from frontend.tensor_base import T
 from frontend.trace import apply, make
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from frontend.ops.arguments import Shape
 
 Number = float
 """An int, a float or a bool."""

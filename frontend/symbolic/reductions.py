@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from compiler.dtype import dtypes
 from frontend.expr import float_dtype
-from frontend.ops.arguments import axes_of, axis_of
+from frontend.ops.arguments import Axes, axes_of, axis_of
 from frontend.ops.extremes import Extreme
 from frontend.ops.reduce import spread_arguments, total_of_mean
 from frontend.symbolic.sizes import Sizes, symbolic
 from frontend.symbolic.tensor import SymbolicTensor, filled, is_tensor, made, shape_of, whole_of
 from hcq.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from frontend.ops.arguments import Axes
 
 
 def _left(x: SymbolicTensor, axes: Sequence[int], *, keepdim: bool) -> Sizes:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from compiler.dtype import dtypes
 from frontend.ops import division, elementwise, functions, powers
-from frontend.ops.arguments import axes_of, axis_of
+from frontend.ops.arguments import Axes, axes_of, axis_of
 from frontend.ops.arguments import sizes as sizes_given
 from frontend.ops.elementwise import beside
 from frontend.ops.moving import place_at
@@ -27,10 +27,6 @@ from frontend.symbolic.sizes import Size, Sizes, capacities, capacity, symbolic
 from frontend.symbolic.tensor import SymbolicTensor, bounded, filled, is_tensor, made, shape_of, whole_of
 from frontend.variable import Bound
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from frontend.ops.arguments import Axes
-    from frontend.symbolic.sizes import Size
 
 
 def spread(x: Any, shape: Sizes) -> Any:

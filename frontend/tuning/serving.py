@@ -16,15 +16,13 @@ from typing import IO, TYPE_CHECKING
 
 import hcq
 from compiler.ir.serialize import parse_kernel
-from compiler.kernel.choice import from_text
-from frontend.tuning.trial import Trial
+from compiler.kernel.choice import Choice, from_text
+from frontend.tuning.trial import Loaded, Trial
 from hcq.config import override
 from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
-    from compiler.kernel.choice import Choice
     from frontend.tuning.process import Reply
-    from frontend.tuning.trial import Loaded
 
 SAMPLES = 4
 """Times of each plan, in turn with those of the estimated plan; the least of each count."""

@@ -19,7 +19,7 @@ from compiler.kernel.choice import brief, to_text
 from compiler.kernel.naming import kernel_name
 from compiler.search import winners
 from compiler.search.beam import search
-from compiler.search.space import Space
+from compiler.search.space import Candidate, Space
 from compiler.targets import target_of
 from frontend.tuning.process import FailedError, Process
 from hcq.config import config
@@ -27,7 +27,6 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.search.space import Candidate
     from compiler.search.winners import Found
     from compiler.targets.base import Target
 

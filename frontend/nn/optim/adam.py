@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from compiler.dtype import DType, dtypes
 from frontend.nn.checks import Flag, Setting
-from frontend.nn.optim.optimiser import Optimizer, Params, pair
+from frontend.nn.optim.optimiser import Group, Optimizer, Params, pair
 
 if TYPE_CHECKING:
-    from frontend.nn.optim.optimiser import Group
     from frontend.tensor import Tensor
 
 

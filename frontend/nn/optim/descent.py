@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from compiler.dtype import DType, dtypes
 from frontend.autograd.engine import stopped
 from frontend.nn.checks import Flag, Setting
-from frontend.nn.optim.optimiser import Optimizer, Params, pair
+from frontend.nn.optim.optimiser import Group, Optimizer, Params, pair
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.nn.optim.optimiser import Group
     from frontend.tensor import Tensor
 
 

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 from frontend.nn.checks import Flag, Setting
 from frontend.nn.optim.adam import Moments
-from frontend.nn.optim.optimiser import Optimizer, Params, pair
+from frontend.nn.optim.optimiser import Group, Optimizer, Params, pair
 from frontend.ops.arguments import whole
 from frontend.parameters import number, shown
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from frontend.nn.optim.optimiser import Group
     from frontend.tensor import Tensor
 
 

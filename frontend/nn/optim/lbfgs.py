@@ -11,19 +11,16 @@ Not here: methods of one gradient a step (`descent`, `adam`, `layerwise`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from frontend.nn.checks import Setting
-from frontend.nn.optim.optimiser import Optimizer, Params, wide
+from frontend.nn.optim.optimiser import Group, Optimizer, Params, wide
 from frontend.nn.state.models import load_state_dict
 from frontend.ops.arguments import whole
 from frontend.plan import CAPTURE
 from frontend.realize import realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from frontend.nn.optim.optimiser import Group
 
 
 class LBFGS(Optimizer):
