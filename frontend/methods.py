@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec
 
 from frontend.arg_aliases import accepts_aliases
 from frontend.later import AT_ONCE, Item, all_later, later, static
-from frontend.ops import casts, comparison, creation, division, elementwise, functions, movement
+from frontend.ops import casts, creation, division, elementwise, functions, movement
 from frontend.ops.functions import Functions
 from frontend.tensor_base import T
 from frontend.trace import has_variable
@@ -158,14 +158,14 @@ class Methods(Functions):
     bitwise_not = elementwise.invert
     lshift = bitwise_left_shift = elementwise.lshift
     rshift = bitwise_right_shift = elementwise.rshift
-    lt = less = comparison.lt
-    gt = greater = comparison.gt
-    le = less_equal = comparison.le
-    ge = greater_equal = comparison.ge
-    not_equal = ne = comparison.ne
-    eq = comparison.eq
-    isclose = comparison.isclose
-    allclose = comparison.allclose
+    lt = less = elementwise.lt
+    gt = greater = elementwise.gt
+    le = less_equal = elementwise.le
+    ge = greater_equal = elementwise.ge
+    not_equal = ne = elementwise.ne
+    eq = elementwise.eq
+    isclose = elementwise.isclose
+    allclose = elementwise.allclose
     where = elementwise.where
     masked_fill = elementwise.masked_fill
     clip = clamp = elementwise.clip

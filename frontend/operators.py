@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from frontend.assignment import in_place
 from frontend.later import AT_ONCE, all_later, later
-from frontend.ops import comparison, division, elementwise, functions, indexing
+from frontend.ops import division, elementwise, functions, indexing
 from frontend.tensor_base import T, TensorBase
 from frontend.views import BACK
 
@@ -63,17 +63,17 @@ class Operators(TensorBase):
     __pos__ = elementwise.pos
     __invert__ = elementwise.invert
     __abs__ = functions.abs
-    __lt__ = comparison.lt
-    __gt__ = comparison.gt
-    __le__ = comparison.le
-    __ge__ = comparison.ge
+    __lt__ = elementwise.lt
+    __gt__ = elementwise.gt
+    __le__ = elementwise.le
+    __ge__ = elementwise.ge
     if TYPE_CHECKING:  # for an alias type checkers would use the bool result of `object`
 
         def __eq__(self, other: object) -> Self: ...  # type: ignore[override]  # elementwise
         def __ne__(self, other: object) -> Self: ...  # type: ignore[override]  # as above
     else:
-        __eq__ = comparison.eq
-        __ne__ = comparison.ne
+        __eq__ = elementwise.eq
+        __ne__ = elementwise.ne
     __hash__ = object.__hash__
     __getitem__ = indexing.getitem
     __setitem__ = writing.setitem

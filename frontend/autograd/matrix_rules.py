@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from frontend.ops.comparison import eq
 from frontend.ops.diagonals import symmetric
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, mul, neg, sub, where
+from frontend.ops.elementwise import add, eq, mul, neg, sub, where
 from frontend.ops.linalg import matmul
 from frontend.ops.movement import transpose, unsqueeze
 from frontend.ops.parts import part

@@ -23,9 +23,8 @@ from compiler.ir.ops import Ops
 from frontend.autograd import matrix_rules
 from frontend.ops.activation import gate, gate_rest, sigmoid
 from frontend.ops.combined import xlogy
-from frontend.ops.comparison import eq, gt, le, lt, ne
 from frontend.ops.division import floordiv
-from frontend.ops.elementwise import maximum, minimum, where
+from frontend.ops.elementwise import eq, gt, le, lt, maximum, minimum, ne, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, rsqrt, sign
 from frontend.ops.powers import pow as power

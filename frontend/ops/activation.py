@@ -10,8 +10,7 @@ from typing import Final, Literal
 
 from compiler.ir.ops import Ops
 from frontend.ops.arguments import axis_of
-from frontend.ops.comparison import gt, lt, ne
-from frontend.ops.elementwise import add, clip, maximum, mul, where
+from frontend.ops.elementwise import add, clip, gt, lt, maximum, mul, ne, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import erf, exp, expm1, log1p, tanh
 from frontend.ops.movement import reshape

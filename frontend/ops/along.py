@@ -19,9 +19,8 @@ from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
 from frontend.ops.arguments import Shape, axis_of, broadcast
-from frontend.ops.comparison import gt, lt, ne
 from frontend.ops.division import div, floordiv
-from frontend.ops.elementwise import add, sub, where
+from frontend.ops.elementwise import add, gt, lt, ne, sub, where
 from frontend.ops.indexing import limit_of, wrapped
 from frontend.ops.movement import expand, reshape
 from frontend.ops.parts import cat

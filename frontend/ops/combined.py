@@ -12,16 +12,19 @@ from typing import Final
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.ops.casts import cast
-from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div, mod, truncdiv
 from frontend.ops.elementwise import (
     add,
     agree,
     clip,
+    eq,
+    gt,
     is_half,
+    lt,
     maximum,
     minimum,
     mul,
+    ne,
     neg,
     result_dtype,
     rounding_once,

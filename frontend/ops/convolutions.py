@@ -18,9 +18,8 @@ from frontend.expr import CONV, float_dtype
 from frontend.ops import reduce
 from frontend.ops.along import scatter
 from frontend.ops.arguments import repeated, whole
-from frontend.ops.comparison import eq, ne
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, result_dtype, where
+from frontend.ops.elementwise import add, eq, ne, result_dtype, where
 from frontend.ops.indexing import interleaved
 from frontend.ops.movement import permute, reshape, unsqueeze
 from frontend.ops.padding import pad

@@ -21,8 +21,7 @@ from frontend.device import Device
 from frontend.expr import Part, source_expr
 from frontend.ops.arguments import element_type, plain, shape_of, whole
 from frontend.ops.casts import cast
-from frontend.ops.comparison import lt
-from frontend.ops.elementwise import add, mul, where
+from frontend.ops.elementwise import add, lt, mul, where
 from frontend.ops.movement import reshape
 from frontend.ops.sources import constant, convert, coordinate, suited
 from frontend.parameters import number

@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Generic, NamedTuple
 
 from frontend.ops import reduce
-from frontend.ops.comparison import eq
 from frontend.ops.diagonals import diagonal
-from frontend.ops.elementwise import add, mul, where
+from frontend.ops.elementwise import add, eq, mul, where
 from frontend.ops.factors import check_matrices, reduced
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import log, sign

@@ -20,10 +20,9 @@ from frontend.autograd.engine import stopped
 from frontend.ops import reduce
 from frontend.ops.along import gather
 from frontend.ops.arguments import Axes, axes_of, whole
-from frontend.ops.comparison import eq, gt, lt
 from frontend.ops.diagonals import symmetric, tril, triu
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, maximum, mul, neg, sub, where
+from frontend.ops.elementwise import add, eq, gt, lt, maximum, mul, neg, sub, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import sqrt
 from frontend.ops.linalg import matmul

@@ -17,9 +17,8 @@ from typing import Final
 from compiler.dtype import dtypes
 from compiler.ir.ops import ANY, NUMBERS, Ops
 from frontend.expr import float_dtype
-from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div
-from frontend.ops.elementwise import agree, mul, neg, sub, where
+from frontend.ops.elementwise import agree, eq, gt, lt, mul, ne, neg, sub, where
 from frontend.ops.method_row import MethodRow, named
 from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
 from frontend.primitives.erf import ERF

@@ -16,8 +16,7 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.ops.along import scatter, scatter_add, scatter_reduce, with_axes
 from frontend.ops.arguments import Shape, axis_of, broadcast
-from frontend.ops.comparison import gt, lt
-from frontend.ops.elementwise import add, mul, where
+from frontend.ops.elementwise import add, gt, lt, mul, where
 from frontend.ops.indexing import limit_of, wrapped
 from frontend.ops.movement import expand, reshape
 from frontend.ops.scan import cumsum

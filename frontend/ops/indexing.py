@@ -21,9 +21,8 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.later import AT_ONCE, later
 from frontend.ops.arguments import Shape, broadcast, whole, whole_or_none
-from frontend.ops.comparison import gt, lt
 from frontend.ops.creation import part_of_data
-from frontend.ops.elementwise import add, mul, where
+from frontend.ops.elementwise import add, gt, lt, mul, where
 from frontend.ops.moving import has_symbolic_size, take_moving
 from frontend.ops.sources import convert, spread
 from frontend.plan import CAPTURE

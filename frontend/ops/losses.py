@@ -13,9 +13,8 @@ from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
 from frontend.ops import reduce
 from frontend.ops.arguments import whole
-from frontend.ops.comparison import eq, ge, lt, ne
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, agree, clip, mul, neg, rsub, sub, where
+from frontend.ops.elementwise import add, agree, clip, eq, ge, lt, mul, ne, neg, rsub, sub, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p
 from frontend.ops.movement import reshape

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compiler.ir.ops import Ops
-from frontend.ops.comparison import lt
-from frontend.ops.elementwise import add, mul, sub, where
+from frontend.ops.elementwise import add, lt, mul, sub, where
 from frontend.ops.sources import constant, coordinate
 from frontend.tensor_base import T
 from frontend.trace import apply, composite

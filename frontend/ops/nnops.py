@@ -17,10 +17,9 @@ from compiler.ir.ops import Ops
 from frontend import modes
 from frontend.ops import reduce
 from frontend.ops.arguments import Axes, axes_of, axis_of, tensor
-from frontend.ops.comparison import eq
 from frontend.ops.diagonals import tril
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, mul, neg, result_dtype, sub, where
+from frontend.ops.elementwise import add, eq, mul, neg, result_dtype, sub, where
 from frontend.ops.functions import exp, log, rsqrt
 from frontend.ops.linalg import matmul, wide_matmul
 from frontend.ops.movement import along, repeat_interleave, reshape, transpose

@@ -11,9 +11,8 @@ from typing import Any, Literal
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.ops.arguments import Shape, is_pair, whole
-from frontend.ops.comparison import lt
 from frontend.ops.division import mod
-from frontend.ops.elementwise import add, maximum, minimum, neg, sub, where
+from frontend.ops.elementwise import add, lt, maximum, minimum, neg, sub, where
 from frontend.ops.sources import constant, coordinate, spread
 from frontend.tensor_base import T
 from frontend.trace import apply, method

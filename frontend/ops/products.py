@@ -13,10 +13,9 @@ from compiler.ir.ops import Ops
 from frontend.expr import float_dtype
 from frontend.ops import reduce
 from frontend.ops.arguments import Shape, axis_of, broadcast, whole_or_none
-from frontend.ops.comparison import gt
 from frontend.ops.diagonals import diagonal
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, agree, clip, maximum, mul, result_dtype, sub, where
+from frontend.ops.elementwise import add, agree, clip, gt, maximum, mul, result_dtype, sub, where
 from frontend.ops.functions import reciprocal, sqrt
 from frontend.ops.linalg import contract, matmul, wide_matmul
 from frontend.ops.movement import expand, permute, reshape, transpose

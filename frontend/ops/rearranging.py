@@ -15,9 +15,8 @@ from compiler.ir.ops import Ops
 from frontend.expr import leaf_expr
 from frontend.ops import reduce
 from frontend.ops.arguments import Place, axis_of, broadcast, sizes, whole
-from frontend.ops.comparison import ne
 from frontend.ops.diagonals import diag, diagonal
-from frontend.ops.elementwise import agree, sub, where
+from frontend.ops.elementwise import agree, ne, sub, where
 from frontend.ops.functions import isnan
 from frontend.ops.indexing import getitem
 from frontend.ops.movement import expand, flip, movedim, narrow, reshape, select, transpose

@@ -17,9 +17,8 @@ from compiler.ir.ops import Ops
 from frontend.arg_aliases import accepts_aliases
 from frontend.expr import STOP, float_dtype
 from frontend.ops.arguments import Axes, Shape, axes_of, axis_of, element_type
-from frontend.ops.comparison import ne
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, clip, mul, sub, where
+from frontend.ops.elementwise import add, clip, mul, ne, sub, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, sqrt
 from frontend.ops.powers import pow as power

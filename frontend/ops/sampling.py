@@ -12,9 +12,8 @@ from compiler.dtype import DType, dtypes
 from frontend.arg_aliases import accepts_aliases
 from frontend.ops.arguments import element_type, shape_of, whole
 from frontend.ops.casts import cast
-from frontend.ops.comparison import ge, gt, lt
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, mul, neg, sub, where
+from frontend.ops.elementwise import add, ge, gt, lt, mul, neg, sub, where
 from frontend.ops.functions import exp, floor, log, tan
 from frontend.ops.movement import narrow, unsqueeze
 from frontend.ops.random import normal, rand, randint, refuse_beyond

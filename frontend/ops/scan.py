@@ -18,8 +18,7 @@ from frontend.arg_aliases import accepts_aliases
 from frontend.expr import float_dtype
 from frontend.ops.arguments import axis_of, element_type
 from frontend.ops.combined import logaddexp
-from frontend.ops.comparison import lt
-from frontend.ops.elementwise import add
+from frontend.ops.elementwise import add, lt
 from frontend.ops.reduce import accumulator, as_dtype, logsumexp
 from frontend.ops.sources import constant, convert, coordinate, narrowed, spread, widened
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS

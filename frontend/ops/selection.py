@@ -13,9 +13,8 @@ from math import prod
 from compiler.dtype import dtypes
 from frontend.arg_aliases import accepts_aliases
 from frontend.ops.arguments import broadcast, whole
-from frontend.ops.comparison import lt, ne
 from frontend.ops.division import floordiv, mod
-from frontend.ops.elementwise import invert, where
+from frontend.ops.elementwise import invert, lt, ne, where
 from frontend.ops.indexing import getitem, places_of
 from frontend.ops.movement import expand, reshape
 from frontend.ops.padding import pad

@@ -11,10 +11,9 @@ from __future__ import annotations
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.history import realize_for_reading
-from frontend.ops.comparison import eq, gt, lt
 from frontend.ops.diagonals import diagonal
 from frontend.ops.division import div
-from frontend.ops.elementwise import mul, sub, where
+from frontend.ops.elementwise import eq, gt, lt, mul, sub, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.parts import part
 from frontend.ops.reduce import all as every

@@ -17,9 +17,8 @@ from typing import Final, Generic, NamedTuple
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.ops.combined import logaddexp
-from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, agree, mul, neg, sub, where
+from frontend.ops.elementwise import add, agree, eq, gt, lt, mul, ne, neg, sub, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import erf, exp, exp2, expm1, floor, isnan, log, log1p, sign, sin, sqrt
 from frontend.ops.functions import round as rounded

@@ -17,9 +17,8 @@ from compiler.dtype import dtypes
 from frontend.ops import creation, reduce
 from frontend.ops.along import gather, index_select, scatter_add
 from frontend.ops.arguments import axis_of, whole
-from frontend.ops.comparison import eq, le, lt, ne
 from frontend.ops.division import div, floordiv
-from frontend.ops.elementwise import lerp, maximum, minimum, mul, sub, where
+from frontend.ops.elementwise import eq, le, lerp, lt, maximum, minimum, mul, ne, sub, where
 from frontend.ops.functions import ceil, floor, isnan
 from frontend.ops.functions import round as rounded
 from frontend.ops.movement import expand, movedim, reshape, squeeze, unsqueeze

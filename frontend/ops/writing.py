@@ -18,8 +18,7 @@ from frontend.later import AT_ONCE, later
 from frontend.ops.along import written as written_along
 from frontend.ops.arguments import Shape, broadcast
 from frontend.ops.casts import cast
-from frontend.ops.comparison import eq, gt, lt
-from frontend.ops.elementwise import add, mul, where
+from frontend.ops.elementwise import add, eq, gt, lt, mul, where
 from frontend.ops.indexing import (
     Cut,
     Entry,
