@@ -28,7 +28,6 @@ if AT_ONCE:
         along,
         combined,
         convolutions,
-        determinants,
         diagonals,
         extremes,
         factors,
@@ -57,9 +56,9 @@ else:
     globals().update(
         all_later(
             "frontend.ops",
-            "about activation along combined convolutions determinants diagonals extremes factors files "
-            "indexed linalg losses nnops padding parts powers products random rearranging reduce resizing "
-            "sampling scan selection sorting special statistics",
+            "about activation along combined convolutions diagonals extremes factors files indexed linalg "
+            "losses nnops padding parts powers products random rearranging reduce resizing sampling scan "
+            "selection sorting special statistics",
         )
     )
     rules = later("frontend.symbolic.rules")
@@ -397,9 +396,9 @@ class Methods(Functions):
     qr = factors.qr
     solve = factors.solve
     inverse = factors.inverse
-    det = determinants.det
-    slogdet = determinants.slogdet
-    logdet = determinants.logdet
+    det = factors.det
+    slogdet = factors.slogdet
+    logdet = factors.logdet
     cholesky = factors.cholesky
     cholesky_solve = factors.cholesky_solve
     cholesky_inverse = factors.cholesky_inverse

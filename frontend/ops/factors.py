@@ -1,10 +1,13 @@
-"""Factorisations of matrices and what follows from them: qr, cholesky, svd, inverse, solve.
+"""Factorisations of matrices and what follows from them: qr, cholesky, svd, inverse, solve, det.
 
 Matrices are the last two axes; others are stacks. `qr` takes Householder's reflections, one for each column;
 inverses and solutions use it. `svd` rotates pairs of columns (Jacobi), all that are disjoint
 at once. The number of steps depends on the shape alone, so all of this can be captured.
 
-Not here: determinants (`determinants`), products (`linalg`, `products`).
+For determinants the reflections exchange columns, so that gradients are right at singular matrices, too:
+those of `det` are the cofactors. Second derivatives are right where the rank is at least n - 1.
+
+Not here: products (`linalg`, `products`).
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -20,13 +23,13 @@ from frontend.autograd.engine import stopped
 from frontend.ops import reduce
 from frontend.ops.along import gather
 from frontend.ops.arguments import Axes, axes_of, whole
-from frontend.ops.diagonals import symmetric, tril, triu
+from frontend.ops.diagonals import diagonal, symmetric, tril, triu
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, eq, gt, lt, maximum, mul, neg, sub, where
 from frontend.ops.functions import abs as absolute
-from frontend.ops.functions import sqrt
+from frontend.ops.functions import log, sign, sqrt
 from frontend.ops.linalg import matmul
-from frontend.ops.movement import expand, squeeze, transpose, unsqueeze
+from frontend.ops.movement import expand, reshape, squeeze, transpose, unsqueeze
 from frontend.ops.parts import cat, part
 from frontend.ops.products import power_of
 from frontend.ops.singular import refuse_indefinite, refuse_singular
@@ -452,3 +455,43 @@ def norm(self: T, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False
     found = reduce.sum(svd(apply(Ops.PERMUTE, (*rest, *axes), widened(self))).S, -1)
     kept = tuple([1 if i in axes else n for i, n in enumerate(shape)])
     return narrowed(apply(Ops.RESHAPE, kept, found) if keepdim else found, self)
+
+
+class Determinant(NamedTuple, Generic[T]):
+    """The sign of a determinant and the logarithm of its absolute value."""
+
+    sign: T
+    logabsdet: T
+
+
+@method
+def _signed_diagonal(self: T) -> T:
+    """Return the diagonal of R, whose product is the determinant: the first has the sign of det(Q)."""
+    n = self.expr.shape[-1]
+    if not n:
+        return reshape(add(reduce.sum(self, (-2, -1)), 1.0), (*self.expr.shape[:-2], 1))
+    x, turns = reduced(self, n, exchange=True)
+    found = diagonal(x, 0, -2, -1)
+    first = eq(coordinate(found, found.expr.shape, len(found.expr.shape) - 1), 0)
+    return mul(found, where(first, squeeze(turns, -1), 1.0))
+
+
+@method
+def det(self: T) -> T:
+    """Return the determinants of square matrices."""
+    check_matrices(self, "det", square=True)
+    return reduce.prod(_signed_diagonal(self), -1)
+
+
+@converting
+def slogdet(self: T) -> Determinant[T]:
+    """Return the signs of determinants and the logarithms of their absolute values."""
+    check_matrices(self, "slogdet", square=True)
+    found = _signed_diagonal(self)
+    return Determinant(reduce.prod(sign(found), -1), reduce.sum(log(absolute(found)), -1))
+
+
+@method
+def logdet(self: T) -> T:
+    """Return the logarithms of determinants; NaN of negative ones."""
+    return log(det(self))
