@@ -71,20 +71,9 @@ class Expr:
     """
 
     __slots__ = (
-        "__weakref__",
-        "arg",
-        "device",
-        "dtype",
-        "leaf",
-        "limited",
-        "maps",
-        "n",
-        "op",
-        "params",
-        "run",
-        "shape",
-        "src",
-    )
+        "__weakref__", "arg", "device", "dtype", "leaf", "limited", "maps", "n", "op", "params", "run",
+        "shape", "src",
+    )  # fmt: skip
 
     op: str
     src: tuple[Expr, ...]

@@ -33,19 +33,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 CODES: Final = {
-    "bool": "?",
-    "int8": "b",
-    "int16": "h",
-    "int32": "i",
-    "int64": "q",
-    "uint8": "B",
-    "uint16": "H",
-    "uint32": "I",
-    "uint64": "Q",
-    "float16": "e",
-    "float32": "f",
-    "float64": "d",
-}
+    "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H",
+    "uint32": "I", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
+}  # fmt: skip
 """Codes of `struct` for each dtype; bfloat16 has none."""
 
 

@@ -17,35 +17,15 @@ _SAME: Final = """
     logical_and logical_or logical_xor fmod signbit deg2rad rad2deg heaviside
 """
 NAMES: Final[dict[str, str]] = {
-    **{name: name for name in _SAME.split()},
-    "add": "__add__",
-    "subtract": "__sub__",
-    "multiply": "__mul__",
-    "divide": "__truediv__",
-    "floor_divide": "__floordiv__",
-    "remainder": "__mod__",
-    "power": "__pow__",
-    "float_power": "__pow__",
-    "matmul": "__matmul__",
-    "bitwise_and": "__and__",
-    "bitwise_or": "__or__",
-    "bitwise_xor": "__xor__",
-    "left_shift": "__lshift__",
-    "right_shift": "__rshift__",
-    "negative": "__neg__",
-    "positive": "__pos__",
-    "absolute": "abs",
-    "fabs": "abs",
-    "invert": "__invert__",
-    "rint": "round",
+    **{name: name for name in _SAME.split()}, "add": "__add__", "subtract": "__sub__", "multiply": "__mul__",
+    "divide": "__truediv__", "floor_divide": "__floordiv__", "remainder": "__mod__", "power": "__pow__",
+    "float_power": "__pow__", "matmul": "__matmul__", "bitwise_and": "__and__", "bitwise_or": "__or__",
+    "bitwise_xor": "__xor__", "left_shift": "__lshift__", "right_shift": "__rshift__", "negative": "__neg__",
+    "positive": "__pos__", "absolute": "abs", "fabs": "abs", "invert": "__invert__", "rint": "round",
     **{f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")},
-    "greater": "__gt__",
-    "greater_equal": "__ge__",
-    "less": "__lt__",
-    "less_equal": "__le__",
-    "equal": "__eq__",
-    "not_equal": "__ne__",
-}
+    "greater": "__gt__", "greater_equal": "__ge__", "less": "__lt__", "less_equal": "__le__",
+    "equal": "__eq__", "not_equal": "__ne__",
+}  # fmt: skip
 """Name of a NumPy function -> the method that computes it."""
 
 

@@ -34,17 +34,11 @@ _PROTOCOL: Final = 1001
 _MOST_REPEATED: Final = 1 << 30
 """Most bytes of a tensor that repeats elements of its storage (stride 0)."""
 _STORAGES: Final = {
-    "BoolStorage": dtypes.bool,
-    "CharStorage": dtypes.int8,
-    "ByteStorage": dtypes.uint8,
-    "ShortStorage": dtypes.int16,
-    "IntStorage": dtypes.int32,
-    "LongStorage": dtypes.int64,
-    "HalfStorage": dtypes.float16,
-    "BFloat16Storage": dtypes.bfloat16,
-    "FloatStorage": dtypes.float32,
+    "BoolStorage": dtypes.bool, "CharStorage": dtypes.int8, "ByteStorage": dtypes.uint8,
+    "ShortStorage": dtypes.int16, "IntStorage": dtypes.int32, "LongStorage": dtypes.int64,
+    "HalfStorage": dtypes.float16, "BFloat16Storage": dtypes.bfloat16, "FloatStorage": dtypes.float32,
     "DoubleStorage": dtypes.float64,
-}
+}  # fmt: skip
 _DTYPES: Final = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 _FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
 

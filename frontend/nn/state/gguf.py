@@ -195,31 +195,16 @@ PACKINGS: Final = {
 """Number of a type in files (`enum ggml_type`) -> how its blocks are read."""
 
 REFUSED: Final = {
-    9: "Q8_1",
-    15: "Q8_K",
-    16: "IQ2_XXS",
-    17: "IQ2_XS",
-    18: "IQ3_XXS",
-    19: "IQ1_S",
-    21: "IQ3_S",
-    22: "IQ2_S",
-    29: "IQ1_M",
-    34: "TQ1_0",
-    35: "TQ2_0",
-}
+    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S",
+    29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0",
+}  # fmt: skip
 """Names of types that are not read."""
 
 
 _PLAIN: Final[dict[int, DType]] = {
-    0: dtypes.float32,
-    1: dtypes.float16,
-    24: dtypes.int8,
-    25: dtypes.int16,
-    26: dtypes.int32,
-    27: dtypes.int64,
-    28: dtypes.float64,
-    30: dtypes.bfloat16,
-}
+    0: dtypes.float32, 1: dtypes.float16, 24: dtypes.int8, 25: dtypes.int16, 26: dtypes.int32,
+    27: dtypes.int64, 28: dtypes.float64, 30: dtypes.bfloat16,
+}  # fmt: skip
 """Number of a type in files -> its dtype, where elements are stored one by one."""
 _NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """Number of a type of metadata -> its code of `struct`."""

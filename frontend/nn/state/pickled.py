@@ -40,21 +40,11 @@ class _Mark:
 
 
 _MARK: Final = _Mark()
-_VALUES: Final = frozenset(
-    {
-        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
-        *(
-            "STRING",
-            "BINSTRING",
-            "SHORT_BINSTRING",
-            "UNICODE",
-            "BINUNICODE",
-            "SHORT_BINUNICODE",
-            "BINUNICODE8",
-        ),
-        *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-    }
-)
+_VALUES: Final = frozenset({
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING",
+    "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES",
+    "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
+})  # fmt: skip
 """Opcodes that push their argument."""
 _CONSTANTS: Final[Mapping[str, Callable[[], Any]]] = {
     "NONE": lambda: None,

@@ -21,20 +21,10 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
 _NAMES: Final[dict[str, DType]] = {
-    "BOOL": dtypes.bool,
-    "I8": dtypes.int8,
-    "I16": dtypes.int16,
-    "I32": dtypes.int32,
-    "I64": dtypes.int64,
-    "U8": dtypes.uint8,
-    "U16": dtypes.uint16,
-    "U32": dtypes.uint32,
-    "U64": dtypes.uint64,
-    "F16": dtypes.float16,
-    "BF16": dtypes.bfloat16,
-    "F32": dtypes.float32,
-    "F64": dtypes.float64,
-}
+    "BOOL": dtypes.bool, "I8": dtypes.int8, "I16": dtypes.int16, "I32": dtypes.int32, "I64": dtypes.int64,
+    "U8": dtypes.uint8, "U16": dtypes.uint16, "U32": dtypes.uint32, "U64": dtypes.uint64,
+    "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64,
+}  # fmt: skip
 _METADATA: Final = "__metadata__"
 """The name of the texts in the header, which no tensor can have."""
 _CODES: Final = {dtype: name for name, dtype in _NAMES.items()}
