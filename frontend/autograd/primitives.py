@@ -22,8 +22,7 @@ from frontend.ops.indexing import interleaved
 from frontend.ops.reduce import fold
 from frontend.ops.scan import product_before
 from frontend.ops.sorting import inverse
-from frontend.ops.sources import constant as constant_of
-from frontend.ops.sources import convert, spread
+from frontend.ops.sources import convert, number_like, spread
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 from frontend.tensor_base import TensorBase
 from frontend.trace import apply
@@ -33,10 +32,6 @@ _FEW_PLACES: Final = 16
 """The largest window whose gradients are summed position by position."""
 
 Gradients = tuple["TensorBase | None", ...]
-
-
-def _number(like: TensorBase, value: float) -> TensorBase:
-    return constant_of(like, value, like.expr.dtype, like.expr.shape)
 
 
 def _mul(a: TensorBase, b: TensorBase) -> TensorBase:
@@ -49,7 +44,7 @@ def _neg(a: TensorBase) -> TensorBase:
 
 def _select(g: TensorBase, _out: TensorBase, c: TensorBase, *_sides: TensorBase) -> Gradients:
     """Return g for the first side where c is true, and for the second where it is false."""
-    zero = _number(g, 0.0)
+    zero = number_like(g, 0.0)
     return None, apply(Ops.WHERE, None, c, g, zero), apply(Ops.WHERE, None, c, zero, g)
 
 
@@ -180,7 +175,7 @@ def _product_of_rest(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
     by each element.
     """
     shape = x.expr.shape
-    zero, one, infinite = _number(x, 0.0), _number(x, 1.0), _number(x, math.inf)
+    zero, one, infinite = number_like(x, 0.0), number_like(x, 1.0), number_like(x, math.inf)
     is_zero = apply(Ops.EQ, None, x, zero)
     is_infinite = apply(Ops.EQ, None, apply(Ops.ABS, None, x), infinite)
     is_undefined = apply(Ops.NE, None, x, x)
@@ -198,7 +193,7 @@ def _product_of_rest(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
         return apply(Ops.WHERE, None, alone, one, factor)
 
     factors = _mul(others(is_zero, zero), others(is_infinite, infinite))
-    return _mul(without, _mul(factors, others(is_undefined, _number(x, math.nan))))
+    return _mul(without, _mul(factors, others(is_undefined, number_like(x, math.nan))))
 
 
 def gather(g: TensorBase, out: TensorBase, x: TensorBase, indices: TensorBase) -> Gradients:
@@ -265,7 +260,7 @@ def _for_weight(g: TensorBase, out: TensorBase, x: TensorBase, weight: TensorBas
 RULES: Final[dict[str, Callable[..., Any]]] = {
     Ops.CAST: lambda g, _, x: convert(g, x.expr.dtype),
     Ops.WHERE: _select,
-    Ops.WITHIN: lambda g, _, c, __: (None, apply(Ops.WHERE, None, c, g, _number(g, 0.0))),
+    Ops.WITHIN: lambda g, _, c, __: (None, apply(Ops.WHERE, None, c, g, number_like(g, 0.0))),
     Ops.RESHAPE: lambda g, _, x: apply(Ops.RESHAPE, x.expr.shape, g),
     Ops.PERMUTE: _permute,
     Ops.EXPAND: _expand,

@@ -15,19 +15,15 @@ from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import erf, exp, expm1, log1p, tanh
 from frontend.ops.movement import reshape
 from frontend.ops.parts import part
-from frontend.ops.sources import constant, narrowed, ruled, widened, widened_float
+from frontend.ops.sources import narrowed, number_like, ruled, widened, widened_float
 from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
 
 
-def _number(like: T, value: float) -> T:
-    return constant(like, value, like.expr.dtype, like.expr.shape)
-
-
 def _select(x: T, negative: T, other: T) -> T:
     """Return `negative` where x < 0, else `other`."""
-    return apply(Ops.WHERE, None, apply(Ops.LT, None, x, _number(x, 0.0)), negative, other)
+    return apply(Ops.WHERE, None, apply(Ops.LT, None, x, number_like(x, 0.0)), negative, other)
 
 
 def _decay(x: T) -> T:
@@ -59,7 +55,7 @@ def leaky_relu(self: T, slope: float = 0.01) -> T:
 def elu(self: T, alpha: float = 1.0) -> T:
     """Return self where positive, else alpha * (exp(self) - 1). Its gradient at 0 is alpha."""
     x = widened(self)
-    value = _select(x, mul(expm1(apply(Ops.MIN, None, x, _number(x, 0.0))), alpha), x)
+    value = _select(x, mul(expm1(apply(Ops.MIN, None, x, number_like(x, 0.0))), alpha), x)
     return narrowed(ruled("elu", value, x, about=(alpha,)), self)
 
 
@@ -68,7 +64,7 @@ def sigmoid(self: T) -> T:
     """Return 1 / (1 + exp(-self)), without overflow."""
     x = widened(self)
     e = _decay(x)
-    value = apply(Ops.DIV, None, _select(x, e, _number(x, 1.0)), add(e, 1.0))
+    value = apply(Ops.DIV, None, _select(x, e, number_like(x, 1.0)), add(e, 1.0))
     return narrowed(ruled("sigmoid", value, x), self)
 
 
@@ -76,7 +72,7 @@ def sigmoid(self: T) -> T:
 def logsigmoid(self: T) -> T:
     """Return log(sigmoid(self)), without overflow."""
     x = widened(self)
-    value = apply(Ops.SUB, None, apply(Ops.MIN, None, x, _number(x, 0.0)), log1p(_decay(x)))
+    value = apply(Ops.SUB, None, apply(Ops.MIN, None, x, number_like(x, 0.0)), log1p(_decay(x)))
     return narrowed(ruled("logsigmoid", value, x), self)
 
 
@@ -120,7 +116,7 @@ def softplus(self: T, beta: float = 1.0, threshold: float = 20.0) -> T:
     if beta != 1:
         return narrowed(mul(softplus(mul(widened(self), beta)), 1 / beta), self)
     x = widened(self)
-    value = add(apply(Ops.MAX, None, x, _number(x, 0.0)), log1p(_decay(x)))
+    value = add(apply(Ops.MAX, None, x, number_like(x, 0.0)), log1p(_decay(x)))
     return narrowed(ruled("softplus", value, x), self)
 
 
@@ -156,7 +152,7 @@ def _gate_parts(x: T) -> tuple[T, T]:
     """Return a, b of tanh(log(u)) = (u² - 1) / (u² + 1) = a / (a + b), where u = 1 + exp(x)."""
     e = _decay(x)
     whole = _select(x, mul(e, add(e, 2.0)), add(mul(e, 2.0), 1.0))
-    return whole, _select(x, _number(x, 2.0), mul(mul(e, e), 2.0))
+    return whole, _select(x, number_like(x, 2.0), mul(mul(e, e), 2.0))
 
 
 @method
@@ -194,7 +190,7 @@ def celu(self: T, alpha: float = 1.0) -> T:
     if alpha == 0:
         raise UsageError("celu: wanted an alpha other than 0, by which the values are divided")
     x = widened(self)
-    low = apply(Ops.MIN, None, x, _number(x, 0.0))
+    low = apply(Ops.MIN, None, x, number_like(x, 0.0))
     value = _select(x, mul(expm1(mul(low, 1 / alpha)), alpha), x)
     return narrowed(ruled("celu", value, x, about=(alpha,)), self)
 

@@ -21,7 +21,7 @@ from frontend.arg_aliases import accepts_aliases
 from frontend.ops.arguments import axis_of, whole
 from frontend.ops.elementwise import where
 from frontend.ops.movement import reshape
-from frontend.ops.sources import constant, convert, coordinate
+from frontend.ops.sources import constant, convert, coordinate, number_like
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
@@ -262,8 +262,8 @@ def _merge(keys: T, size: int) -> T:
     dtype = dtypes.int64 if count > dtypes.int32.max else dtypes.int32
     place = convert(coordinate(keys, shape, len(shape) - 1), dtype)
     start = _starts(keys, dtype)
-    right = apply(Ops.ADD, None, apply(Ops.ADD, None, start, place), _number(place, size))
-    surplus = apply(Ops.SUB, None, place, _number(place, size))
+    right = apply(Ops.ADD, None, apply(Ops.ADD, None, start, place), number_like(place, size))
+    surplus = apply(Ops.SUB, None, place, number_like(place, size))
 
     def right_first(at: T, taken: T) -> T:
         """Whether the right half has an element left, and it is less than the left one."""
@@ -271,24 +271,20 @@ def _merge(keys: T, size: int) -> T:
         own = _elements(flat, apply(Ops.SUB, None, right, taken))
         return apply(Ops.AND, None, there, apply(Ops.LT, None, own, _elements(flat, at)))
 
-    most = apply(Ops.MIN, None, place, _number(place, size))
-    before = apply(Ops.SUB, None, start, _number(place, 1))
-    left = _number(place, 0)
+    most = apply(Ops.MIN, None, place, number_like(place, size))
+    before = apply(Ops.SUB, None, start, number_like(place, 1))
+    left = number_like(place, 0)
     step = size
     while step:
-        more = apply(Ops.ADD, None, left, _number(place, step))
+        more = apply(Ops.ADD, None, left, number_like(place, step))
         too_many = apply(Ops.LT, None, most, more)
         stop = apply(Ops.OR, None, too_many, right_first(apply(Ops.ADD, None, before, more), more))
         left = apply(Ops.WHERE, None, stop, left, more)
         step //= 2
-    none_left = apply(Ops.NOT, None, apply(Ops.LT, None, left, _number(place, size)))
+    none_left = apply(Ops.NOT, None, apply(Ops.LT, None, left, number_like(place, size)))
     is_right = apply(Ops.OR, None, none_left, right_first(apply(Ops.ADD, None, start, left), left))
-    at = apply(Ops.SUB, None, apply(Ops.ADD, None, place, _number(place, size)), left)
+    at = apply(Ops.SUB, None, apply(Ops.ADD, None, place, number_like(place, size)), left)
     return convert(apply(Ops.WHERE, None, is_right, at, left), dtypes.int32)
-
-
-def _number(like: T, value: int) -> T:
-    return constant(like, value, like.expr.dtype, like.expr.shape)
 
 
 def _starts(keys: T, dtype: DType) -> T:
@@ -297,8 +293,8 @@ def _starts(keys: T, dtype: DType) -> T:
     start = constant(keys, 0, dtype, shape)
     for i, n in enumerate(shape[:-1]):
         row = convert(coordinate(keys, shape, i), dtype)
-        start = apply(Ops.ADD, None, apply(Ops.MUL, None, start, _number(start, n)), row)
-    return apply(Ops.MUL, None, start, _number(start, shape[-1]))
+        start = apply(Ops.ADD, None, apply(Ops.MUL, None, start, number_like(start, n)), row)
+    return apply(Ops.MUL, None, start, number_like(start, shape[-1]))
 
 
 def _elements(flat: T, at: T) -> T:

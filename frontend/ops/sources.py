@@ -29,6 +29,11 @@ def constant(like: T, value: Number, dtype: DType, shape: tuple[int, ...]) -> T:
     return spread(scalar, shape)
 
 
+def number_like(like: T, value: Number) -> T:
+    """Return a number in the dtype and shape of a tensor."""
+    return constant(like, value, like.expr.dtype, like.expr.shape)
+
+
 def suited(value: Number, dtype: DType) -> Number:
     """Return a number as a constant of a dtype, truncated for integers.
 

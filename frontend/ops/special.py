@@ -24,7 +24,7 @@ from frontend.ops.functions import erf, exp, exp2, expm1, floor, isnan, log, log
 from frontend.ops.functions import round as rounded
 from frontend.ops.method_row import MethodRow
 from frontend.ops.powers import pow as power
-from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
+from frontend.ops.sources import Number, constant, convert, narrowed, number_like, ruled, widened
 from frontend.parameters import converting
 from frontend.tensor_base import T
 from frontend.trace import apply, composite, method, operator
@@ -56,7 +56,7 @@ def erfc(self: T) -> T:
     far = where(large, size, 3.0)
     tail = far
     for n in range(_TERMS, 0, -1):
-        tail = add(far, div(_number(x, n / 2), tail))
+        tail = add(far, div(number_like(x, n / 2), tail))
     rest = div(exp(neg(mul(far, far))), mul(tail, math.sqrt(math.pi)))
     rest = where(lt(x, 0.0), add(neg(rest), 2.0), rest)
     return narrowed(where(large, rest, add(neg(erf(where(large, 0.0, x))), 1.0)), self)
@@ -87,9 +87,9 @@ def lgamma(self: T) -> T:
     x = _wide(self)
     mirrored = lt(x, 0.5)
     z = sub(where(mirrored, add(neg(x), 1.0), x), 1.0)
-    total = _number(x, _LANCZOS[0])
+    total = number_like(x, _LANCZOS[0])
     for i, c in enumerate(_LANCZOS[1:], 1):
-        total = add(total, div(_number(x, c), add(z, float(i))))
+        total = add(total, div(number_like(x, c), add(z, float(i))))
     t = add(z, 7.5)
     found = add(sub(mul(add(z, 0.5), log(t)), t), log(mul(total, math.sqrt(2 * math.pi))))
     found = where(gt(z, 1e17), mul(z, sub(log(z), 1.0)), found)
@@ -110,21 +110,21 @@ def digamma(self: T) -> T:
     x = _wide(self)
     mirrored = lt(x, 0.0)
     z = where(mirrored, add(neg(x), 1.0), x)
-    below = _number(x, 0.0)
+    below = number_like(x, 0.0)
     for _ in range(10):
         small = lt(z, 10.0)
-        below = where(small, add(below, div(_number(x, 1.0), z)), below)
+        below = where(small, add(below, div(number_like(x, 1.0), z)), below)
         z = where(small, add(z, 1.0), z)
-    r = div(_number(x, 1.0), mul(z, z))
-    series = _number(x, 0.0)
+    r = div(number_like(x, 1.0), mul(z, z))
+    series = number_like(x, 0.0)
     for c in reversed(_STIRLING):
         series = mul(add(series, c), r)
-    found = sub(sub(sub(log(z), div(_number(x, 0.5), z)), series), below)
+    found = sub(sub(sub(log(z), div(number_like(x, 0.5), z)), series), below)
     turn = mul(where(mirrored, sub(x, rounded(x)), 0.5), math.pi)
     cotangent = div(sin(add(turn, math.pi / 2)), sin(turn))
     result = where(mirrored, sub(found, mul(cotangent, math.pi)), found)
     whole = where(mirrored, eq(x, floor(x)), False)
-    at_zero = apply(Ops.COPYSIGN, None, _number(x, math.inf), neg(x))
+    at_zero = apply(Ops.COPYSIGN, None, number_like(x, math.inf), neg(x))
     return narrowed(where(whole, math.nan, where(eq(x, 0.0), at_zero, result)), self)
 
 
@@ -208,12 +208,12 @@ def i0(self: T) -> T:
     x = absolute(_wide(self))
     near = lt(x, 20.0)
     square = where(near, mul(mul(x, x), 0.25), 0.0)
-    low = _number(x, 1.0)
+    low = number_like(x, 1.0)
     for k in range(50, 0, -1):
         low = add(mul(mul(square, 1 / (k * k)), low), 1.0)
     far = where(near, 20.0, x)
-    r = div(_number(x, 0.125), far)
-    high = _number(x, 1.0)
+    r = div(number_like(x, 0.125), far)
+    high = number_like(x, 1.0)
     for k in range(18, 0, -1):
         high = add(mul(mul(r, (2 * k - 1) ** 2 / k), high), 1.0)
     half = exp(mul(far, 0.5))  # exp(x) itself overflows before the result does
@@ -318,12 +318,8 @@ def _arctangent(x: T) -> T:
 def _of_any_size(x: T) -> T:
     """Return the arctangent of numbers that are not negative."""
     large = gt(x, 1.0)
-    found = _arctangent(where(large, div(_number(x, 1.0), x), x))
-    return where(large, sub(_number(x, math.pi / 2), found), found)
-
-
-def _number(like: T, value: float) -> T:
-    return constant(like, value, like.expr.dtype, like.expr.shape)
+    found = _arctangent(where(large, div(number_like(x, 1.0), x), x))
+    return where(large, sub(number_like(x, math.pi / 2), found), found)
 
 
 @method
@@ -363,9 +359,9 @@ def atan2(self: T, other: T | Number) -> T:
     share = where(both, where(gt(high, 0.0), 1.0, low), div(low, where(gt(high, 0.0), high, 1.0)))
     small = _arctangent(share)
     steep = gt(rise, run)
-    quarter = where(steep, sub(_number(small, math.pi / 2), small), small)
-    left = lt(_signed(_number(x, 1.0), x), 0.0)
-    angle = where(left, sub(_number(small, math.pi), quarter), quarter)
+    quarter = where(steep, sub(number_like(small, math.pi / 2), small), small)
+    left = lt(_signed(number_like(x, 1.0), x), 0.0)
+    angle = where(left, sub(number_like(small, math.pi), quarter), quarter)
     undefined = apply(Ops.OR, None, apply(Ops.NE, None, x, x), apply(Ops.NE, None, y, y))
     value = where(undefined, math.nan, _signed(angle, y))
     return convert(ruled("atan2", value, y, x), dtype)
@@ -376,7 +372,7 @@ def sinh(self: T) -> T:
     """Return the hyperbolic sine."""
     x = widened(self)
     size = absolute(x)
-    e = expm1(apply(Ops.MIN, None, size, _number(x, 30.0)))
+    e = expm1(apply(Ops.MIN, None, size, number_like(x, 30.0)))
     near = mul(add(e, div(e, add(e, 1.0))), 0.5)
     half = exp(mul(size, 0.5))
     return narrowed(
@@ -389,9 +385,9 @@ def cosh(self: T) -> T:
     """Return the hyperbolic cosine."""
     x = widened(self)
     size = absolute(x)
-    e = exp(apply(Ops.MIN, None, size, _number(x, 30.0)))
+    e = exp(apply(Ops.MIN, None, size, number_like(x, 30.0)))
     half = exp(mul(size, 0.5))
-    value = where(gt(size, 20.0), mul(mul(half, 0.5), half), mul(add(e, div(_number(x, 1.0), e)), 0.5))
+    value = where(gt(size, 20.0), mul(mul(half, 0.5), half), mul(add(e, div(number_like(x, 1.0), e)), 0.5))
     return narrowed(ruled("cosh", value, x), self)
 
 
