@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from threading import Condition, get_ident
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -104,6 +104,23 @@ def later(module: str) -> Any:
 def all_later(package: str, names: str) -> dict[str, Any]:
     """Return modules of a package by name; each loads when one of its members is used."""
     return {name: _Later(f"{package}.{name}") for name in names.split()}
+
+
+def lazy(package: str, every: list[str], homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Any]:
+    """Return `__getattr__` and `__dir__` of a package whose names `homes` load when they are first used.
+
+    `homes` are their modules; a module under its own name is a member itself.
+    """
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(homes[name])
+        value = module if homes[name].endswith(f".{name}") else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load, lambda: every
 
 
 def static(fn: Callable[P, R]) -> staticmethod[P, R]:

@@ -168,10 +168,7 @@ class Tensor(Methods, InPlace, Exchange, Operators):
         """The last two axes swapped: the transpose of each matrix."""
         return movement.transpose(self, -2, -1)
 
-    @property
-    def mH(self) -> Tensor:  # noqa: N802 - the field's name
-        """The last two axes swapped: numbers are real."""
-        return movement.transpose(self, -2, -1)
+    mH = mT  # noqa: N815 - the field's name: numbers are real
 
     @property
     def H(self) -> Tensor:  # noqa: N802 - the field's name
@@ -192,10 +189,6 @@ class Tensor(Methods, InPlace, Exchange, Operators):
         """Return the number of axes."""
         return len(self.expr.shape)
 
-    def nelement(self) -> int:
-        """Return the number of elements."""
-        return math.prod(self.expr.shape)
-
     def element_size(self) -> int:
         """Return the bytes of one element."""
         return self.expr.dtype.itemsize
@@ -212,6 +205,8 @@ class Tensor(Methods, InPlace, Exchange, Operators):
     def numel(self) -> int:
         """Return the number of elements."""
         return math.prod(self.expr.shape)
+
+    nelement = numel
 
     def nbytes(self) -> int:
         """Return the bytes that the elements take."""

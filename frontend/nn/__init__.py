@@ -10,9 +10,9 @@ docs/nn-and-tinyjit.md.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from frontend.later import lazy
 from frontend.nn import amp, optim, schedules, state
 from frontend.nn.attention import (
     MultiheadAttention, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
@@ -72,12 +72,6 @@ __all__ = [
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names
-
-    def __dir__() -> list[str]:
-        return __all__
-
-    def __getattr__(name: str) -> object:
-        """Load a module that not every program needs when it is first used."""
-        if name not in {"data", "functional", "init", "utils"}:
-            raise AttributeError(f"module 'frontend.nn' has no attribute {name!r}")
-        return import_module(f"frontend.nn.{name}")
+    __getattr__, __dir__ = lazy(
+        __name__, __all__, {n: f"{__name__}.{n}" for n in ("data", "functional", "init", "utils")}
+    )

@@ -7,9 +7,9 @@ precision (`frontend.nn.amp`). Next: `optimiser`, the base; `descent`, `adam`, `
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from frontend.later import lazy
 from frontend.nn.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from frontend.nn.optim.descent import ASGD, SGD, Adadelta, Adagrad, RMSprop, Rprop
 from frontend.nn.optim.layerwise import LAMB, LARS, Muon
@@ -25,12 +25,4 @@ __all__ = [
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names
-
-    def __dir__() -> list[str]:
-        return __all__
-
-    def __getattr__(name: str) -> object:
-        """Load `lr_scheduler`, which needs this package, when it is first used."""
-        if name != "lr_scheduler":
-            raise AttributeError(f"module 'frontend.nn.optim' has no attribute {name!r}")
-        return import_module("frontend.nn.optim.lr_scheduler")
+    __getattr__, __dir__ = lazy(__name__, __all__, {"lr_scheduler": "frontend.nn.optim.lr_scheduler"})

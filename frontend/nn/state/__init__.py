@@ -9,9 +9,9 @@ Next: `models`; `safetensors`, `checkpoints` and `gguf`, one for each file forma
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from frontend.later import lazy
 from frontend.nn.state.gguf import GgufFile, gguf_load, gguf_open
 from frontend.nn.state.models import get_parameters, get_state_dict, load_state_dict
 from frontend.nn.state.safetensors import SafeFile, safe_load, safe_metadata, safe_open, safe_save
@@ -25,14 +25,4 @@ __all__ = [
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names
-
-    def __dir__() -> list[str]:
-        return __all__
-
-    def __getattr__(name: str) -> object:
-        """Load the reader of checkpoints, which needs archives and pickles, when it is first used."""
-        if name != "torch_load":
-            raise AttributeError(f"module 'frontend.nn.state' has no attribute {name!r}")
-        value = import_module("frontend.nn.state.checkpoints").torch_load
-        globals()[name] = value
-        return value
+    __getattr__, __dir__ = lazy(__name__, __all__, {"torch_load": "frontend.nn.state.checkpoints"})
