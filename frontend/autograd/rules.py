@@ -29,7 +29,7 @@ from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, rsqrt, sign
 from frontend.ops.powers import pow as power
 from frontend.ops.reduce import fold, mean
-from frontend.ops.sources import constant, coordinate, spread
+from frontend.ops.sources import constant, coordinate, number_like, spread
 from frontend.ops.special import cosh, digamma, sinh
 from frontend.tensor_base import TensorBase
 from frontend.trace import apply
@@ -45,7 +45,7 @@ def ruled(g: TensorBase, out: TensorBase, *sources: TensorBase) -> Gradients:
 
 
 def _zeros(*like: TensorBase) -> Gradients:
-    return tuple([constant(s, 0.0, s.expr.dtype, s.expr.shape) for s in like])
+    return tuple([number_like(s, 0.0) for s in like])
 
 
 def clip(g: Any, out: Any, x: Any, *more: Any) -> Gradients:

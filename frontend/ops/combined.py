@@ -34,7 +34,7 @@ from frontend.ops.elementwise import (
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, sin, sqrt, trunc
 from frontend.ops.method_row import named
-from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
+from frontend.ops.sources import Number, constant, convert, narrowed, number_like, ruled, widened
 from frontend.parameters import number
 from frontend.tensor_base import T
 from frontend.trace import apply, composite, method, operator
@@ -166,7 +166,7 @@ def signbit(self: T) -> T:
     """Return whether values have a minus sign, also -0.0, as bool."""
     if not self.expr.dtype.is_float:
         return lt(self, 0)
-    one = constant(self, 1.0, self.expr.dtype, self.expr.shape)
+    one = number_like(self, 1.0)
     return lt(apply(Ops.COPYSIGN, None, one, self), 0.0)
 
 

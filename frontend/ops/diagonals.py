@@ -11,7 +11,7 @@ from compiler.ir.ops import Ops
 from frontend.ops.arguments import axis_of, whole
 from frontend.ops.elementwise import add
 from frontend.ops.movement import transpose
-from frontend.ops.sources import constant, coordinate, suited
+from frontend.ops.sources import constant, coordinate, number_like, suited
 from frontend.parameters import converting
 from frontend.tensor_base import T
 from frontend.trace import apply, method
@@ -116,10 +116,10 @@ def fill_diagonal(self: T, fill_value: float, wrap: bool = False) -> T:  # noqa:
     step = sum([prod(shape[i + 1 :]) for i in range(len(shape))])
     last = prod(shape) if wrap and len(shape) == 2 else (min(shape) - 1) * step + 1
     place = coordinate(self, (prod(shape),), 0)
-    zero = constant(place, 0, place.expr.dtype, place.expr.shape)
-    stride = constant(place, max(1, step), place.expr.dtype, place.expr.shape)
+    zero = number_like(place, 0)
+    stride = number_like(place, max(1, step))
     on = apply(Ops.EQ, None, apply(Ops.MOD, None, place, stride), zero)
-    before = apply(Ops.LT, None, place, constant(place, last, place.expr.dtype, place.expr.shape))
+    before = apply(Ops.LT, None, place, number_like(place, last))
     mask = apply(Ops.RESHAPE, shape, apply(Ops.AND, None, on, before))
     value = constant(self, suited(fill_value, self.expr.dtype), self.expr.dtype, shape)
     return apply(Ops.WHERE, None, mask, value, self)

@@ -14,7 +14,7 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import NUMBERS, Ops
 from frontend.ops.elementwise import agree, mul, neg, rounding_once
 from frontend.ops.method_row import MethodRow
-from frontend.ops.sources import Number, constant, convert, ruled
+from frontend.ops.sources import Number, constant, convert, number_like, ruled
 from frontend.parameters import read
 from frontend.primitives.limits import Divisor, limited
 from frontend.tensor_base import T
@@ -53,7 +53,7 @@ def rdiv(self: T, other: T | Number) -> T:
 def _remainder(x: T, y: T) -> tuple[T, T]:
     """Return C's fmod, and whether it is not 0 and differs from y in sign."""
     rest = apply(Ops.FMOD, None, x, y)
-    zero = constant(x, 0.0, x.expr.dtype, x.expr.shape)
+    zero = number_like(x, 0.0)
     signs = apply(Ops.XOR, None, apply(Ops.LT, None, rest, zero), apply(Ops.LT, None, y, zero))
     return rest, apply(Ops.AND, None, apply(Ops.NE, None, rest, zero), signs)
 

@@ -20,7 +20,7 @@ from compiler.ir.scalar import convert as converted
 from frontend.expr import float_dtype
 from frontend.ops.arguments import broadcast, number_dtype, representable
 from frontend.ops.method_row import MethodRow, named
-from frontend.ops.sources import Number, constant, convert, ruled, spread, suited, widened
+from frontend.ops.sources import Number, constant, convert, number_like, ruled, spread, suited, widened
 from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite, method, operator
 from hcq.errors import UsageError
@@ -364,7 +364,7 @@ def _mixed(what: str, a: T, b: T | Number) -> tuple[T, T] | None:
 def _signed_less(x: T, y: T) -> T:
     """Return x < y of a signed and an unsigned integer, either way round, exactly."""
     signed, unsigned = (x, y) if x.expr.dtype.kind == "int" else (y, x)
-    zero = constant(signed, 0, signed.expr.dtype, signed.expr.shape)
+    zero = number_like(signed, 0)
     negative = apply(Ops.LT, None, signed, zero)
     turned = apply(Ops.CAST, unsigned.expr.dtype, signed)
     if signed is x:
@@ -375,7 +375,7 @@ def _signed_less(x: T, y: T) -> T:
 def _signed_equal(x: T, y: T) -> T:
     """Return x == y of a signed and an unsigned integer, exactly."""
     signed, unsigned = (x, y) if x.expr.dtype.kind == "int" else (y, x)
-    zero = constant(signed, 0, signed.expr.dtype, signed.expr.shape)
+    zero = number_like(signed, 0)
     there = apply(Ops.NOT, None, apply(Ops.LT, None, signed, zero))
     turned = apply(Ops.CAST, unsigned.expr.dtype, signed)
     return apply(Ops.AND, None, there, apply(Ops.EQ, None, turned, unsigned))

@@ -34,7 +34,7 @@ from frontend.ops.parts import cat, part
 from frontend.ops.products import power_of
 from frontend.ops.singular import refuse_indefinite, refuse_singular
 from frontend.ops.sorting import sort
-from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, widened
+from frontend.ops.sources import constant, convert, coordinate, narrowed, number_like, ruled, widened
 from frontend.parameters import converting
 from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite, method
@@ -98,7 +98,7 @@ def reduced(x: T, columns: int, *, exchange: bool = False) -> tuple[T, T]:
         scale = where(empty, 0.0, div(_one(v, 2.0), reduce.sum(mul(v, v), -2, keepdim=True)))
         x = sub(x, mul(mul(v, scale), matmul(transpose(v, -1, -2), x)))
         rest = reduce.sum(where(lt(place, i + 1), 0.0, absolute(column)), -2, keepdim=True)
-        kept = apply(Ops.EQ, None, rest, constant(rest, 0.0, rest.expr.dtype, rest.expr.shape))
+        kept = apply(Ops.EQ, None, rest, number_like(rest, 0.0))
         back = where(empty, 1.0, where(kept, -1.0, 1.0))
         x = mul(x, where(eq(place, i), back, 1.0))
         turns = mul(turns, where(kept, 1.0, -1.0))
@@ -337,7 +337,7 @@ def _round(x: T, m: int, rank: int, left: list[int], right: list[int]) -> T:
     zeta = div(sub(beta, alpha), mul(where(still, 1.0, gamma), 2.0))
     t = div(where(lt(zeta, 0.0), -1.0, 1.0), add(absolute(zeta), sqrt(add(mul(zeta, zeta), 1.0))))
     t = where(still, 0.0, convert(t, x.expr.dtype))
-    c = div(constant(t, 1.0, t.expr.dtype, t.expr.shape), sqrt(add(mul(t, t), 1.0)))
+    c = div(number_like(t, 1.0), sqrt(add(mul(t, t), 1.0)))
     s = mul(c, t)
     turned = cat(sub(mul(a, c), mul(b, s)), add(mul(a, s), mul(b, c)), axis=-1)
     back = [order.index(i) for i in range(len(order))]

@@ -20,7 +20,7 @@ from frontend.expr import float_dtype
 from frontend.ops.division import div
 from frontend.ops.elementwise import agree, eq, gt, lt, mul, ne, neg, sub, where
 from frontend.ops.method_row import MethodRow, named
-from frontend.ops.sources import Number, constant, convert, narrowed, ruled, widened
+from frontend.ops.sources import Number, convert, narrowed, number_like, ruled, widened
 from frontend.primitives.erf import ERF
 from frontend.tensor_base import T
 from frontend.trace import apply, method, operator
@@ -152,7 +152,7 @@ def logical_not(self: T) -> T:
 
 
 def _step(g: T, _result: T, _x: T) -> T:
-    return constant(g, 0.0, g.expr.dtype, g.expr.shape)
+    return number_like(g, 0.0)
 
 
 def _slope_of_abs(g: T, _result: T, x: T) -> T:
@@ -162,7 +162,7 @@ def _slope_of_abs(g: T, _result: T, x: T) -> T:
 
 def _slopes_of_copysign(g: T, result: T, x: T, _y: T) -> tuple[T, T]:
     """Return g where the sign stayed, -g where it changed, 0 at 0; other has none."""
-    zero = constant(g, 0.0, g.expr.dtype, g.expr.shape)
+    zero = number_like(g, 0.0)
     return mul(g, where(eq(x, 0.0), zero, div(result, x))), zero
 
 

@@ -21,7 +21,7 @@ from frontend.ops.indexing import limit_of, wrapped
 from frontend.ops.movement import expand, reshape
 from frontend.ops.scan import cumsum
 from frontend.ops.selection import nonzero
-from frontend.ops.sources import Number, constant, convert, coordinate
+from frontend.ops.sources import Number, constant, convert, coordinate, number_like
 from frontend.ops.writing import written
 from frontend.parameters import converting, read, shown
 from frontend.primitives.limits import refuse_known
@@ -170,6 +170,6 @@ def masked_scatter(self: T, mask: T, source: T) -> T:
         return x
     flat = reshape(wanted, (prod(shape),))
     place = add(cumsum(flat, 0, dtypes.int32), -1)
-    at = where(flat, place, constant(place, count, place.expr.dtype, place.expr.shape))
+    at = where(flat, place, number_like(place, count))
     taken = apply(Ops.GATHER, 0, reshape(source, (count,)), at)
     return where(wanted, reshape(taken, shape), x)

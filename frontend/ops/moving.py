@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.ir.ops import Ops
 from frontend.ops.elementwise import add, lt, mul, sub, where
-from frontend.ops.sources import constant, coordinate
+from frontend.ops.sources import coordinate, number_like
 from frontend.tensor_base import T
 from frontend.trace import apply, composite
 from hcq.errors import UsageError
@@ -107,6 +107,6 @@ def only_at(x: T, new: T, start: T, size: int, axis: int) -> T:
     """Return new inside start <= i < start + size of an axis, x outside."""
     n = x.expr.shape[axis]
     place = sub(coordinate(x, (n,), 0), start)
-    inside = mul(lt(place, size), lt(constant(place, -1, place.expr.dtype, place.expr.shape), place))
+    inside = mul(lt(place, size), lt(number_like(place, -1), place))
     shape = tuple([n if i == axis else 1 for i in range(len(x.expr.shape))])
     return where(apply(Ops.RESHAPE, shape, inside), new, x)

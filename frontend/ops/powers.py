@@ -14,7 +14,7 @@ from frontend.expr import float_dtype
 from frontend.ops.arguments import representable
 from frontend.ops.elementwise import agree, mul
 from frontend.ops.method_row import MethodRow
-from frontend.ops.sources import Number, constant, convert, ruled
+from frontend.ops.sources import Number, constant, convert, number_like, ruled
 from frontend.tensor_base import T
 from frontend.trace import apply, operator
 from hcq.errors import UsageError
@@ -87,12 +87,12 @@ def pow(self: T, exponent: T | Number) -> T:
             raise UsageError(
                 f"{dtype.name} to the power {exponent} is no whole number; make the base a float"
             )
-        return _whole(x, exponent) if exponent else constant(x, 1, x.expr.dtype, x.expr.shape)
+        return _whole(x, exponent) if exponent else number_like(x, 1)
     x = convert(self, float_dtype(dtype))
     cheap = _CHEAP.get(float(representable(exponent)))
     if cheap is not None:
         return cheap(x)
-    return apply(Ops.POW, None, x, constant(x, float(exponent), x.expr.dtype, x.expr.shape))
+    return apply(Ops.POW, None, x, number_like(x, float(exponent)))
 
 
 @operator
@@ -112,7 +112,7 @@ def _power(x: T, y: T) -> T:
 
 def _slopes_of_power(g: T, result: T, x: T, y: T) -> tuple[T, T]:
     """Return g y x^(y-1), 0 where y is 0; and g x^y ln x, 0 where x is 0 and y is not negative."""
-    zero, one = (constant(g, value, g.expr.dtype, g.expr.shape) for value in (0.0, 1.0))
+    zero, one = (number_like(g, value) for value in (0.0, 1.0))
     slope = mul(g, mul(y, apply(Ops.POW, None, x, apply(Ops.SUB, None, y, one))))
     positive = apply(Ops.OR, None, apply(Ops.LT, None, zero, y), apply(Ops.EQ, None, y, zero))
     flat = apply(Ops.AND, None, apply(Ops.EQ, None, x, zero), positive)

@@ -22,7 +22,7 @@ from frontend.ops.elementwise import add, clip, mul, ne, sub, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, sqrt
 from frontend.ops.powers import pow as power
-from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
+from frontend.ops.sources import constant, convert, coordinate, narrowed, number_like, ruled, spread, widened
 from frontend.parameters import flag
 from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, method
@@ -251,7 +251,7 @@ def std(
     x = widened(self)
     near = mean(x, axes, keepdim=True)
     rest = mean(sub(x, near), axes, keepdim=True)
-    finite = apply(Ops.LT, None, absolute(rest), constant(rest, math.inf, rest.expr.dtype, rest.expr.shape))
+    finite = apply(Ops.LT, None, absolute(rest), number_like(rest, math.inf))
     center = add(near, where(finite, rest, 0.0))
     squared = _variance(x, center, axes, keepdim, correction)
     return narrowed(ruled("root", sqrt(squared), squared), self)
@@ -324,7 +324,7 @@ def logsumexp(self: T, axis: Axes = None, keepdim: bool = False) -> T:
 
 
 def _is_infinite(x: T) -> T:
-    return apply(Ops.EQ, None, apply(Ops.ABS, None, x), constant(x, float("inf"), x.expr.dtype, x.expr.shape))
+    return apply(Ops.EQ, None, apply(Ops.ABS, None, x), number_like(x, float("inf")))
 
 
 def detached(x: T) -> T:

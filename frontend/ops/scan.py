@@ -20,7 +20,7 @@ from frontend.ops.arguments import axis_of, element_type
 from frontend.ops.combined import logaddexp
 from frontend.ops.elementwise import add, lt
 from frontend.ops.reduce import accumulator, as_dtype, logsumexp
-from frontend.ops.sources import constant, convert, coordinate, narrowed, spread, widened
+from frontend.ops.sources import constant, convert, coordinate, narrowed, number_like, spread, widened
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite, method
@@ -104,7 +104,7 @@ def _places(self: T, op: str, axis: int, what: str) -> T:
     hit = apply(Ops.EQ, None, row, best)
     if row.expr.dtype.is_float:
         hit = apply(Ops.OR, None, hit, apply(Ops.NE, None, row, row))
-    none = constant(place, 0, place.expr.dtype, place.expr.shape)
+    none = number_like(place, 0)
     last = _running(Ops.MAX, apply(Ops.WHERE, None, hit, place, none))
     return apply(Ops.PERMUTE, tuple([order.index(i) for i in range(len(shape))]), last)
 

@@ -188,7 +188,7 @@ def nextafter(self: T, other: T | Number) -> T:
         raise UsageError(f"nextafter: wanted float32 or float64, saw {dtype.name}")
     bits = apply(Ops.BITCAST, dtypes.int32 if dtype is dtypes.float32 else dtypes.int64, x)
     away = eq(gt(y, x), gt(x, 0.0))
-    least = apply(Ops.BITCAST, dtype, constant(bits, 1, bits.expr.dtype, bits.expr.shape))
+    least = apply(Ops.BITCAST, dtype, number_like(bits, 1))
     moved = apply(Ops.BITCAST, dtype, where(away, add(bits, 1), sub(bits, 1)))
     moved = where(eq(x, 0.0), apply(Ops.COPYSIGN, None, least, y), moved)
     return ruled("nextafter", where(eq(x, y), y, where(isnan(x), x, where(isnan(y), y, moved))), x, y)
@@ -198,7 +198,7 @@ def nextafter(self: T, other: T | Number) -> T:
 def angle(self: T) -> T:
     """Return the angle of each number in the complex plane: pi where negative, else 0; NaN stays."""
     x = self if self.expr.dtype.is_float else convert(self, dtypes.float32)
-    pi = constant(x, math.pi, x.expr.dtype, x.expr.shape)
+    pi = number_like(x, math.pi)
     return where(isnan(x), x, where(lt(x, 0.0), pi, 0.0))
 
 
@@ -265,7 +265,7 @@ def gcd(self: T, other: T | Number) -> T:
     """
     x, y = _integers("gcd", self, other)
     a, b = (absolute(t) for t in (x, y))
-    zero, one = (constant(a, n, a.expr.dtype, a.expr.shape) for n in (0, 1))
+    zero, one = (number_like(a, n) for n in (0, 1))
     for _ in range(int(a.expr.dtype.bits * 1.45) + 2):  # neighbouring Fibonacci numbers take the most steps
         done = apply(Ops.EQ, None, b, zero)
         rest = apply(Ops.MOD, None, a, apply(Ops.WHERE, None, done, one, b))
@@ -278,7 +278,7 @@ def lcm(self: T, other: T | Number) -> T:
     """Return the least common multiple of integers, never negative; 0 if one is 0."""
     x, y = _integers("lcm", self, other)
     divisor = gcd(x, y)
-    zero, one = (constant(x, n, x.expr.dtype, x.expr.shape) for n in (0, 1))
+    zero, one = (number_like(x, n) for n in (0, 1))
     none = apply(Ops.EQ, None, divisor, zero)
     part = apply(Ops.FLOORDIV, None, absolute(x), apply(Ops.WHERE, None, none, one, divisor))
     return absolute(mul(part, absolute(y)))

@@ -32,7 +32,7 @@ from frontend.ops.indexing import (
     with_tensors,
 )
 from frontend.ops.moving import has_symbolic_size, moving_parts, only_at, place_at
-from frontend.ops.sources import constant, coordinate, spread, suited
+from frontend.ops.sources import constant, coordinate, number_like, spread, suited
 from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite
 from frontend.views import detach, link_of
@@ -189,8 +189,8 @@ def _written(self: T, value: T, cuts: tuple[Cut, ...]) -> T:
 
 
 def _at_least(x: T, low: int) -> T:
-    return lt(constant(x, low - 1, x.expr.dtype, x.expr.shape), x)
+    return lt(number_like(x, low - 1), x)
 
 
 def _remainder(x: T, low: int, step: int) -> T:
-    return apply(Ops.MOD, None, add(x, -low), constant(x, step, x.expr.dtype, x.expr.shape))
+    return apply(Ops.MOD, None, add(x, -low), number_like(x, step))

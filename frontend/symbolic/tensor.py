@@ -16,7 +16,7 @@ from compiler.dtype import DType
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import ALIASES
 from frontend.ops.arguments import axes_of
-from frontend.ops.sources import constant, convert, coordinate, spread
+from frontend.ops.sources import convert, coordinate, number_like, spread
 from frontend.symbolic.sizes import Size, Sizes, capacities, product, symbolic
 from frontend.tensor_base import T
 from frontend.trace import apply, composite
@@ -42,7 +42,7 @@ def needed(x: T, number: T, axis: int) -> T:
 @composite
 def filled(x: T, number: T, axis: int, value: float) -> T:
     """Return x where its coordinate along an axis is below a number, `value` elsewhere."""
-    return apply(Ops.WHERE, None, _below(x, number, axis), x, constant(x, value, x.expr.dtype, x.expr.shape))
+    return apply(Ops.WHERE, None, _below(x, number, axis), x, number_like(x, value))
 
 
 def bounded(x: Any, axes: Iterable[tuple[int, Bound]]) -> Any:
