@@ -90,7 +90,7 @@ def cells(c: Code, group: Value) -> Value:
     return c.gep(GROUP.load(c, group, "shadow"), c.resize(size, 64))
 
 
-@helper("emu.join", "ptr", "i32", "i32", core=True)
+@helper("emu.join", "ptr, i32, i32", core=True)
 def join(_lib: Library, c: Code, group: Value, to: Value, source: Value) -> None:
     """`emu.join(group, to, source)`: set each component of row `to` to the maximum of both rows."""
     with c.count(c.op("shl", parties_of(c, group), 1)) as column:

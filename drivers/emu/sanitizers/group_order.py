@@ -100,7 +100,7 @@ def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value, flags:
     c.label(done)
 
 
-@helper("emu.observe", "ptr", "i64 each", "mask", "i32")
+@helper("emu.observe", "ptr, i64 each, mask, i32")
 def observe(lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, size: Value) -> None:
     """`emu.observe(warp, addresses, mask, size)`: after a strong read, observe the strong writes to those dwords."""
     thread = WARP.load(c, warp, "thread")
@@ -142,7 +142,7 @@ def _learn_from(lib: Library, c: Code, thread: Value, me: Value, written: Value)
         c.call(_learn(lib), "void", thread, me, other, c.resize(c.op("lshr", written, 32), 32))
 
 
-@helper("emu.learn", "ptr", "i32", "i32", "i32", core=True)
+@helper("emu.learn", "ptr, i32, i32, i32", core=True)
 def _learn(_lib: Library, c: Code, thread: Value, me: Value, other: Value, when: Value) -> None:
     """`emu.learn(thread, me, other, when)`: observe the strong write of `other` at `when`, and join its clock."""
     at = _known(c, thread, me, other)

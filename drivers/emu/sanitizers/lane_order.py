@@ -58,7 +58,7 @@ def all_met(lib: Library, c: Code, warp: Value) -> None:
             WARP.store(c, warp, "synced", _next_clock(c, warp))
 
 
-@helper("emu.lanes.met", "ptr", "i32 each", "mask", "mask")
+@helper("emu.lanes.met", "ptr, i32 each, mask, mask")
 def met(lib: Library, c: Code, warp: Value, masks: Value, lanes: Value, live: Value) -> None:
     """`emu.lanes.met(warp, masks, lanes, live)`: lanes meet, each with those in its mask."""
     apart = c.icmp("ne", c.op("and", c.mask_bits(c.icmp("ne", masks, c.splat(live, lib.lanes))), lanes), 0)

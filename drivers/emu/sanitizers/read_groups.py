@@ -86,7 +86,7 @@ def _latest(c: Code, area: Value, first: int) -> Value:
     return latest
 
 
-@helper("emu.reads.begin", "ptr", "ptr")
+@helper("emu.reads.begin", "ptr, ptr")
 def _begin(_lib: Library, c: Code, warp: Value, area: Value) -> None:
     """`emu.reads.begin(warp, area)`: set `WARP.reads_until` to the clock of the open group, which gets one here if it has none."""
     now, own = c.load("i32", _own_clock(c, warp)), _clock_of(c, area, 0)
@@ -127,4 +127,4 @@ def _wait(lib: Library, left: int) -> str:
         grouped = c.select(c.icmp("ne", first, 0), i32(GROUPED), i32(0))
         WARP.store(c, warp, "reading", c.op("or", others, grouped))
 
-    return lib.define(f"emu.reads.wait.{left}", "void", {"warp": "ptr", "area": "ptr"}, body)
+    return lib.define(f"emu.reads.wait.{left}", "void", "ptr, ptr", body)

@@ -150,7 +150,7 @@ def _ordered(lib: Library, what: str, scope: Scope) -> str:
         if what != "released":
             c.call(clocks.join(lib), "void", group, party, row)
 
-    return lib.define(f"emu.{what}{scope.value}", "void", {"warp": "ptr"}, body)
+    return lib.define(f"emu.{what}{scope.value}", "void", "ptr", body)
 
 
 def _order(wf: Ordering, what: str, scope: Scope) -> None:

@@ -23,7 +23,8 @@ from drivers.emu.sanitizers.clocks import LANDED
 from drivers.emu.sanitizers.group_order import PARTY, STRONG_PARTY, UNMARKED_PARTY
 from drivers.emu.sanitizers.shadow_order import Warps, touch_page
 from drivers.emu.simt.addresses import ATOMIC, CLUSTERED, NARROW, READ, STRONG, UNMARKED, search
-from drivers.emu.simt.findings import i32, i64, report_conflict, watch_parameters
+from drivers.emu.simt.findings import i32, i64, report_conflict
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
 
@@ -100,33 +101,30 @@ class _Entry:
             c.store(MAP_ENTRY.load(c, entry, name), slot)
 
 
-def watch_global(lib: Library) -> str:
+@helper("emu.watch.global", "ptr, i64 each, mask, i32, i32, i32", core=True)
+def watch_global(
+    lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
+) -> None:
     """`emu.watch.global(warp, addresses, mask, site, size, access)`: check and update the shadows of each lane's access."""
     checks = lib.checks
-
-    def body(
-        c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
-    ) -> None:
-        one = Access.of(lib, c, warp, site, size, access)
-        all_in, size64 = Spilled(c, addresses), c.resize(size, 64)
-        note_party = _Parties(one) if checks.last_accesses else None
-        dwords = c.intrinsic("umax", c.op("lshr", size, 2), i32(1))
-        some, entry = c.icmp("ne", THREAD.load(c, one.thread, "map_count"), 0), _Entry(c)
-        with c.when(some), c.each_lane(mask) as lane:
-            address = all_in.get(lane)
-            with c.otherwise(entry.holds(address, size64)):
-                entry.look_up(lib, one.thread, address)
-            with c.when(entry.holds(address, size64)):
-                offset = c.op("sub", address, entry.part("start"))
-                if checks.uninitialised:
-                    _note_initialised(one, entry.part("initialised"), offset, lane, address)
-                if note_party is not None:
-                    recorded = c.op("or", c.icmp("uge", size, 4), note_party.published)
-                    with c.when(recorded), c.count(dwords) as dword:
-                        at = c.op("add", c.op("lshr", offset, 2), c.resize(dword, 64))
-                        note_party.note(entry.part("touched"), entry.part("order"), at, lane, address)
-
-    return lib.define("emu.watch.global", "void", watch_parameters(lib, "i64"), body, core=True)
+    one = Access.of(lib, c, warp, site, size, access)
+    all_in, size64 = Spilled(c, addresses), c.resize(size, 64)
+    note_party = _Parties(one) if checks.last_accesses else None
+    dwords = c.intrinsic("umax", c.op("lshr", size, 2), i32(1))
+    some, entry = c.icmp("ne", THREAD.load(c, one.thread, "map_count"), 0), _Entry(c)
+    with c.when(some), c.each_lane(mask) as lane:
+        address = all_in.get(lane)
+        with c.otherwise(entry.holds(address, size64)):
+            entry.look_up(lib, one.thread, address)
+        with c.when(entry.holds(address, size64)):
+            offset = c.op("sub", address, entry.part("start"))
+            if checks.uninitialised:
+                _note_initialised(one, entry.part("initialised"), offset, lane, address)
+            if note_party is not None:
+                recorded = c.op("or", c.icmp("uge", size, 4), note_party.published)
+                with c.when(recorded), c.count(dwords) as dword:
+                    at = c.op("add", c.op("lshr", offset, 2), c.resize(dword, 64))
+                    note_party.note(entry.part("touched"), entry.part("order"), at, lane, address)
 
 
 def _note_initialised(one: Access, shadow: Value, offset: Value, lane: Value, address: Value) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks
 from drivers.emu.simt.addresses import READ, STRONG, WRITE
-from drivers.emu.simt.findings import i32, report_conflict, watch_parameters
+from drivers.emu.simt.findings import i32, report_conflict
+from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import GROUP, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
 
@@ -50,37 +51,34 @@ def clear(lib: Library, c: Code, group: Value) -> None:
     c.call("llvm.memset.p0.i64", "void", bits_at(c, group), *no)
 
 
-def watch_local(lib: Library) -> str:
+@helper("emu.watch.local", "ptr, i32 each, mask, i32, i32, i32", core=True)
+def watch_local(
+    lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value, access: Value
+) -> None:
     """`emu.watch.local(warp, offsets, mask, site, size, access)`: check and record each lane's bytes."""
-
-    def body(
-        c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value, access: Value
-    ) -> None:
-        thread = WARP.load(c, warp, "thread")
-        limit = THREAD.load(c, thread, "local_bytes")
-        bits, all_in = bits_at(c, WARP.load(c, warp, "group")), Spilled(c, offsets)
-        before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
-        kind = c.op("and", access, STRONG - 1)
-        steps = c.intrinsic("umax", c.op("lshr", size, 3), i32(1))
-        within = c.op("sub", c.op("shl", i32(1), c.intrinsic("umin", size, i32(8))), 1)
-        seen = c.slot("i32")
-        with c.each_lane(mask) as lane:
-            offset = all_in.get(lane)
-            own = c.op("mul", c.resize(c.op("add", before, lane), 64), c.resize(c.op("lshr", limit, 3), 64))
-            first = c.gep(bits, c.op("add", own, c.resize(c.op("lshr", offset, 3), 64)))
-            wanted = c.resize(c.op("shl", within, c.op("and", offset, 7)), 8)
-            c.store(i32(0), seen)
-            with c.when(c.icmp("ule", c.op("add", offset, size), limit)):
-                with c.count(steps) as step:
-                    at = c.gep(first, c.resize(step, 64))
-                    old = c.load("i8", at)
-                    written = c.resize(c.op("and", old, wanted), 32)
-                    c.store(c.op("or", c.load("i32", seen), written), seen)
-                    with c.when(c.icmp("ne", kind, READ)):
-                        c.store(c.op("or", old, wanted), at)
-                never = c.icmp("eq", c.load("i32", seen), 0)
-                with c.when(c.op("and", never, c.icmp("ne", kind, WRITE))):
-                    what, party = ReportKind.UNINITIALISED, i32(LOCAL_PARTY)
-                    report_conflict(lib, c, warp, what, site, lane, offset, size, kind, party)
-
-    return lib.define("emu.watch.local", "void", watch_parameters(lib, "i32"), body, core=True)
+    thread = WARP.load(c, warp, "thread")
+    limit = THREAD.load(c, thread, "local_bytes")
+    bits, all_in = bits_at(c, WARP.load(c, warp, "group")), Spilled(c, offsets)
+    before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
+    kind = c.op("and", access, STRONG - 1)
+    steps = c.intrinsic("umax", c.op("lshr", size, 3), i32(1))
+    within = c.op("sub", c.op("shl", i32(1), c.intrinsic("umin", size, i32(8))), 1)
+    seen = c.slot("i32")
+    with c.each_lane(mask) as lane:
+        offset = all_in.get(lane)
+        own = c.op("mul", c.resize(c.op("add", before, lane), 64), c.resize(c.op("lshr", limit, 3), 64))
+        first = c.gep(bits, c.op("add", own, c.resize(c.op("lshr", offset, 3), 64)))
+        wanted = c.resize(c.op("shl", within, c.op("and", offset, 7)), 8)
+        c.store(i32(0), seen)
+        with c.when(c.icmp("ule", c.op("add", offset, size), limit)):
+            with c.count(steps) as step:
+                at = c.gep(first, c.resize(step, 64))
+                old = c.load("i8", at)
+                written = c.resize(c.op("and", old, wanted), 32)
+                c.store(c.op("or", c.load("i32", seen), written), seen)
+                with c.when(c.icmp("ne", kind, READ)):
+                    c.store(c.op("or", old, wanted), at)
+            never = c.icmp("eq", c.load("i32", seen), 0)
+            with c.when(c.op("and", never, c.icmp("ne", kind, WRITE))):
+                what, party = ReportKind.UNINITIALISED, i32(LOCAL_PARTY)
+                report_conflict(lib, c, warp, what, site, lane, offset, size, kind, party)

@@ -44,7 +44,7 @@ from drivers.emu.sanitizers.read_groups import BULK, GROUPED
 from drivers.emu.sanitizers.shadow_global import THREAD_BITS, place_of
 from drivers.emu.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, UNMARKED, VOLATILE, WRITE
 from drivers.emu.simt.clusters import OFFSET, RANK_SHIFT, group_of_rank, peer, warp_at
-from drivers.emu.simt.findings import i32, i64, report_conflict, watch_parameters
+from drivers.emu.simt.findings import i32, i64, report_conflict
 from drivers.emu.simt.library import helper
 from drivers.emu.simt.state import GROUP, THREAD, WARP
 from drivers.emu.simt.vector import Spilled, Value
@@ -68,7 +68,7 @@ def published(wf: Ordering) -> None:
         clocks.tick(c, WARP.load(c, wf.warp, "group"), WARP.load(c, wf.warp, "party"))
 
 
-@helper("emu.observe.shared", "ptr", "i32 each", "mask")
+@helper("emu.observe.shared", "ptr, i32 each, mask")
 def _observe(lib: Library, c: Code, warp: Value, offsets: Value, mask: Value) -> None:
     """`emu.observe.shared(warp, offsets, mask)`: order a warp after the atomics that wrote there last."""
     group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
@@ -346,4 +346,4 @@ def watch_shared(lib: Library, space: str) -> str:
                     note(cell, lane, offset, place)
                     c.store(c.load(_WHOLE, cell, align=4), after)
 
-    return lib.define(f"emu.watch.{space}", "void", watch_parameters(lib, "i32"), body, core=True)
+    return lib.define(f"emu.watch.{space}", "void", "ptr, i32 each, mask, i32, i32, i32", body, core=True)

@@ -67,9 +67,7 @@ def load_each(lib: Library, bits: int) -> str:
             all_out.set(lane, c.load(f"i{bits}", pointer))
         c.ret(all_out.whole())
 
-    return lib.define(
-        f"emu.load_each.{bits}", lib.v(f"i{bits}"), {"hosts": lib.v("i64"), "mask": lib.mask}, body, core=True
-    )
+    return lib.define(f"emu.load_each.{bits}", lib.v(f"i{bits}"), "i64 each, mask", body, core=True)
 
 
 def store_each(lib: Library, bits: int) -> str:
@@ -88,8 +86,7 @@ def store_each(lib: Library, bits: int) -> str:
             pointer = c.let("ptr", f"inttoptr {all_in.get(lane)} to ptr")
             c.store(data.get(lane), pointer)
 
-    parameters = {"hosts": lib.v("i64"), "values": lib.v(f"i{bits}"), "mask": lib.mask}
-    return lib.define(f"emu.store_each.{bits}", "void", parameters, body, core=True)
+    return lib.define(f"emu.store_each.{bits}", "void", f"i64 each, {lib.v(f'i{bits}')}, mask", body, core=True)
 
 
 def scattered(lib: Library, bits: int) -> bool:
@@ -173,10 +170,9 @@ def load(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_p
         else:
             rest(c.cast("ptrtoint", far(), "i64"))
 
-    parameters = {"warp": "ptr", "addresses": address_type(lib, space), "mask": lib.mask, "site": "i32"}
     hot = count == 1 and space == "global" and not any_place
     name = _named(lib, f"emu.load.{space}.{bits}x{count}{'.any' if any_place else ''}", how)
-    return lib.define(name, result, parameters, body, core=True, hot=hot)
+    return lib.define(name, result, f"ptr, {address_type(lib, space)}, mask, i32", body, core=True, hot=hot)
 
 
 def _placed(

@@ -51,7 +51,7 @@ def address_type(lib: Library, space: str) -> str:
     return lib.v("i32" if space in ("shared", "local", "cluster") else "i64")
 
 
-@helper("emu.search", "ptr", "i64", result="ptr", core=True)
+@helper("emu.search", "ptr, i64", result="ptr", core=True)
 def search(_lib: Library, c: Code, thread: Value, address: Value) -> None:
     """`emu.search(thread, address) -> ptr`: the last map entry that starts at or before an address, or the first."""
     table = THREAD.load(c, thread, "map")
@@ -73,7 +73,7 @@ def search(_lib: Library, c: Code, thread: Value, address: Value) -> None:
     c.ret(c.gep(table, c.op("mul", c.resize(left, 64), MAP_ENTRY.size)))
 
 
-@helper("emu.find", "ptr", "i64 each", "mask", "i32", "i32", "i32", result="i64 each", core=True)
+@helper("emu.find", "ptr, i64 each, mask, i32, i32, i32", result="i64 each", core=True)
 def find(
     lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
 ) -> None:
@@ -134,17 +134,13 @@ def stray(lib: Library, space: str) -> str:
             )
         c.ret(c.select(c.mask_lanes(good), hosts, c.splat(sink, lib.lanes)))
 
-    parameters = {
-        "warp": "ptr",
-        "offsets": lib.v("i32"),
-        "mask": lib.mask,
-        "good": lib.mask,
-        "hosts": lib.v("i64"),
-        "site": "i32",
-        "size": "i32",
-        "access": "i32",
-    }
-    return lib.define(f"emu.stray.{space}", lib.v("i64"), parameters, body, core=True)
+    return lib.define(
+        f"emu.stray.{space}",
+        "i64 each",
+        "ptr, i32 each, mask, mask, i64 each, i32, i32, i32",
+        body,
+        core=True,
+    )
 
 
 def _rotated(c: Code, offset: Value, size: int) -> Value:

@@ -38,10 +38,10 @@ def arrive(lib: Library, *, releases: bool) -> str:
         c.call(settle(lib), "void", WARP.load(c, warp, "group"))
 
     name = f"emu.cluster.arrive{'' if releases else '.relaxed'}"
-    return lib.define(name, "void", {"warp": "ptr", "lanes": lib.mask, "site": "i32"}, body)
+    return lib.define(name, "void", "ptr, mask, i32", body)
 
 
-@helper("emu.cluster.check", "ptr", "mask", "i32")
+@helper("emu.cluster.check", "ptr, mask, i32")
 def check(lib: Library, c: Code, warp: Value, lanes: Value, site: Value) -> None:
     """`emu.cluster.check(warp, lanes, site)`: report lanes that are about to wait and have not arrived."""
     here = c.op("or", WARP.load(c, warp, "arrived"), WARP.load(c, warp, "passed"))

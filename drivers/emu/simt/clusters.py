@@ -38,7 +38,7 @@ def group_of_rank(c: Code, group: Value, rank: Value) -> Value:
     return c.gep(group, c.op("mul", far, step))
 
 
-@helper("emu.peer", "ptr", "i32", result="ptr", core=True)
+@helper("emu.peer", "ptr, i32", result="ptr", core=True)
 def peer(_lib: Library, c: Code, group: Value, address: Value) -> None:
     """`emu.peer(group, address) -> group`: the workgroup to whose shared memory an address of the cluster leads; null if none."""
     upper = c.op("lshr", address, RANK_SHIFT)

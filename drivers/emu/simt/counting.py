@@ -214,7 +214,7 @@ def _local(lib: Library, size: int) -> str:
     def body(c: Code, warp: Value, at: Value, mask: Value) -> None:
         _asked(c, _record(c, warp, at)[1], mask, size)
 
-    return lib.define(f"emu.count.local.{size}", "void", {"warp": "ptr", "at": "i32", "mask": lib.mask}, body)
+    return lib.define(f"emu.count.local.{size}", "void", "ptr, i32, mask", body)
 
 
 def _lowest(c: Code, mask: Value) -> Value:
@@ -256,8 +256,7 @@ def _global(lib: Library, size: int, unit: int, what: str) -> str:
         if what == "atomic":
             _increase(c, base, SERIAL, _most_equal(lib, c, addresses, mask))
 
-    parameters = {"warp": "ptr", "at": "i32", "addresses": lib.v("i64"), "mask": lib.mask}
-    return lib.define(f"emu.count.global.{what}.{size}.{unit}", "void", parameters, body)
+    return lib.define(f"emu.count.global.{what}.{size}.{unit}", "void", "ptr, i32, i64 each, mask", body)
 
 
 def _most_equal(lib: Library, c: Code, addresses: Value, mask: Value) -> Value:
@@ -310,11 +309,10 @@ def _run(lib: Library, unit: int, what: str) -> str:
         c.jump("none")
         c.label("none")
 
-    parameters = {"warp": "ptr", "at": "i32", "address": "i64", "size": "i64", "mask": lib.mask}
-    return lib.define(f"emu.count.run.{what}.{unit}", "void", parameters, body)
+    return lib.define(f"emu.count.run.{what}.{unit}", "void", "ptr, i32, i64, i64, mask", body)
 
 
-@helper("emu.count.touch", "ptr", "i64", "i1")
+@helper("emu.count.touch", "ptr, i64, i1")
 def _touch(_lib: Library, c: Code, thread: Value, unit: Value, writes: Value) -> None:
     """`emu.count.touch(thread, unit, writes)`: mark a unit of global memory as read or written."""
     table = THREAD.load(c, thread, "touched")
@@ -423,5 +421,4 @@ def _shared(lib: Library, size: int, *, atomic: bool) -> str:
                 _increase(c, base, LEAST, Value("i64", "1"))
 
     kind = "atomic" if atomic else "plain"
-    parameters = {"warp": "ptr", "at": "i32", "offsets": address_type(lib, "shared"), "mask": lib.mask}
-    return lib.define(f"emu.count.shared.{kind}.{size}", "void", parameters, body)
+    return lib.define(f"emu.count.shared.{kind}.{size}", "void", f"ptr, i32, {address_type(lib, 'shared')}, mask", body)

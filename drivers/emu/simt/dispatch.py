@@ -67,7 +67,7 @@ def barrier_at(c: Code, group: Value, number: Value) -> Value:
     return c.gep(group, c.op("add", c.op("mul", c.resize(number, 64), BARRIER.size), GROUP.size))
 
 
-@helper("emu.thread_ids", "ptr", "i32", "i32", "i32", core=True)
+@helper("emu.thread_ids", "ptr, i32, i32, i32", core=True)
 def _write_thread_ids(lib: Library, c: Code, warp: Value, number: Value, width: Value, height: Value) -> None:
     """`emu.thread_ids(warp, number, width, height)`: write the thread ids of a warp's lanes."""
     first = c.op("mul", number, lib.lanes)
@@ -85,7 +85,7 @@ def _write_thread_ids(lib: Library, c: Code, warp: Value, number: Value, width: 
             )
 
 
-@helper("emu.begin", "ptr", "ptr", "i32", "i32", core=True)
+@helper("emu.begin", "ptr, ptr, i32, i32", core=True)
 def _begin(lib: Library, c: Code, thread: Value, group: Value, index: Value, rank: Value) -> None:
     """`emu.begin(thread, group, index, rank)`: set a slot to workgroup `index`, of a rank in its cluster, every warp at its start.
 
@@ -149,7 +149,7 @@ def _begin(lib: Library, c: Code, thread: Value, group: Value, index: Value, ran
         WARP.store(c, warp, "local", c.gep(local, c.op("mul", c.resize(number, 64), local_step)))
 
 
-@helper("emu.begin.cluster", "ptr", "ptr", "i32", core=True)
+@helper("emu.begin.cluster", "ptr, ptr, i32", core=True)
 def _begin_cluster(lib: Library, c: Code, thread: Value, unit: Value, number: Value) -> None:
     """`emu.begin.cluster(thread, unit, number)`: set a unit to a cluster, every warp at its start."""
     shape = [THREAD.load(c, thread, f"cluster_{axis}") for axis in "xyz"]
@@ -176,7 +176,7 @@ def _extent(c: Code, thread: Value, axis: str, at: Value) -> Value:
     return c.select(last, THREAD.load(c, thread, f"last_{axis}"), THREAD.load(c, thread, f"block_{axis}"))
 
 
-@helper("emu.settle", "ptr", "i32", core=True)
+@helper("emu.settle", "ptr, i32", core=True)
 def _settle(lib: Library, c: Code, group: Value, number: Value) -> None:
     """`emu.settle(group, number)`: open a barrier if all threads that it waits for have arrived."""
     thread = GROUP.load(c, group, "thread")
@@ -199,7 +199,7 @@ def _settle(lib: Library, c: Code, group: Value, number: Value) -> None:
                 clocks.warp_released(lib, c, warp, group, number)
 
 
-@helper("emu.arrive", "ptr", "i32", "i32", "i32", core=True)
+@helper("emu.arrive", "ptr, i32, i32, i32", core=True)
 def arrive(lib: Library, c: Code, warp: Value, number: Value, count: Value, site: Value) -> None:
     """`emu.arrive(warp, number, count, site)`: count this whole warp as arrived at a barrier; `count` 0 means all threads."""
     group = WARP.load(c, warp, "group")
@@ -220,7 +220,7 @@ def arrive(lib: Library, c: Code, warp: Value, number: Value, count: Value, site
         c.call(_settle(lib), "void", group, safe)
 
 
-@helper("emu.step", "ptr", "ptr", "ptr", result="i32", core=True)
+@helper("emu.step", "ptr, ptr, ptr", result="i32", core=True)
 def _step(lib: Library, c: Code, thread: Value, group: Value, warp: Value) -> None:
     """`emu.step(thread, group, warp) -> progressed`: run one warp until it returns, then carry out its request.
 
@@ -269,7 +269,7 @@ def _step(lib: Library, c: Code, thread: Value, group: Value, warp: Value) -> No
     c.ret(c.select(c.op("or", done, waits), i32(1), polls))
 
 
-@helper("emu.turn", "ptr", "ptr", result="i32", core=True)
+@helper("emu.turn", "ptr, ptr", result="i32", core=True)
 def _turn(lib: Library, c: Code, thread: Value, unit: Value) -> None:
     """`emu.turn(thread, unit) -> progressed`: run every warp of a cluster that can run, once."""
     launch, order = THREAD.load(c, thread, "launch"), THREAD.load(c, thread, "warp_order")
@@ -320,7 +320,7 @@ def _report_polling(lib: Library, c: Code, warp: Value) -> None:
     emit_report(lib, c, warp, kind, site, lane, address=address, size=i32(8), other=wants)
 
 
-@helper("emu.loops", "ptr", "ptr", core=True)
+@helper("emu.loops", "ptr, ptr", core=True)
 def _report_loops(lib: Library, c: Code, thread: Value, unit: Value) -> None:
     """`emu.loops(thread, unit)`: report the warps of a cluster that left a loop to yield; counts if the kernel did not end in time."""
     order = THREAD.load(c, thread, "warp_order")

@@ -37,7 +37,7 @@ def site_record(c: Code, warp: Value, site: Value) -> Value:
     return c.gep(sites, c.op("mul", c.resize(site, 64), SITE.size))
 
 
-@helper("emu.report", "ptr", "i32", "i32", "i32", "i64", "i32", "i64", core=True)
+@helper("emu.report", "ptr, i32, i32, i32, i64, i32, i64", core=True)
 def report(
     _lib: Library,
     c: Code,
@@ -94,18 +94,6 @@ def emit_report(
     c.call(
         report(lib), "void", warp, i32(kind), site, lane, address or i64(0), size or i32(0), other or i64(0)
     )
-
-
-def watch_parameters(lib: Library, address: str) -> dict[str, str]:
-    """Return the parameters, name to type, of the helpers that check an access."""
-    return {
-        "warp": "ptr",
-        "addresses": lib.v(address),
-        "mask": lib.mask,
-        "site": "i32",
-        "size": "i32",
-        "access": "i32",
-    }
 
 
 def report_conflict(

@@ -124,7 +124,7 @@ class Library:
         self,
         name: str,
         result: str,
-        parameters: dict[str, str],
+        parameters: dict[str, str] | str,
         body: Callable[..., None],
         *,
         core: bool = False,
@@ -134,13 +134,18 @@ class Library:
     ) -> str:
         """Generate a helper with `body(code, *parameters)` unless it exists; return its name.
 
-        `parameters` maps names to IR types. `core` and `hot` are as in the module's docstring; hot helpers are inlined
+        `parameters` maps names to IR types, or lists types for the names that `body` has ("ptr, i32 each, mask": those
+        that `type` names). `core` and `hot` are as in the module's docstring; hot helpers are inlined
         where the host has vectors of 512 bits, `small` ones on every host; with `attributes` LLVM chooses. A helper
         without a result returns at the end of its body.
         """
         with self._writing:  # other threads see a helper only when it is complete
             if name in self.helpers:
                 return name
+            if isinstance(parameters, str):
+                names = [*inspect.signature(body).parameters][1:]
+                parameters = dict(zip(names, map(self.type, parameters.split(", ")), strict=True))
+            result = self.type(result)
             core = core and not self.sealed
             hot = (small or (hot and self.target.gathers)) and not self.checks.any
             declarations = Declarations()
@@ -237,20 +242,17 @@ class Library:
 
 
 def helper(
-    name: str, *types: str, result: str = "void", core: bool = False
+    name: str, types: str, *, result: str = "void", core: bool = False
 ) -> Callable[[Callable[..., None]], Callable[[Library], str]]:
     """Make of `body(library, code, *parameters)` a function that defines the helper and returns its name.
 
-    `types` are the parameters' types, by the names of `Library.type`; `core` is as in `Library.define`.
+    `types` are the parameters' types, by the names of `Library.type` ("ptr, i32"); `core` is as in `Library.define`.
     """
 
     def wrap(body: Callable[..., None]) -> Callable[[Library], str]:
-        names = [*inspect.signature(body).parameters][2:]
-
         @functools.wraps(body)
         def define(lib: Library) -> str:
-            parameters = {n: lib.type(t) for n, t in zip(names, types, strict=True)}
-            return lib.define(name, lib.type(result), parameters, functools.partial(body, lib), core=core)
+            return lib.define(name, result, types, functools.partial(body, lib), core=core)
 
         return define
 

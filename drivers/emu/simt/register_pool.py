@@ -42,7 +42,7 @@ def take(_lib: Library, c: Code, warp: Value) -> None:
         WARP.store(c, warp, "release", 1)
 
 
-@helper("emu.registers.give", "ptr", "i32")
+@helper("emu.registers.give", "ptr, i32")
 def give(lib: Library, c: Code, warp: Value, count: Value) -> None:
     """`emu.registers.give(warp, count)`: keep `count` registers, and let warps go on that wait for the others."""
     group, thread = WARP.load(c, warp, "group"), WARP.load(c, warp, "thread")
@@ -58,7 +58,7 @@ def give(lib: Library, c: Code, warp: Value, count: Value) -> None:
             c.call(take(lib), "void", other)
 
 
-@helper("emu.registers.check", "ptr", "i32", "i32", "i1")
+@helper("emu.registers.check", "ptr, i32, i32, i1")
 def check(lib: Library, c: Code, warp: Value, count: Value, site: Value, more: Value) -> None:
     """`emu.registers.check(warp, count, site, more)`: report a number that is not more, or not less, than the warp has."""
     now = WARP.load(c, warp, "registers")

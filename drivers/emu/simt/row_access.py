@@ -53,8 +53,7 @@ def shape_helper(lib: Library, bits: int, step: int, extended: str) -> str:
         k.ret(k.select(consecutive, i32(CONSECUTIVE), k.select(equal, i32(EQUAL), i32(MIXED))))
 
     name = f"emu.shape.{bits}.{step}{extended}"
-    parameters = {"register": lib.v(f"i{bits}"), "mask": lib.mask}
-    return lib.define(name, "i32", parameters, body, core=True, small=True, attributes="#0")
+    return lib.define(name, "i32", f"{lib.v(f'i{bits}')}, mask", body, core=True, small=True, attributes="#0")
 
 
 def bases(

@@ -30,7 +30,7 @@ _ARRIVALS, _BEFORE_OPENING = 0, 1
 """Rows of clocks, of barriers that a workgroup has not beside this one: of those who signalled, and of those of the last round."""
 
 
-@helper("emu.split.signal", "ptr", "i32")
+@helper("emu.split.signal", "ptr, i32")
 def signal(lib: Library, c: Code, warp: Value, site: Value) -> None:
     """`emu.split.signal(warp, site)`: count a warp as arrived; it must not have arrived already."""
     group = WARP.load(c, warp, "group")

@@ -145,9 +145,7 @@ def _push(t: Translator) -> str:
             result.set(wanted.get(lane), values.get(lane))
         k.ret(result.whole())
 
-    return t.lib.define(
-        "amd.push.32", t.v("i32"), {"values": t.v("i32"), "index": t.v("i32"), "mask": t.lib.mask}, body
-    )
+    return t.lib.define("amd.push.32", "i32 each", "i32 each, i32 each, mask", body)
 
 
 def first_active(t: Translator) -> Value:

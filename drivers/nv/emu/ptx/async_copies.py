@@ -45,7 +45,7 @@ def _entry(c: Code, queue: Value, number: Value) -> Value:
     return c.gep(queue, c.op("add", at, _HEAD))
 
 
-@helper("ptx.copy.finish", "ptr", "ptr", "i32", "mask")
+@helper("ptx.copy.finish", "ptr, ptr, i32, mask")
 def _finish(lib: Library, c: Code, warp: Value, queue: Value, number: Value, lanes: Value) -> None:
     """`ptx.copy.finish(warp, queue, number, lanes)`: execute the copies of an entry for some lanes."""
     entry = _entry(c, queue, number)
@@ -66,7 +66,7 @@ def _finish(lib: Library, c: Code, warp: Value, queue: Value, number: Value, lan
     sanitize.copy_landed(lib, c, warp, offsets, c.op("and", waiting, lanes), site, size)
 
 
-@helper("ptx.copy.push", "ptr", "ptr", "i64 each", "i64 each", "i32 each", "i32 each", "i32", "i32", "mask")
+@helper("ptx.copy.push", "ptr, ptr, i64 each, i64 each, i32 each, i32 each, i32, i32, mask")
 def _push(
     lib: Library,
     c: Code,
@@ -99,7 +99,7 @@ def _push(
     c.store(c.op("add", newest, 1), c.gep(queue, 4))
 
 
-@helper("ptx.copy.wait", "ptr", "ptr", "i32", "mask")
+@helper("ptx.copy.wait", "ptr, ptr, i32, mask")
 def _wait(lib: Library, c: Code, warp: Value, queue: Value, keep: Value, lanes: Value) -> None:
     """`ptx.copy.wait(warp, queue, keep, lanes)`: execute the copies of all groups except the newest `keep`.
 

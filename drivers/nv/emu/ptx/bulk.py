@@ -118,9 +118,12 @@ def _issue(lib: Library, target: str, source: str) -> str:
                 push(lib, c, warp, ring, fields)
 
     wide = lib.v("i64")
-    parameters = {"warp": "ptr", "ring": "ptr", "groups": "ptr", "targets": wide, "sources": wide}
-    parameters |= {"sizes": lib.v("i32"), "barriers": wide, "lanes": lib.mask, "site": "i32"}
-    return lib.define(f"ptx.bulk.{source}.{target}", "void", parameters, body)
+    return lib.define(
+        f"ptx.bulk.{source}.{target}",
+        "void",
+        f"ptr, ptr, ptr, {wide}, {wide}, i32 each, {wide}, mask, i32",
+        body,
+    )
 
 
 def _copy(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:

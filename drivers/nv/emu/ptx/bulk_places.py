@@ -81,15 +81,7 @@ def place(lib: Library, space: str) -> str:
             c.call(report(lib), "void", warp, kind, site, lane, address, size, c.resize(access, 64))
         c.ret(c.select(good, host, Value("ptr", "null")))
 
-    parameters = {
-        "warp": "ptr",
-        "address": "i64",
-        "size": "i32",
-        "site": "i32",
-        "lane": "i32",
-        "access": "i32",
-    }
-    return lib.define(f"ptx.bulk.at.{space}", "ptr", parameters, body)
+    return lib.define(f"ptx.bulk.at.{space}", "ptr", "ptr, i64, i32, i32, i32, i32", body)
 
 
 def watch(

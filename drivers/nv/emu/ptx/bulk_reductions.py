@@ -87,16 +87,9 @@ def _run(lib: Library, space: str, operation: str, type_: str) -> str:
             atom = atomics.atomic(lib, space, name, bits, type_ if floating else "")
             c.call(atom, lib.v(f"i{bits}"), warp, to, values, mask, site)
 
-    parameters = {
-        "warp": "ptr",
-        "target": "i64",
-        "source": "i32",
-        "pattern": "i32",
-        "first": "i32",
-        "last": "i32",
-        "site": "i32",
-    }
-    return lib.define(f"ptx.bulk.reduce.{space}.{operation}.{type_}", "void", parameters, body)
+    return lib.define(
+        f"ptx.bulk.reduce.{space}.{operation}.{type_}", "void", "ptr, i64, i32, i32, i32, i32, i32", body
+    )
 
 
 def _linear(lib: Library, space: str, operation: str, type_: str) -> str:
@@ -133,9 +126,12 @@ def _linear(lib: Library, space: str, operation: str, type_: str) -> str:
                 run = _run(lib, space, operation, type_)
                 c.call(run, "void", warp, to, origin, i32(0), i32(0), size, site)
 
-    parameters = {"warp": "ptr", "targets": lib.v("i64"), "sources": lib.v("i32"), "sizes": lib.v("i32")}
-    parameters |= {"lanes": lib.mask, "site": "i32"}
-    return lib.define(f"ptx.bulk.reduces.{space}.{operation}.{type_}", "void", parameters, body)
+    return lib.define(
+        f"ptx.bulk.reduces.{space}.{operation}.{type_}",
+        "void",
+        "ptr, i64 each, i32 each, i32 each, mask, i32",
+        body,
+    )
 
 
 def _box(lib: Library, operation: str) -> str:
@@ -184,15 +180,9 @@ def _box(lib: Library, operation: str) -> str:
                 with c.when(c.op("and", c.icmp("ne", host, 0), c.icmp("ne", here, Value("ptr", "null")))):
                     _rows_of(lib, c, operation, warp, map_at, rank, own, offset, site, lane)
 
-    parameters = {
-        "warp": "ptr",
-        "maps": lib.v("i64"),
-        "rank": "i32",
-        "coordinates": "ptr",
-        "offsets": lib.v("i32"),
-    }
-    parameters |= {"lanes": lib.mask, "site": "i32"}
-    return lib.define(f"ptx.bulk.reduces.box.{operation}", "void", parameters, body)
+    return lib.define(
+        f"ptx.bulk.reduces.box.{operation}", "void", "ptr, i64 each, i32, ptr, i32 each, mask, i32", body
+    )
 
 
 def _rows_of(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 COPY_ENTRY = Record(
     "bulk copy",
     target="ptr", source="ptr", barrier="ptr", size="i32", thread="i32", group="i32", site="i32", offset="i32", waits="i32",
-    map="ptr", rank="i32", place="i32", phase="i32", to="i64", x0="i32", x1="i32", x2="i32", x3="i32", x4="i32",
+    map="ptr", rank="i32", place="i32", phase="i32", to="i64", x0="i32", x1="i32", x2="i32", x3="i32", x4="i32"
 )  # fmt: skip
 """An entry of the ring: `barrier` is null if it belongs to a group; `offset` is -1 if shared memory is not written, else
 the address of what is written, as every workgroup of the cluster understands it. `thread` is of the cluster. `phase` is that
@@ -109,7 +109,7 @@ def push(lib: Library, c: Code, warp: Value, ring: Value, fields: dict[str, Valu
     c.store(c.op("add", newest, 1), c.gep(ring, 4))
 
 
-@helper("ptx.bulk.finish", "ptr", "ptr")
+@helper("ptx.bulk.finish", "ptr, ptr")
 def _finish(lib: Library, c: Code, warp: Value, copy: Value) -> None:
     """`ptx.bulk.finish(warp, copy)`: execute a copy and complete it at its mbarrier."""
     size, site = COPY_ENTRY.load(c, copy, "size"), COPY_ENTRY.load(c, copy, "site")
@@ -140,7 +140,7 @@ def _finish(lib: Library, c: Code, warp: Value, copy: Value) -> None:
         c.store(state, barrier)
 
 
-@helper("ptx.bulk.land", "ptr", "ptr")
+@helper("ptx.bulk.land", "ptr, ptr")
 def _land(lib: Library, c: Code, warp: Value, copy: Value) -> None:
     """`ptx.bulk.land(warp, copy)`: what an executed copy wrote to global memory may be used from now on."""
     COPY_ENTRY.store(c, copy, "waits", 0)
@@ -171,7 +171,7 @@ def _complete(lib: Library, c: Code, warp: Value, copy: Value, *, only_read: boo
             c.call(_land(lib), "void", warp, copy)
 
 
-@helper("ptx.bulk.settle", "ptr", "ptr", "i64 each", "mask")
+@helper("ptx.bulk.settle", "ptr, ptr, i64 each, mask")
 def _settle(lib: Library, c: Code, warp: Value, ring: Value, hosts: Value, lanes: Value) -> None:
     """`ptx.bulk.settle(warp, ring, hosts, lanes)`: execute the copies that complete at the mbarriers of some lanes."""
     with _each_waiting(c, ring) as entry:
@@ -181,7 +181,7 @@ def _settle(lib: Library, c: Code, warp: Value, ring: Value, hosts: Value, lanes
             c.call(_finish(lib), "void", warp, entry)
 
 
-@helper("ptx.bulk.reads", "ptr", "ptr")
+@helper("ptx.bulk.reads", "ptr, ptr")
 def _still_reads(lib: Library, c: Code, warp: Value, ring: Value) -> None:
     """`ptx.bulk.reads(warp, ring)`: record anew what the queued copies of a warp read from shared memory."""
     before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
@@ -230,6 +230,5 @@ def wait(lib: Library, *, only_read: bool) -> str:
                 with c.when(c.op("and", old, c.icmp("ne", here, 0))):
                     _complete(lib, c, warp, entry, only_read=only_read)
 
-    parameters = {"warp": "ptr", "ring": "ptr", "groups": "ptr", "keep": "i32", "lanes": lib.mask}
     name = "ptx.bulk.wait.read" if only_read else "ptx.bulk.wait"
-    return lib.define(name, "void", parameters, body)
+    return lib.define(name, "void", "ptr, ptr, ptr, i32, mask", body)

@@ -91,16 +91,12 @@ def issue_box(lib: Library, *, stores: bool) -> str:
                     } | {f"x{n}": c.load("i32", c.gep(own_coordinates, 4 * n)) for n in range(RANKS)}  # fmt: skip
                     push(lib, c, warp, ring, fields)
 
-    parameters = {
-        "warp": "ptr",
-        "ring": "ptr",
-        "groups": "ptr",
-        "maps": lib.v("i64"),
-        "rank": "i32",
-        "coordinates": "ptr",
-    }
-    parameters |= {"offsets": lib.v("i32"), "barriers": lib.v("i64"), "lanes": lib.mask, "site": "i32"}
-    return lib.define(f"ptx.bulk.box.{'store' if stores else 'load'}", "void", parameters, body)
+    return lib.define(
+        f"ptx.bulk.box.{'store' if stores else 'load'}",
+        "void",
+        "ptr, ptr, ptr, i64 each, i32, ptr, i32 each, i64 each, mask, i32",
+        body,
+    )
 
 
 def tensor(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:

@@ -169,6 +169,5 @@ def _tile(lib: Library, *, by_rows: bool, whole: bool) -> str:
             offsets = c.shuffle(rows, None, [*range(8), *([0] * (lib.lanes - 8))])
             c.call(shared_counter(lib, tiles.CHUNK), "void", warp, at, offsets, c.const(lib.mask, 0xFF))
 
-    parameters = {"warp": "ptr", "at": "i32", "descriptor": "i64", "groups": "i32"}
     kind = "b" if whole else "a"
-    return lib.define(f"ptx.wgmma.count.{kind}{'.rows' * by_rows}", "void", parameters, body)
+    return lib.define(f"ptx.wgmma.count.{kind}{'.rows' * by_rows}", "void", "ptr, i32, i64, i32", body)

@@ -56,9 +56,9 @@ def step(lib: Library, action: str) -> str:
                 c.store(state, pointer)
         c.ret(before.whole())
 
-    parameters = {"warp": "ptr", "hosts": lib.v("i64"), "counts": lib.v("i64"), "bytes": lib.v("i64")}
-    parameters |= {"lanes": lib.mask, "site": "i32"}
-    return lib.define(f"ptx.mbarrier.{action}", lib.v("i64"), parameters, body)
+    return lib.define(
+        f"ptx.mbarrier.{action}", "i64 each", "ptr, i64 each, i64 each, i64 each, mask, i32", body
+    )
 
 
 def awaited(c: Code, state: Value) -> Value:

@@ -100,7 +100,7 @@ def report_map(lib: Library, c: Code, warp: Value, site: Value, lane: Value) -> 
     emit_report(lib, c, warp, ReportKind.BAD_TENSOR_MAP, site, lane)
 
 
-@helper("ptx.tensor.move", "ptr", "i32", "ptr", "ptr", "i32", "ptr", "i1")
+@helper("ptx.tensor.move", "ptr, i32, ptr, ptr, i32, ptr, i1")
 def move(
     _lib: Library,
     c: Code,
@@ -149,7 +149,7 @@ def _scaled(c: Code, map_: TensorMap, n: int, index: Value) -> Value:
     return c.op("mul", index, map_.strides[n - 1]) if n else c.op("shl", index, map_.log)
 
 
-@helper("ptx.tensor.place", "ptr", "ptr", "i32", "ptr", "i32", "i32", "i32", result="i64")
+@helper("ptx.tensor.place", "ptr, ptr, i32, ptr, i32, i32, i32", result="i64")
 def place(
     lib: Library,
     c: Code,
@@ -198,14 +198,14 @@ def place(
     c.ret(c.select(good, c.op("add", map_.address, MAP_ENTRY.load(c, entry, "delta")), i64(0)))
 
 
-@helper("ptx.tensor.bytes", "ptr", "i32", result="i32")
+@helper("ptx.tensor.bytes", "ptr, i32", result="i32")
 def box_bytes(_lib: Library, c: Code, map_at: Value, rank: Value) -> None:
     """`ptx.tensor.bytes(map, rank) -> i32`: the bytes of a box in shared memory."""
     map_ = read_map(c, map_at, rank)
     c.ret(c.op("mul", _rows(c, map_), c.resize(row_bytes(c, map_), 32)))
 
 
-@helper("ptx.tensor.watch", "ptr", "ptr", "i32", "ptr", "mask", "i32", "i32")
+@helper("ptx.tensor.watch", "ptr, ptr, i32, ptr, mask, i32, i32")
 def watch_rows(
     lib: Library,
     c: Code,

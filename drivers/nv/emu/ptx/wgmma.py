@@ -267,16 +267,7 @@ def _multiply(t: Translator, product: _Product) -> str:
             emit_report(lib, c, warp, ReportKind.BAD_DESCRIPTOR, site, i32(0))
 
     place = "ptr" if product.in_registers else "i64"
-    parameters = {
-        "warp": "ptr",
-        "sums": "ptr",
-        "a": place,
-        "b": "i64",
-        "groups": "i32",
-        "keeps": "i1",
-        "site": "i32",
-    }
-    return lib.define(product.name, "void", parameters, body)
+    return lib.define(product.name, "void", f"ptr, ptr, {place}, i64, i32, i1, i32", body)
 
 
 def _spread_registers(c: Code, product: _Product, registers: Value, left: Value) -> None:

@@ -84,7 +84,7 @@ def addresses(c: Code, start: Value, width: Value) -> Value:
     return c.op("xor", linear, c.op("and", c.op("lshr", linear, 3), pattern))
 
 
-@helper("ptx.wgmma.rows", "ptr", "i32", "i32", "ptr", "i32", result="<16 x i64>")
+@helper("ptx.wgmma.rows", "ptr, i32, i32, ptr, i32", result="<16 x i64>")
 def _rows(lib: Library, c: Code, warp: Value, start: Value, width: Value, bad: Value, site: Value) -> None:
     """`ptx.wgmma.rows(warp, base, width, bad, site)`: 8 rows of 16 bytes, the first at `base` before swizzling.
 
