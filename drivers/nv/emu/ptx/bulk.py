@@ -20,7 +20,7 @@ from drivers.emu.simt.clusters import absolute
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.state import WARP
 from drivers.emu.simt.vector import Spilled, Value
-from drivers.nv.emu.ptx.bulk_places import SPACES, host_of_barrier, place, watch, wide_address
+from drivers.nv.emu.ptx.bulk_places import SPACES, host_of_barrier, placed, watch, wide_address
 from drivers.nv.emu.ptx.bulk_ring import NOWHERE, push, ring_of, wait, waited
 from drivers.nv.emu.ptx.bulk_tensors import REFUSED, coordinates_of, rank_of, tensor, tile_only
 from drivers.nv.emu.ptx.core import Modifiers, Translator, operands
@@ -99,8 +99,8 @@ def _issue(lib: Library, target: str, source: str) -> str:
         before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
         with c.each_lane(lanes) as lane:
             to, origin, size, barrier = (v.get(lane) for v in given)
-            there = c.call(place(lib, target), "ptr", warp, to, size, site, lane, i32(WRITE))
-            here = c.call(place(lib, source), "ptr", warp, origin, size, site, lane, i32(READ))
+            there = placed(lib, c, target, warp, to, size, site, lane, WRITE)
+            here = placed(lib, c, source, warp, origin, size, site, lane, READ)
             good = c.op(
                 "and", c.icmp("ne", there, Value("ptr", "null")), c.icmp("ne", here, Value("ptr", "null"))
             )

@@ -84,6 +84,13 @@ def place(lib: Library, space: str) -> str:
     return lib.define(f"ptx.bulk.at.{space}", "ptr", "ptr, i64, i32, i32, i32, i32", body)
 
 
+def placed(
+    lib: Library, c: Code, space: str, warp: Value, address: Value, size: Value, site: Value, lane: Value, access: int
+) -> Value:  # fmt: skip
+    """Return the host address of a piece, as `place` finds it; null where the piece is not good."""
+    return c.call(place(lib, space), "ptr", warp, address, size, site, lane, i32(access))
+
+
 def watch(
     lib: Library,
     c: Code,

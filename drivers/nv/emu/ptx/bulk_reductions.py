@@ -101,26 +101,10 @@ def _linear(lib: Library, space: str, operation: str, type_: str) -> str:
         given = [Spilled(c, v) for v in (targets, sources, sizes)]
         with c.each_lane(lanes) as lane:
             to, origin, size = (v.get(lane) for v in given)
-            there = c.call(
-                bulk_places.place(lib, space),
-                "ptr",
-                warp,
-                to,
-                size,
-                site,
-                lane,
-                i32(ATOMIC if space == "global" else READ),
+            there = bulk_places.placed(
+                lib, c, space, warp, to, size, site, lane, ATOMIC if space == "global" else READ
             )
-            here = c.call(
-                bulk_places.place(lib, "shared"),
-                "ptr",
-                warp,
-                c.resize(origin, 64),
-                size,
-                site,
-                lane,
-                i32(READ),
-            )
+            here = bulk_places.placed(lib, c, "shared", warp, c.resize(origin, 64), size, site, lane, READ)
             null = Value("ptr", "null")
             with c.when(c.op("and", c.icmp("ne", there, null), c.icmp("ne", here, null))):
                 run = _run(lib, space, operation, type_)
@@ -152,30 +136,16 @@ def _box(lib: Library, operation: str) -> str:
         with c.each_lane(lanes) as lane:
             tensor_copies.take_coordinates(lib, c, coordinates, lane, own)
             offset = all_offsets.get(lane)
-            map_at = c.call(
-                bulk_places.place(lib, "global"),
-                "ptr",
-                warp,
-                all_maps.get(lane),
-                i32(BYTES),
-                site,
-                lane,
-                i32(READ),
+            map_at = bulk_places.placed(
+                lib, c, "global", warp, all_maps.get(lane), i32(BYTES), site, lane, READ
             )
             with c.when(c.icmp("ne", map_at, Value("ptr", "null"))):
                 host = c.call(
                     tensor_copies.place(lib), "i64", warp, map_at, rank, own, site, lane, i32(ATOMIC)
                 )
                 size = c.call(tensor_copies.box_bytes(lib), "i32", map_at, rank)
-                here = c.call(
-                    bulk_places.place(lib, "shared"),
-                    "ptr",
-                    warp,
-                    c.resize(offset, 64),
-                    size,
-                    site,
-                    lane,
-                    i32(READ),
+                here = bulk_places.placed(
+                    lib, c, "shared", warp, c.resize(offset, 64), size, site, lane, READ
                 )
                 with c.when(c.op("and", c.icmp("ne", host, 0), c.icmp("ne", here, Value("ptr", "null")))):
                     _rows_of(lib, c, operation, warp, map_at, rank, own, offset, site, lane)

@@ -19,7 +19,7 @@ from drivers.emu.simt.findings import emit_report, i32
 from drivers.emu.simt.state import WARP
 from drivers.emu.simt.vector import Spilled, Value
 from drivers.nv.emu.ptx import tensor_copies, tensor_maps
-from drivers.nv.emu.ptx.bulk_places import SPACES, host_of_barrier, place, watch
+from drivers.nv.emu.ptx.bulk_places import SPACES, host_of_barrier, placed, watch
 from drivers.nv.emu.ptx.bulk_ring import NOWHERE, push, ring_of
 from drivers.nv.emu.ptx.counted import count_boxes
 from drivers.nv.emu.ptx.statements import Instruction, Mem
@@ -51,16 +51,15 @@ def issue_box(lib: Library, *, stores: bool) -> str:
         with c.each_lane(lanes) as lane:
             map_va, offset, barrier = (v.get(lane) for v in given)
             tensor_copies.take_coordinates(lib, c, coordinates, lane, own_coordinates)
-            map_at = c.call(place(lib, "global"), "ptr", warp, map_va, i32(BYTES), site, lane, i32(READ))
+            map_at = placed(lib, c, "global", warp, map_va, i32(BYTES), site, lane, READ)
             with c.when(c.icmp("ne", map_at, Value("ptr", "null"))):
                 access = i32(WRITE if stores else READ)
                 tensor = c.call(
                     tensor_copies.place(lib), "i64", warp, map_at, rank, own_coordinates, site, lane, access
                 )
                 size = c.call(tensor_copies.box_bytes(lib), "i32", map_at, rank)
-                wide, shared_access = c.resize(offset, 64), i32(READ if stores else WRITE)
-                space = "shared" if stores else "cluster"
-                here = c.call(place(lib, space), "ptr", warp, wide, size, site, lane, shared_access)
+                wide, space = c.resize(offset, 64), "shared" if stores else "cluster"
+                here = placed(lib, c, space, warp, wide, size, site, lane, READ if stores else WRITE)
                 good = c.op("and", c.icmp("ne", tensor, 0), c.icmp("ne", here, Value("ptr", "null")))
                 straight = tensor_copies.aligned(c, offset)
                 with c.when(c.op("and", good, c.not_(straight))):
@@ -155,7 +154,6 @@ def count_tiles(t: Translator, maps: Value, coordinates: Value, rank: Value, wha
     """Count copies of boxes, if the kernel counts; `what` is load, store or atomic."""
 
     def host(address: Value, lane: Value) -> Value:
-        name = place(t.wf.lib, "global")
-        return t.c.call(name, "ptr", t.wf.warp, address, i32(BYTES), site, lane, i32(READ))
+        return placed(t.wf.lib, t.c, "global", t.wf.warp, address, i32(BYTES), site, lane, READ)
 
     count_boxes(t, maps, coordinates, rank, what, host)
