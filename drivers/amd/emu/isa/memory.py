@@ -342,25 +342,12 @@ def _flat_access(t: Translator) -> None:
         store(t, what, second, space, address, t.active, how(t))
 
 
+_LOADS = ("b32", "b64", "b96", "b128", "u8", "i8", "u16", "i16")
+_STORES = ("b8", "b16", "b32", "b64", "b96", "b128")
 for _segment in _SPACES:
-    for _what in (
-        "b32",
-        "b64",
-        "b96",
-        "b128",
-        "u8",
-        "i8",
-        "u16",
-        "i16",
-        "d16_u8",
-        "d16_i8",
-        "d16_b16",
-        "d16_hi_u8",
-        "d16_hi_i8",
-        "d16_hi_b16",
-    ):
+    for _what in (*_LOADS, *(f"d16_{half}{part}" for half in ("", "hi_") for part in ("u8", "i8", "b16"))):
         MEANINGS[f"{_segment}_load_{_what}"] = _flat_access
-    for _what in ("b8", "b16", "b32", "b64", "b96", "b128", "d16_hi_b8", "d16_hi_b16"):
+    for _what in (*_STORES, "d16_hi_b8", "d16_hi_b16"):
         MEANINGS[f"{_segment}_store_{_what}"] = _flat_access
 
 
@@ -383,24 +370,9 @@ def _local_access(t: Translator) -> None:
         shadow_shared.published(t.wf)
 
 
-for _what in (
-    "b32",
-    "b64",
-    "b96",
-    "b128",
-    "u8",
-    "i8",
-    "u16",
-    "i16",
-    "u8_d16",
-    "u8_d16_hi",
-    "i8_d16",
-    "i8_d16_hi",
-    "u16_d16",
-    "u16_d16_hi",
-):
+for _what in (*_LOADS, *(f"{part}_d16{half}" for part in ("u8", "i8", "u16") for half in ("", "_hi"))):
     MEANINGS[f"ds_load_{_what}"] = _local_access
-for _what in ("b8", "b16", "b32", "b64", "b96", "b128", "b8_d16_hi", "b16_d16_hi"):
+for _what in (*_STORES, "b8_d16_hi", "b16_d16_hi"):
     MEANINGS[f"ds_store_{_what}"] = _local_access
 
 

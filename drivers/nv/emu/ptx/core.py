@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from drivers.emu.simt.warp_function import WarpFunction
     from drivers.nv.emu.ptx.flat import Flat
 
+    Meaning = Callable[["Translator", Instruction, "Modifiers"], None]
+
 CANONICAL_NAN = {16: 0x7FFF, 32: 0x7FFF_FFFF, 64: 0xFFF8_0000_0000_0000}
 FLOATS = {"f16": "half", "f32": "float", "f64": "double"}
 
@@ -296,21 +298,14 @@ def f32_value(bits: int) -> float:
     return value
 
 
-MEANINGS: dict[str, Callable[[Translator, Instruction, Modifiers], None]] = {}
+MEANINGS: dict[str, Meaning] = {}
 """Opcode -> its translation."""
 
 
-def meaning(
-    *opcodes: str,
-) -> Callable[
-    [Callable[[Translator, Instruction, Modifiers], None]],
-    Callable[[Translator, Instruction, Modifiers], None],
-]:
+def meaning(*opcodes: str) -> Callable[[Meaning], Meaning]:
     """Register the translation of opcodes; an opcode with its first modifier ("st.async") precedes the bare opcode."""
 
-    def register(
-        function: Callable[[Translator, Instruction, Modifiers], None],
-    ) -> Callable[[Translator, Instruction, Modifiers], None]:
+    def register(function: Meaning) -> Meaning:
         for opcode in opcodes:
             MEANINGS[opcode] = function
         return function

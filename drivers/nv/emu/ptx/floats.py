@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivers.emu.simt.vector import Value
+    from drivers.nv.emu.ptx.integers import Typed
 
 _THREE_INPUTS = 100
 """The lowest architecture whose min and max take three inputs."""
@@ -25,17 +26,10 @@ _MIXED = 100
 """The first architecture with sums of float32 and 16-bit floats."""
 
 
-def floating(
-    *opcodes: str,
-) -> Callable[
-    [Callable[[Translator, Instruction, Modifiers, str], None]],
-    Callable[[Translator, Instruction, Modifiers, str], None],
-]:
+def floating(*opcodes: str) -> Callable[[Typed], Typed]:
     """Register the translation of opcodes for floating-point types."""
 
-    def register(
-        function: Callable[[Translator, Instruction, Modifiers, str], None],
-    ) -> Callable[[Translator, Instruction, Modifiers, str], None]:
+    def register(function: Typed) -> Typed:
         for opcode in opcodes:
             FLOATING[opcode] = function
             if opcode not in MEANINGS:
@@ -103,16 +97,11 @@ def compute_small(
     parts = [small_halves(t, s, type_) for s in sources]
     results: list[Value] = []
     c = t.c
-
-    def tiny(value: Value) -> Value:
-        small = c.fcmp("olt", c.intrinsic("fabs", value), c.fconst(value.type, 2.0**-14))
-        return c.select(small, c.intrinsic("copysign", c.fconst(value.type, 0.0), value), value)
-
     for element in zip(*parts, strict=True):
-        value = compute(*(map(tiny, element) if ftz else element))
+        value = compute(*((flush_small(t, part) for part in element) if ftz else element))
         if ftz:
             narrow = numeric.to_small(c, value, type_.removesuffix("x2"))
-            value = tiny(numeric.from_small(c, narrow, type_.removesuffix("x2")))
+            value = flush_small(t, numeric.from_small(c, narrow, type_.removesuffix("x2")))
         if sat:
             value = saturate(t, value)
         if relu:
@@ -144,28 +133,28 @@ def _pairwise(t: Translator, i: Instruction, *, ftz: bool, compute: Callable[...
     t.write(d, c.op("or", c.resize(halves[0], 64), c.op("shl", c.resize(halves[1], 64), 32)))
 
 
-@floating("add", "sub", "mul")
+@floating("add", "sub", "mul", "fma", "mad")
 def _arithmetic(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
-    operands(t, i, 3)
+    fused = i.opcode in ("fma", "mad")
+    d, *given = operands(t, i, 4 if fused else 3)
     if type_ in SMALL and i.opcode != "mul" and m.flag("f32"):
         _mixed(t, i, m, type_)
+        return
+    if type_ in SMALL and fused:
+        if m.flag("oob"):
+            raise t.error(".oob is not supported")
+        compute_small(t, i, m, type_, lambda a, b, addend: numeric.fma_odd(t.c, a, b, addend))
         return
     if type_ in SMALL:
         compute_small(t, i, m, type_, lambda a, b: t.c.op(f"f{i.opcode}", a, b))
         return
+    operation = "fma" if fused else i.opcode
     mode = m.one_of(*ROUNDING, default="rn")
     ftz, sat = m.flag("ftz"), m.flag("sat")
     if type_ == "f32x2":
-        _pairwise(t, i, ftz=ftz, compute=lambda *v: _rounded(t, i.opcode, mode, *v))
+        _pairwise(t, i, ftz=ftz, compute=lambda *v: _rounded(t, operation, mode, *v))
         return
-    d, x, y = i.operands
-    a, b = sources(t, type_, ftz, x, y)
-    value = (
-        t.c.op(f"f{i.opcode}", a, b)
-        if mode == "rn"
-        else numeric.rounded(t.wf.lib, t.c, i.opcode, mode, a.type, a, b)
-    )
-    finish(t, d, value, ftz=ftz, sat=sat)
+    finish(t, d, _rounded(t, operation, mode, *sources(t, type_, ftz, *given)), ftz=ftz, sat=sat)
 
 
 def _mixed(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
@@ -176,32 +165,6 @@ def _mixed(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     d, *small, last = i.operands
     values = [small_halves(t, item, type_)[0] for item in small] + [t.float(last, "f32")]
     finish(t, d, _rounded(t, i.opcode, mode, *values), ftz=False, sat=sat)
-
-
-@floating("fma", "mad")
-def _fma(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
-    operands(t, i, 4)
-    if type_ in SMALL and m.flag("f32"):
-        _mixed(t, i, m, type_)
-        return
-    if type_ in SMALL:
-        if m.flag("oob"):
-            raise t.error(".oob is not supported")
-        compute_small(t, i, m, type_, lambda a, b, addend: numeric.fma_odd(t.c, a, b, addend))
-        return
-    mode = m.one_of(*ROUNDING, default="rn")
-    ftz, sat = m.flag("ftz"), m.flag("sat")
-    if type_ == "f32x2":
-        _pairwise(t, i, ftz=ftz, compute=lambda *v: _rounded(t, "fma", mode, *v))
-        return
-    d, x, y, z = i.operands
-    values = sources(t, type_, ftz, x, y, z)
-    value = (
-        t.c.intrinsic("fma", *values)
-        if mode == "rn"
-        else numeric.rounded(t.wf.lib, t.c, "fma", mode, values[0].type, *values)
-    )
-    finish(t, d, value, ftz=ftz, sat=sat)
 
 
 @floating("min", "max")

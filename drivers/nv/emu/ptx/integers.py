@@ -18,26 +18,22 @@ if TYPE_CHECKING:
 
     from drivers.emu.simt.vector import Value
 
+    Typed = Callable[[Translator, Instruction, Modifiers, str], None]
+    """The translation of an instruction, by its type."""
+
 CARRY = "%cc"
 """The carry flag: a predicate that add.cc and similar instructions write."""
 
 INTEGERS = {f"{k}{w}" for k in "bus" for w in (8, 16, 32, 64)}
-_INTEGER: dict[str, Callable[[Translator, Instruction, Modifiers, str], None]] = {}
-FLOATING: dict[str, Callable[[Translator, Instruction, Modifiers, str], None]] = {}
+_INTEGER: dict[str, Typed] = {}
+FLOATING: dict[str, Typed] = {}
 """The same opcodes for floating-point types; filled by `floats`."""
 
 
-def integer(
-    *opcodes: str,
-) -> Callable[
-    [Callable[[Translator, Instruction, Modifiers, str], None]],
-    Callable[[Translator, Instruction, Modifiers, str], None],
-]:
+def integer(*opcodes: str) -> Callable[[Typed], Typed]:
     """Register the translation of opcodes for integer types; floating-point types use `FLOATING`."""
 
-    def register(
-        function: Callable[[Translator, Instruction, Modifiers, str], None],
-    ) -> Callable[[Translator, Instruction, Modifiers, str], None]:
+    def register(function: Typed) -> Typed:
         for opcode in opcodes:
             _INTEGER[opcode] = function
             MEANINGS[opcode] = _dispatch
@@ -59,11 +55,8 @@ def is_signed(type_: str) -> bool:
     return type_[0] == "s"
 
 
-def _halves(t: Translator, value: Value, *, signed: bool) -> list[Value]:
-    low = t.c.resize(value, 16)
-    high = t.c.resize(t.c.op("lshr", value, 16), 16)
-    del signed
-    return [low, high]
+def _halves(t: Translator, value: Value) -> list[Value]:
+    return [t.c.resize(value, 16), t.c.resize(t.c.op("lshr", value, 16), 16)]
 
 
 def join_halves(t: Translator, low: Value, high: Value) -> Value:
@@ -83,9 +76,7 @@ def _add(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     bits = TYPES[type_]
     name = "add" if i.opcode.startswith("add") else "sub"
     if type_.endswith("x2"):
-        pairs = zip(
-            _halves(t, t.bits(x, 32), signed=True), _halves(t, t.bits(y, 32), signed=True), strict=True
-        )
+        pairs = zip(_halves(t, t.bits(x, 32)), _halves(t, t.bits(y, 32)), strict=True)
         t.write(d, join_halves(t, *(t.c.op(name, a, b) for a, b in pairs)))
         return
     a, b = t.bits(x, bits), t.bits(y, bits)
@@ -216,9 +207,7 @@ def _extreme(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
         return t.c.intrinsic("smax", best, t.c.const(best.type, 0)) if relu else best
 
     if type_.endswith("x2"):
-        pairs = zip(
-            _halves(t, t.bits(x, 32), signed=True), _halves(t, t.bits(y, 32), signed=True), strict=True
-        )
+        pairs = zip(_halves(t, t.bits(x, 32)), _halves(t, t.bits(y, 32)), strict=True)
         t.write(d, join_halves(t, *(pick(a, b) for a, b in pairs)))
     else:
         t.write(d, pick(t.bits(x, TYPES[type_]), t.bits(y, TYPES[type_])))
