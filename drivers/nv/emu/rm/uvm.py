@@ -48,11 +48,12 @@ def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> 
     assert uvm is not None
     try:
         _in_order(uvm, request)
-        status = handler(kernel, uvm, kind.from_bytes(block), block) or NvStatus.OK
+        answer = handler(kernel, uvm, kind.from_bytes(block))
+        values = answer if isinstance(answer, dict) else {"rmStatus": int(answer or NvStatus.OK)}
+        kind.store(block, **{"rmStatus": int(NvStatus.OK)} | values)
     except Refused as refusal:
         machine.note(f"{UvmCommand(request).name}: {refusal}")
-        status = refusal.status
-    kind.store(block, rmStatus=int(status))
+        kind.store(block, rmStatus=refusal.status)
 
 
 def _in_order(uvm: Uvm, request: int) -> None:
@@ -60,9 +61,7 @@ def _in_order(uvm: Uvm, request: int) -> None:
         raise Refused(_STATE, "UVM_INITIALIZE comes first")
 
 
-def _initialize(
-    _kernel: OpenFiles, uvm: Uvm, params: layout.UVM_INITIALIZE_PARAMS, _block: bytearray
-) -> None:
+def _initialize(_kernel: OpenFiles, uvm: Uvm, params: layout.UVM_INITIALIZE_PARAMS) -> None:
     flags = int(params.flags)
     if flags & ~sum(UvmInitFlags):
         raise Refused(NvStatus.INVALID_ARGUMENT, f"flags {flags:#x} are not known")
@@ -73,9 +72,7 @@ def _initialize(
     uvm.flags = flags
 
 
-def _mm_initialize(
-    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_MM_INITIALIZE_PARAMS, _block: bytearray
-) -> int:
+def _mm_initialize(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_MM_INITIALIZE_PARAMS) -> int:
     first = kernel.files.get(params.uvmFd)
     if first is None or first.uvm is None or first.uvm is uvm or first.uvm.flags is None:
         raise Refused(
@@ -113,9 +110,7 @@ def _client(kernel: OpenFiles, fd: int, handle: int) -> Client:
     return kernel.machine.client(handle, fd)
 
 
-def _register_gpu(
-    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_GPU_PARAMS, block: bytearray
-) -> None:
+def _register_gpu(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_GPU_PARAMS) -> dict[str, int]:
     check_gpu(kernel.machine, params.gpu_uuid)
     file = kernel.files.get(params.rmCtrlFd)
     if params.rmCtrlFd >= 0 and (file is None or file.node not in (Node.CTL, Node.GPU)):
@@ -130,21 +125,17 @@ def _register_gpu(
     if not any(one.node is Node.GPU for one in kernel.files.values()):
         raise Refused(_STATE, "no /dev/nvidia0 is open: the GPU is not up")
     uvm.gpu = True
-    layout.UVM_REGISTER_GPU_PARAMS.store(block, numaEnabled=False, numaNodeId=0xFFFF_FFFF)
+    return {"numaEnabled": False, "numaNodeId": 0xFFFF_FFFF}
 
 
-def _unregister_gpu(
-    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNREGISTER_GPU_PARAMS, _block: bytearray
-) -> None:
+def _unregister_gpu(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNREGISTER_GPU_PARAMS) -> None:
     check_gpu(kernel.machine, params.gpu_uuid)
     if not uvm.gpu or uvm.vaspace is not None:
         raise Refused(_STATE, "the GPU is not registered, or its address space still is")
     uvm.gpu = False
 
 
-def _register_vaspace(
-    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_GPU_VASPACE_PARAMS, _block: bytearray
-) -> None:
+def _register_vaspace(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_GPU_VASPACE_PARAMS) -> None:
     check_gpu(kernel.machine, params.gpuUuid)
     client = _client(kernel, params.rmCtrlFd, params.hClient)
     if not uvm.gpu:
@@ -161,7 +152,7 @@ def _register_vaspace(
 
 
 def _unregister_vaspace(
-    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNREGISTER_GPU_VASPACE_PARAMS, _block: bytearray
+    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNREGISTER_GPU_VASPACE_PARAMS
 ) -> None:
     check_gpu(kernel.machine, params.gpuUuid)
     if uvm.vaspace is None:
@@ -169,16 +160,12 @@ def _unregister_vaspace(
     uvm.close()
 
 
-def _map_external(
-    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS, _block: bytearray
-) -> None:
+def _map_external(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS) -> None:
     client = _client(kernel, params.rmCtrlFd, params.hClient)
     uvm_space.map_external(kernel, uvm, params, client)
 
 
-def _register_channel(
-    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_CHANNEL_PARAMS, _block: bytearray
-) -> None:
+def _register_channel(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_CHANNEL_PARAMS) -> None:
     check_gpu(kernel.machine, params.gpuUuid)
     client = _client(kernel, params.rmCtrlFd, params.hClient)
     channel = find(client, params.hChannel, Channel, "hChannel")
@@ -215,7 +202,7 @@ def _window(machine: Machine, uvm: Uvm, channel: Channel, asked: tuple[int, int]
     return asked
 
 
-def _unregister_channel(kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytearray) -> None:
+def _unregister_channel(kernel: OpenFiles, uvm: Uvm, params: Any) -> None:
     if "gpuUuid" in params.FIELDS:
         check_gpu(kernel.machine, params.gpuUuid)
     asked = params.hClient, params.hChannel
@@ -228,8 +215,8 @@ def _unregister_channel(kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytear
     uvm.drop_channel(channel)
 
 
-def _pageable(_kernel: OpenFiles, _uvm: Uvm, _params: object, block: bytearray) -> None:
-    layout.UVM_PAGEABLE_MEM_ACCESS_PARAMS.store(block, pageableMemAccess=False)
+def _pageable(*_: object) -> dict[str, int]:
+    return {"pageableMemAccess": False}
 
 
 _C = UvmCommand

@@ -137,16 +137,14 @@ _TAIL = 2 << 20
 """A mapping that leaves out less than this at the end of its memory is taken for too short: a large page."""
 
 
-def create_range(
-    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_CREATE_EXTERNAL_RANGE_PARAMS, _block: bytearray
-) -> None:
+def create_range(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_CREATE_EXTERNAL_RANGE_PARAMS) -> None:
     """Create a range for memory of the resource manager."""
     check_pages(kernel.machine, params.base, params.length)
     uvm.claim(params.base, params.length, uvm.ranges, uvm.windows, uvm.owned)
     uvm.ranges[params.base] = params.length
 
 
-def free(_kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytearray) -> None:
+def free(_kernel: OpenFiles, uvm: Uvm, params: Any) -> None:
     """Free a range with its mappings."""
     length = uvm.ranges.get(params.base)
     if length is None:
@@ -214,9 +212,7 @@ def map_external(
     _compare_addresses(kernel.machine, memory, params.base, params.offset)
 
 
-def unmap_external(
-    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNMAP_EXTERNAL_PARAMS, _block: bytearray
-) -> None:
+def unmap_external(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNMAP_EXTERNAL_PARAMS) -> None:
     """Unmap the whole mappings in a part of a range; refuse if there are none."""
     check_gpu(kernel.machine, params.gpuUuid)
     check_pages(kernel.machine, params.base, params.length)
@@ -231,14 +227,12 @@ def unmap_external(
     uvm.unmap(params.base, params.length, "by UVM_UNMAP_EXTERNAL")
 
 
-def validate(
-    _kernel: OpenFiles, uvm: Uvm, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS, _block: bytearray
-) -> None:
+def validate(_kernel: OpenFiles, uvm: Uvm, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS) -> None:
     """Check that addresses lie in a range."""
     uvm.range_of(params.base, params.length)
 
 
-def semaphore_pool(kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytearray) -> None:
+def semaphore_pool(kernel: OpenFiles, uvm: Uvm, params: Any) -> None:
     """Allocate memory of UVM and map it for the GPU; an mmap at its address maps it for the CPU."""
     one = _attributes(kernel, params)
     check_pages(kernel.machine, params.base, params.length)
@@ -252,9 +246,7 @@ def semaphore_pool(kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytearray) 
     uvm.ranges[params.base] = uvm.mapped[params.base] = params.length
 
 
-def peer(
-    kernel: OpenFiles, _uvm: Uvm, params: layout.UVM_ENABLE_PEER_ACCESS_PARAMS, _block: bytearray
-) -> None:
+def peer(kernel: OpenFiles, _uvm: Uvm, params: layout.UVM_ENABLE_PEER_ACCESS_PARAMS) -> None:
     """Refuse: there is one GPU."""
     check_gpu(kernel.machine, params.gpuUuidA)
     check_gpu(kernel.machine, params.gpuUuidB)
