@@ -6,7 +6,7 @@ Not here: the layouts that fields belong to (`bitstruct`); fields at byte offset
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hcq.errors import UsageError
 from hcq.layout.base import MISSING, Site, typed
@@ -86,76 +86,37 @@ class Field:
         return f"{text} (+{self.stride}·i, i < {self.count})" if self.count > 1 else text
 
 
-def bits(
-    hi: int,
-    lo: int | None = None,
-    *,
-    word: int = 0,
-    default: Any = MISSING,
-    shift: int = 0,
-    signed: bool = False,
-    count: int = 1,
-    stride: int = 0,
-    doc: str = "",
-) -> Any:
+class Options(TypedDict, total=False):
+    """What fields may be given besides their place; see `Field`."""
+
+    default: Any
+    shift: int
+    signed: bool
+    count: int
+    stride: int
+    doc: str
+
+
+def bits(hi: int, lo: int | None = None, *, word: int = 0, **options: Unpack[Options]) -> Any:
     """Declare bits [hi:lo], both included, counted from bit 0 of word `word`; `hi` may lie in a later word.
 
     Without `default` the field must be given. `count` and `stride` (bits) make it indexed: annotate it
     `tuple[T, ...]`; fewer values than places may be given, the rest is 0.
     """
     low = hi if lo is None else lo
-    return Field(
-        "",
-        word,
-        ((low, hi - low + 1),),
-        default=default,
-        shift=shift,
-        signed=signed,
-        count=count,
-        stride=stride,
-        doc=doc,
-    )
+    return Field("", word, ((low, hi - low + 1),), **options)
 
 
-def optional(
-    hi: int,
-    lo: int | None = None,
-    *,
-    word: int = 0,
-    shift: int = 0,
-    signed: bool = False,
-    count: int = 1,
-    stride: int = 0,
-    doc: str = "",
-) -> Any:
+def optional(hi: int, lo: int | None = None, *, word: int = 0, **options: Unpack[Options]) -> Any:
     """Declare bits that are 0 when not given; otherwise like `bits`."""
-    zero = () if count > 1 else 0
-    return bits(
-        hi, lo, word=word, default=zero, shift=shift, signed=signed, count=count, stride=stride, doc=doc
-    )
+    assert "default" not in options, "optional bits are 0"
+    options["default"] = () if options.get("count", 1) > 1 else 0
+    return bits(hi, lo, word=word, **options)
 
 
-def split(
-    *runs: tuple[int, int],
-    default: Any = MISSING,
-    shift: int = 0,
-    signed: bool = False,
-    count: int = 1,
-    stride: int = 0,
-    doc: str = "",
-) -> Any:
+def split(*runs: tuple[int, int], **options: Unpack[Options]) -> Any:
     """Declare one number that lies in several runs (hi, lo) of bits, the least significant first."""
-    return Field(
-        "",
-        0,
-        tuple((lo, hi - lo + 1) for hi, lo in runs),
-        default=default,
-        shift=shift,
-        signed=signed,
-        count=count,
-        stride=stride,
-        doc=doc,
-    )
+    return Field("", 0, tuple((lo, hi - lo + 1) for hi, lo in runs), **options)
 
 
 def const(hi: int, lo: int, value: int, *, word: int = 0, doc: str = "") -> Any:

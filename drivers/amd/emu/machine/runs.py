@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from drivers.emu.scheduler import Queue
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -15,10 +17,9 @@ if TYPE_CHECKING:
     from drivers.amd.emu.kfd.queues import QueueObject
     from drivers.amd.emu.machine.machine import Machine
     from drivers.amd.emu.machine.reports import MemoryFault, QueueFault
-    from drivers.emu.scheduler import Outcome
 
 
-class QueueRun(Protocol):
+class QueueRun(Queue, Protocol):
     """One queue being executed; all methods are called with the machine's lock held."""
 
     @property
@@ -30,27 +31,12 @@ class QueueRun(Protocol):
         """Whether work is left."""
 
     @property
-    def yielded(self) -> bool:
-        """Whether the last step requested a turn of another queue."""
-
-    @property
-    def stuck(self) -> bool:
-        """Whether it can do nothing but wait for memory to change."""
-
-    @property
-    def computing(self) -> bool:
-        """Whether nothing is left to do but to run kernels on."""
-
-    @property
     def in_background(self) -> bool:
         """Whether a kernel of it runs on a thread of its own now."""
 
     @property
     def at(self) -> str:
         """Which packet is being executed, for reports; empty where none is."""
-
-    def step(self) -> Outcome:
-        """Execute one operation in flight, or one packet; may raise what `Machine.failed` takes."""
 
     def rung(self, value: int) -> None:
         """Take a store to the queue's doorbell."""
