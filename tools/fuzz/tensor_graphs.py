@@ -20,6 +20,8 @@ SIZES: Final = (1, 1, 1, 2, 2, 3, 4, 4, 5, 7, 8, 8, 16, 17, 31, 32)
 """Sizes of axes: blocks of vectors, and one more or less."""
 CHAINED: Final = (1, 1, 1, 2, 2, 3, 4, 5, 7, 8, 13, 16)
 """Sizes of axes of products in chains: one row, one column and one summed product are rules of their own."""
+LEAST: Final = (1, 2, 3, 4)
+"""Sizes of most chains: joins depend on which sizes are 1, and many programs have the same kernels."""
 EXACT: Final = 2.0**24
 """Integers of float32 up to here are exact."""
 _BOUND: Final = 2.0**-18
@@ -123,7 +125,8 @@ def chain(m: Maker) -> None:
     r = m.r
     count = r.choice((3, 3, 3, 4, 5))
     batch, shared = r.choice(((), (), (1,), (2,), (3,), (2, 2), (3, 1))), r.random() < 0.5
-    sizes = [r.choice(m.few or CHAINED) for _ in range(count + 1)]
+    among = m.few or r.choices((LEAST, CHAINED), (3, 1))[0]
+    sizes = [r.choice(among) for _ in range(count + 1)]
     if r.random() < 0.03:
         sizes[r.randrange(count + 1)] = 0
     operands: list[tuple[str, str]] = []
@@ -144,12 +147,12 @@ def chain(m: Maker) -> None:
             shape = (*lead, rows, columns)
         operands.append(cut)
         needs.append(m.leaf(np.asarray(m.rng.integers(-2, 3, shape), np.float32)))
-    first_last = r.random() < 0.3
+    first_last = r.random() < 0.2
     order = operands[::-1] if first_last else operands
     tensor, numpy = order[0]
     for n, (right, same) in enumerate(order[1:]):
         if n:
-            between, also = r.choices(_BETWEEN, (1, 1, 3 * all(sizes), 3, 1, 1))[0]
+            between, also = r.choices(_BETWEEN, (1, 1, 6 * all(sizes), 6, 1, 1))[0]
             tensor, numpy = between.replace("#", f"({tensor})"), also.replace("#", f"({numpy})")
         if n == count - 2 and not first_last and r.random() < 0.3 and all(sizes):
             tensor, numpy = f"({tensor}).softmax(-1).matmul({right})", f"attended({numpy}, {same})"

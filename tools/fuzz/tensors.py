@@ -1,4 +1,4 @@
-"""`python -m tools.fuzz.tensors [--cases 200] [--first 0] [--jobs 2] [--mode MODE] [--show SEED]`.
+"""`python -m tools.fuzz.tensors [--cases 200] [--first 0] [--jobs 2] [--mode MODE] [--kernels FILE]`.
 
 It compares random tensor programs with NumPy bit by bit. Modes: `eager` realizes at the end, after each line,
 and after random lines; `jit` captures a function and changes inputs and variables; `names` does so
@@ -6,11 +6,12 @@ with inputs that the function finds outside, which are bound anew; `threads` run
 threads, which also write rows of one tensor; `views` writes through views; `wide` does so with more of the
 API (lists and masks as indices, methods in place, einsum, selections); `gradients` differentiates, with and
 without capture; `graphs` computes all values, and all gradients, in one launch, fused and with stored
-intermediate values; `chains` does so with products of products, whose kernels may be joined, and prints how
-many different joined kernels there were; `small` does both with sizes of 1, 2 and 3 alone. The kernels of
-every program of `small`, and of each eighth of the others, are also compared with their operations one by one
-(`HCQ_CHECK`). It prints each differing program as a shrunk test, and exits with 1 if there is one.
-`HCQ_DEVICE` names a device.
+intermediate values; `chains` computes products of products, whose kernels may be joined, in one launch, and
+prints how many different kernels there were, in all runs that name the same `--kernels FILE`; `small` has
+lines of `graphs` and `chains` with sizes of 1, 2 and 3 alone. The kernels of every program of `small`, and of
+each eighth of the others, are also compared with their operations one by one (`HCQ_CHECK`); in `chains` the
+gradients of this eighth alone are computed. It prints each differing program as a shrunk test, and exits with
+1 if there is one. `HCQ_DEVICE` names a device.
 
 Not here: making a program (`tensor_programs`), the kinds of lines (`tensor_kinds`).
 """
@@ -19,15 +20,19 @@ from __future__ import annotations
 
 import random
 import sys
+import tempfile
 import traceback
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from hcq.config import config, override
+from hcq.store import key_of
+from tools.arguments import output
 from tools.fuzz import campaign, slopes
 from tools.fuzz.tensor_graphs import SIZES
 from tools.fuzz.tensor_kinds import CHAINS, GRAPHS, KINDS, SMOOTH, WIDE
@@ -79,7 +84,7 @@ def program(seed: int, mode: str) -> Program:
         kinds = CHAINS if seed % 2 else GRAPHS
         return Maker(seed, kinds, dtypes=("float32",), few=FEW, most=_SMALL).program
     if mode == "chains":
-        return Maker(seed, CHAINS, dtypes=("float32",), steps=12, most=_EXACT).program
+        return Maker(seed, CHAINS, dtypes=("float32",), steps=8, most=_EXACT).program
     if mode != "gradients":
         kinds = WIDE if mode == "wide" else KINDS
         return Maker(seed, kinds, views=mode in {"views", "wide"}).program
@@ -214,6 +219,50 @@ def graphs(program: Program) -> None:
             if one.shape != other.shape or not (abs(one - other) <= most * _NEAR).all():
                 text = f"gradient of {name}: fused {one!r}"
                 raise Differs(f"{text}\nwith stored lines {sorted(some)} {other!r}")
+
+
+def chains(program: Program) -> None:
+    """Compare products of products in one launch with NumPy, which computes each product by itself.
+
+    The gradients have no such oracle: they are computed where kernels are compared with their operations.
+    """
+    env = run(program, lambda _: False)
+    launch([env[line.makes] for line in program.body])
+    check(program, env, oracle(program.lines), "joined", signs=False)
+    if config().check:
+        env = run(replace(program, lines=(*program.lines, loss_of(program))), lambda _: False)
+        leaves = [env[line.makes] for line in program.leaves]
+        launch([env["loss"], *env["loss"].gradient(*leaves)])
+
+
+def kernels(values: Sequence[Any]) -> list[UOp]:
+    """Return the ASTs of the kernels of one launch that computes some tensors on the default device."""
+    from compiler.schedule.scheduler import limits_on, schedule  # noqa: PLC0415 - `--show` needs none
+    from compiler.targets import target_of  # noqa: PLC0415 - as above
+    from frontend import Device  # noqa: PLC0415 - as above
+    from frontend.expr import uops  # noqa: PLC0415 - as above
+
+    slots: dict[int, int] = {}
+    parts = [(x.expr, tuple([slots.setdefault(id(s), len(slots)) for s in x.leaves])) for x in values]
+    limits = limits_on(target_of(Device[Device.DEFAULT].arch))
+    return [item.ast for item in schedule(uops(parts), limits=limits, verify=True)]
+
+
+def launch(values: Sequence[Any]) -> None:
+    """Compute tensors in one launch, whose kernels this process compiles.
+
+    For targets on which LLVM may abort, three new kernels are compiled by processes that are started for
+    them, which takes longer than the rest of a small program. An abort ends the run of the fuzzer.
+    """
+    from compiler.compile import compile_kernel  # noqa: PLC0415 - `--show` needs none
+    from compiler.targets import target_of  # noqa: PLC0415 - as above
+    from frontend import Device  # noqa: PLC0415 - as above
+
+    arch = Device[Device.DEFAULT].arch
+    if target_of(arch).may_abort:
+        for ast in kernels(values):
+            compile_kernel(ast, arch)
+    values[0].realize(*values[1:])
 
 
 def inputs(program: Program, call: int) -> dict[str, Any]:
@@ -408,7 +457,7 @@ def threads(program: Program) -> None:
 
 RUNS: Final[dict[str, Callable[[Program], None]]] = {
     "eager": eager, "jit": jit, "names": names, "threads": threads, "views": eager, "wide": eager,
-    "gradients": gradients, "graphs": graphs, "chains": graphs, "small": graphs,
+    "gradients": gradients, "graphs": graphs, "chains": chains, "small": graphs,
 }  # fmt: skip
 
 
@@ -425,19 +474,24 @@ def failure(program: Program, mode: str) -> str:
     return ""
 
 
-def joined_kernels(program: Program) -> set[UOp]:
-    """Return the ASTs of the chains of kernels that one launch of a program has on a processor."""
+def is_joined(kernel: UOp) -> bool:
+    """Return whether a kernel is a chain of kernels (`compiler.schedule.chains`)."""
     from compiler.ir.ops import Ops  # noqa: PLC0415 - `--show` needs none
-    from compiler.schedule.scheduler import Limits, schedule  # noqa: PLC0415 - as above
-    from frontend.expr import uops  # noqa: PLC0415 - as above
 
-    env = run(program, lambda _: False)
-    values = [env[name] for name in program.names()]
-    slots: dict[int, int] = {}
-    parts = [(x.expr, tuple([slots.setdefault(id(s), len(slots)) for s in x.leaves])) for x in values]
-    outputs = uops(parts)
-    asts = [item.ast for item in schedule(outputs, limits=Limits(chains=True), verify=True)]
-    return {ast for ast in asts if ast.src[0].op is Ops.SINK}
+    return kernel.src[0].op is Ops.SINK
+
+
+def record(programs: Sequence[Program], file: Path) -> None:
+    """Append a line for each different kernel of some programs to a file: `joined` or `alone`, a digest."""
+    from compiler.ir.serialize import kernel_key  # noqa: PLC0415 - `--show` needs none
+
+    lines = set()
+    for one in programs:
+        env = run(one, lambda _: False)
+        for ast in kernels([env[line.makes] for line in one.body]):
+            lines.add(f"{'joined' if is_joined(ast) else 'alone'} {key_of(kernel_key(ast))}\n")
+    with file.open("ab", buffering=0) as out:  # one write, because several processes append
+        out.write("".join(sorted(lines)).encode())
 
 
 def shrunk(program: Program, fails: Callable[[Program], object]) -> Program:
@@ -463,14 +517,19 @@ def as_test(program: Program, mode: str, text: str) -> str:
     return f"{head}\n{tensor}\n    # in NumPy:\n{numpy}\n{comment}\n"
 
 
-def differing(first: int, count: int, mode: str) -> dict[int, str]:
-    """Run the programs of `count` seeds; return the failing ones as tests, by seed."""
+def differing(first: int, count: int, mode: str, file: Path | None = None) -> dict[int, str]:
+    """Run the programs of `count` seeds; return the failing ones as tests, by seed.
+
+    With a file, the kernels of the others are recorded there.
+    """
     found = {}
-    for seed in range(first, first + count):
-        one = program(seed, mode)
+    programs = [program(seed, mode) for seed in range(first, first + count)]
+    for one in programs:
         if text := failure(one, mode):
             least = shrunk(one, partial(failure, mode=mode))
-            found[seed] = as_test(least, mode, failure(least, mode) or text)
+            found[one.seed] = as_test(least, mode, failure(least, mode) or text)
+    if file is not None:
+        record([one for one in programs if one.seed not in found], file)
     return found
 
 
@@ -478,16 +537,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
     parser = campaign.parser("tools.fuzz.tensors", __doc__)
     parser.add_argument("--mode", choices=MODES, default="eager", help="(default eager)")
+    text = "keep digests of the kernels of `chains` here, and count those of earlier runs, too"
+    parser.add_argument("--kernels", type=output, metavar="FILE", help=text)
     options = parser.parse_args(argv)
     if options.show is not None:
         sys.stdout.write(as_test(program(options.show, options.mode), options.mode, ""))
         return 0
-    status = campaign.run(partial(differing, mode=options.mode), options, f"{options.mode} programs agree")
-    if options.mode == "chains":
-        plans: set[UOp] = set()
-        for seed in range(options.first, options.first + options.cases):
-            plans |= joined_kernels(program(seed, options.mode))
-        sys.stdout.write(f"{len(plans)} different joined kernels on processors\n")
+    with tempfile.TemporaryDirectory() as folder:
+        file = (options.kernels or Path(folder, "kernels")) if options.mode == "chains" else None
+        check_ = partial(differing, mode=options.mode, file=file)
+        status = campaign.run(check_, options, f"{options.mode} programs agree")
+        if file is not None:
+            lines = set(file.read_text().splitlines())
+            joined = sum(1 for line in lines if line.startswith("joined "))
+            sys.stdout.write(f"{len(lines)} different kernels, of which {joined} are joined\n")
     return status
 
 
