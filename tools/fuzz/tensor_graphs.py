@@ -120,19 +120,21 @@ def product(m: Maker) -> None:
 def chain(m: Maker) -> None:
     """Append a chain of two to four products of new leaves, with functions of rows between them.
 
-    No value between the products has a name, so the scheduler may join them.
+    No value between them has a name, so the scheduler may join them. The next factor is at either side.
     """
     r = m.r
-    count = r.choice((3, 3, 3, 4, 5))
-    batch, shared = r.choice(((), (), (1,), (2,), (3,), (2, 2), (3, 1))), r.random() < 0.5
+    count = r.choice((3, 3, 4, 4, 5))
+    batch, batched = r.choice(((), (), (1,), (2,), (3,), (2, 2), (3, 1))), r.randint(1, count)
     among = m.few or r.choices((LEAST, CHAINED), (3, 1))[0]
     sizes = [r.choice(among) for _ in range(count + 1)]
+    if r.random() < 0.2:
+        sizes[0] = 1
     if r.random() < 0.03:
         sizes[r.randrange(count + 1)] = 0
     operands: list[tuple[str, str]] = []
     needs: list[str] = []
     for n in range(count):
-        lead, form = (() if n and shared and r.random() < 0.5 else batch), r.random()
+        lead, form = batch if n < batched else (), r.random()
         rows, columns = sizes[n], sizes[n + 1]
         cut = f"{{{n}}}", f"{{{n}}}"
         if form < 0.2:
@@ -147,21 +149,24 @@ def chain(m: Maker) -> None:
             shape = (*lead, rows, columns)
         operands.append(cut)
         needs.append(m.leaf(np.asarray(m.rng.integers(-2, 3, shape), np.float32)))
-    first_last = r.random() < 0.2
-    order = operands[::-1] if first_last else operands
-    tensor, numpy = order[0]
-    for n, (right, same) in enumerate(order[1:]):
+    low = high = r.choice((0, 0, 1, 1, count - 1))
+    tensor, numpy = operands[low]
+    for n in range(count - 1):
         if n:
-            between, also = r.choices(_BETWEEN, (1, 1, 6 * all(sizes), 6, 1, 1))[0]
+            between, also = r.choices(_BETWEEN, (3, 1, 5 * all(sizes), 5, 1, 1))[0]
             tensor, numpy = between.replace("#", f"({tensor})"), also.replace("#", f"({numpy})")
-        if n == count - 2 and not first_last and r.random() < 0.3 and all(sizes):
+        if low and (high == count - 1 or r.random() < n / 2):
+            low -= 1
+            left, same = operands[low]
+            tensor, numpy = f"({left}).matmul({tensor})", f"({same}) @ ({numpy})"
+            continue
+        high += 1
+        right, same = operands[high]
+        if n == count - 2 and r.random() < 0.3 and all(sizes):
             tensor, numpy = f"({tensor}).softmax(-1).matmul({right})", f"attended({numpy}, {same})"
             m.add(tuple(needs), tensor, numpy, kind="sum")
             return
-        if first_last:
-            tensor, numpy = f"({right}).matmul({tensor})", f"({same}) @ ({numpy})"
-        else:
-            tensor, numpy = f"({tensor}).matmul({right})", f"({numpy}) @ ({same})"
+        tensor, numpy = f"({tensor}).matmul({right})", f"({numpy}) @ ({same})"
     m.add(tuple(needs), tensor, numpy)
 
 

@@ -236,7 +236,7 @@ def chains(program: Program) -> None:
 
 
 def kernels(values: Sequence[Any]) -> list[UOp]:
-    """Return the ASTs of the kernels of one launch that computes some tensors on the default device."""
+    """Return the verified ASTs of the kernels of one launch that computes tensors on the default device."""
     from compiler.schedule.scheduler import limits_on, schedule  # noqa: PLC0415 - `--show` needs none
     from compiler.targets import target_of  # noqa: PLC0415 - as above
     from frontend import Device  # noqa: PLC0415 - as above
@@ -249,9 +249,9 @@ def kernels(values: Sequence[Any]) -> list[UOp]:
 
 
 def launch(values: Sequence[Any]) -> None:
-    """Compute tensors in one launch, whose kernels this process compiles.
+    """Compute tensors in one launch, whose kernels are verified, and compiled in this process.
 
-    For targets on which LLVM may abort, three new kernels are compiled by processes that are started for
+    For targets on which LLVM may abort, three new kernels are else compiled by processes that are started for
     them, which takes longer than the rest of a small program. An abort ends the run of the fuzzer.
     """
     from compiler.compile import compile_kernel  # noqa: PLC0415 - `--show` needs none
@@ -259,8 +259,8 @@ def launch(values: Sequence[Any]) -> None:
     from frontend import Device  # noqa: PLC0415 - as above
 
     arch = Device[Device.DEFAULT].arch
-    if target_of(arch).may_abort:
-        for ast in kernels(values):
+    for ast in kernels(values):
+        if target_of(arch).may_abort:
             compile_kernel(ast, arch)
     values[0].realize(*values[1:])
 
