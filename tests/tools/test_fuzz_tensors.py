@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from compiler import workers
+from compiler.schedule import chains
 from frontend import Device, Tensor
 from tools.fuzz.slopes import duals, greatest, lesser, parts, positive
 from tools.fuzz.tensor_graphs import convolved, greatest_of_windows
@@ -19,13 +22,20 @@ from tools.fuzz.tensors import (
     Differs,
     as_test,
     failure,
-    joined_kernels,
+    is_joined,
+    kernels,
     oracle,
     outlive,
     program,
+    record,
     run,
     shrunk,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from compiler.ir.uop import UOp
 
 SHARES = {
     "eager": (0, 5, 45),
@@ -55,23 +65,67 @@ def test_programs_agree_with_the_oracle(mode: str, part: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["graphs", "chains"])
 @pytest.mark.parametrize("device", ["nv-emu", "amd-emu"])
-def test_graphs_on_emulated_gpus_agree_with_the_oracle(device: str) -> None:
+def test_graphs_on_emulated_gpus_agree_with_the_oracle(
+    device: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No program of chains starts processes that compile its kernels, which took most of its time."""
+    started: list[int] = []
+    compile_texts = workers.compile_texts
+
+    def counted(texts: list[tuple[str, str]], arch: str) -> object:
+        started.append(len(texts))
+        return compile_texts(texts, arch)
+
+    monkeypatch.setattr(workers, "compile_texts", counted)
     default = Device.DEFAULT
     Device.DEFAULT = device
     try:
         for seed in range(110_000, 110_002):
-            made = program(seed, "graphs")
-            text = failure(made, "graphs")
-            assert not text, as_test(made, "graphs", text)
+            made = program(seed, mode)
+            text = failure(made, mode)
+            assert not text, as_test(made, mode, text)
     finally:
         Device.DEFAULT = default
+    assert bool(started) == (mode == "graphs")
+
+
+def joined(seed: int) -> list[UOp]:
+    """Return the joined kernels of a program of chains."""
+    made = program(seed, "chains")
+    env = run(made, lambda _: False)
+    return [ast for ast in kernels([env[line.makes] for line in made.body]) if is_joined(ast)]
 
 
 def test_programs_of_chains_reach_many_different_joined_kernels() -> None:
-    found = [joined_kernels(program(seed, "chains")) for seed in range(150_000, 150_030)]
-    assert len(set().union(*found)) >= 10
-    assert any(not kernels for kernels in found)
+    found = [joined(seed) for seed in range(150_000, 150_040)]
+    assert len({ast for asts in found for ast in asts}) >= 10
+    assert any(not asts for asts in found)
+
+
+def test_kernels_are_counted_over_all_runs_that_record_them(tmp_path: Path) -> None:
+    file = tmp_path / "kernels"
+    made = [program(seed, "chains") for seed in range(150_000, 150_012)]
+    record(made[:8], file)
+    once = file.read_text().splitlines()
+    record(made[4:], file)
+    lines = set(file.read_text().splitlines())
+    assert len(once) == len(set(once)) < len(lines)
+    joins = {ast for one in made for ast in joined(one.seed)}
+    assert sum(line.startswith("joined ") for line in lines) == len(joins) > 0
+
+
+def test_programs_of_chains_reach_rows_that_a_chain_stored_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product of one row with a computed matrix, between two products, is within few hundred programs.
+
+    Without the rules that refuse it, its chain is one kernel, which loads what no part has stored.
+    """
+    proof = chains._all_stored
+    monkeypatch.setattr(chains, "_all_stored", lambda *_: True)
+    monkeypatch.setattr(chains, "_cut_at_rows", lambda ast, _: ast)
+    monkeypatch.setattr(chains, "prod", lambda _: 1)
+    assert not all(proof(ast.src, *ast.arg) for ast in joined(150_029))
 
 
 def test_a_graph_that_computes_something_else_when_fused_is_found() -> None:
@@ -117,6 +171,16 @@ def test_exported_memory_that_is_used_again_is_found(monkeypatch: pytest.MonkeyP
     env[made.leaves[0].makes] = Tensor(np.arange(5, 70_000, dtype="f")).realize()
     with pytest.raises(Differs, match="the exported"):
         outlive(env, [made.leaves[0].makes])
+
+
+def test_a_wrong_chain_is_cut_down_to_its_line_and_the_factors() -> None:
+    made = program(150_003, "chains")
+    last = made.body[-1]
+    wrong = replace(last, tensor=f"{last.tensor} + 1")
+    broken = replace(made, lines=(*made.lines[:-1], wrong))
+    least = shrunk(broken, lambda one: failure(one, "chains"))
+    assert [line.makes for line in least.lines] == [*last.needs, last.makes]
+    assert f"joined: {last.makes} is" in failure(least, "chains")
 
 
 def test_a_seed_is_one_program() -> None:

@@ -226,6 +226,8 @@ def chains(program: Program) -> None:
 
     The gradients have no such oracle: they are computed where kernels are compared with their operations.
     """
+    if not program.body:  # as one may be that is shrunk
+        return
     env = run(program, lambda _: False)
     launch([env[line.makes] for line in program.body])
     check(program, env, oracle(program.lines), "joined", signs=False)
