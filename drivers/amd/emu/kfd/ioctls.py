@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd.emu.kfd import ioctls_events, ioctls_memory, ioctls_queues
 from drivers.amd.emu.kfd.files import Asked, Node
@@ -65,13 +65,13 @@ def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> 
             if violation.field.startswith("byte "):
                 process.hardware.advise(f"{call.name}: {violation}")
     try:
-        run(Asked(kernel, process, file, call, layout, own))
+        run(Asked(kernel, process, file, call, layout, own), layout.from_bytes(own))
     finally:
         if Request.from_int(kept).DIRECTION & kfd.Direction.READ:
             block[: min(size, layout.SIZE)] = own[:size]
 
 
-def _get_version(ask: Asked) -> None:
+def _get_version(ask: Asked, _args: object) -> None:
     ask.answer(major_version=kfd.MAJOR, minor_version=ask.process.kernel.minor)
 
 
@@ -92,14 +92,13 @@ def _entries(ask: Asked) -> list[bytes]:
     ]
 
 
-def _get_process_apertures(ask: Asked) -> None:
+def _get_process_apertures(ask: Asked, _args: object) -> None:
     found = _entries(ask)[:_OLD_APERTURES]
     ask.block[: kfd.kfd_process_device_apertures.SIZE * len(found)] = b"".join(found)
     ask.answer(num_of_nodes=len(found))
 
 
-def _get_process_apertures_new(ask: Asked) -> None:
-    args = kfd.kfd_ioctl_get_process_apertures_new_args.from_bytes(ask.block)
+def _get_process_apertures_new(ask: Asked, args: kfd.kfd_ioctl_get_process_apertures_new_args) -> None:
     found = _entries(ask)
     if args.num_of_nodes == 0:
         ask.answer(num_of_nodes=len(found))
@@ -111,8 +110,7 @@ def _get_process_apertures_new(ask: Asked) -> None:
     ask.answer(num_of_nodes=len(found))
 
 
-def _acquire_vm(ask: Asked) -> None:
-    args = kfd.kfd_ioctl_acquire_vm_args.from_bytes(ask.block)
+def _acquire_vm(ask: Asked, args: kfd.kfd_ioctl_acquire_vm_args) -> None:
     gpu = ask.process.gpu(args.gpu_id)
     file = ask.kernel.files.get(args.drm_fd)
     if file is None or file.node is not Node.RENDER:
@@ -125,8 +123,7 @@ def _acquire_vm(ask: Asked) -> None:
         gpu.drm_fd, gpu.space = args.drm_fd, GpuSpace()
 
 
-def _get_clock_counters(ask: Asked) -> None:
-    args = kfd.kfd_ioctl_get_clock_counters_args.from_bytes(ask.block)
+def _get_clock_counters(ask: Asked, args: kfd.kfd_ioctl_get_clock_counters_args) -> None:
     gpu = next((one for one in ask.process.gpus if one.gpu_id == args.gpu_id), None)
     ask.answer(
         gpu_clock_counter=0 if gpu is None else ask.process.hardware.clock(gpu),
@@ -136,27 +133,23 @@ def _get_clock_counters(ask: Asked) -> None:
     )
 
 
-def _set_memory_policy(ask: Asked) -> None:
-    args = kfd_unused.kfd_ioctl_set_memory_policy_args.from_bytes(ask.block)
+def _set_memory_policy(ask: Asked, args: kfd_unused.kfd_ioctl_set_memory_policy_args) -> None:
     if args.default_policy >= _POLICIES or args.alternate_policy >= _POLICIES:
         refuse(errno.EINVAL, f"memory policies {args.default_policy} and {args.alternate_policy}: 0 or 1")
     ask.process.bound(args.gpu_id, errno.ESRCH)
 
 
-def _set_scratch_backing_va(ask: Asked) -> None:
-    args = kfd_unused.kfd_ioctl_set_scratch_backing_va_args.from_bytes(ask.block)
+def _set_scratch_backing_va(ask: Asked, args: kfd_unused.kfd_ioctl_set_scratch_backing_va_args) -> None:
     gpu, _ = ask.process.bound(args.gpu_id, errno.ENODEV)
     gpu.scratch_va = args.va_addr
 
 
-def _set_trap_handler(ask: Asked) -> None:
-    args = kfd_unused.kfd_ioctl_set_trap_handler_args.from_bytes(ask.block)
+def _set_trap_handler(ask: Asked, args: kfd_unused.kfd_ioctl_set_trap_handler_args) -> None:
     gpu, _ = ask.process.bound(args.gpu_id, errno.ESRCH)
     gpu.trap_handler = args.tba_addr, args.tma_addr
 
 
-def _set_xnack_mode(ask: Asked) -> None:
-    args = kfd_unused.kfd_ioctl_set_xnack_mode_args.from_bytes(ask.block)
+def _set_xnack_mode(ask: Asked, args: kfd_unused.kfd_ioctl_set_xnack_mode_args) -> None:
     if args.xnack_enabled < 0:
         ask.answer(xnack_enabled=ask.process.xnack)
         return
@@ -166,8 +159,7 @@ def _set_xnack_mode(ask: Asked) -> None:
         refuse(errno.EPERM, "no emulated GPU retries page faults")
 
 
-def _runtime_enable(ask: Asked) -> None:
-    args = kfd.kfd_ioctl_runtime_enable_args.from_bytes(ask.block)
+def _runtime_enable(ask: Asked, args: kfd.kfd_ioctl_runtime_enable_args) -> None:
     mode = int(args.mode_mask)
     if mode & ~_KNOWN_MODES:
         refuse(errno.EINVAL, f"mode_mask {mode:#x} has unknown bits")
@@ -184,15 +176,14 @@ def _runtime_enable(ask: Asked) -> None:
     ask.process.runtime = True
 
 
-def _svm(ask: Asked) -> None:
-    args = kfd_unused.kfd_ioctl_svm_args.from_bytes(ask.block)
+def _svm(_ask: Asked, args: kfd_unused.kfd_ioctl_svm_args) -> None:
     page = os.sysconf("SC_PAGESIZE")
     if args.start_addr % page or args.size % page or not args.size:
         refuse(errno.EINVAL, f"SVM range [{args.start_addr:#x}, +{args.size:#x}) is empty or not of pages")
     raise NotEmulated(errno.EOPNOTSUPP, "SVM is not emulated; hardware may support it")
 
 
-_CALLS: Final[dict[Call, tuple[type[Struct], Callable[[Asked], None]]]] = {
+_CALLS: Final[dict[Call, tuple[type[Struct], Callable[[Asked, Any], None]]]] = {
     Call.GET_VERSION: (kfd.kfd_ioctl_get_version_args, _get_version),
     Call.GET_PROCESS_APERTURES: (kfd_unused.kfd_ioctl_get_process_apertures_args, _get_process_apertures),
     Call.GET_PROCESS_APERTURES_NEW: (

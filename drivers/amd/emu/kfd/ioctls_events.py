@@ -33,9 +33,8 @@ _FIRED: Final = (EventType.SIGNAL, EventType.HW_EXCEPTION, EventType.MEMORY)
 _SIGNAL_LIKE: Final = (EventType.SIGNAL, EventType.DEBUG)
 
 
-def create(ask: Asked) -> None:
+def create(ask: Asked, args: kfd_ioctl_create_event_args) -> None:
     """CREATE_EVENT."""
-    args = kfd_ioctl_create_event_args.from_bytes(ask.block)
     events = ask.process.events
     if int(args.event_type) not in frozenset(EventType):
         refuse(errno.EINVAL, f"event type {int(args.event_type)} is unknown")
@@ -69,26 +68,25 @@ def _take_page(ask: Asked, handle: int) -> None:
     events.set_page(buffer.backing, handle)
 
 
-def destroy(ask: Asked) -> None:
+def destroy(ask: Asked, args: kfd_ioctl_destroy_event_args) -> None:
     """DESTROY_EVENT."""
-    ask.process.events.destroy(kfd_ioctl_destroy_event_args.from_bytes(ask.block).event_id)
+    ask.process.events.destroy(args.event_id)
 
 
-def set_(ask: Asked) -> None:
+def set_(ask: Asked, args: kfd_ioctl_set_event_args) -> None:
     """SET_EVENT."""
     events = ask.process.events
-    events.set(events.find(kfd_ioctl_set_event_args.from_bytes(ask.block).event_id, signal=True))
+    events.set(events.find(args.event_id, signal=True))
 
 
-def reset(ask: Asked) -> None:
+def reset(ask: Asked, args: kfd_ioctl_reset_event_args) -> None:
     """RESET_EVENT."""
     events = ask.process.events
-    events.reset(events.find(kfd_ioctl_reset_event_args.from_bytes(ask.block).event_id, signal=True))
+    events.reset(events.find(args.event_id, signal=True))
 
 
-def wait(ask: Asked) -> None:
+def wait(ask: Asked, args: kfd_ioctl_wait_events_args) -> None:
     """WAIT_EVENTS, called without the machine's lock."""
-    args = kfd_ioctl_wait_events_args.from_bytes(ask.block)
     user, size = ask.process.user, kfd_event_data.SIZE
     if args.num_events > _MOST_EVENTS:
         refuse(errno.ENOMEM, f"{args.num_events} events in one wait")

@@ -24,11 +24,6 @@ from drivers.amd.layouts.kfd import (
     kfd_ioctl_map_memory_to_gpu_args,
     kfd_ioctl_unmap_memory_from_gpu_args,
 )
-from drivers.amd.layouts.kfd_unused import (
-    kfd_ioctl_export_dmabuf_args,
-    kfd_ioctl_get_dmabuf_info_args,
-    kfd_ioctl_import_dmabuf_args,
-)
 from drivers.emu.backing import PAGE, Backing, page_up
 from drivers.emu.user_memory import first_unwritable
 
@@ -36,6 +31,11 @@ if TYPE_CHECKING:
     from drivers.amd.emu.kfd.files import Asked
     from drivers.amd.emu.kfd.gpu import Gpu
     from drivers.amd.emu.kfd.process import Process
+    from drivers.amd.layouts.kfd_unused import (
+        kfd_ioctl_export_dmabuf_args,
+        kfd_ioctl_get_dmabuf_info_args,
+        kfd_ioctl_import_dmabuf_args,
+    )
 
 _KNOWN: Final = sum(MemFlags)
 _AVAILABLE_UNIT: Final = 2 << 20
@@ -43,9 +43,9 @@ _MOST_DEVICES: Final = 1024
 _EXPORT_FLAGS: Final = os.O_CLOEXEC | os.O_ACCMODE
 
 
-def available(ask: Asked) -> None:
+def available(ask: Asked, args: kfd_ioctl_get_available_memory_args) -> None:
     """AVAILABLE_MEMORY."""
-    gpu = ask.process.gpu(kfd_ioctl_get_available_memory_args.from_bytes(ask.block).gpu_id)
+    gpu = ask.process.gpu(args.gpu_id)
     ask.answer(available=_left(gpu))
 
 
@@ -53,9 +53,8 @@ def _left(gpu: Gpu) -> int:
     return (gpu.profile.vram_bytes - gpu.vram_used) // _AVAILABLE_UNIT * _AVAILABLE_UNIT
 
 
-def allocate(ask: Asked) -> None:
+def allocate(ask: Asked, args: kfd_ioctl_alloc_memory_of_gpu_args) -> None:
     """ALLOC_MEMORY_OF_GPU."""
-    args = kfd_ioctl_alloc_memory_of_gpu_args.from_bytes(ask.block)
     flags = int(args.flags)
     if not args.size:
         refuse(errno.EINVAL, "an allocation of 0 bytes")
@@ -150,9 +149,9 @@ def _user_pages(process: Process, address: int, size: int, *, writes: bool) -> B
     return Backing.pinned(address, size, "USERPTR")
 
 
-def free(ask: Asked) -> None:
+def free(ask: Asked, args: kfd_ioctl_free_memory_of_gpu_args) -> None:
     """FREE_MEMORY_OF_GPU."""
-    handle = kfd_ioctl_free_memory_of_gpu_args.from_bytes(ask.block).handle
+    handle = args.handle
     process = ask.process
     process.gpu(handle >> 32)
     if process.events.page_handle == handle:
@@ -164,9 +163,8 @@ def free(ask: Asked) -> None:
     process.drop(buffer)
 
 
-def map_to_gpus(ask: Asked) -> None:
+def map_to_gpus(ask: Asked, args: kfd_ioctl_map_memory_to_gpu_args) -> None:
     """MAP_MEMORY_TO_GPU."""
-    args = kfd_ioctl_map_memory_to_gpu_args.from_bytes(ask.block)
     ids = _device_ids(ask, args.device_ids_array_ptr, args.n_devices, args.n_success)
     ask.process.bound(args.handle >> 32)
     buffer = ask.process.buffer(args.handle, errno.ENOMEM)
@@ -204,9 +202,8 @@ def _device_ids(ask: Asked, pointer: int, count: int, done: int) -> tuple[int, .
     return tuple(memoryview(ask.process.user.read(pointer, 4 * count)).cast("I"))
 
 
-def unmap_from_gpus(ask: Asked) -> None:
+def unmap_from_gpus(ask: Asked, args: kfd_ioctl_unmap_memory_from_gpu_args) -> None:
     """UNMAP_MEMORY_FROM_GPU."""
-    args = kfd_ioctl_unmap_memory_from_gpu_args.from_bytes(ask.block)
     ids = _device_ids(ask, args.device_ids_array_ptr, args.n_devices, args.n_success)
     ask.process.gpu(args.handle >> 32)
     buffer = ask.process.buffer(args.handle, errno.ENOMEM)
@@ -221,9 +218,8 @@ def unmap_from_gpus(ask: Asked) -> None:
         ask.answer(n_success=at + 1)
 
 
-def export(ask: Asked) -> None:
+def export(ask: Asked, args: kfd_ioctl_export_dmabuf_args) -> None:
     """EXPORT_DMABUF."""
-    args = kfd_ioctl_export_dmabuf_args.from_bytes(ask.block)
     if args.flags & ~_EXPORT_FLAGS:
         refuse(errno.EINVAL, f"flags {args.flags:#x} of EXPORT_DMABUF: O_CLOEXEC and the access mode")
     buffer = ask.process.buffer(args.handle, errno.EINVAL)
@@ -241,16 +237,15 @@ def _shared(ask: Asked, fd: int) -> Shared:
     return file.shared
 
 
-def describe(ask: Asked) -> None:
+def describe(ask: Asked, args: kfd_ioctl_get_dmabuf_info_args) -> None:
     """GET_DMABUF_INFO; the memory has no metadata."""
-    shared = _shared(ask, kfd_ioctl_get_dmabuf_info_args.from_bytes(ask.block).dmabuf_fd)
+    shared = _shared(ask, args.dmabuf_fd)
     flags = shared.kind | shared.flags & MemFlags.PUBLIC
     ask.answer(size=shared.size, metadata_size=0, gpu_id=shared.owner.gpu_id, flags=int(flags))
 
 
-def import_(ask: Asked) -> None:
+def import_(ask: Asked, args: kfd_ioctl_import_dmabuf_args) -> None:
     """IMPORT_DMABUF."""
-    args = kfd_ioctl_import_dmabuf_args.from_bytes(ask.block)
     shared = _shared(ask, args.dmabuf_fd)
     gpu, _ = ask.process.bound(args.gpu_id)
     if gpu is not shared.owner and not gpu.reaches(shared.owner):

@@ -30,13 +30,13 @@ from drivers.amd.layouts.kfd import (
     kfd_ioctl_destroy_queue_args,
     kfd_ioctl_update_queue_args,
 )
-from drivers.amd.layouts.kfd_unused import kfd_ioctl_set_cu_mask_args
 from hcq.errors import DriverError
 
 if TYPE_CHECKING:
     from drivers.amd.emu.kfd.files import Asked
     from drivers.amd.emu.kfd.gpu import Gpu
     from drivers.amd.emu.kfd.process import Process
+    from drivers.amd.layouts.kfd_unused import kfd_ioctl_set_cu_mask_args
 
 _EXCEPTIONS_SINCE: Final = 14
 """Minor version of the interface that RUNTIME_ENABLE is asked of (facts 1.2)."""
@@ -44,10 +44,8 @@ _MASK_UNIT: Final = 32
 _MOST_MASK_BITS: Final = 1024
 
 
-def create(ask: Asked) -> None:
+def create(ask: Asked, args: kfd_ioctl_create_queue_args | kfd_ioctl_create_queue_args_1_11) -> None:
     """CREATE_QUEUE."""
-    newer = ask.layout is kfd_ioctl_create_queue_args
-    args = (kfd_ioctl_create_queue_args if newer else kfd_ioctl_create_queue_args_1_11).from_bytes(ask.block)
     process = ask.process
     known = next((gpu for gpu in process.gpus if gpu.gpu_id == args.gpu_id), None)
     ring_bytes = check_create(args, known, process.kernel)
@@ -119,9 +117,8 @@ def _engine(gpu: Gpu, kind: QueueType, engine: int) -> int | None:
     return engine
 
 
-def update(ask: Asked) -> None:
+def update(ask: Asked, args: kfd_ioctl_update_queue_args) -> None:
     """UPDATE_QUEUE."""
-    args = kfd_ioctl_update_queue_args.from_bytes(ask.block)
     process = ask.process
     known = next((one for one in process.queues if one.number == args.queue_id), None)
     size = check_numbers(
@@ -143,18 +140,17 @@ def update(ask: Asked) -> None:
     process.hardware.queue_changed(queue)
 
 
-def destroy(ask: Asked) -> None:
+def destroy(ask: Asked, args: kfd_ioctl_destroy_queue_args) -> None:
     """DESTROY_QUEUE."""
-    queue = ask.process.queue(kfd_ioctl_destroy_queue_args.from_bytes(ask.block).queue_id, errno.EINVAL)
+    queue = ask.process.queue(args.queue_id, errno.EINVAL)
     ask.process.hardware.queue_destroyed(queue)
     queue.gpu.queues.remove(queue)
     queue.gpu.doorbells.give_back(queue.doorbell)
     queue.release()
 
 
-def set_cu_mask(ask: Asked) -> None:
+def set_cu_mask(ask: Asked, args: kfd_ioctl_set_cu_mask_args) -> None:
     """SET_CU_MASK."""
-    args = kfd_ioctl_set_cu_mask_args.from_bytes(ask.block)
     bits = args.num_cu_mask
     if not bits or bits % _MASK_UNIT:
         refuse(errno.EINVAL, f"a mask of {bits} bits, wanted a multiple of {_MASK_UNIT} and not 0")
