@@ -60,7 +60,7 @@ def test_a_split_value_whose_halves_disagree_is_reported() -> None:
     run.run("line", every=1, first=0)
     assert run.places == 3  # the lines of Intervals.__init__
     assert [(one.outcome, one.what) for one in run.findings] == [("wrong", "halves")] * 3
-    assert all(one.where.startswith("intervals.py:") for one in run.findings)
+    assert all(one.where.startswith("accesses.py:") for one in run.findings)
 
 
 def test_the_end_of_a_with_block_is_no_interrupt_point() -> None:

@@ -373,7 +373,7 @@ BUGS: Final[tuple[Bug, ...]] = (
     ),
     Bug(
         name="aql scratch of one XCC for eight",
-        file="scratch.py",
+        file="context.py",
         old="        total = sizes.xcc_bytes * self._geometry.xccs\n",
         new="        total = sizes.xcc_bytes\n",
         device="amd-emu:gfx942+checked",
