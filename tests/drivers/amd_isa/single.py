@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.instruction import canonical
+from drivers.amd.emu.isa.modes import KEEP_ALL
 from drivers.amd.emu.isa.opcodes import Opcode, Target, target
 from drivers.amd.emu.isa.programs import engine_of
 from drivers.amd.emu.isa.translate import Entry, translate
@@ -28,6 +30,7 @@ WAIT = {"gfx9": 0xBF8C_0000, "gfx11": 0xBF89_0000, "gfx12": 0xBFC0_0000}
 NAMES = ("gfx942", "gfx1100", "gfx1201")
 
 
+@functools.cache
 def find(name: str, stem: str, form: str = "") -> tuple[int, Opcode]:
     """Return the number and the opcode of an operation, by its name on gfx11."""
     known = target(name)
@@ -60,13 +63,13 @@ def access(name: str, stem: str, register: int, offset: int, base: int) -> list[
     return encode(name, stem, "GLOBAL", **seg, vaddr=1, saddr=base, offset=offset, **{field: register})
 
 
-def program(name: str, words: Sequence[int], lanes: int = 0) -> Program:
+def program(name: str, words: Sequence[int], lanes: int = 0, modes: int = KEEP_ALL) -> Program:
     """Translate words; the launch sets s0 to s15."""
     known: Target = target(name)
     end = encode(name, "s_endpgm", "SOPP")
     made = engine_of(Settings(cache=config().cache), lanes or known.lanes)
     code = struct.pack(f"<{len(words) + 1}I", *words, *end)
-    entry = Entry(user_sgprs=16, group_ids=(False, False, False))
+    entry = Entry(user_sgprs=16, group_ids=(False, False, False), modes=modes)
     return Program(made, translate(made.library, "k", code, known, entry))
 
 

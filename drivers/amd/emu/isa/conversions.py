@@ -117,7 +117,7 @@ def _normalised() -> None:
                 c = t.c
                 halves = []
                 for value in (a, b):
-                    wide = value if value.type.endswith("float>") else c.cast("fpext", value, "float")
+                    wide = t.widened(value)  # so that the product is rounded once
                     low = c.fconst(wide.type, -1.0 if sign == "i" else 0.0)
                     kept = c.intrinsic("minnum", c.intrinsic("maxnum", wide, low), c.fconst(wide.type, 1.0))
                     kept = c.select(c.fcmp("uno", wide, wide), c.fconst(wide.type, 0.0), kept)

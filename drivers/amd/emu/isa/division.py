@@ -45,7 +45,7 @@ def _div_scale(t: Translator) -> None:
     s0, s1, s2 = (t.source(o, type_, k) for k, o in enumerate(rest))
     pair = f"{{ {s0.type}, {t.lib.mask} }}"
     both = t.called(f"div_scale.{type_}", pair, _scaled, s0, s1, s2)
-    t.write(d, c.let(s0.type, f"extractvalue {both}, 0"))
+    t.finish(d, c.let(s0.type, f"extractvalue {both}, 0"))
     t.set_mask(flag, c.mask_lanes(c.let(t.lib.mask, f"extractvalue {both}, 1")))
 
 

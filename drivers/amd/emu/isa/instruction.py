@@ -87,6 +87,7 @@ _GFX9 = {
     "v_add_i16": "v_add_nc_i16", "v_sub_i16": "v_sub_nc_i16", "v_addc_co_u32": "v_add_co_ci_u32",
     "v_subb_co_u32": "v_sub_co_ci_u32", "v_subbrev_co_u32": "v_subrev_co_ci_u32", "v_ffbh_u32": "v_clz_i32_u32",
     "v_ffbl_b32": "v_ctz_i32_b32", "v_ffbh_i32": "v_cls_i32", "v_cvt_pkrtz_f16_f32": "v_cvt_pk_rtz_f16_f32",
+    "v_cvt_pknorm_i16_f16": "v_cvt_pk_norm_i16_f16", "v_cvt_pknorm_u16_f16": "v_cvt_pk_norm_u16_f16",
     "v_cvt_pknorm_i16_f32": "v_cvt_pk_norm_i16_f32", "v_cvt_pknorm_u16_f32": "v_cvt_pk_norm_u16_f32",
     "v_dot2c_f32_f16": "v_dot2acc_f32_f16", "s_flbit_i32_b32": "s_clz_i32_u32", "s_flbit_i32_b64": "s_clz_i32_u64",
     "s_ff1_i32_b32": "s_ctz_i32_b32", "s_ff1_i32_b64": "s_ctz_i32_b64", "s_flbit_i32": "s_cls_i32",
@@ -117,7 +118,7 @@ def canonical(stem: str, family: str) -> str:
         return name.replace("_num_", "_") if re.match(r"v_|ds_|global_|flat_|s_m", name) else name
     if family == "gfx11":
         return stem
-    stem = _GFX9.get(stem, stem)
+    stem = _GFX9.get(stem, stem).replace("_tru_", "_t_")
     for old, new in (("andn2", "and_not1"), ("orn2", "or_not1"), ("andn1", "and_not0"), ("orn1", "or_not0")):
         if stem.startswith(f"s_{old}_"):
             return stem.replace(old, new)

@@ -201,10 +201,8 @@ def _permute_rows(t: Translator) -> None:
 def _swap_halves(t: Translator) -> None:
     """Exchange the halves of a wave of 64; nothing in one of 32."""
     d, x = t.instruction.operands
-    value = t.raw(x)
     if t.lanes == 64:
-        value = t.c.shuffle(value, None, [(lane + 32) % 64 for lane in range(64)])
-    t.write(d, value)
+        t.write(d, t.c.shuffle(t.raw(x), None, [(lane + 32) % 64 for lane in range(64)]))
 
 
 @meaning(

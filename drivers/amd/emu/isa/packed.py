@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa.meanings import LANEWISE, Lanewise, lanewise, meaning
+from drivers.amd.emu.isa.meanings import lanewise, meaning
 from drivers.amd.emu.isa.operands import Imm, Reg
 from drivers.amd.emu.isa.vector_floats import INEXACT, fused, least, most
-from drivers.emu.simt import numeric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 _SCALARS = 128
 """Scalar registers; numbers above name special values."""
+_MINUS = 0xFFFF
+"""The upper half of a negative inline integer."""
 
 
 def _packed_float(stem: str, count: int, compute: Callable[..., Value]) -> None:
@@ -71,33 +72,38 @@ def run_packed(t: Translator) -> None:
     d, *rest = i.operands
     if len(rest) != count:
         raise t.error(f"{len(rest)} sources where {count} are known")
+    if i.get("clamp") and type_[0] != "f" and not t.stem.startswith(("v_pk_add", "v_pk_sub")):
+        raise t.error("clamp of this packed operation is not supported")
     halves = []
-    for place, signs in ((0, "neg"), (1, "neg_hi")):
-        select = i.get("op_sel" if place == 0 else "op_sel_hi")
-        values = []
-        for number, operand in enumerate(rest):
-            whole = _halves(t, operand, type_)
-            half = c.resize(c.op("lshr", whole, 16) if select >> number & 1 else whole, 16)
-            if type_[0] == "f":
-                half = c.as_float(half)
-            if i.get(signs) >> number & 1:
-                if type_[0] != "f":
-                    raise t.error("sign of an integer operand")
-                half = c.let(half.type, f"fneg {half}")
-            values.append(t.as_source(half) if type_[0] == "f" else half)
+    for place in (0, 1):
+        values = [part_of(t, number, operand, type_, place) for number, operand in enumerate(rest)]
         value = compute(t, *values)
         if type_[0] == "f":
-            value = t.saturated(value, values)
-            if i.get("clamp"):
-                value = most(t, least(t, value, c.fconst(value.type, 1.0)), c.fconst(value.type, 0.0))
-            value = c.as_int(t.as_result(value))
+            value = c.as_int(t.as_result(t.clamped(t.saturated(value, values))))
         halves.append(c.resize(value, 32))
     t.write(d, c.op("or", halves[0], c.op("shl", halves[1], 16)))
 
 
+def part_of(t: Translator, number: int, operand: Operand, type_: str, place: int) -> Value:
+    """Return the half of a source that goes into the low (0) or high (1) part of a result, with its sign."""
+    c, i = t.c, t.instruction
+    select = place
+    if i.opcode.form.name == "VOP3P":
+        select = i.get("op_sel_hi" if place else "op_sel") >> number & 1
+    whole = _halves(t, operand, type_)
+    half = c.resize(c.op("lshr", whole, 16) if select else whole, 16)
+    sign = i.get("neg_hi" if place else "neg") >> number & 1
+    if type_[0] != "f":
+        if sign:
+            raise t.error("sign of an integer operand")
+        return half
+    half = c.as_float(half)
+    return t.as_source(c.let(half.type, f"fneg {half}") if sign else half)
+
+
 def _halves(t: Translator, operand: Operand, type_: str) -> Value:
-    """Return both halves of a source. A float's inline constant is an f16 in the low one, with 0 in the high one."""
-    if type_ == "f16" and isinstance(operand, Imm) and not operand.literal:
+    """Return both halves of a source. Of an inline constant: an f16 and 0, or an integer of 32 bits."""
+    if type_ == "f16" and isinstance(operand, Imm) and not operand.literal and 0 < operand.bits >> 16 < _MINUS:
         return t.c.const(t.v("i32"), operand.half)
     return t.raw(operand)
 
@@ -165,17 +171,8 @@ def _mix(t: Translator) -> None:
     if t.stem == "v_fma_mix_f32":
         t.finish(d, c.intrinsic("fma", *values))
         return
-    wide = numeric.odd_float(
-        c,
-        numeric.odd_sum(
-            c,
-            c.op("fmul", *(c.cast("fpext", v, "double") for v in values[:2])),
-            c.cast("fpext", values[2], "double"),
-        ),
-    )
-    value = t.saturated(c.cast("fptrunc", wide, "half"), values)
-    if i.get("clamp"):
-        value = most(t, least(t, value, c.fconst(value.type, 1.0)), c.fconst(value.type, 0.0))
+    # the sum is an f32 before it is a half (ISA documents: f32_to_f16(fma(...)))
+    value = t.clamped(t.saturated(c.cast("fptrunc", c.intrinsic("fma", *values), "half"), values))
     bits = c.resize(c.as_int(value), 32)
     old = t.raw(d)
     if t.stem.endswith("hi_f16"):
@@ -184,21 +181,20 @@ def _mix(t: Translator) -> None:
         t.write(d, c.op("or", c.op("and", old, 0xFFFF_0000), bits))
 
 
-def _dot_halves(t: Translator, a: Value, b: Value, addend: Value) -> Value:
-    """Sum of the products of both halves in f32."""
+@meaning("v_dot2_f32_f16", "v_dot2acc_f32_f16")
+def _dot_halves(t: Translator) -> None:
+    """Sum of the products of both halves in f32; the destination of v_dot2acc is the addend."""
     c = t.c
-    total = addend
-    for shift in (0, 16):
-        x, y = (
-            c.cast("fpext", c.as_float(c.resize(c.op("lshr", v, shift) if shift else v, 16)), "float")
-            for v in (a, b)
-        )
-        total = c.intrinsic("fma", x, y, total)
-    return total
+    d, x, y, *more = t.instruction.operands
+    total = t.source(more[0] if more else d, "f32")
+    if t.instruction.get("neg") >> 2 & 1:
+        total = c.let(total.type, f"fneg {total}")
+    for place in (0, 1):
+        a, b = (c.cast("fpext", part_of(t, n, o, "f16", place), "float") for n, o in enumerate((x, y)))
+        total = c.intrinsic("fma", a, b, total)
+    t.finish(d, total)
 
 
-LANEWISE["v_dot2_f32_f16"] = Lanewise(_dot_halves, "f32", ("b32", "b32", "f32"))
-LANEWISE["v_dot2acc_f32_f16"] = Lanewise(_dot_halves, "f32", ("b32", "b32", "f32"), accumulates=True)
 INEXACT |= {"v_dot2_f32_f16", "v_dot2acc_f32_f16"}
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import MEANINGS, meaning
 from drivers.amd.emu.isa.operands import EXEC, Imm, Reg
+from drivers.amd.emu.isa.vector_floats import fused
 from drivers.emu.simt.vector import Value
 
 if TYPE_CHECKING:
@@ -340,7 +341,7 @@ for _type in ("f16", "f32"):
         f"fmac_{_type}",
         (_type,) * 3,
         _type,
-        lambda t, a, b, d: t.c.intrinsic("fma", a, b, d),
+        fused,
         accumulates=True,
     )
     for _name, _op in (

@@ -420,13 +420,21 @@ class Translator:
         """Write a floating-point result with the instruction's output modifiers."""
         c, i = self.c, self.instruction
         omod = i.get("omod")
-        if omod:
+        if omod and (self.target.family == "gfx12" or flushes(self.modes, bits_of(value.type))[1]):
+            # ISA documents, output modifiers: CDNA3 and RDNA3 ignore them where results may be subnormal; subnormals are
+            # flushed, and -0 becomes +0
             value = c.op("fmul", value, c.fconst(value.type, (1.0, 2.0, 4.0, 0.5)[omod]))
-        if i.get("clamp"):
-            zero, one = c.fconst(value.type, 0.0), c.fconst(value.type, 1.0)
-            value = c.intrinsic("minimumnum", c.intrinsic("maximumnum", value, zero), one)
-            value = c.select(c.fcmp("ole", value, zero), zero, value)
-        self.write(operand, self.as_result(value))
+            value = c.op("fadd", numeric.flush(c, value), c.fconst(value.type, 0.0))
+        self.write(operand, self.as_result(self.clamped(value)))
+
+    def clamped(self, value: Value) -> Value:
+        """Return floating-point results between 0 and 1 if the instruction clamps them; a NaN becomes 0."""
+        if not self.instruction.get("clamp"):
+            return value
+        c = self.c
+        zero, one = c.fconst(value.type, 0.0), c.fconst(value.type, 1.0)
+        value = c.intrinsic("minimumnum", c.intrinsic("maximumnum", value, zero), one)
+        return c.select(c.fcmp("ole", value, zero), zero, value)
 
     def widened(self, value: Value) -> Value:
         """Return floating-point values as doubles."""

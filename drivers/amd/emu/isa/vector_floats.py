@@ -53,7 +53,13 @@ def most(t: Translator, a: Value, b: Value) -> Value:
 
 
 def _median(t: Translator, a: Value, b: Value, d: Value) -> Value:
-    return most(t, least(t, a, b), least(t, most(t, a, b), d))
+    """Return the larger of the two that are left without the largest; where there is a NaN the smallest."""
+    c = t.c
+    top = most(t, most(t, a, b), d)
+    value = c.select(c.fcmp("oeq", top, b), most(t, a, d), most(t, a, b))
+    value = c.select(c.fcmp("oeq", top, a), most(t, b, d), value)
+    numbers = c.op("and", c.fcmp("ord", a, b), c.fcmp("ord", d, d))
+    return c.select(numbers, value, least(t, least(t, a, b), d))
 
 
 def fused(t: Translator, a: Value, b: Value, d: Value) -> Value:
@@ -111,7 +117,7 @@ def _mul_zero(t: Translator, a: Value, b: Value) -> Value:
     return c.select(either, zero, c.op("fmul", a, b))
 
 
-_FLUSHED = ("rcp", "rsq", "sqrt", "exp", "log")
+_FLUSHED = ("rcp", "rcp_iflag", "rsq", "sqrt", "exp", "log")
 """Functions of f32 that take subnormals for zeros and return zeros for them, in every mode."""
 
 
@@ -210,8 +216,11 @@ def _fract(t: Translator, a: Value) -> Value:
 def _split(t: Translator, a: Value) -> tuple[Value, Value, Value]:
     """Return mantissas in [0.5, 1), exponents as i32, and which values have both (finite, not zero)."""
     c = t.c
+    if bits_of(a.type) == 16:  # LLVM does not compile llvm.frexp of vectors of half
+        mantissa, exponent, usable = _split(t, c.cast("fpext", a, "float"))
+        return c.cast("fptrunc", mantissa, "half"), exponent, usable
     pair = f"{{ {a.type}, {like(a.type, 'i32')} }}"
-    name = {16: "f16", 32: "f32", 64: "f64"}[bits_of(a.type)]
+    name = {32: "f32", 64: "f64"}[bits_of(a.type)]
     finite = c.fcmp("olt", c.intrinsic("fabs", a), c.fconst(a.type, math.inf))
     usable = c.op("and", finite, c.fcmp("une", a, c.fconst(a.type, 0.0)))
     safe = c.select(usable, a, c.fconst(a.type, 1.0))
