@@ -1,14 +1,12 @@
 """Vector operations with a carry, a selected half or part, or an implicit operand: definitions in Python.
 
-Definitions are those of the ISA documents of CDNA3, RDNA3 and RDNA4. Lanes that do not execute keep their
-result, and have a zero in masks of lanes. v[4:5], v[6:7] and v[8:9] are the sources, v[12:13] the destination.
+Definitions are those of the ISA documents of CDNA3, RDNA3 and RDNA4; `lane_cases` runs them.
 """
 
 # ruff: noqa: E501 - rows of cases read best on one line
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -16,101 +14,24 @@ import numpy as np
 import pytest
 
 from drivers.amd.emu.isa.opcodes import target
-from drivers.emu.memory import AddressSpace
 from tests.drivers.amd_isa import single
+from tests.drivers.amd_isa.lane_cases import (
+    ACTIVE,
+    CARRIES,
+    ROW,
+    WAVE_MOVES,
+    Case,
+    Inputs,
+    check,
+    source_lane,
+)
 from tests.drivers.amd_isa.single import EXEC, NAMES, VCC, VECTOR, encode, move
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from drivers.emu.simt.engine import Program
+    from collections.abc import Callable
 
 Array = np.ndarray
-VALUES = (VECTOR + 12, VECTOR + 13)
-MASKS = (VCC, VCC + 1, 10, 11, 14, 15)
-"""What is stored of an operation: v[12:13], and where it writes masks VCC, s[10:11] and EXEC as it leaves them."""
-ACTIVE = (0xFFFF_FFFF_FFFF_FFFF, 0x0F0F_3355_8001_7FFE)
-CARRIES = (0x5A5A_F00F_1234_8001, 0)
 EDGES = np.array([0, 1, 2, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFE, 0xFFFF_FFFF, 0x8000_0001], "u4")
-
-
-@dataclass
-class Inputs:
-    """What the registers hold before: (lanes, 8) words in memory, VCC, EXEC, the mask in s[8:9]."""
-
-    words: Array
-    vcc: int
-    active: int
-    mask: int
-
-    @property
-    def lanes(self) -> int:
-        return len(self.words)
-
-    def wide(self, number: int) -> list[int]:
-        """Return source `number` (3 is the destination before) as numbers of 64 bits."""
-        return [int(w[2 * number]) | int(w[2 * number + 1]) << 32 for w in self.words]
-
-    def low(self, number: int) -> list[int]:
-        return [v & 0xFFFF_FFFF for v in self.wide(number)]
-
-    def bit(self, mask: int) -> list[int]:
-        return [mask >> lane & 1 for lane in range(self.lanes)]
-
-
-@dataclass
-class Case:
-    """Words of an instruction, and what it makes: values a lane, and masks of lanes."""
-
-    words: list[int]
-    value: Callable[[Inputs], list[int]] | None = None
-    """The destination, of 32 or 64 bits; None where it is not written."""
-    vcc: Callable[[Inputs], list[int]] | None = None
-    other: Callable[[Inputs], list[int]] | None = None
-    """The mask in s[10:11]."""
-    active: Callable[[Inputs], list[int]] | None = None
-    wide: bool = False
-    text: str = field(default="")
-
-    @property
-    def stored(self) -> tuple[int, ...]:
-        """The registers that are stored behind it."""
-        return (*VALUES, *MASKS) if self.vcc or self.other or self.active else VALUES
-
-
-def prepared(name: str, cases: Sequence[Case]) -> Program:
-    """Translate cases one behind another: s[0:1] is where sources lie, s[2:3] where results go."""
-    lanes = target(name).lanes
-    copy = f"s_mov_b{lanes}"
-    load = "global_load_b128"
-    words = [
-        *encode(name, "v_lshlrev_b32", "VOP2", vdst=1, src0=128 + 5, vsrc1=0),
-        *single.access(name, load, 4, 0, 0),
-        *single.access(name, load, 8, 16, 0),
-        single.WAIT[target(name).family],
-        *move(name, 10, VECTOR + 10),
-    ]
-    row = 0
-    for case in cases:
-        words += [
-            *move(name, 12, VECTOR + 10),
-            *move(name, 13, VECTOR + 11),
-            *encode(name, "s_mov_b64", "SOP1", sdst=VCC, ssrc0=4),
-            *encode(name, "s_mov_b64", "SOP1", sdst=10, ssrc0=128),
-            *encode(name, copy, "SOP1", sdst=EXEC, ssrc0=6),
-            *case.words,
-            *encode(name, copy, "SOP1", sdst=14, ssrc0=EXEC),
-            *encode(name, copy, "SOP1", sdst=EXEC, ssrc0=193),
-            *encode(name, "v_lshlrev_b32", "VOP2", vdst=1, src0=128 + 2, vsrc1=0),
-            *encode(name, "v_add_nc_u32", "VOP2", 4 * lanes * row, vdst=1, src0=255, vsrc1=1),
-        ]
-        for at, register in enumerate(case.stored):
-            words += [
-                *move(name, 2, register),
-                *single.access(name, "global_store_b32", 2, 4 * lanes * at, 2),
-            ]
-        row += len(case.stored)
-    return single.program(name, words)
 
 
 def inputs(name: str, seed: int, words: Array | None = None) -> list[Inputs]:
@@ -125,52 +46,8 @@ def inputs(name: str, seed: int, words: Array | None = None) -> list[Inputs]:
                 given[lane, 0], given[lane, 2] = pairs[(lane + lanes * turn) % len(pairs)]
             given[: lanes // 2, 4:6] = rng.choice(EDGES, (lanes // 2, 2))
         mask = (1 << lanes) - 1
-        found.append(Inputs(given, vcc & mask, active & mask, 0x0F1E_2D3C_4B5A_6978 & mask))
+        found.append(Inputs(given, vcc & mask, active & mask, 0x0F1E_2D3C_4B5A_6978 & mask, lanes))
     return found
-
-
-def check(name: str, cases: Sequence[Case], given: Sequence[Inputs]) -> None:
-    """Run all cases on all inputs."""
-    ready, lanes = prepared(name, cases), target(name).lanes
-    for one in given:
-        memory = AddressSpace()
-        source, rows = np.ascontiguousarray(one.words), [len(case.stored) for case in cases]
-        out = np.zeros((sum(rows), lanes), "u4")
-        registers = [*single.mapped(memory, source), *single.mapped(memory, out)]
-        for mask in (one.vcc, one.active, one.mask):
-            registers += [mask & 0xFFFF_FFFF, mask >> 32]
-        single.run(ready, memory, registers, lanes)
-        for case, end, count in zip(cases, np.cumsum(rows).tolist(), rows, strict=True):
-            _compare(case, one, out[end - count : end].tolist())
-
-
-def _compare(case: Case, one: Inputs, found: list[list[int]]) -> None:
-    on, old = one.bit(one.active), one.wide(3)
-    new = one.wide(3) if case.value is None else case.value(one)
-    mask = (1 << 64 if case.wide else 1 << 32) - 1
-    wanted = [(n & mask | o & ~mask) if a else o for n, o, a in zip(new, old, on, strict=True)]
-    got = [low | high << 32 for low, high in zip(found[0], found[1], strict=True)]
-    bad = [lane for lane in range(one.lanes) if got[lane] != wanted[lane]]
-    assert not bad, (
-        case.text,
-        bad[0],
-        hex(got[bad[0]]),
-        hex(wanted[bad[0]]),
-        [hex(int(w)) for w in one.words[bad[0]]],
-    )
-    if case.stored == VALUES:
-        return
-    masks = [found[at][0] | found[at + 1][0] << 32 for at in (2, 4, 6)]
-    before = (one.vcc, 0, one.active)
-    for got_mask, made, was, what in zip(
-        masks, (case.vcc, case.other, case.active), before, ("VCC", "s[10:11]", "EXEC"), strict=True
-    ):
-        bits = (
-            sum((b & 1 & a) << lane for lane, (b, a) in enumerate(zip(made(one), on, strict=True)))
-            if made
-            else was
-        )
-        assert got_mask & (1 << one.lanes) - 1 == bits, (case.text, what, hex(got_mask), hex(bits))
 
 
 def lanewise(
@@ -507,31 +384,6 @@ def test_mixed_products(name: str) -> None:
 
 def test_parts_of_registers() -> None:
     check("gfx942", parts("gfx942"), inputs("gfx942", 11)[1:3])
-
-
-ROW = 16
-WAVE_MOVES: dict[int, Callable[[int], int]] = {
-    0x130: lambda lane: lane + 1, 0x134: lambda lane: (lane + 1) % 64, 0x138: lambda lane: lane - 1,
-    0x13C: lambda lane: (lane - 1) % 64, 0x142: lambda lane: lane // ROW * ROW - 1,
-    0x143: lambda lane: 31 if lane >= 32 else -1,
-}  # fmt: skip
-"""Controls of gfx9 alone: moves and turns of the whole wave, the last lane of the row before, lane 31."""
-
-
-def source_lane(control: int, lane: int, lanes: int) -> int:
-    """Return which lane DPP takes a lane's first source from; -1 where there is none."""
-    row, at, by = lane // ROW * ROW, lane % ROW, control & 15
-    if control < 0x100:
-        return lane // 4 * 4 + (control >> 2 * (lane % 4) & 3)
-    if control in WAVE_MOVES:
-        found = WAVE_MOVES[control](lane)
-        return found if 0 <= found < lanes else -1
-    kinds = {0x10: at + by, 0x11: at - by, 0x12: (at - by) % ROW, 0x15: by, 0x16: at ^ by}
-    if control >> 4 in kinds:
-        found = kinds[control >> 4]
-    else:
-        found = ROW - 1 - at if control == 0x140 else at // 8 * 8 + 7 - at % 8
-    return row + found if 0 <= found < ROW else -1
 
 
 def moves(name: str) -> list[Case]:
