@@ -143,9 +143,12 @@ for _how in _INTEGER:
 def _compare_scalar_float(t: Translator) -> None:
     match = re.fullmatch(r"s_cmp_(\w+)_f(16|32)", t.stem)
     assert match is not None
-    x, y = t.instruction.operands
-    values = [t.as_source(t.c.as_float(t.c.resize(t.scalar(o), int(match[2])))) for o in (x, y)]
-    t.set_scc(t.c.fcmp(_FLOAT[match[1]], *values))
+    c, bits = t.c, int(match[2])
+    words = [
+        c.const("i16", o.half) if bits == 16 and isinstance(o, Imm) else c.resize(t.scalar(o), bits)
+        for o in t.instruction.operands
+    ]
+    t.set_scc(c.fcmp(_FLOAT[match[1]], *(t.as_source(c.as_float(word)) for word in words)))
 
 
 for _how in _FLOAT:
