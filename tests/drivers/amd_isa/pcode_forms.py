@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from drivers.amd.emu.isa.names import canonical
+from drivers.amd.emu.isa.instruction import canonical
 from drivers.amd.emu.isa.opcodes import Opcode, Slot, target
 from drivers.amd.emu.isa.vector_floats import INEXACT
 from tests.drivers.amd_isa import pcode, single
@@ -714,7 +714,7 @@ DECISIONS = (
         r"v_frexp_exp_.*", "LLVM makes llvm.frexp of it alone: 0 of zeros, the true exponent of subnormals",
         ((r"exponent\((S0\.f\d+)\) - \d+ \+ 1", r"trueExponent(\1)"),),
     ),
-    Decision(r"v_rndne_f\d+", "LLVM makes llvm.rint of it: the sign of a zero stays", after="D0.T = signedZero(D0.T, S0.T)"),
+    Decision(r"[vs]_rndne_f\d+", "LLVM makes llvm.rint of it: the sign of a zero stays", after="D0.T = signedZero(D0.T, S0.T)"),
     Decision(
         r"v_div_fmas_f\d+", "the scale is that of v_div_scale, 2^64 or 2^128, up or down; the text has half of it, and up alone",
         ((r"2\.0F \*\* 32", "2.0F ** (exponent(S2.f32) > 127 ? 64 : -64)"),

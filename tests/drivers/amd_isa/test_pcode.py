@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.drivers.amd_isa import pcode, pcode_forms
-from tests.drivers.amd_isa.pcode_tally import Tally, duals, tally
+from tests.drivers.amd_isa.pcode_tally import Tally, duals, scalars, tally
 from tests.drivers.amd_isa.single import NAMES
 
 there = pytest.mark.skipif(
@@ -99,3 +99,10 @@ def test_plain_forms(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", ["gfx1100", "gfx1201"])
 def test_every_pair_of_dual_operations(name: str) -> None:
     verdict(duals(name))
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_scalar_operations(name: str) -> None:
+    verdict(scalars(name))
