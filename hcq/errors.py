@@ -205,19 +205,20 @@ class CheckError(HcqError):
 
     Raised under `HCQ_CHECK=1` only. `kernel` and `device` are names, `index` is that of the first wrong
     element, `found` and `wanted` its values, `bound` what they may differ by; `bad` of `elements` are wrong.
-    `plan`, `graph` and `ast` are texts: the kernel's loops, the operations that it stands for, the kernel.
+    `plan`, `graph` and `ast` are texts: the kernel's loops, the operations that it stands for, the kernel;
+    `where` says which elements differ, axis by axis, and by how much.
     """
 
     def __init__(
         self, what: str, *, kernel: str, device: str, index: tuple[int, ...], found: float, wanted: float,
-        bound: float, bad: int, elements: int, plan: str, graph: str, ast: str,
+        bound: float, bad: int, elements: int, plan: str, graph: str, ast: str, where: str,
     ) -> None:  # fmt: skip
         super().__init__(
             f"{what}: found {found!r}, wanted {wanted!r} within {bound:.3g}; {bad} of {elements} differ\n"
-            f"operations:\n{graph}\nkernel:\n{ast}\nplan:\n{plan}\n"
+            f"where: {where}\noperations:\n{graph}\nkernel:\n{ast}\nplan:\n{plan}\n"
             f"hint: HCQ_CHECK=1 HCQ_DEVICE={device} repeats it with the same program; DEBUG=6 prints the code"
         )
         self.kernel, self.device, self.index = kernel, device, index
         self.found, self.wanted, self.bound = found, wanted, bound
         self.bad, self.elements = bad, elements
-        self.plan, self.graph, self.ast = plan, graph, ast
+        self.plan, self.graph, self.ast, self.where = plan, graph, ast, where

@@ -300,7 +300,28 @@ class _Run:
             plan=plan + self._order(number),
             graph=show.graph([root]),
             ast=kernel_key(item.ast),
+            where="bytes behind the result" if beyond else self._where(node, bad, found, wanted, at),
         )
+
+    def _where(self, node: UOp, bad: Array, found: Array, wanted: Value, at: Array | None) -> str:
+        """Return which elements differ, axis by axis, by how much, and how many were not stored."""
+        flat = bad if at is None else at[bad]
+        shape = node.shape if at is not None or math.prod(node.shape) == found.size else (found.size,)
+        lines = []
+        for axis, size in enumerate(shape):
+            places = np.unravel_index(flat, shape)[axis]
+            seen = np.unique(places)
+            run = "" if seen.size == seen[-1] - seen[0] + 1 else f", {seen.size} of them"
+            lines.append(f"axis {axis}: {seen[0]} to {seen[-1]} of 0 to {size - 1}{run}")
+        one, other = found.reshape(-1)[bad], wanted.v.reshape(-1)[bad]
+        if one.dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                by = np.abs(one.astype(np.float64) - other.astype(np.float64))
+            lines.append(f"differences of {by.min():.3g} to {by.max():.3g}, median {np.median(by):.3g}")
+        fill = np.full(1, UNWRITTEN, np.uint32).view(np.uint8)
+        words = np.resize(fill, one.dtype.itemsize)
+        unstored = int((np.ascontiguousarray(one).view(np.uint8).reshape(bad.size, -1) == words).all(1).sum())
+        return "; ".join([*lines, f"{unstored} not stored at all"] if unstored else lines)
 
     def _order(self, number: int) -> str:
         """Return the kernels of a launch, in order, as text; empty where there is one."""

@@ -18,6 +18,7 @@ from compiler.ir.serialize import postorder
 from frontend import Tensor, TinyJit
 from frontend.check import evaluation, interpreter, launches
 from hcq.config import override
+from hcq.errors import CheckError
 from tests import oracle
 from tests.children import ROOT, environment
 from tests.compiler.graphs import Program
@@ -26,6 +27,7 @@ from tests.frontend.planted import MISTAKES
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from compiler.dtype import DType
     from compiler.ir.uop import UOp
     from frontend.check.interpreter import Value
 
@@ -128,6 +130,27 @@ def test_large_kernels_are_sampled_and_what_is_too_large_is_named(monkeypatch: p
     assert launches.TALLY.skipped.total() == before[1] + 1
     assert "takes more than 3 elements" in names[-1]
     assert names[-1] in str(launches.TALLY)
+
+
+def test_an_error_says_which_elements_differ_and_by_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = launches.from_bytes
+
+    def wrong(data: bytes, dtype: DType) -> np.ndarray:
+        found = true(data, dtype).copy()
+        if found.size == 24:
+            found.reshape(4, 6)[2:, 1:5] += 0.5
+            found[-1] = np.uint32(launches.UNWRITTEN).view(np.float32)
+        return found
+
+    x = Tensor(np.ones(6, np.float32)).realize()
+    with override(check=True):
+        monkeypatch.setattr(launches, "from_bytes", wrong)
+        with pytest.raises(CheckError, match=r"9 of 24 differ") as error:
+            (x.expand(4, 6) * 11 - 4).contiguous().realize()
+    assert error.value.where == (
+        "axis 0: 2 to 3 of 0 to 3; axis 1: 1 to 5 of 0 to 5; differences of 0.5 to 7, median 0.5;"
+        " 1 not stored at all"
+    )
 
 
 def test_first_run_alone_is_checked_also_inside_a_captured_function() -> None:
