@@ -37,15 +37,23 @@ class RungError(HcqError):
     """A rung observed a wrong result."""
 
 
-def wait_while_threads_work(point: Point) -> None:
-    """Wait for a point as long as another thread of this process works; then raise its `SignalTimeout`."""
-    clock = Standstill()
+def wait_while_threads_work(
+    point: Point, *, still: Callable[[], float] | None = None, elapsed: Callable[[], float] = time.monotonic
+) -> None:
+    """Wait for a point as long as another thread of this process works; then raise `SignalTimeout`.
+
+    `still` reads the seconds since one was seen to work, by default those of `Standstill`. The error has the
+    seconds of the whole wait, by the clock `elapsed`.
+    """
+    clock, begun = still or Standstill(), elapsed()
     while True:
         try:
             point.wait(timeout_s=LOOK_S)
-        except SignalTimeout:
+        except SignalTimeout as error:
             if clock() > STANDSTILL_S:
-                raise
+                waited = elapsed() - begun
+                text = point.signal.device.stuck_on(point.signal, point.value, waited)
+                raise SignalTimeout(text, point=point, seen=error.seen, waited_s=waited) from None
         else:
             return
 

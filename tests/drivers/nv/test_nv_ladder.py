@@ -14,9 +14,12 @@ import pytest
 
 from drivers.choices import describe, value_text
 from drivers.nv.quirks import ALTERNATIVES, PRESETS, fitting, parse
+from hcq.errors import SignalTimeout
+from hcq.registry import wrap
+from tests.hcq.fake import FakeDevice
 from tools.bringup import command
 from tools.bringup import ladder as nv_ladder
-from tools.bringup.checks import EMULATED_PATIENCE
+from tools.bringup.checks import EMULATED_PATIENCE, wait_while_threads_work
 from tools.bringup.ladder import Ladder
 from tools.bringup.nv.table import RUNGS as TABLE
 from tools.bringup.rung import Result, Rung
@@ -79,6 +82,15 @@ def test_a_failed_rung_skips_only_its_dependents(climb: Callable[..., tuple[Ladd
     ladder, told = climb('"13 "*) passed=false;;', "--variants", "none")
     assert [number for number, _, passed in told if not passed] == [13]
     assert told[-1] == (25, "default", True)
+
+
+def test_a_wait_that_ends_by_standstill_tells_the_seconds_of_all_of_it() -> None:
+    still, elapsed = iter((0.0, 3.0, 3.5)), iter((100.0, 142.0))
+    with wrap(FakeDevice()) as device:
+        point = device.signal(label="never").at(1)
+        with pytest.raises(SignalTimeout, match=r"never stuck at 0 of 1 after 42\.0 s") as raised:
+            wait_while_threads_work(point, still=still.__next__, elapsed=elapsed.__next__)
+    assert raised.value.waited_s == 42.0
 
 
 def test_every_rung_needs_only_lower_rungs():
