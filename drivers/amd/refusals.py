@@ -24,8 +24,8 @@ _LOG = "`dmesg | grep -E 'amdgpu|kfd'`"
 _NODE_CURES: Final[Mapping[int, str]] = MappingProxyType(
     {
         errno.ENOENT: (
-            "no such device node. Load the module (modprobe amdgpu) on a kernel built with CONFIG_HSA_AMD; "
-            "in a container pass it through (--device /dev/kfd --device /dev/dri)"
+            "no AMD GPU is here, or its node is missing: load the module (modprobe amdgpu) on a kernel built "
+            "with CONFIG_HSA_AMD; in a container pass it through (--device /dev/kfd --device /dev/dri)"
         ),
         errno.EACCES: (
             "you may not open {path}: add your user to the group that owns it "

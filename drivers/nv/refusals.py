@@ -22,8 +22,9 @@ _OUT_OF_MEMORY = frozenset({NvStatus.NO_MEMORY, NvStatus.INSUFFICIENT_RESOURCES}
 _NO_DRIVER = "the node exists but has no driver: load the modules (modprobe nvidia nvidia-uvm)"
 _NODE_CURES = {
     errno.ENOENT: (
-        "no such device node. Load the modules (modprobe nvidia nvidia-uvm), or create the node with mknod "
-        "from the majors in /proc/devices; in a container pass it through (--gpus all, or --device {path})"
+        "no NVIDIA GPU is here, or its node is missing: load the modules (modprobe nvidia nvidia-uvm), or "
+        "create it with mknod from the majors in /proc/devices; in a container pass it through (--gpus all, "
+        "or --device {path})"
     ),
     errno.EACCES: "you may not open {path}: add your user to the group that owns it, or run as root",
     errno.EPERM: "you may not open {path}: the container or device policy forbids it; pass the GPU through",

@@ -158,7 +158,7 @@ def test_a_failed_call_of_an_open_device_leaves_it_unchanged(part: str, gpu: str
 @pytest.mark.parametrize(
     ("number", "cure"),
     [
-        (errno.ENOENT, "modprobe amdgpu"),
+        (errno.ENOENT, "hint: no AMD GPU is here, or its node is missing: load the module (modprobe amdgpu)"),
         (errno.EACCES, "usermod -aG render,video"),
         (errno.EPERM, "--device /dev/kfd"),
         (errno.ENODEV, "modprobe amdgpu"),

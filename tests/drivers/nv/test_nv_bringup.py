@@ -147,7 +147,7 @@ def test_a_failed_partial_open_leaves_the_device_unchanged(part: str):
 @pytest.mark.parametrize(
     ("number", "cure"),
     [
-        (errno.ENOENT, "modprobe nvidia"),
+        (errno.ENOENT, "hint: no NVIDIA GPU is here, or its node is missing: load the modules (modprobe"),
         (errno.EACCES, "group"),
         (errno.ENODEV, "modprobe"),
         (errno.EIO, "dmesg"),
