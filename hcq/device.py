@@ -46,7 +46,7 @@ from hcq.signal import LOST, Signal, Stamp, check_timeout
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from hcq.counters import Counters
     from hcq.driver import DriverDevice
@@ -273,13 +273,16 @@ class Device:
         with self._lock:
             return Program(self, image, self.driver.load(image))
 
-    def retire_program(self, loaded: DriverProgram, *, wait: bool) -> None:
-        """Unload a program: with `wait` once the work now in flight is done, else at the next `sweep`."""
-        self.close_epoch += wait
+    def retire_program(self, loaded: DriverProgram) -> None:
+        """Unload a program once the work now in flight is done."""
+        self.close_epoch += 1
         if not self.closed:
-            self.retired.add_program(loaded, self.retired.in_flight() if wait else [])
-            if wait:
-                self.sweep()
+            self.retired.unloads.waiting.append((self.retired.in_flight(), loaded))
+            self.sweep()
+
+    def dropping(self, loaded: DriverProgram) -> Callable[[], object]:
+        """Return the function that unloads a program at the next `sweep`, for its finalizer."""
+        return partial(self.retired.unloads.waiting.append, ([], loaded))
 
     def spans(self) -> list[Span]:
         """Return the spans that completed since the last call, ordered by start time.

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
+from hcq.locks import DROP, NOTHING
 from hcq.memory import Buffer, Owner
 from hcq.params import Expr
 from hcq.uncopied import refuse_copy
@@ -75,40 +76,37 @@ class Loader(Owner, Protocol):
     def info(self) -> DeviceInfo:
         """The device's properties, with the limits of a launch."""
 
-    def retire_program(self, loaded: DriverProgram, *, wait: bool) -> None:
-        """Unload a program: with `wait` once the work now in flight is done, else at the next `sweep`."""
+    def retire_program(self, loaded: DriverProgram) -> None:
+        """Unload a program once the work now in flight is done."""
+
+    def dropping(self, loaded: DriverProgram) -> Callable[[], object]:
+        """Return the function that unloads a program at the next `sweep`, for its finalizer."""
 
 
 class DeferredUnloads:
     """Loaded programs that were closed or dropped: each is unloaded once its launches are done.
 
-    The owner holds its lock around `sweep` and `close`; `add` may be called from a finaliser.
+    The owner holds its lock around `sweep` and `close`; finalizers append to `waiting`.
     """
 
     def __init__(self, unload: Callable[[DriverProgram], None]) -> None:
         self._unload = unload
-        self._waiting: deque[tuple[list[Point], DriverProgram]] = deque()
+        self.waiting: deque[tuple[list[Point], DriverProgram]] = deque()
+        """Programs, and the points of the launches that use them."""
 
-    def add(self, points: list[Point], loaded: DriverProgram) -> None:
-        """Unload a program at a later `sweep`, when all points are reached or lost."""
-        self._waiting.append((points, loaded))
-
-    def sweep(self) -> bool:
-        """Unload the programs whose launches are done; return whether others remain."""
-        remaining = False
-        for _ in range(len(self._waiting)):  # finalisers append meanwhile
-            points, loaded = self._waiting.popleft()
+    def sweep(self) -> None:
+        """Unload the programs whose launches are done."""
+        for _ in range(len(self.waiting)):  # finalizers append meanwhile
+            points, loaded = self.waiting.popleft()
             if all(point.over() for point in points):
                 self._unload(loaded)
             else:
-                self._waiting.append((points, loaded))
-                remaining = True
-        return remaining
+                self.waiting.append((points, loaded))
 
     def close(self) -> None:
         """Unload all; the device runs nothing any more."""
-        while self._waiting:
-            self._unload(self._waiting.popleft()[1])
+        while self.waiting:
+            self._unload(self.waiting.popleft()[1])
 
 
 class ArgKind(enum.Enum):
@@ -285,11 +283,12 @@ class Program:
     Usable from any thread.
     """
 
-    __slots__ = ("__weakref__", "_make", "closed", "device", "image", "loaded", "name")
+    __slots__ = ("__weakref__", "_drop", "_make", "closed", "device", "image", "loaded", "name")
 
     def __init__(self, device: Loader, image: KernelImage, loaded: DriverProgram) -> None:
         from hcq.kernargs import compile_args  # noqa: PLC0415 - the generator imports this module
 
+        self._drop = device.dropping(loaded)
         self.closed = False
         self.device = device
         self.image = image
@@ -352,16 +351,15 @@ class Program:
         if not self.closed:
             self.closed = True
             self._make = _refuse_closed
-            self.device.retire_program(self.loaded, wait=True)
+            self._drop = NOTHING
+            self.device.retire_program(self.loaded)
 
     __reduce__ = refuse_copy
 
     def __repr__(self) -> str:
         return f"<Program {self.name} on {self.device.name}{' (closed)' if self.closed else ''}>"
 
-    def __del__(self) -> None:
-        if not getattr(self, "closed", True):
-            self.device.retire_program(self.loaded, wait=False)
+    __del__ = DROP
 
 
 def _dimensions(name: str, what: str, counts: object) -> Dim3:

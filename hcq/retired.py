@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from hcq.driver import DriverDevice
-    from hcq.program import DriverProgram
     from hcq.signal import Timeline
 
 
@@ -55,26 +54,25 @@ class Retired:
         self.heap = Heap(driver, reclaim=self._reclaim, deferred=self._deferred)
         self.queues: tuple[SweptQueue, ...] = ()
         """The queues of the device; none yet while it opens, when memory may be short already."""
-        self.pending = False
-        """Whether memory or programs wait to be freed by `free`."""
+        self._pending = False
         self.executables: weakref.WeakSet[Replayable] = weakref.WeakSet()
         """The compiled graphs that use the device."""
         self._lock = lock
-        self._unloads = DeferredUnloads(driver.unload)
+        self.unloads = DeferredUnloads(driver.unload)
+
+    @property
+    def pending(self) -> bool:
+        """Whether memory or programs wait to be freed by `free`."""
+        return self._pending or bool(self.unloads.waiting)
 
     def _deferred(self) -> None:
-        self.pending = True
+        self._pending = True
 
     def in_flight(self, queues: Iterable[SweptQueue] = ()) -> list[Point]:
         """Return the last point of each queue, of this device and `queues`, that has work in flight."""
         lines = [queue.timeline for queue in (*self.queues, *queues)]
         newest = [Point(line.signal, line.value) for line in lines]  # includes interrupted submissions
         return [point for point in newest if not point.passed()]
-
-    def add_program(self, loaded: DriverProgram, points: list[Point]) -> None:
-        """Unload a program at a later `free`, when all points are reached or lost."""
-        self._unloads.add(points, loaded)
-        self.pending = True
 
     def sweep(self) -> None:
         """Retire completed submissions, and free what was closed while they ran."""
@@ -84,15 +82,13 @@ class Retired:
 
     def free(self) -> None:
         """Free closed memory and programs that no work in flight uses any more."""
-        self.pending = False
+        self._pending = False
         try:
             self.heap.sweep()
             with self._lock:
-                remaining = self._unloads.sweep()
-            if remaining:
-                self.pending = True
+                self.unloads.sweep()
         except BaseException:
-            self.pending = True
+            self._pending = True
             raise
 
     def _reclaim(self, attempt: int) -> bool:
@@ -117,6 +113,6 @@ class Retired:
     def close(self) -> None:
         """Unload all programs and free all memory; the device runs nothing any more."""
         try:
-            self._unloads.close()
+            self.unloads.close()
         finally:
             self.heap.close()

@@ -129,7 +129,7 @@ def test_a_block_closed_during_a_sweep_is_freed_by_the_next_sweep(device: Device
     buffer, program, stamp = device.alloc(64), device.load(ADD), device.stamp()
     appends = (
         device.heap.deferred_frees.append,
-        device.retired._unloads._waiting.append,
+        device.retired.unloads.waiting.append,
         device.span_log.pending.append,
     )
     device.sweep()
@@ -142,7 +142,26 @@ def test_a_block_closed_during_a_sweep_is_freed_by_the_next_sweep(device: Device
     assert fake.unloaded == ["add"]
     device.compute.submit(device.compute.record().timestamp(stamp)).wait()
     assert [span.name for span in device.spans()] == ["span"]
-    buffer._block, program.closed = None, True
+    buffer._block, program._drop = None, bool
+
+
+def test_a_dropped_program_is_unloaded_at_the_next_sweep_and_runs_no_python_code(
+    device: Device, fake: FakeDevice
+):
+    program, called = device.load(ADD), list[str]()
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    del program
+    sys.setprofile(None)
+    assert called == []
+    assert device.retired.pending
+    device.sweep()
+    assert fake.unloaded == ["add"]
+    assert not device.retired.pending
+    closed = device.load(ADD)
+    closed.close()
+    del closed
+    device.sweep()
+    assert fake.unloaded == ["add", "add"], "once each"
 
 
 def test_memory_of_a_buffer_closed_while_idle_is_reused_immediately(device: Device):
