@@ -150,7 +150,7 @@ def differences(
         registers = [*single.mapped(memory, source), *single.mapped(memory, out)]
         for mask in (one.vcc, one.active, one.mask):
             registers += [mask & 0xFFFF_FFFF, mask >> 32]
-        single.run(ready, memory, registers, lanes)
+        single.run(ready, memory, registers, lanes, 8 * lanes)
         for n, (end, count) in enumerate(zip(np.cumsum(rows).tolist(), rows, strict=True)):
             why = _compare(cases[n], one, out[(end - count) // 2 : end // 2])
             if why:

@@ -584,6 +584,9 @@ class Run:
         name = node[1]
         if name == "TRAPSTS":
             return
+        if name == "MEM":
+            self._to_memory(path, made, f, m)
+            return
         if name == "VGPR":
             self._to_lane(path, made, f, m)
             return
@@ -662,6 +665,18 @@ class Run:
             new = np.where(m, new, old.raw)
         return value(old.kind, old.bits, new)
 
+    def _to_memory(self, path: list[Node], made: Value, f: Frame, m: Array | None) -> None:
+        """Write a lane's memory, 64 bits that begin at address 0."""
+        match = _TYPE.fullmatch(path[0][2]) if len(path) == 2 and path[0][0] == "view" else None
+        if match is None:
+            raise PcodeError("a store without its type")
+        low = np.uint64(8 * int(self.value(path[-1][2], f, m).raw.flat[0]))
+        bits, old = int(match[2]), f.variables["MEM"]
+        if low + bits > old.bits:
+            raise PcodeError("memory beyond 64 bits")
+        new = old.raw & ~np.uint64(mask(bits) << int(low)) | self.cast(made, match[1], bits).raw << low
+        f.variables["MEM"] = value("b", 64, new if m is None else np.where(m, new, old.raw))
+
     def _to_lane(self, path: list[Node], made: Value, f: Frame, m: Array | None) -> None:
         lane = path[-1][2]
         which = path[-2][2]
@@ -727,6 +742,11 @@ class Run:
         return Value(kind, bits, value(kind, bits, numbers(inner) if signed else inner.raw).raw)
 
     def _index(self, node: Node, f: Frame, m: Array | None) -> Value:
+        if node[1] == ("name", "MEM") and "MEM" in f.variables:
+            low = int(self.value(node[2], f, m).raw.flat[0])
+            if low > 7:
+                raise PcodeError("memory beyond 64 bits")
+            return value("b", 64, f.variables["MEM"].raw >> np.uint64(8 * low))
         if node[1] == ("name", "S") and "S0" in f.variables:
             return f.variables[f"S{int(self.value(node[2], f, m).raw.flat[0])}"]  # type: ignore[no-any-return]
         if node[1][0] == "index" and node[1][1] == ("name", "VGPR"):
@@ -922,6 +942,8 @@ class Run:
             turns = floats(x).astype("f8")
             angle = (turns - np.rint(turns)) * (2 * np.pi)
             return of_floats((np.sin if name == "sin" else np.cos)(angle), x.bits)
+        if name in ("CalcGlobalAddr", "CalcDsAddr") and "MEM" in f.variables:
+            return value("u", 64, 0)
         arguments = [self.value(n, f, m) for n in nodes]
         found = f.variables.get(name)
         if isinstance(found, tuple):
@@ -1040,6 +1062,13 @@ def _mantissa_of(v: Value) -> Value:
     return of_floats(np.frexp(floats(v).astype("f8"))[0], v.bits)
 
 
+def _chosen(a: Value, b: Value, first: Array, sign: int) -> Value:
+    """Return a where it comes first, b elsewhere; of a number and a NaN the number, of two zeros that with the sign."""
+    x, y = floats(a), floats(b)
+    zeros = (x == 0) & (y == 0) & (a.raw >> np.uint64(a.bits - 1) == np.uint64(sign))
+    return Value(a.kind, a.bits, np.where((first | zeros | np.isnan(y)) & ~np.isnan(x), a.raw, b.raw))
+
+
 FUNCTIONS: dict[str, Any] = {
     "abs": lambda v: Value(v.kind, v.bits, v.raw & np.uint64(mask(v.bits - 1))),
     "sqrt": lambda v: of_floats(np.sqrt(floats(v)), v.bits),
@@ -1056,6 +1085,8 @@ FUNCTIONS: dict[str, Any] = {
     "signext_from_bit": _signext_from_bit, "ldexp": lambda v, n: of_floats(np.ldexp(floats(v).astype("f8"), numbers(n)), v.bits),
     "flushed": lambda v: Value(v.kind, v.bits, np.where(_exponent(v) == 0, v.raw & np.uint64(1 << v.bits - 1), v.raw)),
     "belowOne": lambda v: of_floats(np.where(floats(v) >= 1, np.nextafter(floats(v).dtype.type(1), floats(v).dtype.type(0)), floats(v)), v.bits),
+    "smaller": lambda a, b: _chosen(a, b, floats(a) < floats(b), 1),
+    "larger": lambda a, b: _chosen(a, b, floats(a) > floats(b), 0),
     "trueExponent": lambda v: value("i", 32, np.frexp(floats(v).astype("f8"))[1].astype("i8")),
     "signedZero": lambda v, of: Value(v.kind, v.bits, np.where(floats(v) == 0, of.raw & np.uint64(1 << v.bits - 1), v.raw)),
     "s_ff1_i32_b32": _first_one, "s_ff1_i32_b64": _first_one,

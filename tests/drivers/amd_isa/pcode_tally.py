@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.instruction import IsaError
-from tests.drivers.amd_isa import pcode, pcode_forms, pcode_scalars, single
+from tests.drivers.amd_isa import pcode, pcode_forms, pcode_memory, pcode_scalars, single
 from tests.drivers.amd_isa.lane_cases import Case, differences
 from tests.drivers.amd_isa.pcode import PcodeError
 
@@ -127,6 +127,23 @@ def scalars(name: str) -> Tally:
     return found
 
 
+def memory(name: str) -> Tally:
+    """Run every access of global memory and LDS that is enumerated."""
+    found, groups = Tally(), defaultdict(list)
+    for kinds, case, why in pcode_memory.cases(name):
+        if why:
+            found.uncovered[case.text] = why
+        elif why := refusal(name, case):
+            found.refused[case.text] = why
+        else:
+            groups[kinds].append(case)
+    for kinds, cases in groups.items():
+        found.forms += len(cases)
+        found.operations |= {case.text.rpartition(" ")[0] for case in cases}
+        found.differ += differences(name, cases, [pcode_forms.inputs(name, kinds)])
+    return found
+
+
 def refusal(name: str, case: Case) -> str:
     """Return why the emulator does not run an instruction, or an empty text."""
     try:
@@ -139,7 +156,7 @@ def refusal(name: str, case: Case) -> str:
 def main() -> None:
     """Print the tally of each target named."""
     for name in sys.argv[1:] or single.NAMES:
-        parts = {"vector": tally(name, pcode_forms.choices), "scalar": scalars(name)}
+        parts = {"vector": tally(name, pcode_forms.choices), "scalar": scalars(name), "memory": memory(name)}
         if name != "gfx942":
             parts["dual"] = duals(name)
         for what, found in parts.items():

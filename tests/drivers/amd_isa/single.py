@@ -73,10 +73,10 @@ def program(name: str, words: Sequence[int], lanes: int = 0, modes: int = KEEP_A
     return Program(made, translate(made.library, "k", code, known, entry))
 
 
-def run(ready: Program, memory: AddressSpace, registers: Sequence[int], block: int) -> None:
+def run(ready: Program, memory: AddressSpace, registers: Sequence[int], block: int, shared: int = 0) -> None:
     """Run a program with these scalar registers."""
     params = struct.pack("<16I", *registers, *[0] * (16 - len(registers)))
-    work = Work(grid=(1, 1, 1), block=(block, 1, 1), params=params, shared_bytes=0)
+    work = Work(grid=(1, 1, 1), block=(block, 1, 1), params=params, shared_bytes=shared)
     done = launch(ready, work, memory, QUICK)
     assert done.fault is None, done.fault
 

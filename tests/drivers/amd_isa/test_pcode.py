@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.drivers.amd_isa import pcode, pcode_forms
-from tests.drivers.amd_isa.pcode_tally import Tally, duals, scalars, tally
+from tests.drivers.amd_isa.pcode_tally import Tally, duals, memory, scalars, tally
 from tests.drivers.amd_isa.single import NAMES
 
 there = pytest.mark.skipif(
@@ -106,3 +106,14 @@ def test_every_pair_of_dual_operations(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_scalar_operations(name: str) -> None:
     verdict(scalars(name))
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_accesses_of_memory(name: str) -> None:
+    found = memory(name)
+    assert found.differ == []
+    assert all(re.search("2addr|wrxchg2|storexchg_2addr|pk_add", what) for what in found.uncovered), (
+        found.uncovered
+    )

@@ -50,7 +50,7 @@ def _numbers(operand: Operand) -> set[Register]:
 def _destinations(i: Instruction) -> int:
     """Return how many of the first operands are written."""
     name = i.stem
-    if name.startswith(_SOURCES_ALONE) or "_store" in name or not i.operands:
+    if name.startswith(_SOURCES_ALONE) or "_store_" in name or not i.operands:
         return 0
     fields = [slot.field for slot in i.opcode.operands]
     if "_atomic_" in name:
