@@ -10,18 +10,20 @@ from typing import Any
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
+from frontend.arg_aliases import accepts_aliases
 from frontend.expr import float_dtype
 from frontend.ops import reduce
-from frontend.ops.arguments import Shape, axis_of, broadcast, whole_or_none
+from frontend.ops.arguments import Shape, axis_of, broadcast, tensor, whole_or_none
 from frontend.ops.diagonals import diagonal
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, agree, clip, gt, maximum, mul, result_dtype, sub, where
+from frontend.ops.elementwise import add, agree, clip, ge, gt, maximum, mul, result_dtype, sub, where
 from frontend.ops.functions import reciprocal, sqrt
 from frontend.ops.linalg import contract, matmul, wide_matmul
 from frontend.ops.movement import expand, permute, reshape, transpose
 from frontend.ops.parts import roll
 from frontend.ops.sources import constant, convert, coordinate, narrowed, widened, widened_float
 from frontend.parameters import shown
+from frontend.plan import CAPTURE
 from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError, UsageTypeError
@@ -227,13 +229,32 @@ def dist(self: T, other: T, p: float = 2.0) -> T:
     return reduce.power_norm(sub(self, other), p)
 
 
-@composite
+@accepts_aliases
 def cov(self: T, *, correction: int = 1, fweights: T | None = None, aweights: T | None = None) -> T:
     """Return the covariances of the rows of a matrix, which are variables; columns are observations.
 
-    `fweights` counts each observation so often, `aweights` is its importance. The result is a matrix, or of
-    shape () for one variable.
+    `fweights`, whole numbers, counts each observation so often; `aweights`, floats, is its importance. The
+    result is a matrix, or of shape () for one variable. Raises `UsageError` for weights of other kinds and
+    sizes, and, outside captured functions, which read no values, for weights that are negative or all 0.
     """
+    given = []
+    for what, weights, kinds in (("fweights", fweights, "uint"), ("aweights", aweights, "float")):
+        w = weights if weights is None else self.operand(weights)
+        given.append(w)
+        if w is None:
+            continue
+        tensor(w, f"cov, {what}", self)
+        if w.expr.dtype.kind not in kinds:
+            wanted = "floats" if kinds == "float" else "whole numbers"
+            raise UsageError(f"cov, {what}: wanted {wanted}, saw {w.expr.dtype.name}")
+        if CAPTURE.now is None and not mul(reduce.all(ge(w, 0)), reduce.any(w)).item():
+            raise UsageError(f"cov, {what}: wanted weights from 0 on, not all 0; saw others")
+    found: T = _cov(self, correction, *given)
+    return found
+
+
+@composite
+def _cov(self: T, correction: int, fweights: T | None, aweights: T | None) -> T:
     x = reshape(self, (1, -1)) if len(self.expr.shape) < 2 else self
     _ranks("cov", (x, 2))
     x = convert(x, float_dtype(x.expr.dtype))
@@ -257,7 +278,7 @@ def cov(self: T, *, correction: int = 1, fweights: T | None = None, aweights: T 
 @method
 def corrcoef(self: T) -> T:
     """Return the correlations of the rows of a matrix, within -1..1; one row gives 1."""
-    found = cov(self)
+    found = _cov(self, 1, None, None)
     if not found.expr.shape:
         return div(found, found)
     size = sqrt(diagonal(found))

@@ -234,6 +234,33 @@ def test_circular_padding_continues_with_what_was_not_cut_off(padding: tuple[int
     assert Tensor([[[1.0, 2.0, 3.0, 4.0]]]).pad(padding, mode="circular").tolist() == [[wanted]]
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"fweights": [1.5, 1.0, 1.0]}, "fweights: wanted whole numbers, saw float32"),
+        ({"fweights": [True, True, False]}, "fweights: wanted whole numbers, saw bool"),
+        ({"aweights": [1, 1, 2]}, "aweights: wanted floats, saw int32"),
+        ({"fweights": [-1, 1, 2]}, "fweights: wanted weights from 0 on"),
+        ({"aweights": [-1.0, 1.0, 2.0]}, "aweights: wanted weights from 0 on"),
+        ({"aweights": [float("nan"), 1.0, 2.0]}, "aweights: wanted weights from 0 on"),
+        ({"fweights": [0, 0, 0]}, "not all 0"),
+        ({"fweights": [1, 2]}, "wanted a weight for each of 3 observations"),
+        ({"fweights": 3}, "cov"),
+        ({"correction": 1.5}, "correction"),
+    ],
+)
+def test_weights_of_covariances_are_checked(names: dict[str, Any], message: str):
+    x = Tensor([[1.0, 2.0, 4.0], [3.0, 1.0, 2.0]])
+    with pytest.raises(UsageError, match=message):
+        x.cov(**names)
+
+
+def test_covariances_are_weighted():
+    x = Tensor([[1.0, 2.0, 4.0], [3.0, 1.0, 2.0]])
+    want = np.cov(x.numpy(), fweights=[1, 0, 2], aweights=[0.5, 1.0, 2.0])
+    np.testing.assert_allclose(x.cov(fweights=[1, 0, 2], aweights=[0.5, 1.0, 2.0]).numpy(), want, rtol=1e-5)
+
+
 def test_one_variable_has_a_covariance_and_a_correlation_without_axes():
     assert Tensor([[1.0, 2.0]]).cov().shape == ()
     assert (Tensor([[1.0, 2.0]]).corrcoef().shape, Tensor([[1.0, 2.0]]).corrcoef().item()) == ((), 1.0)
