@@ -19,6 +19,7 @@ from frontend.ops.elementwise import (
     clip,
     eq,
     gt,
+    in_float32,
     is_half,
     lt,
     maximum,
@@ -114,22 +115,16 @@ def xlogy(self: T, other: T | Number) -> T:
 
 
 @composite
+@in_float32
 def addcmul(self: T, first: T, second: T, value: float = 1) -> T:
     """Return self + value * first * second; of sixteen-bit floats rounded once."""
-    dtype = result_dtype(self, first, second)
-    if is_half(dtype):
-        x, a, b = (convert(t, dtypes.float32) for t in (self, first, second))
-        return convert(addcmul(x, a, b, value), dtype)
     return add(self, mul(mul(first, second), value))
 
 
 @composite
+@in_float32
 def addcdiv(self: T, first: T, second: T, value: float = 1) -> T:
     """Return self + value * first / second; of sixteen-bit floats rounded once."""
-    dtype = result_dtype(self, first, second)
-    if is_half(dtype):
-        x, a, b = (convert(t, dtypes.float32) for t in (self, first, second))
-        return convert(addcdiv(x, a, b, value), dtype)
     return add(self, mul(div(first, second), value))
 
 

@@ -20,7 +20,7 @@ from compiler.ir.scalar import convert as converted
 from frontend.expr import float_dtype
 from frontend.ops.arguments import broadcast, number_dtype, representable
 from frontend.ops.method_row import MethodRow, named
-from frontend.ops.sources import Number, constant, convert, number_like, ruled, spread, suited, widened
+from frontend.ops.sources import Number, constant, convert, number_like, ruled, spread, suited, widened_float
 from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite, method, operator
 from hcq.errors import UsageError
@@ -77,23 +77,36 @@ def agree(what: str, a: T, b: T | Number, *, floats: bool = False) -> tuple[T, T
     return spread(convert(a, dtype), shape), spread(convert(b, dtype), shape)
 
 
+def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Compute a function of tensors and numbers, sixteen-bit floats in float32, and round the result once."""
+
+    @wraps(fn)
+    def call(*args: Any, **names: Any) -> Any:
+        dtype = result_dtype(*args)
+        if not is_half(dtype):
+            return fn(*args, **names)
+        return convert(fn(*[widened_float(a) if hasattr(a, "expr") else a for a in args], **names), dtype)
+
+    return call
+
+
 def rounding_once(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Keep a number beside sixteen-bit floats in float32 in an operation, and round the result once.
 
     So does PyTorch for products and quotients, and on GPUs for sums; for comparisons, powers and remainders,
     to which this is not applied, it rounds the number. A tensor of shape () beside one with axes is a number.
     """
+    wide = in_float32(fn)
 
     @wraps(fn)
     def call(self: Any, other: Any) -> Any:
         dtype = self.expr.dtype
-        if not is_half(dtype):
-            return fn(self, other)
-        if isinstance(other, (int, float)):
-            finer = converted(representable(other), dtype) != other
-        else:
-            finer = bool(self.expr.shape) and not other.expr.shape and other.expr.dtype is not dtype
-        return convert(fn(widened(self), other), dtype) if finer else fn(self, other)
+        finer = is_half(dtype) and (
+            converted(representable(other), dtype) != other
+            if isinstance(other, (int, float))
+            else self.expr.shape and not other.expr.shape and other.expr.dtype is not dtype
+        )
+        return (wide if finer else fn)(self, other)
 
     call.rounds_once = True  # type: ignore[attr-defined]  # read by `frontend.trace`
     return call
@@ -281,19 +294,14 @@ def lerp(self: T, end: T, weight: T | Number) -> T:
 
     Shapes broadcast; integers give float32. Sixteen-bit floats are rounded once.
     """
-    return _lerp(self, end, weight)
+    found: T = _lerp(self, end, weight)
+    return found
 
 
 @composite
+@in_float32
 def _lerp(self: T, end: T, weight: T | Number) -> T:
     """Start from the end that is nearer, so that a weight of 1 gives the end exactly."""
-    dtype = result_dtype(self, end, weight)
-    if is_half(dtype):
-        a, b = convert(self, dtypes.float32), convert(end, dtypes.float32)
-        share: Any = weight
-        share = convert(share, dtypes.float32) if hasattr(share, "expr") else share
-        found: T = convert(_lerp(a, b, share), dtype)
-        return found
     x, y = agree("lerp", self, end, floats=True)
     x, w = agree("lerp", x, weight)
     y = spread(convert(y, x.expr.dtype), x.expr.shape)

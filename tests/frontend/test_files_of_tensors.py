@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, dtypes, nn
-from frontend.nn.state import checkpoints, gguf, pickled, safetensors
+from frontend.nn.state import checkpoints, gguf, pickled, tensor_file
 from frontend.nn.state.tensor_file import Contents
 from hcq.errors import UnsupportedError, UsageError
 from tools.answers.checkpoints import wanted
@@ -258,7 +258,7 @@ def test_a_file_that_is_cut_off_while_it_is_read_is_refused(
             left[0] -= 1
             return super().__getitem__(part)
 
-    for module in (checkpoints, gguf, safetensors):
+    for module in (checkpoints, tensor_file):
         monkeypatch.setattr(module, "Contents", Cut)
     load: Any = {".pt": nn.state.torch_load, ".gguf": nn.state.gguf_load}.get(path.suffix, nn.state.safe_load)
     with pytest.raises(UsageError, match=r"was cut off while it was open: .* it has 0"):

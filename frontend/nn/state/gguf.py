@@ -262,8 +262,11 @@ class _Cursor:
 class GgufFile(TensorFile):
     """An open GGUF file: see `gguf_open`."""
 
-    def __init__(self, path: str | Path, data: Contents, device: str | None) -> None:
-        super().__init__(path, device)
+    kind = "GGUF file"
+
+    def parse(self, data: Contents) -> None:
+        """Read the header. Raises `UsageError` and `UnsupportedError`."""
+        path = self.path
         c = _Cursor(data, path)
         if c.bytes(4) != b"GGUF":
             raise UsageError(f"{path} is no GGUF file: it starts with {data[:4]!r}")
@@ -273,8 +276,6 @@ class GgufFile(TensorFile):
                 f"{path}: wanted a GGUF file of version 2 or 3, little-endian, saw {version}"
             )
         tensors, values = c.number("Q"), c.number("Q")
-        self.metadata: dict[str, Any] = {}
-        """Values by name: numbers, texts, and lists of them."""
         for _ in range(values):
             name = c.text()
             self.metadata[name] = c.value(c.number("I"))
@@ -287,7 +288,6 @@ class GgufFile(TensorFile):
             if name in self.entries:
                 raise UsageError(f"{path} is malformed: the tensor {name} is there twice")
             self.entries[name] = _stored(name, shape, kind, start + offset, len(data))
-        self._data = data
 
     def tensor(self, e: Entry, raw: bytes, shape: tuple[int, ...]) -> Tensor:
         """Return bytes of a tensor as a tensor of a shape, blocks as float32."""
@@ -338,12 +338,7 @@ def gguf_open(path: str | Path, *, device: str | None = None) -> GgufFile:
     Shapes have the slowest axis first, as everywhere here. Raises `OSError` when the file cannot be read,
     `UsageError` when it is malformed, `UnsupportedError` for other versions and types.
     """
-    data = Contents(path, "GGUF file")
-    try:
-        return GgufFile(path, data, device)
-    except BaseException:
-        data.close()
-        raise
+    return GgufFile(path, device)
 
 
 def gguf_load(path: str | Path, *, device: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:

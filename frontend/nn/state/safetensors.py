@@ -33,16 +33,17 @@ _CODES: Final = {dtype: name for name, dtype in _NAMES.items()}
 class SafeFile(TensorFile):
     """An open safetensors file: see `safe_open`."""
 
-    def __init__(self, path: str | Path, data: Contents, device: str | None) -> None:
-        super().__init__(path, device)
+    kind = "safetensors file"
+
+    def parse(self, data: Contents) -> None:
+        """Read the header. Raises `UsageError`."""
+        path = self.path
         header, start = _header(data, path)
         self.metadata = header.pop(_METADATA, {})
-        """Names and texts."""
         if not isinstance(self.metadata, dict):
             raise UsageError(f"{path}: __metadata__ is {self.metadata!r}, not an object of names and texts")
         for name, entry in header.items():
             self.entries[name] = _entry(len(data), start, name, entry)
-        self._data = data
 
 
 def safe_open(path: str | Path, *, device: str | None = None) -> SafeFile:
@@ -55,12 +56,7 @@ def safe_open(path: str | Path, *, device: str | None = None) -> SafeFile:
     A tensor is read, and copied to the device (the default one if None), each time it is asked for. Raises as
     `safe_load`.
     """
-    data = Contents(path, "safetensors file")
-    try:
-        return SafeFile(path, data, device)
-    except BaseException:
-        data.close()
-        raise
+    return SafeFile(path, device)
 
 
 def safe_load(path: str | Path, *, device: str | None = None) -> dict[str, Tensor]:

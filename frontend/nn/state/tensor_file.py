@@ -12,7 +12,7 @@ import io
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from compiler.dtype import DType
 from frontend.tensor import Tensor
@@ -88,11 +88,24 @@ class TensorFile(Mapping[str, Tensor]):
     A context manager. After `close` nothing can be read. Raises `KeyError` for a name that it does not hold.
     """
 
+    kind: str
+
     def __init__(self, path: str | Path, device: str | None) -> None:
         self.path, self.device = str(path), device
-        self._data: Contents | None = None
         self.entries: dict[str, Entry] = {}
         """Dtype, shape and place of each tensor by name."""
+        self.metadata: dict[str, Any] = {}
+        """What the file has beside tensors, by name."""
+        self._data: Contents | None = Contents(path, self.kind)
+        try:
+            self.parse(self._data)
+        except BaseException:
+            self.close()
+            raise
+
+    def parse(self, data: Contents) -> None:
+        """Read the header. Raises `UsageError` when it is malformed."""
+        raise NotImplementedError
 
     def raw(self, begin: int, end: int) -> bytes:
         """Return a part of the file. Raises `UsageError` when it is closed, or shorter than it was."""
