@@ -159,7 +159,7 @@ def looked_up(  # noqa: PLR0917 - internal
                 weight * ((counts() > 0) * (size > max_norm)).where(shrunk, 1.0).unsqueeze(1)
             ).realize()
     found = rows(weight, index)
-    if scale_grad_by_freq:
+    if scale_grad_by_freq and found.dtype.is_float:
         shared = found / counts().take(index).unsqueeze(-1)
         found = found.detach() + (shared - shared.detach())
     if padding_idx is None:

@@ -13,7 +13,7 @@ from compiler.ir.ops import Ops
 from frontend.ops.arguments import Shape, is_pair, whole
 from frontend.ops.division import mod
 from frontend.ops.elementwise import add, lt, maximum, minimum, neg, sub, where
-from frontend.ops.sources import constant, coordinate, spread
+from frontend.ops.sources import constant, coordinate, spread, suited
 from frontend.tensor_base import T
 from frontend.trace import apply, method
 from hcq.errors import UsageError
@@ -43,7 +43,7 @@ def pad(
     value: float = 0.0,
     mode: Literal["constant", "reflect", "replicate", "circular"] = "constant",
 ) -> T:
-    """Return self padded with `value`, or by the mode with elements of self.
+    """Return self padded with `value` in its dtype, or by the mode with elements of self.
 
     "reflect" mirrors at the border elements, "replicate" repeats them, "circular" continues at the other end.
 
@@ -69,7 +69,7 @@ def pad(
     if value == 0:
         return padded
     inside = apply(Ops.PAD, grow, spread(constant(x, True, dtypes.bool, ()), x.expr.shape))
-    return where(inside, padded, value)
+    return where(inside, padded, constant(x, suited(value, x.expr.dtype), x.expr.dtype, ()))
 
 
 def _continued(x: T, pairs: tuple[tuple[int, int], ...], mode: str) -> T:

@@ -257,8 +257,8 @@ def cov(self: T, *, correction: int = 1, fweights: T | None = None, aweights: T 
 def _cov(self: T, correction: int, fweights: T | None, aweights: T | None) -> T:
     x = reshape(self, (1, -1)) if len(self.expr.shape) < 2 else self
     _ranks("cov", (x, 2))
-    x = convert(x, float_dtype(x.expr.dtype))
     weights = [w for w in (fweights, aweights) if w is not None]
+    x = convert(x, float_dtype(result_dtype(x, *weights)))
     if any(w.expr.shape != x.expr.shape[1:] for w in weights):
         raise UsageError(f"cov: wanted a weight for each of {x.expr.shape[1]} observations")
     if not weights:

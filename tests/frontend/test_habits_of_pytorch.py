@@ -255,6 +255,20 @@ def test_weights_of_covariances_are_checked(names: dict[str, Any], message: str)
         x.cov(**names)
 
 
+def test_settings_do_not_change_the_dtype_of_integers_and_weights_that_of_halves():
+    x = Tensor([[1, 2], [3, 4]])
+    padded = F.pad(x, (0, 1), "constant", 1.7)
+    assert (padded.dtype.name, padded.tolist()) == ("int32", [[1, 2, 1], [3, 4, 1]])
+    assert F.pad(x > 1, (0, 1), "constant", 0.5).tolist() == [[False, True, True], [True, True, True]]
+    with pytest.raises(UsageError, match="300 does not fit int8"):
+        F.pad(x.cast("int8"), (0, 1), "constant", 300)
+    rows = F.embedding(Tensor([1, 1]), x, scale_grad_by_freq=True)
+    assert (rows.dtype.name, rows.tolist()) == ("int32", [[3, 4], [3, 4]])
+    half = x.cast("bfloat16")
+    assert half.cov(aweights=Tensor([0.5, 1.0])).dtype.name == "float32"
+    assert half.cov(fweights=Tensor([2, 1])).dtype.name == "bfloat16"
+
+
 def test_covariances_are_weighted():
     x = Tensor([[1.0, 2.0, 4.0], [3.0, 1.0, 2.0]])
     want = np.cov(x.numpy(), fweights=[1, 0, 2], aweights=[0.5, 1.0, 2.0])
