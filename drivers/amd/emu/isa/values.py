@@ -285,7 +285,7 @@ class Translator:
         """Return a 32-bit constant as an operand of 64 bits has it: the upper half of an f64, else extended."""
         if "f64" in self.stem:
             return operand.bits << 32
-        if self.stem.endswith("_i64") and operand.bits >> 31:
+        if "_i64" in self.stem and operand.bits >> 31:
             return operand.bits - (1 << 32)
         return operand.bits
 

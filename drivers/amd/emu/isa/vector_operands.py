@@ -130,7 +130,8 @@ def modifiers_of(reading: Reading, opcode: Opcode, items: list[Operand]) -> tupl
     for field in ("clamp", "omod", "cbsz", "abid", "blgp"):
         if found.get(field) and field not in known:
             raise reading.error(f"{opcode.name} takes no {field}")
-    sources = len(opcode.operands) if opcode.name.startswith("v_cmpx") else max(len(opcode.operands) - 1, 0)
+    alone = opcode.name.startswith("v_cmpx") and reading.target.family != "gfx9"  # without a destination
+    sources = len(opcode.operands) if alone else max(len(opcode.operands) - 1, 0)
     first = len(items) - (sources - (1 if form.name == "VOP3SD" else 0))
     count = len(items) - first
     for what in ("neg", "abs"):
