@@ -107,7 +107,7 @@ def _classify(t: Translator) -> None:
     match = re.fullmatch(r"v_cmp(x?)_class_f(16|32|64)", t.stem)
     assert match is not None
     x, y = t.instruction.operands[-2:]
-    wanted = t.raw(y, 32) if match[2] != "16" else t.c.resize(t.raw(y, 16), 32)
+    wanted = t.source(y, "b32", 1) if match[2] != "16" else t.c.resize(t.source(y, "b16", 1), 32)
     _deliver(t, classified(t, t.source(x, f"f{match[2]}"), wanted), executes=bool(match[1]))
 
 

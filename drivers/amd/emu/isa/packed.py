@@ -90,6 +90,8 @@ def part_of(t: Translator, number: int, operand: Operand, type_: str, place: int
     select = place
     if i.opcode.form.name == "VOP3P":
         select = i.get("op_sel_hi" if place else "op_sel") >> number & 1
+    if isinstance(operand, (Reg, Imm)) and (operand.neg or operand.abs):
+        raise t.error("one sign of a pair of halves is not documented")
     whole = _halves(t, operand, type_)
     half = c.resize(c.op("lshr", whole, 16) if select else whole, 16)
     sign = i.get("neg_hi" if place else "neg") >> number & 1
