@@ -380,6 +380,8 @@ def other_operands(form: Form) -> Iterator[tuple[int, str]]:
         ):
             continue
         yield number, "scalar"
+        if form.kind == "VOP3P" and form.sources[number][1] == 2:
+            continue  # which part of a pair a constant is, no document says
         if not (gfx9 and form.kind[:4] == "VOP3"):
             yield number, "literal"
         if type_ == "mix":
@@ -547,7 +549,9 @@ class Definition:
     def pair(self, raw: Array, number: int, type_: str, bits: int) -> Array:
         """Return both parts of a packed source, as op_sel and op_sel_hi name them, with their signs."""
         choice, size = self.choice, np.uint64(bits // 2)
-        if not re.search(rf"S{number}(\.u32)?\[", self.form.text) or re.search("dot[48]", self.form.stem):
+        if not re.search(rf"S{number}(\.u32)?\[", self.form.text) or re.search(
+            "dot[48]|pk_mov", self.form.stem
+        ):
             return raw ^ np.uint64((choice.neg >> number & 1) << 31) if type_ == "f32" else raw
         part = np.uint64((1 << bits // 2) - 1)
         low, high = (
@@ -730,6 +734,10 @@ DECISIONS = (
         r"v_permlanex?16(_var)?_b32", "LLVM's llvm.amdgcn.permlane16: what a lane that does not execute gives",
         ((r"VGPR\[([^\]]+)\]\[VDST\.u32\] = tmp\[(.+)\](?=\n)",
           r"VGPR[\1][VDST.u32] = (EXEC[\2].u1 || OPSEL[0].u1) ? tmp[\2] : OPSEL[1].u1 ? 0U : VGPR[\1][VDST.u32]"),),
+    ),
+    Decision(
+        r"v_pk_mov_b32", "op_sel chooses from both registers; the text's view has one",
+        ((r"(S[01])\.u32\[OPSEL", r"\1.u64[OPSEL"),),
     ),
     Decision(
         r"v_div_fixup_f\d+", "a quotient that is NaN although its operands are numbers overflowed in the steps before",

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from tests.drivers.amd_isa import pcode, pcode_forms
-from tests.drivers.amd_isa.pcode_tally import Tally, duals, memory, scalars, tally
+from tests.drivers.amd_isa.pcode_tally import Tally, duals, memory, refusal, scalars, tally
 from tests.drivers.amd_isa.single import NAMES
 
 there = pytest.mark.skipif(
     pcode.folder() is None, reason="tinygrad, whose pseudo-code this reads, is not installed"
 )
+CLAMPED = pcode_forms.Choice(clamp=1)
 UNKNOWN = {
     r"v_movrel.*|v_swaprel.*": "registers addressed by M0",
     r"v_s?wmmac?_.*|v_mfma.*|v_smfmac.*": "matrices, in words; test_matrix has definitions",
@@ -92,6 +93,29 @@ def test_plain_forms_of_short_encodings() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_plain_forms(name: str, kind: str) -> None:
     verdict(tally(name, lambda _: [pcode_forms.Choice()], lambda form: form.kind == kind))
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_clamps_that_are_not_run_are_refused(name: str) -> None:
+    """One of each family of operations: none may be run as if it had no clamp."""
+    families: dict[str, pcode_forms.Form] = {}
+    for form in pcode_forms.forms(name):
+        if "clamp" in form.opcode.modifiers and form.refuses_clamp:
+            families.setdefault("_".join(form.stem.split("_")[:2]) + form.kind, form)
+    run = [key for key, form in families.items() if not refusal(name, pcode_forms.case(form, CLAMPED))]
+    assert families
+    assert run == []
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.landing
+@pytest.mark.parametrize("kind", pcode_forms.VECTOR_FORMATS)
+@pytest.mark.parametrize("name", NAMES)
+def test_operands_and_modifiers(name: str, kind: str) -> None:
+    verdict(tally(name, lambda form: list(pcode_forms.choices(form))[1:], lambda form: form.kind == kind))
 
 
 @there
