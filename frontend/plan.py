@@ -59,8 +59,11 @@ OBJECTS: Final = 24 << 10
 
 Measured by tracemalloc on CPython 3.11: 15 KiB for launch and plan, 9 KiB for unshared expressions.
 """
-_MEASURE: Final = 64
-"""Number of plans added between measurements of all, as executables grow with launches in flight."""
+MEASURE: Final = 64
+"""Number of plans added between measurements of all, as executables grow with launches in flight.
+
+Then all drop their bindings, too, or thousands of plans would keep the results of their last launch.
+"""
 
 _BUFFER: Final = attrgetter("buffer")
 Part = tuple[Expr, tuple[int, ...]]
@@ -135,7 +138,7 @@ class Plans:
         self._kept[key] = plan, drop, size
         self.nbytes += size
         self._added += 1
-        if self._added >= _MEASURE:
+        if self._added >= MEASURE:
             self._measure()
         most = config().plan_bytes
         while self.nbytes > most and len(self._kept) > 1:
@@ -158,6 +161,9 @@ class Plans:
                 forget(key)
 
     def _measure(self) -> None:
+        for plan, _, _ in self._kept.values():
+            if plan.executable is not None:
+                plan.executable.forget()  # the buffers of its last launch, whose tensors may be gone
         self._kept = {key: (plan, drop, plan.nbytes) for key, (plan, drop, _) in self._kept.items()}
         self.nbytes = sum([size for _, _, size in self._kept.values()])
         self._added = 0

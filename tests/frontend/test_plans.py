@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from frontend import Device, Tensor, TinyJit, stats
-from frontend.plan import OBJECTS, PLANS, build
+from frontend.plan import MEASURE, OBJECTS, PLANS, build
 from hcq.config import override, read
 from hcq.errors import UsageError
 
@@ -52,6 +52,15 @@ class Probe:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.device, name)
+
+
+def test_plans_do_not_keep_the_results_of_their_last_launch() -> None:
+    with override(plan_bytes=256 << 20):
+        result = weakref.ref((Tensor(np.ones(4001, "f")) * 3).realize().leaves[0].buffer)
+        for n in range(MEASURE):
+            (Tensor(np.ones(4002 + n, "f")) * 3).realize()
+        gc.collect()
+        assert result() is None
 
 
 @pytest.mark.parametrize("error", [None, UsageError("no room")])
