@@ -181,7 +181,7 @@ def outlive(env: dict[str, Any], names: Sequence[str]) -> None:
     for name in names:
         new = env[name].ones_like()
         del env[name]
-        new.realize()
+        new.numpy()  # waits until it is written
         env[f"new_{name}"] = new
     for name, array in seen.items():
         if not same_bits(array, before[name]):
