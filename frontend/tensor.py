@@ -121,9 +121,9 @@ class Tensor(Methods, InPlace, Exchange, Operators):
             return self.__class__(value, device=self.expr.device)
         raise UsageTypeError(f"wanted a tensor, a number, lists or an array, saw {type(value).__name__}")
 
-    def parameter(self, value: float, beside: DType | None = None) -> Tensor:
+    def parameter(self, value: float) -> Tensor:
         """Return a number as a tensor of shape () in memory, so that other numbers use the same kernel."""
-        dtype = arguments.number_dtype(value, beside or self.expr.dtype)
+        dtype = arguments.number_dtype(value, self.expr.dtype)
         opened = Device[self.expr.device]
         leaf = Leaf(opened.write_small(pack([value], dtype).ljust(16, b"\0")))
         return self.of_part((leaf_expr((), dtype, opened.name), (leaf,)))

@@ -285,7 +285,7 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
     if found is None:
         if varies(fn, e, value):
             if e.dtype.is_float and e.dtype.bits == 16 and hasattr(fn, "rounds_once"):
-                return cast("T", call(a, a.parameter(value, dtypes.float32)).cast(e.dtype))
+                return cast("T", call(a, a.to(dtype=dtypes.float32).parameter(value)).cast(e.dtype))
             return cast("T", call(a, a.parameter(value)))
         y = traced(fn, abstract(a, e, tuple(range(len(leaves)))), value)
         expr, leaves = _finish(y, leaves, key)
