@@ -65,7 +65,7 @@ def without_aliases(
 
     Unknown names stay. Raises `UsageError` when one argument is given under two names.
     """
-    code = inspect.unwrap(fn).__code__
+    code = fn.__code__
     count = code.co_argcount + code.co_kwonlyargcount
     declared = code.co_varnames[:count]
     rest = code.co_varnames[count] if code.co_flags & _VARIADIC else None

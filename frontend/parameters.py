@@ -13,7 +13,6 @@ Not here: names of arguments (`arg_aliases`), the lookup (`trace`).
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
@@ -235,7 +234,6 @@ def fitted(
     The first argument, a tensor, is not converted. Raises `UsageTypeError` for arguments that the function
     does not have, for too many and too few.
     """
-    fn = inspect.unwrap(fn)  # a decorated function has the parameters of its own
     code = fn.__code__
     declared = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     rest = code.co_varnames[len(declared)] if code.co_flags & _VARIADIC else None

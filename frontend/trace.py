@@ -23,6 +23,7 @@ Not here: the expressions (`expr`), conversion of arguments (`parameters`), comp
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, cast
@@ -318,15 +319,16 @@ def varies(fn: Any, e: Expr, value: float) -> bool:
 def composite(fn: Callable[P, T]) -> Callable[P, T]:
     """Memoise a function of several tensors and other arguments, of which the first is a tensor."""
     raw = cast("Any", fn)
+    declared: Any = inspect.unwrap(fn)  # a decorator hides the parameters
 
     @wraps(fn)
     def call(*args: Any, **names: Any) -> Any:
         if names and not ALIASES.keys().isdisjoint(names):
-            args, names = without_aliases(raw, args, names)
+            args, names = without_aliases(declared, args, names)
         first = args[0]
         cls = first.__class__
         if names and any(a.__class__ is cls for a in names.values()):
-            args, names = _by_position(raw, args, names)
+            args, names = _by_position(declared, args, names)
         leaves: Any = None
         epoch = first.epoch
         key: list[Any] = [raw]
@@ -352,7 +354,7 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
             for a in (*args, *names.values()):
                 if hasattr(a, "dispatch"):
                     return a.dispatch(call, args, names)
-            given = fitted(raw, args, names)
+            given = fitted(declared, args, names)
             if given is not None:
                 return call(*given[0], **given[1])
             expr, leaves = _trace(raw, args, names, leaves, name)
