@@ -7,7 +7,7 @@ read as data, without an import of tinygrad; nothing of them is kept here. `tabl
 An operand narrower than 32 bits is extended before arithmetic, as the documents' sums of bytes need it.
 `x * 2.0 ** n` is rounded once. `floor(x + 0.5)` of a rounding to nearest even is taken of the exact sum.
 
-Not here: which instructions there are, their operands and modifiers (`pcode_forms`).
+Not here: values (`pcode_values`), the grammar (`pcode_syntax`), which instructions there are, their operands and modifiers (`pcode_forms`).
 """
 
 # ruff: noqa: E501 - rows of tables and texts read best on one line
@@ -18,22 +18,31 @@ import ast
 import importlib.util
 import re
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from tests.drivers.amd_isa.pcode_syntax import TYPE, Node, Parser
+from tests.drivers.amd_isa.pcode_values import (
+    FLOATS,
+    MANTISSA,
+    ONE,
+    Array,
+    PcodeError,
+    Value,
+    converted,
+    floats,
+    fused,
+    mask,
+    numbers,
+    odd_sum,
+    of_floats,
+    value,
+)
+
 FOLDERS = {"gfx942": "cdna", "gfx1100": "rdna3", "gfx1201": "rdna4"}
-FLOATS: dict[tuple[str, int], str] = {("f", 16): "f2", ("f", 32): "f4", ("f", 64): "f8"}
-_MANTISSA = {16: 10, 32: 23, 64: 52}
-_ONE = np.zeros(1, "u8")
-
-
-class PcodeError(Exception):
-    """Pseudo-code that this evaluator does not know."""
 
 
 @cache
@@ -69,372 +78,6 @@ def table(name: str) -> dict[tuple[str, int], tuple[str, str]]:
             number = numbers[key.value.id, key.attr]
             found[key.value.id.removesuffix("Op"), number] = (stem, ast.literal_eval(text))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """Bits of one type in every lane: `u`, `i`, `b` integers, `f`, `bf`, `fp`, `xf` floats (`xf` is bf8)."""
-
-    kind: str
-    bits: int
-    raw: Array
-    """Unsigned; Python's integers above 64 bits."""
-    constant: bool = False
-    """A literal in hexadecimal: made a float it keeps its bits."""
-
-
-def mask(bits: int) -> int:
-    return (1 << bits) - 1
-
-
-def value(kind: str, bits: int, content: Array | int) -> Value:
-    """Return a value whose content is cut to its bits; negative numbers are two's complements."""
-    if isinstance(content, int):
-        content = np.array([content & mask(bits)], "u8" if bits <= 64 else object)
-    if bits > 64:
-        return Value(kind, bits, content.astype(object) & mask(bits))
-    if content.dtype == object:
-        return Value(kind, bits, (content & mask(bits)).astype("u8"))
-    content = content.astype("u8") if content.dtype != np.dtype("u8") else content
-    return Value(kind, bits, content & np.uint64(mask(bits)) if bits < 64 else content)
-
-
-def numbers(v: Value) -> Array:
-    """Return integers with their sign: i8 or u8 arrays, Python's integers above 64 bits."""
-    if v.bits > 64:
-        return v.raw if v.kind != "i" else np.where(v.raw >> v.bits - 1 & 1, v.raw - (1 << v.bits), v.raw)
-    if v.kind != "i":
-        return v.raw
-    shift = np.uint64(64 - v.bits)
-    found: Array = (v.raw << shift).view("i8") >> shift.astype("i8")
-    return found
-
-
-def floats(v: Value) -> Array:
-    """Return the numbers of a float type."""
-    if v.kind == "f":
-        return v.raw.astype(f"u{v.bits // 8}").view(FLOATS["f", v.bits])
-    if v.kind == "bf":
-        return (v.raw.astype("u4") << np.uint32(16)).view("f4")
-    if v.kind in ("fp", "xf"):
-        return _small(v)
-    return numbers(v).astype("f8")
-
-
-def _small(v: Value) -> Array:
-    """Return OCP's 8-bit floats as f32."""
-    exponent_bits, mantissa_bits, bias = (4, 3, 7) if v.kind == "fp" else (5, 2, 15)
-    raw = v.raw.astype("i8")
-    exponent, mantissa = raw >> mantissa_bits & mask(exponent_bits), raw & mask(mantissa_bits)
-    size = np.where(
-        exponent == 0,
-        np.ldexp(mantissa.astype("f8"), 1 - bias - mantissa_bits),
-        np.ldexp(1 + mantissa / 2.0**mantissa_bits, exponent - bias),
-    )
-    if v.kind == "fp":
-        size = np.where(raw & 0x7F == 0x7F, np.nan, size)
-    else:
-        size = np.where(exponent == 31, np.where(mantissa == 0, np.inf, np.nan), size)
-    return np.where(raw >> 7 == 1, -size, size).astype("f4")
-
-
-def of_floats(content: Array, bits: int, kind: str = "f") -> Value:
-    """Return floats of a type, rounded once."""
-    if kind == "bf":
-        word = content.astype("f4").view("u4").astype("u8")
-        even = word + np.uint64(0x7FFF) + (word >> np.uint64(16) & np.uint64(1))
-        return value("bf", 16, np.where(np.isnan(content), np.uint64(0x7FC00000), even) >> np.uint64(16))
-    made = content.astype(FLOATS[kind, bits])
-    return Value(kind, bits, made.view(f"u{bits // 8}").astype("u8"))
-
-
-def converted(v: Value, bits: int, kind: str = "f") -> Value:
-    """Return a float as another type; NaNs stay what they are, signalling or quiet."""
-    if (v.kind, v.bits) == (kind, bits):
-        return v
-    made = of_floats(floats(v), bits, kind)
-    if v.kind != "f" or kind != "f":
-        return made
-    was, now = _MANTISSA[v.bits], _MANTISSA[bits]
-    sign = v.raw >> np.uint64(v.bits - 1)
-    payload = v.raw & np.uint64(mask(was))
-    payload = payload << np.uint64(now - was) if now > was else payload >> np.uint64(was - now)
-    nan = sign << np.uint64(bits - 1) | np.uint64(mask(bits - 1) ^ mask(now)) | payload
-    return Value("f", bits, np.where(np.isnan(floats(v)), nan, made.raw))
-
-
-def fused(a: Array, b: Array, c: Array, dtype: str) -> Array:
-    """Return a * b + c rounded once: by way of f64 rounded to odd, or of exact fractions for f64."""
-    if dtype == "f8":
-        return _fused_doubles(*np.broadcast_arrays(a, b, c))
-    return odd_sum(a, b, c).astype(dtype)
-
-
-def odd_sum(a: Array, b: Array, c: Array) -> Array:
-    """Return a * b + c of f32 as f64 rounded to odd, which another rounding does not spoil."""
-    x = a.astype("f8") * b.astype("f8")
-    y = np.broadcast_to(c.astype("f8"), np.broadcast_shapes(x.shape, c.shape))
-    total = x + y
-    part = total - x
-    lost = (x - (total - part)) + (y - part)
-    bits = total.view("i8") if total.flags.c_contiguous else np.ascontiguousarray(total).view("i8")
-    away = np.where((lost > 0) == (total > 0), 1, -1)
-    odd = np.where(
-        (lost != 0) & np.isfinite(lost) & (bits & 1 == 0) & (total != 0),
-        bits + np.where(away > 0, 1, -1),
-        bits,
-    )
-    return odd.view("f8")
-
-
-def _fused_doubles(a: Array, b: Array, c: Array) -> Array:
-    found = np.where(np.isfinite(a) & np.isfinite(b) & ~np.isfinite(c), c, a * b + c)
-    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
-    out = found.copy()
-    for n in np.flatnonzero(finite):
-        x, y, z = float(a[n]), float(b[n]), float(c[n])
-        exact = Fraction(x) * Fraction(y) + Fraction(z)
-        if exact == 0:
-            out[n] = x * y + z if x * y == 0 or -z == x * y else 0.0
-            continue
-        try:
-            out[n] = exact.numerator / exact.denominator
-        except OverflowError:
-            out[n] = np.inf if exact > 0 else -np.inf
-    return out
-
-
-_TOKEN = re.compile(
-    r"(?P<cast>\d+'(?:BF|[UIBF])(?![0-9a-zA-Z_]))|(?P<sized>\d+'-?(?:0x[0-9a-fA-F]+|\d+\.\d+|\d+)[A-Z]*)"
-    r"|(?P<number>0x[0-9a-fA-F]+[UL]*|\d+\.\d+F?|\d+[UL]*)|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<sign>\*\*|<<|>>|<=|>=|<>|==|!=|&&|\|\||\+=|-=|\+:|[-+*/~!?:;,.&|^=<>(){}\[\]])"
-)
-_LEVELS = (("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!=", "<>"), ("<", "<=", ">", ">="), ("<<", ">>"),
-           ("+", "-"), ("*", "/"), ("**",))  # fmt: skip
-_TYPE = re.compile(r"(bf|fp|f|u|i|b)(\d+)")
-_WORDS = {
-    "then",
-    "else",
-    "elsif",
-    "endif",
-    "do",
-    "endfor",
-    "if",
-    "for",
-    "in",
-    "declare",
-    "return",
-    "break",
-    "lambda",
-}
-Node = tuple[Any, ...]
-
-
-class Parser:
-    """Statements and expressions as nested tuples."""
-
-    def __init__(self, text: str) -> None:
-        self.tokens: list[tuple[str, str]] = []
-        text = re.sub(r"//[^\n]*", "", text)
-        at = 0
-        while at < len(text):
-            if text[at].isspace():
-                at += 1
-                continue
-            match = _TOKEN.match(text, at)
-            if match is None:
-                raise PcodeError(f"no token begins with {text[at : at + 10]!r}")
-            kind = match.lastgroup
-            assert kind is not None
-            self.tokens.append((kind, match[0]))
-            at = match.end()
-        self.at = 0
-
-    def peek(self) -> str:
-        return self.tokens[self.at][1] if self.at < len(self.tokens) else ""
-
-    def take(self, wanted: str = "") -> str:
-        found = self.peek()
-        if wanted and found != wanted:
-            raise PcodeError(f"wanted {wanted!r}, saw {found!r}")
-        self.at += 1
-        return found
-
-    def maybe(self, word: str) -> bool:
-        if self.peek() == word:
-            self.at += 1
-            return True
-        return False
-
-    def block(self, *ends: str) -> list[Node]:
-        found = []
-        while self.peek() not in ends:
-            if self.maybe(";"):
-                continue
-            if not self.peek():
-                raise PcodeError(f"the text ends before {ends}")
-            found.append(self.statement())
-        return found
-
-    def statement(self) -> Node:
-        word = self.peek()
-        if word == "if":
-            return self._if()
-        if word == "for":
-            self.take()
-            name = self.take()
-            self.take("in")
-            low = self.expression()
-            self.take(":")
-            high = self.expression()
-            self.take("do")
-            body = self.block("endfor")
-            self.take("endfor")
-            return ("for", name, low, high, body)
-        if self.maybe("declare"):
-            name = self.take()
-            self.take(":")
-            width, kind = self.take().split("'")
-            size = None
-            if self.maybe("["):
-                size = int(self.take())
-                self.take("]")
-            return ("declare", name, kind.lower(), int(width), size)
-        if self.maybe("return"):
-            return ("return", self.expression())
-        if self.maybe("break"):
-            return ("break",)
-        left = self.expression()
-        how = self.peek()
-        if how in ("=", "+=", "-="):
-            self.take()
-            if how == "=" and self.peek() == "lambda":
-                return self._lambda(left[1])
-            targets, right = [left], self.expression()
-            while self.maybe("="):
-                targets.append(right)
-                right = self.expression()
-            if how != "=":
-                right = ("binary", how[0], left, right)
-            return ("assign", targets, right)
-        return ("do", left)
-
-    def _if(self) -> Node:
-        self.take()
-        branches: list[tuple[Node | None, list[Node]]] = []
-        condition = self.expression()
-        self.take("then")
-        branches.append((condition, self.block("elsif", "else", "endif")))
-        while self.peek() != "endif":
-            if self.maybe("elsif"):
-                condition = self.expression()
-                self.take("then")
-                branches.append((condition, self.block("elsif", "else", "endif")))
-            else:
-                self.take("else")
-                branches.append((None, self.block("endif")))
-        self.take("endif")
-        return ("if", branches)
-
-    def _lambda(self, name: str) -> Node:
-        self.take("lambda")
-        self.take("(")
-        names = [self.take()]
-        while self.maybe(","):
-            names.append(self.take())
-        self.take(")")
-        self.take("(")
-        if self.peek() in ("if", "declare"):
-            body = self.block(")")
-        else:
-            body = [("return", self.expression())]
-            self.maybe(";")
-        self.take(")")
-        return ("lambda", name, names, body)
-
-    def expression(self) -> Node:
-        condition = self._level(0)
-        if not self.maybe("?"):
-            return condition
-        yes = self.expression()
-        self.take(":")
-        return ("choose", condition, yes, self.expression())
-
-    def _level(self, level: int) -> Node:
-        if level == len(_LEVELS):
-            return self._unary()
-        left = self._level(level + 1)
-        while self.peek() in _LEVELS[level]:
-            left = ("binary", self.take(), left, self._level(level + 1))
-        return left
-
-    def _unary(self) -> Node:
-        if self.peek() in ("-", "+", "~", "!"):
-            return ("unary", self.take(), self._unary())
-        return self._postfix(self._primary())
-
-    def _primary(self) -> Node:
-        kind, text = self.tokens[self.at] if self.at < len(self.tokens) else ("", "")
-        self.at += 1
-        if kind == "cast":
-            width, to = text.split("'")
-            self.take("(")
-            inner = self.expression()
-            self.take(")")
-            return ("cast", to.lower(), int(width), inner)
-        if kind == "sized":
-            width, _, digits = text.partition("'")
-            return ("value", _literal(digits, int(width)))
-        if kind == "number":
-            return ("value", _literal(text, 0))
-        if text == "(":
-            inner = self.expression()
-            self.take(")")
-            return inner
-        if text == "{":
-            parts = [self.expression()]
-            while self.maybe(","):
-                parts.append(self.expression())
-            self.take("}")
-            return ("join", parts)
-        if kind != "name" or text in _WORDS - {"in"}:
-            raise PcodeError(f"no expression begins with {text!r}")
-        if self.maybe("("):
-            arguments = []
-            while not self.maybe(")"):
-                arguments.append(self.expression())
-                self.maybe(",")
-            return ("call", text, arguments)
-        return ("name", text)
-
-    def _postfix(self, node: Node) -> Node:
-        while True:
-            if self.maybe("["):
-                first = self.expression()
-                if self.maybe(":"):
-                    node = ("slice", node, first, self.expression())
-                elif self.maybe("+:"):
-                    node = ("part", node, first, self.expression())
-                else:
-                    node = ("index", node, first)
-                self.take("]")
-            elif self.peek() == ".":
-                self.take()
-                node = ("view", node, self.take())
-            else:
-                return node
-
-
-def _literal(text: str, width: int) -> Value:
-    hexadecimal = "0x" in text
-    digits = text.rstrip("UL") if hexadecimal else text.rstrip("ULF")
-    if "." in digits:
-        bits = width or (32 if text.endswith("F") else 64)
-        return of_floats(np.array([float(digits)]), bits)
-    kind = "u" if "U" in text else "i"
-    bits = width or (64 if "LL" in text else 32)
-    made = value(kind, bits, int(digits, 16 if hexadecimal else 10))
-    return Value(made.kind, made.bits, made.raw, constant=hexadecimal)
 
 
 CONSTANTS = {"INF": np.inf, "NAN": np.nan, "PI": np.pi, "MAX_FLOAT_F32": float(np.finfo("f4").max),
@@ -613,7 +256,7 @@ class Run:
         f.variables[name] = self._put(old, path, made, f, m)
 
     def _width(self, node: Node) -> int:
-        return int(_TYPE.fullmatch(node[2])[2])  # type: ignore[index]
+        return int(TYPE.fullmatch(node[2])[2])  # type: ignore[index]
 
     def _put(self, old: Value, path: list[Node], made: Value, f: Frame, m: Array | None) -> Value:
         """Return `old` with a part replaced: `path` leads from the whole type to the innermost slice."""
@@ -622,7 +265,7 @@ class Run:
         kind, typed = old.kind, None
         for node in reversed(path):
             if node[0] == "view":
-                match = _TYPE.fullmatch(node[2])
+                match = TYPE.fullmatch(node[2])
                 if match is None:
                     raise PcodeError(f"type {node[2]}")
                 typed, width = (match[1], int(match[2])), min(width, int(match[2]))
@@ -667,7 +310,7 @@ class Run:
 
     def _to_memory(self, path: list[Node], made: Value, f: Frame, m: Array | None) -> None:
         """Write a lane's memory, 64 bits that begin at address 0."""
-        match = _TYPE.fullmatch(path[0][2]) if len(path) == 2 and path[0][0] == "view" else None
+        match = TYPE.fullmatch(path[0][2]) if len(path) == 2 and path[0][0] == "view" else None
         if match is None:
             raise PcodeError("a store without its type")
         low = np.uint64(8 * int(self.value(path[-1][2], f, m).raw.flat[0]))
@@ -719,7 +362,7 @@ class Run:
 
     def _view(self, node: Node, f: Frame, m: Array | None) -> Value:
         if node[1] == ("name", "DENORM"):
-            return Value("denormal", int(node[2][1:]), _ONE)
+            return Value("denormal", int(node[2][1:]), ONE)
         if node[1][0] == "name" and node[1][1] in CONSTANTS:
             return of_floats(np.array([CONSTANTS[node[1][1]]]), int(node[2][1:]))
         if node[1][0] == "name" and node[1][1] in ("WAVE_MODE", "WAVE_STATUS"):
@@ -727,7 +370,7 @@ class Run:
             if found is None:
                 raise PcodeError(f"{node[1][1]}.{node[2]}")
             return found  # type: ignore[no-any-return]
-        match = _TYPE.fullmatch(node[2])
+        match = TYPE.fullmatch(node[2])
         if match is None:
             raise PcodeError(f"type {node[2]}")
         inner = self.value(node[1], f, m)
@@ -964,7 +607,7 @@ class Run:
         if name in self.others:
             registers = {f"S{n}": v for n, v in enumerate(arguments)}
             registers |= {k: v for k, v in f.variables.items() if k.startswith(("WAVE", "laneId"))}
-            suffix = _TYPE.fullmatch(name.rpartition("_")[2])
+            suffix = TYPE.fullmatch(name.rpartition("_")[2])
             assert suffix is not None
             bits = max(32, int(suffix[2]))
             registers["D0"] = value("b", bits, np.zeros(self.lanes, "u8"))
@@ -1008,11 +651,11 @@ def _toward_zero(v: Value) -> Value:
 
 
 def _exponent(v: Value) -> Array:
-    return v.raw >> np.uint64(_MANTISSA[v.bits]) & np.uint64(mask(v.bits - 1 - _MANTISSA[v.bits]))
+    return v.raw >> np.uint64(MANTISSA[v.bits]) & np.uint64(mask(v.bits - 1 - MANTISSA[v.bits]))
 
 
 def _is_nan(v: Value, *, quiet: bool) -> Value:
-    top = v.raw >> np.uint64(_MANTISSA[v.bits] - 1) & np.uint64(1)
+    top = v.raw >> np.uint64(MANTISSA[v.bits] - 1) & np.uint64(1)
     return value("u", 1, np.isnan(floats(v)) & (top == int(quiet)))
 
 
@@ -1080,7 +723,7 @@ FUNCTIONS: dict[str, Any] = {
     "sign": lambda v: value("u", 1, v.raw >> np.uint64(v.bits - 1)),
     "isNAN": lambda v: value("u", 1, np.isnan(floats(v))),
     "isQuietNAN": lambda v: _is_nan(v, quiet=True), "isSignalNAN": lambda v: _is_nan(v, quiet=False),
-    "cvtToQuietNAN": lambda v: Value(v.kind, v.bits, v.raw | np.uint64(1 << _MANTISSA[v.bits] - 1)),
+    "cvtToQuietNAN": lambda v: Value(v.kind, v.bits, v.raw | np.uint64(1 << MANTISSA[v.bits] - 1)),
     "fma": _fma, "signext": lambda v: value("i", 64, numbers(Value("i", v.bits, v.raw))),
     "signext_from_bit": _signext_from_bit, "ldexp": lambda v, n: of_floats(np.ldexp(floats(v).astype("f8"), numbers(n)), v.bits),
     "flushed": lambda v: Value(v.kind, v.bits, np.where(_exponent(v) == 0, v.raw & np.uint64(1 << v.bits - 1), v.raw)),

@@ -26,9 +26,9 @@ import numpy as np
 from drivers.amd.emu.isa.instruction import canonical
 from drivers.amd.emu.isa.opcodes import Opcode, Slot, target
 from drivers.amd.emu.isa.vector_floats import INEXACT
-from tests.drivers.amd_isa import pcode, single
+from tests.drivers.amd_isa import pcode, pcode_values, single
 from tests.drivers.amd_isa.lane_cases import ROW, Case, Inputs, source_lane
-from tests.drivers.amd_isa.pcode import Value, value
+from tests.drivers.amd_isa.pcode_values import Value, value
 from tests.drivers.amd_isa.single import EXEC, LITERAL, VECTOR
 
 if TYPE_CHECKING:
@@ -623,16 +623,16 @@ class Definition:
         omod (section "Output Operand Modifiers"): CDNA3 and RDNA3 ignore it where results may be subnormal, as in these
         runs; RDNA4 takes it, flushes subnormals and makes -0 of it +0.
         """
-        x = pcode.floats(v)
+        x = pcode_values.floats(v)
         with np.errstate(all="ignore"):
             if self.choice.omod and target(self.form.target).family == "gfx12":
                 x = x * x.dtype.type((1, 2, 4, 0.5)[self.choice.omod])
                 x = np.where(np.abs(x) < np.finfo(x.dtype).tiny, x.dtype.type(0), x)
-                v = pcode.of_floats(x, v.bits)
+                v = pcode_values.of_floats(x, v.bits)
             if not self.choice.clamp:
                 return v.raw
             kept = np.where(np.isnan(x) | (x <= 0), x.dtype.type(0), np.minimum(x, x.dtype.type(1)))
-        return pcode.of_floats(kept, v.bits).raw
+        return pcode_values.of_floats(kept, v.bits).raw
 
     def clamped_parts(self, raw: Array) -> Array:
         type_ = self.form.type_of_result
@@ -883,7 +883,7 @@ def same(form: Form) -> Callable[[Array, Array], Array]:
         found = np.ones(got.shape, bool)
         for low in range(0, 64, bits):
             a, b = (v >> np.uint64(low) & part for v in (got, wanted))
-            x, y = (pcode.floats(Value("f", bits, v)) for v in (a, b))
+            x, y = (pcode_values.floats(Value("f", bits, v)) for v in (a, b))
             equal = (a == b) | (np.isnan(x) & np.isnan(y))
             if form.stem in INEXACT:
                 sign = np.uint64(1 << bits - 1)
@@ -954,6 +954,6 @@ def _two_floats(got: Array, wanted: Array) -> Array:
     equal = np.ones(got.shape, bool)
     for low in (0, 32):
         a, b = (v >> np.uint64(low) & np.uint64(0xFFFF_FFFF) for v in (got, wanted))
-        nan = [np.isnan(pcode.floats(Value("f", 32, v))) for v in (a, b)]
+        nan = [np.isnan(pcode_values.floats(Value("f", 32, v))) for v in (a, b)]
         equal &= (a == b) | (nan[0] & nan[1])
     return equal

@@ -17,9 +17,9 @@ import numpy as np
 
 from drivers.amd.emu.isa.instruction import canonical
 from drivers.amd.emu.isa.opcodes import Opcode, target
-from tests.drivers.amd_isa import pcode, pcode_forms, single
+from tests.drivers.amd_isa import pcode, pcode_forms, pcode_values, single
 from tests.drivers.amd_isa.lane_cases import Case, Inputs
-from tests.drivers.amd_isa.pcode import PcodeError, Value, value
+from tests.drivers.amd_isa.pcode_values import PcodeError, Value, value
 from tests.drivers.amd_isa.single import encode
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _same(text: str) -> Callable[[Array, Array], Array]:
         for low in range(0, 64, bits):
             part = np.uint64((1 << bits) - 1) if bits < 64 else np.uint64(0xFFFF_FFFF_FFFF_FFFF)
             a, b = (v >> np.uint64(low) & part for v in (got, wanted))
-            nan = [np.isnan(pcode.floats(Value("f", bits, v))) for v in (a, b)]
+            nan = [np.isnan(pcode_values.floats(Value("f", bits, v))) for v in (a, b)]
             equal &= (a == b) | (nan[0] & nan[1])
         return equal
 

@@ -20,9 +20,9 @@ import numpy as np
 from drivers.amd.emu.isa.instruction import IsaError, canonical
 from drivers.amd.emu.isa.opcodes import Opcode, target
 from drivers.emu.memory import AddressSpace
-from tests.drivers.amd_isa import pcode, single
-from tests.drivers.amd_isa.pcode import Value, value
+from tests.drivers.amd_isa import pcode, pcode_values, single
 from tests.drivers.amd_isa.pcode_forms import decided
+from tests.drivers.amd_isa.pcode_values import Value, value
 from tests.drivers.amd_isa.single import EXEC, LITERAL, encode, move
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _compared(name: str, form: Scalar, columns: Array, found: Array) -> str:
         if bits == 16:  # the documents do not say what is above a half
             got, wanted = got & low, wanted & low
             equal = got == wanted
-        nan = [np.isnan(pcode.floats(Value("f", bits, v & low))) for v in (got, wanted)]
+        nan = [np.isnan(pcode_values.floats(Value("f", bits, v & low))) for v in (got, wanted)]
         equal |= nan[0] & nan[1]
     lanes = np.uint64((1 << wave) - 1 if wave < 64 else (1 << 64) - 1)
     for what, good in (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from drivers.amd.emu.isa.instruction import IsaError
 from tests.drivers.amd_isa import pcode, pcode_forms, pcode_memory, pcode_scalars, single
 from tests.drivers.amd_isa.lane_cases import Case, differences
-from tests.drivers.amd_isa.pcode import PcodeError
+from tests.drivers.amd_isa.pcode_values import PcodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

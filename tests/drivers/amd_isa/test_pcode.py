@@ -13,7 +13,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.drivers.amd_isa import pcode, pcode_forms
+from tests.drivers.amd_isa import pcode, pcode_forms, pcode_values
 from tests.drivers.amd_isa.pcode_tally import Tally, duals, memory, refusal, scalars, tally
 from tests.drivers.amd_isa.single import NAMES
 
@@ -30,13 +30,13 @@ UNKNOWN = {
 """Operations whose pseudo-code is not evaluated, and why."""
 
 
-def evaluated(text: str, **registers: pcode.Value) -> dict[str, pcode.Value]:
+def evaluated(text: str, **registers: pcode_values.Value) -> dict[str, pcode_values.Value]:
     lanes = max(v.raw.size for v in registers.values())
     return pcode.program(text).run(dict(registers), lanes, 32, {})
 
 
-def words(*values: int) -> pcode.Value:
-    return pcode.value("b", 32, np.array(values, "u8"))
+def words(*values: int) -> pcode_values.Value:
+    return pcode_values.value("b", 32, np.array(values, "u8"))
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_evaluator(text: str, wanted: list[int]) -> None:
 
 def test_fused_sums_are_rounded_once() -> None:
     a, b, c = (np.array([v], "f4") for v in (1 + 2.0**-12, 1 + 2.0**-12, 2.0**-60))
-    assert pcode.fused(a, b, c, "f4")[0] == np.float32(1 + 2.0**-11 + 2.0**-23)
-    assert pcode.fused(a, b, -c, "f4")[0] == np.float32(1 + 2.0**-11)
+    assert pcode_values.fused(a, b, c, "f4")[0] == np.float32(1 + 2.0**-11 + 2.0**-23)
+    assert pcode_values.fused(a, b, -c, "f4")[0] == np.float32(1 + 2.0**-11)
 
 
 def verdict(found: Tally) -> None:
