@@ -7,14 +7,15 @@
     python -m tools.hardware_run --out report --device nv-emu    rehearse on an emulated GPU, with less work
     python -m tools.hardware_run --out more --only ladder --choices stack=low     run some stages again
 
-Stages: installation of wheels, description of the machine, its packages, the ladder without its fault,
-conformance, benchmarks, the same benchmarks through CUDA or HIP by PyTorch, calibration kernels beside the
-estimates of the counters, quick tests of tensors on the device, random programs, the other doubtful values
-of the ladder, the deliberate fault, and the machine after it. The GPU is AMD's if /dev/kfd exists and
-/dev/nvidiactl does not. Each stage is a child process with a time limit; the next stage runs also if one
-fails, dies or hangs. Two files are written, complete at any time: report.json (see docs/hardware/README.md)
-and evidence.tar.gz, with all output and every kernel call. Later stages open the device with the values that
-the ladder found to work. No clocks are changed. Exit status: 0 if every stage passed, else 1.
+Stages: installation of wheels, description of the machine, its packages, the ladder without its fault, what
+instructions compute (`tools.record`), conformance, benchmarks, the same benchmarks through CUDA or HIP by
+PyTorch, calibration kernels beside the estimates of the counters, quick tests of tensors on the device,
+random programs, the other doubtful values of the ladder, the deliberate fault, and the machine after it.
+The GPU is AMD's if /dev/kfd exists and /dev/nvidiactl does not. Each stage is a child process with a time
+limit; the next stage runs also if one fails, dies or hangs. Two files are written, complete at any time:
+report.json (see docs/hardware/README.md) and evidence.tar.gz, with all output and every kernel call. Later
+stages open the device with the values that the ladder found to work. No clocks are changed. Exit status: 0
+if every stage passed, else 1.
 
 Not here: how a stage runs (`tools.hardware.stage`), what a machine lacks for it (`tools.hardware.machine`),
 the rungs of the ladder (`tools.bringup`).
@@ -31,7 +32,7 @@ import sys
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tools.arguments import REFUSED, above_zero, command, folder
 from tools.bringup.rung import LAUNCH
@@ -45,14 +46,16 @@ if TYPE_CHECKING:
 TOTAL_S: Final = 570.0
 VENDORS: Final = ("nv", "amd")
 NAMES: Final = (
-    "wheels", "box", "packages", "ladder", "conformance", "benchmarks", "cuda", "calibration", "operations",
-    "programs", "variants", "fault", "after",
+    "wheels", "box", "packages", "ladder", "record", "conformance", "benchmarks", "cuda", "calibration",
+    "operations", "programs", "variants", "fault", "after",
 )  # fmt: skip
 _NEEDED: Final = ("cffi", "numpy", "elftools", "llvmlite", "pytest", "hypothesis")
 _PROCESSES: Final = 8
 """Processes of tests and of random programs at most."""
 _FAULT_S: Final = 60
 _AFTER_S: Final = 20
+_RECORD_END_S: Final = 15
+"""Seconds that the recorder has for its last shard, and to end by itself."""
 _FEW_TESTS: Final = ("tests/frontend/test_movement_methods.py", "tests/frontend/test_assignment.py")
 """The tests of operations that a rehearsal on an emulated GPU has time for."""
 
@@ -181,6 +184,32 @@ def first_lines(error: str) -> str:
     lines = error.strip().splitlines()
     hints = [line.strip() for line in lines[1:] if line.strip().startswith("hint:")]
     return "; ".join(line[:300] for line in (*lines[:1], *hints[:1]))
+
+
+def record(run: Run, limit_s: float) -> None:
+    """Record what the instructions of the GPU compute; in a rehearsal a part of it, or a few forms.
+
+    The file grows form by form, so whatever ends the stage leaves what was recorded by then in the archive.
+    """
+    vendor, out = run.options.vendor, run.logs / "record.jsonl"
+    if find_spec(f"tools.record.{vendor}") is None:
+        run.skip("record", f"there is no recorder for {vendor} yet")
+        return
+    device = f"{vendor}-emu" if run.options.dry else run.device
+    budget = max(1.0, min(limit_s * run.patience, run.left_s() - 5 - run.reserve_s) - _RECORD_END_S)
+    command = [run.python, "-m", "tools.record", "--device", device, "--out", str(out), "--json"]
+    command += ["--limit-s", f"{budget:.0f}"]
+    command += ["--shards", "1/200"] if run.options.dry else ["--shards", "1/20"] * bool(run.options.emulated)
+    command += ["--kernels", str(Path(run.options.kernels).resolve())] if run.options.kernels else []
+    stage = run.run(Stage("record", command, limit_s), _unrecorded)
+    stage.facts = _seen(stage) | {"file": f"{out.name} in evidence.tar.gz"} if out.exists() else {}
+    run.write()
+
+
+def _unrecorded(stage: Stage) -> str:
+    errors: Any = _seen(stage).get("errors") or {}
+    names = sorted(errors)
+    return f"{len(names)} forms gave no results, the first: {names[0]}: {errors[names[0]]}" if names else ""
 
 
 def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selection: str) -> None:
@@ -358,6 +387,7 @@ def run_stages(run: Run) -> None:
     box(run, "box", 40)
     packages(run)
     launches = ladder(run, "ladder", 0, 24, 300, variants="needed")
+    record(run, 120)
     tests(run, "conformance", ["tests/conformance"], 100)
     benchmarks(run, 120)
     beside_cuda(run, 60)

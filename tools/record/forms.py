@@ -1,0 +1,291 @@
+"""Forms: what is recorded, with which inputs, and how results may differ. Neutral of the vendor.
+
+Inputs are arrays of u64 of shape (rows, operands), one operand in each column, as bit patterns. Results of a
+form are columns of `rows` values each, one after the other, every column from a multiple of 8 bytes.
+
+Not here: how a vendor makes kernels of forms (`tools.record.nv`), the files (`recording`).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hcq import KernelImage
+
+Inputs = Any
+"""A NumPy array of u64, of shape (rows, operands); equal inputs are one object, and nobody writes to it."""
+BYTES: Final = {
+    "u8": 1, "s8": 1, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4,
+    "bf16x2": 4, "u64": 8, "s64": 8, "f64": 8, "f32x2": 8, "pred": 1,
+}  # fmt: skip
+"""Type of an operand or result -> its bytes. A predicate is a byte, 0 or 1."""
+FLOATS: Final = {
+    "f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52), "f16x2": (5, 10), "bf16x2": (8, 7),
+    "f32x2": (8, 23),
+}  # fmt: skip
+"""Floating-point type -> bits of exponent and mantissa, of each part where it is packed."""
+Column = tuple[int, tuple[int, ...]]
+"""Number of an operand, and its values."""
+_ALIGN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """How far an emulated result may lie from silicon's, and by which rule."""
+
+    kind: Literal["exact", "ulp", "absolute", "zero", "free"] = "exact"
+    """exact: equal bits. ulp: as many values of the type between them as `amount`. absolute: |a - b| at most
+    `amount`. zero: a count of what must never happen, 0 in both. free: recorded, and not compared."""
+    amount: float = 0.0
+    rule: str = ""
+    """The document's words that allow it; never empty but for `exact`."""
+
+    def __post_init__(self) -> None:
+        if self.kind != "exact" and not self.rule:
+            raise ValueError(f"a result that may differ ({self.kind}) needs the rule that allows it")
+
+
+EXACT: Final = Allowed()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One column of results."""
+
+    name: str
+    type: str
+    allowed: Allowed = EXACT
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The shape of a launch: workgroups along x, threads in each, workgroups of a cluster, dynamic memory."""
+
+    groups: int = 1
+    threads: int = 32
+    cluster: int = 1
+    shared_bytes: int = 0
+    scratch_bytes: int = 0
+    """Bytes behind the results in `out` that a kernel may use; they begin as zeros."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """What is recorded. Two forms are the same if their keys are."""
+
+    name: str
+    """Unique within a vendor, and what a difference is reported by: "add.sat.s32"."""
+    text: str
+    """The vendor's text: what the kernel does."""
+    operands: tuple[str, ...]
+    """Types of the columns of `inputs`."""
+    inputs: Inputs
+    results: tuple[Result, ...]
+    doubt: int = 0
+    """From 0, surely right, to 9: the most doubtful forms are recorded first."""
+    group: str = ""
+    """Forms with the same group that is not "" may share a kernel."""
+    launch: Launch = field(default=Launch())
+    rows: int = 0
+    """Rows of results; 0: as many as of inputs."""
+    needs: int = 0
+    """The first architecture that has it, as the vendor counts them."""
+
+    @property
+    def count(self) -> int:
+        """Rows of results."""
+        return self.rows or len(self.inputs)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Offset of each column in the results, and their end, in bytes."""
+        sizes = (_aligned(self.count * BYTES[one.type]) for one in self.results)
+        return tuple(itertools.accumulate(sizes, initial=0))
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of all columns."""
+        return self.offsets[-1]
+
+    def key(self) -> str:
+        """Return a digest of all that decides the results."""
+        parts = (self.name, self.text, self.operands, self.launch, self.count)
+        layout = [(one.name, one.type) for one in self.results]
+        digest = hashlib.sha256(repr((parts, layout)).encode())
+        digest.update(_bytes_of(self.inputs))
+        return digest.hexdigest()[:12]
+
+    def columns(self, results: bytes) -> list[Any]:
+        """Return the columns of recorded results, as arrays of unsigned integers."""
+        return [
+            np.frombuffer(results, f"<u{BYTES[one.type]}", self.count, at)
+            for one, at in zip(self.results, self.offsets, strict=False)
+        ]
+
+    def row(self, at: int) -> str:
+        """Return the inputs of a row as text."""
+        if self.rows and self.rows != len(self.inputs):
+            return f"row {at}"
+        shown = [
+            f"{type_} {int(value):#0{2 + 2 * BYTES[type_]}x}"
+            for type_, value in zip(self.operands, self.inputs[at], strict=True)
+        ]
+        return f"row {at}: {', '.join(shown)}" if shown else f"row {at}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel that runs some forms. Its image takes two pointers: results, and inputs."""
+
+    image: KernelImage
+    launch: Launch
+    inputs: bytes
+    out_bytes: int
+    """Bytes of results and scratch memory."""
+    at: Mapping[str, int]
+    """Name of a form -> where its results begin."""
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN
+
+
+@functools.lru_cache(4096)
+def _digest(identity: int, array: _Held) -> bytes:
+    del identity
+    return hashlib.sha256(np.ascontiguousarray(array.value).tobytes()).digest()
+
+
+class _Held:
+    """An array that a cache holds by identity."""
+
+    def __init__(self, value: Inputs) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Held) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _bytes_of(inputs: Inputs) -> bytes:
+    return _digest(id(inputs), _Held(inputs)) + repr(inputs.shape).encode()
+
+
+def frozen(rows: object) -> Inputs:
+    """Return rows as inputs: u64, of shape (rows, operands), read-only."""
+    array = np.array(rows, "u8")
+    array = array.reshape(len(array), -1) if array.size else array
+    array.flags.writeable = False
+    return array
+
+
+NOTHING: Final = frozen(np.zeros((1, 0)))
+"""The inputs of a form that has none."""
+
+
+@functools.cache
+def integers(bits: int, *, few: bool = False) -> tuple[int, ...]:
+    """Return the edge values of integers: around 0, both signs' extremes, halves, alternating bits."""
+    top, ones = 1 << (bits - 1), (1 << bits) - 1
+    least = (0, 1, ones, top, top - 1, 0x5A & ones)
+    if few:
+        return least
+    half = 1 << (bits // 2)
+    more = (2, ones - 1, top + 1, half - 1, half, half + 1, ones // 3, 0x0123456789ABCDEF & ones)
+    return tuple(dict.fromkeys((*least, *more)))
+
+
+@functools.cache
+def floats(type_: str, *, few: bool = False) -> tuple[int, ...]:
+    """Return the edge values of a floating-point format, as bits: zeros, subnormals, ties, limits, NaNs."""
+    exponent, mantissa = FLOATS[type_]
+    bits = 1 + exponent + mantissa
+    one = ((1 << (exponent - 1)) - 1) << mantissa
+    infinity, smallest, step = ((1 << exponent) - 1) << mantissa, 1 << mantissa, 1 << mantissa
+    positive = [0, one, infinity, 1, smallest, infinity | 1 << (mantissa - 1), infinity - 1, one + 1]
+    if not few:
+        positive += [
+            smallest - 1, one - 1, one + step, one + step + 1, one - step, infinity | 1,  # a signalling NaN
+            one + (step >> 1), smallest + 1, infinity - step, one + step * min(mantissa, exponent * 2),
+            one + 0x2AAAAAAAAAAAA % step, one + 3 * step + 5 % step, one - 2 * step + 0x155555555555 % step,
+        ]  # fmt: skip
+    sign = 1 << (bits - 1)
+    chosen = positive[:-1] if few else positive
+    return tuple(dict.fromkeys(value for one in chosen for value in (one, one | sign)))
+
+
+def edges(type_: str, *, few: bool = False) -> tuple[int, ...]:
+    """Return the edge values of a type, packed types in pairs that do not repeat."""
+    if type_ == "pred":
+        return (0, 1)
+    if type_ in FLOATS and not type_.endswith("x2"):
+        return floats(type_, few=few)
+    if type_.endswith("x2"):
+        bits = 4 * BYTES[type_]
+        part = floats(type_, few=few) if type_ in FLOATS else integers(bits, few=few)
+        return tuple(low | part[(7 * n + 3) % len(part)] << bits for n, low in enumerate(part))
+    return integers(8 * BYTES[type_], few=few)
+
+
+@functools.cache
+def grid(
+    types: tuple[str, ...],
+    *,
+    few: bool = False,
+    more: int = 0,
+    most: int = 400,
+    given: tuple[Column, ...] = (),
+) -> Inputs:
+    """Return the combinations of the operands' edge values, and `more` scattered rows behind.
+
+    Of more combinations than `most`, so many are taken, spread evenly. `given` holds other values than the
+    edges of a type for some operands, as (number of the operand, values).
+    """
+    values = [dict(given).get(n) or edges(one, few=few) for n, one in enumerate(types)]
+    count = math.prod(map(len, values))
+    step = 1
+    if count > most:
+        step = round(count * 0.6180339887)
+        while math.gcd(step, count) != 1:
+            step += 1
+    rows = []
+    for number in range(min(count, most)):
+        rest, row = number * step % count, []
+        for choices in values:
+            rest, at = divmod(rest, len(choices))
+            row.append(choices[at])
+        rows.append(row)
+    return frozen([*rows, *scattered(types, more).tolist()])
+
+
+@functools.cache
+def scattered(types: tuple[str, ...], count: int, seed: int = 1) -> Inputs:
+    """Return rows of bits without a pattern, the same in every run: a multiplicative sequence."""
+    state, rows = 0x9E3779B97F4A7C15 * (2 * seed + 1) % 2**64, []
+    for _ in range(count):
+        row = []
+        for type_ in types:
+            state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+            mixed = (state ^ state >> 29) * 0xBF58476D1CE4E5B9 % 2**64
+            row.append(
+                (mixed ^ mixed >> 32) & ((1 << 8 * BYTES[type_]) - 1) if type_ != "pred" else mixed >> 63
+            )
+        rows.append(row)
+    return frozen(np.array(rows, "u8").reshape(count, len(types)))
+
+
+def chosen(values: Sequence[int]) -> Inputs:
+    """Return one column of values."""
+    return frozen([[value] for value in values])

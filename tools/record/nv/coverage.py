@@ -1,0 +1,127 @@
+"""What the emulated GPU knows and no form of the recorder has, by name.
+
+Four lists are compared with the instructions in the forms' texts: the emulator's table of opcodes, its
+special registers, the forms of the reference page that it translates (`tools.ptx_forms`), and the
+instructions of the kernels of Triton and CUDA C++ that the tests keep. Instructions are equal if opcode and
+modifiers are, in any order.
+
+Not here: the forms.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import lzma
+import re
+import tarfile
+from typing import TYPE_CHECKING, Final
+
+import drivers.nv.emu.ptx.translate  # noqa: F401 - registers what its instructions mean
+from drivers.nv.emu.ptx.blocks import ENDS
+from drivers.nv.emu.ptx.core import MEANINGS
+from tools.hardware.stage import REPOSITORY
+from tools.ptx_forms import refusal, rows
+from tools.record.nv.build import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tools.record.forms import Form
+
+Name = tuple[str, frozenset[str]]
+"""Opcode and modifiers."""
+_OF_THE_EMULATOR: Final = {
+    "barrier_result": "a step that the emulator makes of bar.red",
+    "move_param": "a step that the emulator makes of a call",
+}
+NOT_RECORDED: Final = {
+    "brkpt": "stops the kernel without a debugger",
+    "trap": "ends the launch with a fault; the ladder's fault covers it",
+}
+"""Opcodes that end the launch, and why they have no form."""
+_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_INSTRUCTION: Final = re.compile(
+    r"^\s*(?:[\w$.]+:\s*)*(?:@!?[%$\w]+\s+)?([a-z][a-z0-9_]*)((?:\.[A-Za-z0-9_:]+)*)(?=\s|$)"
+)
+_REGISTER: Final = re.compile(r"%(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid)\.[xyz]|%[a-z]\w+")
+_KEPT: Final = REPOSITORY / "tests/interop/data"
+
+
+def instructions(text: str) -> set[Name]:
+    """Return the instructions of PTX text."""
+    found = set()
+    for statement in re.split(r"[;{}\n]", _COMMENT.sub("", text)):
+        match = _INSTRUCTION.match(statement)
+        if match:
+            found.add((match[1], frozenset(match[2].split(".")[1:])))
+    return found
+
+
+def shown(name: Name, original: str = "") -> str:
+    """Return a name as text."""
+    return original or ".".join((name[0], *sorted(name[1])))
+
+
+def _opcodes() -> set[str]:
+    words = (set(MEANINGS) | set(ENDS) | {"call"}) - _OF_THE_EMULATOR.keys()
+    return words - NOT_RECORDED.keys()
+
+
+@functools.cache
+def _reference(arch: str) -> dict[Name, str]:
+    """Return the instructions of the reference page that are translated for an architecture."""
+    found = {}
+    sm = int(arch.removeprefix("sm_").rstrip("af"))
+    for _, forms in rows():
+        for form in forms:
+            if int(form.arch.removeprefix("sm_").rstrip("af")) > sm or refusal(form) is not None:
+                continue
+            if form.arch.endswith("a") and form.arch != arch:
+                continue
+            for text in form.text.split("; "):
+                for name in instructions(text):
+                    if name[0] not in NOT_RECORDED:
+                        found[name] = text
+    return found
+
+
+@functools.cache
+def _kept(arch: str) -> dict[Name, str]:
+    """Return the instructions of the kernels that the tests keep for an architecture."""
+    found: dict[Name, str] = {}
+    for path in sorted(_KEPT.glob("*.tar.xz")):
+        if path.name.startswith("bad") or path.name.split(".")[0].rsplit("_", 2)[-1].rstrip("a") != arch[
+            3:
+        ].rstrip("a"):
+            continue
+        with tarfile.open(fileobj=io.BytesIO(lzma.decompress(path.read_bytes()))) as archive:
+            for member in archive.getmembers():
+                file = archive.extractfile(member)
+                data = file.read() if file is not None else b""
+                for part in re.findall(rb"\.version \d[^\0]*", data):
+                    names = instructions(part.decode(errors="replace"))
+                    found |= {name: f"{shown(name)} ({member.name})" for name in names if name not in found}
+    return {name: text for name, text in found.items() if name[0] in _opcodes()}
+
+
+def uncovered(forms: Iterable[Form], arch: str) -> list[str]:
+    """Return the names that no form has, each with the list that has it."""
+    texts = [whole(form, arch) for form in forms]
+    names = set().union(*map(instructions, texts))
+    whole_text = "\n".join(texts)
+    opcodes = {name[0] for name in names}
+    opcodes |= {f"{name[0]}.{word}" for name in names for word in name[1]}
+    missing = [f"opcode {one}" for one in sorted(_opcodes() - opcodes)]
+    missing += [f"reference: {text}" for name, text in _reference(arch).items() if name not in names]
+    registers = {
+        one
+        for text in _reference(arch).values()
+        for one in _REGISTER.findall(text)
+        if not re.fullmatch(r"%(?:rd|[rfhpdbq])\d+", one)
+    }
+    missing += [f"special register {one}" for one in sorted(registers) if one not in whole_text]
+    missing += [
+        f"kept kernels: {text}" for name, text in sorted(_kept(arch).items(), key=str) if name not in names
+    ]
+    return missing

@@ -1,0 +1,89 @@
+"""What the recorder asks of NVIDIA: forms, kernels, and what the emulated GPU knows that no form has.
+
+Not here: the command (`tools.record.__main__`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tools.record.nv import build, integers
+from tools.record.runner import in_order
+from tools.record.vendors import Vendor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tools.record.forms import Form, Kernel
+    from tools.record.nv.build import Pack
+
+ARCHES: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+_VERSION_FILE: Final = Path("/proc/driver/nvidia/version")
+_FAMILIES: Final = (integers.forms,)
+
+
+@functools.cache
+def forms(arch: str) -> tuple[Form, ...]:
+    """Return every form that an architecture can run, in the order of recording."""
+    sm = int(arch.removeprefix("sm_").rstrip("af"))
+    found = in_order(form for family in _FAMILIES for form in family() if form.needs <= sm)
+    names = [form.name for form in found]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two forms are called {next(one for one in names if names.count(one) > 1)}")
+    return tuple(found)
+
+
+@functools.cache
+def _packs(arch: str) -> tuple[Pack, ...]:
+    return tuple(build.packs(forms(arch)))
+
+
+def kernels(wanted: Sequence[Form], arch: str, folder: Path | None) -> list[Kernel]:
+    """Return the kernels that run some forms.
+
+    With a folder of prepared kernels they are the whole packs, in which other forms have no rows.
+    """
+    packed = _packs(arch) if folder is not None else build.packs(wanted)
+    return build.kernels(wanted, arch, folder, packed)
+
+
+def prepare(wanted: Sequence[Form], arch: str, folder: Path) -> int:
+    """Assemble the kernels of some forms; return how many."""
+    count = 0
+    for text in build.texts(wanted, arch, _packs(arch)):
+        if not build.file_of(text, arch, folder).exists():
+            build.prepare(text, arch, folder)
+            count += 1
+    return count
+
+
+def uncovered(arch: str) -> list[str]:
+    """Return the names of what the emulated GPU knows and no form has."""
+    coverage = import_module(
+        "tools.record.nv.coverage"
+    )  # loads the emulator, which a recording does not need
+    missing: list[str] = coverage.uncovered(forms(arch), arch)
+    return missing
+
+
+def version() -> str:
+    """Return the version of NVIDIA's kernel driver, "" without one."""
+    if not _VERSION_FILE.exists():
+        return ""
+    found = re.search(r"\d+\.\d+(?:\.\d+)*", _VERSION_FILE.read_text())
+    return found[0] if found else ""
+
+
+def emulated(arch: str) -> str:
+    """Return the name of the emulated GPU of an architecture."""
+    return f"nv-emu:{arch.rstrip('af')}"
+
+
+VENDOR: Final = Vendor(
+    name="nv", arches=ARCHES, emulated=emulated, forms=forms, kernels=kernels, prepare=prepare,
+    uncovered=uncovered, version=version,
+)  # fmt: skip
