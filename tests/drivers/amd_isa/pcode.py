@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.drivers.amd_isa import pcode_small_floats
 from tests.drivers.amd_isa.pcode_syntax import TYPE, Node, Parser
 from tests.drivers.amd_isa.pcode_values import (
     FLOATS,
@@ -309,16 +310,23 @@ class Run:
         return value(old.kind, old.bits, new)
 
     def _to_memory(self, path: list[Node], made: Value, f: Frame, m: Array | None) -> None:
-        """Write a lane's memory, 64 bits that begin at address 0."""
+        """Write a lane's memory, which begins at address 0."""
         match = TYPE.fullmatch(path[0][2]) if len(path) == 2 and path[0][0] == "view" else None
         if match is None:
             raise PcodeError("a store without its type")
-        low = np.uint64(8 * int(self.value(path[-1][2], f, m).raw.flat[0]))
+        low = self._place(path[-1][2], f, m)
         bits, old = int(match[2]), f.variables["MEM"]
         if low + bits > old.bits:
-            raise PcodeError("memory beyond 64 bits")
-        new = old.raw & ~np.uint64(mask(bits) << int(low)) | self.cast(made, match[1], bits).raw << low
-        f.variables["MEM"] = value("b", 64, new if m is None else np.where(m, new, old.raw))
+            raise PcodeError(f"memory at {low // 8} of {old.bits // 8} bytes")
+        made_bits = self.cast(made, match[1], bits).raw.astype(object)
+        new = old.raw & (mask(old.bits) ^ mask(bits) << low) | made_bits << low
+        f.variables["MEM"] = value("b", old.bits, new if m is None else np.where(m, new, old.raw))
+
+    def _place(self, node: Node, f: Frame, m: Array | None) -> int:
+        """Return where in a lane's memory, in bits, an address lies: of planes 16 bytes each are its own."""
+        at = int(self.value(node, f, m).raw.flat[0])
+        plane = f.variables.get("PLANE")
+        return 8 * (at if plane is None else at // plane * 16 + at % plane)
 
     def _to_lane(self, path: list[Node], made: Value, f: Frame, m: Array | None) -> None:
         lane = path[-1][2]
@@ -356,6 +364,8 @@ class Run:
             raise PcodeError(f"{name} is no value")
         if name in CONSTANTS:
             return of_floats(np.array([CONSTANTS[name]]), 64)
+        if name in pcode_small_floats.SELECTS:
+            return value("u", 3, pcode_small_floats.SELECTS[name])
         if name in ("ROUND_TOWARD_ZERO", "ROUND_NEAREST_EVEN", "ROUND_MODE"):
             return value("u", 2, 3 if name == "ROUND_TOWARD_ZERO" else 0)
         raise PcodeError(f"name {name}")
@@ -377,8 +387,8 @@ class Run:
         kind, bits = match[1], int(match[2])
         if node[2] == "bf8":
             kind = "xf"
-        if node[2] == "b3":
-            return inner
+        if node[2] in ("b2", "b3"):
+            return value("u", int(node[2][1]), inner.raw)
         if inner.kind == "f" and kind == "f" and inner.bits != bits:
             return converted(inner, bits)
         signed = inner.kind == "i" and kind == "i" and bits <= 64
@@ -386,10 +396,11 @@ class Run:
 
     def _index(self, node: Node, f: Frame, m: Array | None) -> Value:
         if node[1] == ("name", "MEM") and "MEM" in f.variables:
-            low = int(self.value(node[2], f, m).raw.flat[0])
-            if low > 7:
-                raise PcodeError("memory beyond 64 bits")
-            return value("b", 64, f.variables["MEM"].raw >> np.uint64(8 * low))
+            whole: Value = f.variables["MEM"]
+            low = self._place(node[2], f, m)
+            if low >= whole.bits:
+                raise PcodeError(f"memory at {low // 8} of {whole.bits // 8} bytes")
+            return value("b", whole.bits, whole.raw >> low)
         if node[1] == ("name", "S") and "S0" in f.variables:
             return f.variables[f"S{int(self.value(node[2], f, m).raw.flat[0])}"]  # type: ignore[no-any-return]
         if node[1][0] == "index" and node[1][1] == ("name", "VGPR"):
@@ -585,7 +596,7 @@ class Run:
             turns = floats(x).astype("f8")
             angle = (turns - np.rint(turns)) * (2 * np.pi)
             return of_floats((np.sin if name == "sin" else np.cos)(angle), x.bits)
-        if name in ("CalcGlobalAddr", "CalcDsAddr") and "MEM" in f.variables:
+        if name.startswith("Calc") and name.endswith("Addr") and "MEM" in f.variables:
             return value("u", 64, 0)
         arguments = [self.value(n, f, m) for n in nodes]
         found = f.variables.get(name)
@@ -599,7 +610,9 @@ class Run:
             return FUNCTIONS[name](*arguments)  # type: ignore[no-any-return]
         if name == "f32_to_f16" and "ROUND_MODE" in f.variables and f.variables["ROUND_MODE"].raw.any():
             return _toward_zero(arguments[0])
-        match = re.fullmatch(r"([fiu]\d+|bf16|fp8|bf8)_to_([fiu]\d+|bf16)", name)
+        if re.fullmatch(r"[fb][pf]8_to_f32|f32_to_[fb][pf]8", name):
+            return pcode_small_floats.called(name, arguments[0], fnuz="FNUZ" in f.variables)
+        match = re.fullmatch(r"([fiu]\d+|bf16)_to_([fiu]\d+|bf16)", name)
         if match:
             return self._convert(arguments[0], match[1], match[2])
         if name.startswith("v_cvt_") and name.endswith("_f32"):
@@ -676,6 +689,11 @@ def _fma(a: Value, b: Value, c: Value) -> Value:
     return of_floats(fused(x, y, z, FLOATS["f", bits]), bits)
 
 
+def _float32(sign: Value, exponent: Value, fraction: Value) -> Value:
+    parts = ((sign, 31), (exponent, 23), (fraction, 0))
+    return Value("f", 32, sum((v.raw & np.uint64((1 << 23) - 1)) << np.uint64(low) for v, low in parts))  # type: ignore[arg-type]
+
+
 def _scaled_integer(low: float, scale: float, kind: str) -> Any:
     def compute(v: Value) -> Value:
         x = floats(v).astype("f8")
@@ -724,6 +742,7 @@ FUNCTIONS: dict[str, Any] = {
     "isNAN": lambda v: value("u", 1, np.isnan(floats(v))),
     "isQuietNAN": lambda v: _is_nan(v, quiet=True), "isSignalNAN": lambda v: _is_nan(v, quiet=False),
     "cvtToQuietNAN": lambda v: Value(v.kind, v.bits, v.raw | np.uint64(1 << MANTISSA[v.bits] - 1)),
+    "twoOverPi": pcode_small_floats.bits_of_two_over_pi, "float32": _float32,
     "fma": _fma, "signext": lambda v: value("i", 64, numbers(Value("i", v.bits, v.raw))),
     "signext_from_bit": _signext_from_bit, "ldexp": lambda v, n: of_floats(np.ldexp(floats(v).astype("f8"), numbers(n)), v.bits),
     "flushed": lambda v: Value(v.kind, v.bits, np.where(_exponent(v) == 0, v.raw & np.uint64(1 << v.bits - 1), v.raw)),

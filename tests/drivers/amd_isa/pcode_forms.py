@@ -234,7 +234,11 @@ def forms(name: str) -> list[Form]:
         if kind not in VECTOR_FORMATS:
             continue
         entry = known.get((kind, number)) or known.get(("VOP3" if kind == "VOP3SD" else kind, number))
-        if entry is not None and _same_name(entry[0], opcode.stem):
+        if (
+            entry is None and name == "gfx942" and kind == "VOP3"
+        ):  # its documents number VOP1's long forms by rule
+            entry = known.get(("VOP1", number - 0x140))
+        if entry is not None and same_name(entry[0], opcode.stem):
             stem = canonical(opcode.stem, target(name).family)
             found.append(Form(name, kind, number, opcode, stem, decided(stem, entry[1])))
     return found
@@ -250,8 +254,12 @@ def without(name: str) -> list[str]:
     ]
 
 
-def _same_name(theirs: str, ours: str) -> bool:
-    return theirs.replace("_tru_", "_t_") == ours.replace("_tru_", "_t_")
+def same_name(theirs: str, ours: str) -> bool:
+    """Return whether a name of the documents is LLVM's."""
+    theirs = theirs.replace("_tru_", "_t_").replace(
+        "v_mad_mix", "v_fma_mix"
+    )  # gfx942 has LLVM's +fma-mix-insts
+    return theirs == ours.replace("_tru_", "_t_")
 
 
 @dataclass(frozen=True)
@@ -427,6 +435,9 @@ def modified(form: Form, halves: list[int]) -> Iterator[Choice]:
         ]
     if form.stem.startswith("v_permlane"):
         fields += [("op_sel", 1), ("op_sel", 2)]
+    if re.search("cvt_(pk_|sr_)?(f32_)?[fb][pf]8", form.stem) and "op_sel" in known:
+        places = {"v_cvt_f32": (1, 2), "v_cvt_pk_f32": (1,), "v_cvt_pk": (8,), "v_cvt_sr": (4, 8)}
+        fields += [("op_sel", bit) for bit in places[re.split("_[fb][pf]8", form.stem)[0]]]
     if "clamp" in known and not form.refuses_clamp:
         fields.append(("clamp", 1))
     if "omod" in known and not form.refuses_clamp:
@@ -482,7 +493,11 @@ class Definition:
         found["WAVE32"] = value("u", 1, int(one.wave == 32))
         found["wave32"] = found["WAVE32"]
         found["WAVE64"] = value("u", 1, int(one.wave == 64))
-        found["OPSEL"] = value("u", 4, choice.op_sel & 7)
+        wide = re.search(r"OPSEL\[3", form.text)
+        found["OPSEL"] = value("u", 4, choice.op_sel & (15 if wide else 7))
+        found["SDWA_SRC0_SEL"] = value("u", 3, choice.parts[0] if choice.parts else 6)
+        if target(form.target).family == "gfx9":
+            found["FNUZ"] = True
         found["OPSEL_HI"] = value("u", 3, choice.op_sel_hi)
         found["NEG"] = value("u", 3, choice.neg)
         found["TRAPSTS"] = value("b", 32, 0)
@@ -505,7 +520,7 @@ class Definition:
             raw = np.full(one.lanes, self.constant(one, choice.operand[1], type_, bits), "u8")
         if number == 0 and choice.moved is not None:
             raw = np.where(self.there(one), raw[np.maximum(self.from_lanes(one), 0)], np.uint64(0))
-        if choice.parts is not None and number < 2:
+        if choice.parts is not None and number < 2 and "SDWA_SRC0_SEL" not in form.text:
             raw = part_of(raw, *choice.parts[2 * number : 2 * number + 2])
         if form.kind == "VOP3P" and type_ != "mix":
             return self.pair(raw, number, type_, bits)
@@ -734,6 +749,14 @@ DECISIONS = (
         r"v_permlanex?16(_var)?_b32", "LLVM's llvm.amdgcn.permlane16: what a lane that does not execute gives",
         ((r"VGPR\[([^\]]+)\]\[VDST\.u32\] = tmp\[(.+)\](?=\n)",
           r"VGPR[\1][VDST.u32] = (EXEC[\2].u1 || OPSEL[0].u1) ? tmp[\2] : OPSEL[1].u1 ? 0U : VGPR[\1][VDST.u32]"),),
+    ),
+    Decision(
+        "v_trig_preop_f64", "the text masks what a shift to the left leaves; its comment means the bits before the point",
+        ((r"64'F\(\(1201'B.*\)", "twoOverPi(shift)"),),
+    ),
+    Decision(
+        r"v_fma_mix(lo|hi)?_f(32|16)", "CDNA's name is V_MAD_MIX; LLVM selects it on gfx942 for llvm.fma (+fma-mix-insts)",
+        ((r"in\[0\] \* in\[1\] \+ in\[2\]", "fma(in[0], in[1], in[2])"),),
     ),
     Decision(
         r"v_pk_mov_b32", "op_sel chooses from both registers; the text's view has one",

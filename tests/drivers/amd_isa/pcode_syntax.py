@@ -3,8 +3,6 @@
 Not here: values (`pcode_values`), what the tuples compute (`pcode`).
 """
 
-
-
 from __future__ import annotations
 
 import re

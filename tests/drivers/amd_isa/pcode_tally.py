@@ -127,27 +127,31 @@ def scalars(name: str) -> Tally:
     return found
 
 
-def memory(name: str) -> Tally:
-    """Run every access of global memory and LDS that is enumerated."""
-    found, groups = Tally(), defaultdict(list)
-    for kinds, case, why in pcode_memory.cases(name):
+def memory(name: str, wanted: Callable[[pcode_memory.Access], bool] = lambda _: True) -> Tally:
+    """Run the accesses of memory that are enumerated."""
+    given = pcode_memory.cases(name)
+    found, run = Tally(uncovered=given.uncovered), []
+    for one in filter(wanted, given.run):
+        why = refused(name, pcode_memory.instruction(one))
         if why:
-            found.uncovered[case.text] = why
-        elif why := refusal(name, case):
-            found.refused[case.text] = why
+            found.refused[one.label] = why
         else:
-            groups[kinds].append(case)
-    for kinds, cases in groups.items():
-        found.forms += len(cases)
-        found.operations |= {case.text.rpartition(" ")[0] for case in cases}
-        found.differ += differences(name, cases, [pcode_forms.inputs(name, kinds)])
+            run.append(one)
+    for group in pcode_memory.groups(run):
+        found.differ += pcode_memory.differences(name, group)
+    found.forms, found.operations = len(run), {f"{one.kind} {one.stem}" for one in run}
     return found
 
 
 def refusal(name: str, case: Case) -> str:
+    """Return why the emulator does not run a case, or an empty text."""
+    return refused(name, case.words)
+
+
+def refused(name: str, words: list[int]) -> str:
     """Return why the emulator does not run an instruction, or an empty text."""
     try:
-        single.program(name, case.words)
+        single.program(name, words)
     except IsaError as error:
         return error.why
     return ""

@@ -20,6 +20,7 @@ ONE = np.zeros(1, "u8")
 class PcodeError(Exception):
     """Pseudo-code that this evaluator does not know."""
 
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """Bits of one type in every lane: `u`, `i`, `b` integers, `f`, `bf`, `fp`, `xf` floats (`xf` is bf8)."""

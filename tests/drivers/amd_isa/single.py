@@ -47,7 +47,7 @@ def encode(name: str, stem: str, form: str = "", *more: int, **fields: int) -> l
     value = layout.base
     for field, content in (fields | {"op": number}).items():
         value = layout.put(value, field, content)
-    return [value >> 32 * n & 0xFFFF_FFFF for n in range(layout.dwords)] + list(more)
+    return [value >> 32 * n & 0xFFFF_FFFF for n in range(layout.dwords)] + [m & 0xFFFF_FFFF for m in more]
 
 
 def move(name: str, register: int, source: int, *more: int) -> list[int]:
@@ -73,10 +73,18 @@ def program(name: str, words: Sequence[int], lanes: int = 0, modes: int = KEEP_A
     return Program(made, translate(made.library, "k", code, known, entry))
 
 
-def run(ready: Program, memory: AddressSpace, registers: Sequence[int], block: int, shared: int = 0) -> None:
+def run(
+    ready: Program,
+    memory: AddressSpace,
+    registers: Sequence[int],
+    block: int,
+    shared: int = 0,
+    *,
+    scratch: int = 0,
+) -> None:
     """Run a program with these scalar registers."""
     params = struct.pack("<16I", *registers, *[0] * (16 - len(registers)))
-    work = Work(grid=(1, 1, 1), block=(block, 1, 1), params=params, shared_bytes=shared)
+    work = Work(grid=(1, 1, 1), block=(block, 1, 1), params=params, shared_bytes=shared, local_bytes=scratch)
     done = launch(ready, work, memory, QUICK)
     assert done.fault is None, done.fault
 

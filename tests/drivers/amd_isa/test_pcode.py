@@ -13,7 +13,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.drivers.amd_isa import pcode, pcode_forms, pcode_values
+from tests.drivers.amd_isa import pcode, pcode_forms, pcode_memory, pcode_values
 from tests.drivers.amd_isa.pcode_tally import Tally, duals, memory, refusal, scalars, tally
 from tests.drivers.amd_isa.single import NAMES
 
@@ -24,8 +24,6 @@ CLAMPED = pcode_forms.Choice(clamp=1)
 UNKNOWN = {
     r"v_movrel.*|v_swaprel.*": "registers addressed by M0",
     r"v_s?wmmac?_.*|v_mfma.*|v_smfmac.*": "matrices, in words; test_matrix has definitions",
-    r"v_cvt_(pk_|sr_)?(f32_)?([fb][fp]8)(_f32)?": "8-bit floats; test_small_floats has definitions",
-    r"v_trig_preop_f64": "a constant of 1,201 bits; test_doubles has a definition",
 }
 """Operations whose pseudo-code is not evaluated, and why."""
 
@@ -133,11 +131,21 @@ def test_scalar_operations(name: str) -> None:
 
 
 @there
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_accesses_of_memory(name: str) -> None:
-    found = memory(name)
-    assert found.differ == []
-    assert all(re.search("2addr|wrxchg2|storexchg_2addr|pk_add", what) for what in found.uncovered), (
-        found.uncovered
+def test_buffer_atomics_keep_the_registers_of_lanes_that_do_not_execute(name: str) -> None:
+    found = memory(
+        name, lambda one: one.returns and one.stem in ("buffer_atomic_add_u32", "buffer_atomic_cmpswap_b32")
     )
+    assert found.differ == []
+    assert found.forms == 8
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.landing
+@pytest.mark.parametrize("kind", pcode_memory.ENUMS)
+@pytest.mark.parametrize("name", NAMES)
+def test_accesses_of_memory(name: str, kind: str) -> None:
+    found = memory(name, lambda one: one.kind == kind)
+    assert found.differ == []
+    assert found.forms > 50

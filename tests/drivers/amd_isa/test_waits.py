@@ -123,6 +123,15 @@ def test_stores_to_lds_of_the_turn_before_must_have_arrived_at_a_barrier() -> No
     assert found.other.startswith("line 4: ds_store_b32")
 
 
+@pytest.mark.parametrize(("wait", "reports"), [("BF8903F7", 0), ("BF800000", 1)])
+def test_what_a_buffer_atomic_gives_back_needs_a_wait(wait: str, reports: int) -> None:
+    """buffer_atomic_add_u32 v0, off, s[8:11], 0 glc, in place of its data."""
+    assert (
+        len(missing_waits(_code(f"E0D44000 80020000 {wait} {ADD_0} BFB00000"), "gfx11", kernel="k"))
+        == reports
+    )
+
+
 def test_a_wait_on_one_of_two_ways_is_not_enough() -> None:
     """The branch over the wait leads to the use as well."""
     words = f"{LOAD_0} BFA10001 BF8903F7 {ADD_0} BFB00000"

@@ -83,6 +83,9 @@ def used_alone(i: Instruction, family: str) -> tuple[set[Register], set[Register
     count = _destinations(i)
     for number, operand in enumerate(i.operands):
         (written if number < count else read).update(_numbers(operand))
+    if i.stem.startswith("buffer_atomic_") and (i.get("glc") or i.get("sc0") or i.get("th") & 1):
+        data = sorted(_numbers(i.operands[0]))  # what was there before comes back in place of the first value
+        written.update(data[: len(data) // 2] if "cmpswap" in i.stem else data)
     entry = LANEWISE.get(canonical(i.stem, family).replace("v_dual_", "v_"))
     if (entry is not None and entry.accumulates) or i.stem.startswith(_CHANGES_DESTINATION):
         read |= written
