@@ -6,6 +6,7 @@
     python -m tools.hardware_run --out report --dry          run every stage without a GPU
     python -m tools.hardware_run --out report --device nv-emu    rehearse on an emulated GPU, with less work
     python -m tools.hardware_run --out more --only ladder --choices stack=low     run some stages again
+    python -m tools.hardware_run --out report --share        and write a report that names no machine
 
 Stages: installation of wheels, description of the machine, its packages, the ladder without its fault, what
 instructions compute (`tools.record`), conformance, benchmarks, the same benchmarks through CUDA or HIP by
@@ -14,8 +15,10 @@ random programs, the other doubtful values of the ladder, the deliberate fault, 
 The GPU is AMD's if /dev/kfd exists and /dev/nvidiactl does not. Each stage is a child process with a time
 limit; the next stage runs also if one fails, dies or hangs. Two files are written, complete at any time:
 report.json (see docs/hardware/README.md) and evidence.tar.gz, with all output and every kernel call. Later
-stages open the device with the values that the ladder found to work. No clocks are changed. Exit status: 0
-if every stage passed, else 1.
+stages open the device with the values that the ladder found to work. No clocks are changed. With `--share` a
+third file is written at the end, shared.json: the report without host names, addresses and serial numbers.
+The last lines printed are one page: what works, what does not, what to send, the first failure and its cure.
+Exit status: 0 if every stage passed, else 1.
 
 Not here: how a stage runs (`tools.hardware.stage`), what a machine lacks for it (`tools.hardware.machine`),
 the rungs of the ladder (`tools.bringup`).
@@ -36,6 +39,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tools.arguments import REFUSED, above_zero, command, folder
 from tools.bringup.rung import LAUNCH
+from tools.hardware import share, summary
 from tools.hardware.machine import detected, missing
 from tools.hardware.stage import REPOSITORY, Run, Stage
 
@@ -358,6 +362,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--dry", action="store_true", help="run every stage without a GPU")
     parser.add_argument("--no-fault", action="store_true", help="skip the deliberate fault")
+    parser.add_argument(
+        "--share",
+        action="store_true",
+        help="write shared.json, a report without what identifies this machine",
+    )
     parser.add_argument("--json", action="store_true", help="print the report on stdout as well")
     options = parser.parse_args(arguments)
     if options.only and not options.only.strip(","):
@@ -415,11 +424,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         sys.stderr.write(f"error: --out and --work must be folders that can be written: {error}\n")
         return REFUSED
-    run_stages(run)
-    report = run.write()
-    if options.json:
-        sys.stdout.write(json.dumps(report, indent=1, default=str) + "\n")
-    sys.stderr.write(missing(run))
+    try:
+        run_stages(run)
+    finally:  # also after Ctrl-C or SIGTERM: what is known by then is what to send
+        report = run.write()
+        if options.json:
+            sys.stdout.write(json.dumps(report, indent=1, default=str) + "\n")
+        sent = run.out / "shared.json" if options.share else None
+        if sent is not None:
+            share.write(report, sent)
+        sys.stderr.write(f"\n{summary.page(report, sent=str(sent or ''))}")
+        sys.stderr.write(missing(run))
     sys.stderr.write(f"{'passed' if report['passed'] else 'not all passed'}: {run.out / 'report.json'}\n")
     return 0 if report["passed"] else 1
 

@@ -21,11 +21,13 @@ def report(*, ladder: str = "passed", generation: str = "Hopper GH100", **rows: 
         for device, case, unit, median, note in rows.get("measured", ())
     ]
     return {
+        "dry": False,
+        "device": "nv:0",
         "stages": [
             {"name": "box", "status": "passed", "facts": {"files": version}},
             {"name": "ladder", "status": ladder, "facts": {"seen": seen}},
             {"name": "benchmarks", "status": "passed", "facts": {"rows": found}},
-        ]
+        ],
     }
 
 
@@ -37,8 +39,20 @@ def test_pages_have_the_tables_of_the_kept_reports(page: str):
 
 def test_a_generation_without_a_passing_ladder_is_unproved():
     kept = {"a.json": report(ladder="failed"), "b.json": report(generation="Ada AD10x")}
-    made = tables.generations(HEAD + "| Hopper GH100 | H100 |\n| Ada AD10x | no |", kept)
+    made = tables.proofs(HEAD + "| Hopper GH100 | H100 |\n| Ada AD10x | no |", kept)
     assert made == HEAD + f"| Hopper GH100 | {tables.UNPROVED} |\n| Ada AD10x | H7, 1.2.3 |"
+
+
+def test_a_target_is_proved_by_a_ladder_that_saw_it_and_never_by_a_rehearsal():
+    kept = report()
+    kept["stages"][1]["facts"] = {"seen": {"3 default": {"target": "gfx1101"}}}
+    table = "| target | hardware |\n|---|---|\n| `gfx1101`, `gfx1102` | no |\n| `gfx942` | no |"
+    made = tables.proofs(table, {"a.json": kept})
+    assert made.splitlines()[2:] == [
+        "| `gfx1101`, `gfx1102` | H7, 1.2.3 |", f"| `gfx942` | {tables.UNPROVED} |",
+    ]  # fmt: skip
+    for change in ({"device": "amd-emu:gfx1101"}, {"dry": True}):
+        assert tables.proofs(table, {"a.json": {**kept, **change}}).count(tables.UNPROVED) == 2
 
 
 def test_figures_leave_out_scripted_devices_and_give_ratios_above_one_where_ours_is_better():

@@ -1,4 +1,4 @@
-"""The short form of a hardware run: the GPU, its driver, what failed, and the command that repeats it.
+"""The short form of a hardware run: one page with the GPU, what works, what does not, and what to send.
 
 It is computed from the stages of the report, as data, so that old reports can be read as well.
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _VERSIONS: Final = ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version")
 _VERSION: Final = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _MODEL: Final = re.compile(r"Model:\s*(.+)")
+_MARKETING: Final = re.compile(r"Marketing Name:\s*(AMD (?:Radeon|Instinct)[^\n]*)")
 
 
 def gpu(stages: Sequence[Data]) -> str:
@@ -28,6 +29,10 @@ def gpu(stages: Sequence[Data]) -> str:
     names = [found[1].strip() for found in models if found]
     cuda = facts.get("cuda")
     names += [cuda["name"]] if isinstance(cuda, dict) and cuda.get("name") else []
+    names += [found.strip() for found in _MARKETING.findall(str(facts.get("rocminfo", "")))]
+    names += [
+        seen["target"] for seen in _facts(stages, "ladder").get("seen", {}).values() if "target" in seen
+    ]
     return names[0] if names else ""
 
 
@@ -65,6 +70,53 @@ def failed(stages: Sequence[Data], *, device: str, choices: str, dry: bool) -> l
             }
         )
     return out
+
+
+def page(report: Data, *, sent: str = "") -> str:
+    """Return a report as one page of text: what works, what does not, what to send, the first failure last.
+
+    `sent` is the file to send; "" if none was written.
+    """
+    ran = [stage for stage in report["stages"] if stage["status"] != "running"]
+    name = gpu(ran) or f"no GPU that a stage could name ({report['device']})"
+    out = [f"{name}, kernel driver {driver(ran) or 'unknown'}, commit {report['commit'][:8] or 'unknown'}"]
+    passed = [stage["status"].startswith("passed") for stage in ran]
+    works = [f"  {line(stage)}" for stage, good in zip(ran, passed, strict=True) if good]
+    lacks = [f"  {line(stage)}" for stage, good in zip(ran, passed, strict=True) if not good]
+    out += ["", "works:", *(works or ["  nothing"])]
+    out += ["", "does not work, or did not run:", *(lacks or ["  nothing: every stage passed"])]
+    if sent:
+        out += ["", f"send: {sent}", "  read it, then attach it as docs/how-to/send-a-report.md says"]
+    else:
+        out += ["", "send: nothing yet; `python -m tools.hardware.share REPORT` writes what can be sent"]
+    bad = [stage for stage in ran if stage["status"].startswith(("failed", "hung", "died"))]
+    return "\n".join([*out, *(_first(report, bad[0]) if bad else [])]) + "\n"
+
+
+def line(stage: Data) -> str:
+    """Return a stage in one line: its name, its status unless it passed, and the counts that it found."""
+    facts = stage["facts"] or {}
+    counts = [f"{facts[what]} {what}" for what in ("passed", "failed", "error", "skipped") if facts.get(what)]
+    if "rungs" in facts:
+        whole = [how == "pass" for how in facts["rungs"].values()]
+        counts.append(f"{sum(whole)} of {len(whole)} rungs, choices {facts['choices']}")
+    counts += [f"{len(facts['rows'])} figures"] if facts.get("rows") else []
+    told = [] if stage["status"] == "passed" else [stage["status"]]
+    return " ".join([f"{stage['name']}:", ", ".join([*told, *counts])]) if told or counts else stage["name"]
+
+
+def _first(report: Data, stage: Data) -> list[str]:
+    """Return the first failure: what was seen, its cure, its log and the command that repeats it."""
+    lines = [line.strip() for line in str(stage["reason"]).splitlines() if line.strip()]
+    hints = [
+        part.split("hint:", 1)[1].strip() for line in lines for part in line.split("; ") if "hint:" in part
+    ]
+    seen = [line.split("hint:", 1)[0].strip(" ;") for line in lines]
+    row = next((row for row in report.get("failed", ()) if row["stage"] == stage["name"]), None)
+    cure = hints[0] if hints else "not known: send the report, or read docs/debugging.md"
+    out = ["", f"first failure: {stage['name']}, {stage['status']}", *(f"  {line}" for line in seen if line)]
+    out += [f"  log: {row['log']}", f"  again: {row['again']}"] if row else []
+    return [*out, f"  cure: {cure}"]
 
 
 def _facts(stages: Sequence[Data], name: str) -> Data:

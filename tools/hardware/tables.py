@@ -1,10 +1,12 @@
 """Tables of the documentation that are made from kept hardware reports: `python -m tools.hardware.tables`.
 
-The command rewrites the part of a page between `<!-- made: NAME -->` and `<!-- end -->`, and the last column
-of README's table of generations. With `--check` it changes nothing and fails where a page differs.
+The command rewrites the parts of pages between `<!-- made: NAME -->` and `<!-- end -->`: figures, the list of
+reports, and the last column of the tables of NVIDIA's generations and of AMD's targets. With `--check` it
+changes nothing and fails where a page differs. `--add FILE` first keeps a report that somebody sent: it must
+fit docs/hardware/report.schema.json and identify no machine, and must be of a GPU.
 
-Rows of a scripted or emulated device are left out: they say nothing about hardware. A generation without a
-report whose ladder ended and passed is *unproved*.
+Rows of a scripted or emulated device are left out: they say nothing about hardware. A generation or a target
+without a report whose ladder ended and passed is *unproved*.
 
 Not here: the reports (`tools.hardware_run`, docs/hardware).
 """
@@ -14,23 +16,27 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tools.arguments import command
-from tools.hardware import summary
+import jsonschema
+
+from tools.arguments import REFUSED, command
+from tools.hardware import share, summary
 from tools.hardware.stage import REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     Data = Mapping[str, Any]
 
 REPORTS: Final = REPOSITORY / "docs/hardware"
-PAGES: Final = ("README.md", "docs/gpu-kernels.md", "docs/hardware/README.md")
+PAGES: Final = ("README.md", "docs/gpu-kernels.md", "docs/hardware/README.md", "docs/amd.md")
+SCHEMA: Final = REPORTS / "report.schema.json"
 UNPROVED: Final = "*unproved*"
 _MADE: Final = re.compile(r"(<!-- made: (?P<name>[^\n]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
 _GENERATION: Final = re.compile(r"Generation\(name='([^']+)'")
+_TARGET: Final = re.compile(r"'target': '(gfx\w+)'")
 _NOT_HARDWARE: Final = ("scripted", "emulated", "-emu")
 _TIMES: Final = ("ns", "us", "ms", "s")
 _SAME: Final = {
@@ -45,8 +51,8 @@ CHECKED: Final = "result checked"
 
 def reports(folder: Path = REPORTS) -> dict[str, Data]:
     """Return the kept reports of complete runs by file name, the oldest first."""
-    read = {path.name: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
-    return {name: data for name, data in read.items() if "stages" in data}
+    paths = [path for path in sorted(folder.glob("*.json")) if path.name != SCHEMA.name]
+    return {path.name: json.loads(path.read_text()) for path in paths}
 
 
 def rows(report: Data) -> list[Data]:
@@ -82,29 +88,89 @@ def _short(number: float) -> str:
     return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
 
 
-def proof(generation: str, kept: Mapping[str, Data]) -> str:
-    """Return GPU and driver of the newest report whose ladder passed on a generation, or `UNPROVED`."""
+def proof(name: str, kept: Mapping[str, Data]) -> str:
+    """Return GPU and driver of the newest report whose ladder passed, or `UNPROVED`.
+
+    `name` is that of an NVIDIA generation or of an AMD target.
+    """
     out = UNPROVED
     for report in kept.values():
         ladder: Data = next((s for s in report["stages"] if s["name"] == "ladder"), {})
         seen = str((ladder.get("facts") or {}).get("seen", ""))
-        if ladder.get("status") == "passed" and generation in _GENERATION.findall(seen):
-            model = summary.gpu(report["stages"]).removeprefix("NVIDIA ").split(" ")[0]
+        proved = [*_GENERATION.findall(seen), *_TARGET.findall(seen)]
+        if ladder.get("status") == "passed" and name in proved and not emulated(report):
+            model = (summary.gpu(report["stages"]) or name).removeprefix("NVIDIA ").split(" ")[0]
             out = f"{model}, {summary.driver(report['stages'])}"
     return out
 
 
-def generations(text: str, kept: Mapping[str, Data]) -> str:
-    """Return README's table of generations with the column of hardware made anew.
+def emulated(report: Data) -> bool:
+    """Return whether a report is of no GPU: a dry run or a rehearsal on an emulated one."""
+    return bool(report["dry"]) or "-emu" in str(report["device"])
 
-    The first cell of a row ends with the name that the driver gives the generation.
+
+def proofs(text: str, kept: Mapping[str, Data]) -> str:
+    """Return a table with its last column, that of hardware, made anew.
+
+    The first cell of a row has the names that the driver gives the generation or the targets; more than one
+    stand in backquotes.
     """
     lines = text.splitlines()
     for at, line in enumerate(lines[2:], 2):
         cells = line.split("|")
-        cells[-2] = f" {proof(cells[1].strip(), kept)} "
+        names = re.findall(r"`([^`]+)`", cells[1]) or [cells[1].strip()]
+        found = [proof(name, kept) for name in names]
+        cells[-2] = f" {next((one for one in found if one != UNPROVED), UNPROVED)} "
         lines[at] = "|".join(cells)
     return "\n".join(lines)
+
+
+def results(kept: Mapping[str, Data]) -> str:
+    """Return a row for each report: what it is of, and the result of each stage."""
+    out = ["| report | GPU, kernel driver | commit | stages that passed | others |", "|---|---|---|---|---|"]
+    for name, report in kept.items():
+        stages = [
+            stage for stage in report["stages"] if stage["name"] not in {"box", "packages", "after", "wheels"}
+        ]
+        told = [(stage["status"].startswith("passed"), summary.line(stage)) for stage in stages]
+        of = f"{summary.gpu(report['stages']) or '-'}, {summary.driver(report['stages']) or '-'}"
+        cells = ["; ".join(text for good, text in told if good is wanted) or "-" for wanted in (True, False)]
+        link = f"[{name.removesuffix('.json')}]({name})"
+        out.append(f"| {link} | {of} | {report['commit'][:8]} | {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
+def kept_as(report: Data) -> str:
+    """Return the file name of a report: date, GPU, kernel driver and commit.
+
+    Raises `ValueError` for a report that does not fit the schema, that identifies a machine, or that is of no
+    GPU; the text says where and what to do.
+    """
+    schema = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+    wrong = [
+        f"{'/'.join(map(str, error.path)) or 'the report'}: {error.message[:200]}"
+        for error in schema.iter_errors(report)
+    ]
+    if wrong:
+        raise ValueError(f"wanted a report as {SCHEMA.name} says, saw {'; '.join(wrong[:5])}")
+    if told := share.remaining(report):
+        raise ValueError(
+            f"wanted a report that identifies no machine, saw {'; '.join(told[:3])}\n"
+            "hint: python -m tools.hardware.share FILE writes such a report"
+        )
+    if emulated(report):
+        raise ValueError(
+            f"wanted a report of a GPU, saw one of {report['device']}{', a dry run' * report['dry']}"
+        )
+    model, version = summary.gpu(report["stages"]), summary.driver(report["stages"])
+    if not model or not version or not report["commit"]:
+        raise ValueError(
+            "wanted the GPU, its kernel driver and the commit, "
+            f"saw {model!r}, {version!r}, {report['commit']!r}\n"
+            "hint: the stage `box` finds the first two: run it on the machine with --only box,ladder"
+        )
+    words = re.findall(r"[a-z0-9]+", model.lower().removeprefix("nvidia "))
+    return f"{report['written'][:10]}-{'-'.join(words[:3])}-{version}-{report['commit'][:8]}.json"
 
 
 def made(page: str, kept: Mapping[str, Data]) -> str:
@@ -114,11 +180,13 @@ def made(page: str, kept: Mapping[str, Data]) -> str:
         name, _, argument = match["name"].partition(" ")
         makers: dict[str, Callable[[], str]] = {
             "figures": lambda: figures(kept[argument]),
-            "generations": lambda: generations(match["text"].strip(), kept),
+            "generations": lambda: proofs(match["text"].strip(), kept),
+            "results": lambda: results(kept),
         }
         if name not in makers or (argument and argument not in kept):
             raise ValueError(
-                f"wanted 'figures REPORT' of {', '.join(kept)}, or 'generations'; saw {match['name']!r}"
+                f"wanted 'figures REPORT' of {', '.join(kept)}, 'results' or 'generations'; "
+                f"saw {match['name']!r}"
             )
         return f"{match[1]}{makers[name]()}\n{match[4]}"
 
@@ -129,7 +197,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Rewrite the pages, or with `--check` name those that differ and return 1."""
     parser = command("tools.hardware.tables", __doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail where a page differs")
+    parser.add_argument(
+        "--add", metavar="FILE", help="keep this report in docs/hardware, then make the tables"
+    )
     options = parser.parse_args(argv)
+    if options.add:
+        try:
+            report = json.loads(Path(options.add).read_text())
+            path = REPORTS / kept_as(report)
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"error: {error}\n")
+            return REFUSED
+        path.write_text(json.dumps(report, indent=1) + "\n")
+        sys.stderr.write(f"kept: {path}\n")
     kept, differ = reports(), []
     for name in PAGES:
         path = REPOSITORY / name
