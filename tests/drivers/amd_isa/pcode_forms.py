@@ -2,7 +2,7 @@
 
 A form is an operation in one encoding with one choice of operands and modifiers. Of each operation there is the
 plain form, each operand as a scalar register, an inline constant and a literal, each half that true16 encodings and
-op_sel name, and rows of modifiers in which every two bits of neg, abs, op_sel, clamp and omod meet in all four ways.
+op_sel name, and rows of modifiers in which every three bits of neg, abs, op_sel, clamp and omod meet in all ways.
 Inputs are edge values: all pairs of 30 of two sources, all triples of 10 of three.
 
 What the pseudo-code does not say is said here, with the manual's words: modifiers, halves, results of sixteen bits.
@@ -279,8 +279,14 @@ class Choice:
     omod: int = 0
     moved: tuple[int, int, int, int, int] | None = None
     """DPP: its control, bound_ctrl, whether lanes that do not execute are sources, rows, banks."""
+    eight: tuple[int, ...] = ()
+    """DPP8: which of its eight lanes each of them takes, and whether lanes that do not execute are sources."""
     parts: tuple[int, int, int, int, int, int] | None = None
     """SDWA: part of the first source, extended or not, of the second, of the destination, what is around it."""
+
+    @property
+    def moves(self) -> bool:
+        return self.moved is not None or bool(self.eight)
 
     def __str__(self) -> str:
         return " ".join(f"{k} {v}" for k, v in vars(self).items() if v != getattr(_PLAIN, k))
@@ -321,57 +327,6 @@ def choices(form: Form) -> Iterator[Choice]:
             place = ~(1 << operand[0])
             row = replace(row, high=row.high & place, op_sel=row.op_sel & place)
         yield replace(row, operand=operand)
-    yield from moved_or_parted(form)
-
-
-MOVES = ((0x1B, 0, 0, 15, 15), (0x111, 0, 0, 15, 15), (0x12F, 1, 0, 15, 15), (0x140, 0, 0, 5, 15), (0x103, 1, 0, 15, 10),
-         (0x15A, 0, 0, 15, 15), (0x141, 1, 0, 15, 15), (0x1B, 1, 1, 15, 15), (0x165, 0, 1, 15, 15))  # fmt: skip
-"""Moves between lanes; the last two are not of gfx9."""
-
-
-def moved_or_parted(form: Form) -> Iterator[Choice]:
-    """Yield a form whose first source DPP moves, a different move for each operation; of gfx9 seven of SDWA.
-
-    `test_lane_flags` has every move, and every part, of few operations.
-    """
-    slots = [
-        s
-        for s in form.opcode.operands
-        if s.field in ("src0", "src1", "src2", "vsrc1", "vdst") and not form.is_mask(s)
-    ]
-    gfx9 = target(form.target).family == "gfx9"
-    if (
-        form.opcode.literal
-        or not form.type_of(0)
-        or "VGPR" in form.text
-        or form.stem.startswith(("v_swap", "v_s_"))
-    ):
-        return
-    if (
-        any(s.dwords == 2 for s in slots)
-        or form.kind == "VOP3P"
-        or (gfx9 and form.kind in ("VOP3", "VOP3SD"))
-    ):
-        return
-    signs: dict[str, Any] = {what: form.signs(what) for what in ("neg", "abs")}
-    how = MOVES[form.number % (7 if gfx9 else 9)]
-    if form.kind == "VOPC" or form.stem.startswith("v_cmp") or "VCC" in form.text:
-        how = (how[0], 1, how[2], 15, 15)  # a mask has a bit of every lane that executes
-    if form.kind in ("VOP1", "VOP2", "VOPC"):
-        yield Choice(moved=how, **(signs if form.number & 1 else {}))
-    elif form.kind == "VOP3":
-        yield Choice(moved=how)
-    for n in (
-        range(7)
-        if gfx9 and form.stem != "v_readfirstlane_b32" and not re.search("mac_|dot|cvt_.*[fb]p?8", form.stem)
-        else ()
-    ):
-        extends = n & 1 and not signs["neg"]
-        to = ((n + 2) % 7, n % 3)
-        if form.kind == "VOPC" or form.type_of_result[0] == "f":  # a NaN has any payload
-            to = (6, 0)
-        second = ((3 * n + 1) % 7, int(not extends and not signs["neg"])) if len(form.sources) > 1 else (0, 0)
-        yield Choice(parts=(n, int(extends), *second, *to), **(signs if n & 2 else {}))
 
 
 def other_operands(form: Form) -> Iterator[tuple[int, str]]:
@@ -406,12 +361,18 @@ def other_operands(form: Form) -> Iterator[tuple[int, str]]:
 
 
 def covering(count: int) -> list[tuple[int, ...]]:
-    """Return rows of bits in which every two columns have all four combinations."""
+    """Return rows of bits: all of them up to 5 columns, else rows in which every three columns have all combinations.
+
+    Columns are vectors whose top bit is set: no three of them sum to zero, and no two.
+    """
+    if count <= 5:
+        return list(product((0, 1), repeat=count))
     size = 1
-    while size < max(count, 1) + 1:
+    while size < count:
         size *= 2
-    rows = [tuple((row & column).bit_count() & 1 for column in range(1, count + 1)) for row in range(size)]
-    return [*rows, *(tuple(1 - b for b in row) for row in rows)] if count <= 3 else rows
+    return [
+        tuple((row & (size | column)).bit_count() & 1 for column in range(count)) for row in range(2 * size)
+    ]
 
 
 def modified(form: Form, halves: list[int]) -> Iterator[Choice]:
@@ -518,7 +479,7 @@ class Definition:
             raw = np.full(one.lanes, one.mask, "u8")
         if choice.operand is not None and choice.operand[0] == number:
             raw = np.full(one.lanes, self.constant(one, choice.operand[1], type_, bits), "u8")
-        if number == 0 and choice.moved is not None:
+        if number == 0 and choice.moves:
             raw = np.where(self.there(one), raw[np.maximum(self.from_lanes(one), 0)], np.uint64(0))
         if choice.parts is not None and number < 2 and "SDWA_SRC0_SEL" not in form.text:
             raw = part_of(raw, *choice.parts[2 * number : 2 * number + 2])
@@ -540,17 +501,19 @@ class Definition:
 
     def from_lanes(self, one: Inputs) -> Array:
         """Return which lane DPP takes the first source from, -1 for none."""
-        assert self.choice.moved is not None
-        wave = [source_lane(self.choice.moved[0], lane, one.wave) for lane in range(one.wave)]
+        if self.choice.moved is None:
+            wave = [lane // 8 * 8 + self.choice.eight[lane % 8] for lane in range(one.wave)]
+        else:
+            wave = [source_lane(self.choice.moved[0], lane, one.wave) for lane in range(one.wave)]
         first = np.arange(one.lanes) // one.wave * one.wave
         own = np.tile(np.array(wave), one.lanes // one.wave)
         return np.where(own >= 0, own + first, -1)
 
     def there(self, one: Inputs) -> Array:
         """Return in which lanes DPP finds a source."""
-        assert self.choice.moved is not None
+        inactive = self.choice.eight[8] if self.choice.moved is None else self.choice.moved[2]
         lanes = self.from_lanes(one)
-        return (lanes >= 0) & (one.lanes_of(one.active)[np.maximum(lanes, 0)] | bool(self.choice.moved[2]))
+        return (lanes >= 0) & (one.lanes_of(one.active)[np.maximum(lanes, 0)] | bool(inactive))
 
     def writes(self, one: Inputs) -> Array:
         """Return in which lanes DPP writes the destination."""
@@ -828,10 +791,14 @@ def case(form: Form, choice: Choice) -> Case:
         for n in range(2) if short else ():
             extra |= (choice.neg >> n & 1) << 20 + 2 * n | (choice.abs >> n & 1) << 21 + 2 * n
         more.append(extra)
+    if choice.eight:
+        fields["src0"] = 233 + choice.eight[8]
+        more.append(4 | sum(n << 8 + 3 * at for at, n in enumerate(choice.eight[:8])))
     if choice.parts is not None:
         s0, x0, s1, x1, to, unused = choice.parts
         fields["src0"] = 249
         extra = 4 | s0 << 16 | x0 << 19 | s1 << 24 | x1 << 27 | (0 if compare else to << 8 | unused << 11)
+        extra |= choice.clamp << 13
         for n in range(2):
             extra |= (choice.neg >> n & 1) << 20 + 8 * n | (choice.abs >> n & 1) << 21 + 8 * n
         more.append(extra)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.instruction import IsaError
-from tests.drivers.amd_isa import pcode, pcode_forms, pcode_memory, pcode_scalars, single
+from tests.drivers.amd_isa import pcode, pcode_forms, pcode_memory, pcode_products, pcode_scalars, single
 from tests.drivers.amd_isa.lane_cases import Case, differences
 from tests.drivers.amd_isa.pcode_values import PcodeError
 
@@ -160,7 +160,12 @@ def refused(name: str, words: list[int]) -> str:
 def main() -> None:
     """Print the tally of each target named."""
     for name in sys.argv[1:] or single.NAMES:
-        parts = {"vector": tally(name, pcode_forms.choices), "scalar": scalars(name), "memory": memory(name)}
+        parts = {
+            "vector": tally(name, pcode_forms.choices),
+            "lanes and parts": tally(name, pcode_products.choices),
+            "scalar": scalars(name),
+            "memory": memory(name),
+        }
         if name != "gfx942":
             parts["dual"] = duals(name)
         for what, found in parts.items():

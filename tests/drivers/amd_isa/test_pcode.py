@@ -13,7 +13,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.drivers.amd_isa import pcode, pcode_forms, pcode_memory, pcode_values
+from tests.drivers.amd_isa import pcode, pcode_forms, pcode_memory, pcode_products, pcode_values
 from tests.drivers.amd_isa.pcode_tally import Tally, duals, memory, refusal, scalars, tally
 from tests.drivers.amd_isa.single import NAMES
 
@@ -114,6 +114,25 @@ def test_clamps_that_are_not_run_are_refused(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_operands_and_modifiers(name: str, kind: str) -> None:
     verdict(tally(name, lambda form: list(pcode_forms.choices(form))[1:], lambda form: form.kind == kind))
+
+
+@there
+def test_a_mixed_product_takes_the_upper_half_of_a_literal() -> None:
+    upper = pcode_forms.Choice(operand=(0, "literal"), op_sel=1, op_sel_hi=1)
+    found = tally("gfx1100", lambda _: [upper], lambda form: form.stem == "v_fma_mix_f32")
+    assert (found.forms, found.differ) == (1, [])
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.landing
+@pytest.mark.parametrize("name", NAMES)
+def test_every_move_between_lanes_and_every_part(name: str) -> None:
+    """Of v_mov_b32 every control of DPP and every mask; of v_add_nc_u32 every part of SDWA."""
+    stem = "v_add_nc_u32" if name == "gfx942" else "v_mov_b32"
+    verdict(
+        tally(name, pcode_products.choices, lambda form: form.stem == stem and form.kind in ("VOP1", "VOP2"))
+    )
 
 
 @there

@@ -159,9 +159,9 @@ def _mix(t: Translator) -> None:
         small = i.get("op_sel_hi") >> number & 1
         whole = t.raw(operand, 32)
         if small:
-            from_half = t.raw(operand, 16) if not isinstance(operand, Reg) else c.resize(
-                c.op("lshr", whole, 16) if i.get("op_sel") >> number & 1 else whole, 16
-            )  # fmt: skip
+            word = isinstance(operand, Reg) or (isinstance(operand, Imm) and operand.literal)
+            half = c.op("lshr", whole, 16) if word and i.get("op_sel") >> number & 1 else whole
+            from_half = c.resize(half, 16) if word else t.raw(operand, 16)
             value = c.cast("fpext", c.as_float(from_half), "float")
         else:
             value = c.as_float(whole)
