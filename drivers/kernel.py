@@ -181,11 +181,40 @@ def tracker_of(kernel: Kernel) -> BufferTracker | None:
     return kernel.tracker if isinstance(kernel, TrackingKernel) else None
 
 
+_FILTERED = (
+    "a filter of system calls (seccomp, a container's profile) or the device cgroup forbids it: run the "
+    "container with --security-opt seccomp=unconfined, and with the GPU's nodes (--device)"
+)
+_HINTS = {
+    **{(call, number): _FILTERED for call in ("ioctl", "mmap") for number in (errno.EPERM, errno.EACCES)},
+    ("ioctl", errno.ENOSYS): _FILTERED,
+    (
+        "ioctl",
+        errno.EBADF,
+    ): "a process forked from the one that opened the device: open it here, or spawn",
+    ("ioctl", errno.ENODEV): (
+        "the GPU was removed, or did not come back from a suspend: `dmesg` says why; start a new process"
+    ),
+    ("ioctl", errno.ENOMEM): "no memory is left for the call: close buffers, or raise the container's limit",
+    (
+        "ioctl",
+        errno.EFAULT,
+    ): "memory is not mapped, or only to be read: use that of `device.alloc`",
+    ("mmap", errno.EAGAIN): "too much memory is locked: raise the limit (ulimit -l)",
+    ("mmap", errno.ENOMEM): (
+        "no addresses or no memory: close buffers, or raise the limits (ulimit -v, vm.max_map_count, the "
+        "container's)"
+    ),
+}
+"""(call, errno) -> what to do."""
+
+
 def fail(call: str, number: int, arguments: str = "", hint: str = "") -> NoReturn:
     """Raise the error of the errno `number`."""
     kind = OutOfMemoryError if number == errno.ENOMEM else DriverError
     name = errno.errorcode.get(number, "unknown errno")
-    raise kind(call, number, name, arguments=arguments, hint=hint or os.strerror(number))
+    hint = hint or _HINTS.get((call, number)) or os.strerror(number)
+    raise kind(call, number, name, arguments=arguments, hint=hint)
 
 
 _FENCES = {

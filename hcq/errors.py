@@ -153,6 +153,8 @@ class FaultReport:
     """
     raw: tuple[object, ...] = ()
     """The words that the hardware stopped at, decoded as layouts."""
+    cure: str = ""
+    """What to do."""
 
     def __str__(self) -> str:
         kind = f"{self.kind.name.lower().replace('_', ' ')}: {self.message}"
@@ -173,6 +175,7 @@ class FaultReport:
                 lines.append(f"  {label}: {value}")
         lines += [f"  argument: {argument}" for argument in self.arguments]
         lines += [f"  raw: {word!r}" for word in self.raw]
+        lines += [f"hint: {self.cure}"] * bool(self.cure)
         return "\n".join(lines)
 
 

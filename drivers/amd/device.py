@@ -32,7 +32,7 @@ from drivers.amd.targets import Generation, by_version
 from drivers.amd.uploader import TIMEOUT_S, Uploader
 from drivers.kernel import PAGE, tracker_of, view_at
 from hcq.driver import Allocation, Place
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import DriverError, UnsupportedError, UsageError
 from hcq.idle import STANDSTILL_S, SpentTime, Standstill
 from hcq.profile import tie
 
@@ -366,4 +366,10 @@ class AmdDevice:
         """Destroy the queues and release everything; idempotent."""
         with self._lock:
             self._closed = True
-            self._undo.close()
+            try:
+                self._undo.close()
+            except DriverError as last:
+                first = last  # what failed after it did so because of it
+                while isinstance(first.__context__, DriverError) and not first.__suppress_context__:
+                    first = first.__context__
+                raise first from None

@@ -69,6 +69,25 @@ _KINDS: Final[Mapping[int, FaultKind]] = MappingProxyType(
 """Exception -> kind; others are `FaultKind.QUEUE_ERROR`."""
 
 
+_LOG: Final = "`dmesg | grep -E 'amdgpu|kfd'`"
+_PAGE_CURE: Final = (
+    "a kernel or a copy of this program did it: run it on amd-emu with HCQ_EMU_CHECKED=1, which names "
+    "kernel and line; then start a new process, as Linux keeps this one off the GPU"
+)
+_QUEUE_CURE: Final = (
+    "a kernel or packet of this program did it: run it on amd-emu with HCQ_EMU_CHECKED=1; Device.recover() "
+    "goes on"
+)
+_RESET_CURE: Final = (
+    f"start a new process: nothing of this one is valid on the GPU any more; {_LOG} names the process and "
+    "ring that hung"
+)
+_MEMORY_CURE: Final = (
+    f"start a new process; {_LOG} and /sys/class/drm/card*/device/ras/*_err_count show the errors, and a "
+    "card that does it again needs replacing"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """State of the device when something is reported."""
@@ -85,7 +104,7 @@ class Scene:
     """The loaded programs, to which program counters in the reports belong."""
 
     def report(
-        self, kind: FaultKind, line: str, *, queue: str | None = None, raw: tuple[object, ...]
+        self, kind: FaultKind, line: str, *, cure: str, queue: str | None = None, raw: tuple[object, ...]
     ) -> FaultReport:
         """Return a report that ends with the kernels encoded last."""
         names = tuple(dict.fromkeys(self.launched))
@@ -102,6 +121,7 @@ class Scene:
             stuck_at=self.stuck,
             reports=reports,
             raw=raw,
+            cure=cure,
         )
 
 
@@ -137,12 +157,12 @@ def of_memory(scene: Scene, data: kfd_hsa_memory_exception_data) -> FaultReport:
     if data.ErrorType:
         kind = FaultKind.HANG if data.ErrorType == MemoryError_.GPU_HANG else FaultKind.RESET
         what = _MEMORY_ERRORS.get(data.ErrorType, f"memory error {int(data.ErrorType)}")
-        return scene.report(kind, what, raw=(data,))
+        return scene.report(kind, what, cure=_MEMORY_CURE, raw=(data,))
     access: Literal["read", "write", "execute"] = "write" if failure.ReadOnly else "read"
     if failure.NoExecute:
         access = "execute"
     line = f"a GPU page fault: {_why(data)}; the kernel took all queues of this process off the GPU"
-    report = scene.report(FaultKind.PAGE_FAULT, line, raw=(data,))
+    report = scene.report(FaultKind.PAGE_FAULT, line, cure=_PAGE_CURE, raw=(data,))
     return replace(report, va=va, access=access, nearest=scene.memory.nearest(va))
 
 
@@ -160,12 +180,15 @@ def _why(data: kfd_hsa_memory_exception_data) -> str:
 
 def of_reset(scene: Scene, data: kfd_hsa_hw_exception_data) -> FaultReport:
     """Return the report of an HW_EXCEPTION event."""
-    cause = "a hang" if data.reset_cause == ResetCause.GPU_HANG else "an uncorrectable memory error"
-    whole = data.reset_type == ResetType.WHOLE_GPU
+    hang, whole = data.reset_cause == ResetCause.GPU_HANG, data.reset_type == ResetType.WHOLE_GPU
+    cause = (
+        ("a hang" + " of this process or of another one" * whole) if hang else "an uncorrectable memory error"
+    )
     what = "the whole GPU was reset" if whole else "a queue of this process was reset"
+    cure = (_RESET_CURE if whole else _QUEUE_CURE) if hang else _MEMORY_CURE
     lost = "; what video memory held is lost" if data.memory_lost else ""
     kind = FaultKind.RESET if whole else FaultKind.HANG
-    return scene.report(kind, f"{what} after {cause}{lost}", raw=(data,))
+    return scene.report(kind, f"{what} after {cause}{lost} (event HW_EXCEPTION)", cure=cure, raw=(data,))
 
 
 def of_queue(scene: Scene, label: str, mask: int) -> FaultReport:
@@ -176,7 +199,9 @@ def of_queue(scene: Scene, label: str, mask: int) -> FaultReport:
     if unknown:
         texts.append(f"unknown exceptions {unknown:#x}")
     kind = next((_KINDS[code] for code in codes if code in _KINDS), FaultKind.QUEUE_ERROR)
-    return scene.report(kind, f"the queue stopped: {', '.join(texts)}", queue=label, raw=tuple(codes))
+    return scene.report(
+        kind, f"the queue stopped: {', '.join(texts)}", queue=label, raw=tuple(codes), cure=_QUEUE_CURE
+    )
 
 
 _INACTIVE_KINDS: Final[Mapping[int, FaultKind]] = MappingProxyType(
@@ -194,12 +219,13 @@ def of_inactive(scene: Scene, label: str, code: int) -> FaultReport:
     texts = [text for bit, text in INACTIVE_TEXT.items() if code & bit] or [f"unknown code {code:#x}"]
     kind = next((found for bit, found in _INACTIVE_KINDS.items() if code & bit), FaultKind.BAD_PACKET)
     line = f"the packet processor stopped the queue: {', '.join(texts)}"
-    return scene.report(kind, line, queue=label, raw=(Inactive(code),))
+    return scene.report(kind, line, queue=label, raw=(Inactive(code),), cure=_QUEUE_CURE)
 
 
 def of_copy_queue(scene: Scene, label: str) -> FaultReport:
     """Return the report of a copy queue that the kernel's reports name."""
-    return scene.report(FaultKind.QUEUE_ERROR, "the copy queue stopped", queue=label, raw=())
+    line = "the copy queue stopped"
+    return scene.report(FaultKind.QUEUE_ERROR, line, queue=label, raw=(), cure=_QUEUE_CURE)
 
 
 def final(report: Report) -> bool:

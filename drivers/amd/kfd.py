@@ -35,7 +35,7 @@ def open_node(kernel: Kernel, path: str) -> int:
     try:
         return kernel.open(path)
     except DriverError as error:
-        raise node_error(path, error) from None
+        raise node_error(path, error, kernel) from None
 
 
 class Kfd:

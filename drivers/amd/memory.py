@@ -121,12 +121,12 @@ class Memories:
         if not host_visible:
             return self._alloc(size, MemKind.VRAM, label, video=True)
         if not self._visible_bytes and not self._apu:
-            raise small_bar(self._name)
+            raise small_bar(self._name, "the topology lists none that is visible")
         try:
             return self._alloc(size, MemKind.VISIBLE_VRAM, label, video=True)
         except DriverError as error:
             if error.status == errno.EINVAL:
-                raise small_bar(self._name) from error
+                raise small_bar(self._name, f"{error.call} failed with EINVAL") from error
             raise
 
     def system(self, size: int, *, label: str, zeroed: bool = True) -> Memory:

@@ -5,13 +5,13 @@ Not here: faults of a running device (`faults`), targets that are not driven (`t
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.kfd import ENOTSUPP, MAJOR, OLDEST_MINOR, Call
 from drivers.amd.layouts.topology import KFD_NODE
+from drivers.pci import cards, in_wsl
 from hcq.errors import DriverError, HcqError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -24,12 +24,13 @@ _LOG = "`dmesg | grep -E 'amdgpu|kfd'`"
 _NODE_CURES: Final[Mapping[int, str]] = MappingProxyType(
     {
         errno.ENOENT: (
-            "no AMD GPU is here, or its node is missing: load the module (modprobe amdgpu) on a kernel built "
-            "with CONFIG_HSA_AMD; in a container pass it through (--device /dev/kfd --device /dev/dri)"
+            "no AMD GPU is here, or its node is missing: load the module (modprobe amdgpu) on a kernel "
+            "built with CONFIG_HSA_AMD; in a container pass it through (--device /dev/kfd --device "
+            "/dev/dri)"
         ),
         errno.EACCES: (
-            "you may not open {path}: add your user to the group that owns it "
-            f"({_GROUPS}: sudo usermod -aG render,video $USER), and log in again"
+            f"you may not open {{path}}: add your user to the group that owns it ({_GROUPS}: sudo usermod "
+            "-aG render,video $USER), and log in again"
         ),
         errno.EPERM: (
             "you may not open {path}: the container, its device policy or a 32-bit process forbids it; pass "
@@ -37,14 +38,14 @@ _NODE_CURES: Final[Mapping[int, str]] = MappingProxyType(
         ),
         errno.ENODEV: "the node exists but no driver answers: load the module (modprobe amdgpu)",
         errno.ENXIO: "the node exists but no driver answers: load the module (modprobe amdgpu)",
-        errno.EAGAIN: f"the GPU is being reset; try again, and see {_LOG}",
+        errno.EAGAIN: f"the GPU is being reset, or the machine suspends; try again, and see {_LOG}",
+        errno.EINVAL: f"KFD has no GPU left, or is closed for a reset; try again, and see {_LOG}",
         errno.EMFILE: "this process has too many files open: close devices, or raise the limit (ulimit -n)",
     }
 )
 _NO_MEMORY: Final = (
     "close buffers, or see /sys/class/drm/card*/device/mem_info_vram_used for who holds memory"
 )
-_FORKED: Final = "this process was forked from the one that opened the device: open it here, or spawn"
 _RESET: Final = f"the GPU is being reset or its scheduler does not answer: see {_LOG}"
 _MES: Final = (
     "the GPU's scheduler firmware (MES) does not answer: dmesg says 'MES failed to respond'. Reset the GPU "
@@ -52,8 +53,8 @@ _MES: Final = (
     "have mended such hangs"
 )
 _HWS: Final = (
-    "the GPU's queue scheduler does not answer: dmesg says 'HWS hang'. Reset the GPU "
-    "(cat /sys/kernel/debug/dri/*/amdgpu_gpu_recover as root) or reboot"
+    "the GPU's queue scheduler does not answer: dmesg says 'HWS hang'. Reset the GPU (cat "
+    "/sys/kernel/debug/dri/*/amdgpu_gpu_recover as root) or reboot"
 )
 _GEOMETRY: Final = (
     "since Linux 6.12 the kernel compares ring, pointer page, end-of-pipe buffer and context-save area with "
@@ -66,18 +67,25 @@ _CURES: Final[Mapping[tuple[Call, int], str]] = MappingProxyType(
             "this process uses the GPU through another descriptor of its render node: another KFD library "
             "(ROCm, HIP) is loaded here; use hcq in a process of its own"
         ),
-        (Call.ACQUIRE_VM, errno.EINVAL): "the render node is not that of this GPU, or not amdgpu's",
+        (Call.ACQUIRE_VM, errno.EINVAL): (
+            "the render node is not that of this GPU, or not amdgpu's, or the GPU has gone (its partition "
+            "mode was changed): open it again; in a container pass the whole of /dev/dri through"
+        ),
+        (Call.ACQUIRE_VM, errno.ENOMEM): _NO_MEMORY,
         (Call.CREATE_EVENT, errno.EINVAL): (
-            "this process has an event page already: another KFD library (ROCm, HIP) is loaded here; use hcq "
-            "in a process of its own"
+            "this process has an event page already: another KFD library (ROCm, HIP) is loaded here; use "
+            "hcq in a process of its own"
         ),
         (Call.CREATE_EVENT, errno.ENOSPC): "a process has 4095 events: close devices",
         (Call.ALLOC_MEMORY_OF_GPU, errno.ENOMEM): _NO_MEMORY,
-        (Call.ALLOC_MEMORY_OF_GPU, errno.EADDRINUSE): "the addresses are in use as shared virtual memory",
+        (Call.ALLOC_MEMORY_OF_GPU, errno.EADDRINUSE): (
+            "the addresses are in use as shared virtual memory, by another library (ROCm, HIP): use a "
+            "process of its own"
+        ),
         (Call.MAP_MEMORY_TO_GPU, errno.ENOMEM): (
             f"the GPU's page tables found no room, or the memory is gone: {_NO_MEMORY}"
         ),
-        (Call.FREE_MEMORY_OF_GPU, errno.EBUSY): "it is still mapped by a GPU",
+        (Call.FREE_MEMORY_OF_GPU, errno.EBUSY): "it is still mapped by a GPU: unmap it there first",
         (Call.CREATE_QUEUE, errno.EINVAL): _GEOMETRY,
         (Call.CREATE_QUEUE, errno.ENOSPC): "this process has all the queues that one may have: close devices",
         (Call.CREATE_QUEUE, errno.ENOMEM): "all SDMA queues of the GPU are in use: close devices",
@@ -86,6 +94,17 @@ _CURES: Final[Mapping[tuple[Call, int], str]] = MappingProxyType(
         (Call.AVAILABLE_MEMORY, errno.ENOTTY): "the kernel is too old",
     }
 )
+_OF_ERRNO: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        **dict.fromkeys((errno.EIO, errno.EAGAIN, errno.ETIME), _RESET),
+        errno.ENOTTY: "the kernel does not know the call: use a newer kernel, or a newer ROCm kernel module",
+        errno.EINVAL: (
+            "a field is not what this kernel takes, or the GPU has gone (its partition mode was changed): "
+            f"{_LOG}; `python -m tools.bringup --device amd --verbose` shows the call"
+        ),
+    }
+)
+"""What to do where a call has no line of its own, and `drivers.kernel` none for its errno."""
 _SCHEDULED: Final = frozenset({Call.CREATE_QUEUE, Call.DESTROY_QUEUE, Call.UPDATE_QUEUE})
 _SILENT: Final = frozenset({errno.ETIME, errno.ETIMEDOUT, errno.EREMOTEIO})
 """What calls return that wait for a scheduler in vain."""
@@ -103,18 +122,27 @@ def refused(
     cure = hint or _CURES.get((call, number), "")
     if not cure and call in _SCHEDULED and number in _SILENT:
         cure = _MES if mes else _HWS
-    if not cure and number == errno.EIO:
-        cure = _RESET
-    if not cure and number == errno.EBADF:
-        cure = _FORKED
+    cure = cure or _OF_ERRNO.get(number, "")
     name = "ENOTSUPP" if number == ENOTSUPP else error.status_name
     return type(error)(f"KFD {call.name}", number, name, arguments=arguments, hint=cure or error.hint)
 
 
-def node_error(path: str, error: DriverError) -> DriverError:
+def node_error(path: str, error: DriverError, kernel: Kernel) -> DriverError:
     """Return the error for a node that could not be opened, with its cure."""
     cure = _NODE_CURES.get(error.status, error.hint).format(path=path)
+    if error.status == errno.ENOENT and (
+        found := "; ".join((*strays(kernel), _cure_of_strays(kernel))).strip("; ")
+    ):
+        cure = f"{found}; {cure}"
     return DriverError(f"open {path}", error.status, error.status_name, hint=cure)
+
+
+def info_refused(error: DriverError) -> DriverError:
+    """Return the error of a query of a render node, with its cure."""
+    cure = _OF_ERRNO.get(error.status, error.hint)
+    return type(error)(
+        "AMDGPU_INFO DEV_INFO", error.status, error.status_name, arguments=error.arguments, hint=cure
+    )
 
 
 def old_kernel(major: int, minor: int) -> UnsupportedError:
@@ -128,10 +156,11 @@ def old_kernel(major: int, minor: int) -> UnsupportedError:
     )
 
 
-def small_bar(name: str) -> UnsupportedError:
-    """Return the error for video memory that the host cannot map."""
+def small_bar(name: str, seen: str) -> UnsupportedError:
+    """Return the error for video memory that the host cannot map, as what was `seen` says."""
     return UnsupportedError(
-        f"the host cannot map the video memory of {name}: its PCI window is smaller than the memory\n"
+        f"the host cannot map the video memory of {name}: its PCI window is smaller than the memory "
+        f"({seen})\n"
         "hint: turn on 'Above 4G decoding' and 'Resizable BAR' in the firmware's settings, or ask for memory "
         "of Place.HOST and copy"
     )
@@ -161,40 +190,44 @@ def absent(name: str, index: int, count: int, kernel: Kernel) -> UsageError:
     if stray:
         text += f"; there are {', '.join(stray)}"
     if not count:
-        text += (
-            "\nhint: give the card to amdgpu (take it from vfio-pci, then modprobe amdgpu); "
-            "a container must be given /dev/kfd and /dev/dri"
-        )
+        text += f"\nhint: {_cure_of_strays(kernel) or _TAKE}"
     return UsageError(text)
 
 
-_PCI: Final = "/sys/bus/pci/devices"
-_VENDOR: Final = "0x1002"
-_DISPLAY_CLASSES: Final = ("0x03", "0x12")
-"""PCI base classes of display controllers and of processing accelerators (PCI code and ID assignment)."""
-
-
 def strays(kernel: Kernel) -> list[str]:
-    """Return in words the AMD cards on the PCI bus that amdgpu does not own."""
-    found = []
-    with contextlib.suppress(DriverError):  # no PCI bus: no cards
-        for slot in kernel.list_dir(_PCI):
-            text = _stray(kernel, slot)
-            if text:
-                found.append(text)
-    return found
+    """Return in words the AMD cards on the PCI bus that KFD does not list."""
+    return [
+        f"the card {slot}, which {_OWNERS.get(driver, driver + ' owns')}"
+        for slot, driver in cards(kernel, _VENDOR)
+    ]
 
 
-def _stray(kernel: Kernel, slot: str) -> str:
-    try:
-        if kernel.read_file(f"{_PCI}/{slot}/vendor").decode().strip() != _VENDOR:
-            return ""
-        if not kernel.read_file(f"{_PCI}/{slot}/class").decode().startswith(_DISPLAY_CLASSES):
-            return ""
-        lines = kernel.read_file(f"{_PCI}/{slot}/uevent").decode().splitlines()
-    except DriverError:  # the card went away, or the sandbox hides it
-        return ""
-    driver = next((line.removeprefix("DRIVER=") for line in lines if line.startswith("DRIVER=")), "")
-    if driver == "amdgpu":
-        return f"the card {slot}, which amdgpu owns but KFD does not support or could not start"
-    return f"the card {slot}, which {driver + ' owns' if driver else 'no driver owns'}"
+_VENDOR: Final = "0x1002"
+_OWNERS: Final = MappingProxyType(
+    {"": "no driver owns", "amdgpu": "amdgpu owns but KFD does not support or could not start"}
+)
+_OWNER_CURES: Final = MappingProxyType(
+    {
+        "": (
+            "no driver owns the card: modprobe amdgpu; where that fails, `dmesg | grep amdgpu` says why, "
+            "such as firmware that is missing (install linux-firmware)"
+        ),
+        "amdgpu": (
+            "`dmesg | grep kfd` says why: 'skipped device ..., PCI rejects atomics' wants another slot or "
+            "newer linux-firmware (MEC); a kernel without CONFIG_HSA_AMD has no KFD; a container must be "
+            "given /dev/kfd and /dev/dri"
+        ),
+    }
+)
+"""Who owns a card that KFD does not list -> what to do; for others `_TAKE`."""
+_TAKE: Final = (
+    "give the card to amdgpu (take it from vfio-pci, then modprobe amdgpu); a container must be given "
+    "/dev/kfd and /dev/dri"
+)
+
+
+def _cure_of_strays(kernel: Kernel) -> str:
+    if in_wsl(kernel):
+        return "WSL has no KFD: its only node is /dev/dxg; run on Linux itself"
+    owners = [driver for _, driver in cards(kernel, _VENDOR)]
+    return _OWNER_CURES.get(owners[0], _TAKE) if owners else ""

@@ -27,7 +27,7 @@ from drivers.amd.layouts.topology import (
     Location,
     target_name,
 )
-from drivers.amd.refusals import BringUpError
+from drivers.amd.refusals import BringUpError, info_refused
 from drivers.kernel import address_of
 from hcq.errors import DriverError
 
@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
 _SCANS: Final = 8
 """Scans of a topology that keeps changing before `read` raises."""
+
+
+_TOPOLOGY_CURE: Final = (
+    "\nhint: use the amdgpu of Linux 6.1 or newer, or a newer ROCm kernel module; `cat "
+    f"{ROOT}/nodes/*/properties` shows what it says"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +122,10 @@ class Gpu:
             f"simd_arrays_per_engine {per_engine}, num_xcc {xccs}, max_slots_scratch_cu {slots}"
         )
         if not (per_unit and per_engine and slots):
-            raise BringUpError(f"the topology cannot be true: {text}")
+            raise BringUpError(f"the topology cannot be true: {text}{_TOPOLOGY_CURE}")
         units, engines = simds // per_unit // xccs, arrays // per_engine // xccs
         if not (units and engines):
-            raise BringUpError(f"the topology cannot be true: {text}")
+            raise BringUpError(f"the topology cannot be true: {text}{_TOPOLOGY_CURE}")
         return Geometry(xccs=xccs, compute_units=units, engines=engines, scratch_slots=slots)
 
 
@@ -249,13 +255,7 @@ def ask(kernel: Kernel, fd: int) -> drm_amdgpu_info_device:
     try:
         kernel.ioctl(fd, DRM_IOCTL_AMDGPU_INFO, block)
     except DriverError as error:
-        raise type(error)(
-            "AMDGPU_INFO DEV_INFO",
-            error.status,
-            error.status_name,
-            arguments=error.arguments,
-            hint=error.hint,
-        ) from None
+        raise info_refused(error) from None
     info = drm_amdgpu_info_device.from_bytes(answer)
     if info.wave_front_size not in _WAVES:
         raise BringUpError(

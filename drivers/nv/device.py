@@ -298,7 +298,9 @@ class NvDevice:
         with self._notifiers:
             rings = [ring for ring in self.rings() if not ring.retired]
             if not any(ring.channel.error() or ring.overshot() for ring in rings):
-                return None
+                if rings and self._doorbell.lost():
+                    self._fault = faults_.off_the_bus(self.name)
+                return self._fault
         with self._lock:
             for ring in self.rings():
                 if self._fault is None and not ring.retired:

@@ -7,7 +7,7 @@ emulated page.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from drivers.nv.layouts.families import USERMODE_WITH_PARAMS
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES, UsermodeRegister
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from drivers.nv.quirks import Quirks
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Gpu, Handles
+
+
+_ALL_ONES: Final = 0xFFFF_FFFF
+"""A load that nothing answers. TIME_1 never has it: its upper three bits are 0 (nv.md 2.3)."""
 
 
 class Doorbell:
@@ -50,6 +54,10 @@ class Doorbell:
             if again == high:
                 return high << 32 | low
             high = again
+
+    def lost(self) -> bool:
+        """Return whether the registers read as all ones, as they do once the GPU is off the bus."""
+        return self._clock.read32(UsermodeRegister.TIME_1) == _ALL_ONES
 
     def close(self) -> None:
         """Unmap the page; idempotent."""

@@ -24,7 +24,9 @@ from drivers.nv.layouts.debugger import (
     NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS,
 )
 from drivers.nv.layouts.fault import (
+    RC_CURE,
     RC_MEANING,
+    RC_UNKNOWN,
     WARP_ESR_INVALID_ADDRESS_SPACE,
     MmuFaultType,
     RcCode,
@@ -52,6 +54,7 @@ _KINDS: dict[int, FaultKind] = {
     RcCode.GR_CLASS_ERROR: FaultKind.BAD_PACKET,
     RcCode.GR_EXCEPTION: FaultKind.ENGINE_EXCEPTION,
     RcCode.CONTEXT_SWITCH_TIMEOUT: FaultKind.HANG,
+    RcCode.GSP_RPC_TIMEOUT: FaultKind.HANG,
     RcCode.OFF_THE_BUS: FaultKind.RESET,
 }
 
@@ -174,6 +177,20 @@ def source_at(program: NvProgram, pc: int) -> str:
     return ""
 
 
+def off_the_bus(device: str) -> FaultReport:
+    """Return the report of a GPU whose registers read as all ones, which no error notifier tells."""
+    return FaultReport(
+        device=device,
+        kind=FaultKind.RESET,
+        message=(
+            f"the clock register TIME_1 reads 0xffffffff: {RC_MEANING[RcCode.OFF_THE_BUS]} (Xid 79), or it "
+            "sleeps "
+            "after a suspend"
+        ),
+        cure=RC_CURE[RcCode.OFF_THE_BUS],
+    )
+
+
 def report(
     *,
     device: str,
@@ -233,4 +250,5 @@ def report(
         queue=channel.label,
         stuck_at=stuck,
         reports=rm.kernel.diagnostics(),
+        cure=RC_CURE.get(code, RC_UNKNOWN),
     )

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 from drivers.nv.layouts.branches import BRANCHES
 from drivers.nv.layouts.families import CLASS_NAMES, COMPUTE_LOW_BYTE, GENERATIONS, UNSUPPORTED_COMPUTE
-from drivers.nv.layouts.status import CAUSES, NvStatus, status_name
+from drivers.nv.layouts.status import CAUSES, UNUSABLE, NvStatus, status_name
+from drivers.pci import cards, in_wsl
 from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from drivers.kernel import Kernel
 
 _OUT_OF_MEMORY = frozenset({NvStatus.NO_MEMORY, NvStatus.INSUFFICIENT_RESOURCES})
 _NO_DRIVER = "the node exists but has no driver: load the modules (modprobe nvidia nvidia-uvm)"
@@ -27,12 +30,22 @@ _NODE_CURES = {
         "or --device {path})"
     ),
     errno.EACCES: "you may not open {path}: add your user to the group that owns it, or run as root",
-    errno.EPERM: "you may not open {path}: the container or device policy forbids it; pass the GPU through",
+    errno.EPERM: (
+        "you may not open {path}: the container or device policy forbids it; pass the GPU through (--gpus "
+        "all). Outside a container the GPU is excluded (module option NVreg_ExcludedGpus)"
+    ),
     errno.ENODEV: _NO_DRIVER,
     errno.ENXIO: _NO_DRIVER,
-    errno.EIO: "the kernel driver could not bring the GPU up; see dmesg for NVRM messages",
+    errno.EIO: (
+        "the kernel driver could not bring the GPU up: `dmesg | grep NVRM` says why. 'RmInitAdapter failed' "
+        "with 'GSP' wants the firmware of the driver's own version (/lib/firmware/nvidia/VERSION): install "
+        "the driver again; without it check power cables and slot"
+    ),
     errno.EMFILE: "this process has too many files open: close devices, or raise the limit (ulimit -n)",
-    errno.EBUSY: "the device is held exclusively by another process; see nvidia-smi or fuser {path}",
+    errno.EBUSY: (
+        "the GPU is taken out of use or held by another process, such as a reset in progress: see "
+        "`nvidia-smi`, `fuser {path}` and `dmesg | grep NVRM`, and try again"
+    ),
 }
 
 
@@ -42,13 +55,65 @@ _ENGINE_CLASSES = range(0x9000, 0x10000)
 def refuse(call: str, status: int, *, arguments: str = "", hint: str = "") -> NoReturn:
     """Raise the error of an NV_STATUS: `OutOfMemoryError` or `DriverError`."""
     kind = OutOfMemoryError if status in _OUT_OF_MEMORY else DriverError
-    raise kind(call, status, status_name(status), arguments=arguments, hint=hint or CAUSES.get(status, ""))
+    if not hint or status in UNUSABLE:
+        hint = CAUSES.get(status, "an unknown status: `dmesg | grep NVRM` may say more")
+    raise kind(call, status, status_name(status), arguments=arguments, hint=hint)
 
 
-def node_error(path: str, error: DriverError) -> DriverError:
+_OWNERS = {
+    "": (
+        "no driver owns the card {slot}: modprobe nvidia; where that fails, `dmesg | grep -i nvidia` says "
+        "why, such as a module that Secure Boot refuses (mokutil --sb-state) or that was built for another "
+        "kernel"
+    ),
+    "nvidia": (
+        "the module nvidia owns the card {slot}, so only the node is missing: run `nvidia-modprobe -c 0 "
+        "-u`; in a container pass it through (--gpus all)"
+    ),
+}
+_TAKEN = (
+    "{driver} owns the card {slot}: give it to nvidia (nouveau: blacklist it and reboot; vfio-pci: unbind "
+    "the card)"
+)
+
+
+def _missing(kernel: Kernel) -> str:
+    """Return why there is no node: what the PCI bus has instead; "" where it has no NVIDIA card."""
+    if in_wsl(kernel):
+        return "WSL has no NVIDIA kernel interface, its only node is /dev/dxg: run on Linux itself. Else "
+    found = [
+        _OWNERS.get(driver, _TAKEN).format(slot=slot, driver=driver)
+        for slot, driver in cards(kernel, "0x10de")
+    ]
+    return f"{found[0]}. Else " if found else ""
+
+
+def node_error(path: str, error: DriverError, kernel: Kernel) -> DriverError:
     """Return the error for a node that could not be opened, with a hint."""
     cure = _NODE_CURES.get(error.status, error.hint).format(path=path)
+    if error.status == errno.ENOENT:
+        cure = _missing(kernel) + cure
     return DriverError(f"open {path}", error.status, error.status_name, hint=cure)
+
+
+_ESCAPE_CURES = {
+    errno.EINVAL: (
+        "another driver branch has another size, a sandbox filters the call, or the GPU is lost (Xid 79): "
+        "`dmesg | grep NVRM`, and `python -m tools.bringup --to 3` shows the replies"
+    ),
+    errno.ENOTTY: (
+        "the node is not NVIDIA's, its major number changed: remove it and run `nvidia-modprobe -c 0 -u`"
+    ),
+    errno.EIO: "the GPU was not brought up, or is being removed: `dmesg | grep NVRM` says why; open it again",
+}
+
+
+def escape_error(call: str, size: int, error: DriverError) -> DriverError:
+    """Return the error for a frontend ioctl of `size` bytes that Linux refused, with a hint."""
+    cure = f"the kernel driver refused {call.partition(' ')[0]} with {size} bytes: " + _ESCAPE_CURES.get(
+        error.status, error.hint
+    )
+    return type(error)(call, error.status, error.status_name, hint=cure)
 
 
 def unknown_branch(version: str) -> UnsupportedError:
@@ -78,7 +143,8 @@ def mig_mode(name: str, refused: str = "") -> UnsupportedError:
     seen = f"; it refused a query that works only outside MIG mode: {refused}" if refused else ""
     return UnsupportedError(
         f"{name or 'this GPU'} seems to be in MIG mode, which this driver does not support{seen}\n"
-        "hint: ask the administrator for `nvidia-smi -mig 0`, or for another GPU"
+        "hint: ask the administrator for `nvidia-smi -mig 0` (`nvidia-smi -L` lists instances), or for "
+        "another GPU"
     )
 
 

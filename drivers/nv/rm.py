@@ -19,7 +19,7 @@ from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
 from drivers.nv.layouts.families import CLASS_NAMES
 from drivers.nv.layouts.rm import Escape, request
 from drivers.nv.layouts.rm_classes import OsDescriptorFlags, RmClass
-from drivers.nv.refusals import node_error, refuse, unknown_branch
+from drivers.nv.refusals import escape_error, node_error, refuse, unknown_branch
 from hcq.errors import DriverError
 
 if TYPE_CHECKING:
@@ -32,6 +32,14 @@ _S = TypeVar("_S", bound="Struct")
 
 CTL_NODE = "/dev/nvidiactl"
 FIRST_HANDLE = 0x5C00_0001
+_NO_WINDOW = (
+    "BAR1 is full or too small, or confidential computing is on: close devices, turn on 'Above 4G decoding' "
+    "and 'Resizable BAR' in the firmware's settings, or ask for memory of Place.HOST and copy"
+)
+_NO_PAGES = (
+    "pages of this process cannot be pinned: they must be whole, writable, and within the limits of locked "
+    "memory (ulimit -l) and of the container's memory; memory of `device.alloc` is"
+)
 _VERSION_FILE = "/proc/driver/nvidia/version"
 
 
@@ -40,7 +48,7 @@ def open_node(kernel: Kernel, path: str) -> int:
     try:
         return kernel.open(path)
     except DriverError as error:
-        raise node_error(path, error) from None
+        raise node_error(path, error, kernel) from None
 
 
 def escape(kernel: Kernel, fd: int, number: Escape, block: bytearray, what: str) -> None:
@@ -51,9 +59,7 @@ def escape(kernel: Kernel, fd: int, number: Escape, block: bytearray, what: str)
     try:
         kernel.ioctl(fd, request(number, len(block)), block)
     except DriverError as error:
-        hint = f"the kernel driver refused {number.name} with {len(block)} bytes: another driver branch?"
-        kind = type(error)
-        raise kind(f"{number.name} ({what})", error.status, error.status_name, hint=hint) from None
+        raise escape_error(f"{number.name} ({what})", len(block), error) from None
 
 
 def driver_version(kernel: Kernel, ctl: int) -> str:
@@ -291,7 +297,7 @@ class Rm:
         reply = layout.from_bytes(block).params
         if reply.status:
             refuse("RM_ALLOC_MEMORY NV01_MEMORY_SYSTEM_OS_DESCRIPTOR", reply.status, arguments=repr(reply),
-                   hint="whole writable pages within the limit of locked memory (ulimit -l)")  # fmt: skip
+                   hint=_NO_PAGES)  # fmt: skip
         self._parents[reply.hObjectNew] = device
         return reply.hObjectNew
 
@@ -309,7 +315,7 @@ class Rm:
             escape(self.kernel, self.ctl, Escape.NV_ESC_RM_MAP_MEMORY, block, f"{memory:#x}")
             reply = layout.from_bytes(block).params
             if reply.status:
-                hint = "BAR1 is full or too small, or confidential computing is on" if on_gpu else ""
+                hint = _NO_WINDOW if on_gpu else ""
                 refuse("RM_MAP_MEMORY", reply.status, arguments=repr(reply), hint=hint)
             yield fd
         finally:

@@ -42,6 +42,7 @@ from drivers.nv.layouts.rm_classes import (
     RmClass,
     copy_engine,
 )
+from drivers.nv.layouts.status import UNUSABLE
 from drivers.nv.quirks import DEFAULT
 from drivers.nv.refusals import BringUpError, mig_mode, unsupported_gpu
 from hcq.errors import DriverError, UnsupportedError
@@ -300,7 +301,9 @@ def query_gpu(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
         )
     except DriverError as error:
         # A client without a GPU instance has no graphics engine to query (nv.md 9.20).
-        raise mig_mode(name, str(error)) from error
+        if error.status in UNUSABLE:
+            raise
+        raise mig_mode(name, str(error).partition("\n")[0]) from error
     separate, _ = copy_engines(rm, handles.subdevice)
     if not separate:
         raise UnsupportedError(f"{name} has no copy engine outside the graphics run list, for copy queues")

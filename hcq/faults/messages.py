@@ -69,20 +69,33 @@ def stuck_text(device: OpenDevice) -> str:
     return "; ".join(f"{label}: {text}" for label, text in lines if text) + graph_text(device)
 
 
+_UNREAD = (
+    "the ring was not read to its end: work in it does not end, the doorbell did not reach the GPU, or its "
+    "scheduler stands still. Run the kernels on an emulated GPU, which names one that does not end; `python "
+    "-m tools.bringup` finds the first step of a GPU that fails"
+)
+_UNENDED = (
+    "a kernel does not end, or its signal was lost. Run it on an emulated GPU, which names the loop that "
+    "does not end; `python -m tools.bringup` shows whether signals arrive"
+)
+
+
 def timeout_text(device: OpenDevice, signal: Signal, value: int, waited_s: float) -> str:
     """Return the message of a timeout: the awaited value, the value seen, the operation of each queue."""
     text = f"{signal_name(signal)} stuck at {signal.value} of {value} after {waited_s:.1f} s"
-    busy = False
+    busy, cause = False, ""
     for queue in device.queues:
         doing = stuck_in(queue)
+        if doing and not waits_of(queue):
+            cause = _UNREAD
         if not doing and any(not point.passed() for point, _ in queue.inflight()):
-            doing = "its last work was fetched and is not complete"
+            doing, cause = "its last work was fetched and is not complete", cause or _UNENDED
         if doing:
             busy, last = True, queue.timeline.last
             text += f"; {queue.label} at {last.signal.value} of {last.value}: {doing}"
     if not busy:
         text += f"; all queues of {device.name} are idle: nothing that was submitted raises it"
-    return text + graph_text(device)
+    return text + graph_text(device) + (cause and f"\nhint: {cause}")
 
 
 def room_text(queue: OpenQueue) -> str:

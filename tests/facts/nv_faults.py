@@ -18,8 +18,18 @@ RC_CODES: dict[tuple[int, ...], str] = {
     (69,): "graphics class error",
     (79,): "GPU off the bus",
     (109,): "context switch timeout",
+    (62,): "internal micro-controller halt",
+    (63,): "GPU memory remapping event",
+    (64,): "GPU memory remapping failure",
+    (74,): "NVLink error",
+    (119,): "GSP RPC timeout",
+    (120,): "GSP error",
+    (140,): "ECC unrecovered error",
+    (154,): "GPU recovery action changed",
 }
-"""Robust-channel codes (Xid) -> what they mean. 109 is from public Xid lists, not from the header."""
+"""Robust-channel codes (Xid) -> what they mean. 109 and those after it are from NVIDIA's catalog of Xid
+errors
+(docs.nvidia.com/deploy/xid-errors, analyzing-xid-catalog), not from the header."""
 
 COPY_ENGINE_CODES: dict[int, int] = {
     0: 39, 1: 40, 2: 41, 3: 70, 4: 71, 5: 72, 6: 75, 7: 76, 8: 77, 9: 85,

@@ -118,6 +118,9 @@ class Locked:
     def open(self, *_path: object) -> int:
         fail("open", self.number)
 
+    def list_dir(self, path: str) -> list[str]:
+        fail("listdir", errno.ENOENT, path)
+
     def close(self, fd: int) -> None:
         raise AssertionError(f"{fd} was never opened")
 

@@ -102,7 +102,9 @@ class ScriptedKernel(HostCalls):
         raise DriverError("read", errno.ENOENT, "ENOENT", arguments=path)
 
     def list_dir(self, path: str) -> list[str]:
-        raise RefusedError(f"listdir {path}")
+        if not path.startswith(("/dev", "/sys/bus/pci/")):
+            raise RefusedError(f"listdir {path}")
+        raise DriverError("listdir", errno.ENOENT, "ENOENT", arguments=path)
 
     def map_file(self, fd: int, size: int, *, offset: int, va: int, prot: int, flags: int | None) -> Mapping:
         if offset:

@@ -11,6 +11,7 @@ import enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from drivers.nv.layouts.status import RESET_GPU
 from hcq.layout import Struct, nested, u16, u32
 
 if TYPE_CHECKING:
@@ -54,10 +55,14 @@ class RcCode(enum.IntEnum):
     RESET_CHANNEL = 43
     PREEMPTIVE_REMOVAL = 45
     ECC_DOUBLE_BIT = 48
+    PMU_HALT = 62
+    ROW_REMAPPED = 63
+    ROW_REMAP_FAILED = 64
     GR_CLASS_ERROR = 69
     CE3_ERROR = 70
     CE4_ERROR = 71
     CE5_ERROR = 72
+    NVLINK_ERROR = 74
     CE6_ERROR = 75
     CE7_ERROR = 76
     CE8_ERROR = 77
@@ -66,8 +71,12 @@ class RcCode(enum.IntEnum):
     ECC_CONTAINED = 94
     ECC_UNCONTAINED = 95
     CONTEXT_SWITCH_TIMEOUT = 109
+    GSP_RPC_TIMEOUT = 119
+    GSP_ERROR = 120
     CE10_ERROR = 126
     CE19_ERROR = 135
+    ECC_UNRECOVERED = 140
+    RECOVERY_ACTION_CHANGED = 154
 
 
 _COPY_CODES: Final = (39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136))
@@ -79,11 +88,19 @@ RC_MEANING: Final[Mapping[int, str]] = MappingProxyType(
         43: "the channel was stopped after another error",
         45: "the channel was removed: its process was killed or a sibling faulted",
         48: "uncorrectable memory error",
+        62: "a controller in the GPU halted",
+        63: "memory with errors was remapped to spare rows",
+        64: "memory with errors could not be remapped to spare rows",
         69: "a bad method of the graphics class",
+        74: "a link to another GPU or to a switch (NVLink) failed",
         79: "the GPU has fallen off the bus",
-        94: "contained memory error",
-        95: "uncontained memory error",
+        94: "contained memory error: only programs that used the memory are stopped",
+        95: "uncontained memory error: all programs on the GPU are concerned",
         109: "context switch timeout: a kernel that does not end, or a queue whose wait never ends",
+        119: "the GPU's firmware (GSP) does not answer",
+        120: "the GPU's firmware (GSP) failed",
+        140: "memory errors that could not be remapped",
+        154: "an error after which the GPU must be reset, or the machine rebooted",
         **{
             code: f"copy engine {i} error: a bad LAUNCH_DMA or a page that is not mapped"
             for i, code in enumerate(_COPY_CODES)
@@ -91,6 +108,41 @@ RC_MEANING: Final[Mapping[int, str]] = MappingProxyType(
     }
 )
 """Robust-channel code -> its meaning and usual cause."""
+
+_LOG: Final = "`dmesg | grep Xid`"
+_OWN: Final = (
+    "a kernel or a copy of this program did it: run it on nv-emu with HCQ_EMU_CHECKED=1; Device.recover() "
+    "goes on"
+)
+_FIRST: Final = (
+    f"another error came first, in this process or in one that reset the GPU: {_LOG} names it; "
+    "Device.recover() goes on, or open the device again"
+)
+_COUNTS: Final = (
+    "`nvidia-smi -q -d ECC,ROW_REMAPPER` shows the counts; a card that does it again needs replacing"
+)
+RC_CURE: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        **dict.fromkeys((13, 31, 32, 69, *_COPY_CODES), _OWN),
+        **dict.fromkeys((43, 45), _FIRST),
+        **dict.fromkeys((48, 64, 95, 140), f"{RESET_GPU}; {_COUNTS}"),
+        **dict.fromkeys((62, 119, 120), f"{RESET_GPU}; if it comes back, install another driver version"),
+        63: f"run on: after the next reset of the GPU the spare rows are in use; {_COUNTS}",
+        74: f"`nvidia-smi nvlink -e` shows which link; {RESET_GPU}",
+        79: (
+            "power the machine off and on, as a warm reboot may not help; check power cables, slot, riser "
+            "and temperature: `dmesg | grep -E 'Xid|AER'`"
+        ),
+        94: f"start this program again, and reset the GPU when convenient; {_COUNTS}",
+        109: (
+            "run the kernel on nv-emu, which names the loop that does not end; Device.recover() goes on, "
+            f"else {RESET_GPU}"
+        ),
+        154: f"`dmesg | grep 'recovery action'` names which: {RESET_GPU}",
+    }
+)
+"""Robust-channel code -> what to do. Source: NVIDIA's catalog of Xid errors, columns of resolutions."""
+RC_UNKNOWN: Final = f"{_LOG}, and docs.nvidia.com/deploy/xid-errors, which lists all codes with what to do"
 
 
 class MmuFaultType(enum.IntEnum):

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import enum
 
-SOURCE = "open-gpu-kernel-modules 580.142, nvstatuscodes.h (nv.md 1.3)"
+SOURCE = "open-gpu-kernel-modules 580.142, nvstatuscodes.h (nv.md 1.3), as gVisor's and Nova's lists have it"
 
 
 class NvStatus(enum.IntEnum):
     """The status codes that this project names; others remain numbers."""
 
     OK = 0x00
+    ECC_ERROR = 0x0B
+    GPU_IS_LOST = 0x0F
+    GPU_IN_FULLCHIP_RESET = 0x10
+    GPU_NOT_FULL_POWER = 0x11
     INSUFFICIENT_RESOURCES = 0x1A
     INSUFFICIENT_PERMISSIONS = 0x1B
     INVALID_ADDRESS = 0x1E
@@ -31,30 +35,81 @@ class NvStatus(enum.IntEnum):
     NOT_SUPPORTED = 0x56
     OBJECT_NOT_FOUND = 0x57
     OUT_OF_RANGE = 0x5B
+    RESET_REQUIRED = 0x62
     STATE_IN_USE = 0x63
+    TIMEOUT = 0x65
     UVM_ADDRESS_IN_USE = 0x68
+    FABRIC_MANAGER_NOT_PRESENT = 0x7A
     WARN_NOTHING_TO_DO = 0x10006
 
 
+LOG = "`dmesg | grep NVRM`"
+RESET_GPU = "stop all programs on the GPU and run `nvidia-smi --gpu-reset` as root, or reboot"
+_BRANCH = "`python -m tools.bringup --to 3` shows the replies; report them with the driver's version"
+
 CAUSES: dict[int, str] = {
+    NvStatus.ECC_ERROR: f"the GPU's memory has an uncorrectable error (`nvidia-smi -q -d ECC`): {RESET_GPU}",
+    NvStatus.GPU_IS_LOST: (
+        "the GPU does not answer on PCI Express any more (Xid 79): power the machine off and on, and check "
+        "power cables, slot, riser and temperature"
+    ),
+    NvStatus.GPU_IN_FULLCHIP_RESET: (
+        "the GPU is being reset, by another process or after an error of its own: close the device and open "
+        f"it again later; where it never ends, reboot; {LOG} names the reason"
+    ),
+    NvStatus.GPU_NOT_FULL_POWER: (
+        "the GPU sleeps (suspend): try again after the resume; `nvidia-smi -pm 1` as root keeps it awake"
+    ),
     NvStatus.INSUFFICIENT_RESOURCES: (
         "out of channels or of address space: close devices, or end processes that use the GPU (nvidia-smi)"
     ),
-    NvStatus.INSUFFICIENT_PERMISSIONS: "the call needs root, or asked for a privileged mapping",
-    NvStatus.INVALID_ADDRESS: "the range is outside the address space or overlaps another",
-    NvStatus.INVALID_ARGUMENT: "a field is wrong; often a structure of another branch, or the engine type",
-    NvStatus.INVALID_CLASS: "this GPU has no such class, or a sandbox filters it",
-    NvStatus.INVALID_DEVICE: "no GPU of this address space, or no peer of this GPU",
-    NvStatus.INVALID_OBJECT_HANDLE: "a parent or handle is wrong",
-    NvStatus.INVALID_OBJECT_PARENT: "the class is not allowed under that parent",
-    NvStatus.INVALID_PARAM_STRUCT: "the size of the parameters is not what this driver branch expects",
-    NvStatus.INVALID_STATE: "wrong order, e.g. a channel registered before its engine object",
+    NvStatus.INSUFFICIENT_PERMISSIONS: (
+        "the call needs root, or the container has no right to this GPU or MIG instance: pass it through "
+        "(--gpus)"
+    ),
+    NvStatus.INVALID_ADDRESS: (
+        "outside the address space, or over another range: use memory of `device.alloc`"
+    ),
+    NvStatus.INVALID_ARGUMENT: (
+        f"a field is wrong, often a structure of another branch or the engine type: {_BRANCH}"
+    ),
+    NvStatus.INVALID_CLASS: "this GPU has no such class, or a sandbox filters it: try outside the sandbox",
+    NvStatus.INVALID_DEVICE: "no GPU of this address space, or no peer of this GPU: copy through host memory",
+    NvStatus.INVALID_OBJECT_HANDLE: (
+        "a parent or handle is wrong, as all are in a forked child: open the device there, or spawn"
+    ),
+    NvStatus.INVALID_OBJECT_PARENT: f"the class is not allowed under that parent: {_BRANCH}",
+    NvStatus.INVALID_PARAM_STRUCT: (
+        f"the size of the parameters is not what this driver branch expects: {_BRANCH}"
+    ),
+    NvStatus.INVALID_STATE: f"wrong order, or a GPU that failed before: {RESET_GPU}",
     NvStatus.NO_MEMORY: "no memory of that kind is left: close buffers; nvidia-smi shows who holds it",
-    NvStatus.NOT_SUPPORTED: "the control is unknown to the driver, or filtered by a sandbox",
-    NvStatus.STATE_IN_USE: "the descriptor has a mapping already: each mapping takes a fresh one",
-    NvStatus.UVM_ADDRESS_IN_USE: "the range overlaps another one or a mapping that UVM owns",
+    NvStatus.NOT_SUPPORTED: (
+        "the control is unknown to the driver, or filtered: try outside the sandbox, or another driver"
+    ),
+    NvStatus.RESET_REQUIRED: f"an earlier error left the GPU unusable ({LOG}): {RESET_GPU}",
+    NvStatus.STATE_IN_USE: (
+        "a descriptor has its mapping already, or another process holds the GPU: end it (nvidia-smi)"
+    ),
+    NvStatus.TIMEOUT: f"the GPU's firmware (GSP) does not answer (Xid 119, {LOG}): {RESET_GPU}",
+    NvStatus.UVM_ADDRESS_IN_USE: "the range overlaps another one or a mapping that UVM owns: free that first",
+    NvStatus.FABRIC_MANAGER_NOT_PRESENT: (
+        "the NVSwitches have no manager: `systemctl start nvidia-fabricmanager`, of the driver's own version"
+    ),
 }
-"""Status -> its usual cause in this driver."""
+"""Status -> its usual cause in this driver, and what to do."""
+
+UNUSABLE = frozenset(
+    {
+        NvStatus.ECC_ERROR,
+        NvStatus.GPU_IS_LOST,
+        NvStatus.GPU_IN_FULLCHIP_RESET,
+        NvStatus.GPU_NOT_FULL_POWER,
+        NvStatus.RESET_REQUIRED,
+        NvStatus.TIMEOUT,
+    }
+)
+"""Statuses of a GPU that does not work, whatever was asked for."""
 
 
 def status_name(code: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from drivers.amd.emu.machine.kernel import EmulatedKernel
     from drivers.amd.emu.machine.runs import Engines
@@ -26,6 +26,7 @@ def open_machine(
     peers: bool = True,
     tracks: bool = False,
     fences: bool = False,
+    surprises: Mapping[str, object] | None = None,
 ) -> EmulatedKernel:
     """Return the kernel of a machine with emulated GPUs, one a name: "gfx1100", "gfx1201", "gfx942".
 
@@ -34,7 +35,8 @@ def open_machine(
     leaves open, `first_minor` is the number of the first render node, `masked` are indices of GPUs that the
     device cgroup hides, `peers` says whether GPUs reach each other's video memory, `tracks` whether reads of
     video memory that was never written are found, `fences` whether doorbells without a `fence()` of the
-    kernel before them are. Unknown names are `UnsupportedError`.
+    kernel before them are, `surprises` what goes otherwise than on a healthy machine
+    (`drivers.emu.surprises`). Unknown names are `UnsupportedError`.
 
     The kernel's `reports` are what the machine objected to, `machine.refusals` why calls were refused,
     `machine.leaks` what a process left behind.
@@ -55,4 +57,5 @@ def open_machine(
         tracks=tracks,
         fences=fences,
     )
+    machine.surprises.table = surprises or {}
     return EmulatedKernel(machine)

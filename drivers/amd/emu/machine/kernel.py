@@ -28,6 +28,7 @@ from drivers.amd.layouts.kfd import (
 from drivers.amd.layouts.topology import KFD_NODE, RENDER_NODE
 from drivers.emu.backing import page_up
 from drivers.emu.memory import TrackedBuffers
+from drivers.emu.surprises import After
 from drivers.kernel import (
     MAP_FIXED,
     MAP_SHARED,
@@ -83,6 +84,7 @@ class EmulatedKernel:
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
         """Open a device node, or a text of sysfs."""
+        self.machine.surprises.call(f"open {path}")
         if path == KFD_NODE or path in self._render:
             gpu = self._render.get(path)
             if gpu is not None and gpu.masked:
@@ -135,6 +137,9 @@ class EmulatedKernel:
 
     def read_file(self, path: str) -> bytes:
         """Return a text of sysfs."""
+        return self.machine.surprises.file(path, lambda: self._text(path))
+
+    def _text(self, path: str) -> bytes:
         try:
             return self._sysfs.read(path)
         except Refused as refusal:
@@ -142,12 +147,9 @@ class EmulatedKernel:
 
     def list_dir(self, path: str) -> list[str]:
         """Return the names in a folder."""
-        if path.rstrip("/") == "/dev/dri":
-            return sorted(one.rsplit("/", 1)[1] for one in self._render)
-        found = self._sysfs.list(path)
-        if found is None:
-            fail("listdir", errno.ENOENT, path)
-        return found
+        nodes = sorted(one.rsplit("/", 1)[1] for one in self._render)
+        listed = nodes if path.rstrip("/") == "/dev/dri" else self._sysfs.list(path)
+        return self.machine.surprises.folder(path, listed)
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         """Run an ioctl; the argument is a bytearray, or an address where the size is encoded."""
@@ -157,6 +159,7 @@ class EmulatedKernel:
         run = ioctls.ioctl if file.node is Node.KFD else render.ioctl
         number = request & 0xFF
         name = Call(number).name if file.node is Node.KFD and number in ioctls.NUMBERS else f"{request:#x}"
+        surprise = self.machine.surprises.call(name)
         try:
             if file.node is Node.KFD and number in ioctls.UNLOCKED:
                 self._run(run, file, request, argument)
@@ -165,6 +168,8 @@ class EmulatedKernel:
                     self._run(run, file, request, argument)
         except Refused as refusal:
             self._refused("ioctl", name, refusal)
+        if isinstance(surprise, After):
+            fail("ioctl", surprise.number, name)
         return 0
 
     def _run(
@@ -272,6 +277,7 @@ class EmulatedKernel:
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:
         """Map the doorbells of a GPU, or its page of HDP flush registers."""
         file = self._file("mmio", fd)
+        self.machine.surprises.call("mmap doorbell")
         try:
             with self.machine.lock:
                 return self._registers(file, size, offset)
@@ -309,7 +315,7 @@ class EmulatedKernel:
 
     def diagnostics(self) -> tuple[str, ...]:
         """Return the reports of faults made since the last call, each as text that names what was wrong."""
-        return self.machine.new_texts()
+        return () if self.machine.surprises.table else self.machine.new_texts()
 
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
         """Count what dispatches of a GPU execute; None ends that. Return what was counted into before."""

@@ -31,6 +31,7 @@ from drivers.amd.layouts.events import (
 )
 from drivers.emu.backing import PAGE
 from drivers.emu.scheduler import Scheduler, TurnLock
+from drivers.emu.surprises import Surprises
 from drivers.emu.user_memory import UserMemory
 from drivers.kernel import LinuxKernel
 from hcq.errors import DriverError, HcqError
@@ -73,6 +74,7 @@ class Machine:
         With `tracks` reads of video memory that was never written are found, with `fences` doorbells without
         a fence of the kernel's interface before them.
         """
+        self.surprises = Surprises()
         self.lock = TurnLock()
         self.rng = random.Random(seed)  # noqa: S311 - an order, not a secret
         self.linux = LinuxKernel()
@@ -188,7 +190,7 @@ class Machine:
                 Kind.UNSUPPORTED, f"the doorbell of {queue.name} rang, and no engine is emulated", queue
             )
             return
-        if queue in self.stopped:
+        if queue in self.stopped or not self.surprises.doorbell(self, queue):
             return
         if not queue.active and not queue.gpu.evicted:
             self.doubt(
@@ -210,6 +212,8 @@ class Machine:
 
         `bits` is 32 for the end of a pipe, 28 for an SDMA trap, 24 for a kernel's message.
         """
+        if self.surprises.at("interrupt") is not None:
+            return
         if context == 0 and bits == END_OF_PIPE_CONTEXT_BITS and gpu.profile.ignores_context_zero:
             return
         if not self.process.events.names(context & (1 << bits) - 1, bits):
@@ -369,6 +373,8 @@ class Machine:
         """Give back what the process had; what it left is reported."""
         with self.lock:
             left = self.process.end()
+            for gpu in self.gpus:
+                gpu.evicted = ""  # a process is kept off a GPU, not the next one (kfd_dqm_evict_pasid)
             self.leaks += left
             for one in left:
                 self.doubt(f"{one.kind} was not given back: {one.what}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from drivers.nv.emu.machine.reports import Kind, Report
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from drivers.emu.simt.library import Sanitizers
@@ -32,6 +33,7 @@ def open_machine(
     filtered: bool = True,
     checks: Sanitizers | None = None,
     report: Path | None = None,
+    surprises: Mapping[str, object] | None = None,
 ) -> EmulatedKernel:
     """Return the kernel of a machine with one emulated GPU.
 
@@ -40,6 +42,7 @@ def open_machine(
     With `filtered` it filters ioctls as the sandbox of nv.md 7 does. `seed` determines every order that
     hardware leaves open. `checks` are the sanitizers of the SIMT engine; a finding stops the channel.
     `report` is a file that gets a line of JSON when the machine closes: how exact its instructions are.
+    `surprises` is what goes otherwise than on a healthy machine (`drivers.emu.surprises`).
     Raises `UnsupportedError` for unknown names.
 
     The kernel's `reports` are the findings of the machine. A fatal one is a fault for the driver: the channel
@@ -58,4 +61,5 @@ def open_machine(
         settings = replace(settings, checks=checks)
     found = find_profile(profile)
     machine = Machine(found, branch, version, filtered=filtered, seed=seed, settings=settings, report=report)
+    machine.surprises.table = surprises or {}
     return EmulatedKernel(machine)

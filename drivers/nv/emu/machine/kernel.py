@@ -82,6 +82,7 @@ class EmulatedKernel:
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
         """Open a device node or a text file of procfs."""
+        self.machine.surprises.call(f"open {path}")
         if path in _NODES:
             if flags & os.O_ACCMODE != os.O_RDWR:
                 fail("open", errno.EACCES, f"{path} is opened for reading and writing")
@@ -129,16 +130,16 @@ class EmulatedKernel:
 
     def read_file(self, path: str) -> bytes:
         """Return a text file of procfs."""
+        return self.machine.surprises.file(path, lambda: self._text(path))
+
+    def _text(self, path: str) -> bytes:
         if path not in self._texts:
             fail("read", errno.ENOENT, path)
         return self._texts[path]
 
     def list_dir(self, path: str) -> list[str]:
         """Return the names in a folder."""
-        found = self._folders.get(path.rstrip("/"))
-        if found is None:
-            fail("listdir", errno.ENOENT, path)
-        return list(found)
+        return self.machine.surprises.folder(path, self._folders.get(path.rstrip("/")))
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         """Run an ioctl; the argument is a bytearray, or an address if the request encodes the size."""
@@ -294,7 +295,7 @@ class EmulatedKernel:
 
     def diagnostics(self) -> tuple[str, ...]:
         """Return the texts of the fault reports since the last call, the oldest first."""
-        return self.machine.new_texts()
+        return () if self.machine.surprises.table else self.machine.new_texts()
 
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
         """Count what grids execute from now on; None ends that. Return what was counted into before."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from drivers.emu.accuracy import Ledger
 from drivers.emu.races import Races
 from drivers.emu.scheduler import Scheduler, TurnLock
+from drivers.emu.surprises import Surprises
 from drivers.emu.user_memory import UserMemory
 from drivers.emu.waits import SemaphoreHistory, find_deadlock
 from drivers.kernel import LinuxKernel
@@ -79,6 +80,7 @@ class Machine:
         report: Path | None = None,
     ) -> None:
         """With `report` the machine appends a line of JSON to that file when it closes."""
+        self.surprises = Surprises()
         self.profile = profile
         self.branch = branch
         self.version = version
@@ -255,6 +257,8 @@ class Machine:
 
     def doorbell_rung(self, channel: Channel) -> None:
         """Handle a doorbell: record the channel's new entries, or its error if it is not scheduled."""
+        if not self.surprises.doorbell(self, channel.run):
+            return
         channel.run.doorbell()
         if not channel.scheduled:
             text = "the doorbell rang for a channel that is not scheduled"

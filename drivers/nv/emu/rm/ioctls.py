@@ -11,6 +11,7 @@ import errno
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+from drivers.emu.surprises import Status
 from drivers.kernel import fail
 from drivers.nv.emu.machine.profiles import SANDBOX_ESCAPES, SANDBOX_REFUSES_CONTROLS
 from drivers.nv.emu.machine.reports import Refused
@@ -19,6 +20,7 @@ from drivers.nv.emu.rm.files import Node, OpenFile
 from drivers.nv.emu.rm.objects import Channel, Client, Device, EngineObject, RmObject, find, insert
 from drivers.nv.layouts import rm
 from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
+from drivers.nv.layouts.families import CLASS_NAMES
 from drivers.nv.layouts.rm import Escape, Request
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
@@ -67,6 +69,7 @@ def _escape(kernel: OpenFiles, file: OpenFile, number: int, block: bytearray) ->
     if number not in _HANDLERS:
         _invalid(kernel, f"escape {number:#x} is unknown or not emulated")
     escape = Escape(number)
+    machine.surprises.call(escape.name)
     wanted = (Node.GPU,) if escape in _ON_GPU else (Node.GPU, Node.CTL) if escape in _ON_BOTH else (Node.CTL,)
     if file.node not in wanted:
         _invalid(kernel, f"{escape.name} goes to {wanted[0].value}, not to {file.path}")
@@ -81,7 +84,9 @@ def _answered(kind: type[Struct], run: _Answer, *, status: str = "status") -> _H
 
     def handle(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
         try:
-            values = run(kernel, file, kind.from_bytes(block)) or {}
+            params = kind.from_bytes(block)
+            _surprise(kernel, params)
+            values = run(kernel, file, params) or {}
             outcome = int(NvStatus.OK)
         except Refused as refusal:
             kernel.machine.note(f"{kind.__name__}: {refusal}")
@@ -89,6 +94,23 @@ def _answered(kind: type[Struct], run: _Answer, *, status: str = "status") -> _H
         kind.store(block, **values, **{status: outcome})
 
     return handle
+
+
+def _surprise(kernel: OpenFiles, params: Struct) -> None:
+    """Refuse a call where the machine's surprises have a status for it."""
+    match params:
+        case rm.NVOS64_PARAMETERS() | rm.NVOS21_PARAMETERS():
+            known = {**CLASS_NAMES, **{int(one): one.name for one in RmClass}}
+            name = f"RM_ALLOC {known.get(params.hClass, hex(params.hClass))}"
+        case rm.NVOS54_PARAMETERS():
+            name = (
+                f"RM_CONTROL {Control(params.cmd).name if params.cmd in tuple(Control) else hex(params.cmd)}"
+            )
+        case _:
+            name = type(params).__name__
+    found = kernel.machine.surprises.call(name)
+    if isinstance(found, Status):
+        raise Refused(found.code, f"{name}: a surprise")
 
 
 def _alloc(kernel: OpenFiles, file: OpenFile, params: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any, Final
 
+from drivers.emu.surprises import Status
 from drivers.kernel import fail
 from drivers.nv.emu.machine.profiles import SANDBOX_REFUSES_UVM
 from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused
@@ -46,8 +47,9 @@ def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> 
         fail("ioctl", errno.EINVAL, f"{name}: {len(block)} bytes, this branch has {kind.SIZE}")
     uvm = file.uvm
     assert uvm is not None
+    found = machine.surprises.call(UvmCommand(request).name)
     try:
-        _in_order(uvm, request)
+        _in_order(uvm, request, found)
         answer = handler(kernel, uvm, kind.from_bytes(block))
         values = answer if isinstance(answer, dict) else {"rmStatus": int(answer or NvStatus.OK)}
         kind.store(block, **{"rmStatus": int(NvStatus.OK)} | values)
@@ -56,7 +58,9 @@ def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> 
         kind.store(block, rmStatus=refusal.status)
 
 
-def _in_order(uvm: Uvm, request: int) -> None:
+def _in_order(uvm: Uvm, request: int, surprise: object) -> None:
+    if isinstance(surprise, Status):
+        raise Refused(surprise.code, "a surprise")
     if uvm.flags is None and request not in (UvmCommand.UVM_INITIALIZE, UvmCommand.UVM_MM_INITIALIZE):
         raise Refused(_STATE, "UVM_INITIALIZE comes first")
 

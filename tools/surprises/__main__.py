@@ -1,0 +1,42 @@
+"""`python -m tools.surprises`: the messages of first-run mistakes and surprises.
+
+The emulated kernels make them. Not here: what the messages must have (`row`). Next: docs/first-run.md.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tools.arguments import command, reported
+from tools.surprises import amd, nv
+from tools.surprises.row import run
+
+
+def main() -> int:
+    """Print the messages; return 1 if one differs from its row."""
+    parser = command("tools.surprises", __doc__)
+    parser.add_argument("--device", choices=("nv-emu", "amd-emu"), help="those of one vendor")
+    parser.add_argument("names", nargs="*", help="rows, by name; by default all")
+    parser.add_argument("--table", action="store_true", help="print the rows of docs/first-run.md instead")
+    given = parser.parse_args()
+    bad = 0
+    for vendor in (nv, amd):
+        if given.device not in (None, vendor.DEVICE):
+            continue
+        for row in vendor.ROWS:
+            if given.names and row.name not in given.names:
+                continue
+            if given.table:
+                print(row.line(vendor.DEVICE))
+                continue
+            outcome = run(row, vendor.machine)
+            wrong = row.wrong(outcome)
+            bad += bool(wrong)
+            print(f"{vendor.DEVICE} {row.name}: {row.what}\n{outcome.text}\n")
+            for line in wrong:
+                print(f"{row.name}: {line}", file=sys.stderr)
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(reported(main))
