@@ -167,12 +167,16 @@ def _near(result: Result, mine: Any, its: Any) -> Any:
             for column, size in zip((mine, its), sizes, strict=True)
         ]
         near = np.abs(order[0].astype("f8") - order[1].astype("f8")) <= result.allowed.amount
+        near |= _within(result.type, mine, its, result.allowed.or_absolute)
     else:
-        values = [_values(result.type, column) for column in (mine, its)]
-        with np.errstate(invalid="ignore"):
-            near = np.abs(values[0] - values[1]) <= result.allowed.amount
-        near |= mine == its
+        near = _within(result.type, mine, its, result.allowed.amount)
     return np.where(nans[0] | nans[1], nans[0] & nans[1], near)
+
+
+def _within(type_: str, mine: Any, its: Any, most: float) -> Any:
+    values = [_values(type_, column) for column in (mine, its)]
+    with np.errstate(invalid="ignore"):
+        return (np.abs(values[0] - values[1]) <= most) & (most > 0) | (mine == its)
 
 
 def _values(type_: str, column: Any) -> Any:

@@ -47,6 +47,8 @@ class Allowed:
     """exact: equal bits. ulp: as many values of the type between them as `amount`. absolute: |a - b| at most
     `amount`. zero: a count of what must never happen, 0 in both. free: recorded, and not compared."""
     amount: float = 0.0
+    or_absolute: float = 0.0
+    """Of ulp: results also agree if |a - b| is at most this."""
     rule: str = ""
     """The document's words that allow it; never empty but for `exact`."""
 
@@ -284,6 +286,54 @@ def scattered(types: tuple[str, ...], count: int, seed: int = 1) -> Inputs:
             )
         rows.append(row)
     return frozen(np.array(rows, "u8").reshape(count, len(types)))
+
+
+@functools.cache
+def near(types: tuple[str, ...], count: int, *, spread: int = 26) -> Inputs:
+    """Return rows of floats with exponents within `spread` of 1.0's and scattered signs and mantissas.
+
+    Sums and products of such operands cancel, round and carry, which those of scattered bits hardly do.
+    """
+    rows = scattered(types, count, seed=7).copy()
+    for n, type_ in enumerate(types):
+        if type_ not in FLOATS:
+            continue
+        exponent, mantissa = FLOATS[type_]
+        bits, bias = 1 + exponent + mantissa, (1 << (exponent - 1)) - 1
+        around = min(spread, bias - 2)
+        column = rows[:, n].copy()
+        rows[:, n] = 0
+        for at in range(0, 8 * BYTES[type_], bits):
+            part = column >> np.uint64(at) & np.uint64((1 << bits) - 1)
+            power = part % np.uint64(2 * around + 1) + np.uint64(bias - around)
+            kept = part & np.uint64((1 << (bits - 1)) | ((1 << mantissa) - 1))
+            rows[:, n] |= (kept | power << np.uint64(mantissa)) << np.uint64(at)
+    rows.flags.writeable = False
+    return rows
+
+
+@functools.cache
+def _joined(identities: tuple[int, ...], parts: _Parts) -> Inputs:
+    del identities
+    return frozen(np.concatenate(parts.arrays))
+
+
+class _Parts:
+    def __init__(self, arrays: tuple[Inputs, ...]) -> None:
+        self.arrays = arrays
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Parts) and all(
+            a is b for a, b in itertools.zip_longest(self.arrays, other.arrays)
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.arrays)))
+
+
+def joined(*arrays: Inputs) -> Inputs:
+    """Return rows behind each other; equal arguments give the same object."""
+    return _joined(tuple(map(id, arrays)), _Parts(arrays))
 
 
 def chosen(values: Sequence[int]) -> Inputs:

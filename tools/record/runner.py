@@ -196,5 +196,4 @@ class Recorder:
 
 
 def _shown(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300] if lines else ''}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"

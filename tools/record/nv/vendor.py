@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tools.record.nv import build, integers
+from tools.record.nv import approximations, build, comparisons, conversions, floats, integers
 from tools.record.runner import in_order
 from tools.record.vendors import Vendor
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 ARCHES: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 _VERSION_FILE: Final = Path("/proc/driver/nvidia/version")
-_FAMILIES: Final = (integers.forms,)
+_FAMILIES: Final = (
+    integers.forms, floats.forms, approximations.forms, comparisons.forms, conversions.forms,
+)  # fmt: skip
 
 
 @functools.cache

@@ -1,0 +1,131 @@
+"""Forms of comparisons and selections. Source of the lists: PTX ISA 9.7.6.
+
+Not here: extremes (`integers`, `floats`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tools.record.forms import Form, Result, grid
+from tools.record.nv.build import lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_EQUAL: Final = ("eq", "ne")
+_SIGNED: Final = (*_EQUAL, "lt", "le", "gt", "ge")
+_UNSIGNED: Final = (*_SIGNED, "lo", "ls", "hi", "hs")
+_FLOATING: Final = (*_SIGNED, "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
+_JOINS: Final = ("and", "or", "xor")
+_TYPES: Final = (
+    "b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f16", "bf16", "f32", "f64", "f16x2", "bf16x2",
+)  # fmt: skip
+_SMALL: Final = ("f16", "bf16", "f16x2", "bf16x2")
+
+
+def _operators(type_: str) -> tuple[str, ...]:
+    kinds = {"b": _EQUAL, "u": _UNSIGNED, "s": _SIGNED}
+    return _FLOATING if type_ in _SMALL or type_[0] == "f" else kinds[type_[0]]
+
+
+def _since(*types: str) -> int:
+    return 90 if any(one.startswith("bf16") for one in types) else 0
+
+
+def _held(type_: str) -> str:
+    """Return the type of the operands that hold a comparison's type."""
+    return type_ if type_ in _SMALL or type_[0] == "f" else f"u{type_[1:]}"
+
+
+def _setp(type_: str) -> Iterator[Form]:
+    held = _held(type_)
+    ftzs = ("", ".ftz") if type_ in ("f32", "f16", "f16x2") else ("",)
+    for operator in _operators(type_):
+        for ftz in ftzs:
+            pair = type_.endswith("x2")
+            results = (Result("p", "pred"), Result("q", "pred"))
+            operands = (held, held)
+            inputs = grid(operands, most=240, more=16)
+            name = f"setp.{operator}{ftz}.{type_}"
+            if pair:
+                yield lanes(
+                    name,
+                    f"{name} $d0|$d1, $a0, $a1;",
+                    operands,
+                    inputs,
+                    results,
+                    doubt=3,
+                    needs=_since(type_),
+                )
+                continue
+            yield lanes(
+                name, f"{name} $d0, $a0, $a1;", operands, inputs, results[:1], doubt=2, needs=_since(type_)
+            )
+    for join in _JOINS:
+        operator = _operators(type_)[-1]
+        name = f"setp.{operator}.{join}.{type_}"
+        operands = (held, held, "pred")
+        inputs = grid(operands, most=160)
+        results = (Result("p", "pred"), Result("q", "pred"))
+        if type_ in ("f16", "bf16"):  # these write one predicate
+            text = f"{name} $d0, $a0, $a1, $a2;"
+            yield lanes(name, text, operands, inputs, results[:1], doubt=3, needs=_since(type_))
+            continue
+        yield lanes(
+            name, f"{name} $d0|$d1, $a0, $a1, $a2;", operands, inputs, results, doubt=3, needs=_since(type_)
+        )
+
+
+def _set(target: str, type_: str) -> Iterator[Form]:
+    held, since = _held(type_), _since(target, type_)
+    for operator in _operators(type_):
+        for ftz in ("", ".ftz") if type_ in ("f32", "f16", "f16x2") else ("",):
+            name = f"set.{operator}{ftz}.{target}.{type_}"
+            result = (Result("d", _held(target)),)
+            yield lanes(
+                name, f"{name} $d0, $a0, $a1;", (held, held), grid((held, held), few=True), result, doubt=2,
+                needs=since,
+            )  # fmt: skip
+    join, operator = _JOINS[len(target + type_) % 3], _operators(type_)[-1]
+    name = f"set.{operator}.{join}.{target}.{type_}"
+    operands = (held, held, "pred")
+    yield lanes(
+        name, f"{name} $d0, $a0, $a1, $a2;", operands, grid(operands, few=True, most=120),
+        (Result("d", _held(target)),), doubt=3, needs=since,
+    )  # fmt: skip
+
+
+def _selections() -> Iterator[Form]:
+    for type_ in ("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64"):
+        held = _held(type_)
+        operands = (held, held, "pred")
+        yield lanes(
+            f"selp.{type_}", f"selp.{type_} $d0, $a0, $a1, $a2;", operands, grid(operands, few=True, most=40),
+            (Result("d", held),),
+        )  # fmt: skip
+        for by in ("s32", "f32"):
+            for ftz in ("", ".ftz") if by == "f32" else ("",):
+                name = f"slct{ftz}.{type_}.{by}"
+                third = (held, held, _held(by))
+                yield lanes(
+                    name, f"{name} $d0, $a0, $a1, $a2;", third, grid(third, few=True, most=60),
+                    (Result("d", held),), doubt=2,
+                )  # fmt: skip
+
+
+def forms() -> Iterator[Form]:
+    """Yield all forms of this file."""
+    for type_ in _TYPES:
+        yield from _setp(type_)
+        if type_ in _SMALL:
+            continue
+        for target in ("u32", "s32", "f32"):
+            yield from _set(target, type_)
+    for type_ in ("f16", "bf16"):
+        for target in ("f16", "bf16", "u16", "s16", "u32", "s32"):
+            if target in _SMALL and target != type_:
+                continue
+            yield from _set(target, type_)
+        yield from _set(f"{type_}x2", f"{type_}x2")
+    yield from _selections()

@@ -1,0 +1,174 @@
+"""Forms of conversions between types. Source of the lists: PTX ISA 9.7.9.21 (cvt), 9.7.9.22 (cvt.pack).
+
+Not here: addresses (`moves`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tools.record.forms import FLOATS, Form, Result, chosen, floats, grid, integers, joined, near, scattered
+from tools.record.nv.build import lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tools.record.forms import Inputs
+
+_INTEGERS: Final = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
+_FLOATS: Final = ("f16", "bf16", "f32", "f64")
+_INTEGRAL: Final = (".rni", ".rzi", ".rmi", ".rpi")
+_ROUNDINGS: Final = (".rn", ".rz", ".rm", ".rp")
+_HOPPER: Final = 90
+_BYTE: Final = 8
+_FP8: Final = ("e4m3x2", "e5m2x2")
+
+
+def _around(type_: str, to: str) -> Inputs:
+    """Return floats at and beside the limits of an integer type, at halves, and at the format's edges."""
+    exponent, mantissa = FLOATS[type_]
+    bias = (1 << (exponent - 1)) - 1
+    found = list(floats(type_))
+    for power in {int(to[1:]), int(to[1:]) - 1, mantissa, mantissa - 1, 0, 1, -1, 2}:
+        if not -bias < power <= bias:
+            continue
+        whole = (bias + power) << mantissa
+        for bits in (
+            whole - 1,
+            whole,
+            whole + 1,
+            whole + (1 << (mantissa - 1)),
+            whole + (1 << max(0, mantissa - 2)),
+        ):
+            found += [bits, bits | 1 << (exponent + mantissa)]
+    return joined(chosen(tuple(dict.fromkeys(found))), near((type_,), 24, spread=40))
+
+
+def _one(
+    name: str, result: str, operands: tuple[str, ...], inputs: Inputs, doubt: int, since: int = 0
+) -> Form:
+    sources = ", ".join(f"$a{n}" for n in range(len(operands)))
+    return lanes(
+        name, f"{name} $d0, {sources};", operands, inputs, (Result("d", result),), doubt=doubt, needs=since
+    )
+
+
+def _bfloat(*types: str) -> int:
+    return _HOPPER if "bf16" in types else 0
+
+
+def _narrows(target: str, source: str) -> bool:
+    """Return whether a value of an integer type may lie outside of another: only then `.sat` is legal."""
+    wide, narrow = (int(one[1:]) - (one[0] == "s") for one in (source, target))
+    return wide > narrow or (source[0] == "s" and target[0] == "u")
+
+
+def _between_integers() -> Iterator[Form]:
+    for source in _INTEGERS:
+        inputs = joined(chosen(integers(int(source[1:]))), scattered((source,), 12))
+        for target in _INTEGERS:
+            for sat in ("", ".sat") if _narrows(target, source) else ("",):
+                yield _one(f"cvt{sat}.{target}.{source}", target, (source,), inputs, 2 if sat else 1)
+
+
+def _integers_to_floats() -> Iterator[Form]:
+    for source in _INTEGERS:
+        bits = int(source[1:])
+        ties = tuple(
+            (1 << n) + (k << n >> m) & ((1 << bits) - 1)
+            for n in range(8, bits)
+            for m, k in ((9, 1), (12, 3), (25, 1), (25, 3))
+        )
+        inputs = joined(chosen(tuple(dict.fromkeys((*integers(bits), *ties)))), scattered((source,), 24))
+        for target in _FLOATS:
+            if target == "bf16" and bits == _BYTE:
+                continue
+            for rounding in _ROUNDINGS:
+                yield _one(f"cvt{rounding}.{target}.{source}", target, (source,), inputs, 4, _bfloat(target))
+            if target != "bf16":
+                yield _one(f"cvt.rn.sat.{target}.{source}", target, (source,), inputs, 3)
+
+
+def _floats_to_integers() -> Iterator[Form]:
+    for source in _FLOATS:
+        for target in _INTEGERS:
+            if source == "bf16" and int(target[1:]) == _BYTE:
+                continue
+            inputs = _around(source, target)
+            for integral in _INTEGRAL:
+                for ftz in ("", ".ftz") if source == "f32" else ("",):
+                    yield _one(
+                        f"cvt{integral}{ftz}.{target}.{source}", target, (source,), inputs, 5, _bfloat(source)
+                    )
+
+
+def _between_floats() -> Iterator[Form]:
+    for source in ("f16", "f32", "f64"):
+        inputs = joined(
+            _around(source, "s32"), near((source,), 60, spread=14), near((source,), 60, spread=30)
+        )
+        for integral in _INTEGRAL:
+            for ftz in ("", ".ftz") if source == "f32" else ("",):
+                yield _one(f"cvt{integral}{ftz}.{source}.{source}", source, (source,), inputs, 3)
+        for target in ("f16", "f32", "f64"):
+            width = FLOATS[target][1] - FLOATS[source][1]
+            for rounding in _ROUNDINGS if width < 0 else ("",):
+                for ftz in ("", ".ftz") if "f32" in (source, target) and width else ("",):
+                    for sat in ("", ".sat"):
+                        yield _one(f"cvt{rounding}{ftz}{sat}.{target}.{source}", target, (source,), inputs, 3)
+    singles = joined(_around("f32", "s32"), near(("f32",), 60, spread=14), near(("f32",), 60, spread=30))
+    for target in ("f16", "bf16"):
+        for rounding in (".rn", ".rz"):
+            for relu in ("", ".relu") if target == "bf16" else (".relu",):
+                yield _one(f"cvt{rounding}{relu}.{target}.f32", target, ("f32",), singles, 4)
+    bfloats = joined(_around("bf16", "s32"), near(("bf16",), 60, spread=30))
+    yield _one("cvt.f32.bf16", "f32", ("bf16",), bfloats, 3, _HOPPER)
+    for form in ("rna", "rn", "rz"):
+        for relu in ("", ".relu") if form != "rna" else ("",):
+            yield _one(
+                f"cvt.{form}{relu}.tf32.f32", "u32", ("f32",), singles, 5, 0 if form == "rna" else _HOPPER
+            )
+
+
+def _packed() -> Iterator[Form]:
+    pair = ("f32", "f32")
+    inputs = joined(grid(pair, most=200), near(pair, 120, spread=14), near(pair, 40, spread=10))
+    for target in ("f16x2", "bf16x2"):
+        for rounding in (".rn", ".rz"):
+            for relu in ("", ".relu"):
+                yield _one(f"cvt{rounding}{relu}.{target}.f32", target, pair, inputs, 5)
+    for target in _FP8:
+        for relu in ("", ".relu"):
+            yield _one(f"cvt.rn.satfinite{relu}.{target}.f32", "u16", pair, inputs, 6, 89)
+            halves = joined(grid(("f16x2",)), near(("f16x2",), 150, spread=10))
+            yield _one(f"cvt.rn.satfinite{relu}.{target}.f16x2", "u16", ("f16x2",), halves, 6, 89)
+            every = chosen(tuple(n | (255 - n) << 8 for n in range(256)))
+            yield _one(f"cvt.rn{relu}.f16x2.{target}", "f16x2", ("u16",), every, 6, 89)
+    signed = ("s32", "s32")
+    edges = tuple(
+        v & 0xFFFFFFFF
+        for n in (7, 8, 15, 16)
+        for v in (1 << n, (1 << n) - 1, -(1 << n), -(1 << n) - 1, -1, 0)
+    )
+    rows = grid(signed, given=((0, edges), (1, edges)), most=200)
+    for target in ("s16", "u16"):
+        yield _one(f"cvt.pack.sat.{target}.s32", "u32", signed, rows, 5, 72)
+    third = ("s32", "s32", "u32")
+    for target in ("s8", "u8"):
+        yield _one(
+            f"cvt.pack.sat.{target}.s32.b32",
+            "u32",
+            third,
+            grid(third, given=((0, edges), (1, edges)), most=300),
+            5,
+            72,
+        )
+
+
+def forms() -> Iterator[Form]:
+    """Yield all forms of this file."""
+    yield from _between_integers()
+    yield from _integers_to_floats()
+    yield from _floats_to_integers()
+    yield from _between_floats()
+    yield from _packed()
