@@ -71,12 +71,13 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The shape of a launch: workgroups along x, threads in each, workgroups of a cluster, dynamic memory."""
+    """The shape of a launch: workgroups along (x, y, z), threads in each, workgroups of a cluster along x."""
 
-    groups: int = 1
-    threads: int = 32
+    groups: tuple[int, int, int] = (1, 1, 1)
+    threads: tuple[int, int, int] = (32, 1, 1)
     cluster: int = 1
     shared_bytes: int = 0
+    """Dynamic shared memory of a workgroup."""
     scratch_bytes: int = 0
     """Bytes behind the results in `out` that a kernel may use; they begin as zeros."""
 
@@ -102,6 +103,8 @@ class Form:
     """Rows of results; 0: as many as of inputs."""
     needs: int = 0
     """The first architecture that has it, as the vendor counts them."""
+    until: int = 1 << 30
+    """The last one."""
 
     @property
     def count(self) -> int:

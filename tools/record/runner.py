@@ -111,7 +111,7 @@ def launched(device: hcq.Device, kernels: Sequence[Kernel], *, timeout_s: float)
         program, shape = device.load(kernel.image), kernel.launch
         cluster = (shape.cluster, 1, 1) if shape.cluster > 1 else None
         run.exec(
-            program, program.args(out, source), groups=(shape.groups, 1, 1), threads=(shape.threads, 1, 1),
+            program, program.args(out, source), groups=shape.groups, threads=shape.threads,
             cluster=cluster,
         )  # fmt: skip
         down.copy(staging, out, max(_LEAST, kernel.out_bytes))

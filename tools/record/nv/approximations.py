@@ -7,6 +7,8 @@ up: a relative error of 2^-23 is up to 2 ulp of float32.
 Not here: the exact forms (`floats`).
 """
 
+# ruff: noqa: E501 - tables of forms read best one form a line
+
 from __future__ import annotations
 
 import math

@@ -5,8 +5,11 @@ result, `$lane` the lane, `$cell` the address (u32) of 64 bytes of shared memory
 (u64) of 64 bytes of global memory, which begin as zeros. Rows of whole warps stay together: row 32 * w + l is
 lane l.
 
-The text of any other form is the body of a kernel. `%out` and `%in` hold the addresses of results and
-inputs; what stands before a line of `%%` is put before the kernel.
+Any other form is a kernel of its own, with the launch that the form states. Its row is the number of the
+thread in the grid (`$i`); `$a0`, `$d0`, `$lane` and `$far` are as above. A text with `$c0`, the offset of
+the first column from `%out`, loads and stores by itself: `%in` is the address of the inputs there,
+`$scratch` the offset of scratch memory from `%out`. What stands before a line of `%%` is put before the
+kernel.
 
 The kernel of lanes reads from its inputs how many rows each form has, so that one kernel runs any of its
 forms.
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import re
 import zlib
 from typing import TYPE_CHECKING, Final
@@ -58,8 +62,19 @@ _LANES_HEAD: Final = f""" .reg .b64 %at, %wide, %far;
  mov.u32 %lane, %laneid;
  mad.lo.u32 %i, %c, {THREADS}, %t;
 """
+_ROW: Final = """ .reg .b64 %at, %far;
+ .reg .b32 %i, %t, %c, %n, %lane;
+ mov.u32 %lane, %laneid;
+ mov.u32 %t, %tid.z; mov.u32 %n, %ntid.y; mov.u32 %c, %tid.y; mad.lo.u32 %t, %t, %n, %c;
+ mov.u32 %n, %ntid.x; mov.u32 %c, %tid.x; mad.lo.u32 %t, %t, %n, %c;
+ mov.u32 %i, %ctaid.z; mov.u32 %n, %nctaid.y; mov.u32 %c, %ctaid.y; mad.lo.u32 %i, %i, %n, %c;
+ mov.u32 %n, %nctaid.x; mov.u32 %c, %ctaid.x; mad.lo.u32 %i, %i, %n, %c;
+ mov.u32 %n, %ntid.x; mov.u32 %c, %ntid.y; mul.lo.u32 %n, %n, %c;
+ mov.u32 %c, %ntid.z; mul.lo.u32 %n, %n, %c; mad.lo.u32 %i, %i, %n, %t;
+"""
+"""The row of a thread: its number in the grid."""
 _SLOTS: Final = (ArgSlot("out", ArgKind.POINTER, 0, 8), ArgSlot("in", ArgKind.POINTER, 8, 8))
-_PLACE: Final = re.compile(r"\$(a|d)(\d+)|\$(lane|cell|far)")
+_PLACE: Final = re.compile(r"\$(a|d)(\d+)|\$(lane|cell|far|i|at)\b")
 _STATIC: Final = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.b8\s+\w+\[(\d+)\]")
 
 
@@ -72,12 +87,12 @@ def _loads(form: Form, at: int) -> Iterator[str]:
     stride = 8 * len(form.operands)
     if not stride:
         return
-    yield f"mad.wide.u32 %at, %i, {stride}, %in;"
+    yield f"mad.wide.u32 %at, %i, {stride}, %in; add.u64 %at, %at, {at};"
     for n, type_ in enumerate(form.operands):
         if type_ == "pred":
-            yield f".reg .b32 pa{n}; ld.global.b32 pa{n}, [%at+{at + 8 * n}]; setp.ne.u32 a{n}, pa{n}, 0;"
+            yield f".reg .b32 pa{n}; ld.global.b32 pa{n}, [%at+{8 * n}]; setp.ne.u32 a{n}, pa{n}, 0;"
         else:
-            yield f"ld.global.{_register(type_)} a{n}, [%at+{at + 8 * n}];"
+            yield f"ld.global.{_register(type_)} a{n}, [%at+{8 * n}];"
 
 
 def _stores(form: Form, at: int) -> Iterator[str]:
@@ -91,6 +106,10 @@ def _stores(form: Form, at: int) -> Iterator[str]:
         yield f"st.global.b{8 * size} [%at+{at + offset}], {value};"
 
 
+def _filled(text: str) -> str:
+    return _PLACE.sub(lambda m: f"%{m[3]}" if m[3] else f"{m[1]}{m[2]}", text)
+
+
 def _one(form: Form, number: int, source: int, target: int) -> str:
     """Return the block of a form in a kernel of lanes."""
     lines = [f"{{ // {form.name}", f"ld.global.u32 %count, [%in+{4 * number}];"]
@@ -98,7 +117,7 @@ def _one(form: Form, number: int, source: int, target: int) -> str:
     lines += [f".reg .{_register(type_)} a{n};" for n, type_ in enumerate(form.operands)]
     lines += [f".reg .{_register(one.type)} d{n};" for n, one in enumerate(form.results)]
     lines += _loads(form, source)
-    lines.append(_PLACE.sub(lambda m: f"%{m[3]}" if m[3] else f"{m[1]}{m[2]}", form.text))
+    lines.append(_filled(form.text))
     lines += _stores(form, target)
     return "\n ".join(lines) + f"\n}}\nafter{number}:\n"
 
@@ -145,16 +164,27 @@ class Pack:
         image = _image(
             _HEAD.format(version=_VERSION, arch=arch) + self.body, arch, folder, THREADS, self.shared
         )
-        return Kernel(image, Launch(self.groups, THREADS), table + self._inputs, self.out_bytes, at)
+        return Kernel(
+            image, Launch((self.groups, 1, 1), (THREADS, 1, 1)), table + self._inputs, self.out_bytes, at
+        )
 
 
 def whole(form: Form, arch: str) -> str:
     """Return the PTX of a form that is a kernel of its own."""
-    before, mark, body = form.text.rpartition("\n%%\n")
-    head = _HEAD.format(version=_VERSION, arch=arch) + (before if mark else "")
-    entry = _ENTRY
+    before, mark, text = form.text.rpartition("\n%%\n")
+    entry, body = _ENTRY, text
     if form.launch.cluster > 1:
         entry = entry.replace(") {", f") .reqnctapercluster {form.launch.cluster}, 1, 1 {{")
+    if "$c" in text:
+        body = re.sub(r"\$c(\d+)", lambda m: str(form.offsets[int(m[1])]), text)
+        body = body.replace("$scratch", str(form.result_bytes))
+    else:
+        lines = [f".reg .{_register(type_)} a{n};" for n, type_ in enumerate(form.operands)]
+        lines += [f".reg .{_register(one.type)} d{n};" for n, one in enumerate(form.results)]
+        lines += [*_loads(form, 0), _filled(text), *_stores(form, 0)]
+        far = f" mad.wide.u32 %far, %i, {CELL}, %out; add.u64 %far, %far, {form.result_bytes};\n"
+        body = _ROW + far + "\n ".join(lines)
+    head = _HEAD.format(version=_VERSION, arch=arch) + (before if mark else "")
     return f"{head}\n{entry}{_POINTERS}{body}\n ret;\n}}\n"
 
 
@@ -199,7 +229,8 @@ def kernels(forms: Sequence[Form], arch: str, folder: Path | None, packed: Seque
         if form.group == LANES:
             continue
         text, shape = whole(form, arch), form.launch
-        image = _image(text, arch, folder, shape.threads, max(shape.shared_bytes, _static(text)))
+        threads = math.prod(shape.threads)
+        image = _image(text, arch, folder, threads, shape.shared_bytes + _static(text))
         inputs = np.ascontiguousarray(form.inputs).tobytes()
         made.append(Kernel(image, shape, inputs, form.result_bytes + shape.scratch_bytes, {form.name: 0}))
     return made
@@ -230,6 +261,7 @@ def lanes(
     *,
     doubt: int = 0,
     needs: int = 0,
+    until: int = 1 << 30,
 ) -> Form:
     """Return a form of lanes."""
-    return Form(name, text, operands, inputs, results, doubt=doubt, group=LANES, needs=needs)
+    return Form(name, text, operands, inputs, results, doubt=doubt, group=LANES, needs=needs, until=until)

@@ -3,6 +3,8 @@
 Not here: extremes (`integers`, `floats`).
 """
 
+# ruff: noqa: E501 - tables of forms read best one form a line
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -65,15 +67,15 @@ def _setp(type_: str) -> Iterator[Form]:
     for join in _JOINS:
         operator = _operators(type_)[-1]
         name = f"setp.{operator}.{join}.{type_}"
-        operands = (held, held, "pred")
-        inputs = grid(operands, most=160)
+        joined = (held, held, "pred")
+        inputs = grid(joined, most=160)
         results = (Result("p", "pred"), Result("q", "pred"))
         if type_ in ("f16", "bf16"):  # these write one predicate
             text = f"{name} $d0, $a0, $a1, $a2;"
-            yield lanes(name, text, operands, inputs, results[:1], doubt=3, needs=_since(type_))
+            yield lanes(name, text, joined, inputs, results[:1], doubt=3, needs=_since(type_))
             continue
         yield lanes(
-            name, f"{name} $d0|$d1, $a0, $a1, $a2;", operands, inputs, results, doubt=3, needs=_since(type_)
+            name, f"{name} $d0|$d1, $a0, $a1, $a2;", joined, inputs, results, doubt=3, needs=_since(type_)
         )
 
 

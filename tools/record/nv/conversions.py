@@ -3,6 +3,8 @@
 Not here: addresses (`moves`).
 """
 
+# ruff: noqa: PLR0917 - tables of forms read best one form a line
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final

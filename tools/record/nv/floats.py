@@ -3,6 +3,8 @@
 Not here: approximations (`approximations`), comparisons (`comparisons`).
 """
 
+
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -25,7 +27,7 @@ def floating(
     label: str = "",
 ) -> Form:  # fmt: skip
     """Return the form of an instruction on edge values of floats, and on `close` rows of near exponents."""
-    few = len(operands) > 2  # noqa: PLR2004 - three operands have many combinations
+    few = len(operands) > 2
     inputs = joined(grid(operands, few=few, most=most), near(operands, close))
     sources = ", ".join(f"$a{n}" for n in range(len(operands)))
     return lanes(
@@ -42,7 +44,7 @@ def floating(
 def _single() -> Iterator[Form]:
     for name, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3), ("mad", 3)):
         operands = ("f32",) * count
-        roundings = ROUNDINGS if count > 2 else ("", *ROUNDINGS)  # noqa: PLR2004 - fma names its rounding
+        roundings = ROUNDINGS if count > 2 else ("", *ROUNDINGS)
         for rounding in roundings:
             for ftz in _FTZ:
                 for sat in _SAT:
@@ -128,7 +130,7 @@ def _small(type_: str) -> Iterator[Form]:
 
 def _pairs() -> Iterator[Form]:
     for name, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3)):
-        for rounding in ROUNDINGS if count > 2 else ("", *ROUNDINGS):  # noqa: PLR2004 - as above
+        for rounding in ROUNDINGS if count > 2 else ("", *ROUNDINGS):
             for ftz in _FTZ:
                 yield floating(
                     f"{name}{rounding}{ftz}.f32x2",
@@ -140,7 +142,7 @@ def _pairs() -> Iterator[Form]:
                 )
     for type_ in ("f16", "bf16"):
         for name, count in (("add", 2), ("sub", 2), ("fma", 3)):
-            for rounding in ROUNDINGS if count > 2 else ("", *ROUNDINGS):  # noqa: PLR2004 - as above
+            for rounding in ROUNDINGS if count > 2 else ("", *ROUNDINGS):
                 for sat in _SAT:
                     operands = (*(type_,) * (count - 1), "f32")
                     yield floating(

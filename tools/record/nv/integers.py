@@ -3,6 +3,8 @@
 Not here: comparisons, conversions, floating-point.
 """
 
+
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final

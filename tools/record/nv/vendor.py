@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tools.record.nv import approximations, build, comparisons, conversions, floats, integers
+from tools.record.nv import approximations, build, comparisons, conversions, floats, integers, moves, warps
 from tools.record.runner import in_order
 from tools.record.vendors import Vendor
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 ARCHES: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 _VERSION_FILE: Final = Path("/proc/driver/nvidia/version")
 _FAMILIES: Final = (
-    integers.forms, floats.forms, approximations.forms, comparisons.forms, conversions.forms,
+    integers.forms, floats.forms, approximations.forms, comparisons.forms, conversions.forms, warps.forms,
+    moves.forms,
 )  # fmt: skip
 
 
@@ -32,7 +33,7 @@ _FAMILIES: Final = (
 def forms(arch: str) -> tuple[Form, ...]:
     """Return every form that an architecture can run, in the order of recording."""
     sm = int(arch.removeprefix("sm_").rstrip("af"))
-    found = in_order(form for family in _FAMILIES for form in family() if form.needs <= sm)
+    found = in_order(form for family in _FAMILIES for form in family() if form.needs <= sm <= form.until)
     names = [form.name for form in found]
     if len(set(names)) < len(names):
         raise ValueError(f"two forms are called {next(one for one in names if names.count(one) > 1)}")
