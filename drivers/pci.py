@@ -1,8 +1,4 @@
-"""The cards on the PCI bus, as sysfs lists them, and who owns each.
-
-For errors about a device that is missing. Not here: what is wrong with a card (`drivers.amd.refusals`,
-`drivers.nv.refusals`).
-"""
+"""The cards on the PCI bus, as sysfs lists them, and who owns each: for errors about a missing device."""
 
 from __future__ import annotations
 
@@ -19,7 +15,32 @@ _DISPLAY_CLASSES: Final = ("0x03", "0x12")
 """PCI base classes of display controllers and of processing accelerators (PCI code and ID assignment)."""
 
 
-def cards(kernel: Kernel, vendor: str) -> list[tuple[str, str]]:
+def undriven(kernel: Kernel, vendor: str, module: str, owned: str) -> str:
+    """Return which cards of a vendor cannot be used, as who owns them says, and what to do; "" without one.
+
+    `owned` is what to do where `module`, the right driver, owns it.
+    """
+    with contextlib.suppress(DriverError):
+        if "dxg" in kernel.list_dir("/dev"):
+            return "this is WSL, whose only GPU node is /dev/dxg: run on Linux itself"
+    cures = {
+        "": (
+            f"modprobe {module}; where that fails, `dmesg | grep -i {module}` says why, such as firmware "
+            "that is missing, or a module that Secure Boot refuses or that is of another kernel"
+        ),
+        module: owned,
+    }
+    taken = f"give it to {module} (blacklist the other driver and reboot, or take it from vfio-pci)"
+    slots: dict[str, list[str]] = {}
+    for slot, driver in _cards(kernel, vendor):
+        slots.setdefault(driver, []).append(slot)
+    return "; ".join(
+        f"the card {', '.join(them)}, which {driver or 'no driver'} owns: {cures.get(driver, taken)}"
+        for driver, them in slots.items()
+    )
+
+
+def _cards(kernel: Kernel, vendor: str) -> list[tuple[str, str]]:
     """Return (slot, driver) of a vendor's display and compute cards; the driver is "" where none owns it."""
     found = []
     with contextlib.suppress(DriverError):  # no PCI bus: no cards
@@ -38,10 +59,3 @@ def _owner(kernel: Kernel, path: str, vendor: str) -> str | None:
         return None
     lines = kernel.read_file(f"{path}/uevent").decode().splitlines()
     return next((line.removeprefix("DRIVER=") for line in lines if line.startswith("DRIVER=")), "")
-
-
-def in_wsl(kernel: Kernel) -> bool:
-    """Return whether this is the Windows Subsystem for Linux, whose only GPU node is /dev/dxg."""
-    with contextlib.suppress(DriverError):
-        return "dxg" in kernel.list_dir("/dev")
-    return False

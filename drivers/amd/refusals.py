@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.kfd import ENOTSUPP, MAJOR, OLDEST_MINOR, Call
 from drivers.amd.layouts.topology import KFD_NODE
-from drivers.pci import cards, in_wsl
+from drivers.pci import undriven
 from hcq.errors import DriverError, HcqError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -130,10 +130,8 @@ def refused(
 def node_error(path: str, error: DriverError, kernel: Kernel) -> DriverError:
     """Return the error for a node that could not be opened, with its cure."""
     cure = _NODE_CURES.get(error.status, error.hint).format(path=path)
-    if error.status == errno.ENOENT and (
-        found := "; ".join((*strays(kernel), _cure_of_strays(kernel))).strip("; ")
-    ):
-        cure = f"{found}; {cure}"
+    if error.status == errno.ENOENT and path == KFD_NODE:
+        cure = _undriven(kernel) or cure
     return DriverError(f"open {path}", error.status, error.status_name, hint=cure)
 
 
@@ -186,48 +184,19 @@ def absent(name: str, index: int, count: int, kernel: Kernel) -> UsageError:
     """Return the error for a GPU number that does not exist; names cards that no KFD driver owns."""
     known = {0: "no GPU", 1: "one GPU, number 0"}.get(count, f"{count} GPUs, numbers 0 to {count - 1}")
     text = f"{name}:{index} does not exist: the kernel's topology lists {known}"
-    stray = strays(kernel) if not count else []
-    if stray:
-        text += f"; there are {', '.join(stray)}"
-    if not count:
-        text += f"\nhint: {_cure_of_strays(kernel) or _TAKE}"
-    return UsageError(text)
+    return UsageError(text if count else f"{text}\nhint: {_undriven(kernel) or _TAKE}")
 
 
-def strays(kernel: Kernel) -> list[str]:
-    """Return in words the AMD cards on the PCI bus that KFD does not list."""
-    return [
-        f"the card {slot}, which {_OWNERS.get(driver, driver + ' owns')}"
-        for slot, driver in cards(kernel, _VENDOR)
-    ]
-
-
-_VENDOR: Final = "0x1002"
-_OWNERS: Final = MappingProxyType(
-    {"": "no driver owns", "amdgpu": "amdgpu owns but KFD does not support or could not start"}
-)
-_OWNER_CURES: Final = MappingProxyType(
-    {
-        "": (
-            "no driver owns the card: modprobe amdgpu; where that fails, `dmesg | grep amdgpu` says why, "
-            "such as firmware that is missing (install linux-firmware)"
-        ),
-        "amdgpu": (
-            "`dmesg | grep kfd` says why: 'skipped device ..., PCI rejects atomics' wants another slot or "
-            "newer linux-firmware (MEC); a kernel without CONFIG_HSA_AMD has no KFD; a container must be "
-            "given /dev/kfd and /dev/dri"
-        ),
-    }
-)
-"""Who owns a card that KFD does not list -> what to do; for others `_TAKE`."""
 _TAKE: Final = (
     "give the card to amdgpu (take it from vfio-pci, then modprobe amdgpu); a container must be given "
     "/dev/kfd and /dev/dri"
 )
+_SKIPPED: Final = (
+    "KFD does not support it or could not start: `dmesg | grep kfd` says why. 'skipped device ..., PCI "
+    "rejects atomics' wants another slot or newer linux-firmware (MEC); a kernel without CONFIG_HSA_AMD has "
+    "no KFD; a container must be given /dev/kfd and /dev/dri"
+)
 
 
-def _cure_of_strays(kernel: Kernel) -> str:
-    if in_wsl(kernel):
-        return "WSL has no KFD: its only node is /dev/dxg; run on Linux itself"
-    owners = [driver for _, driver in cards(kernel, _VENDOR)]
-    return _OWNER_CURES.get(owners[0], _TAKE) if owners else ""
+def _undriven(kernel: Kernel) -> str:
+    return undriven(kernel, "0x1002", "amdgpu", _SKIPPED)

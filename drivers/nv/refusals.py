@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from drivers.nv.layouts.branches import BRANCHES
 from drivers.nv.layouts.families import CLASS_NAMES, COMPUTE_LOW_BYTE, GENERATIONS, UNSUPPORTED_COMPUTE
 from drivers.nv.layouts.status import CAUSES, UNUSABLE, NvStatus, status_name
-from drivers.pci import cards, in_wsl
+from drivers.pci import undriven
 from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -60,39 +60,16 @@ def refuse(call: str, status: int, *, arguments: str = "", hint: str = "") -> No
     raise kind(call, status, status_name(status), arguments=arguments, hint=hint)
 
 
-_OWNERS = {
-    "": (
-        "no driver owns the card {slot}: modprobe nvidia; where that fails, `dmesg | grep -i nvidia` says "
-        "why, such as a module that Secure Boot refuses (mokutil --sb-state) or that was built for another "
-        "kernel"
-    ),
-    "nvidia": (
-        "the module nvidia owns the card {slot}, so only the node is missing: run `nvidia-modprobe -c 0 "
-        "-u`; in a container pass it through (--gpus all)"
-    ),
-}
-_TAKEN = (
-    "{driver} owns the card {slot}: give it to nvidia (nouveau: blacklist it and reboot; vfio-pci: unbind "
-    "the card)"
+_NODE_GONE = (
+    "only the node is missing: run `nvidia-modprobe -c 0 -u`; in a container pass it through (--gpus all)"
 )
-
-
-def _missing(kernel: Kernel) -> str:
-    """Return why there is no node: what the PCI bus has instead; "" where it has no NVIDIA card."""
-    if in_wsl(kernel):
-        return "WSL has no NVIDIA kernel interface, its only node is /dev/dxg: run on Linux itself. Else "
-    found = [
-        _OWNERS.get(driver, _TAKEN).format(slot=slot, driver=driver)
-        for slot, driver in cards(kernel, "0x10de")
-    ]
-    return f"{found[0]}. Else " if found else ""
 
 
 def node_error(path: str, error: DriverError, kernel: Kernel) -> DriverError:
     """Return the error for a node that could not be opened, with a hint."""
     cure = _NODE_CURES.get(error.status, error.hint).format(path=path)
     if error.status == errno.ENOENT:
-        cure = _missing(kernel) + cure
+        cure = undriven(kernel, "0x10de", "nvidia", _NODE_GONE) or cure
     return DriverError(f"open {path}", error.status, error.status_name, hint=cure)
 
 

@@ -20,6 +20,7 @@ from drivers.amd.layouts import drm, events, kfd
 from drivers.amd.layouts.kfd import Call, MemFlags, Request
 from drivers.amd.layouts.topology import KFD_NODE, RENDER_NODE
 from drivers.kernel import MAP_FIXED, MAP_SHARED, Mapping, view_at
+from drivers.kernel import fail as linux_fail
 from hcq.errors import DriverError, OutOfMemoryError
 from tools.amd.script import APUS, COUNTER_KHZ, FIRST_RENDER_MINOR, Script
 from tools.amd.scripted_events import EventTable
@@ -165,7 +166,7 @@ class ScriptedKernel(HostCalls):
         if self.must_fail(f"{call.name} {decoded!r}"):
             fail(errno.EIO, "chosen by fail_at")
         if call.name in self.script.refuse:
-            fail(self.script.refuse[call.name], f"{call.name} is refused by the script")
+            linux_fail("ioctl", self.script.refuse[call.name], f"{call.name}, refused by the script")
         self._handlers[call](decoded, argument)
         return 0
 

@@ -42,6 +42,10 @@ _TWO: Final = {"profiles": ("gfx1100", "gfx1100"), "other": 1}
 """A second GPU, which must go on."""
 
 
+_SKIPPED: Final = {f"list {_NODES}": ["0"]}
+"""KFD lists no GPU."""
+
+
 class Machine:
     """Emulated AMD GPUs."""
 
@@ -79,7 +83,6 @@ def _card(driver: str) -> dict[str, object]:
         f"read {slot}/vendor": b"0x1002\n",
         f"read {slot}/class": b"0x030000\n",
         f"read {slot}/uevent": f"{owner}PCI_ID=1002:744C\n".encode(),
-        f"list {_NODES}": ["0"],
     }
 
 
@@ -170,7 +173,7 @@ ROWS: Final = (
         at_open={_KFD: errno.ENOENT, **_card("")},
         cause="the card 0000:03:00.0, which no driver owns",
         evidence="open /dev/kfd failed with ENOENT",
-        cure="modprobe amdgpu.*linux-firmware",
+        cure="modprobe amdgpu.*firmware that is missing",
     ),
     Row(
         name="no-gpu",
@@ -183,7 +186,7 @@ ROWS: Final = (
     Row(
         name="vfio",
         what="another driver owns the card (vfio-pci)",
-        at_open=_card("vfio-pci"),
+        at_open=_card("vfio-pci") | _SKIPPED,
         error=UsageError,
         cause="which vfio-pci owns",
         evidence="the kernel's topology lists no GPU",
@@ -192,9 +195,9 @@ ROWS: Final = (
     Row(
         name="atomics",
         what="KFD skips the card: PCI Express atomics are missing, or MEC firmware is too old",
-        at_open=_card("amdgpu"),
+        at_open=_card("amdgpu") | _SKIPPED,
         error=UsageError,
-        cause="amdgpu owns but KFD does not support or could not start",
+        cause="which amdgpu owns: KFD does not support it or could not start",
         evidence="the kernel's topology lists no GPU",
         cure="PCI rejects atomics.*another slot or newer linux-firmware",
     ),
@@ -202,7 +205,7 @@ ROWS: Final = (
         name="wsl",
         what="the Windows Subsystem for Linux, which has /dev/dxg only",
         at_open={_KFD: errno.ENOENT, "list /dev": ["dxg", "null"]},
-        cause="WSL has no KFD",
+        cause="this is WSL, whose only GPU node is /dev/dxg",
         evidence="open /dev/kfd failed with ENOENT",
         cure="run on Linux itself",
     ),
@@ -233,7 +236,7 @@ ROWS: Final = (
     Row(
         name="container-node",
         what="a container with /dev/kfd and without /dev/dri",
-        at_open={_RENDER: errno.ENOENT},
+        at_open={_RENDER: errno.ENOENT, **_card("amdgpu")},
         cause="its node is missing",
         evidence="open /dev/dri/renderD128 failed with ENOENT",
         cure="--device /dev/dri",

@@ -275,7 +275,7 @@ def test_cards_that_no_driver_owns_are_named_where_there_is_no_gpu():
     assert "amd:0 does not exist: the kernel's topology lists no GPU" in text
     assert "0000:03:00.0, which vfio-pci owns" in text
     assert "0000:04:00.0, which no driver owns" in text
-    assert "0000:05:00.0, which amdgpu owns but KFD does not support" in text
+    assert "0000:05:00.0, which amdgpu owns: KFD does not support" in text
     assert "0000:06:00.0" not in text
     assert "0000:07:00.0" not in text
     assert "modprobe amdgpu" in text
