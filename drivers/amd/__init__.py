@@ -29,7 +29,9 @@ def _engines(settings: Settings) -> Engines:
 
 DRIVER = AmdDriver()
 """The real hardware of this machine."""
-EMULATED = AmdDriver("amd-emu", Machines(_engines), lasting=False, emulated=True)
+MACHINES = Machines(_engines)
+"""Makes emulated machines."""
+EMULATED = AmdDriver("amd-emu", MACHINES, lasting=False, emulated=True)
 """GPUs emulated below the ioctl: "amd-emu", "amd-emu:gfx1201", "amd-emu:gfx942+6.12.107"."""
 
-__all__ = ["DRIVER", "EMULATED", "AmdDriver"]
+__all__ = ["DRIVER", "EMULATED", "MACHINES", "AmdDriver"]

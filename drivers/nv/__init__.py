@@ -18,7 +18,8 @@ from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from drivers.kernel import Kernel
+    from drivers.emu.otherwise import Otherwise
+    from drivers.nv.emu.machine.kernel import EmulatedKernel
 
 
 _PROFILES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
@@ -52,12 +53,12 @@ def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
     return profile, branch, "native" in parts, "checked" in parts
 
 
-def _emulated(variant: str | None) -> Kernel:
+def emulated_machine(variant: str | None, other: Otherwise | None = None) -> EmulatedKernel:
     """Return an emulated machine. This is the only place that imports both the driver and the emulator.
 
     The parts of a variant, joined by "+": an architecture (`_PROFILES`); a driver branch such as "570";
     "native" for an emulated kernel driver that does not filter ioctls; "checked" for running kernels with all
-    sanitizers. The default is "sm_90+580".
+    sanitizers. The default is "sm_90+580". `other` is what the machine takes the other way.
     """
     from drivers.emu.simt.library import Sanitizers  # noqa: PLC0415 - heavy, and not part of real hardware
     from drivers.nv.emu.machine import open_machine  # noqa: PLC0415 - the same
@@ -70,6 +71,7 @@ def _emulated(variant: str | None) -> Kernel:
         seed=config().seed,
         checks=Sanitizers.all(in_step=False) if checked or config().emu_checked else None,
         report=config().emu_report,
+        other=other,
     )
 
 
@@ -77,10 +79,10 @@ DRIVER = NvDriver()
 """The driver of the GPUs of this machine."""
 EMULATED = NvDriver(
     "nv-emu",
-    _emulated,
+    emulated_machine,
     hint=lambda: f"a bare number is the index of a GPU; {_variants()}",
     emulated=True,
 )
 """The driver of GPUs that are emulated below the ioctl: "nv-emu", "nv-emu:sm_80+570"."""
 
-__all__ = ["DRIVER", "EMULATED", "NvDriver", "check_variant"]
+__all__ = ["DRIVER", "EMULATED", "NvDriver", "check_variant", "emulated_machine"]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from drivers.amd.emu.machine.kernel import EmulatedKernel
     from drivers.amd.emu.machine.runs import Engines
+    from drivers.emu.otherwise import Otherwise
     from drivers.emu.simt.engine import Settings
 
 TARGETS: Final = ("gfx1100", "gfx1201", "gfx942", "gfx942-cpx")
@@ -68,18 +69,18 @@ class Machines:
         self._lock = threading.Lock()
         self._shared: WeakValueDictionary[Variant, EmulatedKernel] = WeakValueDictionary()
 
-    def __call__(self, text: str | None) -> EmulatedKernel:
+    def __call__(self, text: str | None, other: Otherwise | None = None) -> EmulatedKernel:
         """Return the machine of a variant. Raises `UsageError` for a name that there is not."""
         variant = Variant.of(text)
-        if len(variant.targets) == 1:
-            return self._make(variant)
+        if len(variant.targets) == 1 or other is not None:
+            return self._make(variant, other)
         with self._lock:
             found = self._shared.get(variant)
             if found is None:
                 found = self._shared[variant] = self._make(variant)
             return found
 
-    def _make(self, variant: Variant) -> EmulatedKernel:
+    def _make(self, variant: Variant, other: Otherwise | None = None) -> EmulatedKernel:
         from drivers.amd.emu.machine import open_machine  # noqa: PLC0415 - heavy, and not part of real hardware
         from drivers.emu.simt.engine import Settings  # noqa: PLC0415 - the same
         from drivers.emu.simt.library import Sanitizers  # noqa: PLC0415 - the same
@@ -94,4 +95,5 @@ class Machines:
             seed=config().seed,
             tracks=settings.checks.uninitialised,
             fences=settings.checks.uninitialised,
+            other=other,
         )

@@ -20,6 +20,7 @@ from drivers.amd.emu.kfd.profiles import find_gpu
 from drivers.amd.emu.kfd.queues import QueueObject
 from drivers.amd.layouts.kfd import MemFlags, QueueType
 from drivers.emu.backing import Backing
+from drivers.emu.otherwise import Otherwise
 from drivers.emu.scheduler import Outcome
 from drivers.emu.simt.engine import Settings
 from drivers.emu.simt.library import Sanitizers
@@ -58,6 +59,7 @@ class Bench:
         self.counters: dict[int, Counters] = {}
         self.lints: list[str] = []
         self.hdp_flushes = 0
+        self.other = Otherwise()
         self.interrupts: list[tuple[int, int]] = []
         self.slots = range(0)
         """Addresses of the slots of events."""

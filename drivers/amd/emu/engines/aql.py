@@ -359,6 +359,11 @@ class Aql:
                 f"{queue.scratch_wave64_lane_byte_size} bytes of scratch a lane",
                 QueueException.PACKET_DISPATCH_REGISTER_INVALID,
             )
+        if self._bus.machine.other.refuses("AQL queue", queue):
+            raise dispatch_fault(
+                f"scratch of {queue.scratch_backing_memory_byte_size} bytes, named twice (doubt aql_scratch)",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
         size = TMPRING[int(self._bus.gpu.profile.target.generation)].from_int(queue.compute_tmpring_size)
         waves, bytes_of_wave = waves_of_scratch(self._bus, size)
         said = ScratchDescriptor.from_words(queue.scratch_resource_descriptor).BYTES

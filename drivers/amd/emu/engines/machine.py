@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from drivers.amd.emu.kfd.gpu import Gpu
+    from drivers.emu.otherwise import Otherwise
     from hcq.counters import Counters
 
 
@@ -36,6 +37,9 @@ class Machine(Protocol):
     @property
     def counters(self) -> Mapping[int, Counters]:
         """gpu_id -> what dispatches of the GPU are counted into."""
+
+    other: Otherwise
+    """The doubtful values that its GPUs take the other way."""
 
     hdp_flushes: int
     """Flushes of the host data path so far."""

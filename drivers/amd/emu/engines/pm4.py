@@ -95,6 +95,8 @@ class Pm4:
         self.frames: list[Frame] = []
         self.waiting: Wait | None = None
         self._draining: frozenset[Sort] = frozenset()
+        self._before: object = None
+        """The packet before, but for NOPs."""
         self.at = ""
 
     @property
@@ -168,7 +170,10 @@ class Pm4:
         elif code is not Opcode.NOP:
             if note := ignored(words, self.generation):
                 self._bus.lint(note)
-            self._execute(decode(words, self.generation), words)
+            packet, before = decode(words, self.generation), self._before
+            self._before = packet
+            if not self._bus.machine.other.refuses("packet", packet, words, before):
+                self._execute(packet, words)
 
     def _execute(self, packet: object, words: list[int]) -> None:
         match packet:
@@ -322,7 +327,8 @@ class Pm4:
                 "take kernel-dispatch packets"
             )
         launch = from_registers(self._bus, self._registers.for_launch(), packet)
-        self._flights.begin(Sort.KERNEL, self.at, self._kernels.begin(self._bus, launch))
+        if not self._bus.machine.other.refuses("launch", launch):
+            self._flights.begin(Sort.KERNEL, self.at, self._kernels.begin(self._bus, launch))
 
     def _write(self, packet: WriteData, data: list[int]) -> None:
         if packet.DST_SEL not in (WriteDst.L2, WriteDst.MEMORY):

@@ -186,7 +186,8 @@ class Ring:
             return
         self._told = self.fetched
         va, what = self._bus.queue.rptr_va, "the store of the read pointer"
-        if self.rules.wraps:
-            self._bus.store(va, self.fetched % self.words, 4, what)
+        unit = self.rules.unit
+        if self.rules.wraps != bool(self._bus.machine.other.refuses("read pointer", self._bus.queue.kind)):
+            self._bus.store(va, self.fetched % self.words * 4 // unit, 4, what)
         else:
-            self._bus.store(va, self.fetched * 4 // self.rules.unit, 8, what)
+            self._bus.store(va, self.fetched * 4 // unit, 8, what)

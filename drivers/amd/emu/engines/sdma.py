@@ -42,7 +42,7 @@ from drivers.amd.layouts.sdma import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from drivers.amd.emu.engines.bus import Bus
     from drivers.amd.emu.engines.kernels import Kernels
@@ -70,6 +70,8 @@ class Sdma:
         """A packet that waits for the copies before it."""
         self.waiting: Wait | None = None
         self._retries = 0
+        self._late: list[Callable[[], None]] = []
+        """Copies and fills that run at the next fence, the last first (doubt `copy_order`)."""
         self.at = ""
 
     @property
@@ -155,6 +157,8 @@ class Sdma:
         layout = self._layouts[words[0] & 0xFF]
         packet = layout.from_words(words[: layout.WORDS])
         check(packet, _name(words[0]))
+        if self._bus.machine.other.refuses("copy packet", packet):
+            return
         if isinstance(packet, _BEHIND_COPIES):
             self._pending = packet
         elif isinstance(packet, CopyLinear):
@@ -192,8 +196,10 @@ class Sdma:
         count, pattern = packet.COUNT // _DATA_BYTES + 1, packet.DATA.to_bytes(4, "little")
         self._begin(lambda: self._bus.fill(target, pattern, count, "CONST_FILL"))
 
-    def _begin(self, act: object) -> None:
-        assert callable(act)
+    def _begin(self, act: Callable[[], None]) -> None:
+        if self._bus.machine.other.refuses("late copy"):
+            self._late.append(act)
+            return
         self._flights.begin(Sort.COPY, self.at, once(act), behind=(Sort.COPY,))
 
     def _poll(self, packet: PollRegmem) -> None:
@@ -234,6 +240,8 @@ class Sdma:
     def _ordered(self, packet: BitStruct) -> None:
         """Execute a packet behind all copies."""
         if isinstance(packet, Fence):
+            while self._late:
+                self._late.pop()()
             for name in ("SYS", "SNOOP"):
                 if name in type(packet).FIELDS and getattr(packet, name):
                     self._bus.doubt(f"FENCE with {name}: no source says what it does")

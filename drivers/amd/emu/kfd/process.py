@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.kfd.gpu import Buffer, Gpu, GpuSpace
     from drivers.amd.emu.kfd.profiles import KernelProfile
     from drivers.amd.emu.kfd.queues import QueueObject
+    from drivers.emu.otherwise import Otherwise
     from drivers.emu.user_memory import UserMemory
     from drivers.kernel import LinuxKernel
 
@@ -29,6 +30,9 @@ MOST_QUEUES: Final = 1024
 
 class Hardware(Protocol):
     """What the kernel driver needs of the GPUs."""
+
+    other: Otherwise
+    """The doubtful values that the machine takes the other way."""
 
     def queue_created(self, queue: QueueObject) -> None:
         """Take a new queue; it may be inactive."""

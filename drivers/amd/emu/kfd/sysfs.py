@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from drivers.amd.emu.kfd.gpu import Gpu
     from drivers.amd.emu.kfd.profiles import KernelProfile
+    from drivers.emu.otherwise import Otherwise
 
 _AMD: Final = 0x1002
 _CPU_CORES: Final = 16
@@ -51,10 +52,12 @@ _CACHES: Final = ((1, 32, 128), (2, 6144, 128))
 class Sysfs:
     """The texts of sysfs."""
 
-    def __init__(self, gpus: Sequence[Gpu], kernel: KernelProfile, host_bytes: int) -> None:
+    def __init__(self, gpus: Sequence[Gpu], kernel: KernelProfile, host_bytes: int, other: Otherwise) -> None:
         self._files: dict[str, str] = {}
         self._hidden: set[str] = set()
         self._kernel = kernel
+        self._missing = 4096 if other.refuses("save area in sysfs") else 0
+        """Bytes by which the size of the context-save area is too small."""
         self._topology("generation_id", f"{_GENERATION}\n")
         self._topology("system_properties", "platform_oem 0\nplatform_id 0\nplatform_rev 0\n")
         self._cpu(gpus, host_bytes)
@@ -110,7 +113,7 @@ class Sysfs:
             "num_sdma_xgmi_engines": profile.xgmi_engines,
             "num_sdma_queues_per_engine": profile.queues_per_engine,
             "num_cp_queues": profile.compute_pipes,
-            "cwsr_size": area.context,
+            "cwsr_size": area.context - self._missing,
             "ctl_stack_size": area.control_stack,
             "max_engine_clk_fcompute": profile.clock_mhz,
             "fw_version": profile.firmware,

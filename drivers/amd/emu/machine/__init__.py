@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from drivers.amd.emu.machine.kernel import EmulatedKernel
     from drivers.amd.emu.machine.runs import Engines
+    from drivers.emu.otherwise import Otherwise
 
 __all__ = ["open_machine"]
 
@@ -27,6 +28,7 @@ def open_machine(
     tracks: bool = False,
     fences: bool = False,
     surprises: Mapping[str, object] | None = None,
+    other: Otherwise | None = None,
 ) -> EmulatedKernel:
     """Return the kernel of a machine with emulated GPUs, one a name: "gfx1100", "gfx1201", "gfx942".
 
@@ -35,8 +37,8 @@ def open_machine(
     leaves open, `first_minor` is the number of the first render node, `masked` are indices of GPUs that the
     device cgroup hides, `peers` says whether GPUs reach each other's video memory, `tracks` whether reads of
     video memory that was never written are found, `fences` whether doorbells without a `fence()` of the
-    kernel before them are, `surprises` what goes otherwise than on a healthy machine
-    (`drivers.emu.surprises`). Unknown names are `UnsupportedError`.
+    kernel before them are, `other` what is taken the other way, `surprises` what goes otherwise than on a
+    healthy machine (`drivers.emu.surprises`). Unknown names are `UnsupportedError`.
 
     The kernel's `reports` are what the machine objected to, `machine.refusals` why calls were refused,
     `machine.leaks` what a process left behind.
@@ -56,6 +58,7 @@ def open_machine(
         peers=peers,
         tracks=tracks,
         fences=fences,
+        other=other,
     )
     machine.surprises.table = surprises or {}
     return EmulatedKernel(machine)

@@ -62,7 +62,7 @@ class EmulatedKernel:
         self._next = _FIRST_FD
         self.tracker = TrackedBuffers(machine.lock, machine.maps) if machine.process.tracks else None
         """What must learn of buffers in memory of the GPUs; None without checks."""
-        self._sysfs = Sysfs(machine.gpus, machine.kernel_profile, machine.host_bytes)
+        self._sysfs = Sysfs(machine.gpus, machine.kernel_profile, machine.host_bytes, machine.other)
         self._render = {RENDER_NODE.format(minor=gpu.minor): gpu for gpu in machine.gpus}
 
     @property
@@ -242,6 +242,7 @@ class EmulatedKernel:
             )
         buffer.shown = True
         buffer.backing.mark_written()
+        self.machine.shows_vram |= buffer.kind is MemFlags.VRAM
         return buffer.backing.fd
 
     def _kernel_page(self, size: int, offset: int) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.kfd.gpu import Gpu
 from drivers.amd.emu.kfd.process import Process
-from drivers.amd.emu.machine.reports import Kind, MemoryFault, QueueFault, Report, defect
+from drivers.amd.emu.machine.reports import Kind, MemoryFault, QueueFault, Report, defect, host_path_fault
 from drivers.amd.layouts.cwsr import kfd_context_save_area_header
 from drivers.amd.layouts.events import (
     END_OF_PIPE_CONTEXT_BITS,
@@ -30,6 +30,7 @@ from drivers.amd.layouts.events import (
     kfd_memory_exception_failure,
 )
 from drivers.emu.backing import PAGE
+from drivers.emu.otherwise import Otherwise
 from drivers.emu.scheduler import Scheduler, TurnLock
 from drivers.emu.surprises import Surprises
 from drivers.emu.user_memory import UserMemory
@@ -68,14 +69,16 @@ class Machine:
         peers: bool = True,
         tracks: bool = False,
         fences: bool = False,
+        other: Otherwise | None = None,
     ) -> None:
         """`masked` are indices of GPUs that the device cgroup hides; `peers` is peer-to-peer access.
 
         With `tracks` reads of video memory that was never written are found, with `fences` doorbells without
-        a fence of the kernel's interface before them.
+        a fence of the kernel's interface before them. `other` is what is taken the other way.
         """
         self.surprises = Surprises()
         self.lock = TurnLock()
+        self.other = other or Otherwise()
         self.rng = random.Random(seed)  # noqa: S311 - an order, not a secret
         self.linux = LinuxKernel()
         self.user = UserMemory()
@@ -99,6 +102,10 @@ class Machine:
         self.launches: Counter[str] = Counter()
         """Kernel name -> dispatches run."""
         self.hdp_flushes = 0
+        self._flushes_seen = 0
+        """Flushes at the last doorbell."""
+        self.shows_vram = False
+        """Whether the CPU has mapped video memory."""
         self.fences = fences
         self._fenced: dict[QueueObject, int] = {}
         """The write pointers at the last fence."""
@@ -202,6 +209,9 @@ class Machine:
                     f"the doorbell of {queue.name} rang without a fence behind its write pointer: the GPU "
                     "may see the doorbell before the packets (facts 3)"
                 )
+            flushed, self._flushes_seen = self.hdp_flushes > self._flushes_seen, self.hdp_flushes
+            if self.shows_vram and not flushed and self.other.refuses("doorbell"):
+                raise host_path_fault()
             run.rung(value)
         except (QueueFault, MemoryFault) as fault:
             self.failed(run, fault)

@@ -48,6 +48,12 @@ def page_fault(va: int, access: Access, message: str, miss: Miss) -> MemoryFault
     return MemoryFault(va, message, writes=writes, not_present=miss is not Miss.READ_ONLY)
 
 
+def host_path_fault() -> QueueFault:
+    """Return the fault of a doorbell before which nothing flushed the host data path (doubt `hdp`)."""
+    text = "the CPU maps video memory, and nothing flushed the host data path before the doorbell"
+    return QueueFault(Kind.COHERENCE, text)
+
+
 def defect(error: Exception) -> QueueFault:
     """Return the error of a queue that the emulator cannot continue, for a limit of its own."""
     return QueueFault(Kind.DEFECT, "".join(traceback.format_exception(error)).rstrip())

@@ -401,6 +401,8 @@ class ChannelRun:
                 f"{self.at} was overwritten after its doorbell and before it was fetched",
             )
         decoded = decode_entry(entry.raw)
+        if value := self.machine.other.refuses("ring entry", entry.raw, self.space):
+            raise host_error(f"{self.at} is {entry.raw:#x} (doubt {value})")
         if decoded.size == 0:
             self._control(GpfifoControl.from_int(entry.raw))
         else:

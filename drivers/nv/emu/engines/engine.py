@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from drivers.emu.accuracy import Ledger
     from drivers.emu.backing import Backing
     from drivers.emu.caches import UnflushedStores
+    from drivers.emu.otherwise import Otherwise
     from drivers.emu.releases import SemaphoreStore
     from drivers.emu.scheduler import Operation, TurnLock
     from drivers.emu.simt.slices import SlicedLaunch
@@ -74,6 +75,10 @@ class Gpu(Protocol):
     @property
     def profile(self) -> Profile:
         """The profile of the GPU."""
+
+    @property
+    def other(self) -> Otherwise:
+        """What the GPU takes the other way."""
 
     @property
     def lock(self) -> TurnLock:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from drivers.emu.otherwise import Otherwise
     from drivers.emu.simt.library import Sanitizers
     from drivers.nv.emu.machine.kernel import EmulatedKernel
 
@@ -34,6 +35,7 @@ def open_machine(
     checks: Sanitizers | None = None,
     report: Path | None = None,
     surprises: Mapping[str, object] | None = None,
+    other: Otherwise | None = None,
 ) -> EmulatedKernel:
     """Return the kernel of a machine with one emulated GPU.
 
@@ -42,7 +44,8 @@ def open_machine(
     With `filtered` it filters ioctls as the sandbox of nv.md 7 does. `seed` determines every order that
     hardware leaves open. `checks` are the sanitizers of the SIMT engine; a finding stops the channel.
     `report` is a file that gets a line of JSON when the machine closes: how exact its instructions are.
-    `surprises` is what goes otherwise than on a healthy machine (`drivers.emu.surprises`).
+    `surprises` is what goes otherwise than on a healthy machine (`drivers.emu.surprises`). `other` is what is
+    taken the other way.
     Raises `UnsupportedError` for unknown names.
 
     The kernel's `reports` are the findings of the machine. A fatal one is a fault for the driver: the channel
@@ -60,6 +63,8 @@ def open_machine(
     if checks is not None:
         settings = replace(settings, checks=checks)
     found = find_profile(profile)
-    machine = Machine(found, branch, version, filtered=filtered, seed=seed, settings=settings, report=report)
+    machine = Machine(
+        found, branch, version, filtered=filtered, seed=seed, settings=settings, report=report, other=other
+    )
     machine.surprises.table = surprises or {}
     return EmulatedKernel(machine)

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from drivers.emu.accuracy import Ledger
+from drivers.emu.otherwise import Otherwise
 from drivers.emu.races import Races
 from drivers.emu.scheduler import Scheduler, TurnLock
 from drivers.emu.surprises import Surprises
@@ -78,9 +79,14 @@ class Machine:
         seed: int,
         settings: Settings,
         report: Path | None = None,
+        other: Otherwise | None = None,
     ) -> None:
-        """With `report` the machine appends a line of JSON to that file when it closes."""
+        """With `report` the machine appends a line of JSON to that file when it closes.
+
+        `other` is what is taken the other way.
+        """
         self.surprises = Surprises()
+        self.other = other or Otherwise()
         self.profile = profile
         self.branch = branch
         self.version = version

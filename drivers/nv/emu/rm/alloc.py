@@ -225,6 +225,8 @@ def allocate(  # noqa: PLR0917 - the fields of the call
     if new in client.objects:
         raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"handle {new:#x} is taken by {client.objects[new]}")
     block = _params(machine, rule, cls, address, size)
+    if value := machine.other.refuses("object", machine.profile, cls, block, above):
+        raise Refused(NvStatus.NOT_SUPPORTED, f"class {cls:#x} with these parameters (doubt {value})")
     made = rule.make(machine, client, above, cls, new or machine.new_handle(client), block)
     insert(client, made, above)
     with ExitStack() as undo:

@@ -124,6 +124,8 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
         space=space.space,
     )
     _check_ring(setup)
+    if value := machine.other.refuses("channel", params, setup):
+        raise Refused(NvStatus.NOT_SUPPORTED, f"{params} (doubt {value})")
     if params.hObjectBuffer:
         find(client, params.hObjectBuffer, Memory, "hObjectBuffer")
     run = ChannelRun(machine, f"channel {handle:#x}", setup)

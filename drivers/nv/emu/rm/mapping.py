@@ -70,6 +70,8 @@ def map_memory(kernel: OpenFiles, file: OpenFile, params: NVOS33_PARAMETERS, fd:
             NvStatus.INVALID_ARGUMENT,
             f"[{params.offset:#x}, +{params.length:#x}) is not inside {target} of {size:#x} bytes",
         )
+    if value := kernel.machine.other.refuses("mapping", target, above):
+        raise Refused(NvStatus.NOT_SUPPORTED, f"{target} is not mapped through {above} (doubt {value})")
     attach(kernel, target, params.offset, params.length, fd)
     return kernel.machine.new_cookie(target, above)
 

@@ -180,6 +180,8 @@ def _register_channel(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_C
     bound = any(isinstance(child, EngineObject) for child in channel.children)
     if channel.group.alive().engine == EngineType.GR0 and not bound:
         raise Refused(_STATE, f"{channel} is not bound to an engine: allocate its engine object first")
+    if value := kernel.machine.other.refuses("registered channel", channel, params):
+        raise Refused(NvStatus.INVALID_CHANNEL, f"{channel} with {params} (doubt {value})")
     window = None
     if channel.has(kernel.machine.profile.generation.compute):  # others have no buffers: theirs is ignored
         window = _window(kernel.machine, uvm, channel, (params.base, params.length))
