@@ -130,9 +130,9 @@ _CHECKED_SINCE: Final = (1, 17)
 """Linux 6.12, the first kernel that compares the sizes, speaks this version."""
 
 
-def of(gpu: Gpu, target: Target, geometry: Geometry, kfd: Kfd) -> cwsr.Sizes:
+def of(gpu: Gpu, target: Target, geometry: Geometry, kfd: Kfd, choices: Quirks = DEFAULT) -> cwsr.Sizes:
     """Return the sizes that CREATE_QUEUE takes for a compute queue of this GPU."""
-    get = gpu.properties.get
+    get, printed = gpu.properties.get, choices.cwsr_sizes == "sysfs"
     return cwsr.sizes(
         target.name,
         units=geometry.compute_units,
@@ -140,8 +140,8 @@ def of(gpu: Gpu, target: Target, geometry: Geometry, kfd: Kfd) -> cwsr.Sizes:
         xccs=geometry.xccs,
         lds_bytes=get("lds_size_in_kb", 0) << 10,
         checked=kfd.version >= _CHECKED_SINCE,
-        known_context=get("cwsr_size", 0),
-        known_stack=get("ctl_stack_size", 0),
+        known_context=get("cwsr_size", 0) if printed else 0,
+        known_stack=get("ctl_stack_size", 0) if printed else 0,
     )
 
 

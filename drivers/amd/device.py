@@ -93,7 +93,7 @@ class AmdDevice:
             self.geometry = gpu.geometry()
             drm_fd = process.acquire(gpu)
             process.check_space(gpu)
-            process.enable_runtime(others)
+            process.enable_runtime(others, reports=choices.runtime == "enable")
             facts = topology.ask(process.kernel, drm_fd)
             self._hz = facts.gpu_counter_freq * 1000
             self.apu = bool(facts.ids_flags & IDS_FLAGS_FUSION)
@@ -107,6 +107,7 @@ class AmdDevice:
                 name=self.name,
                 visible_bytes=gpu.visible_bytes,
                 apu=self.apu,
+                uncached=choices.system_uncached,
             )
             stack.callback(self.memories.close)
             self._events = Events(process, self.memories)
@@ -137,7 +138,7 @@ class AmdDevice:
             gpu_id=self.gpu.gpu_id,
             target=self.target,
             geometry=self.geometry,
-            areas=context.of(self.gpu, self.target, self.geometry, self.process.kfd),
+            areas=context.of(self.gpu, self.target, self.geometry, self.process.kfd, self.choices),
             mes=self.target.generation >= _MES_SINCE,
             event=self._events.signal,
             choices=self.choices,

@@ -91,14 +91,14 @@ class Kfd:
         """Tie the process to a GPU, whose address space is that of the render node's descriptor."""
         self._call(Call.ACQUIRE_VM, layouts.kfd_ioctl_acquire_vm_args(drm_fd=drm_fd, gpu_id=gpu_id))
 
-    def enable_runtime(self) -> str:
+    def enable_runtime(self, *, reports: bool = True) -> str:
         """Enable reports of queue exceptions; return why there will be none, or an empty text.
 
         A process enables them once; EBUSY means that they are enabled.
         """
         if self.version < _RUNTIME_SINCE:
             return f"KFD {self.version[0]}.{self.version[1]} reports none, 1.14 does"
-        mode = layouts.RuntimeMode.ENABLE
+        mode = layouts.RuntimeMode.ENABLE if reports else 0
         try:
             self._call(Call.RUNTIME_ENABLE, layouts.kfd_ioctl_runtime_enable_args(mode_mask=mode))
         except DriverError as error:
@@ -107,7 +107,7 @@ class Kfd:
             if error.status == errno.EEXIST:
                 return "another library of this process made queues before they could be enabled"
             raise
-        return ""
+        return "" if reports else "none were asked for (choice runtime=setup)"
 
     def clock_counters(self, gpu_id: int) -> layouts.kfd_ioctl_get_clock_counters_args:
         """Read the GPU's counter beside the host's clocks.

@@ -101,7 +101,12 @@ class Pm4Launch:
         # Three starts, three sizes, and two switches of measurements that come next to them.
         self._sizes = self._set(ShRegister.COMPUTE_START_X, 0, 0, 0, 0, 0, 0, 0, 0) + DIMENSIONS
         wave32 = what.kernel.properties.WAVEFRONT_SIZE32
-        start = Initiator(COMPUTE_SHADER_EN=True, FORCE_START_AT_000=True, CS_W32_EN=wave32)
+        start = Initiator(
+            COMPUTE_SHADER_EN=True,
+            FORCE_START_AT_000=choices.force_start,
+            ORDER_MODE=choices.order_mode,
+            CS_W32_EN=wave32,
+        )
         grid = len(self._words) + 1
         self._words += DispatchDirect.pack(DIM_X=0, DIM_Y=0, DIM_Z=0, INITIATOR=int(start))
         needs = what.scratch_bytes > 0

@@ -14,7 +14,7 @@ import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.layouts.kfd import MemFlags, MemKind
+from drivers.amd.layouts.kfd import MMIO_REMAP_BYTES, MemFlags, MemKind, MmioRemap
 from drivers.amd.refusals import BringUpError, small_bar
 from drivers.kernel import (
     MAP_ANONYMOUS,
@@ -31,7 +31,7 @@ from hcq.errors import DriverError, OutOfMemoryError, size_text
 
 if TYPE_CHECKING:
     from drivers.amd.kfd import Kfd
-    from drivers.kernel import Kernel
+    from drivers.kernel import Kernel, Mmio
 
 HUGE: Final = 1 << 21
 """Memory of at least this size is aligned to it: the kernel then uses large page-table entries."""
@@ -92,13 +92,19 @@ class Memories:
         name: str,
         visible_bytes: int,
         apu: bool,
+        uncached: bool = True,
     ) -> None:
+        """`uncached`: system memory has that flag (`Quirks.system_uncached`)."""
         self._kfd, self._space = kfd, space
         self.gpu_id = gpu_id
         self._drm_fd = drm_fd
         self._name = name
         self._visible_bytes = visible_bytes
         self._apu = apu
+        self._uncached = uncached
+        self._registers: Mmio | None = None
+        self._undo = contextlib.ExitStack()
+        """Frees the page of `_registers`."""
         self.map: MemoryMap[Memory] = MemoryMap()
 
     def sibling(self) -> Memories:
@@ -111,6 +117,7 @@ class Memories:
             name=self._name,
             visible_bytes=self._visible_bytes,
             apu=self._apu,
+            uncached=self._uncached,
         )
 
     def vram(self, size: int, *, label: str, host_visible: bool = False) -> Memory:
@@ -147,14 +154,15 @@ class Memories:
             va = self._space.take(size)
             stack.callback(self._space.give_back, va, size)
             try:
-                handle, offset = kfd.alloc(self.gpu_id, va, size, MemFlags(kind))
+                flags = MemFlags(kind) if self._uncached else MemFlags(kind) & ~MemFlags.UNCACHED
+                handle, offset = kfd.alloc(self.gpu_id, va, size, flags)
             except OutOfMemoryError as error:
                 raise self._no_room(error, size, video=video) from None
             stack.callback(kfd.free, handle)
             view = None
             if kind is not MemKind.VRAM:
-                flags = MAP_SHARED | MAP_FIXED
-                mapping = kfd.kernel.mmap(size, fd=self._drm_fd, offset=offset, va=va, flags=flags)
+                fixed = MAP_SHARED | MAP_FIXED
+                mapping = kfd.kernel.mmap(size, fd=self._drm_fd, offset=offset, va=va, flags=fixed)
                 if mapping.va != va:
                     kfd.kernel.munmap(mapping.va, size)
                     raise BringUpError(
@@ -214,8 +222,29 @@ class Memories:
             memory.gpus.clear()
             self._kfd.unmap(memory.handle, gpus)
 
+    def flush_host_path(self) -> None:
+        """Order the stores of the host, and flush those to video memory by the register that does (HIP)."""
+        if self._registers is None:
+            self._registers = self._map_registers()
+        self._kfd.kernel.fence()
+        self._registers.write32(MmioRemap.HDP_MEM_FLUSH_CNTL, 1)
+        self._registers.read32(MmioRemap.HDP_MEM_FLUSH_CNTL)  # the store has arrived when it returns
+
+    def _map_registers(self) -> Mmio:
+        kfd, size = self._kfd, MMIO_REMAP_BYTES
+        with contextlib.ExitStack() as stack:
+            va = self._space.take(size)
+            stack.callback(self._space.give_back, va, size)
+            handle, offset = kfd.alloc(self.gpu_id, va, size, MemFlags(MemKind.MMIO_REMAP))
+            stack.callback(kfd.free, handle)
+            page = kfd.kernel.mmio(kfd.fd, size, offset)
+            stack.callback(page.close)
+            self._undo = stack.pop_all()
+        return page
+
     def close(self) -> None:
         """Free what is left, the highest address first."""
         with contextlib.ExitStack() as stack:
+            stack.enter_context(self._undo)
             for memory in self.map.live():
                 stack.callback(self.free, memory)

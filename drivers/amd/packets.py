@@ -54,6 +54,8 @@ RELEASE_VALUE: Final = 5
 STORE_ADDRESS: Final = 2
 STORE_VALUE: Final = 4
 """Where in a `store` the address and the value stand."""
+_SIZE_HI: Final = 3
+"""Where in an ACQUIRE_MEM COHER_SIZE_HI stands."""
 DMA_SOURCE: Final = 2
 DMA_TARGET: Final = 4
 DMA_BYTES: Final = 6
@@ -130,6 +132,7 @@ class Pm4Words:
         self.write_back = self._acquire(l2=True, code=False, invalidate=False)
         """Writes L2 back: other agents will read memory."""
         self._release = self._release_control()
+        self._no_interrupt = IntSel.DATA_AFTER_WRITE if choices.release_confirm else IntSel.NONE
         bottom = choices.release_event == "bottom"
         self._event = Event.BOTTOM_OF_PIPE_TS if bottom else Event.CACHE_FLUSH_AND_INV_TS
         self._wait_tail = WaitRegMem.pack(
@@ -142,9 +145,10 @@ class Pm4Words:
             POLL_INTERVAL=WAIT_POLL_INTERVAL,
             OPTIMIZE_ACE_OFFLOAD_MODE=choices.ace_offload,
         )
-        self._signal = self._store(DataSel.FULL_64, visible=True)
+        value = DataSel.FULL_64 if choices.signal_bits == "64" else DataSel.LOW_32
+        self._signal = self._store(value, visible=True)
         self._time = self._store(DataSel.GPU_CLOCK, visible=False)
-        self._interrupt = self._store(DataSel.FULL_64, visible=False, interrupt=True)
+        self._interrupt = self._store(value, visible=False, interrupt=True)
 
     def wait(self, va: int, value: int) -> Words:
         """Wait until the u32 at `va` is >= `value`."""
@@ -168,10 +172,10 @@ class Pm4Words:
 
     def _acquire(self, *, l2: bool, code: bool, invalidate: bool = True) -> Words:
         whole = {"SIZE_LO": ALL_BITS, "SIZE_HI": 0xFF, "POLL_INTERVAL": ACQUIRE_POLL_INTERVAL}
-        layout = ACQUIRE[self._generation]
+        layout, more = ACQUIRE[self._generation], (1 << int(self._choices.coher_size)) - 1
         if self._generation == _GFX9:
             upper = {"TCL1": True, "SH_KCACHE": True, "SH_ICACHE": code, "TC": l2} if invalidate else {}
-            return layout.pack(**whole, **upper, TC_WB=l2)
+            return _widened(layout.pack(**whole, **upper, TC_WB=l2), more)
         older = invalidate and self._generation < _GFX12
         control = GcrCntl(
             GLI_INV=GLI_INV_ALL if code else 0,
@@ -183,13 +187,15 @@ class Pm4Words:
             GL2_INV=l2 and invalidate,
             GL2_WB=l2,
         )
-        return layout.pack(**whole, GCR_CNTL=int(control))
+        return _widened(layout.pack(**whole, GCR_CNTL=int(control)), more)
 
     def _release_control(self) -> dict[str, int]:
         """Return the cache operations of a release to all agents."""
         policy = self._choices.release_policy
         if self._generation == _GFX9:
-            caches = dict.fromkeys(("TC_WB_ACTION", "TC_ACTION", "TCL1_ACTION", "TC_MD_ACTION"), 1)
+            caches = dict.fromkeys(("TC_WB_ACTION", "TC_ACTION"), 1)
+            if self._choices.release_caches == "all":
+                caches |= dict.fromkeys(("TCL1_ACTION", "TC_MD_ACTION"), 1)
             return caches | ({"CACHE_POLICY": CACHE_BYPASS} if policy == "bypass" else {})
         caches = dict.fromkeys(("GL2_WB", "GL2_INV", "GLV_INV"), 1) | {"SEQ": Sequence.FORWARD}
         if self._generation == _GFX12:
@@ -201,7 +207,7 @@ class Pm4Words:
         return RELEASE[self._generation].pack(
             EVENT_TYPE=self._event,
             EVENT_INDEX=EventIndex.END_OF_PIPE,
-            INT_SEL=IntSel.INTERRUPT_AFTER_WRITE if interrupt else IntSel.NONE,
+            INT_SEL=IntSel.INTERRUPT_AFTER_WRITE if interrupt else self._no_interrupt,
             DATA_SEL=data,
             ADDRESS_LO=0,
             ADDRESS_HI=0,
@@ -210,3 +216,8 @@ class Pm4Words:
             INT_CTXID=0,
             **(self._release if visible else {}),
         )
+
+
+def _widened(acquire: Words, size_hi: int) -> Words:
+    """Return an ACQUIRE_MEM with more bits of COHER_SIZE_HI than its field has."""
+    return (*acquire[:_SIZE_HI], acquire[_SIZE_HI] | size_hi, *acquire[_SIZE_HI + 1 :])

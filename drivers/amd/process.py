@@ -125,8 +125,8 @@ class Process:
         if row.gpuvm_limit + 1 - GPUVM_RESERVED_TOP < (1 << USER_ADDRESS_BITS) - GPUVM_RESERVED_TOP:
             raise narrow_space(gpu.name, row.gpuvm_limit)
 
-    def enable_runtime(self, gpus: Sequence[Gpu]) -> None:
-        """Enable reports of queue exceptions, once, before the first queue.
+    def enable_runtime(self, gpus: Sequence[Gpu], *, reports: bool = True) -> None:
+        """Enable reports of queue exceptions, once, before the first queue; or, without `reports`, the rest.
 
         The call covers the GPUs that the process is tied to and cannot be repeated for one more. Therefore
         all of `gpus` that are supported are tied first, as ROCr does.
@@ -138,7 +138,7 @@ class Process:
                 with contextlib.suppress(HcqError):  # opening that GPU raises the error
                     by_version(gpu.version).open_or_refuse()
                     self.acquire(gpu)
-            self.no_exceptions = self.kfd.enable_runtime()
+            self.no_exceptions = self.kfd.enable_runtime(reports=reports)
 
     def create_event(self, kind: EventType, memories: Memories) -> int:
         """Create an event; the first one makes the event page, in memory of the GPU that `memories` is of."""

@@ -51,6 +51,7 @@ class Packets(enum.Enum):
     SDMA = QueueType.SDMA
 
 
+_LARGE_RING: Final = 16 << 20
 RING_BYTES: Final = {Packets.PM4: 1 << 20, Packets.SDMA: 1 << 20, Packets.AQL: 1 << 18}
 
 
@@ -119,7 +120,9 @@ class HwQueue:
                 stack.callback(memories.free, memory)
                 return memory
 
-            self.ring = system(ring_bytes or RING_BYTES[packets], "ring", zeroed=False)
+            large = facts.choices.ring_bytes == "large"
+            size = ring_bytes or (_LARGE_RING if large else RING_BYTES[packets])
+            self.ring = system(size, "ring", zeroed=False)
             self.pointers = system(PAGE, "pointer page")
             self.area = self.eop = None
             if packets is not Packets.SDMA:
@@ -228,7 +231,7 @@ class HwQueue:
             compute_tmpring_size=backing.tmpring,
             scratch_resource_descriptor=tuple(descriptor.to_words()),
             scratch_backing_memory_location=backing.va,
-            scratch_backing_memory_byte_size=backing.xcc_bytes,
+            scratch_backing_memory_byte_size=backing.xcc_bytes if facts.choices.aql_scratch == "xcc" else 0,
             scratch_wave64_lane_byte_size=backing.lane_bytes,
         )
         self._kfd.update_queue(self.number, ring=ring, active=True, mes=facts.mes)

@@ -49,6 +49,30 @@ class Quirks:
     belong, 8-byte aligned."""
     fence_mtype: bool = True
     """SDMA fences since v5 name the uncached memory type, or leave the field 0."""
+    coher_size: Literal["8", "25", "32"] = "8"
+    """Bits of ones in ACQUIRE_MEM's COHER_SIZE_HI for all memory: the header's field, Mesa's, tinygrad's."""
+    release_caches: Literal["all", "l2"] = "all"
+    """A release of gfx9 names all caches, or only L2 (kfdtest)."""
+    release_confirm: bool = False
+    """A release without an interrupt sets INT_SEL to data after write confirm (kfdtest), or 0 (tinygrad)."""
+    signal_bits: Literal["64", "32"] = "64"
+    """Bits of a signal's value that a release stores; tinygrad stores the low 32."""
+    order_mode: bool = False
+    """PM4 dispatches set ORDER_MODE (Mesa), or not (tinygrad, kfdtest)."""
+    force_start: bool = True
+    """PM4 dispatches set FORCE_START_AT_000 (tinygrad, Mesa), or not (kfdtest)."""
+    aql_scratch: Literal["xcc", "zero"] = "xcc"
+    """scratch_backing_memory_byte_size: that of one XCC (ROCr), or 0 (tinygrad)."""
+    ring_bytes: Literal["small", "large"] = "small"
+    """Rings of 1 MiB, AQL 256 KiB; or of 16 MiB (tinygrad)."""
+    cwsr_sizes: Literal["sysfs", "formula"] = "sysfs"
+    """Sizes of the context-save area: those in sysfs (thunk), or computed (tinygrad)."""
+    system_uncached: bool = True
+    """System memory has the flag UNCACHED (tinygrad), or only COHERENT (thunk)."""
+    runtime: Literal["enable", "setup"] = "enable"
+    """RUNTIME_ENABLE with ENABLE, which reports exceptions (thunk); or with mode 0 (tinygrad)."""
+    hdp: Literal["none", "flush"] = "none"
+    """The host flushes the host data path by its register before each doorbell (HIP), or never."""
 
 
 DEFAULT: Final = Quirks()

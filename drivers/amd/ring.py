@@ -220,10 +220,8 @@ class AmdRing(HardwareRing):
 
     def read(self) -> int:
         """Return how many words the queue has read, of all that were ever written."""
-        seen = self.queue.read_pointer[0]
-        if self.queue.packets is Packets.SDMA:
-            return seen >> 2
-        # An index that wraps at the ring's size; its upper half means nothing.
+        # An index that wraps at the ring's size, or a count: both are the same modulo that size.
+        seen = self.queue.read_pointer[0] >> self._shift
         return self._put - ((self._put - seen) & self._mask)
 
     def unread(self, ending_words: int) -> int:

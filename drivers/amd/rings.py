@@ -17,7 +17,7 @@ from drivers.amd.encode import Pm4Encoder
 from drivers.amd.encode_aql import AqlEncoder
 from drivers.amd.encode_sdma import SdmaEncoder
 from drivers.amd.info import COMPUTE_QUEUES, COPY_QUEUES
-from drivers.amd.queues import RING_BYTES, HwQueue, Packets
+from drivers.amd.queues import HwQueue, Packets
 from drivers.amd.ring import AmdRing
 from hcq.driver import QueueKind
 from hcq.errors import UsageError
@@ -62,6 +62,9 @@ class Rings:
         self._facts, self._event = facts, event
         self._name, self._lock, self._ring_bytes, self._fault = name, lock, ring_bytes, fault
         self._known = known
+        flushes = facts.choices.hdp == "flush"
+        self._fence = memories.flush_host_path if flushes else kfd.kernel.fence
+        """Orders the stores of the host, before a doorbell."""
         self._service: AmdRing | None = None
         self._rings: dict[tuple[QueueKind, int], AnyRing] = {}
         self._encoders: dict[tuple[QueueKind, int], AnyEncoder] = {}
@@ -105,11 +108,10 @@ class Rings:
 
     def _packet_ring(self, packets: Packets, label: str, refresh: Callable[[], Sequence[int]]) -> AmdRing:
         queue = self._queue(packets, label)
-        fence = self._kfd.kernel.fence
-        return AmdRing(queue, refresh=refresh, fault=self._fault, fence=fence, known=self._known)
+        return AmdRing(queue, refresh=refresh, fault=self._fault, fence=self._fence, known=self._known)
 
     def _aql_ring(self, index: int, label: str, refresh: Callable[[], Sequence[int]]) -> AqlRing:
-        queue, fence = self._queue(Packets.AQL, label), self._kfd.kernel.fence
+        queue, fence = self._queue(Packets.AQL, label), self._fence
         try:
             if self._scratch[index].backing.lane_bytes:
                 queue.set_scratch(self._scratch[index].backing)
@@ -128,7 +130,7 @@ class Rings:
             self._facts,
             packets,
             label=label,
-            ring_bytes=self._ring_bytes or RING_BYTES[packets],
+            ring_bytes=self._ring_bytes or None,
         )
 
     def _new_code(self, kind: QueueKind, index: int) -> Sequence[int]:

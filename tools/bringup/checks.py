@@ -119,10 +119,26 @@ class Checks:
 
         Return the seconds it took, 0.0 if at once, None after a timeout.
         """
-        start, limit_s = self.clock(), LATE_S * self.patience
+        start, still = self.clock(), None if self.emulate is None else Standstill()
         waited = 0.0
         while read() != want:
             waited = self.clock() - start
-            if self.dry or waited > limit_s:
+            if self.dry or (still() if still is not None else waited) > LATE_S:
                 return None
+            if still is not None:
+                time.sleep(LOOK_S)
         return waited
+
+    def waiting(self) -> Callable[[], str]:
+        """Return a function that says since when a wait is over its limit; "" while it is not.
+
+        On an emulated GPU its threads must have stood still; else the time is `signal_s`.
+        """
+        start, still = time.perf_counter(), None if self.emulate is None else Standstill()
+        limit_s = self.signal_s if still is None else STANDSTILL_S
+
+        def over() -> str:
+            passed = time.perf_counter() - start if still is None else still()
+            return f"after {limit_s} s" if passed > limit_s else ""
+
+        return over

@@ -6,6 +6,8 @@
     python -m tools.bringup --prepare kernels  build the ladder's kernels beforehand, without a GPU
     python -m tools.bringup --emulate sm_80    on an emulated GPU
     python -m tools.bringup --dry              on a scripted kernel: no GPU, nothing is computed
+    python -m tools.bringup --doubts --device amd-emu
+                                               each doubtful value taken the other way by an emulated GPU
 
 Each rung runs in a child process with a time limit. This process keeps the device node of an NVIDIA GPU open,
 so that the driver does not shut the GPU down between rungs. A rung is skipped if a rung that it needs has
@@ -24,27 +26,25 @@ import json
 import math
 import re
 import sys
-import time
-import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from drivers.kernel_trace import TracingKernel
-from hcq.errors import HcqError, UnsupportedError, UsageError
+from hcq.errors import UsageError
 from tools.arguments import command, folder, made_folder, output, seconds
 from tools.bench.rows import four_digits
 from tools.bringup.amd.table import AMD
-from tools.bringup.evidence import Trace
+from tools.bringup.doubts import print_table
 from tools.bringup.ladder import Ladder
 from tools.bringup.nv.table import NV
-from tools.bringup.rung import Result, Rung
-from tools.bringup.vendor import BenchOptions, Vendor
+from tools.bringup.run import first_line, run_rung
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drivers.kernel import Kernel
+    from tools.bringup.rung import Result
+    from tools.bringup.vendor import Vendor
 
 VENDORS: Final[tuple[Vendor[Any], ...]] = (NV, AMD)
 """All vendors; the first is the default."""
@@ -57,46 +57,10 @@ def run_child(arguments: argparse.Namespace, kernel: Kernel | None = None) -> in
     """
     vendor: Vendor[Any] = arguments.vendor
     rung = next(rung for rung in vendor.rungs if rung.number == arguments.child)
-    choices = vendor.parse(arguments.choices)
-    trace = Trace(_path(arguments.trace), vendor.line)
     kernel = kernel or vendor.make_kernel(dry=arguments.dry, emulate=arguments.emulate)
-    options = BenchOptions(
-        index=arguments.device,
-        dry=arguments.dry,
-        emulate=arguments.emulate,
-        kernels=_path(arguments.kernels),
-        boost=arguments.boost,
-    )
-    bench = vendor.bench(TracingKernel(kernel, trace.note), choices, options)
-    result = Result(rung.number, rung.name, vendor.describe(choices), passed=False, seconds=0.0)
-    start = time.perf_counter()
-    try:
-        _run(rung, vendor, bench, result)
-        result.passed = True
-    except HcqError as error:
-        result.error = f"{type(error).__name__}: {error}"
-        result.offered = not isinstance(error, UnsupportedError)
-    except Exception:  # noqa: BLE001 - any failure is the result of this rung
-        result.error = traceback.format_exc()
-    result.seconds = time.perf_counter() - start
-    result.calls = [] if result.passed else trace.last
-    trace.close()
+    result = run_rung(rung, vendor.parse(arguments.choices), arguments, kernel)
     sys.stdout.write(json.dumps(asdict(result), default=str) + "\n")
     return 0 if result.passed else 1
-
-
-def _run(rung: Rung, vendor: Vendor[Any], bench: Any, result: Result) -> None:
-    """Run a rung; if it fails, read the contents of its rings before they are closed."""
-    with bench.stack:
-        try:
-            result.facts = rung.run(bench)
-        except Exception:
-            result.memory = vendor.memory(bench)
-            raise
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
 
 
 class ResultPrinter:
@@ -148,11 +112,6 @@ def heading(result: Result) -> str:
         return f"n/a  {where}\n          not offered by this GPU or driver"
     why = f"expected: {result.expected}" if result.expected else "not counted: a variant"
     return f"no   {where}\n          {why}"
-
-
-def first_line(error: str) -> str:
-    """Return the first line of an error, at most 160 characters."""
-    return error.strip().split("\n", 1)[0][:160]
 
 
 def summary(ladder: Ladder) -> str:
@@ -234,6 +193,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--verbose", action="store_true", help="print kernel calls and memory of failures")
     parser.add_argument("--dry", action="store_true", help="run on a scripted kernel, without a GPU")
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
+    parser.add_argument(
+        "--doubts",
+        metavar="VALUE",
+        nargs="*",
+        help="emulated GPUs that take each doubtful value (or these) the other way: what the ladder finds",
+    )
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     _choose(parser, options)
@@ -284,6 +249,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.child is not None:
         return run_child(options)
+    if options.doubts is not None:
+        return print_table(options)
     ladder = Ladder(options.vendor.rungs, options, ResultPrinter(verbose=options.verbose))
     ladder.climb()
     sys.stderr.write(summary(ladder) + "\n")

@@ -51,8 +51,15 @@ class Ladder:
     """One run of the ladder; `show` is called with each result."""
 
     def __init__(
-        self, rungs: Sequence[Rung], arguments: argparse.Namespace, show: Callable[[Result], None]
+        self,
+        rungs: Sequence[Rung],
+        arguments: argparse.Namespace,
+        show: Callable[[Result], None],
+        *,
+        spawn: Callable[[Rung, Any, float], Result] | None = None,
     ) -> None:
+        """`spawn` runs a rung with some values, and a factor of its limit: by default in a child process."""
+        self._spawn = spawn or self._child
         self._vendor: Vendor[Any] = arguments.vendor
         self.rungs = [rung for rung in rungs if wanted(rungs, rung, arguments)]
         self._arguments = arguments
@@ -250,7 +257,7 @@ class Ladder:
             with contextlib.suppress(DriverError):  # rung 1 reports the error
                 held.callback(kernel.close, kernel.open(path))
 
-    def _spawn(self, rung: Rung, choices: Any, times: float) -> Result:
+    def _child(self, rung: Rung, choices: Any, times: float) -> Result:
         """Run a rung in a child process and return the result.
 
         Kill the child after `times` the rung's limit.

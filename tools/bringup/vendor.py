@@ -76,6 +76,8 @@ class Vendor(Generic[Q]):
     check_variant: Callable[[str], object]
     """Raises `UsageError` for an unknown emulated GPU."""
     make_kernel: KernelMaker
+    doubts: Mapping[str, str]
+    """Doubtful value that an emulated GPU can take the other way -> the GPU on which it is shown."""
     bench: Callable[[Kernel, Q, BenchOptions], AnyBench]
     line: Callable[[Call], str]
     """Formats a kernel call."""

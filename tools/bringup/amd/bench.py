@@ -109,8 +109,11 @@ class Bench(Checks):
     def no_exceptions(self) -> str:
         """Why queues report no exceptions; empty if they report them."""
         self.process.acquire(self.gpu)
-        self.process.enable_runtime(self.gpus)
+        self._enable_runtime()
         return self.process.no_exceptions or ""
+
+    def _enable_runtime(self) -> None:
+        self.process.enable_runtime(self.gpus, reports=self.choices.runtime == "enable")
 
     @cached_property
     def render(self) -> drm_amdgpu_info_device:
@@ -136,6 +139,7 @@ class Bench(Checks):
             name=self.gpu.name,
             visible_bytes=self.gpu.visible_bytes,
             apu=self.apu,
+            uncached=self.choices.system_uncached,
         )
         self.stack.callback(memories.close)
         return memories
@@ -161,7 +165,7 @@ class Bench(Checks):
             gpu_id=self.gpu.gpu_id,
             target=self.target,
             geometry=self.geometry,
-            areas=context.of(self.gpu, self.target, self.geometry, self.process.kfd),
+            areas=context.of(self.gpu, self.target, self.geometry, self.process.kfd, self.choices),
             mes=self.target.generation >= Generation.GFX11,
             event=self.events.signal,
             choices=self.choices,
@@ -182,7 +186,7 @@ class Bench(Checks):
     def ring(self, packets: Packets) -> AnyRing:
         """Create a queue of a packet format, with its ring."""
         self.process.acquire(self.gpu)
-        self.process.enable_runtime(self.gpus)  # before the first queue
+        self._enable_runtime()  # before the first queue
         queue = HwQueue(
             self.process.kfd,
             self.memories,
@@ -217,29 +221,30 @@ class Bench(Checks):
 
         `RungError` with the queue's state on timeout.
         """
-        start, limit_s = time.perf_counter(), self.signal_s * self.patience
+        start, over = time.perf_counter(), self.waiting()
         while words[0] != value:
-            if time.perf_counter() - start > limit_s:
+            if after := over():
                 raise RungError(
-                    f"{what}: the slot holds {words[0]:#x}, {value:#x} was expected after {limit_s} s; "
+                    f"{what}: the slot holds {words[0]:#x}, {value:#x} was expected {after}; "
                     f"{ring.stuck() or 'all entries were read'}; exceptions {ring.queue.exceptions[0]:#x}, "
                     f"inactive reason: {ring.queue.inactive[0]:#x}; reported: {self.events.poll()}"
                 )
             time.sleep(_POLL_S)
         return (time.perf_counter() - start) * 1e6
 
-    def device(self) -> Device:
-        """Open a device with the complete driver."""
+    def device(self, *, ring_bytes: int = 0) -> Device:
+        """Open a device with the complete driver, and rings of a size; 0: the driver's."""
         driver = AmdDevice(
             self.process,
             self.gpu,
             driver="amd",
             index=self.index,
             choices=self.choices,
+            ring_bytes=ring_bytes,
             others=self.gpus,
             emulated=self.emulate is not None,
         )
+        device = Device(driver)  # closes the driver where it raises: then there is no evidence to read
         self.devices.append(driver)
-        device = Device(driver)
         self.stack.callback(device.close)
         return device

@@ -198,7 +198,7 @@ def events(bench: Bench) -> Facts:
     start = time.perf_counter()
     after = kfd.wait_events(data, 1000)
     bench.demand(after is WaitResult.COMPLETE, f"the wait for an event that is set: {after!r}")
-    areas = context.of(bench.gpu, bench.target, bench.geometry, kfd)
+    areas = context.of(bench.gpu, bench.target, bench.geometry, kfd, bench.choices)
     return {
         "signal": signal,
         "us": (time.perf_counter() - start) * 1e6,

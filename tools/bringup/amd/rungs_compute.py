@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from tools.bringup.amd.bench import Bench
     from tools.bringup.checks import Facts
 
-_HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+"""Memory of the host."""
 _UNMAPPED = 0x5EAD_0000_0000
 """An address at which nothing is mapped: above the heap of the process and below its mappings."""
 
 
-def _load(bench: Bench, device: Device, name: str, *, shared_bytes: int = 0) -> Program:
+def load(bench: Bench, device: Device, name: str, *, shared_bytes: int = 0) -> Program:
+    """Load a kernel of the ladder."""
     return device.load(image(name, device.info.arch, shared_bytes=shared_bytes, folder=bench.kernels))
 
 
@@ -76,8 +78,8 @@ def _check(bench: Bench, buffer: Buffer, want: list[int], what: str) -> None:
 def store(bench: Bench) -> Facts:
     """18: one thread stores a token, to host and to video memory."""
     device = bench.device()
-    out, video, copied = device.alloc(4096, _HOST), device.alloc(4096), device.alloc(4096, _HOST)
-    program, queue = _load(bench, device, "store"), device.copies[0]
+    out, video, copied = device.alloc(4096, HOST), device.alloc(4096), device.alloc(4096, HOST)
+    program, queue = load(bench, device, "store"), device.copies[0]
     took: list[float] = []
 
     def launch(number: int) -> None:
@@ -96,8 +98,8 @@ def grid(bench: Bench) -> Facts:
     """19: thread and workgroup ids, arguments, a constant table and branches, in 1000 workgroups."""
     device = bench.device()
     groups, add = 1000, 5
-    out = device.alloc(4 * groups * THREADS, _HOST)
-    _launch(bench, device, _load(bench, device, "grid"), out, add, groups=groups, threads=THREADS)
+    out = device.alloc(4 * groups * THREADS, HOST)
+    _launch(bench, device, load(bench, device, "grid"), out, add, groups=groups, threads=THREADS)
     picked = [PICKED[t % 4](t) + 1000 * (t % 4 + 1) + add for t in range(THREADS)]
     want = [i + picked[i % THREADS] & 0xFFFF_FFFF for i in range(groups * THREADS)]
     _check(bench, out, want, "grid")
@@ -107,11 +109,11 @@ def grid(bench: Bench) -> Facts:
 def shared(bench: Bench) -> Facts:
     """20: LDS and a barrier, from 4 KiB to the limit of a workgroup."""
     device = bench.device()
-    out = device.alloc(4096, _HOST)
+    out = device.alloc(4096, HOST)
     sizes = [size for size in LDS_SIZES if size <= device.info.limits["max_shared_bytes"]]
     for size in sizes:
         out.host()[:1024] = bytes(1024)
-        _launch(bench, device, _load(bench, device, "shared", shared_bytes=size), out, threads=256)
+        _launch(bench, device, load(bench, device, "shared", shared_bytes=size), out, threads=256)
         _check(bench, out, list(range(255, -1, -1)), f"{size} bytes of LDS")
     return {"sizes": sizes}
 
@@ -119,8 +121,8 @@ def shared(bench: Bench) -> Facts:
 def local(bench: Bench) -> Facts:
     """21: scratch memory: an array of 4 KiB per thread, indexed at run time, in 256 workgroups."""
     device = bench.device()
-    out = device.alloc(4 * 256 * 256, _HOST)
-    _launch(bench, device, _load(bench, device, "local"), out, 7, groups=256, threads=256)
+    out = device.alloc(4 * 256 * 256, HOST)
+    _launch(bench, device, load(bench, device, "local"), out, 7, groups=256, threads=256)
     # With an odd step each element (i * step) & 1023 is written once, by iteration i.
     _check(bench, out, [2 * i for i in range(256)] * 256, "scratch")
     return {"bytes_per_thread": 4096}
@@ -131,8 +133,8 @@ def exchange(bench: Bench) -> Facts:
     device = bench.device()
     rounds = 20 if bench.dry else 500
     counter, copied = device.alloc(4096), device.alloc(4096)
-    out = device.alloc(4096, _HOST)
-    program = _load(bench, device, "count")
+    out = device.alloc(4096, HOST)
+    program = load(bench, device, "count")
     compute, copy = device.compute, device.copies[0]
     point = copy.submit(copy.record().fill(copied, 0))
     start = time.perf_counter()
@@ -161,7 +163,7 @@ def _stream(bench: Bench) -> float:
     size = 1 << 20 if bench.dry or bench.emulate is not None else 1 << 30
     device = bench.device()
     first, second = device.alloc(size), device.alloc(size)
-    program, copies = _load(bench, device, "stream"), device.copies[0]
+    program, copies = load(bench, device, "stream"), device.copies[0]
     bench.wait(copies.submit(copies.record().fill(second, 1)))
     groups = size // (256 * 16)
     best = min(_launch(bench, device, program, first, second, groups=groups, threads=256) for _ in range(10))
@@ -188,14 +190,14 @@ def fault(bench: Bench) -> Facts:
     device = bench.device()
     driver = device.driver
     assert isinstance(driver, AmdDevice), "the bench makes AMD devices"
-    kept = device.alloc(4096, _HOST)
+    kept = device.alloc(4096, HOST)
     kept.host()[:4] = b"kept"
     start = time.perf_counter()
     try:
         if bench.dry:
             _store_by_copy_engine(bench, device, driver)
         else:
-            _launch(bench, device, _load(bench, device, "wild"), kept, _UNMAPPED)
+            _launch(bench, device, load(bench, device, "wild"), kept, _UNMAPPED)
     except DeviceFault as error:
         report = error.report
     except SignalTimeout as error:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 _LOW = 0xFFFF_FFFF
+_LARGE = (4 << 20) + 4096
+"""Bytes of a copy that takes two packets of 4 MiB."""
 
 
 def _padded(words: Sequence[int]) -> tuple[int, ...]:
@@ -140,7 +142,28 @@ def copies(bench: Bench) -> Facts:
     bench.wait(queue.submit(commands))
     filled = set(target.host()[:8192].cast("I"))
     bench.demand(filled == {0xA5A5_0102}, f"a fill left {[hex(v) for v in sorted(filled)[:4]]}")
-    return {"repeats": repeats, "gb_per_s": dict(_bandwidth(bench, device))}
+    facts = {"repeats": repeats, "gb_per_s": dict(_bandwidth(bench, device))}
+    return facts | _large_and_stamped(bench, device)
+
+
+def _large_and_stamped(bench: Bench, device: Device) -> Facts:
+    """Copy more bytes than the smallest packets take, between two time records."""
+    queue = device.copies[0]
+    first, second = device.alloc(_LARGE), device.alloc(_LARGE)
+    ends = [device.alloc(4096, _HOST) for _ in range(2)]
+    before, after = device.stamp(), device.stamp()
+    commands = queue.record().timestamp(before).fill(first, 0x0BAD_CAFE, _LARGE).barrier()
+    commands.fill(second, 0, _LARGE).barrier().copy(second, first, _LARGE).barrier()
+    commands.copy(ends[0], second, 4096).copy(ends[1], second.view(_LARGE - 4096, 4096), 4096)
+    bench.wait(queue.submit(commands.timestamp(after)))
+    for end, what in zip(ends, ("first", "last"), strict=True):
+        seen = set(end.host()[:4096].cast("I"))
+        bench.demand(
+            seen == {0x0BAD_CAFE}, f"the {what} 4096 of {_LARGE} bytes: {[hex(v) for v in seen][:4]}"
+        )
+    times = before.ticks, after.ticks
+    bench.demand(0 < times[0] <= times[1], f"the times before and after copies are {times}")
+    return {"copied at once": _LARGE, "ticks": times[1] - times[0]}
 
 
 def _bandwidth(bench: Bench, device: Device) -> Iterator[tuple[str, float]]:

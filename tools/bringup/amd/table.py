@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 from drivers.amd.quirks import ALTERNATIVES, Quirks, parse
 from drivers.choices import changes, describe
 from drivers.kernel import LinuxKernel
-from hcq.errors import UsageError
-from hcq.registry import drivers
 from tools.bringup.amd import rungs as low
 from tools.bringup.amd import rungs_compute as high
+from tools.bringup.amd import rungs_order as order
 from tools.bringup.amd import rungs_queues as middle
 from tools.bringup.amd.bench import Bench
+from tools.bringup.amd.doubts import DOUBTS
 from tools.bringup.amd.evidence import line, memory
 from tools.bringup.amd.expected import EXPECTED
+from tools.bringup.emulated import split
 from tools.bringup.rung import Rung
 from tools.bringup.vendor import BenchOptions, Vendor
 
@@ -29,12 +30,23 @@ if TYPE_CHECKING:
 
     from drivers.kernel import Kernel
 
-_EMULATED = "amd-emu"
+_SHOWN = {
+    "release_caches": "gfx942-cpx",
+    "single_xcc": "gfx942-cpx",
+    "cwsr_sizes": "gfx1100+6.12.107",
+    **dict.fromkeys(("aql_eop", "aql_scratch"), "gfx942"),
+    **dict.fromkeys(("order", "coher_size"), "gfx1100+checked"),
+}
+"""Doubtful value -> the emulated GPU that shows it, where it is not a gfx1100."""
 _LOAD_S = 30.0
 """Limit, in seconds, of rungs that first compile kernels from a cold disk; their waits have shorter
 limits."""
-_RELEASE = ("release_event", "release_policy", "ace_offload", "order")
-_LAUNCH = ("priv", "trap_present", "acquire", "aql_overlap", *_RELEASE)
+_RELEASE = (
+    "release_event", "release_policy", "release_caches", "release_confirm", "signal_bits", "ace_offload",
+)  # fmt: skip
+_LAUNCH = ("priv", "trap_present", "order_mode", "force_start", "acquire", "coher_size", *_RELEASE)
+_QUEUE = ("single_xcc", "aql_eop", "ring_bytes", "cwsr_sizes")
+_SUBMISSION = ("order", "acquire", "aql_overlap", "coher_size")
 RUNGS: tuple[Rung, ...] = (
     Rung(0, "environment", low.environment),
     Rung(1, "/dev/kfd opens", low.nodes, limit_s=30),
@@ -42,45 +54,42 @@ RUNGS: tuple[Rung, ...] = (
     Rung(3, "topology and target", low.topology),
     Rung(4, "render node", low.render_node, needs=(2, 3)),
     Rung(5, "address space", low.address_space, needs=(4,), limit_s=30),
-    Rung(6, "exceptions of queues", low.runtime, needs=(5,)),
+    Rung(6, "exceptions of queues", low.runtime, ("runtime",), (5,)),
     Rung(7, "clock", low.clock, needs=(5,)),
     Rung(8, "video memory", low.video_memory, needs=(5,)),
-    Rung(9, "system memory", low.system_memory, needs=(5,)),
+    Rung(9, "system memory", low.system_memory, ("system_uncached",), (5,)),
     Rung(10, "memory of this process", low.user_pointer, needs=(5,)),
     Rung(11, "events", low.events, needs=(9,)),
-    Rung(12, "copy queue", middle.copy_queue, needs=(8, 9, 11)),
+    Rung(12, "copy queue", middle.copy_queue, ("ring_bytes",), (8, 9, 11)),
     Rung(13, "fence and poll", middle.copy_fence, ("fence_mtype",), (12,)),
     Rung(14, "time and interrupt of a copy", middle.copy_interrupt, ("fence_mtype",), (13,)),
+    Rung(16, "compute queue", middle.compute_queue, _QUEUE, (8, 9, 11)),
+    Rung(17, "release, time, wait, interrupt", middle.compute_signal, ("single_xcc", *_RELEASE), (16,)),
     Rung(
         15, "copies and bandwidth", middle.copies, ("copy_pieces", "copy_order", "copy_stamp"), (10, 13), 30
     ),
-    Rung(16, "compute queue", middle.compute_queue, ("single_xcc", "aql_eop"), (8, 9, 11)),
-    Rung(17, "release, time, wait, interrupt", middle.compute_signal, ("single_xcc", *_RELEASE), (16,)),
     Rung(18, "a kernel stores a token", high.store, (*_LAUNCH, "single_xcc"), (15, 17), _LOAD_S),
     Rung(19, "grid, arguments, constants", high.grid, ("priv", "acquire"), (18,), _LOAD_S),
     Rung(20, "LDS and a barrier", high.shared, needs=(18,), limit_s=_LOAD_S),
-    Rung(21, "scratch", high.local, needs=(18,), limit_s=_LOAD_S),
-    Rung(22, "copies and kernels in turn", high.exchange, (*_LAUNCH, "copy_order"), (18,), _LOAD_S),
+    Rung(21, "scratch", high.local, ("aql_scratch",), (18,), _LOAD_S),
+    Rung(22, "copies and kernels in turn", high.exchange, (*_LAUNCH, "order", "copy_order"), (18,), _LOAD_S),
+    Rung(26, "kernels of one submission", order.kernels, _SUBMISSION, (18,), _LOAD_S),
+    Rung(27, "video memory that the host writes", order.host_stores, ("hdp",), (15,), 30),
+    Rung(28, "rings that wrap", order.wraps, needs=(18,), limit_s=_LOAD_S),
     Rung(24, "bandwidth, two processes", high.two_processes, needs=(18,), limit_s=60),
     Rung(23, "a deliberate fault", high.fault, needs=(18,), limit_s=_LOAD_S),
     Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
 )
-"""In the order of execution: last the fault, and after it only the test that a new process works."""
-
-
-def _emulator() -> Any:
-    """Return the driver of emulated AMD GPUs."""
-    found = next((entry for entry in drivers() if entry.name == _EMULATED and entry.present()), None)
-    if found is None:
-        raise UsageError(f"{_EMULATED} is not part of this installation\nhint: --dry runs a scripted kernel")
-    return found.driver()
+"""In the order of execution: rung 15 uses the complete driver, whose compute queues 16 and 17
+try alone; last the fault, and after it only the test that a new process works."""
 
 
 def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
     """Return Linux, the scripted kernel, or an emulated GPU."""
     if emulate is not None:
-        kernel: Kernel = _emulator().make_kernel(emulate or None)
-        return kernel
+        from drivers.amd import MACHINES  # noqa: PLC0415 - only for emulated runs
+
+        return MACHINES(*split(emulate, DOUBTS))
     if dry:
         from tools.amd.scripted import ScriptedKernel  # noqa: PLC0415 - only for dry runs
 
@@ -90,7 +99,9 @@ def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
 
 def _check_variant(variant: str) -> None:
     """Raise `UsageError` for an unknown emulated GPU."""
-    _emulator().make_kernel(variant or None)
+    from drivers.amd import MACHINES  # noqa: PLC0415 - only for emulated runs
+
+    MACHINES(*split(variant, DOUBTS))
 
 
 def _bench(kernel: Kernel, choices: Quirks, options: BenchOptions) -> Bench:
@@ -135,6 +146,7 @@ AMD: Vendor[Quirks] = Vendor(
     log_words=("amdgpu", "kfd"),
     check_variant=_check_variant,
     make_kernel=_make_kernel,
+    doubts={name: _SHOWN.get(name, "gfx1100") for name in DOUBTS if name in ALTERNATIVES},
     bench=_bench,
     line=line,
     memory=memory,

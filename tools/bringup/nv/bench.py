@@ -142,13 +142,12 @@ class Bench(Checks):
         self, ring: NvRing, words: memoryview, value: int, what: str, *, mask: int = (1 << 64) - 1
     ) -> float:
         """Wait until the first word, masked, is `value`; return the microseconds. `RungError` on timeout."""
-        start, limit_s = time.perf_counter(), self.signal_s * self.patience
+        start, over = time.perf_counter(), self.waiting()
         while words[0] & mask != value:
-            if time.perf_counter() - start > limit_s:
+            if after := over():
                 error = ring.channel.error()
                 raise RungError(
-                    f"{what}: the semaphore holds {words[0]:#x}, {value:#x} was expected after "
-                    f"{limit_s} s; "
+                    f"{what}: the semaphore holds {words[0]:#x}, {value:#x} was expected {after}; "
                     f"{ring.stuck() or 'all entries were fetched'}; token {ring.channel.token:#x}; "
                     f"notifier {error!r}"
                 )

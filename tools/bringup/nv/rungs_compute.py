@@ -37,23 +37,28 @@ if TYPE_CHECKING:
     from tools.bringup.nv.bench import Bench
 
 _HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+_RING_BYTES = 1 << 14
+_RING_ROUNDS = 600
+"""Rounds of `wraps`, which fill a ring several times."""
 _FILLING = 1024
 """Threads of workgroups of which few fit an SM."""
 _EMULATED_GROUPS = 16
 """Workgroups that meet on an emulated GPU, whose threads all wait on a few of the host's."""
 
 
-def _device(bench: Bench) -> Device:
+def _device(bench: Bench, *, ring_bytes: int = 0) -> Device:
+    """Open a device with rings of a size; 0: the driver's."""
     driver = NvDevice(
         bench.kernel,
         bench.card,
         driver="nv",
         index=bench.index,
         choices=bench.choices,
+        ring_bytes=ring_bytes,
         emulated=bench.emulate is not None,
     )
+    device = Device(driver)  # closes the driver where it raises: then there is no evidence to read
     bench.devices.append(driver)
-    device = Device(driver)
     bench.stack.callback(device.close)
     return device
 
@@ -274,6 +279,24 @@ def meeting(bench: Bench) -> Facts:
         bench.check(seen == groups, f"{what}: {seen} came")
         facts[f"clusters of {size}" if size > 1 else "workgroups"] = groups
     return facts
+
+
+def wraps(bench: Bench) -> Facts:
+    """28: copies and kernels past the end of small rings, several times: entries and progress there."""
+    device = _device(bench, ring_bytes=_RING_BYTES)
+    counter, seen, out = device.alloc(4096), device.alloc(4096), device.alloc(4096, _HOST)
+    program, compute, copy = _load(bench, device, "count"), device.compute, device.copies[0]
+    point = copy.submit(copy.record().fill(seen, 0).fill(counter, 0))
+    rounds = 8 if bench.dry else _RING_ROUNDS
+    for _ in range(rounds):
+        commands = compute.record().exec(
+            program, program.args(counter, seen), groups=(1, 1, 1), threads=(1, 1, 1)
+        )
+        point = compute.submit(commands, after=[point])
+        point = copy.submit(copy.record().copy(seen, counter, 4), after=[point])
+    bench.wait(copy.submit(copy.record().copy(out, seen, 4), after=[point]))
+    bench.check(_words(out, 1) == [rounds], f"{rounds} rounds past the ends of rings: {_words(out, 1)[0]}")
+    return {"ring bytes": _RING_BYTES, "rounds": rounds}
 
 
 def clocks(bench: Bench) -> Facts:

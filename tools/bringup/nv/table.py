@@ -12,9 +12,11 @@ from drivers.choices import changes, describe
 from drivers.kernel import LinuxKernel
 from drivers.nv import check_variant
 from drivers.nv.quirks import ALTERNATIVES, PRESETS, Quirks, fitting, parse
+from tools.bringup.emulated import split
 from tools.bringup.nv import rungs as low
 from tools.bringup.nv import rungs_compute as high
 from tools.bringup.nv.bench import Bench
+from tools.bringup.nv.doubts import DOUBTS
 from tools.bringup.nv.evidence import line, memory
 from tools.bringup.nv.expected import EXPECTED
 from tools.bringup.rung import Rung
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
     from drivers.kernel import Kernel
 
+_SHOWN = {"vaspace": "sm_90+native", "group_id": "sm_120", "dependent_launch": "sm_80"}
+"""Doubtful value -> the emulated GPU that shows it, where it is not the default one."""
 _LOAD_S = 30.0
 """Limit, in seconds, of rungs that first load the assembler from a cold disk; their waits have shorter
 limits."""
@@ -42,9 +46,9 @@ _HOST_RELEASE = (
     *_CHANNEL,
 )
 _COMPUTE_CHANNEL = (
+    "subcontext",
     "context_share",
     "graphics_copy",
-    "subcontext",
     "gr_parameters",
     "context_window",
     *_CHANNEL,
@@ -94,6 +98,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(22, "copies and kernels in turn", high.exchange, ("copy_engine", *_CHAINED), (18,), _LOAD_S),
     Rung(26, "clusters of workgroups", high.clusters, _CLUSTERS, (18,), _LOAD_S),
     Rung(27, "workgroups that wait for each other", high.meeting, needs=(18,), limit_s=_LOAD_S),
+    Rung(28, "rings that wrap", high.wraps, ("gp_level", "push_in_vram"), (18,), _LOAD_S),
     Rung(24, "bandwidth, two processes", high.clocks, needs=(18,), limit_s=60),
     Rung(23, "a deliberate fault", high.fault, needs=(18,), limit_s=_LOAD_S),
     Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
@@ -105,9 +110,9 @@ def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
     """Return Linux, the scripted kernel, or an emulated GPU."""
     if emulate is not None:
         # An emulated GPU computes, so results are checked as on a real one.
-        from drivers.nv import EMULATED  # noqa: PLC0415 - only for emulated runs
+        from drivers.nv import emulated_machine  # noqa: PLC0415 - only for emulated runs
 
-        return EMULATED.make_kernel(emulate or None)
+        return emulated_machine(*split(emulate, DOUBTS))
     if dry:
         from tools.nv.scripted import ScriptedKernel  # noqa: PLC0415 - only for dry runs
 
@@ -156,7 +161,8 @@ NV: Vendor[Quirks] = Vendor(
     presets=_presets,
     held=lambda index: ("/dev/nvidiactl", low.gpu_node(index)),
     log_words=("nvrm", "nvidia"),
-    check_variant=check_variant,
+    check_variant=lambda variant: check_variant(split(variant, DOUBTS)[0]),
+    doubts={name: _SHOWN.get(name, "sm_90") for name in DOUBTS},
     make_kernel=_make_kernel,
     bench=_bench,
     line=line,

@@ -1,0 +1,116 @@
+"""Doubtful values taken the other way by emulated GPUs, and what the ladder finds on each.
+
+A value of a vendor's `DOUBTS` is taken the other way by the emulated GPU; the ladder, which does not know,
+climbs with the default values. A row has the rung at which the default failed, its error, and the value with
+which it passed. Rungs run in this process; those of the environment, of two processes and of the deliberate
+fault are left out.
+
+Not here: what an emulated GPU does with each value (`amd.doubts`, `nv.doubts`).
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tools.bringup.emulated import PREFIX
+from tools.bringup.ladder import Ladder
+from tools.bringup.run import first_line, run_rung
+from tools.bringup.rung import FAULT
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from tools.bringup.rung import Result, Rung
+    from tools.bringup.vendor import Vendor
+
+_LEFT_OUT: Final = frozenset({0, FAULT, 24, 25})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the ladder found on an emulated GPU that takes one value the other way."""
+
+    value: str
+    device: str
+    rung: str
+    """Number and name of the rung at which the default failed; empty if none did."""
+    error: str
+    """The first line of its error."""
+    working: str
+    """The values with which every rung passed; empty if some rung passed with none."""
+    tries: int
+    """Runs of rungs with other values."""
+    seconds: float
+
+    @property
+    def right(self) -> bool:
+        """Whether the default failed and another choice of just this value was found."""
+        return bool(self.rung) and self.working.partition("=")[0] == self.value and "+" not in self.working
+
+
+def _silent(_result: Result) -> None:
+    """Print nothing."""
+
+
+def find(given: argparse.Namespace, value: str, show: Callable[[Result], None] = _silent) -> Found:
+    """Climb the ladder on an emulated GPU that takes one value the other way; `given` as `--doubts` takes."""
+    vendor: Vendor[Any] = given.vendor
+    variant = f"{vendor.doubts[value]}+{PREFIX}{value}"
+    options = copy.copy(given)
+    options.variants, options.emulate, options.report = "needed", variant, None
+
+    def spawn(rung: Rung, choices: Any, _times: float) -> Result:
+        kernel: Any = vendor.make_kernel(dry=False, emulate=variant)
+        try:
+            return run_rung(rung, choices, options, kernel)
+        finally:
+            kernel.shut()
+
+    start = time.monotonic()
+    rungs = [rung for rung in vendor.rungs if rung.number not in _LEFT_OUT]
+    ladder = Ladder(rungs, options, show, spawn=spawn)
+    ladder.climb()
+    failed = [one for one in ladder.results if not one.passed and not one.variant]
+    return Found(
+        value=value,
+        device=f"{vendor.name}-emu:{variant}",
+        rung=f"{failed[0].rung} {failed[0].name}" if failed else "",
+        error=first_line(failed[0].error) if failed else "",
+        working=ladder.working if ladder.passed else "",
+        tries=sum(bool(one.variant) for one in ladder.results),
+        seconds=round(time.monotonic() - start, 1),
+    )
+
+
+def print_table(options: argparse.Namespace) -> int:
+    """Print a table of all values, or of those that are named; return 0 if each was found."""
+    vendor: Vendor[Any] = options.vendor
+    unknown = [value for value in options.doubts if value not in vendor.doubts]
+    if unknown:
+        sys.stderr.write(f"{unknown[0]!r} is no value that an emulated GPU takes the other way\n")
+        sys.stderr.write(f"hint: there are: {', '.join(vendor.doubts)}\n")
+        return 2
+    values: Sequence[str] = options.doubts or tuple(vendor.doubts)
+    found = []
+    for value in values:
+        one = find(options, value)
+        found.append(one)
+        sys.stderr.write(f"{'found' if one.right else 'NOT FOUND':9} {value} ({one.seconds} s)\n")
+    if options.json:
+        sys.stdout.write(json.dumps([asdict(one) for one in found], indent=1) + "\n")
+    else:
+        sys.stdout.write("| value taken the other way | GPU | rung that fails | works |\n|---|---|---|---|\n")
+        for one in found:
+            where, works = one.rung or "none", one.working or "nothing"
+            sys.stdout.write(
+                f"| `{one.value}` | `{one.device.partition('+other')[0]}` | {where} | `{works}` |\n"
+            )
+    right = sum(one.right for one in found)
+    sys.stderr.write(f"{right} of {len(found)} found by the ladder\n")
+    return 0 if right == len(found) else 1

@@ -1,0 +1,31 @@
+"""The part of an emulated GPU's name by which it takes doubtful values the other way: "gfx1100+other=order".
+
+Not here: the rows (`amd.doubts`, `nv.doubts`), how the emulated GPU uses them (`drivers.emu.otherwise`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.emu.otherwise import Otherwise
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivers.emu.otherwise import Doubt
+
+PREFIX: Final = "other="
+
+
+def split(variant: str, rows: Mapping[str, Doubt]) -> tuple[str, Otherwise | None]:
+    """Return a variant without its values, and those. Raises `UsageError`, which lists them."""
+    parts = [part for part in variant.split("+") if part]
+    names = [part.removeprefix(PREFIX) for part in parts if part.startswith(PREFIX)]
+    for name in names:
+        if name not in rows:
+            raise UsageError(
+                f"{name!r} is no value to take the other way\nhint: there are: {', '.join(rows)}"
+            )
+    rest = "+".join(part for part in parts if not part.startswith(PREFIX))
+    return rest, Otherwise({name: rows[name] for name in names}) if names else None
