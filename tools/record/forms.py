@@ -47,10 +47,10 @@ class Allowed:
     """exact: equal bits. ulp: as many values of the type between them as `amount`. absolute: |a - b| at most
     `amount`. zero: a count of what must never happen, 0 in both. free: recorded, and not compared."""
     amount: float = 0.0
-    or_absolute: float = 0.0
-    """Of ulp: results also agree if |a - b| is at most this."""
     rule: str = ""
     """The document's words that allow it; never empty but for `exact`."""
+    or_absolute: float = 0.0
+    """Of ulp: results also agree if |a - b| is at most this."""
 
     def __post_init__(self) -> None:
         if self.kind != "exact" and not self.rule:

@@ -29,7 +29,7 @@ _FTZ: Final = ("", ".ftz")
 
 
 def _ulp(amount: float, rule: str, absolute: float = 0.0) -> Allowed:
-    return Allowed("ulp", amount, absolute, rule)
+    return Allowed("ulp", amount, rule, absolute)
 
 
 _SINGLE: Final = {

@@ -3,7 +3,7 @@
 A load reads what a plain store wrote, a store is read by a plain load, both of the same thread. Of hints only
 the value that arrives is recorded.
 
-Not here: atomics (`atomics`), asynchronous copies (`copies`).
+Not here: atomics, asynchronous copies.
 """
 
 # ruff: noqa: E501, PLR0917 - tables of forms read best one form a line

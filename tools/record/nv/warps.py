@@ -3,7 +3,7 @@
 Rows are whole warps. Lanes outside of a mask do not execute the instruction; their results are zeros. A shuffle
 reads only lanes of its mask, since others are undefined.
 
-Not here: matrices (`matrices`).
+Not here: matrices.
 """
 
 # ruff: noqa: E501 - tables of forms read best one form a line
