@@ -37,9 +37,10 @@ _OF_THE_EMULATOR: Final = {
 }
 NOT_RECORDED: Final = {
     "brkpt": "stops the kernel without a debugger",
+    "setmaxnreg": "has no result, and a small kernel has no registers to give back",
     "trap": "ends the launch with a fault; the ladder's fault covers it",
 }
-"""Opcodes that end the launch, and why they have no form."""
+"""Opcodes without a form, and why."""
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INSTRUCTION: Final = re.compile(
     r"^\s*(?:[\w$.]+:\s*)*(?:@!?[%$\w]+\s+)?([a-z][a-z0-9_]*)((?:\.[A-Za-z0-9_:]+)*)(?=\s|$)"

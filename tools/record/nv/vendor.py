@@ -11,7 +11,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tools.record.nv import approximations, build, comparisons, conversions, floats, integers, moves, warps
+from tools.record.nv import (
+    approximations,
+    atomics,
+    build,
+    comparisons,
+    conversions,
+    floats,
+    integers,
+    moves,
+    registers,
+    warps,
+)  # fmt: skip
 from tools.record.runner import in_order
 from tools.record.vendors import Vendor
 
@@ -25,7 +36,7 @@ ARCHES: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 _VERSION_FILE: Final = Path("/proc/driver/nvidia/version")
 _FAMILIES: Final = (
     integers.forms, floats.forms, approximations.forms, comparisons.forms, conversions.forms, warps.forms,
-    moves.forms,
+    moves.forms, atomics.forms, registers.forms,
 )  # fmt: skip
 
 
