@@ -108,7 +108,11 @@ class Interposer:
             self.found += self._calls.of_mapping(index, "mmio", given)
         if mutant is not None:
             given = self._calls.mapping(mutant, given)
-        return _Registers(self._inner.mmio(**given), offset, self)
+        return self.registers(given)
+
+    def registers(self, given: dict[str, int]) -> Mmio:
+        """Map registers; their stores are observed."""
+        return _Registers(self._inner.mmio(**given), given["offset"], self)
 
     def fence(self) -> None:
         """Forward a fence, or omit it."""
@@ -129,6 +133,9 @@ class Interposer:
         if self._choose is None:
             self.found += submission.mutants(index)
         return submission.store if mutant is None else submission.make(mutant)
+
+    def rang(self) -> None:
+        """Observe that a store to registers was made."""
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
         """Forward."""
@@ -187,8 +194,10 @@ class _Registers:
         store = self._interposer.stored(self._page, offset, value, 32)
         if store is not None:
             self._inner.write32(*store)
+        self._interposer.rang()
 
     def write64(self, offset: int, value: int) -> None:
         store = self._interposer.stored(self._page, offset, value, 64)
         if store is not None:
             self._inner.write64(*store)
+        self._interposer.rang()

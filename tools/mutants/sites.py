@@ -9,6 +9,7 @@ Next: `calls`, ioctls and mappings.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -89,6 +90,11 @@ class Mutant:
     def __str__(self) -> str:
         where, index = self.place
         return f"{where} {index}: {self.label} {self.operation}"
+
+
+def begins(name: str, pattern: str) -> bool:
+    """Return whether a regular expression matches whole words at the start of the name of a call."""
+    return re.match(rf"(?:{pattern})(?!\w)", name) is not None
 
 
 def extract(raw: int, runs: Runs) -> int:

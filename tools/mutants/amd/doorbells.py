@@ -20,7 +20,7 @@ from tools.mutants import sites
 from tools.mutants.amd.packets import Aql, Pm4, Sdma, change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from drivers.amd.emu.kfd.gpu import GpuSpace
     from drivers.amd.emu.kfd.queues import QueueObject
@@ -41,7 +41,7 @@ _DEPTH: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """The words of the ring, or of one indirect buffer, in a submission."""
 
     stream: Stream
@@ -95,6 +95,24 @@ class QueueSubmission:
     def store(self) -> Store:
         """The unchanged store of the driver."""
         return self._offset, self._value
+
+    @property
+    def queue(self) -> QueueObject:
+        """The queue."""
+        return self._queue
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The ring's words, and those of each indirect buffer."""
+        return self._parts
+
+    def load(self, va: int, size: int) -> int:
+        """Return the number of `size` bytes at an address."""
+        return self._load(va, size)
+
+    def store_at(self, va: int, size: int, value: int) -> None:
+        """Write a number of `size` bytes."""
+        self._space.write(va, value.to_bytes(size, "little"), _WHAT)
 
     def mutants(self, index: int) -> Iterator[Mutant]:
         """Yield the mutants of the store and of the submitted work; `index` is the number of the doorbell."""
@@ -156,7 +174,7 @@ class QueueSubmission:
     def _load(self, va: int, size: int) -> int:
         return int.from_bytes(self._space.read(va, size, _WHAT), "little")
 
-    def _find(self, places: list[int]) -> Iterator[_Part]:
+    def _find(self, places: list[int]) -> Iterator[Part]:
         """Yield the words of the ring, then those of the indirect buffers that they reference."""
         words = [self._load(va, 4) for va in places]
         target = self._queue.gpu.profile.target
@@ -164,7 +182,7 @@ class QueueSubmission:
         if self._queue.kind is QueueType.COMPUTE:
             yield from self._pm4(words, places, Pm4(generation, self._slots))
         elif self._queue.kind is QueueType.COMPUTE_AQL:
-            yield _Part(Aql(), words, places)
+            yield Part(Aql(), words, places)
             for at in range(0, len(words), aql.PACKET_WORDS):
                 packet = aql_packet(words, at)
                 if isinstance(packet, aql.Pm4Ib):
@@ -173,14 +191,14 @@ class QueueSubmission:
                     stream = Pm4(generation, self._slots, acquired=_acquires(words[at:]))
                     yield from self._pm4(*inner, stream)
         else:
-            yield _Part(Sdma(target.sdma, self._slots), words, places)
+            yield Part(Sdma(target.sdma, self._slots), words, places)
             for one in sdma_packets(words, target.sdma):
                 if isinstance(one.value, sdma.Indirect):
                     ibs = self._buffer(one.value.BASE_LO, one.value.BASE_HI, one.value.IB_SIZE)
-                    yield _Part(Sdma(target.sdma, self._slots), *ibs)
+                    yield Part(Sdma(target.sdma, self._slots), *ibs)
 
-    def _pm4(self, words: list[int], places: list[int], stream: Pm4, depth: int = 0) -> Iterator[_Part]:
-        yield _Part(stream, words, places)
+    def _pm4(self, words: list[int], places: list[int], stream: Pm4, depth: int = 0) -> Iterator[Part]:
+        yield Part(stream, words, places)
         for one in pm4_packets(words, stream.generation):
             if isinstance(one.value, pm4.IndirectBuffer) and depth < _DEPTH:
                 ib = self._buffer(one.value.ADDRESS_LO, one.value.ADDRESS_HI, one.value.IB_SIZE)
@@ -190,7 +208,7 @@ class QueueSubmission:
         places = [(high << 32 | low) + 4 * at for at in range(count)]
         return [self._load(va, 4) for va in places], places
 
-    def _launches(self, part: _Part) -> Iterator[tuple[int, int]]:
+    def _launches(self, part: Part) -> Iterator[tuple[int, int]]:
         """Yield the addresses of the arguments and of the descriptor of each launch; PM4 has none: 0."""
         if isinstance(part.stream, Aql):
             for at in range(0, len(part.words), aql.PACKET_WORDS):

@@ -51,7 +51,7 @@ class Doorbells:
         if offset != _REGISTER or value not in self._machine.tokens:
             return None
         run = self._machine.tokens[value].run
-        put = _put(run)
+        put = put_of(run)
         slots = []
         at = self._puts.get(value, 0)
         while at != put:
@@ -75,6 +75,17 @@ class ChannelSubmission:
         """The store of the unchanged driver."""
         return _REGISTER, self._token
 
+    @property
+    def run(self) -> ChannelRun:
+        """The channel."""
+        return self._run
+
+    def entries(self) -> Iterator[tuple[int, GpfifoEntry, list[int]]]:
+        """Yield the address of each ring entry, the entry, and the words of its segment."""
+        for slot in self._slots:
+            entry = GpfifoEntry.from_int(self._run.space.word(slot, 64, WHAT))
+            yield slot, entry, _words(self._run, entry)
+
     def mutants(self, index: int) -> Iterator[Mutant]:
         """Yield the mutants of the doorbell store and of the submitted work."""
         run = self._run
@@ -82,7 +93,7 @@ class ChannelSubmission:
         for at, raw, label in (
             (_TOKEN, self._token, "token"),
             (_OFFSET, _REGISTER, "offset"),
-            (_GPPUT, _put(run), "GPPut"),
+            (_GPPUT, put_of(run), "GPPut"),
         ):
             yield from sites.variants("store", index, 0, at, _WORD, raw, f"doorbell {label}")
         for entry, slot in enumerate(self._slots):
@@ -108,7 +119,7 @@ class ChannelSubmission:
             elif mutant.at == _OFFSET:
                 offset = sites.changed(offset, mutant.runs, mutant.operation)
             else:
-                _set_put(run, sites.changed(_put(run), mutant.runs, mutant.operation))
+                set_put(run, sites.changed(put_of(run), mutant.runs, mutant.operation))
         else:
             self._submission(mutant, run, self._slots[mutant.entry])
         return offset, token
@@ -140,12 +151,14 @@ class ChannelSubmission:
         run.combining.overlook()  # the driver's fence comes before the doorbell, where this is called
 
 
-def _put(run: ChannelRun) -> int:
+def put_of(run: ChannelRun) -> int:
+    """Return GPPut of a channel."""
     memory, offset = run.setup.userd
     return int.from_bytes(memory.backing.view[offset + _PUT : offset + _PUT + 4], "little")
 
 
-def _set_put(run: ChannelRun, value: int) -> None:
+def set_put(run: ChannelRun, value: int) -> None:
+    """Store GPPut of a channel."""
     memory, offset = run.setup.userd
     memory.backing.view[offset + _PUT : offset + _PUT + 4] = value.to_bytes(4, "little")
 

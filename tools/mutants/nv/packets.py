@@ -23,6 +23,11 @@ def _methods(subchannel: int, address: int, *, wide: bool) -> Mapping[int, Metho
     return dma.METHODS if wide else dma.METHODS_AMPERE
 
 
+def layout_of(subchannel: int, address: int, *, wide: bool = True) -> Method | None:
+    """Return the method at an address; None if it is not known."""
+    return _methods(subchannel, address, wide=wide).get(address)
+
+
 def packets(words: Sequence[int]) -> Iterator[tuple[int, int, MethodHeader]]:
     """Yield word index, length in words and header of every packet."""
     at = 0

@@ -9,12 +9,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from tools.mutants.amd.planted.catalog import CATALOG as AMD
+from tools.mutants.amd.planted.wire import WIRES as AMD_WIRES
 from tools.mutants.nv.planted.catalog import CATALOG as NV
+from tools.mutants.nv.planted.wire import WIRES as NV_WIRES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tools.mutants.planted.bug import Catalog
+    from tools.mutants.planted.wire import Wires
 
 CATALOGS: Final[Mapping[str, Catalog]] = MappingProxyType({one.folder: one for one in (NV, AMD)})
 """Folder in `drivers` -> its bugs."""
+WIRES: Final[Mapping[str, Wires]] = MappingProxyType({"nv": NV_WIRES, "amd": AMD_WIRES})
+"""Folder in `drivers` -> its bugs on the wire."""

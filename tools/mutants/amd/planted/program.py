@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import hcq
 from compiler.llvm import Machine, emit_object
@@ -24,9 +24,14 @@ from tools.bringup.amd.kernels import TOKEN, UNUSED, image
 from tools.mutants.planted.outcome import report
 from tools.mutants.planted.words import Words
 
+if TYPE_CHECKING:
+    from drivers.kernel import Kernel
+    from hcq.device import Device
+
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
 ONE: Final = (1, 1, 1)
-_RING_BYTES: Final = 16384
+RING_BYTES: Final = 16384
+"""The configuration under which it runs: rings that wrap."""
 _LAPS: Final = 150
 """Submissions: more than a small ring has room for."""
 _LDS: Final = 4096
@@ -56,8 +61,10 @@ attributes #0 = {{ {unused} }}
 class Program(Words):
     """One run on one device."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(hcq.open(name, validate=True))
+    def __init__(self, device: Device, kernel: Kernel) -> None:
+        """`kernel` is the one that the device is emulated by."""
+        super().__init__(device)
+        self._kernel = kernel
         arch = self.device.info.arch
         self.programs = {n: self.device.load(image(n, arch)) for n in ("store", "grid", "count", "local")}
         self.programs["shared"] = self.device.load(image("shared", arch, shared_bytes=_LDS))
@@ -78,11 +85,8 @@ class Program(Words):
 
     def advice(self) -> tuple[str, ...]:
         """Return the reports of the emulated kernel."""
-        driver = self.device.driver
-        assert isinstance(driver, AmdDevice), "it is one of AMD's"
-        kernel = driver.process.kernel
-        assert isinstance(kernel, EmulatedKernel), "it is an emulated one"
-        return tuple(report.message for report in kernel.reports)
+        assert isinstance(self._kernel, EmulatedKernel), "it is an emulated one"
+        return tuple(report.message for report in self._kernel.reports)
 
     def pointers(self) -> None:
         """Launch a kernel with two pointers in registers: its arguments, and the dispatch packet."""
@@ -182,6 +186,13 @@ PARTS: Final = ("launches", "pointers", "dependent", "private", "between_queues"
 """All parts, in the order in which they run."""
 
 
+def opened(name: str) -> Program:
+    """Return the program on a device, by its name."""
+    device = hcq.open(name, validate=True)
+    assert isinstance(device.driver, AmdDevice), "it is one of AMD's"
+    return Program(device, device.driver.process.kernel)
+
+
 if __name__ == "__main__":
-    with override(ring_bytes=_RING_BYTES):
-        report(lambda: Program(sys.argv[1]).play(sys.argv[2:] or PARTS))
+    with override(ring_bytes=RING_BYTES):
+        report(lambda: opened(sys.argv[1]).play(sys.argv[2:] or PARTS))

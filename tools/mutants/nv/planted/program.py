@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import hcq
 from compiler.targets.nvptx.assembler import assemble
@@ -21,10 +21,14 @@ from tools.bringup.nv.kernels import TOKEN, image
 from tools.mutants.planted.outcome import report
 from tools.mutants.planted.words import SHARED, Words
 
+if TYPE_CHECKING:
+    from hcq.device import Device
+
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
 ONE: Final = (1, 1, 1)
 _UNMAPPED: Final = 0xDEAD_0000_0000
-_RING_BYTES: Final = 65536
+RING_BYTES: Final = 65536
+"""The configuration under which it runs: rings that wrap."""
 _LAPS: Final = 400
 """Submissions: more than a ring has entries."""
 
@@ -91,8 +95,8 @@ def _image(name: str, text: str, arch: str) -> KernelImage:
 class Program(Words):
     """One run on one device."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(hcq.open(name, validate=True))
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
         self.arch = {"sm_90": "sm_90a", "sm_120": "sm_120a"}.get(self.device.info.arch, self.device.info.arch)
         self.programs = {
             n: self.device.load(image(n, self.arch)) for n in ("store", "grid", "count", "local")
@@ -310,5 +314,5 @@ PARTS: Final = (
 
 
 if __name__ == "__main__":
-    with override(ring_bytes=_RING_BYTES):
-        report(lambda: Program(sys.argv[1]).play(sys.argv[2:] or PARTS))
+    with override(ring_bytes=RING_BYTES):
+        report(lambda: Program(hcq.open(sys.argv[1], validate=True)).play(sys.argv[2:] or PARTS))
