@@ -159,6 +159,9 @@ class Kernel(Protocol):
         to the error that it raises of a fault or of work that does not finish.
         """
 
+    def refusal(self) -> str:
+        """Return why the latest call was refused, once; empty where the kernel does not say, as Linux."""
+
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
         """Count what the kernels of an emulated GPU execute from now on; None ends that.
 
@@ -352,6 +355,9 @@ class LinuxKernel:
 
     def diagnostics(self) -> tuple[str, ...]:
         return ()
+
+    def refusal(self) -> str:
+        return ""
 
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
         del into, gpu

@@ -131,6 +131,9 @@ class TracingKernel:
     def diagnostics(self) -> tuple[str, ...]:
         return self._traced("diagnostics", (), self._inner.diagnostics)
 
+    def refusal(self) -> str:
+        return self._traced("refusal", (), self._inner.refusal)
+
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
         return self._traced("count_kernels", (into, gpu), lambda: self._inner.count_kernels(into, gpu))
 

@@ -64,13 +64,21 @@ class UnsupportedError(HcqError, NotImplementedError):
 class DriverError(HcqError, OSError):
     """The operating system refused a call.
 
-    `call`, `arguments` (decoded, as text), `status` and `status_name` describe it; `hint` names a cure.
+    `call`, `arguments` (decoded, as text), `status` and `status_name` describe it; `reason` is why, where
+    the kernel says it (an emulated one does); `hint` names a cure.
     """
 
     def __init__(
-        self, call: str, status: int, status_name: str, *, arguments: str = "", hint: str = ""
+        self,
+        call: str,
+        status: int,
+        status_name: str,
+        *,
+        arguments: str = "",
+        hint: str = "",
+        reason: str = "",
     ) -> None:
-        text = f"{call} failed with {status_name} ({status:#x})"
+        text = f"{call} failed with {status_name} ({status:#x}){reason and ': '}{reason}"
         if arguments:
             text += f"; arguments: {arguments}"
         if hint:
@@ -81,6 +89,7 @@ class DriverError(HcqError, OSError):
         self.status_name = status_name
         self.arguments = arguments
         self.hint = hint
+        self.reason = reason
 
 
 class OutOfMemoryError(DriverError, MemoryError):

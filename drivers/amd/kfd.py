@@ -70,7 +70,8 @@ class Kfd:
             self.kernel.ioctl(self.fd, request(call, len(block)), block)
         except DriverError as error:
             seen = type(argument).from_bytes(block)
-            raise refused(call, error, f"{seen!r}{note}", mes=mes, hint=hint) from None
+            reason = self.kernel.refusal()
+            raise refused(call, error, f"{seen!r}{note}", reason=reason, mes=mes, hint=hint) from None
         return type(argument).from_bytes(block)
 
     def apertures(self) -> list[layouts.kfd_process_device_apertures]:
@@ -157,7 +158,8 @@ class Kfd:
         except DriverError as error:
             seen = layouts.kfd_ioctl_map_memory_to_gpu_args.from_bytes(block)
             done = gpus[: min(seen.n_success, len(gpus))]
-            refusal = refused(Call.MAP_MEMORY_TO_GPU, error, f"{seen!r}, GPUs {list(gpus)}")
+            shown, reason = f"{seen!r}, GPUs {list(gpus)}", self.kernel.refusal()
+            refusal = refused(Call.MAP_MEMORY_TO_GPU, error, shown, reason=reason)
             if done:
                 self.unmap(handle, done)
             raise refusal from None

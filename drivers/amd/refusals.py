@@ -115,7 +115,7 @@ class BringUpError(HcqError):
 
 
 def refused(
-    call: Call, error: DriverError, arguments: str, *, mes: bool = False, hint: str = ""
+    call: Call, error: DriverError, arguments: str, *, reason: str = "", mes: bool = False, hint: str = ""
 ) -> DriverError:
     """Return the error of an ioctl, with its cure; `mes` says that the GPU's queues are scheduled by MES."""
     number = error.status
@@ -124,7 +124,9 @@ def refused(
         cure = _MES if mes else _HWS
     cure = cure or _OF_ERRNO.get(number, "")
     name = "ENOTSUPP" if number == ENOTSUPP else error.status_name
-    return type(error)(f"KFD {call.name}", number, name, arguments=arguments, hint=cure or error.hint)
+    return type(error)(
+        f"KFD {call.name}", number, name, arguments=arguments, hint=cure or error.hint, reason=reason
+    )
 
 
 def node_error(path: str, error: DriverError, kernel: Kernel) -> DriverError:

@@ -141,9 +141,9 @@ class VaSpace:
         """Return one byte for each byte of a mapped range; nonzero if it was written."""
         return b"".join(self.map.states(at, length) for at, length in self.pieces(va, size))
 
-    def pieces(self, va: int, size: int) -> list[tuple[int, int]]:
+    def pieces(self, va: int, size: int, what: str = "an engine") -> list[tuple[int, int]]:
         """Split a mapped range at the boundaries of mappings: (address, size) of each piece."""
-        return self._pieces(va, size, Access.READ, "an engine")
+        return self._pieces(va, size, Access.READ, what)
 
     def combined(self, mapping: Mapping) -> bool:
         """Return whether stores of the CPU to a mapping are write-combined."""

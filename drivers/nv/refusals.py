@@ -52,12 +52,13 @@ _NODE_CURES = {
 _ENGINE_CLASSES = range(0x9000, 0x10000)
 
 
-def refuse(call: str, status: int, *, arguments: str = "", hint: str = "") -> NoReturn:
-    """Raise the error of an NV_STATUS: `OutOfMemoryError` or `DriverError`."""
+def refuse(call: str, status: int, kernel: Kernel, *, arguments: str = "", hint: str = "") -> NoReturn:
+    """Raise the error of an NV_STATUS of a call of `kernel`: `OutOfMemoryError` or `DriverError`."""
     kind = OutOfMemoryError if status in _OUT_OF_MEMORY else DriverError
     if not hint or status in UNUSABLE:
         hint = CAUSES.get(status, "an unknown status: `dmesg | grep NVRM` may say more")
-    raise kind(call, status, status_name(status), arguments=arguments, hint=hint)
+    reason = kernel.refusal()
+    raise kind(call, status, status_name(status), arguments=arguments, hint=hint, reason=reason)
 
 
 _NODE_GONE = (
@@ -85,12 +86,12 @@ _ESCAPE_CURES = {
 }
 
 
-def escape_error(call: str, size: int, error: DriverError) -> DriverError:
-    """Return the error for a frontend ioctl of `size` bytes that Linux refused, with a hint."""
+def escape_error(call: str, size: int, error: DriverError, reason: str) -> DriverError:
+    """Return the error for a frontend ioctl of `size` bytes that was refused, with a hint."""
     cure = f"the kernel driver refused {call.partition(' ')[0]} with {size} bytes: " + _ESCAPE_CURES.get(
         error.status, error.hint
     )
-    return type(error)(call, error.status, error.status_name, hint=cure)
+    return type(error)(call, error.status, error.status_name, hint=cure, reason=reason)
 
 
 def unknown_branch(version: str) -> UnsupportedError:

@@ -59,7 +59,8 @@ def escape(kernel: Kernel, fd: int, number: Escape, block: bytearray, what: str)
     try:
         kernel.ioctl(fd, request(number, len(block)), block)
     except DriverError as error:
-        raise escape_error(f"{number.name} ({what})", len(block), error) from None
+        name, reason = f"{number.name} ({what})", kernel.refusal()
+        raise escape_error(name, len(block), error, reason) from None
 
 
 def driver_version(kernel: Kernel, ctl: int) -> str:
@@ -168,7 +169,7 @@ class Rm:
         escape(self.kernel, self.ctl, Escape.NV_ESC_RM_ALLOC, block, "NV01_ROOT_CLIENT")
         reply = layout.from_bytes(block)
         if reply.status:
-            refuse("RM_ALLOC NV01_ROOT_CLIENT", reply.status, arguments=repr(reply))
+            refuse("RM_ALLOC NV01_ROOT_CLIENT", reply.status, self.kernel, arguments=repr(reply))
         return reply.hObjectNew
 
     def new_handle(self) -> int:
@@ -198,7 +199,9 @@ class Rm:
         escape(self.kernel, self.ctl, Escape.NV_ESC_RM_ALLOC, block, name)
         reply = layout.from_bytes(block)
         if reply.status:
-            refuse(f"RM_ALLOC {name}", reply.status, arguments=f"{reply!r} {params!r}", hint=hint)
+            refuse(
+                f"RM_ALLOC {name}", reply.status, self.kernel, arguments=f"{reply!r} {params!r}", hint=hint
+            )
         self._parents[reply.hObjectNew] = parent
         return reply.hObjectNew, inner
 
@@ -210,7 +213,7 @@ class Rm:
         escape(self.kernel, self.ctl, Escape.NV_ESC_RM_FREE, block, f"{handle:#x}")
         reply = layout.from_bytes(block)
         if reply.status:
-            refuse("RM_FREE", reply.status, arguments=repr(reply))
+            refuse("RM_FREE", reply.status, self.kernel, arguments=repr(reply))
 
     def control(self, target: int, command: Control, params: _S) -> _S:
         """Issue a control on an object; return its parameters as the kernel driver returned them."""
@@ -237,7 +240,7 @@ class Rm:
         escape(self.kernel, self.ctl, Escape.NV_ESC_RM_CONTROL, block, command.name)
         status = layout.from_bytes(block).status
         if status:
-            refuse(name, status, arguments=f"object {target:#x}, {len(inner)} bytes; {shown}")
+            refuse(name, status, self.kernel, arguments=f"object {target:#x}, {len(inner)} bytes; {shown}")
 
     def query(self, target: int, command: Control, **fields: object) -> Struct:
         """Issue a control with parameters of its branch's layout, found by the command; return them."""
@@ -261,7 +264,7 @@ class Rm:
         escape(self.kernel, self.ctl, Escape.NV_ESC_RM_MAP_MEMORY_DMA, block, f"{memory:#x}")
         reply = layout.from_bytes(block)
         if reply.status:
-            refuse("RM_MAP_MEMORY_DMA", reply.status, arguments=repr(reply),
+            refuse("RM_MAP_MEMORY_DMA", reply.status, self.kernel, arguments=repr(reply),
                    hint="sandboxes filter it: use vaspace=uvm")  # fmt: skip
         return reply.dmaOffset
 
@@ -275,7 +278,7 @@ class Rm:
         escape(self.kernel, self.ctl, Escape.NV_ESC_RM_UNMAP_MEMORY_DMA, block, f"{memory:#x}")
         reply = layout.from_bytes(block)
         if reply.status:
-            refuse("RM_UNMAP_MEMORY_DMA", reply.status, arguments=repr(reply))
+            refuse("RM_UNMAP_MEMORY_DMA", reply.status, self.kernel, arguments=repr(reply))
 
     def alloc_os_descriptor(self, device: int, va: int, size: int) -> int:
         """Create an object for this process's pages [va, va + size); they are pinned until it is freed."""
@@ -296,8 +299,8 @@ class Rm:
         escape(self.kernel, self.gpu_fd, Escape.NV_ESC_RM_ALLOC_MEMORY, block, "OS descriptor")
         reply = layout.from_bytes(block).params
         if reply.status:
-            refuse("RM_ALLOC_MEMORY NV01_MEMORY_SYSTEM_OS_DESCRIPTOR", reply.status, arguments=repr(reply),
-                   hint=_NO_PAGES)  # fmt: skip
+            refuse("RM_ALLOC_MEMORY NV01_MEMORY_SYSTEM_OS_DESCRIPTOR", reply.status, self.kernel,
+                   arguments=repr(reply), hint=_NO_PAGES)  # fmt: skip
         self._parents[reply.hObjectNew] = device
         return reply.hObjectNew
 
@@ -316,7 +319,7 @@ class Rm:
             reply = layout.from_bytes(block).params
             if reply.status:
                 hint = _NO_WINDOW if on_gpu else ""
-                refuse("RM_MAP_MEMORY", reply.status, arguments=repr(reply), hint=hint)
+                refuse("RM_MAP_MEMORY", reply.status, self.kernel, arguments=repr(reply), hint=hint)
             yield fd
         finally:
             self.kernel.close(fd)

@@ -182,11 +182,12 @@ class Uvm:
         try:
             self._kernel.ioctl(self.fd if fd is None else fd, command, block)
         except DriverError as error:
-            kind = type(error)
+            kind, reason = type(error), self._kernel.refusal()
             raise kind(
-                command.name, error.status, error.status_name, arguments=repr(params), hint=error.hint
-            ) from None
+                command.name, error.status, error.status_name, arguments=repr(params), hint=error.hint,
+                reason=reason,
+            ) from None  # fmt: skip
         layout = type(params)
         status = int.from_bytes(block[layout.offset_of("rmStatus") :][:4], "little")
         if status and status not in fine:
-            refuse(command.name, status, arguments=repr(params), hint=hint)
+            refuse(command.name, status, self._kernel, arguments=repr(params), hint=hint)

@@ -177,6 +177,10 @@ class Interposer:
         """Forward."""
         return self._inner.diagnostics()
 
+    def refusal(self) -> str:
+        """Forward."""
+        return self._inner.refusal()
+
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
         """Forward."""
         return self._inner.count_kernels(into, gpu)

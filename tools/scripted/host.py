@@ -151,5 +151,8 @@ class HostCalls(ABC):
     def diagnostics(self) -> tuple[str, ...]:
         return ()
 
+    def refusal(self) -> str:
+        return ""
+
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
         return self._linux.count_kernels(into, gpu)

@@ -118,7 +118,8 @@ class Bench:
         del gpu
         return (va - self.slots.start) // 8 if va in self.slots else None
 
-    def interrupt(self, gpu: Gpu, context: int, bits: int) -> None:
+    def interrupt(self, gpu: Gpu, context: int, bits: int, *, written: bool = False) -> None:
+        del written
         assert gpu is self.gpu
         self.interrupts.append((context, bits))
 

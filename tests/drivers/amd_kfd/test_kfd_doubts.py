@@ -13,7 +13,7 @@ from drivers.amd.layouts.cwsr import kfd_context_save_area_header
 from drivers.amd.layouts.events import EVENT_PAGE_BYTES, EventType
 from drivers.amd.layouts.kfd import Call, QueueType, RuntimeMode
 from drivers.kernel import PROT_READ, PROT_WRITE
-from hcq.errors import UsageError
+from hcq.errors import DriverError, UsageError
 from tests.drivers.amd_kfd.caller import Memory
 
 if TYPE_CHECKING:
@@ -89,6 +89,13 @@ def test_a_signal_event_without_a_page(machine: Callable[..., Caller]) -> None:
 def test_an_interrupt_that_names_no_event(strict: Caller) -> None:
     strict.machine.interrupt(strict.gpus[0], 7, 32)
     assert "context 0x7, which names no event" in reports(strict)[0]
+
+
+def test_the_kernel_says_once_why_it_refused_a_call(strict: Caller) -> None:
+    with pytest.raises(DriverError):
+        strict.call(kfd.Call.FREE_MEMORY_OF_GPU, kfd.kfd_ioctl_free_memory_of_gpu_args, handle=1)
+    assert "no GPU has gpu_id 0x0" in strict.kernel.refusal()
+    assert not strict.kernel.refusal()
 
 
 def test_what_is_not_given_back(strict: Caller) -> None:

@@ -185,6 +185,12 @@ def test_an_interrupt_sets_the_event_whose_slot_was_written(caller: Caller) -> N
     assert caller.wait((two, 0))[0] == WaitResult.COMPLETE
 
 
+def test_a_slot_that_another_queue_s_interrupt_reset_is_no_doubt(caller: Caller) -> None:
+    one = caller.event(page=page_of(caller)[0].handle).event_id
+    caller.machine.interrupt(caller.gpus[0], one, 32, written=True)
+    assert not caller.kernel.reports
+
+
 def test_a_number_that_matches_nothing_makes_the_kernel_scan_all_slots(caller: Caller) -> None:
     memory, slots = page_of(caller)
     one, two = caller.event(page=memory.handle).event_id, caller.event().event_id

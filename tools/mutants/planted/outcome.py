@@ -27,6 +27,12 @@ class Wrong(Exception):  # noqa: N818 - an outcome, not an error of the project
     """The program ended without an error, and some results are wrong."""
 
 
+def _chain(error: BaseException) -> str:
+    """Return the text of an error, and of those during whose handling it was raised, as a traceback does."""
+    text, before = str(error), error.__context__
+    return text if before is None or error.__suppress_context__ else f"{text}\nbehind: {_chain(before)}"
+
+
 def report(play: Callable[[], None]) -> None:
     """Call `play`, which raises `Wrong` for wrong results, and print the outcome."""
     try:
@@ -36,7 +42,7 @@ def report(play: Callable[[], None]) -> None:
         text = "\n".join(error.reports) or str(error)
         result = {"outcome": "error" if error.reports else "bare", "type": "DeviceFault", "text": text}
     except hcq.HcqError as error:
-        result = {"outcome": "error", "type": type(error).__name__, "text": str(error)}
+        result = {"outcome": "error", "type": type(error).__name__, "text": _chain(error)}
     except Advised as error:
         result = {"outcome": "error", "type": "advice", "text": str(error)}
     except Wrong as error:

@@ -14,14 +14,15 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tools.mutants.planted.bug import Bug, Catalog
+    from tools.mutants.planted.wire import WireBug
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 _LIMIT_S: Final = 900.0
@@ -64,8 +65,31 @@ def judge(catalog: Catalog, bug: Bug, *, device: str | None = None) -> Verdict:
         file = drivers / catalog.folder / bug.file
         file.write_text(patched(bug, file.read_text()))
         seen = _run(catalog, Path(folder), device or catalog.device_of(bug), bug.parts, bug.rung)
-    named = seen.outcome == "error" and re.search(bug.names, seen.text, re.IGNORECASE)
+    named = seen.outcome == "error" and re.search(bug.names, evidence(seen.text), re.IGNORECASE)
     return Verdict(seen.outcome, seen.type, seen.text, "named" if named else seen.outcome)
+
+
+def evidence(text: str) -> str:
+    """Return an error's text without the arguments of calls that it quotes: a quoted field names nothing."""
+    before, quoted = text, ""
+    while quoted != before:
+        quoted, before = before, re.sub(r"\b[A-Za-z_]\w*\([^()]*\)", "", before)
+    return before
+
+
+def judge_wire(folder: str, bug: WireBug) -> Verdict:
+    """Run the program of a driver, by its folder, with a bug on the wire."""
+    seen = wired(folder, bug.device, bug.name)
+    named = seen.outcome == "error" and re.search(bug.names, evidence(seen.text), re.IGNORECASE)
+    return Verdict(seen.outcome, seen.type, seen.text, "named" if named else seen.outcome)
+
+
+def wired(folder: str, device: str, name: str = "") -> Verdict:
+    """Run the program behind an interposed kernel, with the bug of this name; without one nothing changes."""
+    seen = _started(["-m", "tools.mutants.planted.wired", folder, name, device], str(ROOT))
+    if isinstance(seen, Verdict):
+        return seen
+    return Verdict(seen["outcome"], seen["type"], seen["text"])
 
 
 def _run(catalog: Catalog, first: Path, device: str, parts: Sequence[str] = (), rung: int = -1) -> Verdict:
@@ -83,6 +107,16 @@ def _run(catalog: Catalog, first: Path, device: str, parts: Sequence[str] = (), 
             "--emulate",
             variant,
         ]
+    seen = _started(command, path)
+    if isinstance(seen, Verdict):
+        return seen
+    if rung >= 0:
+        return Verdict("passed" if seen["passed"] else "error", "", seen["error"])
+    return Verdict(seen["outcome"], seen["type"], seen["text"])
+
+
+def _started(command: Sequence[str], path: str) -> Mapping[str, Any] | Verdict:
+    """Run Python in a child; return the last object that it printed, or the verdict without one."""
     try:
         done = subprocess.run(
             [sys.executable, *command],
@@ -97,7 +131,5 @@ def _run(catalog: Catalog, first: Path, device: str, parts: Sequence[str] = (), 
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         return Verdict("untyped", f"exit {done.returncode}", done.stderr[-2000:])
-    result = json.loads(lines[-1])
-    if rung >= 0:
-        return Verdict("passed" if result["passed"] else "error", "", result["error"])
-    return Verdict(result["outcome"], result["type"], result["text"])
+    result: Mapping[str, Any] = json.loads(lines[-1])
+    return result

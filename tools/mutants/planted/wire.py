@@ -10,8 +10,10 @@ edits of the driver's source (`bug`). Next: `wired`, which runs one.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from drivers.kernel import PROT_READ, PROT_WRITE, address_of
@@ -147,16 +149,10 @@ class Interposed(Interposer):
         if not isinstance(argument, bytearray):
             return inner.ioctl(fd, request, argument)
 
-        def send() -> int:
-            return inner.ioctl(fd, request, argument)
-
+        send: Callable[[], int] = partial(inner.ioctl, fd, request, argument)
         call = self.machine.call(request, argument)
         for change in self._changes:
-            one = Ioctl(call, fd, request, argument, send)
-
-            def send(change: Change = change, one: Ioctl = one) -> int:
-                return change.ioctl(self, one)
-
+            send = partial(change.ioctl, self, Ioctl(call, fd, request, argument, send))
         return send()
 
     def mmap(
@@ -248,11 +244,16 @@ class Member(Change):
         )
 
 
+def _number(one: Ioctl, name: str) -> int:
+    place = find(one, re.escape(one.call.name), name) if name else None
+    return 0 if place is None else int.from_bytes(place[0][place[1] : place[1] + place[2]], "little")
+
+
 def find(one: Ioctl, call: str, name: str) -> tuple[memoryview, int, int] | None:
     """Return the memory, the offset and the size of a member of a call; None if it is another call."""
     if not sites.begins(one.call.name, call):
         return None
-    blocks = [(one.call.layout, memoryview(one.argument)), *((b.layout, b.view) for b in one.call.blocks)]
+    blocks = [*((b.layout, b.view) for b in one.call.blocks), (one.call.layout, memoryview(one.argument))]
     for layout, view in blocks:
         for label, at, size in sites.members(layout, bytes(view)) if layout is not None else ():
             if label.partition(".")[2] == name:
@@ -262,35 +263,47 @@ def find(one: Ioctl, call: str, name: str) -> tuple[memoryview, int, int] | None
 
 @dataclass(frozen=True, kw_only=True)
 class NoCall(Change):
-    """An ioctl is not made; the driver sees a success."""
+    """An ioctl is not made, nor the one that takes it back; the driver sees a success of both."""
 
     call: str
+    undo: str = ""
+    """The call that takes it back; "": none."""
+    handles: tuple[str, str] = ("", "")
+    """The members of the two that are equal; "": any."""
+    left: list[int] = field(default_factory=list)
 
     def ioctl(self, wire: Interposed, one: Ioctl) -> int:
         """Leave the call out."""
-        return 0 if sites.begins(one.call.name, self.call) and wire.now(self) else one.send()
+        if sites.begins(one.call.name, self.call) and wire.now(self):
+            self.left.append(_number(one, self.handles[0]))
+            return 0
+        if self.left and self.undo and sites.begins(one.call.name, self.undo):
+            return 0 if _number(one, self.handles[1]) in self.left else one.send()
+        return one.send()
 
 
 @dataclass(frozen=True, kw_only=True)
 class LateCall(Change):
-    """An ioctl without results is made only behind a later one, with what it pointed to then."""
+    """An ioctl without results is made only behind a later one."""
 
     call: str
     behind: str
     """The call behind which it is made."""
     held: list[Callable[[], int]] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)
 
     def ioctl(self, wire: Interposed, one: Ioctl) -> int:
-        """Hold the call back, or make those that are held behind the other."""
+        """Hold the call back, or make it before the call that follows the other."""
         if sites.begins(one.call.name, self.call) and wire.now(self):
             copy = bytearray(one.argument)
             self.held.append(lambda: wire.machine.kernel.ioctl(one.fd, one.request, copy))
             return 0
-        result = one.send()
-        if sites.begins(one.call.name, self.behind):
+        if self.behind in self.passed:
             while self.held:
                 self.held.pop(0)()
-        return result
+        if sites.begins(one.call.name, self.behind):
+            self.passed.append(self.behind)
+        return one.send()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""Run the program of a driver with a bug on the wire: `python -m tools.mutants.planted.wired DRIVER [NAME]`.
+"""Run the program of a driver with a bug on the wire: arguments DRIVER, NAME of the bug, DEVICE.
 
-It prints the outcome as `tools.mutants.planted.outcome` does. Without a name nothing is changed. A change
-that met no place gives the outcome `unplanted`.
+It prints the outcome as `tools.mutants.planted.outcome` does. With no name nothing is changed. A change that
+met no place gives the outcome `unplanted`.
 
 Not here: the bugs and their program (`catalogs`), starting this in a child process (`run`).
 """

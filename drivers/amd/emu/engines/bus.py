@@ -159,7 +159,7 @@ class Bus:
                 f"an interrupt names event {context:#x} behind a store to the slot of event {number:#x}: the "
                 "kernel then looks through all slots, and signals what it finds"
             )
-        self.machine.interrupt(self.gpu, context, bits)
+        self.machine.interrupt(self.gpu, context, bits, written=number is not None)
 
     def flush_host_path(self, request: int, done: int, wait: Wait, what: str) -> None:
         """Write the payload of a wait to the register `request`, and wait for the register `done` (facts 3).

@@ -165,7 +165,8 @@ def check_block(block: Dim3, groups: Dim3) -> None:
     threads = block[0] * block[1] * block[2]
     if not 1 <= threads <= MAX_THREADS:
         raise dispatch_fault(
-            f"a workgroup of {block} work-items has {threads}, 1 to {MAX_THREADS} are possible",
+            f"a workgroup of {block} work-items (WORKGROUP_SIZE, NUM_THREAD) has {threads}, "
+            f"1 to {MAX_THREADS} are possible",
             QueueException.PACKET_DISPATCH_WORK_GROUP_SIZE_INVALID,
         )
 

@@ -139,7 +139,7 @@ class Kernels:
         entry = _entry(launch)
         key = (bus.space.number, launch.code, launch.lanes, entry)
         known = self._cached.get(key)
-        what = "an instruction fetch"
+        what = "an instruction fetch from the code that COMPUTE_PGM_LO or the descriptor names"
         if known is not None:
             where = launch.code - known.decoded.before
             if bus.space.fetch(where, len(known.decoded.code), what) == known.decoded.code:
@@ -378,7 +378,7 @@ def check(bus: Bus, launch: Launch, code: Code) -> tuple[int, bytes] | None:
         )
     if launch.scratch_bytes < descriptor.private_segment_fixed_size:
         raise dispatch_fault(
-            f"{launch.scratch_bytes} bytes of scratch a lane, the kernel has "
+            f"{launch.scratch_bytes} bytes of scratch a lane (TMPRING_SIZE.WAVESIZE), the kernel has "
             f"{descriptor.private_segment_fixed_size}",
             QueueException.PACKET_DISPATCH_REGISTER_INVALID,
         )
@@ -434,8 +434,9 @@ def _arguments(
     if found is None or not descriptor.kernarg_size:
         return None
     check_arguments_place(bus, found)
-    bus.space.check_range(found, descriptor.kernarg_size, Access.READ, "the kernel's arguments")
-    return found, bus.read(found, descriptor.kernarg_size, "the kernel's arguments")
+    what = "a read of kernel arguments (USER_DATA, KERNARG_ADDRESS)"
+    bus.space.check_range(found, descriptor.kernarg_size, Access.READ, what)
+    return found, bus.read(found, descriptor.kernarg_size, what)
 
 
 def _check_packet(bus: Bus, launch: Launch, va: int, at: int) -> None:

@@ -50,8 +50,11 @@ class Machine(Protocol):
     def event_of(self, gpu: Gpu, va: int) -> int | None:
         """Return the event whose slot is at an address of a GPU; None outside of the signal page."""
 
-    def interrupt(self, gpu: Gpu, context: int, bits: int) -> None:
-        """Raise an interrupt that carries the low `bits` of an event's number."""
+    def interrupt(self, gpu: Gpu, context: int, bits: int, *, written: bool = False) -> None:
+        """Raise an interrupt that carries the low `bits` of an event's number.
+
+        `written`: the queue stored to a slot before.
+        """
 
     def clock(self, gpu: Gpu) -> int:
         """Return a GPU's counter, in its ticks."""

@@ -60,10 +60,14 @@ class Wait:
     mask: int = (1 << 64) - 1
 
     @property
+    def whole(self) -> bool:
+        """Whether the mask hides no bit."""
+        return not ~self.mask & (1 << self.bits) - 1
+
+    @property
     def equality(self) -> bool:
         """Whether the payload alone ends it."""
-        whole = (1 << self.bits) - 1
-        return self.function == Function.EQ and self.mask & whole == whole
+        return self.function == Function.EQ and self.whole
 
     def satisfied(self, value: int) -> bool:
         """Return whether a value of the word ends it."""
@@ -85,7 +89,8 @@ class Wait:
 
     def __str__(self) -> str:
         how = Function(self.function).name
-        return f"{self.name} for {self.bits} bits at {self.va:#x} {how} {self.payload:#x}"
+        mask = "" if self.whole else f" under MASK {self.mask & (1 << self.bits) - 1:#x}"
+        return f"{self.name} for {self.bits} bits at {self.va:#x}{mask} {how} {self.payload:#x}"
 
 
 @dataclass(frozen=True, slots=True)

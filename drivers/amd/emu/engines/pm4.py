@@ -376,7 +376,8 @@ class Pm4:
 
         behind = (Sort.COPY,) if packet.RAW_WAIT or packet.CP_SYNC else ()
         through_l2 = packet.DST_SEL is DmaDst.L2 and packet.SRC_SEL in (DmaSrc.L2, DmaSrc.DATA)
-        self._flights.begin(Sort.COPY, self.at, once(move), behind=behind, through_l2=through_l2)
+        name = self.at if packet.CP_SYNC else f"{self.at} without CP_SYNC"
+        self._flights.begin(Sort.COPY, name, once(move), behind=behind, through_l2=through_l2)
         if packet.CP_SYNC:
             self._draining = frozenset({Sort.COPY})
 

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.errors import changed_fault, host_fault
-from drivers.amd.layouts.aql import PACKET_WORDS, Type
+from drivers.amd.layouts.aql import PACKET_WORDS, READ_DISPATCH_ID_FIELD_BASE, Queue, Type
 from drivers.amd.layouts.kfd import QueueType
 
 if TYPE_CHECKING:
@@ -114,6 +114,12 @@ class Ring:
 
     def extend(self, at: int) -> None:
         """Let the dwords up to a position be taken."""
+        behind = READ_DISPATCH_ID_FIELD_BASE - Queue.offset_of("write_dispatch_id")
+        if self.rules is AQL and self._bus.queue.rptr_va - self._bus.queue.wptr_va != behind:
+            self._bus.doubt(
+                f"the write pointer at {self._bus.queue.wptr_va:#x} is not write_dispatch_id of the "
+                f"amd_queue_t whose read_dispatch_id is at {self._bus.queue.rptr_va:#x} (facts 5)"
+            )
         free = self.words - self.rules.kept_free * max(self.rules.unit // 4, 1)
         if at - self._told > free:
             raise host_fault(

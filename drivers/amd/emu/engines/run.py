@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from drivers.amd.emu.engines.bus import Bus
 from drivers.amd.emu.engines.order import Flight, Flights, Order, Sort
 from drivers.amd.emu.engines.ring import Ring
+from drivers.amd.emu.machine.reports import MemoryFault
 from drivers.emu.scheduler import Outcome
 from drivers.emu.vaspace import Access
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.engines.packets import Promise, Wait
     from drivers.amd.emu.kfd.gpu import Buffer
     from drivers.amd.emu.kfd.queues import QueueObject
-    from drivers.amd.emu.machine.reports import MemoryFault, QueueFault
+    from drivers.amd.emu.machine.reports import QueueFault
 
 _FINISH_CHANCE: Final = 0.125
 """How likely a step finishes work in flight although packets are left: small, so that work overlaps."""
@@ -125,6 +126,16 @@ class Run:
     def waiting(self) -> Wait | None:
         """The wait that it stands at."""
         return next(iter(self._engine.waits()), None)
+
+    def standing(self) -> str:
+        wait = self.waiting
+        if wait is None:
+            return self.at or "its start"
+        try:
+            seen = f"{self._bus.load(wait.va, wait.bits // 8, wait.name):#x}"
+        except MemoryFault as fault:
+            seen = str(fault)
+        return f"{self.at}, waits: {wait}, seen {seen}"
 
     def ahead(self) -> Iterator[Promise]:
         yield from self._engine.ahead()

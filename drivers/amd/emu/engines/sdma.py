@@ -219,7 +219,7 @@ class Sdma:
             if self.waiting.unordered:
                 self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")
             if packet.RETRY != POLL_FOREVER:
-                self._bus.doubt(f"{self.waiting} gives up after {packet.RETRY + 1} polls")
+                self._bus.doubt(f"{self.waiting} gives up after {packet.RETRY + 1} polls, of RETRY")
             if self.waiting.vain:
                 self._bus.waits_for_nothing(self.waiting)
             self._retries = 0 if packet.RETRY == POLL_FOREVER else packet.RETRY + 1

@@ -188,7 +188,7 @@ class GpuSpace(VaSpace):
 
     def executable(self, va: int, size: int, what: str) -> None:
         """Raise the fault of the first byte of [va, va + size) that may not be executed."""
-        for at, _ in self.pieces(va, size):
+        for at, _ in self.pieces(va, size, what):
             buffer = self.buffer_at(at)
             if buffer is None or not buffer.executable:
                 raise MemoryFault(

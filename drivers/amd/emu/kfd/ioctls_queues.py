@@ -101,12 +101,13 @@ def _check_exceptions(process: Process, queue: QueueObject) -> None:
     header = kfd_context_save_area_header.from_bytes(raw)
     if not header.err_payload_addr:
         process.hardware.doubt(
-            f"the context-save header of {queue.name} at {queue.save_va:#x} names no word for exceptions"
+            f"the context-save header of {queue.name} at {queue.save_va:#x} names no word for exceptions: "
+            "err_payload_addr is 0"
         )
     elif header.err_event_id not in process.events.table:
         process.hardware.doubt(
             f"the context-save header of {queue.name} names event {header.err_event_id:#x} for exceptions, "
-            "which there is not"
+            "which there is not: err_event_id"
         )
 
 

@@ -172,7 +172,7 @@ def acquire(queue: QueueObject, args: CreateArgs, kernel: KernelProfile) -> None
         if name == "write pointer" and gpu.profile.mes:
             _check_mes(gpu, buffer)
         held.append(buffer)
-    ring = whole(gpu, "the ring", queue.ring_va, queue.ring_bytes)
+    ring = whole(gpu, "the ring of ring_size", queue.ring_va, queue.ring_bytes)
     if queue.ring_va != ring.va:
         refuse(errno.EINVAL, f"the ring {queue.ring_va:#x} does not begin with its mapping {ring}")
     held.append(ring)

@@ -60,6 +60,8 @@ class EmulatedKernel:
         self.process = machine.process
         self.files: dict[int, OpenFile] = {}
         self._next = _FIRST_FD
+        self._reason = ""
+        """Why the latest call was refused, until `refusal` returns it."""
         self.tracker = TrackedBuffers(machine.lock, machine.maps) if machine.process.tracks else None
         """What must learn of buffers in memory of the GPUs; None without checks."""
         self._sysfs = Sysfs(machine.gpus, machine.kernel_profile, machine.host_bytes, machine.other)
@@ -80,6 +82,7 @@ class EmulatedKernel:
         self.machine.refusals.append(Refusal(name, refusal.number, refusal.reason, emulated=emulated))
         if not emulated:
             self.machine.find(Kind.UNSUPPORTED, refusal.reason)
+        self._reason = refusal.reason
         fail(call, refusal.number, f"{name}: {refusal.reason}")
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
@@ -317,6 +320,11 @@ class EmulatedKernel:
     def diagnostics(self) -> tuple[str, ...]:
         """Return the reports of faults made since the last call, each as text that names what was wrong."""
         return () if self.machine.surprises.table else self.machine.new_texts()
+
+    def refusal(self) -> str:
+        """Return the rule that the latest call broke, once."""
+        reason, self._reason = self._reason, ""
+        return reason
 
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
         """Count what dispatches of a GPU execute; None ends that. Return what was counted into before."""

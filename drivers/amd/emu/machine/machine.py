@@ -125,7 +125,10 @@ class Machine:
     def queue_changed(self, queue: QueueObject) -> None:
         run = self.runs.get(queue)
         if run is not None:
-            run.changed()
+            try:
+                run.changed()
+            except (QueueFault, MemoryFault) as fault:
+                self.failed(run, fault)
             self.scheduler.doorbell_rung()
 
     def queue_destroyed(self, queue: QueueObject) -> None:
@@ -217,9 +220,11 @@ class Machine:
             self.failed(run, fault)
         self.scheduler.doorbell_rung()
 
-    def interrupt(self, gpu: Gpu, context: int, bits: int) -> None:
+    def interrupt(self, gpu: Gpu, context: int, bits: int, *, written: bool = False) -> None:
         """Raise an interrupt that carries the low `bits` of an event's number; its slot is written before.
 
+        `written`: by the queue itself. Another queue's interrupt may then have reset the slot, which loses
+        nothing: what is waited for was stored before the slot.
         `bits` is 32 for the end of a pipe, 28 for an SDMA trap, 24 for a kernel's message.
         """
         if self.surprises.at("interrupt") is not None:
@@ -228,7 +233,7 @@ class Machine:
             return
         if not self.process.events.names(context & (1 << bits) - 1, bits):
             self.doubt(f"an interrupt of {gpu.name} with context {context:#x}, which names no event")
-        if not self.process.events.interrupt(context & (1 << bits) - 1, bits):
+        if not self.process.events.interrupt(context & (1 << bits) - 1, bits) and not written:
             self.lint(
                 f"an interrupt of {gpu.name} with event {context:#x} found every slot of the signal page "
                 "unsignalled: the slot is written first"
@@ -345,7 +350,7 @@ class Machine:
             new, self._told = self.reports[self._told :], len(self.reports)
             texts = tuple(str(report) for report in new if report.fatal)
             waits = (
-                f"{run.queue.name} {'' if run.queue.active else '(inactive) '}is at {run.at or 'its start'}"
+                f"{run.queue.name} {'' if run.queue.active else '(inactive) '}is at {run.standing()}"
                 for run in self.pending()
             )
             return texts or tuple(waits)

@@ -38,6 +38,9 @@ class QueueRun(Queue, Protocol):
     def at(self) -> str:
         """Which packet is being executed, for reports; empty where none is."""
 
+    def standing(self) -> str:
+        """Return the packet at which it stands and, if it waits, for what and what is seen."""
+
     def rung(self, value: int) -> None:
         """Take a store to the queue's doorbell."""
 

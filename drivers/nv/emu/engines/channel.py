@@ -221,7 +221,10 @@ class ChannelRun:
         elif put == at and self.ring.read(at) != self.stale(at):
             wrong = f"the doorbell submits nothing, and ring entry {at} is written: GPPut {put} is too low"
         elif put != at and newest not in self._covered and not self.ring.read(newest):
-            wrong = f"GPPut {put} covers ring entry {newest}, which was never written: GPPut is too high"
+            wrong = (
+                f"GPPut {put} covers ring entry {newest}, which was never written: GPPut is too high for the "
+                f"{self.setup.entries} entries of gpFifoEntries"
+            )
         if wrong:
             raise host_error(f"{wrong}. GPPut is the number of the slot behind the last entry")
 
@@ -431,7 +434,8 @@ class ChannelRun:
             raise ChannelError(
                 RcCode.PBDMA_ERROR,
                 Kind.LIFETIME,
-                f"the push buffer at {va:#x} changed after the doorbell and before it was fetched",
+                f"the push buffer at {va:#x} changed after the doorbell and before it was fetched, "
+                f"or LENGTH, {len(data) // 4} words, goes beyond what was written",
             )
         self.calls.extend(decode(struct.unpack(f"<{len(data) // 4}I", data)))
 
@@ -445,7 +449,10 @@ class ChannelRun:
             return self.host.method(call)
         engine = self.bound.get(call.subchannel)
         if engine is None:
-            raise host_error(f"method {call.address:#x} on subchannel {call.subchannel}, which has no object")
+            raise host_error(
+                f"method {call.address:#x} on subchannel {call.subchannel}, which has no object: "
+                "SET_OBJECT is the first method of a subchannel"
+            )
         return engine.method(call)
 
     def _bind(self, call: MethodCall) -> None:

@@ -293,20 +293,20 @@ class Compute:
             partial(self._grid, one, self._windows(), fresh), ENGINE, f"grid of {va:#x}", ordered=False
         )
 
-    def _fetch(self, va: int, *, reread: bool) -> Descriptor:
-        """Read a descriptor; with `reread` from memory, not from the scheduler's cache.
+    def _fetch(self, va: int, *, reread: bool, named: str = "SEND_PCAS_A") -> Descriptor:
+        """Read the descriptor that a field has named; with `reread` from memory, not from a cache.
 
         PREFETCH_SCHEDULE reads it again even without an invalidation: tinygrad (a9069c1) rewrites descriptors
         and launches them this way.
         """
         machine, space = self._run.machine, self._run.space
         size = descriptor.descriptor_bytes(machine.profile)
-        raw = space.read(va, size, "the launch descriptor")
+        raw = space.read(va, size, f"{named}: the launch descriptor")
         key = (space.number, va)
         if not reread and machine.descriptors.get(key, raw) != raw:
             raise launch_error(
-                f"the descriptor at {va:#x} was reused with other content; SCHEDULE without "
-                "invalidation takes the old one",
+                f"the descriptor at {va:#x} that {named} names was reused with other content; SCHEDULE "
+                "without invalidation takes the old one",
                 Kind.COHERENCE,
             )
         machine.descriptors[key] = raw
@@ -329,7 +329,9 @@ class Compute:
         for release in one.releases:
             self._grid_release(release)
         for dependent, invalidates in one.dependents:
-            yield from self._grid(self._fetch(dependent, reread=invalidates), windows, invalidates)
+            yield from self._grid(
+                self._fetch(dependent, reread=invalidates, named="DEPENDENT_QMD"), windows, invalidates
+            )
 
     def _grid_release(self, one: descriptor.GridRelease) -> None:
         run, what = self._run, "the grid's release"

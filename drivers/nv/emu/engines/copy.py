@@ -232,9 +232,9 @@ class Copy:
         space = self._run.space
         for at in range(0, length, _PIECE):
             size = min(_PIECE, length - at)
-            data = space.read(source + at, size, "the copy engine")
+            data = space.read(source + at, size, "the copy engine, from OFFSET_IN over LINE_LENGTH_IN,")
             states = space.states(source + at, size) if self._run.machine.tracks else b""
-            space.write(target + at, data, "the copy engine", states)
+            space.write(target + at, data, "the copy engine, from OFFSET_OUT over LINE_LENGTH_IN,", states)
         self._run.touches(source, length, write=False)
         self._run.touches(target, length, write=True)
 
@@ -250,8 +250,9 @@ class Copy:
         bytes_out = count * (remap.NUM_DST_COMPONENTS + 1) * size
         reads = any(part <= RemapSource.SRC_W for part in parts)
         keeps = RemapSource.NO_WRITE in parts
-        data = space.read(source, bytes_in, "the copy engine") if reads else b""
-        space.check_range(target, bytes_out, Access.WRITE, "the copy engine")
+        what = f"the copy engine, LINE_LENGTH_IN {count:#x} elements of remapped components,"
+        data = space.read(source, bytes_in, what) if reads else b""
+        space.check_range(target, bytes_out, Access.WRITE, what)
         if all(part in _CONSTANTS and not transfer.constants[part - RemapSource.CONST_A] for part in parts):
             space.zero(target, bytes_out, "the copy engine")
             self._run.touches(target, bytes_out, write=True)

@@ -301,7 +301,7 @@ def _judge_shape(profile: Profile, one: Descriptor) -> None:
     if one.cluster is not None:
         _judge_cluster(profile, one.grid, one.cluster)
     if one.threads > 1024 or one.block[2] > 64:
-        raise launch_error(f"block {one.block}: at most 1024 threads, 64 in z")
+        raise launch_error(f"block {one.block} of CTA_THREAD_DIMENSION0 to 2: at most 1024 threads, 64 in z")
     step = 0x100 if profile.generation.qmd == "V04" else 0x80  # the unit of public launches
     if one.shared % step:
         raise launch_error(f"SHARED_MEMORY_SIZE {one.shared:#x} is no multiple of {step:#x}")

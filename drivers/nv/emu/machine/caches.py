@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from drivers.emu.memory import Mapping
     from drivers.emu.vaspace import VaSpace
+    from drivers.nv.emu.engines.banks import Bank
     from drivers.nv.emu.engines.descriptor import Descriptor
     from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.engines.images import Loaded
@@ -127,7 +128,7 @@ class GridCaches:
         for va, code in self._code():
             self.caches.code.fill(number, va, code, fill)
         for bank in self.one.banks.values():
-            self.caches.constants.fill(number, bank.va, self._content(bank.va, bank.size), fill)
+            self.caches.constants.fill(number, bank.va, self._bank(bank), fill)
 
     def _code(self) -> list[tuple[int, bytes]]:
         """Return the code of the kernel, and of the functions that its relocations name."""
@@ -135,8 +136,11 @@ class GridCaches:
         places = [(va, sizes[index]) for index, va in self.loaded.bases.items() if index in sizes]
         return [(va, self._content(va, size)) for va, size in places]
 
-    def _content(self, va: int, size: int) -> bytes:
-        return self._space.read(va, size, f"a cache for kernel {self._name}")
+    def _bank(self, bank: Bank) -> bytes:
+        return self._content(bank.va, bank.size, f"constant bank {bank.index}, at CONSTANT_BUFFER_ADDR,")
+
+    def _content(self, va: int, size: int, what: str = "a cache") -> bytes:
+        return self._space.read(va, size, f"{what} for kernel {self._name}")
 
     def _fill_l1(self, loads: Loads) -> None:
         fill = Fill(self.caches.log.next_number(), f"kernel {self._name}")
@@ -154,7 +158,7 @@ class GridCaches:
 
     def _judge_banks(self) -> None:
         for bank in self.one.banks.values():
-            content = self._content(bank.va, bank.size)
+            content = self._bank(bank)
             stale = self.caches.constants.stale(self._space.number, bank.va, content)
             if stale is not None:
                 at = stale.va - bank.va

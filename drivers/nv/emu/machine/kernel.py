@@ -148,6 +148,7 @@ class EmulatedKernel:
             fail("ioctl", errno.ENOTTY, file.path)
         run = uvm.ioctl if file.node is Node.UVM else ioctls.ioctl
         with self.machine.lock:
+            self.machine.reason = ""
             if isinstance(argument, int):
                 block = bytearray(self.machine.user.read(argument, self._size(file, request)))
                 run(self, file, request, block)
@@ -296,6 +297,11 @@ class EmulatedKernel:
     def diagnostics(self) -> tuple[str, ...]:
         """Return the texts of the fault reports since the last call, the oldest first."""
         return () if self.machine.surprises.table else self.machine.new_texts()
+
+    def refusal(self) -> str:
+        """Return the rule that the latest call broke, once."""
+        reason, self.machine.reason = self.machine.reason, ""
+        return reason
 
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
         """Count what grids execute from now on; None ends that. Return what was counted into before."""

@@ -110,6 +110,8 @@ class Machine:
         """Number of reports that `new_texts` has returned."""
         self._linted: set[str] = set()
         self.refusals: deque[str] = deque(maxlen=_KEPT)
+        self.reason = ""
+        """Why the latest call was refused, until the kernel's `refusal` returns it."""
         """Reasons of refused ioctls, the latest last."""
         self.counters: Counters | None = None
         """What grids are counted into; None while they are not counted."""
@@ -369,7 +371,7 @@ class Machine:
             self._linted.add(message)
             self.advise(message)
 
-    def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
+    def doubt(self, message: str, error: Callable[[str], ChannelError | Refused]) -> None:
         """Report something that works here but may fail on hardware: advice, or an error if doubts stop."""
         if self.strict:
             raise error(message)
@@ -378,6 +380,7 @@ class Machine:
     def note(self, message: str) -> None:
         """Record why a call was refused."""
         self.refusals.append(message)
+        self.reason = message
 
     @property
     def fatal(self) -> list[Report]:

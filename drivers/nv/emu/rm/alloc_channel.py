@@ -63,7 +63,7 @@ def make_group(
     params = NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS.from_bytes(block or b"")
     if params.engineType not in machine.engines:
         raise Refused(
-            _WRONG, f"engine type {params.engineType:#x} is not present; there are {machine.engines}"
+            _WRONG, f"engineType {params.engineType:#x} is not present; there are {machine.engines}"
         )
     if params.hObjectError or params.hObjectEccError or params.bIsCallingContextVgpuPlugin:
         raise Refused(_WRONG, f"only hVASpace and engineType are known: {params}")

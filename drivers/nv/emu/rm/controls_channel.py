@@ -39,7 +39,7 @@ def _schedule(machine: Machine, targets: list[Channel], kind: type[Struct], bloc
             if one.owned_by_uvm and not one.registered and one.has(machine.profile.generation.compute):
                 raise Refused(
                     NvStatus.INVALID_STATE,
-                    f"{one} was not registered with UVM: its context buffers are not mapped",
+                    f"{one} was not registered by UVM_REGISTER_CHANNEL: its context buffers are not mapped",
                 )
     return bool(params.bEnable)
 

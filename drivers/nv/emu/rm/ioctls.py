@@ -171,7 +171,7 @@ def _control(kernel: OpenFiles, file: OpenFile, params: rm.NVOS54_PARAMETERS) ->
             f"control {number:#x} is unknown" + (" to the sandbox" if machine.filtered else ""),
         )
     kind = machine.structs[CONTROL_STRUCTS[number]]
-    text = f"{Control(number).name}: {params.paramsSize} bytes, this branch has {kind.SIZE}"
+    text = f"{Control(number).name}: paramsSize {params.paramsSize}, this branch has {kind.SIZE}"
     if params.paramsSize != kind.SIZE and machine.filtered:
         _invalid(kernel, text)  # by the sandbox, which ignores the object
     controls.check_owner(target, Control(number))

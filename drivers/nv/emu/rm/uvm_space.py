@@ -75,7 +75,10 @@ class Uvm:
         for start, size in self.ranges.items():
             if start <= base and base + length <= start + size:
                 return start
-        raise Refused(NvStatus.INVALID_ADDRESS, f"[{base:#x}, +{length:#x}) lies in no range")
+        raise Refused(
+            NvStatus.INVALID_ADDRESS,
+            f"[{base:#x}, +{length:#x}) lies in no range of UVM_CREATE_EXTERNAL_RANGE",
+        )
 
     def unmap(self, base: int, length: int, why: str) -> None:
         """Remove the mappings inside a range."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd.decode import aql_packet, pm4_packets, sdma_packets
 from drivers.amd.layouts import aql, kfd, pm4, registers
-from drivers.amd.layouts.kfd import QueueType
 from drivers.kernel import view_at
 from tools.mutants import sites
 from tools.mutants.amd.doorbells import QueueSubmission
@@ -22,7 +21,8 @@ from tools.mutants.planted.wire import Change, apply, find
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from hcq.layout import BitStruct
+    from drivers.amd.layouts.kfd import QueueType
+    from hcq.layout import BitStruct, Struct
     from tools.mutants.amd.doorbells import Part
     from tools.mutants.emulated import Store, Submission
     from tools.mutants.planted.wire import Interposed, Ioctl, Value
@@ -179,31 +179,10 @@ class Exchanged(_Stream):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueueBlock(Change):
-    """A member of the structure of an AQL queue, at each of its doorbells."""
-
-    name: str
-    value: Value
-
-    def submit(self, wire: Interposed, submission: Submission, store: Store) -> Store:
-        """Make it."""
-        assert isinstance(submission, QueueSubmission), "a machine of AMD's"
-        if submission.queue.kind is QueueType.COMPUTE_AQL:
-            block = submission.queue.wptr_va - aql.Queue.offset_of("write_dispatch_id")
-            member = aql.Queue.FIELDS[self.name]
-            va = block + member.offset
-            raw = submission.load(va, member.size)
-            new = wire.edited(self, va, raw, lambda old: apply(self.value, old, 8 * member.size))
-            if new != raw:
-                submission.store_at(va, member.size, new)
-        return store
-
-
-@dataclass(frozen=True, kw_only=True)
 class Prepared(Change):
     """A member of a structure that CREATE_QUEUE points to: the queue's or the context-save header's."""
 
-    layout: type
+    layout: type[Struct]
     """`aql.Queue`, or `cwsr.kfd_context_save_area_header`."""
     name: str
     value: Value
@@ -262,7 +241,7 @@ class LateHeader(Change):
                 if wire.now(self):
                     va, word = part.places[at], part.words[at]
                     submission.store_at(va, 4, word & ~0xFFFF | aql.Type.INVALID)
-                    self.held.append(lambda va=va, word=word: submission.store_at(va, 4, word))
+                    self.held.append(partial(submission.store_at, va, 4, word))
         return store
 
     def rang(self, wire: Interposed) -> None:

@@ -6,6 +6,7 @@ Not here: changes of calls (`tools.mutants.planted.wire`), the bugs (`wire`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from drivers.nv.layouts import uvm
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from drivers.nv.emu.engines.channel import ChannelRun
+    from hcq.layout import BitStruct, Field
     from tools.mutants.emulated import Store, Submission
     from tools.mutants.planted.wire import Interposed, Ioctl, Value
 
@@ -80,17 +82,14 @@ class Method(_Stream):
     def change(self, wire: Interposed, submission: ChannelSubmission) -> None:
         """Make it."""
         for va, layout, _ in _places(submission, self.engine, self.method):
+            self.edit(wire, submission.run, va, 4, partial(self._new, layout))
 
-            def new(raw: int, layout: type | None = layout) -> int:
-                if self.where and any(
-                    layout.FIELDS[name].extract(raw) != value for name, value in self.where.items()
-                ):
-                    return raw
-                if not self.name:
-                    return apply(self.value, raw, 32)
-                return _field(layout.FIELDS[self.name], self.value, raw)
-
-            self.edit(wire, submission.run, va, 4, new)
+    def _new(self, layout: type[BitStruct] | None, raw: int) -> int:
+        if layout is None or not self.name:
+            return apply(self.value, raw, 32)
+        if any(layout.FIELDS[name].extract(raw) != value for name, value in (self.where or {}).items()):
+            return raw
+        return _field(layout.FIELDS[self.name], self.value, raw)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +105,16 @@ class NoMethod(_Stream):
         for _, entry, words in submission.entries():
             for at, _, head in packets(words):
                 layout = layout_of(head.SUBCHANNEL, head.ADDRESS)
-                if layout.name != self.method or not _owned(subchannel, head.SUBCHANNEL, head.ADDRESS):
+                if (
+                    layout is None
+                    or layout.name != self.method
+                    or not _owned(subchannel, head.SUBCHANNEL, head.ADDRESS)
+                ):
                     continue
                 nop = head.replace(ADDRESS=HostMethod.NOP)
                 if head.OPCODE is not SecOp.IMMEDIATE:
                     nop = nop.replace(OPCODE=SecOp.NON_INCREMENTING)
-                self.edit(wire, submission.run, entry.ADDRESS + 4 * at, 4, lambda _, nop=nop: int(nop))
+                self.edit(wire, submission.run, entry.ADDRESS + 4 * at, 4, partial(_constant, int(nop)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +131,8 @@ class Swapped(_Stream):
         for (one, _, low), (other, _, high) in zip(
             firsts, _places(submission, self.engine, self.second), strict=True
         ):
-            self.edit(wire, submission.run, one, 4, lambda _, high=high: high)
-            self.edit(wire, submission.run, other, 4, lambda _, low=low: low)
+            self.edit(wire, submission.run, one, 4, partial(_constant, high))
+            self.edit(wire, submission.run, other, 4, partial(_constant, low))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +202,11 @@ class Bell(Change):
         return (offset, new) if self.what == "token" else (new, token)
 
 
-def _field(one: object, value: Value, raw: int) -> int:
+def _constant(value: int, _: int) -> int:
+    return value
+
+
+def _field(one: Field, value: Value, raw: int) -> int:
     return _insert(raw, one.runs, value)
 
 
@@ -215,7 +222,7 @@ def _owned(subchannel: int, seen: int, address: int) -> bool:
 
 def _places(
     submission: ChannelSubmission, engine: str, method: str
-) -> Iterator[tuple[int, type | None, int]]:
+) -> Iterator[tuple[int, type[BitStruct] | None, int]]:
     """Yield the address, the layout and the value of the data of a method."""
     for _, entry, words in submission.entries():
         for at, subchannel, address, raw in methods(words):

@@ -15,7 +15,7 @@ from drivers.nv.emu.machine import open_machine
 from drivers.nv.layouts.compute import PcasAction
 from drivers.nv.layouts.dma import DataTransferType, DmaSemaphoreType
 from drivers.nv.layouts.host import SemOperation
-from drivers.nv.layouts.qmd_values import DependentAction, MembarType, QmdType
+from drivers.nv.layouts.qmd_values import DependentAction, QmdType
 from drivers.nv.layouts.rm_classes import VaspaceFlags
 from drivers.nv.layouts.uvm import UvmGpuMappingType
 from tools.mutants.nv.emulated import NvMachine
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _MAP: Final = "UVM_MAP_EXTERNAL_ALLOCATION_PARAMS"
 _CHANNEL: Final = "NV_ESC_RM_ALLOC class 0xc(56|86|96|a6)f"
 _SCHEDULE: Final = "NV_ESC_RM_CONTROL 0xa06c0101"
+_HANDLES: Final = ("hObjectNew", "hObjectOld")
 _PAGE: Final = 0x1000
 _LAUNCHES: Final = ("launches",)
 _COPIES: Final = ("copies",)
@@ -69,19 +70,22 @@ _CALLS: Final = (
     ),
     _bug(
         "no external range before a mapping",
-        NoCall(call="UVM_CREATE_EXTERNAL_RANGE_PARAMS"),
+        NoCall(call="UVM_CREATE_EXTERNAL_RANGE_PARAMS", undo="UVM_FREE_PARAMS"),
         r"UVM_CREATE_EXTERNAL_RANGE|external range",
         "two calls make a mapping",
     ),
     _bug(
         "channels are not registered with UVM",
-        NoCall(call="UVM_REGISTER_CHANNEL_PARAMS"),
+        NoCall(call="UVM_REGISTER_CHANNEL_PARAMS", undo="UVM_UNREGISTER_CHANNEL_PARAMS"),
         r"UVM_REGISTER_CHANNEL",
         "context buffers of a graphics channel are mapped by UVM, before it is scheduled",
     ),
     _bug(
         "a channel is registered before it has an engine object",
-        NoCall(call="NV_ESC_RM_ALLOC class 0xcbc0"),
+        (  # the channel's objects of compute and of copies; the roots are without parameters, too
+            NoCall(at=0, call="NV_ESC_RM_ALLOC class 0xcbc0", undo="NV_ESC_RM_FREE", handles=_HANDLES),
+            NoCall(at=2, call="NV_ESC_RM_ALLOC$", undo="NV_ESC_RM_FREE", handles=_HANDLES),
+        ),
         r"UVM_REGISTER_CHANNEL.*(bound|engine|INVALID_STATE)",
         "the engine object binds the context",
     ),
@@ -415,14 +419,11 @@ _DESCRIPTORS: Final = (
     _bug("no barriers on Ampere", Qmd(names=("BARRIER_COUNT",), value=0),
          r"BARRIER_COUNT|barriers?", "from the section's flags or an attribute", _LAUNCHES, "sm_80"),
     _bug("local memory of a warp for that of a thread",
-         (Qmd(names=("SHADER_LOCAL_MEMORY_LOW_SIZE",), value=lambda v: 32 * v),),
+         (Qmd(names=("SHADER_LOCAL_MEMORY_HIGH_SIZE",), value=lambda v: 32 * v),),
          r"SHADER_LOCAL_MEMORY|local memory", "bytes a thread", _LAUNCHES),
     _bug("local size in bytes on Blackwell",
-         Qmd(names=("SHADER_LOCAL_MEMORY_LOW_SIZE_SHIFTED4",), value=lambda v: v << 4),
+         Qmd(names=("SHADER_LOCAL_MEMORY_HIGH_SIZE_SHIFTED4",), value=lambda v: v << 4),
          r"SHADER_LOCAL_MEMORY|local memory", "V05 shifts it by 4", _LAUNCHES, "sm_120"),
-    _bug("no memory barrier at the end of a grid",
-         Qmd(names=("CWD_MEMBAR_TYPE",), value=int(MembarType.L1_NONE)),
-         r"CWD_MEMBAR|membar|memory barrier", "completion does not write L1 back", _LAUNCHES),
     _bug("code prefetch of the largest size on Blackwell",
          Qmd(names=("PROGRAM_PREFETCH_SIZE",), value=0x1FF),
          r"PREFETCH", "in units of 256 bytes", _LAUNCHES, "sm_120"),
