@@ -364,8 +364,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="amd release that does not write the L2 back on gfx9",
         file="packets.py",
-        old='("TC_WB_ACTION", "TC_ACTION", "TCL1_ACTION", "TC_MD_ACTION")',
-        new='("TC_ACTION", "TCL1_ACTION", "TC_MD_ACTION")',
+        old='("TC_WB_ACTION", "TC_ACTION")',
+        new='("TC_ACTION",)',
         device="amd-emu:gfx942-cpx+checked",
         names=r"TC_WB|written back|write.back",
         seen="copy engines and the host read what memory has",
