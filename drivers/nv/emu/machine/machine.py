@@ -371,7 +371,7 @@ class Machine:
             self._linted.add(message)
             self.advise(message)
 
-    def doubt(self, message: str, error: Callable[[str], ChannelError | Refused]) -> None:
+    def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
         """Report something that works here but may fail on hardware: advice, or an error if doubts stop."""
         if self.strict:
             raise error(message)

@@ -38,11 +38,6 @@ def attach(kernel: OpenFiles, target: Memory | Usermode, offset: int, length: in
         raise Refused(
             NvStatus.INVALID_ARGUMENT, f"{target} is mapped through {wanted.value}, not {file.path}"
         )
-    if local and file.ctl_fd is None:
-        kernel.machine.doubt(
-            f"descriptor {fd} of {file.path} maps {target}, and no REGISTER_FD tied it to the client",
-            lambda text: Refused(NvStatus.INVALID_STATE, text),
-        )
     if file.context is not None:
         text = f"descriptor {fd} has a mapping already: each needs a fresh one"
         if kernel.machine.filtered:

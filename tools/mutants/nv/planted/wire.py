@@ -151,12 +151,6 @@ _CALLS: Final = (
         "limits are the last byte",
     ),
     _bug(
-        "descriptors are not tied to the client",
-        NoCall(call="NV_ESC_REGISTER_FD"),
-        r"REGISTER_FD",
-        "each descriptor of a device file is registered before it maps",
-    ),
-    _bug(
         "the identifier is asked for as text",
         Member(call="NV_ESC_RM_CONTROL 0x2080014a", name="flags", value=0),
         r"uuid|GID_INFO",
