@@ -173,8 +173,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="amd wave of 64 lanes for code of 32",
         file="launch.py",
-        old="FORCE_START_AT_000=True, CS_W32_EN=wave32)",
-        new="FORCE_START_AT_000=True)",
+        old="CS_W32_EN=wave32,",
+        new="CS_W32_EN=False,",
         names=r"lanes",
         seen="the initiator, not the descriptor, tells PM4 launches",
     ),
