@@ -169,6 +169,11 @@ class Pack:
         )
 
 
+def _far(form: Form) -> int:
+    """Return where a form's own memory begins in `out`."""
+    return -(-form.result_bytes // CELL) * CELL
+
+
 def whole(form: Form, arch: str) -> str:
     """Return the PTX of a form that is a kernel of its own."""
     before, mark, text = form.text.rpartition("\n%%\n")
@@ -177,12 +182,12 @@ def whole(form: Form, arch: str) -> str:
         entry = entry.replace(") {", f") .reqnctapercluster {form.launch.cluster}, 1, 1 {{")
     if "$c" in text:
         body = re.sub(r"\$c(\d+)", lambda m: str(form.offsets[int(m[1])]), text)
-        body = body.replace("$scratch", str(form.result_bytes))
+        body = body.replace("$scratch", str(_far(form)))
     else:
         lines = [f".reg .{_register(type_)} a{n};" for n, type_ in enumerate(form.operands)]
         lines += [f".reg .{_register(one.type)} d{n};" for n, one in enumerate(form.results)]
         lines += [*_loads(form, 0), _filled(text), *_stores(form, 0)]
-        far = f" mad.wide.u32 %far, %i, {CELL}, %out; add.u64 %far, %far, {form.result_bytes};\n"
+        far = f" mad.wide.u32 %far, %i, {CELL}, %out; add.u64 %far, %far, {_far(form)};\n"
         body = _ROW + far + "\n ".join(lines)
     head = _HEAD.format(version=_VERSION, arch=arch) + (before if mark else "")
     return f"{head}\n{entry}{_POINTERS}{body}\n ret;\n}}\n"
@@ -232,7 +237,7 @@ def kernels(forms: Sequence[Form], arch: str, folder: Path | None, packed: Seque
         threads = math.prod(shape.threads)
         image = _image(text, arch, folder, threads, shape.shared_bytes + _static(text))
         inputs = np.ascontiguousarray(form.inputs).tobytes()
-        made.append(Kernel(image, shape, inputs, form.result_bytes + shape.scratch_bytes, {form.name: 0}))
+        made.append(Kernel(image, shape, inputs, _far(form) + shape.scratch_bytes, {form.name: 0}))
     return made
 
 

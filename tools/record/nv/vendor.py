@@ -17,8 +17,10 @@ from tools.record.nv import (
     build,
     comparisons,
     conversions,
+    copies,
     floats,
     integers,
+    matrices,
     moves,
     registers,
     warps,
@@ -36,7 +38,7 @@ ARCHES: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 _VERSION_FILE: Final = Path("/proc/driver/nvidia/version")
 _FAMILIES: Final = (
     integers.forms, floats.forms, approximations.forms, comparisons.forms, conversions.forms, warps.forms,
-    moves.forms, atomics.forms, registers.forms,
+    moves.forms, atomics.forms, registers.forms, matrices.forms, copies.forms,
 )  # fmt: skip
 
 
