@@ -25,7 +25,7 @@ from hcq.errors import DriverError, OutOfMemoryError
 from tools.amd.script import APUS, COUNTER_KHZ, FIRST_RENDER_MINOR, Script
 from tools.amd.scripted_events import EventTable
 from tools.amd.scripted_memory import GpuMemory
-from tools.amd.scripted_queues import DoorbellPage, QueueTable
+from tools.amd.scripted_queues import DoorbellPage, FlushPage, QueueTable
 from tools.amd.scripted_rules import Gpus, demand, fail
 from tools.scripted.host import HostCalls
 
@@ -60,6 +60,8 @@ class ScriptedKernel(HostCalls):
         self.page_fault, self.run = self.hardware.page_fault, self.hardware.run
         self.runtime_enabled = self.script.other_library
         self._doorbell_pages = 0
+        self.hdp_flushes: list[int] = []
+        """What was stored to the flush register of the host data path."""
         self._handlers: dict[int, Callable[[Any, bytearray], None]] = {
             Call.GET_VERSION: self._get_version,
             Call.CREATE_QUEUE: self.hardware.create,
@@ -129,8 +131,11 @@ class ScriptedKernel(HostCalls):
         assert buffer.flags & (MemFlags.GTT | MemFlags.PUBLIC), "the host cannot map this memory"
         return self.anonymous(size, va=va, prot=prot, flags=flags)
 
-    def mmio(self, fd: int, size: int, offset: int) -> DoorbellPage:
+    def mmio(self, fd: int, size: int, offset: int) -> DoorbellPage | FlushPage:
         where = kfd.MmapOffset.from_int(offset)
+        if where.TYPE is kfd.MmapType.MMIO:
+            assert size == kfd.MMIO_REMAP_BYTES, "the page is mapped whole"
+            return FlushPage(self.hdp_flushes)
         assert self._fds[fd] == KFD_NODE, "doorbells are mapped through /dev/kfd"
         assert where.TYPE is kfd.MmapType.DOORBELL, "only doorbells are scripted"
         assert not where.OFFSET % kfd.DOORBELL_SLICE_BYTES, "the slice is mapped from its start"
@@ -197,10 +202,10 @@ class ScriptedKernel(HostCalls):
         known = self.gpus.acquired.setdefault(asked.gpu_id, asked.drm_fd)
         demand(known == asked.drm_fd, "acquired through another descriptor", errno.EBUSY)
 
-    def _runtime_enable(self, _: Any, __: bytearray) -> None:
+    def _runtime_enable(self, asked: kfd.kfd_ioctl_runtime_enable_args, __: bytearray) -> None:
         demand(not self.runtime_enabled, "already enabled", errno.EBUSY)
         demand(not self.queues, "queues exist", errno.EEXIST)
-        self.runtime_enabled = True
+        self.runtime_enabled = bool(asked.mode_mask & kfd.RuntimeMode.ENABLE)
 
     def _apertures(self, asked: kfd.kfd_ioctl_get_process_apertures_new_args, block: bytearray) -> None:
         rows = [

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tools.amd.scripted_memory import Buffer
     from tools.amd.scripted_queues import QueueTable
 
+_SIZE_HI = 3
+"""Where in an ACQUIRE_MEM COHER_SIZE_HI stands."""
+
 _COMPARE: dict[int, Callable[[int, int], bool]] = {
     pm4.Function.LT: operator.lt,
     pm4.Function.LE: operator.le,
@@ -153,7 +156,10 @@ class Engine:
         if head.OPCODE == pm4.Opcode.NOP:
             return count
         layout = self._pm4[head.OPCODE]
-        packet: Any = layout.from_words(list(words[: layout.WORDS]))
+        taken = list(words[: layout.WORDS])
+        if head.OPCODE == pm4.Opcode.ACQUIRE_MEM:
+            taken[_SIZE_HI] &= 0xFF  # drivers send up to 32 bits of ones (choice coher_size)
+        packet: Any = layout.from_words(taken)
         assert not packet.check(), packet.check()
         longer = head.OPCODE in pm4_generations.WITH_DATA
         assert count == layout.WORDS or longer, f"{packet!r} has {count} words"

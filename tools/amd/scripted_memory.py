@@ -73,7 +73,10 @@ class GpuMemory:
         self.buffers[handle] = Buffer(asked.gpu_id, va, size, flags, asked.mmap_offset)
         if flags & MemFlags.VRAM and not flags & MemFlags.PUBLIC:
             self._back(size, va)
-        type(asked).store(block, handle=handle, mmap_offset=handle << 12)
+        offset = handle << 12
+        if flags & MemFlags.MMIO_REMAP:
+            offset = int(kfd.MmapOffset(GPU_ID=asked.gpu_id, TYPE=kfd.MmapType.MMIO))
+        type(asked).store(block, handle=handle, mmap_offset=offset)
 
     def buffer(self, handle: int) -> Buffer:
         """Return the buffer of a handle; ENOMEM, as in KFD, for an unknown one."""

@@ -171,3 +171,27 @@ class DoorbellPage:
         if offset % 8:
             raise RefusedError(f"a doorbell at {offset:#x}, which is not aligned to 8 bytes")
         self._ring(offset, value)
+
+
+class FlushPage:
+    """The page of the flush registers of the host data path; `flushes` gets what is stored."""
+
+    def __init__(self, flushes: list[int]) -> None:
+        self._flushes = flushes
+
+    def read32(self, offset: int) -> int:
+        del offset
+        return 0
+
+    def read64(self, offset: int) -> int:
+        raise RefusedError(f"a load of 64 bits at {offset:#x} of the flush registers")
+
+    def write32(self, offset: int, value: int) -> None:
+        assert offset == kfd.MmioRemap.HDP_MEM_FLUSH_CNTL, offset
+        self._flushes.append(value)
+
+    def write64(self, offset: int, value: int) -> None:
+        raise RefusedError(f"a store of 64 bits ({value:#x}) at {offset:#x} of the flush registers")
+
+    def close(self) -> None:
+        """Do nothing."""
