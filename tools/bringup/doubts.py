@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tools.bringup.rung import Result, Rung
     from tools.bringup.vendor import Vendor
 
+_ALSO: Final = {"subcontext": "context_share"}
+"""Value -> another by which it is avoided: without a context share there is no subcontext, and presets that
+have none are tried first."""
 _LEFT_OUT: Final = frozenset({0, FAULT, 24, 25})
 
 
@@ -50,8 +53,10 @@ class Found:
 
     @property
     def right(self) -> bool:
-        """Whether the default failed and another choice of just this value was found."""
-        return bool(self.rung) and self.working.partition("=")[0] == self.value and "+" not in self.working
+        """Whether the default failed, and one other choice was found by which it passes."""
+        name, _, _ = self.working.partition("=")
+        fits = name in {self.value, _ALSO.get(self.value)}
+        return bool(self.rung) and fits and "+" not in self.working
 
 
 def _silent(_result: Result) -> None:
