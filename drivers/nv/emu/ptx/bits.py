@@ -73,9 +73,12 @@ def _funnel(t: Translator, i: Instruction, m: Modifiers, _: str) -> None:
         t.write(d, c.resize(c.op("lshr", whole, c.resize(amount, 64)), 32))
 
 
-def _field(t: Translator, x: Value) -> Value:
-    """Return the low 8 bits of an operand: the position or length of a bit field."""
-    return t.c.op("and", x, 255)
+def _field(t: Translator, x: Value, bits: int) -> Value:
+    """Return the position or length of a bit field: the low 8 bits of an operand, or for 64 bits at most 64.
+
+    Values above 255 are outside of the manual; so does ptxas with them (`tests.facts.ptx_answers`).
+    """
+    return t.c.op("and", x, 255) if bits == 32 else t.c.intrinsic("umin", x, t.c.const(x.type, bits))
 
 
 def _ones(t: Translator, length: Value, bits: int) -> Value:
@@ -87,7 +90,8 @@ def _ones(t: Translator, length: Value, bits: int) -> Value:
 def _bfe(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
     d, x, y, z = operands(t, i, 4)
     c, bits = t.c, TYPES[type_]
-    a, position, length = t.bits(x, bits), _field(t, t.bits(y, 32)), _field(t, t.bits(z, 32))
+    a = t.bits(x, bits)
+    position, length = (_field(t, t.bits(o, 32), bits) for o in (y, z))
     field = c.op("and", _shifted(t, "lshr", a, position), _ones(t, length, bits))
     if is_signed(type_):
         last = c.op("sub", c.op("add", position, length), 1)
@@ -111,7 +115,7 @@ def _bfi(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
     d, x, base, y, z = operands(t, i, 5)
     c, bits = t.c, TYPES[type_]
     a, b = t.bits(x, bits), t.bits(base, bits)
-    position, length = _field(t, t.bits(y, 32)), _field(t, t.bits(z, 32))
+    position, length = (_field(t, t.bits(o, 32), bits) for o in (y, z))
     where = _shifted(t, "shl", _ones(t, length, bits), position)
     t.write(d, c.op("or", c.op("and", _shifted(t, "shl", a, position), where), c.op("and", b, c.not_(where))))
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _TO_INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _BF16_PAIRS = 100
-"""The lowest architecture that converts between 8-bit floats and pairs of bf16."""
+"""The lowest architecture that converts 8-bit floats to and from pairs of bf16, and to finite tf32."""
+_INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "tf32": 0x7F80_0000}
 _FP8 = {"e4m3x2": (4, 3, 0x7E), "e5m2x2": (5, 2, 0x7B)}
 
 
@@ -129,7 +130,7 @@ def _float_to_float(t: Translator, m: Modifiers, x: Operand, target: str, source
     ftz, sat, relu, finite = m.flag("ftz"), m.flag("sat"), m.flag("relu"), m.flag("satfinite")
     if target == "tf32":
         return _tf32(t, x, mode, relu=relu, finite=finite)
-    if finite or mode == "rna":
+    if mode == "rna" or (finite and (target not in _INFINITY or source != "f32")):
         raise t.error("that rounding is not supported")
     value = _wide_source(t, x, source)
     if ftz and source == "f32":
@@ -140,7 +141,15 @@ def _float_to_float(t: Translator, m: Modifiers, x: Operand, target: str, source
         value = saturate(t, value)
     if relu:
         value = _relu(t, value)
-    return _narrowed(t, value, target, mode or "rn", ftz=ftz)
+    bits = _narrowed(t, value, target, mode or "rn", ftz=ftz)
+    return _finite(t, bits, target) if finite else bits
+
+
+def _finite(t: Translator, bits: Value, target: str) -> Value:
+    """Replace infinities by the largest finite number of their sign."""
+    c, infinity = t.c, _INFINITY[target]
+    size = c.op("and", bits, 0x7FFF_FFFF if target == "tf32" else 0x7FFF)
+    return c.select(c.icmp("eq", size, infinity), c.op("sub", bits, 0x2000 if target == "tf32" else 1), bits)
 
 
 def _relu(t: Translator, value: Value) -> Value:
@@ -167,8 +176,8 @@ def _narrowed(t: Translator, value: Value, target: str, mode: str, *, ftz: bool)
 
 def _tf32(t: Translator, x: Operand, mode: str, *, relu: bool, finite: bool) -> Value:
     """Round float32 to 10 bits of mantissa, kept in 32 bits."""
-    if mode not in ("rna", "rn", "rz") or finite:
-        raise t.error("that rounding is not supported")
+    if mode not in ("rna", "rn", "rz") or (finite and mode != "rna" and t.arch < _BF16_PAIRS):
+        raise t.error(f"that rounding is not supported on sm_{t.arch}")
     c, value = t.c, t.float(x, "f32")
     value = _relu(t, value) if relu else value
     bits = c.as_int(value)
@@ -181,7 +190,8 @@ def _tf32(t: Translator, x: Operand, mode: str, *, relu: bool, finite: bool) -> 
     special = c.icmp("eq", c.op("and", bits, 0x7F80_0000), 0x7F80_0000)
     near = c.op("and", c.op("add", bits, step), ~0x1FFF)
     nan = c.fcmp("uno", value, value)
-    return c.select(nan, c.const(bits.type, 0x7FFF_FFFF), c.select(special, bits, near))
+    near = c.select(special, bits, near)
+    return c.select(nan, c.const(bits.type, 0x7FFF_FFFF), _finite(t, near, "tf32") if finite else near)
 
 
 def _cvt_pair(t: Translator, i: Instruction, m: Modifiers, target: str, source: str) -> None:
@@ -198,11 +208,12 @@ def _cvt_pair(t: Translator, i: Instruction, m: Modifiers, target: str, source: 
         return
     if target not in ("f16x2", "bf16x2"):
         raise t.error(f"cannot convert a pair to .{target}")
-    mode, relu = m.need("rn", "rz"), m.flag("relu")
+    mode, relu, finite = m.need("rn", "rz"), m.flag("relu"), m.flag("satfinite")
     values = [t.float(x, "f32") for x in (low, high)]
     if relu:
         values = [_relu(t, v) for v in values]
-    t.write(d, join_halves(t, *(numeric.to_small(t.c, v, target[:-2], mode) for v in values)))
+    halves = [numeric.to_small(t.c, v, target[:-2], mode) for v in values]
+    t.write(d, join_halves(t, *([_finite(t, half, target[:-2]) for half in halves] if finite else halves)))
 
 
 def _to_fp8(t: Translator, value: Value, target: str, *, relu: bool) -> Value:
@@ -259,20 +270,30 @@ def small_to_f16(c: Code, byte: Value, source: str) -> Value:
 
 
 def _pack(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """cvt.pack.sat: two s32 clamped and packed, above the upper part of a third operand for 8-bit types."""
+    """cvt.pack.sat: two s32 clamped and packed, below a third operand for types of less than 16 bits."""
     m.need("sat")
     rest = m.one_of("b32") if len(i.operands) == 4 else ""
-    source, target = m.type(), m.type()
-    if source != "s32" or TYPES[target] not in (8, 16):
-        raise t.error("cvt.pack takes .s32 to 8 or 16 bits")
+    source, target = m.type(), m.need(*_PACKED)
+    bits = int(target[1:])
+    if source != "s32" or bool(rest) != (bits < 16):
+        raise t.error("cvt.pack takes .s32 to 16 bits, or with .b32 and a third operand to 2, 4 or 8")
     d, x, y, *more = i.operands
-    c, bits = t.c, TYPES[target]
-    ones = (1 << bits) - 1
-    high, low = (c.op("and", _clamp(t, t.bits(o, 32), target, "s32"), ones) for o in (x, y))
-    value = c.op("or", c.op("shl", high, bits), low)
+    c, low = t.c, -(1 << (bits - 1)) if is_signed(target) else 0
+    high = low + (1 << bits) - 1
+    values = []
+    for operand in (x, y):
+        value = t.bits(operand, 32)
+        value = c.intrinsic(
+            "smax", c.intrinsic("smin", value, c.const(value.type, high)), c.const(value.type, low)
+        )
+        values.append(c.op("and", value, (1 << bits) - 1))
+    packed = c.op("or", c.op("shl", values[0], bits), values[1])
     if rest:
-        value = c.op("or", c.op("shl", t.bits(more[0], 32), 2 * bits), value)
-    t.write(d, value)
+        packed = c.op("or", c.op("shl", t.bits(more[0], 32), 2 * bits), packed)
+    t.write(d, packed)
+
+
+_PACKED = ("u2", "s2", "u4", "s4", "u8", "s8", "u16", "s16")
 
 
 @meaning("mov")

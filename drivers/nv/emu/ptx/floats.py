@@ -257,7 +257,11 @@ def _testp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
         "infinite": lambda: c.fcmp("oeq", size, infinite),
         "number": lambda: c.fcmp("ord", a, a),
         "notanumber": lambda: c.fcmp("uno", a, a),
-        "normal": lambda: c.op("and", c.fcmp("oge", size, smallest), c.fcmp("olt", size, infinite)),
+        "normal": lambda: c.op(  # zero counts as normal: PTX ISA, testp
+            "and",
+            c.op("or", c.fcmp("oge", size, smallest), c.fcmp("oeq", size, zero)),
+            c.fcmp("olt", size, infinite),
+        ),
         "subnormal": lambda: c.op("and", c.fcmp("olt", size, smallest), c.fcmp("ogt", size, zero)),
     }[how]()
     t.write(d, value)
