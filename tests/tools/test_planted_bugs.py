@@ -53,6 +53,7 @@ def test_a_bug_is_reported_to_the_user(catalog: Catalog, bug: Bug) -> None:
 def test_quoted_arguments_of_a_call_name_no_mistake() -> None:
     text = "CREATE failed with EINVAL (0x16): too small; arguments: args(size=7, inner=part(size=1))"
     assert evidence(text) == "CREATE failed with EINVAL (0x16): too small; arguments: "
+    assert evidence(r"arguments: outer(uuid=part(b'\xbc)('), count=3)") == "arguments: "
 
 
 @pytest.mark.parametrize("folder", list(WIRES))
@@ -64,7 +65,7 @@ def test_at_least_32_bugs_on_the_wire_have_names_of_their_own(folder: str) -> No
     )
 
 
-@pytest.mark.slow
+@pytest.mark.landing
 @pytest.mark.parametrize(("folder", "device"), WIRED_DEVICES, ids=[device for _, device in WIRED_DEVICES])
 def test_the_driver_passes_behind_an_interposed_kernel(folder: str, device: str) -> None:
     seen = wired(folder, device)

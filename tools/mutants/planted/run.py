@@ -71,7 +71,7 @@ def judge(catalog: Catalog, bug: Bug, *, device: str | None = None) -> Verdict:
 
 def evidence(text: str) -> str:
     """Return an error's text without the arguments of calls that it quotes: a quoted field names nothing."""
-    before, quoted = text, ""
+    before, quoted = re.sub(r"""\bb(['"]).*?(?<!\\)\1""", "", text), ""
     while quoted != before:
         quoted, before = before, re.sub(r"\b[A-Za-z_]\w*\([^()]*\)", "", before)
     return before

@@ -136,7 +136,7 @@ class Pm4:
         if len([frame for frame in self.frames if frame.va]) >= _DEPTH:
             raise packet_fault(f"indirect buffers are nested more than {_DEPTH} deep")
         what = f"the fetch of an indirect buffer of {count} dwords"
-        self.run(self._bus.words(va, count, what), f"the indirect buffer at {va:#x}", va)
+        self.run(self._bus.words(va, count, what), f"the indirect buffer at {va:#x} of IB_SIZE {count}", va)
 
     def ahead(self) -> Iterator[Promise]:
         for frame in reversed(self.frames):

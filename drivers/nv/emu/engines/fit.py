@@ -27,8 +27,8 @@ def judge(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, bank0: by
     """Check a launch; return its dynamic shared memory in bytes."""
     _check_prefetch(run, one)
     _check_needs(one, loaded)
-    dynamic = _check_bank0(run, windows, one, loaded, bank0)
     windows.check(run.space, run.machine.profile.wide)
+    dynamic = _check_bank0(run, windows, one, loaded, bank0)
     if any(one.local) or loaded.kernel.stack:
         _check_local(run, windows, one, loaded)
     return dynamic
@@ -229,7 +229,8 @@ def _check_local(run: Run, windows: Windows, one: Descriptor, loaded: Loaded) ->
             f"local memory is set up for {windows.sm_count} SMs: wanted {tpcs} at least, one a TPC"
         )
     total = _rounded(windows.per_tpc * tpcs, layout.LOCAL_TOTAL_ALIGN)
-    run.space.check_range(windows.backing, total, Access.WRITE, f"local memory of {name}")
+    what = f"{windows.per_tpc:#x} bytes a TPC: local memory of {name}"
+    run.space.check_range(windows.backing, total, Access.WRITE, what)
     _check_backing(run, windows.backing, windows.per_tpc, name)
 
 

@@ -115,7 +115,7 @@ def make_descriptor(machine: Machine, handle: int, flags: int, address: int, lim
     size = limit + 1
     what = f"a descriptor of [{address:#x}, +{size:#x})"
     if address == 0 or address % PAGE or size % PAGE:
-        raise Refused(NvStatus.INVALID_ADDRESS, f"{what} is not made of whole pages")
+        raise Refused(NvStatus.INVALID_ADDRESS, f"{what}, limit {limit:#x}, is not made of whole pages")
     hole = first_unwritable(address, size)
     if hole is not None:
         text = f"{what}: page {hole:#x} is not there, or not to be written"

@@ -168,7 +168,7 @@ def free(_kernel: OpenFiles, uvm: Uvm, params: Any) -> None:
 def _attributes(kernel: OpenFiles, params: Any) -> UvmGpuMappingAttributes:
     if params.gpuAttributesCount != 1:
         raise Refused(
-            NvStatus.INVALID_ARGUMENT, f"{params.gpuAttributesCount} attribute records, there is one GPU"
+            NvStatus.INVALID_ARGUMENT, f"gpuAttributesCount is {params.gpuAttributesCount}, there is one GPU"
         )
     one: UvmGpuMappingAttributes = params.perGpuAttributes[0]
     check_gpu(kernel.machine, one.gpuUuid)
