@@ -88,7 +88,7 @@ def test_the_ladder_finds_the_other_choice_on_amd(value: str, last: int, works: 
         ("pitch_kind", 7, "pitch_kind=false"),
         ("vaspace", 9, "vaspace=rm"),
         ("notifier", 11, "notifier=false"),
-        ("gp_level", 12, "gp_level=subroutine"),
+        ("ring", 11, "ring=system"),
     ],
 )
 def test_the_ladder_finds_the_other_choice_on_nvidia(value: str, last: int, works: str) -> None:
@@ -149,3 +149,16 @@ def test_a_row_is_asked_at_its_place_alone() -> None:
     assert [other.refuses("number", n) for n in (1, 2)] == ["", "even"]
     assert other.refuses("elsewhere", 2) == ""
     assert Otherwise().refuses("number", 2) == ""
+
+
+def test_a_rung_whose_device_does_not_open_keeps_its_error() -> None:
+    """The evidence of such a device would be read from memory that was unmapped."""
+    arguments = options(NV)
+    kernel: Any = NV.make_kernel(dry=False, emulate="sm_90+other=arguments_in_vram")
+    try:
+        rung = next(rung for rung in NV.rungs if rung.number == 18)
+        result = run_rung(rung, NV.parse("default"), arguments, kernel)
+    finally:
+        kernel.shut()
+    assert not result.passed
+    assert "BAR1" in result.error
