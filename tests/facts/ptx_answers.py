@@ -190,6 +190,12 @@ def kept(arch: str) -> tuple[str, dict[str, Kept], dict[str, str]]:
     return heading, found, refused
 
 
+@cache
+def accepted(arch: str) -> frozenset[str]:
+    """Return the names of `ptx_illegal.products` that the assembler takes for an architecture."""
+    return frozenset((KEPT / f"{arch}_accepts.txt").read_text().splitlines()[1:])
+
+
 def main(arguments: list[str]) -> int:
     """Ask about every form of the table, tell what differs from it, and keep the answers."""
     parser = argparse.ArgumentParser(
@@ -205,6 +211,10 @@ def main(arguments: list[str]) -> int:
         lines = [f"# ptxas {assembler.version()} for {arch}: python -m tests.facts.ptx_answers"]
         for family in ptx_table.FAMILIES:
             wrong += _family(assembler, arch, family, lines)
+        products = list(ptx_illegal.products())
+        refused = assembler.refused(products, arch)
+        names = sorted(form.name for form in products if form.name not in refused)
+        (KEPT / f"{arch}_accepts.txt").write_text("\n".join([lines[0], *names, ""]))
         packed = lzma.compress(("\n".join(lines) + "\n").encode(), preset=9 | lzma.PRESET_EXTREME)
         (KEPT / f"{arch}.txt.xz").write_bytes(packed)
     return int(wrong > 0)

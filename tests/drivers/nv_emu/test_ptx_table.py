@@ -12,7 +12,7 @@ import pytest
 from drivers.emu.memory import AddressSpace
 from drivers.nv.emu.ptx.module import PtxError, load_ptx
 from tests.facts import ptx_illegal, ptx_table
-from tests.facts.ptx_answers import ARCHES, MOST, chosen, different, digest, kept
+from tests.facts.ptx_answers import ARCHES, MOST, accepted, chosen, different, digest, kept
 from tests.facts.ptx_form import Form, batch
 from tests.facts.ptx_tally import Tally, tally
 
@@ -86,6 +86,27 @@ def _refuses(form: Form, arch: str) -> bool:
     except PtxError:
         return True
     return False
+
+
+_NOT_EMULATED = re.compile(r"\.oob|fma\.r[zmp]\S*bf16|setp\S*x2")
+"""Forms that the assembler takes, some beyond the manual, and the emulated GPU refuses in words."""
+
+
+@pytest.mark.parametrize("part", ["sample", pytest.param("all", marks=pytest.mark.landing)])
+@pytest.mark.parametrize("arch", ARCHES)
+def test_emulated_gpu_refuses_what_the_assembler_refuses(arch: str, part: str) -> None:
+    step, number = {"sample": 61, "all": 1}[part], int(arch[3:])
+    products = list(ptx_illegal.products())[::step]
+    taken = {form.name for form in products if not _refuses(form, arch)}
+    wanted = accepted(arch) & {form.name for form in products}
+    assert sorted(taken - wanted) == []
+    assert sorted(name for name in wanted - taken if not _NOT_EMULATED.search(name)) == []
+    newer = [form for family in FAMILIES for form in ptx_table.table(family) if form.arch > number][
+        :: 4 * step
+    ]
+    assert [
+        form.name for form in [*list(ptx_illegal.forms())[::step], *newer] if not _refuses(form, arch)
+    ] == []
 
 
 _MARKS = {

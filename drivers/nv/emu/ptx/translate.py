@@ -33,6 +33,7 @@ from drivers.nv.emu.ptx import (  # noqa: F401 - importing one registers what it
     floats,
     hints,
     integers,
+    legal,
     mbarrier,
     memory,
     mma,
@@ -218,6 +219,7 @@ def _one(t: Translator, instruction: Instruction) -> None:
         what = WITH_COORDINATES.get(instruction.opcode, f"instruction {instruction.opcode}")
         verb = "are" if instruction.opcode in WITH_COORDINATES else "is"
         raise PtxError(instruction.line, f"{what} {verb} not supported: {instruction.text}")
+    legal.check(instruction, t.arch)
     modifiers = Modifiers(instruction)
     act(t, instruction, modifiers)
     modifiers.done()
